@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Aliases over CMake. `make train` and `make test` are all that a newcomer needs.
 BUILD ?= build/release
 DATA ?=

@@ -1,5 +1,6 @@
-/* All-reduce over shared memory from 4 B to 102 MB, ranks forked from this program: what bench/comm.sh
- * measures beside MPI. Usage: allreduce RANKS [BYTES...] */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All-reduce over shared memory from 4 B to 102 MB, ranks forked from this program: what
+ * bench/comm.sh measures beside MPI. Usage: allreduce RANKS [BYTES...] */
 #define _GNU_SOURCE
 #include "comm/rendezvous.h"
 #include "trireme/comm.h"
@@ -57,7 +58,8 @@ int main(int argc, char **argv) {
     }
     for (int rank = 0; rank < ranks; rank++) {
         if (fork() == 0) {
-            cpu_set_t cpus; /* one CPU each where there are enough, as mpiexec and trireme run bind them */
+            /* one CPU each where there are enough, as mpiexec and trireme run bind them */
+            cpu_set_t cpus;
             CPU_ZERO(&cpus);
             CPU_SET(rank, &cpus);
             if (ranks <= sysconf(_SC_NPROCESSORS_ONLN)) {

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Wide&Deep of peers/wide_deep_tf.py in Trireme and in TensorFlow's Estimator, in turns in one run, and DLRM per core.
 
 usage: click_table.py [--trireme build/release/trireme] [--peer /work/shared/peers/wide_deep_tf.py] [--rounds 3] [--threads 2] [--steps 300]

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # All-reduce of fp32 sums on one host, 4 B to 102 MB: trireme beside every MPI that is found and gloo, in turn, in
 # one run. Prints one JSON object per size and peer, then a table of ratios.
 # Usage: bench/comm.sh [BUILD_DIR] [RANKS] [ROUNDS]

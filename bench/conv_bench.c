@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Effective GF/s (direct count) of every convolution algorithm on ResNet-50's shapes, per direction.
  *
  *   gcc -O2 -std=gnu11 -DTRIREME_ONEDNN=1 -Iinclude -Isrc bench/conv_bench.c -o build/conv_bench \
@@ -149,7 +150,8 @@ int main(int argc, char **argv) {
     cpu_threads = argc > 7 && strcmp(argv[7], "cpu") == 0 ? threads : 0;
     trm_error err;
     trmi_backend *backend;
-    omp_set_num_threads(threads); /* as exec_run.c: kernels take what OpenMP gives, whatever OMP_NUM_THREADS says */
+    /* as exec_run.c: kernels take what OpenMP gives, whatever OMP_NUM_THREADS says */
+    omp_set_num_threads(threads);
     if (repeats > REPEATS || trmi_backend_onednn(threads, NULL, &backend, &err) != TRM_OK) {
         return 1;
     }
@@ -161,12 +163,23 @@ int main(int argc, char **argv) {
             trm_dtype type = bf16 ? TRM_BFLOAT16 : TRM_FLOAT32;
             int64_t pad = s->k / 2, out = (s->hw + 2 * pad - s->k) / s->s + 1;
             trmi_conv_problem p = {.direction = (trmi_conv_direction)d,
-                                   .image_type = type, .weights_type = TRM_FLOAT32,
-                                   .result_type = type, .layout = TRMI_CHANNELS_LAST,
+                                   .image_type = type,
+                                   .weights_type = TRM_FLOAT32,
+                                   .result_type = type,
+                                   .layout = TRMI_CHANNELS_LAST,
                                    .weights_layout = TRMI_CHANNELS_LAST,
-                                   .n = batch, .c = s->c, .h = s->hw, .w = s->hw, .o = s->o,
-                                   .oh = out, .ow = out, .kh = s->k, .kw = s->k, .groups = 1,
-                                   .stride = {s->s, s->s}, .dilation = {1, 1},
+                                   .n = batch,
+                                   .c = s->c,
+                                   .h = s->hw,
+                                   .w = s->hw,
+                                   .o = s->o,
+                                   .oh = out,
+                                   .ow = out,
+                                   .kh = s->k,
+                                   .kw = s->k,
+                                   .groups = 1,
+                                   .stride = {s->s, s->s},
+                                   .dilation = {1, 1},
                                    .pad = {pad, pad, pad, pad}};
             char key[320];
             if (strstr(trmi_conv_key(&p, key, sizeof key), only) == NULL || (i == 0 && d == 1)) {
@@ -177,9 +190,10 @@ int main(int argc, char **argv) {
     }
     double b = best_total[0] + best_total[1] + best_total[2];
     double o = direct_total[0] + direct_total[1] + direct_total[2];
-    printf("best %.1f + %.1f + %.1f = %.1f ms, %.2f img/s; direct %.1f ms, %.2f img/s; ratio %.2f\n",
-           best_total[0] * 1e3, best_total[1] * 1e3, best_total[2] * 1e3, b * 1e3,
-           (double)batch / b, o * 1e3, (double)batch / o, o / b);
+    printf(
+        "best %.1f + %.1f + %.1f = %.1f ms, %.2f img/s; direct %.1f ms, %.2f img/s; ratio %.2f\n",
+        best_total[0] * 1e3, best_total[1] * 1e3, best_total[2] * 1e3, b * 1e3, (double)batch / b,
+        o * 1e3, (double)batch / o, o / b);
     backend->destroy(backend);
     return 0;
 }

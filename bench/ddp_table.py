@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """ResNet-50 data parallel: 2 and 8 ranks of one thread beside one process of two threads at the same global batch,
 and beside PyTorch's DistributedDataParallel over gloo, in one run on one machine, as a table of ratios.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Faults made on purpose, in real jobs: kills, stops, dead launchers, cut networks, strangers, wrong input. Prints a line
 # for each: fault, expected, seen, seconds. Exit code 1 if one was not as expected.
 # Wrong input lies in bench/faults/. Usage: bench/faults.sh [--short] [ID...]        TRIREME, TRIREME_BUILD: the program and its build folder

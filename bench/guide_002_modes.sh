@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Guide 002's whole program (examples/resnet50_cifar10) with 8 ranks in every parallel mode: one epoch each of a small
 # generated CIFAR-10 at 32x32, or of the data and image size that are given.
 #   bench/guide_002_modes.sh build/release [DIR [IMAGE_SIZE]]

@@ -1,6 +1,7 @@
-/* Two ranks in two network namespaces: bandwidth of messages and of all-reduce over tcp or ucx, and what a gigabyte
- * costs both of them in CPU time, to be held against ucx_perftest on the same link (bench/link.sh).
- * Usage: link ENGINE PLUGIN_DIR NETNS0 ADDRESS0 NETNS1 ADDRESS1 */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two ranks in two network namespaces: bandwidth of messages and of all-reduce over tcp or ucx, and
+ * what a gigabyte costs both of them in CPU time, to be held against ucx_perftest on the same link
+ * (bench/link.sh). Usage: link ENGINE PLUGIN_DIR NETNS0 ADDRESS0 NETNS1 ADDRESS1 */
 #define _GNU_SOURCE
 #include "comm/rendezvous.h"
 #include "trireme/comm.h"
@@ -71,8 +72,11 @@ static int run(trmi_job *job, int rank, char **argv) {
         /* WINDOW at a time, as ucx_perftest keeps several under way */
         trm_message window[WINDOW];
         for (int k = 0; k < WINDOW; k++) {
-            window[k] = (trm_message){.receive = rank == 1, .peer = 1 - rank, .buffer = data,
-                                      .count = BYTES, .dtype = TRM_INT8};
+            window[k] = (trm_message){.receive = rank == 1,
+                                      .peer = 1 - rank,
+                                      .buffer = data,
+                                      .count = BYTES,
+                                      .dtype = TRM_INT8};
         }
         if (trm_comm_exchange(comm, window, WINDOW, &err) != TRM_OK) {
             return fail(&err);
@@ -88,14 +92,17 @@ static int run(trmi_job *job, int rank, char **argv) {
     }
     for (int i = -2; i < 2 * TURNS; i++) {
         start = i == 0 ? now() : start;
-        if (trm_comm_allreduce(comm, data, BYTES / 4, TRM_FLOAT32, TRM_REDUCE_SUM, &err) != TRM_OK) {
+        if (trm_comm_allreduce(comm, data, BYTES / 4, TRM_FLOAT32, TRM_REDUCE_SUM, &err) !=
+            TRM_OK) {
             return fail(&err);
         }
     }
     double allreduce = (now() - start) / (2 * TURNS);
     if (rank == 0) {
-        printf("{\"engine\":\"%s\",\"bytes\":%d,\"message_gb_s\":%.3f,\"cpu_s_per_gb\":%.3f,\"allreduce_gb_s\":%.3f}\n",
-               trm_comm_engine(comm), BYTES, BYTES / message * 1e-9, cpu / BYTES * 1e9, BYTES / allreduce * 1e-9);
+        printf("{\"engine\":\"%s\",\"bytes\":%d,\"message_gb_s\":%.3f,\"cpu_s_per_gb\":%.3f,"
+               "\"allreduce_gb_s\":%.3f}\n",
+               trm_comm_engine(comm), BYTES, BYTES / message * 1e-9, cpu / BYTES * 1e9,
+               BYTES / allreduce * 1e-9);
         fflush(stdout);
     }
     trm_comm_destroy(comm);

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Two network namespaces joined by a veth pair: what trireme moves over ucx and tcp beside UCX's own bandwidth test
 # (polling, as it does by itself, and sleeping, -E sleep), in turn, in one run. Prints each measurement and then medians,
 # with the CPU time that a gigabyte costs both sides: it says who would be faster on a quiet machine when this one is not.

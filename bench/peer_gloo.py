@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """All-reduce of fp32 sums with PyTorch's gloo back-end, ranks forked from this program: a peer of bench/comm.sh.
 Usage: peer_gloo.py RANKS [BYTES...]    prints "BYTES B mean X us best Y us" a size"""
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """ResNet-50 training steps in MindSpore on CPU, guide 002's own framework, in graph mode.
 
     peer_mindspore_resnet.py IMAGE_SIZE BATCH THREADS [STEPS]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """ResNet-50 training steps by PyTorch's DistributedDataParallel over gloo; bench/ddp_table.py's peer.
 
     python -m torch.distributed.run --standalone --nproc-per-node 2 peer_torch_ddp.py IMAGE_SIZE GLOBAL_BATCH fp32|mixed

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The peer of bench/resnet_table.py: training steps of torchvision's ResNet in PyTorch, as one JSON line.
 Usage: peer_torch_resnet.py MODEL IMAGE_SIZE BATCH THREADS fp32|mixed [compile]"""
 import json

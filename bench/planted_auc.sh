@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Each recommendation model on generated clicks against the best AUC that there is (Bayes' on the same test rows), on one
 # device, and with two workers and a parameter server, synchronous and asynchronous: it may be short by 0.001 at most.
 # usage: [MODES="device sync async"] [THREADS=1] TRIREME=build/release/trireme bench/planted_auc.sh [MODEL...]

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # A worker and its server in two network namespaces joined by a veth pair: what of the link rows get, pulled and pushed,
 # beside a plain TCP stream each way and, where it is there, UCX's own bandwidth test over the same link (its tcp transport, polling as it
 # does by itself and sleeping as we do: the better of both), in turns in one run. The link is as fast as the CPUs make it, and then of RATE

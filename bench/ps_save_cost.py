@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """How much checkpoints slow a job with parameter servers: Wide&Deep, 26 fields, one server, with and without them.
 
 usage: ps_save_cost.py [--trireme build/release/trireme] [--table-rows 100000] [--width 16] [--workers 2] [--every 6] [--seconds 20] [--mode async]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Samples a second of Wide&Deep through one parameter server with 1, 2, 4 and 8 workers on this machine, beside what its cores allow.
 
 usage: ps_scale.py [--trireme build/release/trireme] [--workers 1,2,4,8] [--batches 60] [--rounds 1] [--mode async]

@@ -1,5 +1,6 @@
-/* A plain stream over TCP, one way: what a link carries (bench/ps_link.sh).
- * Usage: stream receive ADDRESS PORT | stream send ADDRESS PORT MEGABYTES. The receiver prints GB/s. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A plain stream over TCP, one way: what a link carries (bench/ps_link.sh). Usage: stream receive
+ * ADDRESS PORT | stream send ADDRESS PORT MEGABYTES. The receiver prints GB/s. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,8 @@ int main(int argc, char **argv) {
         return 2;
     }
     static char piece[PIECE];
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[3]))};
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)atoi(argv[3]))};
     int one = 1, fd = socket(AF_INET, SOCK_STREAM, 0);
     inet_pton(AF_INET, argv[2], &address.sin_addr);
     if (strcmp(argv[1], "receive") == 0) {

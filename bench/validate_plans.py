@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Predictions against runs: `trireme plan --validate` for several models, batches and numbers of ranks of this machine, and
 the figures over all plans: mean error, Kendall's tau, regret of the chosen plans, memory.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Each examples/*.c is a program against the public headers and the shared library, as a user's is.
 # tests/examples_test.sh runs them.
 file(GLOB example_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/examples/*.c)

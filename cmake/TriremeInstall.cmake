@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # libtrireme.so/.a, headers, pkg-config, a CMake package, man pages, the program.
 include(CMakePackageConfigHelpers)
 

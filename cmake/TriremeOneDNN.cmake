@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # oneDNN, v2 (Debian 12) or v3: from DNNL_DIR (an install prefix or a PyPI package's folder) or the
 # system. Without it the build still works on the `ref` back-end.
 option(TRIREME_WITH_ONEDNN "use oneDNN" ON)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Engines that need a library of their own: shared objects that trm_comm_create loads when asked for.
 # They call nothing of libtrireme, so they link to nothing of it.
 set(TRIREME_PLUGINS "")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # One program per *_test.c, beside the code (src/) or across rooms (tests/). Each is one CTest.
 
 # Seconds after which a test hangs for sure; what waits in a test has a deadline of its own. Scripts that take 30 s took 400 at load

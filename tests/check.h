@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cmocka with its includes in order, and the checks that our tests share. */
 #ifndef TRIREME_CHECK_H
 #define TRIREME_CHECK_H
@@ -17,15 +18,16 @@
 
 #include "base/sanitizers.h"
 
-/* What a deadline of a test is to be multiplied with: a sanitizer makes everything slower, and $TRIREME_PATIENCE
- * speaks for a crowded machine. */
+/* What a deadline of a test is to be multiplied with: a sanitizer makes everything slower, and
+ * $TRIREME_PATIENCE speaks for a crowded machine. */
 static inline double check_patience(void) {
     const char *asked = getenv("TRIREME_PATIENCE");
     double patience = asked != NULL && atof(asked) > 0 ? atof(asked) : 1;
     return TRMI_THREAD_SANITIZER || TRMI_ADDRESS_SANITIZER ? 6 * patience : patience;
 }
 
-/* What a bound on time is to be multiplied with: 1 where each CPU has at most one to do, else how many it has (at most 10). */
+/* What a bound on time is to be multiplied with: 1 where each CPU has at most one to do, else how
+ * many it has (at most 10). */
 static inline double check_slack(void) {
     double load = 0, cpus = (double)sysconf(_SC_NPROCESSORS_ONLN), slack = 1;
     if (getloadavg(&load, 1) == 1 && load > cpus) {

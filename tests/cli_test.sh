@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The command line: help, flags, exit codes, JSON. Quick: nothing is trained for long.
 . "$(dirname "$0")/common.sh"
 

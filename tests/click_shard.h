@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One worker's part of generated clicks, in an order that every number of workers shares. */
 #ifndef TESTS_CLICK_SHARD_H
 #define TESTS_CLICK_SHARD_H
@@ -6,7 +7,8 @@
 
 #include "trireme/data_click.h"
 
-static inline trm_dataset *click_shard(const trm_clicks_options *options, int64_t global_batch, int shards, int shard) {
+static inline trm_dataset *click_shard(const trm_clicks_options *options, int64_t global_batch,
+                                       int shards, int shard) {
     trm_error err;
     trm_dataset *data;
     CHECK_OK(trm_dataset_clicks(options, TRM_USAGE_TRAIN, &data, &err), err);

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Recommendation models on the command line: train, evaluate against what is possible, stop and resume, files.
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1

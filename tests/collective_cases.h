@@ -1,5 +1,6 @@
-/* tests/collective_cases.h, for tests only: every collective x type x reduction x count x place, with
- * results computed from the definition. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/collective_cases.h, for tests only: every collective x type x reduction x count x place,
+ * with results computed from the definition. */
 #ifndef TRMI_TESTS_COLLECTIVE_CASES_H
 #define TRMI_TESTS_COLLECTIVE_CASES_H
 
@@ -32,23 +33,16 @@ static inline void case_reduced(void *to, trm_dtype dtype, int64_t at, int size,
     for (int r = 1; r < size; r++) {
         int next = case_value(r, i, reduce, dtype);
         switch (reduce) {
-        case TRM_REDUCE_PROD:
-            total *= next;
-            break;
-        case TRM_REDUCE_MAX:
-            total = next > total ? next : total;
-            break;
-        case TRM_REDUCE_MIN:
-            total = next < total ? next : total;
-            break;
-        default:
-            total += next;
+        case TRM_REDUCE_PROD: total *= next; break;
+        case TRM_REDUCE_MAX: total = next > total ? next : total; break;
+        case TRM_REDUCE_MIN: total = next < total ? next : total; break;
+        default: total += next;
         }
     }
     bool whole = dtype >= TRM_INT8;
     double value = total;
     if (reduce == TRM_REDUCE_MEAN) {
-        value = whole ? (double)(total / size)
+        value = whole                  ? (double)(total / size)
                 : dtype == TRM_FLOAT64 ? (double)total / size
                                        : (double)((float)total / (float)size);
     }
@@ -81,8 +75,14 @@ static inline void case_prepare(case_state *s, case_op *op, trm_collective_kind 
                                 bool in_place) {
     int n = s->size, me = s->rank;
     memset(op, 0, sizeof *op);
-    op->c = (trm_collective){.kind = kind, .dtype = dtype, .reduce = reduce, .count = count,
-                             .root = root, .send = s->send, .recv = s->recv, .tag = "case"};
+    op->c = (trm_collective){.kind = kind,
+                             .dtype = dtype,
+                             .reduce = reduce,
+                             .count = count,
+                             .root = root,
+                             .send = s->send,
+                             .recv = s->recv,
+                             .tag = "case"};
     int64_t at = 0, my_at = 0, sum = 0;
     for (int r = 0; r < n; r++) {
         op->counts[r] = kind == TRM_ALLTOALLV ? case_to(count, me, r) : case_block(count, r);
@@ -165,8 +165,7 @@ static inline void case_prepare(case_state *s, case_op *op, trm_collective_kind 
             }
         }
         break;
-    default:
-        break;
+    default: break;
     }
     if (kind == TRM_BARRIER) {
         op->send_elements = op->recv_elements = 0;
@@ -223,7 +222,8 @@ static inline void case_loop(rank_context *context, case_state *s, const case_ru
                         case_prepare(s, &op, kind, dtype, reduces ? reduce : 0, *count, root,
                                      place == 1);
                         EXPECT(trm_comm_run(s->comm, &op.c, &err) == TRM_OK, "%s", err.message);
-                        EXPECT(case_correct(s, &op), "%s %s %s count %lld root %d place %d buffers %d",
+                        EXPECT(case_correct(s, &op),
+                               "%s %s %s count %lld root %d place %d buffers %d",
                                trm_collective_name(kind), trm_dtype_name(dtype),
                                trm_reduce_name(reduce), (long long)*count, root, place, s->buffers);
                     }

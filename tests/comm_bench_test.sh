@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # bench comm: what it prints, its gate and exit codes, and the choice of algorithms.
 . "$(dirname "$0")/common.sh"
 

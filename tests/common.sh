@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Sourced first by the script tests: the program, a working folder that is removed at the end, with a cache of its own.
 set -u
 trireme=$(readlink -f "${TRIREME:?}") || exit 1

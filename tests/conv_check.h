@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/conv_check.h: for the tests: random convolutions, a naive double-precision oracle, and
  * a step run through the back-end's own bind, or through one named algorithm. */
 #ifndef TRMI_TESTS_CONV_CHECK_H
@@ -48,8 +49,16 @@ static inline trmi_conv_problem check_problem(trmi_conv_direction d, int64_t n, 
                            .result_type = TRM_FLOAT32,
                            .layout = TRMI_CHANNELS_LAST,
                            .weights_layout = TRMI_CHANNELS_LAST,
-                           .n = n, .c = c, .h = hw, .w = hw, .o = o, .kh = k, .kw = k,
-                           .groups = 1, .stride = {s, s}, .dilation = {1, 1},
+                           .n = n,
+                           .c = c,
+                           .h = hw,
+                           .w = hw,
+                           .o = o,
+                           .kh = k,
+                           .kw = k,
+                           .groups = 1,
+                           .stride = {s, s},
+                           .dilation = {1, 1},
                            .pad = {pad, pad, pad, pad}};
     check_finish(&p);
     return p;
@@ -131,7 +140,8 @@ static inline int64_t check_place(int64_t i, const int64_t dim[4], trmi_layout l
     }
     int64_t d = i % dim[3], c = i / dim[3] % dim[2], b = i / dim[3] / dim[2] % dim[1];
     int64_t a = i / dim[3] / dim[2] / dim[1];
-    return weights ? at4(c, d, b, a, dim[3], dim[1], dim[0]) : at4(a, c, d, b, dim[2], dim[3], dim[1]);
+    return weights ? at4(c, d, b, a, dim[3], dim[1], dim[0])
+                   : at4(a, c, d, b, dim[2], dim[3], dim[1]);
 }
 
 static inline void check_store(const double *from, void *to, trm_dtype type, const int64_t dim[4],
@@ -172,8 +182,8 @@ static inline conv_data check_make(const trmi_conv_problem *p) {
     t.image = check_values(trmi_conv_image_count(p), p->image_type, p->direction != TRMI_CONV_DATA);
     t.weights = check_values(trmi_conv_weights_count(p), p->weights_type,
                              p->direction != TRMI_CONV_WEIGHTS);
-    t.result = check_values(trmi_conv_result_count(p), p->result_type,
-                            p->direction != TRMI_CONV_FORWARD);
+    t.result =
+        check_values(trmi_conv_result_count(p), p->result_type, p->direction != TRMI_CONV_FORWARD);
     t.bias = check_values(p->o, TRM_FLOAT32, true);
     return t;
 }
@@ -235,7 +245,8 @@ static inline void check_memory_free(conv_memory *m) {
 }
 
 /* Relative error of what lies in `m` against the naive result in `t`. */
-static inline double check_compare(const trmi_conv_problem *p, const conv_data *t, const conv_memory *m) {
+static inline double check_compare(const trmi_conv_problem *p, const conv_data *t,
+                                   const conv_memory *m) {
     int64_t xd[4] = {p->n, p->c, p->h, p->w}, yd[4] = {p->n, p->o, p->oh, p->ow};
     int64_t wd[4] = {p->o, p->c / p->groups, p->kh, p->kw}, count;
     double *got, error;
@@ -259,11 +270,15 @@ static inline double check_compare(const trmi_conv_problem *p, const conv_data *
     return error;
 }
 
-/* ---- one algorithm ------------------------------------------------------------------------------------ */
+/* ---- one algorithm
+ *  ------------------------------------------------------------------------------------ */
 
 static inline trmi_conv_args check_args(const conv_memory *m, char *scratch) {
-    return (trmi_conv_args){.image = m->image, .weights = m->weights, .result = m->result,
-                            .bias = m->bias, .scratch = scratch};
+    return (trmi_conv_args){.image = m->image,
+                            .weights = m->weights,
+                            .result = m->result,
+                            .bias = m->bias,
+                            .scratch = scratch};
 }
 
 /* Creates, runs and frees one algorithm; the scratch is filled with NaN first. */
@@ -285,13 +300,18 @@ static inline trm_status check_run(trmi_onednn *backend, const trmi_conv_algorit
     return status;
 }
 
-/* ---- a step of a program, by hand ------------------------------------------------------------------ */
+/* ---- a step of a program, by hand
+ *  ------------------------------------------------------------------ */
 
-/* Each tensor is an arena of its own: an address as an offset from NULL is no legal sum, and clang makes NULL of it. */
+/* Each tensor is an arena of its own: an address as an offset from NULL is no legal sum, and clang
+ * makes NULL of it. */
 static inline trmi_buffer check_buffer(trm_dtype type, const int64_t dim[4], trmi_layout layout,
                                        trmi_arena_id arena) {
-    return (trmi_buffer){.name = "buffer", .dtype = type, .shape = trm_shape_make(4, dim),
-                         .layout = layout, .arena = arena};
+    return (trmi_buffer){.name = "buffer",
+                         .dtype = type,
+                         .shape = trm_shape_make(4, dim),
+                         .layout = layout,
+                         .arena = arena};
 }
 
 /* Binds and runs the problem as a step; TRM_UNSUPPORTED when the back-end has no kernel. */
@@ -299,10 +319,12 @@ static inline trm_status check_run_step(trmi_backend *backend, const trmi_conv_p
                                         const conv_memory *m, trm_error *err) {
     int64_t xd[4] = {p->n, p->c, p->h, p->w}, yd[4] = {p->n, p->o, p->oh, p->ow};
     int64_t wd[4] = {p->o, p->c / p->groups, p->kh, p->kw};
-    trmi_buffer buffers[5] = {{0}, check_buffer(p->image_type, xd, p->layout, TRMI_ARENA_INPUT),
-                              check_buffer(p->weights_type, wd, p->weights_layout, TRMI_ARENA_PARAM),
-                              check_buffer(p->result_type, yd, p->layout, TRMI_ARENA_ACTIVATION),
-                              check_buffer(TRM_FLOAT32, wd, TRMI_PLAIN, TRMI_ARENA_CONSTANT)};
+    trmi_buffer buffers[5] = {
+        {0},
+        check_buffer(p->image_type, xd, p->layout, TRMI_ARENA_INPUT),
+        check_buffer(p->weights_type, wd, p->weights_layout, TRMI_ARENA_PARAM),
+        check_buffer(p->result_type, yd, p->layout, TRMI_ARENA_ACTIVATION),
+        check_buffer(TRM_FLOAT32, wd, TRMI_PLAIN, TRMI_ARENA_CONSTANT)};
     static const int32_t inputs[3][3] = {{1, 2, 0}, {3, 2, 0}, {3, 1, 0}};
     static const int32_t outputs[3] = {3, 1, 2};
     static const trmi_op_kind kinds[3] = {TRMI_OP_CONV2D, TRMI_OP_CONV2D_GRAD_DATA,
@@ -313,11 +335,16 @@ static inline trm_status check_run_step(trmi_backend *backend, const trmi_conv_p
     memcpy(attrs.conv.dilation, p->dilation, sizeof p->dilation);
     memcpy(attrs.conv.pad, p->pad, sizeof p->pad);
     attrs.conv.groups = p->groups;
-    trmi_step step = {.kind = TRMI_STEP_OP, .op_kind = kinds[p->direction], .name = "conv",
-                      .attrs = &attrs, .inputs_count = p->bias ? 3 : 2, .outputs_count = 1,
-                      .inputs = in, .outputs = &outputs[p->direction]};
-    trm_program program = {.steps = &step, .steps_count = 1, .buffers = buffers,
-                           .buffers_count = 5};
+    trmi_step step = {.kind = TRMI_STEP_OP,
+                      .op_kind = kinds[p->direction],
+                      .name = "conv",
+                      .attrs = &attrs,
+                      .inputs_count = p->bias ? 3 : 2,
+                      .outputs_count = 1,
+                      .inputs = in,
+                      .outputs = &outputs[p->direction]};
+    trm_program program = {
+        .steps = &step, .steps_count = 1, .buffers = buffers, .buffers_count = 5};
     step.scratch_bytes = backend->target.scratch(backend->target.context, &program, &step);
     trmi_kernel kernel = {.program = &program, .step = &step};
     trm_status status = backend->bind(backend, &kernel, err);

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # docs/auto-parallel.md says nothing that is not so: its commands run one after the other in one folder, as they stand but for
 # the model and the steps of those that train (SMALLER), its file of links is read, the files, tests and flags it names exist.
 . "$(dirname "$0")/common.sh"

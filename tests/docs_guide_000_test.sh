@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # docs/from-guide-000.md says nothing that does not hold: its commands are run as they stand there, the names of its C block are
 # those of the headers, the flags of its tables are those of train, the settings of its script are those of the job.
 . "$(dirname "$0")/common.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # docs/from-guide-002.md says nothing that is not run: its blocks marked sh run one after the other in one shell, each
 # line of its blocks marked c stands in the guide's program.
 . "$(dirname "$0")/common.sh"

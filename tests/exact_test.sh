@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # --deterministic strict in split modes: the same losses, digit for digit, under every plan and on 1 to 6 ranks; a
 # run that goes on with another number of ranks, and verify --bitwise.
 . "$(dirname "$0")/common.sh"

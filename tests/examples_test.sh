@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The examples do what they say: each is run as a user would.
 . "$(dirname "$0")/common.sh"
 examples=${TRIREME_BUILD:?}/examples

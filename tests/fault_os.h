@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fault_os.h: a platform that fails on purpose, for the tests of this room.
  *
  *   the k-th call fails once, or it and all later ones do, or the process is killed at it, or the
@@ -93,11 +94,8 @@ static void fault_cut_power(fault_os *os) {
                 (void)!truncate(event->path, info.st_size / 2);
             }
             break;
-        case EVENT_CREATED:
-            unlink(event->path);
-            break;
-        default:
-            break;
+        case EVENT_CREATED: unlink(event->path); break;
+        default: break;
         }
     }
 }
@@ -109,21 +107,14 @@ static bool fault_now(fault_os *os) {
         return false;
     }
     switch (os->kind) {
-    case FAULT_KILL:
-        kill(getpid(), SIGKILL);
-        return true;
+    case FAULT_KILL: kill(getpid(), SIGKILL); return true;
     case FAULT_POWER_CUT:
         fault_cut_power(os);
         kill(getpid(), SIGKILL);
         return true;
-    case FAULT_ONCE:
-        errno = os->error;
-        return os->calls == os->at;
-    case FAULT_FROM_THEN_ON:
-        errno = os->error;
-        return true;
-    default:
-        return false;
+    case FAULT_ONCE: errno = os->error; return os->calls == os->at;
+    case FAULT_FROM_THEN_ON: errno = os->error; return true;
+    default: return false;
     }
 }
 

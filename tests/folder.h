@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A folder of a test's own below /tmp, for cmocka's set-up and tear-down: anew each time. */
 #ifndef TRMI_TESTS_FOLDER_H
 #define TRMI_TESTS_FOLDER_H

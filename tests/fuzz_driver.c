@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs a fuzz target without a fuzzer: seeded mutations of the seeds that the target names.
  *     target_fuzz [RUNS] [SEED]      or      target_fuzz FILE...   (replay)
  * A target defines LLVMFuzzerTestOneInput and trireme_fuzz_seed. */
@@ -25,15 +26,9 @@ static size_t mutate(uint8_t *data, size_t bytes, uint64_t seed, uint64_t run) {
         }
         size_t at = trmi_bounded(r[1], (uint32_t)bytes);
         switch (r[0] % 6) {
-        case 0:
-            data[at] = (uint8_t)r[2];
-            break;
-        case 1:
-            data[at] ^= (uint8_t)(1u << (r[2] & 7));
-            break;
-        case 2:
-            bytes = at;
-            break;
+        case 0: data[at] = (uint8_t)r[2]; break;
+        case 1: data[at] ^= (uint8_t)(1u << (r[2] & 7)); break;
+        case 2: bytes = at; break;
         case 3: {
             static const uint8_t nasty[] = {0, 0xFF, 0x7F, 0x80, '"', '{', '[', '\n', '-', '0'};
             data[at] = nasty[r[2] % sizeof nasty];

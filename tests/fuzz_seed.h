@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a fuzz target offers the driver: well-formed inputs to start from. */
 #ifndef TRIREME_FUZZ_SEED_H
 #define TRIREME_FUZZ_SEED_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What examples/resnet50_imagenet.c says of its own mathematics: its functions, one by one. */
 #define main example_main
 #include "../examples/resnet50_imagenet.c" /* NOLINT: its functions are static */
@@ -9,8 +10,12 @@
 
 enum { GLOBAL = 8 };
 
-static const flags small = {.dtype = "fp32", .batch_size = GLOBAL, .image_size = 32, .num_classes = 10,
-                            .warmup_epochs = 5, .base_learning_rate = 0.1};
+static const flags small = {.dtype = "fp32",
+                            .batch_size = GLOBAL,
+                            .image_size = 32,
+                            .num_classes = 10,
+                            .warmup_epochs = 5,
+                            .base_learning_rate = 0.1};
 
 static void feed(trm_exec *exec, int64_t first, int64_t samples) {
     static float pixels[GLOBAL * 3 * 32 * 32];
@@ -30,7 +35,8 @@ static void feed(trm_exec *exec, int64_t first, int64_t samples) {
 
 static bool is_batch_norm(const trm_exec *exec, const char *name) {
     char statistic[160];
-    snprintf(statistic, sizeof statistic, "%.*s.running_mean", (int)(strrchr(name, '.') - name), name);
+    snprintf(statistic, sizeof statistic, "%.*s.running_mean", (int)(strrchr(name, '.') - name),
+             name);
     return trm_exec_find(exec, statistic) >= 0;
 }
 
@@ -105,8 +111,9 @@ static void rates_are_tensorflows(void **state) {
     const struct {
         int64_t step;
         double rate;
-    } wanted[] = {{0, 0}, {1, 0.4 / 50}, {25, 0.2}, {49, 0.4 * 49 / 50}, {50, 0.4}, {299, 0.4}, {300, 0.04},
-                  {599, 0.04}, {600, 0.004}, {799, 0.004}, {800, 0.0004}, {899, 0.0004}};
+    } wanted[] = {{0, 0},       {1, 0.4 / 50}, {25, 0.2},     {49, 0.4 * 49 / 50},
+                  {50, 0.4},    {299, 0.4},    {300, 0.04},   {599, 0.04},
+                  {600, 0.004}, {799, 0.004},  {800, 0.0004}, {899, 0.0004}};
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
         CHECK_CLOSE(learning_rate(&f, 10, wanted[i].step) * 1e3, wanted[i].rate * 1e3, 1e-12);
     }

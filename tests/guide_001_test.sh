@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # docs/from-guide-001.md says nothing that is not run: its blocks marked sh are run one by one, each line of its
 # blocks marked c stands in an example that they run.
 . "$(dirname "$0")/common.sh"

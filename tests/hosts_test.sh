@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # trireme run --hosts: agents started by a remote shell, logs fetched, failures named once, no orphans. The hosts
 # are this one under two names; with root also two network name spaces, where ranks really talk over tcp and ucx.
 set -u

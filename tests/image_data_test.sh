@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # ImageNet's two forms from the command line: class folders and TFRecords are trained on and evaluated, and a
 # damaged file of each is named. Real JPEG files where $TRIREME_DATA/imagenet-sample is, PNG made here otherwise.
 . "$(dirname "$0")/common.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # `make install` into a folder of its own; a program outside builds against it by pkg-config (shared
 # and static) and by CMake's find_package, and every public symbol is exported.
 . "$(dirname "$0")/common.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # examples/kubernetes: YAML that parses, commands whose flags exist, and for every pod the environment that its
 # operator would give, fed to `trireme cluster check`.
 . "$(dirname "$0")/common.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The memory that is predicted is the memory that is used: within 2 %, with and without measured choices.
 . "$(dirname "$0")/common.sh"
 sanitized && skip "a sanitizer's own memory is in the way"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The exported models in ONNX Runtime: the checker passes, the logits are ours to 1e-4, with another
 # batch too. Needs a python with onnxruntime and onnx: PYTHON, Debian's, or the one that tools/readers.sh makes.
 peers=${XDG_CACHE_HOME:-$HOME/.cache}/trireme-peers

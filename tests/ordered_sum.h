@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/ordered_sum.h, for tests only: sums whose bits tell in which order they were made. */
 #ifndef TRMI_TESTS_ORDERED_SUM_H
 #define TRMI_TESTS_ORDERED_SUM_H
@@ -16,11 +17,14 @@ static inline float wild(int rank, int64_t i) {
     return ldexpf(trmi_unit_float(bits) - 0.5f, (int)(bits % 24));
 }
 
-/* A mean of floats and a sum of bf16: the bits of the sum in rank order. shared: in memory that peers reach. */
-static inline void check_ordered_sum(rank_context *context, trm_comm *comm, int count, bool shared) {
+/* A mean of floats and a sum of bf16: the bits of the sum in rank order. shared: in memory that
+ * peers reach. */
+static inline void check_ordered_sum(rank_context *context, trm_comm *comm, int count,
+                                     bool shared) {
     trm_error err = {.status = 0};
     const int rank = context->rank, size = context->size;
-    float *data = shared ? trm_comm_alloc_shared(comm, (size_t)count * 4, &err) : malloc((size_t)count * 4);
+    float *data =
+        shared ? trm_comm_alloc_shared(comm, (size_t)count * 4, &err) : malloc((size_t)count * 4);
     uint16_t *half = malloc((size_t)count * 2);
     for (int i = 0; i < count; i++) {
         data[i] = wild(rank, i);

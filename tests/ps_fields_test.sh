@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Fields with tables of their own: one device, servers in step, another number of servers, inspect and export of each.
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Guide 000's job by the guide's own lines: its script's flags and addresses, two servers, eight workers each, an evaluator. Once as
 # processes of this host, and as root as two hosts with the guide's addresses: network name spaces that only TCP connects, where
 # nothing but model_dir is shared (the job's secret is there, too).

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Tables on servers, the dense part by all-reduce: a job that is continued is the job that was not stopped; a server or a worker
 # that is killed comes back, the others go on with what they hold, and each row learns from each batch once.
 . "$(dirname "$0")/common.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Jobs with parameter servers: started at once, by guide 000's lines, and by TF_CONFIG; synchronous
 # servers give one device's numbers; what is wrong is said.
 . "$(dirname "$0")/common.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Roles of a running job die by SIGKILL, one after the other, and are started again by the launcher: no hang,
 # no batch lost or used twice. PS_KILL_LONG=1: more of them, at more moments.
 . "$(dirname "$0")/common.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # ps inspect of servers that run: their tables, workers, a row with who changed it last; the job does not notice.
 . "$(dirname "$0")/common.sh"
 trap 'kill $(jobs -p) 2> /dev/null; wait 2> /dev/null; rm -rf "$work"' EXIT

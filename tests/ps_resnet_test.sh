@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # ResNet-50 with its variables on two parameter servers: synchronous, the losses and the evaluation of one device; with two workers,
 # asynchronous, to the last step and not beyond; synchronous with a backup worker, one being stopped for a while. A small network
 # learns from late gradients, too.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # bench ps says what it measures; its checkpoint is inspected and exported.
 . "$(dirname "$0")/common.sh"
 

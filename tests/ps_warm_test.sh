@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # --init with servers: synchronous losses are those of one device that begins with the same weights, dense variables and tables;
 # a job that goes on needs the file no second time on its command line, but still where it was.
 . "$(dirname "$0")/common.sh"

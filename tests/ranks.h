@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/ranks.h, for tests only: runs a body on n ranks, as threads or as forked processes, and
  * gathers what went wrong. Bodies do not assert (they are not in cmocka's thread); they EXPECT. */
 #ifndef TRMI_TESTS_RANKS_H
@@ -34,12 +35,12 @@ typedef void rank_body(rank_context *context);
             int expect_used_ = snprintf(context->failure, sizeof context->failure,                 \
                                         "%s:%d: %s: ", __FILE__, __LINE__, #condition);            \
             expect_used_ = expect_used_ < 240 ? expect_used_ : 240;                                \
-            snprintf(context->failure + expect_used_, 400,               \
-                     "" __VA_ARGS__);                                                              \
+            snprintf(context->failure + expect_used_, 400, "" __VA_ARGS__);                        \
             return;                                                                                \
         }                                                                                          \
     } while (0)
-#define EXPECT_OK(call, err) EXPECT((call) == TRM_OK, "%s (%s:%d)", (err).message, (err).file, (err).line)
+#define EXPECT_OK(call, err)                                                                       \
+    EXPECT((call) == TRM_OK, "%s (%s:%d)", (err).message, (err).file, (err).line)
 
 /* What tests hand to their bodies, and how these begin and end: with this rank's communicator. */
 typedef struct rank_setup {
@@ -48,7 +49,7 @@ typedef struct rank_setup {
 } rank_setup;
 
 #define OPEN_COMM()                                                                                \
-    const rank_setup *given = context->arg;                                                             \
+    const rank_setup *given = context->arg;                                                        \
     trm_error err = {.status = 0};                                                                 \
     trmi_bootstrap *boot = NULL;                                                                   \
     trm_comm *comm = NULL;                                                                         \
@@ -88,7 +89,8 @@ static inline rank_context *ranks_fork(trmi_job *job, int size, rank_body *body,
     return contexts;
 }
 
-/* Until every rank has said `rounds` rounds: a rank is hurt when it is at work, however slow the machine. */
+/* Until every rank has said `rounds` rounds: a rank is hurt when it is at work, however slow the
+ * machine. */
 static inline void ranks_wait(rank_context *contexts, int size, int rounds) {
     double deadline = trmi_os_now() + 60 * check_patience();
     for (int r = 0; r < size; r++) {
@@ -141,7 +143,8 @@ static inline void ranks_run(int size, int ranks_per_host, bool forked, rank_bod
     trmi_job_destroy(job);
 }
 
-/* The same with a communicator of its own for each rank, made before the body and left behind it. */
+/* The same with a communicator of its own for each rank, made before the body and left behind it.
+ */
 typedef void joined_body(rank_context *context, trm_comm *comm);
 typedef struct joined_start {
     joined_body *body;
@@ -158,7 +161,8 @@ static inline void rank_joined(rank_context *context) {
     CLOSE_COMM();
 }
 
-static inline void ranks_run_joined(int size, bool forked, joined_body *body, void *arg, const char *what) {
+static inline void ranks_run_joined(int size, bool forked, joined_body *body, void *arg,
+                                    const char *what) {
     joined_start start = {body, arg};
     ranks_run(size, 0, forked, rank_joined, &start, what);
 }

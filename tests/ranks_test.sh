@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Many ranks from the command line: -n, run, cluster, bench comm, bench train; nothing stays behind.
 . "$(dirname "$0")/common.sh"
 

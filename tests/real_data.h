@@ -1,10 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Data that people have collected, where there are any: $TRIREME_DATA. */
 #ifndef TRMI_TESTS_REAL_DATA_H
 #define TRMI_TESTS_REAL_DATA_H
 
 #include "check.h"
 
-/* Where `name` lies, valid until the next call; NULL, and a line that says so: not here, the test is skipped. */
+/* Where `name` lies, valid until the next call; NULL, and a line that says so: not here, the test
+ * is skipped. */
 static inline const char *real_data(const char *name) {
     static char path[512];
     const char *root = getenv("TRIREME_DATA");

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Sourced after common.sh by tests that kill roles of a job that trireme has launched.
 # Process of a role ("worker 0") of the job that writes to a folder: the one whose TF_CONFIG says so.
 process() { # FOLDER ROLE

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* For tests of row tables: made and pushed to with less to say. */
 #ifndef TRMI_TESTS_ROW_TABLE_H
 #define TRMI_TESTS_ROW_TABLE_H
@@ -8,8 +9,8 @@
 
 static const trmi_row_table_place one_shard = {.shards = 1};
 
-static inline trmi_row_table *make_at(const trm_table_options *options, const trmi_row_table_place *place,
-                                      trmi_account *account) {
+static inline trmi_row_table *make_at(const trm_table_options *options,
+                                      const trmi_row_table_place *place, trmi_account *account) {
     trm_error err;
     trmi_row_table *table = NULL;
     trm_table_options o = *options;
@@ -18,8 +19,8 @@ static inline trmi_row_table *make_at(const trm_table_options *options, const tr
     return table;
 }
 
-static inline void push(trmi_row_table *table, const uint64_t *keys, int64_t count, const float *gradients,
-                        uint32_t tick) {
+static inline void push(trmi_row_table *table, const uint64_t *keys, int64_t count,
+                        const float *gradients, uint32_t tick) {
     trm_error err;
     CHECK_OK(trmi_row_table_update(table, keys, count, TRM_FLOAT32, gradients,
                                    &(trmi_tick){tick, tick, 1, 1}, &err),

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # What NumPy (and PyTorch, if it is there) make of our files, and we of theirs.
 # Needs Debian's python3-numpy; python3-torch is used when installed. Skips (77) without NumPy.
 . "$(dirname "$0")/common.sh"

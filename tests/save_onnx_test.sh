@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The checker and shape inference of the onnx package on models that we write, and its models read by
 # us. Needs Debian's python3-onnx; skips (77) without it.
 . "$(dirname "$0")/common.sh"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/servers.h: parameter servers in a test's own process. */
 #ifndef TRIREME_TESTS_SERVERS_H
 #define TRIREME_TESTS_SERVERS_H
@@ -8,7 +9,8 @@
 
 #include <unistd.h>
 
-/* With these options, and 64 MB unless they say how much. The port of the life before may linger for a moment. */
+/* With these options, and 64 MB unless they say how much. The port of the life before may linger
+ * for a moment. */
 static inline trm_ps_server *server_start(trm_ps_server_options o) {
     trm_ps_server *server;
     trm_error err;

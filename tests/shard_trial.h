@@ -1,7 +1,8 @@
-/* tests/shard_trial.h, for tests only: one network on one device and, cut by a plan drawn at random, on ranks that are
- * threads; losses, gradients of the first step, parameters and states after all steps are compared.
- * TRIREME_SHARD_TRIALS=200 tries more (of each kind), from TRIREME_SHARD_FIRST on; TRIREME_SHARD_ONLY=OPERATOR pins
- * that line only, to find who is wrong. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/shard_trial.h, for tests only: one network on one device and, cut by a plan drawn at
+ * random, on ranks that are threads; losses, gradients of the first step, parameters and states
+ * after all steps are compared. TRIREME_SHARD_TRIALS=200 tries more (of each kind), from
+ * TRIREME_SHARD_FIRST on; TRIREME_SHARD_ONLY=OPERATOR pins that line only, to find who is wrong. */
 #ifndef TRMI_TESTS_SHARD_TRIAL_H
 #define TRMI_TESTS_SHARD_TRIAL_H
 
@@ -29,7 +30,7 @@ typedef struct trial {
     char plan[TEXT];
     trm_optimizer_options optimizer;
     trm_precision precision;
-    bool exact; /* bit for bit */
+    bool exact;  /* bit for bit */
     bool slices; /* of one copy of the parameters */
     int32_t accumulate;
 } trial;
@@ -52,7 +53,8 @@ typedef struct shared {
 } shared;
 
 static inline int64_t pick(uint64_t variant, uint64_t what, int64_t from, int64_t to) {
-    return from + (int64_t)(trmi_random_u32(variant, TRMI_STREAM_TEST, what) % (uint32_t)(to - from + 1));
+    return from +
+           (int64_t)(trmi_random_u32(variant, TRMI_STREAM_TEST, what) % (uint32_t)(to - from + 1));
 }
 
 static inline int64_t trials(int64_t usual) {
@@ -60,7 +62,9 @@ static inline int64_t trials(int64_t usual) {
     return more != NULL ? atoll(more) : usual;
 }
 
-/* ---- one job ---------------------------------------------------------------------------------------------------------- */
+/* ---- one job
+ *  ----------------------------------------------------------------------------------------------------------
+ */
 
 static inline void feed(trm_exec *exec, int step) {
     trm_error err;
@@ -71,7 +75,8 @@ static inline void feed(trm_exec *exec, int step) {
             continue;
         }
         for (int64_t i = 0; i < trm_shape_count(&t.shape); i++) {
-            uint32_t bits = trmi_random_u32((uint64_t)(step * 8 + n), TRMI_STREAM_TEST, (uint64_t)i);
+            uint32_t bits =
+                trmi_random_u32((uint64_t)(step * 8 + n), TRMI_STREAM_TEST, (uint64_t)i);
             if (t.dtype == TRM_INT32) {
                 ((int32_t *)t.data)[i] = (int32_t)(bits % (n == 1 ? 8 : 11));
             } else {
@@ -85,25 +90,37 @@ static inline trm_status run_trial(const trial *t, trm_comm *comm, outcome *o, t
     trm_graph *g;
     trm_exec *exec = NULL;
     TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &g, err));
-    trm_exec_options options = {.loss = t->network(g, t->variant), .optimizer = t->optimizer, .backend = t->backend,
-                                .threads = 1, .seed = 5, .tuning_file = "", .precision = t->precision, .accumulate = t->accumulate,
+    trm_exec_options options = {.loss = t->network(g, t->variant),
+                                .optimizer = t->optimizer,
+                                .backend = t->backend,
+                                .threads = 1,
+                                .seed = 5,
+                                .tuning_file = "",
+                                .precision = t->precision,
+                                .accumulate = t->accumulate,
                                 .parallel = {.exact = t->exact}};
     if (comm != NULL) {
-        options.parallel = (trm_parallel_options){.comm = comm, .split = TRM_SPLIT_PLANNED, .mesh = t->mesh, .exact = t->exact,
+        options.parallel = (trm_parallel_options){.comm = comm,
+                                                  .split = TRM_SPLIT_PLANNED,
+                                                  .mesh = t->mesh,
+                                                  .exact = t->exact,
                                                   .shard_optimizer = t->slices,
                                                   .plan = t->plan[0] != '\0' ? t->plan : NULL};
     }
     trm_status status = trm_exec_create(g, &options, &exec, err);
     trm_graph_destroy(g);
     for (int step = 0; status == TRM_OK && step < STEPS; step++) {
-        for (int32_t part = 0; status == TRM_OK && part < (t->accumulate > 1 ? t->accumulate : 1); part++) {
+        for (int32_t part = 0; status == TRM_OK && part < (t->accumulate > 1 ? t->accumulate : 1);
+             part++) {
             feed(exec, step + part * STEPS);
             status = trm_exec_forward_backward(exec, err);
         }
         o->loss[step] = status == TRM_OK ? trm_exec_loss(exec) : NAN;
-        for (int32_t i = 0; status == TRM_OK && step == 0 && i < trm_exec_variable_count(exec); i++) {
+        for (int32_t i = 0; status == TRM_OK && step == 0 && i < trm_exec_variable_count(exec);
+             i++) {
             trm_variable v = trm_exec_variable(exec, i);
-            if (v.kind == TRM_VARIABLE_PARAMETER && o->gradients_count + trm_shape_count(&v.shape) <= VALUES) {
+            if (v.kind == TRM_VARIABLE_PARAMETER &&
+                o->gradients_count + trm_shape_count(&v.shape) <= VALUES) {
                 status = trm_exec_gradient(exec, i, o->gradients + o->gradients_count, err);
                 o->gradients_count += trm_shape_count(&v.shape);
                 o->gradient_end[o->parameters++ % PARAMETERS] = o->gradients_count;
@@ -125,8 +142,10 @@ static inline trm_status run_trial(const trial *t, trm_comm *comm, outcome *o, t
         o->one_copy = info.one_copy;
         o->casts = info.casts;
         for (int64_t b = 0; exec->parallel != NULL && b < exec->parallel->blocks; b++) {
-            int64_t count = trmi_update_block_offset(exec->update, b + 1) - trmi_update_block_offset(exec->update, b);
-            o->own_slots += !exec->parallel->options.shard_optimizer || exec->parallel->mine[b] ? count : 0;
+            int64_t count = trmi_update_block_offset(exec->update, b + 1) -
+                            trmi_update_block_offset(exec->update, b);
+            o->own_slots +=
+                !exec->parallel->options.shard_optimizer || exec->parallel->mine[b] ? count : 0;
         }
     }
     trm_exec_destroy(exec);
@@ -141,7 +160,8 @@ static inline void rank_main(rank_context *context, trm_comm *comm) {
 
 static int plans_with_repeats; /* drawn so far */
 
-/* A legal strategy for every forward operator, drawn at random; its result kept, or made again in backward. */
+/* A legal strategy for every forward operator, drawn at random; its result kept, or made again in
+ * backward. */
 static inline void draw_plan(trial *t, uint64_t seed) {
     trm_error err;
     trm_graph *g, *training;
@@ -153,7 +173,9 @@ static inline void draw_plan(trial *t, uint64_t seed) {
     CHECK_OK(trmi_backend_ref(1, &backend, &err), err);
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
     trm_node loss = t->network(g, t->variant);
-    trmi_plan_options options = {.target = &backend->target, .loss = loss, .precision = (int32_t)t->precision,
+    trmi_plan_options options = {.target = &backend->target,
+                                 .loss = loss,
+                                 .precision = (int32_t)t->precision,
                                  .dense_gradients = true};
     CHECK_OK(trmi_shard_graph(g, &options, &training, &roots, &arena, &err), err);
     CHECK_OK(trmi_mesh_parse(t->mesh, &mesh, &err), err);
@@ -172,12 +194,20 @@ static inline void draw_plan(trial *t, uint64_t seed) {
         }
         CHECK_OK(trmi_shard_strategies(training, op, &mesh, &arena, &list, &count, &err), err);
         uint32_t bits = trmi_random_u32(seed, TRMI_STREAM_TEST, counter++);
-        const char *only = getenv("TRIREME_SHARD_ONLY"); /* one operator's line, to find who is wrong */
+        /* one operator's line, to find who is wrong */
+        const char *only = getenv("TRIREME_SHARD_ONLY");
         if (only != NULL ? strcmp(only, op->name) == 0 : bits % 8 != 0) { /* the rest follows */
-            CHECK_OK(trmi_shard_plan_set(plan, op->name, list[(bits >> 8) % (uint32_t)count].letters, false, NULL, &err), err);
-            static const trmi_again ways[] = {TRMI_AGAIN_RULE, TRMI_AGAIN_NO, TRMI_AGAIN_YES, TRMI_AGAIN_YES};
+            CHECK_OK(trmi_shard_plan_set(plan, op->name,
+                                         list[(bits >> 8) % (uint32_t)count].letters, false, NULL,
+                                         &err),
+                     err);
+            static const trmi_again ways[] = {TRMI_AGAIN_RULE, TRMI_AGAIN_NO, TRMI_AGAIN_YES,
+                                              TRMI_AGAIN_YES};
             trmi_again again = ways[bits >> 3 & 3];
-            CHECK_OK(trmi_shard_plan_again(plan, op->name, again == TRMI_AGAIN_YES && !can[i] ? TRMI_AGAIN_RULE : again, &err), err);
+            CHECK_OK(trmi_shard_plan_again(
+                         plan, op->name,
+                         again == TRMI_AGAIN_YES && !can[i] ? TRMI_AGAIN_RULE : again, &err),
+                     err);
         }
     }
     free(can);
@@ -203,11 +233,14 @@ static inline double apart(const float *a, const float *b, int64_t count) {
 }
 
 /* The first element that is not the same, as a sentence. */
-static inline void same_bits(const trial *t, int rank, uint64_t seed, const char *what, const float *a, const float *b, int64_t count) {
+static inline void same_bits(const trial *t, int rank, uint64_t seed, const char *what,
+                             const float *a, const float *b, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         if (memcmp(&a[i], &b[i], sizeof *a) != 0) {
-            fail_msg("layout %d, mesh %s, rank %d: element %d of %d of the %s is %.9g, on one device %.9g\n%s", (int)seed,
-                     t->mesh, rank, (int)i, (int)count, what, (double)a[i], (double)b[i], t->plan);
+            fail_msg("layout %d, mesh %s, rank %d: element %d of %d of the %s is %.9g, on one "
+                     "device %.9g\n%s",
+                     (int)seed, t->mesh, rank, (int)i, (int)count, what, (double)a[i], (double)b[i],
+                     t->plan);
         }
     }
 }
@@ -216,19 +249,20 @@ static inline void compare_bits(const shared *all, const outcome *one, int ranks
     for (int r = 0; r < ranks; r++) {
         const outcome *o = &all->of[r];
         if (o->status != TRM_OK) {
-            fail_msg("layout %d, mesh %s: rank %d: %s (%s:%d)\n%s", (int)seed, all->trial.mesh, r, o->error.message,
-                     o->error.file, o->error.line, all->trial.plan);
+            fail_msg("layout %d, mesh %s: rank %d: %s (%s:%d)\n%s", (int)seed, all->trial.mesh, r,
+                     o->error.message, o->error.file, o->error.line, all->trial.plan);
         }
         assert_int_equal(o->values_count, one->values_count);
         assert_int_equal(o->gradients_count, one->gradients_count);
         same_bits(&all->trial, r, seed, "losses", o->loss, one->loss, STEPS);
-        same_bits(&all->trial, r, seed, "gradients", o->gradients, one->gradients, one->gradients_count);
+        same_bits(&all->trial, r, seed, "gradients", o->gradients, one->gradients,
+                  one->gradients_count);
         same_bits(&all->trial, r, seed, "variables", o->values, one->values, one->values_count);
     }
 }
 
-/* The largest relative difference of one parameter's gradient; those that are next to nothing beside the others are
- * measured by them. */
+/* The largest relative difference of one parameter's gradient; those that are next to nothing
+ * beside the others are measured by them. */
 static inline double apart_each(const outcome *o, const outcome *one) {
     double worst = 0, size = 0;
     for (int64_t i = 0; i < one->gradients_count; i++) {
@@ -246,14 +280,15 @@ static inline double apart_each(const outcome *o, const outcome *one) {
     return worst;
 }
 
-static inline void compare(const shared *all, const outcome *one, int ranks, uint64_t seed, double tolerance) {
+static inline void compare(const shared *all, const outcome *one, int ranks, uint64_t seed,
+                           double tolerance) {
     for (int r = 0; r < ranks; r++) {
         const outcome *o = &all->of[r];
         const char *where = "losses";
         double worst = apart(o->loss, one->loss, STEPS);
         if (o->status != TRM_OK) {
-            fail_msg("seed %d, mesh %s: rank %d: %s (%s:%d)\n%s", (int)seed, all->trial.mesh, r, o->error.message,
-                     o->error.file, o->error.line, all->trial.plan);
+            fail_msg("seed %d, mesh %s: rank %d: %s (%s:%d)\n%s", (int)seed, all->trial.mesh, r,
+                     o->error.message, o->error.file, o->error.line, all->trial.plan);
         }
         assert_int_equal(o->values_count, one->values_count);
         assert_int_equal(o->gradients_count, one->gradients_count);
@@ -264,10 +299,12 @@ static inline void compare(const shared *all, const outcome *one, int ranks, uin
         where = values > worst ? "variables" : where;
         worst = fmax(worst, values);
         if (!(worst <= tolerance)) {
-            fail_msg("seed %d, mesh %s, %s, rank %d: %s differ by %.3g (losses %.9g %.9g %.9g, one device %.9g %.9g %.9g)\n%s",
-                     (int)seed, all->trial.mesh, all->trial.backend, r, where, worst, (double)o->loss[0],
-                     (double)o->loss[1], (double)o->loss[2], (double)one->loss[0], (double)one->loss[1],
-                     (double)one->loss[2], all->trial.plan);
+            fail_msg("seed %d, mesh %s, %s, rank %d: %s differ by %.3g (losses %.9g %.9g %.9g, one "
+                     "device %.9g %.9g %.9g)\n%s",
+                     (int)seed, all->trial.mesh, all->trial.backend, r, where, worst,
+                     (double)o->loss[0], (double)o->loss[1], (double)o->loss[2],
+                     (double)one->loss[0], (double)one->loss[1], (double)one->loss[2],
+                     all->trial.plan);
         }
     }
 }

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Split jobs on several hosts (this one under two names; with root two network name spaces, joined by TCP alone), their
 # evaluation, and their checkpoints under other plans: all as one device has it.
 . "$(dirname "$0")/common.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Context options of the split modes that are carried out: full_batch both ways, strategy files saved, edited and
 # loaded, the three searches, hosts' mesh; and a batch of one image, which only a spatial split can share out.
 . "$(dirname "$0")/common.sh"

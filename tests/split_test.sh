@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # semi_auto_parallel and auto_parallel: the same losses as one device on the whole batch, plans from files, sharded
 # parameters saved whole and resumed on another number of ranks, bad plans refused in a sentence.
 . "$(dirname "$0")/common.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # --deterministic strict: the same bits on any number of ranks and threads, over a resume too.
 . "$(dirname "$0")/common.sh"
 train() { # MODEL RANKS THREADS EPOCHS DIR MORE: a global batch of 24

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The event file of a training in TensorBoard's own reader: scalars with their steps, histograms, the graph, and a resumed
 # run's second file. Needs a python with tensorboard: PYTHON, Debian's, TensorFlow's, or what tools/readers.sh makes.
 peers=${XDG_CACHE_HOME:-$HOME/.cache}/trireme-peers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TFRecord files and tf.Example written by hand, from their specification alone: what our readers are held against."""
 import struct
 

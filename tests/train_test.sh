@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Train, stop in every way, resume, evaluate: the same bits as a run that was left alone.
 . "$(dirname "$0")/common.sh"
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # trireme verify: plans on 2 and 4 ranks against one device from the command line; what it says, its exit codes.
 . "$(dirname "$0")/common.sh"
 dir=$work T=$trireme

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Proves that Trireme builds and computes on 64-bit ARM: cross-compiled with Debian's gcc-aarch64-linux-gnu against
 # libraries fetched for arm64 into a folder of its own (the machine's packages stay as they are), without oneDNN; then
 # tests and a short training under qemu. Usage: aarch64.sh [FOLDER]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """No circles of calls between files: what stands in one is read, tested and changed together.
 
 Usage: circles.py ROOT BUILD        ROOT/tools/circles.known names the files that may still stand in one

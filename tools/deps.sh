@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs what is missing from Debian's (or Ubuntu's) packages, or prints the one line to run.
 # Usage: deps.sh build|test|tsan
 set -eu

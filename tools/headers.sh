@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Each public header compiles alone, as C11 and (where a C++ compiler is) as C++, leaks no foreign header, is part of
 # trireme.h and stands in the man page. Usage: headers.sh ROOT CC
 set -u

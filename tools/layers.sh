@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Every #include "room/..." or "trireme/room.h" must be an arrow of LAYERS. Usage: layers.sh ROOT
 set -u
 cd "$1" || exit 2

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# No source file over 800 lines, no public header over 400, no function over 100 lines unless
+# SPDX-License-Identifier: Apache-2.0
+# No source file over 850 lines, no public header over 450, no function over 100 lines unless
 # tools/length.exceptions names it ("path:function"). Usage: length.sh ROOT
 set -u
 cd "$1" || exit 2
 bad=0
 while read -r lines file; do
-    limit=800
-    case "$file" in include/*) limit=400 ;; esac
+    limit=850
+    case "$file" in include/*) limit=450 ;; esac
     if [ "$lines" -gt "$limit" ]; then echo "$file: $lines lines, at most $limit"; bad=1; fi
 done < <(find src include -name '*.[ch]' | xargs wc -l | grep -v ' total$')
 long=$(find src -name '*.c' | sort | xargs awk '

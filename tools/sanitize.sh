@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs the tests of a sanitizer build room by room, so that what they start does not starve what they wait for.
 # Usage: sanitize.sh asan|tsan [ROOM...]     rooms as `ctest --print-labels` tells them; all without
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The main job: ResNet-50 at 32x32, one epoch and an evaluation. Data: $DATA, else CIFAR-10 in the cache
 # (fetched if there is a network), else the generated set. Usage: DATA=DIR train.sh TRIREME
 set -eu

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What texts name is there: functions, types and macros, files, tests and their cases.
 
 Usage: words.py ROOT

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Wrong rank tables for bench/faults.sh: badN.json in the working directory, made from good ones by one change each.
 Usage: tables.py V1.json LAB.json    prints their number"""
 import json

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trireme/base.h: the words that every room uses: status and error record, data types, shapes,
  * tensor views, and the log sink.
  *
@@ -10,8 +11,8 @@
  *         return trm_status_exit_code(err.status);
  *     }
  *
- * The error is written once, by the function that first knows; callers propagate it unchanged. A program that ends at
- * its first error writes TRM_OR_EXIT(trm_model_train(model, &options, &err)).
+ * The error is written once, by the function that first knows; callers propagate it unchanged. A
+ * program that ends at its first error writes TRM_OR_EXIT(trm_model_train(model, &options, &err)).
  */
 #ifndef TRIREME_BASE_H
 #define TRIREME_BASE_H
@@ -81,8 +82,9 @@ TRM_API const char *trm_status_text(trm_status status);
  * 4 out of memory or disk, 5 a peer failed or timed out. */
 TRM_API int trm_status_exit_code(trm_status status);
 
-/* For programs: the call, in which `err` is a trm_error that is declared here. Unless it gives TRM_OK the
- * error's sentence goes to stderr and the process ends with the status' exit code. Needs stdio.h and stdlib.h. */
+/* For programs: the call, in which `err` is a trm_error that is declared here. Unless it gives
+ * TRM_OK the error's sentence goes to stderr and the process ends with the status' exit code. Needs
+ * stdio.h and stdlib.h. */
 #define TRM_OR_EXIT(call)                                                                          \
     do {                                                                                           \
         trm_error err = {.status = TRM_OK};                                                        \
@@ -127,7 +129,8 @@ typedef struct trm_shape {
     trm_shape_make((int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),                  \
                    (const int64_t[]){__VA_ARGS__})
 TRM_API trm_shape trm_shape_make(int32_t rank, const int64_t *dim);
-/* Number of elements; -1 if a dimension is negative, there are too many, or the product does not fit int64. */
+/* Number of elements; -1 if a dimension is negative, there are too many, or the product does not
+ * fit int64. */
 TRM_API int64_t trm_shape_count(const trm_shape *shape);
 TRM_API bool trm_shape_equal(const trm_shape *a, const trm_shape *b);
 /* Writes "[2, 3, 4]" (truncated to `size`, always terminated) and returns `text`. */
@@ -143,8 +146,14 @@ TRM_API int64_t trm_tensor_bytes(const trm_tensor *tensor);
 
 /* The library is silent until a sink is set. One call per line, no trailing newline.
  *   thread  the sink may be called from any thread; set it before the first other call */
-typedef enum trm_log_level { TRM_LOG_ERROR, TRM_LOG_WARN, TRM_LOG_INFO, TRM_LOG_DEBUG } trm_log_level;
-typedef void (*trm_log_sink)(void *context, trm_log_level level, const char *room, const char *line);
+typedef enum trm_log_level {
+    TRM_LOG_ERROR,
+    TRM_LOG_WARN,
+    TRM_LOG_INFO,
+    TRM_LOG_DEBUG
+} trm_log_level;
+typedef void (*trm_log_sink)(void *context, trm_log_level level, const char *room,
+                             const char *line);
 TRM_API void trm_log_set_sink(trm_log_sink sink, void *context, trm_log_level most_verbose);
 
 /* "0.1.0". */

@@ -1,12 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trireme/callbacks.h: the callbacks that come with the library, for trm_train_options.callbacks.
  *
  *     .callbacks = {trm_loss_monitor(1, puts), trm_time_monitor(puts),
- *                   trm_model_checkpoint(&(trm_model_checkpoint_options){.directory = "run", .keep = 5})}
+ *                   trm_model_checkpoint(&(trm_model_checkpoint_options){.directory = "run", .keep
+ *                   = 5})}
  *
  * Each call makes one callback for one training call, which frees it. When there is no memory for
- * one, training fails with NOMEM before its first step; with INVALID where a directory, path, function or
- * dataset is NULL. Strings are copied.
- */
+ * one, training fails with NOMEM before its first step; with INVALID where a directory, path,
+ * function or dataset is NULL. Strings are copied. */
 #ifndef TRIREME_CALLBACKS_H
 #define TRIREME_CALLBACKS_H
 
@@ -28,10 +29,10 @@ TRM_API trm_callback trm_loss_monitor(int64_t every, trm_print print);
 TRM_API trm_callback trm_time_monitor(trm_print print);
 
 typedef struct trm_model_checkpoint_options {
-    const char *directory; /* locked by this process until training ends */
-    int32_t keep;          /* the newest so many; 0 = 5, negative = all */
+    const char *directory;   /* locked by this process until training ends */
+    int32_t keep;            /* the newest so many; 0 = 5, negative = all */
     double keep_every_hours; /* and for ever one in so many hours; 0 = none */
-    int64_t every_steps;   /* any of the three; when all are 0, every epoch */
+    int64_t every_steps;     /* any of the three; when all are 0, every epoch */
     double every_seconds;
     int64_t every_epochs;
 } trm_model_checkpoint_options;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trireme/cluster.h: who am I? Rank, size, hosts and roles of this process, from whatever started
  * it; rank tables; the token that peers on other hosts must know.
  *
@@ -40,12 +41,12 @@ typedef struct trm_cluster_flags {
     const char *worker_hosts;
     const char *chief_hosts;
     const char *evaluator_hosts;
-    const char *rank_table;         /* file; instead of RANK_TABLE_FILE */
-    const char *rendezvous;         /* "host:port", "unix:PATH" or "file:PATH" */
-    const char *token_file;         /* 32 bytes, mode 0600 */
-    bool needs_ps;                  /* refuse a cluster without parameter servers */
-    bool any_address;               /* do not demand that this host has its address in the table */
-    double table_wait_seconds;      /* for a table that says "initializing"; 0 = 300, < 0 = none */
+    const char *rank_table;    /* file; instead of RANK_TABLE_FILE */
+    const char *rendezvous;    /* "host:port", "unix:PATH" or "file:PATH" */
+    const char *token_file;    /* 32 bytes, mode 0600 */
+    bool needs_ps;             /* refuse a cluster without parameter servers */
+    bool any_address;          /* do not demand that this host has its address in the table */
+    double table_wait_seconds; /* for a table that says "initializing"; 0 = 300, < 0 = none */
 } trm_cluster_flags;
 
 typedef struct trm_cluster trm_cluster;
@@ -61,15 +62,15 @@ typedef struct trm_cluster_info {
     int32_t device_id;  /* from the table or DEVICE_ID, otherwise the local rank, otherwise 0 */
     /* Roles; a world without roles is `size` workers. */
     trm_role role;
-    int32_t task_index; /* within the role */
-    bool has_roles;     /* described by TF_CONFIG or guide 000's flags */
-    bool is_chief;      /* the chief, or worker 0 where no chief is listed: saves and summarises */
+    int32_t task_index;  /* within the role */
+    bool has_roles;      /* described by TF_CONFIG or guide 000's flags */
+    bool is_chief;       /* the chief, or worker 0 where no chief is listed: saves and summarises */
     bool also_evaluates; /* TF1's "master": evaluates after each save itself */
     bool sparse_workers; /* TFJob's enableDynamicWorker: other workers come and go */
     bool one_console;    /* mpirun, srun, torchrun: what all ranks print is shown as one text */
     bool rank_later;     /* CM_* without RANK_ID: rank is -1 until the rendezvous assigns it */
-    const char *model_dir;  /* TF_CONFIG's model_dir, or NULL */
-    const char *rendezvous; /* where rank 0 listens: "host:port", "unix:PATH", "file:PATH";
+    const char *model_dir;    /* TF_CONFIG's model_dir, or NULL */
+    const char *rendezvous;   /* where rank 0 listens: "host:port", "unix:PATH", "file:PATH";
                                NULL when size is 1 or nothing names an address */
     int32_t rendezvous_ports; /* consecutive ports to try, from the one in `rendezvous` */
     const char *token_file;   /* or NULL */
@@ -114,7 +115,8 @@ TRM_API TRM_MUST_USE trm_status trm_cluster_text(const trm_cluster *cluster, boo
                                                  trm_error *err);
 TRM_API void trm_text_free(char *text);
 
-/* ---- Joining ---------------------------------------------------------------------------------- */
+/* ---- Joining ----------------------------------------------------------------------------------
+ */
 
 struct trmi_bootstrap; /* comm/rendezvous.h: what trm_comm_create takes */
 
@@ -156,10 +158,10 @@ typedef struct trm_rank_table trm_rank_table;
 typedef struct trm_rank_entry {
     int32_t rank;
     int32_t device_id;
-    int32_t server;         /* index, in the order of the file */
-    const char *server_id;  /* borrowed from the table */
-    const char *host;       /* host_ip if given, otherwise server_id */
-    const char *device_ip;  /* "" if not given */
+    int32_t server;        /* index, in the order of the file */
+    const char *server_id; /* borrowed from the table */
+    const char *host;      /* host_ip if given, otherwise server_id */
+    const char *device_ip; /* "" if not given */
 } trm_rank_entry;
 
 /* Reads and validates a table of any form.
@@ -190,8 +192,8 @@ TRM_API TRM_MUST_USE trm_status trm_rank_table_text(const trm_rank_table *table,
                                                     char **out, trm_error *err);
 
 typedef struct trm_rank_table_host {
-    const char *host;       /* name or address: becomes server_id */
-    int32_t devices;        /* device_id 0 to devices-1 */
+    const char *host;              /* name or address: becomes server_id */
+    int32_t devices;               /* device_id 0 to devices-1 */
     const char *const *device_ips; /* `devices` addresses, or NULL */
 } trm_rank_table_host;
 
@@ -199,9 +201,9 @@ typedef struct trm_rank_table_host {
  *   in     form   TRM_RANK_TABLE_V1 or TRM_RANK_TABLE_LAB
  *   owns   caller frees *json with trm_text_free
  *   error  INVALID (no hosts, a host twice, 0 or more than 4096 devices, bad address), NOMEM */
-TRM_API TRM_MUST_USE trm_status trm_rank_table_make(const trm_rank_table_host *hosts,
-                                                    int32_t count, trm_rank_table_form form,
-                                                    char **json, trm_error *err);
+TRM_API TRM_MUST_USE trm_status trm_rank_table_make(const trm_rank_table_host *hosts, int32_t count,
+                                                    trm_rank_table_form form, char **json,
+                                                    trm_error *err);
 /* Reads the device addresses of an Ascend host ("address_0=192.168.100.101" lines) for make.
  *   owns   caller frees (*ips) with trm_text_free((char *)ips): one block
  *   error  IO, INVALID with the line, NOMEM */
@@ -218,14 +220,14 @@ enum { TRM_TOKEN_BYTES = 32 };
 
 /* Makes a token file of mode 0600 with 32 random bytes; an existing file is an error. */
 TRM_API TRM_MUST_USE trm_status trm_token_create(const char *path, trm_error *err);
-/* The token at `path`, made first, with its folder, where there is none: processes that share a folder come to the same one, whoever is
+/* The token at `path`, made first, with its folder, where there is none: processes that share a
+ * folder come to the same one, whoever is
  * first.   error  as of both others */
 TRM_API TRM_MUST_USE trm_status trm_token_share(const char *path, uint8_t token[32],
                                                 trm_error *err);
 /* Reads one: a regular file of exactly 32 bytes that nobody but its owner can read.
  *   error  INVALID with the chmod that repairs it */
-TRM_API TRM_MUST_USE trm_status trm_token_read(const char *path, uint8_t token[32],
-                                               trm_error *err);
+TRM_API TRM_MUST_USE trm_status trm_token_read(const char *path, uint8_t token[32], trm_error *err);
 
 #ifdef __cplusplus
 }

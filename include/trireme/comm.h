@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trireme/comm.h: numbers between ranks.
  *
  * A communicator joins `size` ranks (processes or threads, on one host or many). Collectives are
@@ -17,8 +18,8 @@
  * Operations of one communicator run in the order in which they were started. Each carries a
  * signature (sequence, kind, type, count, reduction, root) that is compared on all ranks before
  * anything is summed: ranks that disagree all get an error that shows both sides. No wait is for
- * ever: a dead rank, a stopped one or a deadline ends it, and the communicator is then poisoned: every
- * later call returns the same first cause. Recovery is a new communicator.
+ * ever: a dead rank, a stopped one or a deadline ends it, and the communicator is then poisoned:
+ * every later call returns the same first cause. Recovery is a new communicator.
  *
  * Threads: one thread at a time per communicator, requests included; communicators are independent.
  */
@@ -62,7 +63,8 @@ TRM_API const char *trm_reduce_name(trm_reduce reduce); /* "sum" */
  *   TRM_BARRIER                -               -
  * In place: send == NULL means that the rank's own data lie in recv, where they belong: all of it
  * (all-reduce, broadcast, reduce, all-to-all), or the full [n * count] or [sum(counts)] vector with
- * this rank's block at its place (all-gather, gather, scatter, reduce-scatter; the reduced block is left
+ * this rank's block at its place (all-gather, gather, scatter, reduce-scatter; the reduced block is
+ * left
  * there). Otherwise send and recv must not overlap. */
 typedef enum trm_collective_kind {
     TRM_COLLECTIVE_NONE = 0,
@@ -90,16 +92,19 @@ typedef struct trm_collective {
     trm_reduce reduce;
     int32_t root;
     /* [n] elements for each rank; read before the call returns. Blocks lie packed in rank order
-     * unless the displacements (also [n], elements) say otherwise; only TRM_ALLTOALLV takes those. */
+     * unless the displacements (also [n], elements) say otherwise; only TRM_ALLTOALLV takes those.
+     */
     const int64_t *counts;
     const int64_t *recv_counts; /* TRM_ALLTOALLV: what each rank sends to this one */
     const int64_t *displacements;
     const int64_t *recv_displacements;
-    const char *tag; /* names the tensor in errors and reports; first 39 characters kept; may be NULL */
+    /* names the tensor in errors and reports; first 39 characters kept; may be NULL */
+    const char *tag;
 } trm_collective;
 
-/* How sums are ordered. FALSE: fastest. TRUE: equal bits from run to run with equal ranks and hosts.
- * STRICT: element by element in rank order, whatever the algorithm, chunks, hosts or buffers. */
+/* How sums are ordered. FALSE: fastest. TRUE: equal bits from run to run with equal ranks and
+ * hosts. STRICT: element by element in rank order, whatever the algorithm, chunks, hosts or
+ * buffers. */
 typedef enum trm_deterministic {
     TRM_DETERMINISTIC_FALSE = 0,
     TRM_DETERMINISTIC_TRUE = 1,
@@ -109,27 +114,31 @@ typedef enum trm_deterministic {
 /* Zero means the default. Equal on all ranks (checked at creation). */
 typedef struct trm_comm_options {
     /* "auto" (shm inside a host, the network between hosts), "shm", "tcp" (sockets even inside the
-     * host), "ucx", "sim", "mpi" (only in processes that mpirun or srun started: theirs is taken). ucx and
-     * mpi are plug-ins. */
+     * host), "ucx", "sim", "mpi" (only in processes that mpirun or srun started: theirs is taken).
+     * ucx and mpi are plug-ins. */
     const char *engine;
-    const char *plugin_dir; /* where trireme_comm_*.so lie; NULL: beside the program, then the system's */
+    /* where trireme_comm_*.so lie; NULL: beside the program, then the system's */
+    const char *plugin_dir;
     /* Overrides the choice by cost, in HCCL_ALGO's form: "ring" for everything, or a list
-     * "allreduce=ring/allgather=level0:NA;level1:bruck/others=NB", or "level0:NA;level1:ring". Algorithms:
-     * direct (mesh), ring, halving (H-D_R), nhr, bruck (NB), pairwise, tree, pipeline; NA: by cost. One
-     * that does not apply to an operation falls back to the choice by cost. NULL: what HCCL_ALGO said when
-     * the job joined (trm_cluster_info.algorithm). */
+     * "allreduce=ring/allgather=level0:NA;level1:bruck/others=NB", or "level0:NA;level1:ring".
+     * Algorithms: direct (mesh), ring, halving (H-D_R), nhr, bruck (NB), pairwise, tree, pipeline;
+     * NA: by cost. One that does not apply to an operation falls back to the choice by cost. NULL:
+     * what HCCL_ALGO said when the job joined (trm_cluster_info.algorithm). */
     const char *algorithm;
     trm_deterministic deterministic;
-    double timeout_seconds;  /* an operation fails after this; default 120 */
-    double report_seconds;   /* a warning names operation and ranks after this; default 30 */
-    size_t staging_bytes;    /* per rank, for buffers that are not shared; default 1 MB */
-    int32_t spin_microseconds; /* before a waiting rank sleeps, at most; default 200 (ranks > CPUs: yielding meanwhile); -1 off */
-    bool no_direct;          /* tests: never touch peers' buffers, always stage */
-    uint64_t sim_seed;       /* engine "sim" */
-    const char *name;        /* for reports; default "world" */
+    double timeout_seconds; /* an operation fails after this; default 120 */
+    double report_seconds;  /* a warning names operation and ranks after this; default 30 */
+    size_t staging_bytes;   /* per rank, for buffers that are not shared; default 1 MB */
+    /* before a waiting rank sleeps, at most; default 200 (ranks > CPUs: yielding meanwhile); -1 off
+     */
+    int32_t spin_microseconds;
+    bool no_direct;    /* tests: never touch peers' buffers, always stage */
+    uint64_t sim_seed; /* engine "sim" */
+    const char *name;  /* for reports; default "world" */
 } trm_comm_options;
 
-/* Are engine and algorithm what there is? What can be known before ranks are started.   error INVALID */
+/* Are engine and algorithm what there is? What can be known before ranks are started.   error INVALID
+ */
 TRM_API TRM_MUST_USE trm_status trm_comm_check(const trm_comm_options *options, trm_error *err);
 
 /* Joins the ranks of a bootstrap (comm/rendezvous.h; users: trm_cluster_join). Collective.
@@ -140,15 +149,16 @@ TRM_API TRM_MUST_USE trm_status trm_comm_check(const trm_comm_options *options, 
 TRM_API TRM_MUST_USE trm_status trm_comm_create(struct trmi_bootstrap *bootstrap,
                                                 const trm_comm_options *options, trm_comm **out,
                                                 trm_error *err);
-/* Waits for this rank's started operations, leaves, frees. NULL is fine. Not collective: a rank that
- * still waits for this one gets TRM_PEER. */
+/* Waits for this rank's started operations, leaves, frees. NULL is fine. Not collective: a rank
+ * that still waits for this one gets TRM_PEER. */
 TRM_API void trm_comm_destroy(trm_comm *comm);
 
 TRM_API int32_t trm_comm_rank(const trm_comm *comm);
 TRM_API int32_t trm_comm_size(const trm_comm *comm);
 TRM_API int32_t trm_comm_local_rank(const trm_comm *comm); /* among this host's ranks of it */
 TRM_API int32_t trm_comm_local_size(const trm_comm *comm);
-TRM_API int32_t trm_comm_world_rank(const trm_comm *comm, int32_t rank); /* in the first communicator */
+/* in the first communicator */
+TRM_API int32_t trm_comm_world_rank(const trm_comm *comm, int32_t rank);
 TRM_API trm_deterministic trm_comm_deterministic(const trm_comm *comm); /* as it was created */
 TRM_API const char *trm_comm_engine(const trm_comm *comm); /* "shm", "shm+tcp", "tcp", ... */
 
@@ -157,33 +167,39 @@ TRM_API const char *trm_comm_engine(const trm_comm *comm); /* "shm", "shm+tcp", 
  * must be destroyed first. Errors and ownership as trm_comm_create. */
 TRM_API TRM_MUST_USE trm_status trm_comm_split(trm_comm *comm, int32_t colour, int32_t key,
                                                trm_comm **out, trm_error *err);
-/* The communicator of `ranks[count]` (of `comm`) in that order; *out == NULL on others. Collective over
- * `comm`; every rank passes the same list. */
+/* The communicator of `ranks[count]` (of `comm`) in that order; *out == NULL on others. Collective
+ * over `comm`; every rank passes the same list. */
 TRM_API TRM_MUST_USE trm_status trm_comm_group(trm_comm *comm, const int32_t *ranks, int32_t count,
                                                trm_comm **out, trm_error *err);
 
 /* Memory that all ranks of the host read and write in place: collectives on it need no copies.
- * Zeroed, 64-byte aligned, from 2 MB on in huge pages where the kernel has them. Nothing remains of it after any death. Not collective.
+ * Zeroed, 64-byte aligned, from 2 MB on in huge pages where the kernel has them. Nothing remains of
+ * it after any death. Not collective.
  *   owns  freed by trm_comm_free_shared or with the last communicator
  *   NULL on lack of memory, `err` then says so   cost a system call or three: not in a step */
 TRM_API void *trm_comm_alloc_shared(trm_comm *comm, size_t bytes, trm_error *err);
 /* No operation on it may be running anywhere. NULL is fine. */
 TRM_API void trm_comm_free_shared(trm_comm *comm, void *memory);
 
-/* Does every rank reach rank 0's memory? All are processes of one host then. The same answer on all ranks. */
+/* Does every rank reach rank 0's memory? All are processes of one host then. The same answer on all
+ * ranks. */
 TRM_API bool trm_comm_reaches_first(const trm_comm *comm);
-/* Rank 0's `memory` (from trm_comm_alloc_shared; looked at on rank 0 only), as every rank can read and write it:
- * one copy of what all have alike. Ranks order their accesses themselves (trm_comm_barrier). Collective.
+/* Rank 0's `memory` (from trm_comm_alloc_shared; looked at on rank 0 only), as every rank can read
+ * and write it:
+ * one copy of what all have alike. Ranks order their accesses themselves (trm_comm_barrier).
+ * Collective.
  *   out    *out; NULL on all where ranks are on several hosts, or threads of one process
  *   owns   rank 0; on the others valid until rank 0 frees it, or this rank's last communicator goes
- *   error  INVALID (memory of another kind), IO (this host's ranks cannot open each other's memory) */
+ *   error  INVALID (memory of another kind), IO (this host's ranks cannot open each other's memory)
+ */
 TRM_API TRM_MUST_USE trm_status trm_comm_reach_first(trm_comm *comm, void *memory, size_t bytes,
                                                      void **out, trm_error *err);
 
 /* Runs one collective and returns when this rank's buffers are free to use.
  *   error   INVALID (bad arguments, or ranks that disagree), PEER, TIMEOUT, NOMEM; PEER, TIMEOUT and
  *           disagreement poison the communicator
- *   cost    docs/algorithms.md */
+ *   cost    docs/algorithms.md
+ */
 TRM_API TRM_MUST_USE trm_status trm_comm_run(trm_comm *comm, const trm_collective *op,
                                              trm_error *err);
 /* Starts it and returns at once. Buffers stay untouched by the caller until the request is done.
@@ -199,8 +215,8 @@ TRM_API TRM_MUST_USE trm_status trm_comm_broadcast(trm_comm *comm, void *buffer,
                                                    trm_dtype dtype, int32_t root, trm_error *err);
 TRM_API TRM_MUST_USE trm_status trm_comm_barrier(trm_comm *comm, trm_error *err);
 
-/* One side of a point-to-point message: count elements to or from `peer`. Messages between two ranks
- * arrive in order; count and type must agree on both sides. */
+/* One side of a point-to-point message: count elements to or from `peer`. Messages between two
+ * ranks arrive in order; count and type must agree on both sides. */
 typedef struct trm_message {
     bool receive;
     int32_t peer;
@@ -234,7 +250,8 @@ TRM_API TRM_MUST_USE trm_status trm_comm_health(trm_comm *comm, trm_error *err);
 /* Poisons it on purpose, on all ranks: nobody waits for this rank any more. */
 TRM_API void trm_comm_abort(trm_comm *comm, const trm_error *cause);
 
-/* --- measurement -------------------------------------------------------------------------------- */
+/* --- measurement --------------------------------------------------------------------------------
+ */
 
 typedef struct trm_comm_bench_options {
     trm_collective_kind kind; /* default TRM_ALLREDUCE */
@@ -246,8 +263,8 @@ typedef struct trm_comm_bench_options {
 } trm_comm_bench_options;
 
 /* One line of hccl_test's and nccl-tests' tables. bytes is the size of the full vector (nccl-tests'
- * convention); busbw is algbw times 2(n-1)/n for all-reduce, (n-1)/n for all-gather, reduce-scatter and
- * all-to-all, 1 for the rest. */
+ * convention); busbw is algbw times 2(n-1)/n for all-reduce, (n-1)/n for all-gather, reduce-scatter
+ * and all-to-all, 1 for the rest. */
 typedef struct trm_comm_bench_result {
     int64_t bytes;
     int64_t repeats;
@@ -263,7 +280,8 @@ typedef struct trm_comm_bench_result {
     int64_t wrong; /* elements that differ from the expected value, on all ranks; -1 not checked */
 } trm_comm_bench_result;
 
-/* Measures one size, at least an element a rank where ranks have blocks of the vector. Collective; the result is the same on every rank. */
+/* Measures one size, at least an element a rank where ranks have blocks of the vector. Collective;
+ * the result is the same on every rank. */
 TRM_API TRM_MUST_USE trm_status trm_comm_bench(trm_comm *comm, int64_t bytes,
                                                const trm_comm_bench_options *options,
                                                trm_comm_bench_result *result, trm_error *err);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trireme/context.h: how a model is spread over ranks, by the field's names (MindSpore's
  * set_auto_parallel_context, guide 002).
  *
@@ -5,15 +6,16 @@
  *     trm_context_create(&context, &err);
  *     trm_context_set(context, "parallel_mode", "data_parallel", &err);
  *     trm_context_set(context, "mirror_mean", "true", &err);
- *     trm_model_create(&(trm_model_options){.parallel = {.comm = comm}, .context = context, ...}, &model, &err);
+ *     trm_model_create(&(trm_model_options){.parallel = {.comm = comm}, .context = context, ...},
+ *     &model, &err);
  *     puts(trm_context_get(context, "device_num"));               the ranks of comm
  *     trm_context_reset(context);                                 before the next case
  *
- * A context belongs to whoever made it; there is no global one. Options are read when a model is made.
+ * A context belongs to whoever made it; there is no global one. Options are read when a model is
+ * made.
  * Values are words and numbers in text, as on a command line; a table of all options is what
  * trm_context_option_at hands out (`trireme help context` prints it).
- *   thread  one at a time per context
- */
+ *   thread  one at a time per context */
 #ifndef TRIREME_CONTEXT_H
 #define TRIREME_CONTEXT_H
 
@@ -44,17 +46,20 @@ TRM_API bool trm_context_is_set(const trm_context *context, const char *name);
 /* Every option at its default again. */
 TRM_API void trm_context_reset(trm_context *context);
 
-/* Holds the options against each other, before there are ranks: what trm_context_resolve would refuse whatever ranks come.
+/* Holds the options against each other, before there are ranks: what trm_context_resolve would
+ * refuse whatever ranks come.
  *   error  INVALID, UNSUPPORTED: as there */
 TRM_API TRM_MUST_USE trm_status trm_context_check(const trm_context *context, trm_error *err);
 
-/* Holds the options against each other and against the ranks there are, and says them in the words of
+/* Holds the options against each other and against the ranks there are, and says them in the words
+ * of
  * trireme/exec.h. trm_model_create does this for a model.
  *   in     comm  NULL: one rank
  *   out    *parallel  lists in it belong to the context, until it is set, reset or destroyed;
  *                     stand_alone: comm is NULL in it; *accumulate: grad_accumulation_step
  *   error  INVALID (options that exclude each other, another number of ranks than device_num, an option
- *          of another parallel_mode), UNSUPPORTED (a value that the mode does not carry out) */
+ *          of another parallel_mode), UNSUPPORTED (a value that the mode does not carry out)
+ */
 TRM_API TRM_MUST_USE trm_status trm_context_resolve(trm_context *context, trm_comm *comm,
                                                     trm_parallel_options *parallel,
                                                     int32_t *accumulate, trm_error *err);

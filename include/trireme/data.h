@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trireme/data.h: files to batches. A dataset is made by a source, refined by verbs, then read.
  *
  *     trm_dataset *data;
@@ -15,12 +16,12 @@
  *
  *     source -> permutation -> shard -> window shuffle -> transforms -> batch -> repeat -> prefetch
  *
- * What comes out is a pure function: the order of (seed, epoch, shard), the augmentation of a sample
+ * What comes out is a pure function: the order of (seed, epoch, shard), the augmentation of a
+ * sample
  * of (seed, epoch, its global index in the source). Neither the number of threads, nor how many
  * shards there are, nor a resume in the middle changes a bit of a sample.
  *   thread  one thread at a time per dataset; its own worker threads are behind the queue
- *   status  verbs give TRM_INVALID for impossible arguments, and once reading has begun
- */
+ *   status  verbs give TRM_INVALID for impossible arguments, and once reading has begun */
 #ifndef TRIREME_DATA_H
 #define TRIREME_DATA_H
 
@@ -46,7 +47,8 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_cifar10(const char *path, trm_usage 
 
 /* A generated set of ten shape classes in CIFAR's form (32 x 32 x 3), for machines without data:
  * place, size, angle, colours, background and noise vary. Sample i is a function of (seed, i). The
- * test set is disjoint from the training set.   error  INVALID (counts outside of 1 to 100 million), NOMEM */
+ * test set is disjoint from the training set.   error  INVALID (counts outside of 1 to 100 million), NOMEM
+ */
 typedef struct trm_shapes_options {
     int64_t train_count; /* 0 = 50000 */
     int64_t test_count;  /* 0 = 10000 */
@@ -56,8 +58,8 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_shapes(const trm_shapes_options *opt
                                                    trm_usage usage, trm_dataset **out,
                                                    trm_error *err);
 /* Writes the set as CIFAR-10 files (five train files, test_batch.bin, batches.meta.txt, and
- * records.txt, which tells the reader how many records each file must have). Not over files that are
- * there without one: TRM_INVALID. */
+ * records.txt, which tells the reader how many records each file must have). Not over files that
+ * are there without one: TRM_INVALID. */
 TRM_API TRM_MUST_USE trm_status trm_shapes_write(const trm_shapes_options *options,
                                                  const char *path, trm_error *err);
 
@@ -73,10 +75,12 @@ typedef struct trm_random_options {
 TRM_API TRM_MUST_USE trm_status trm_dataset_random(const trm_random_options *options,
                                                    trm_dataset **out, trm_error *err);
 
-/* root/class/name.jpeg (or .jpg, .png, in any case): the label is the index of the class folder in byte order of
+/* root/class/name.jpeg (or .jpg, .png, in any case): the label is the index of the class folder in
+ * byte order of
  * names. Samples are encoded; the first transform must be trm_transform_decode. If the root has
  * folders train and val (or test), the usage chooses between them; TRM_USAGE_ALL reads both.
- *   error  IO (also: no images), CORRUPT (a class that the training set lacks), UNSUPPORTED (other kinds of files), NOMEM */
+ *   error  IO (also: no images), CORRUPT (a class that the training set lacks), UNSUPPORTED (other kinds of files), NOMEM
+ */
 TRM_API TRM_MUST_USE trm_status trm_dataset_image_folder(const char *path, trm_usage usage,
                                                          trm_dataset **out, trm_error *err);
 
@@ -128,10 +132,11 @@ typedef struct trm_transform {
     bool exact;
 } trm_transform;
 
-/* JPEG and PNG, told apart by content, to RGB. Gray, palette and CMYK content is converted, alpha dropped; anything else, an image
- * that ends early, and damage that the decoders notice (JPEG has no checksum) are TRM_CORRUPT naming the file.
- * Unless `exact`, takes libjpeg-turbo's faster chroma upsampling, and decodes at 1/2, 1/4 or 1/8
- * where the following crop or resize still shrinks the result. */
+/* JPEG and PNG, told apart by content, to RGB. Gray, palette and CMYK content is converted, alpha
+ * dropped; anything else, an image that ends early, and damage that the decoders notice (JPEG has
+ * no checksum) are TRM_CORRUPT naming the file. Unless `exact`, takes libjpeg-turbo's faster chroma
+ * upsampling, and decodes at 1/2, 1/4 or 1/8 where the following crop or resize still shrinks the
+ * result. */
 TRM_API trm_transform trm_transform_decode(bool exact);
 /* A uniformly placed window of height x width in the image with `padding` zeros on each side. */
 TRM_API trm_transform trm_transform_random_crop(int64_t height, int64_t width, int64_t padding);
@@ -164,14 +169,16 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_seed(trm_dataset *dataset, uint64_t 
 /* How the last samples are dealt when the count N is not a multiple of the shards S.
  *   wrap  every shard has ceil(N/S); the first samples of the order come twice (training)
  *   drop  every shard has floor(N/S); the last samples of the order are left out
- *   pad   every shard has ceil(N/S), but what is over is not counted in batch->samples (evaluation) */
+ *   pad   every shard has ceil(N/S), but what is over is not counted in batch->samples (evaluation)
+ */
 typedef enum trm_shard_mode { TRM_SHARD_WRAP, TRM_SHARD_DROP, TRM_SHARD_PAD } trm_shard_mode;
 /* Shard `index` of `count` takes places index, index + count, ... of the one global order. */
 TRM_API TRM_MUST_USE trm_status trm_dataset_shard(trm_dataset *dataset, int64_t count,
                                                   int64_t index, trm_shard_mode mode,
                                                   trm_error *err);
 /* A new order each epoch: one permutation of the whole source, the same on all shards. window > 1
- * also shuffles within a window of so many samples of the shard, as the guide's shuffle(10) does. */
+ * also shuffles within a window of so many samples of the shard, as the guide's shuffle(10) does.
+ */
 TRM_API TRM_MUST_USE trm_status trm_dataset_shuffle(trm_dataset *dataset, int64_t window,
                                                     trm_error *err);
 /* Appends `count` transforms (copied) to the chain; at most 16 in all. Geometry comes before
@@ -222,8 +229,7 @@ TRM_API const trm_tensor *trm_batch_tensor(const trm_batch *batch, const char *n
 
 /* Where the next batch will be read: after the k-th batch of epoch e it is (e, k), also at its end
  * (then trm_dataset_next says TRM_END first). */
-TRM_API void trm_dataset_position(const trm_dataset *dataset, int64_t *epoch,
-                                  int64_t *batch_index);
+TRM_API void trm_dataset_position(const trm_dataset *dataset, int64_t *epoch, int64_t *batch_index);
 /* Continues from there; the batches are bit for bit those of a run that never stopped. */
 TRM_API TRM_MUST_USE trm_status trm_dataset_seek(trm_dataset *dataset, int64_t epoch,
                                                  int64_t batch_index, trm_error *err);
@@ -259,9 +265,9 @@ typedef struct trm_dataset_spec {
     const char *kind;
     const char *path; /* file or folder; "synth" gives the shapes, "clicks" the generated clicks */
     trm_usage usage;
-    int64_t batch_size; /* 0 = 32 */
-    int64_t image_size; /* 0 = 32 for CIFAR-10 and shapes, 224 otherwise */
-    int64_t classes;    /* random only; 0 = 10 */
+    int64_t batch_size;               /* 0 = 32 */
+    int64_t image_size;               /* 0 = 32 for CIFAR-10 and shapes, 224 otherwise */
+    int64_t classes;                  /* random only; 0 = 10 */
     int64_t shard_count, shard_index; /* 0 = 1 */
     uint64_t seed;
     int64_t prefetch_depth, threads; /* 0 = 4 ahead by one thread; depth -1 = none */
@@ -287,8 +293,9 @@ typedef struct trm_data_rate {
     int64_t samples;
     double microseconds_per_sample; /* median over batches of one thread's CPU time: read, decode,
                                      * transform, store */
-    /* Where all samples are JPEG: libjpeg-turbo's own full decode of the same bytes to RGB, in turns with the
-     * above in the same run, and the median over batches of its time over ours; 0 otherwise. */
+    /* Where all samples are JPEG: libjpeg-turbo's own full decode of the same bytes to RGB, in
+     * turns with the above in the same run, and the median over batches of its time over ours; 0
+     * otherwise. */
     double decode_microseconds_per_sample, decode_ratio;
 } trm_data_rate;
 /* Runs the pipeline of an unread dataset on the calling thread for about `seconds`.

@@ -1,6 +1,7 @@
-/* trireme/data_click.h: rows of click data to batches: Criteo, Avazu and other CSV, libsvm, slots, tf.Example,
- * and a generator whose best possible AUC is known. The datasets are refined and read as in data.h
- * (no image transforms). A batch has the fields
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trireme/data_click.h: rows of click data to batches: Criteo, Avazu and other CSV, libsvm, slots,
+ * tf.Example, and a generator whose best possible AUC is known. The datasets are refined and read
+ * as in data.h (no image transforms). A batch has the fields
  *
  *     label    float32 [N]      0 or 1
  *     dense    float32 [N, D]   unless there are no dense columns
@@ -12,8 +13,7 @@
  *     offsets  int64 [N*F + 1]  bag b is keys[offsets[b] .. offsets[b+1])
  *     values   float32 [K]      libsvm only: the weight of each key
  *
- * Rows over batch->samples are zero, with empty bags.
- */
+ * Rows over batch->samples are zero, with empty bags. */
 #ifndef TRIREME_DATA_CLICK_H
 #define TRIREME_DATA_CLICK_H
 
@@ -49,15 +49,18 @@ typedef enum trm_header_line { TRM_HEADER_AUTO, TRM_HEADER_YES, TRM_HEADER_NO } 
 
 typedef struct trm_vocabulary trm_vocabulary;
 
-/* Values of one text in two fields are different keys, unless same_as says otherwise. Missing ones are 0 where keys are bounded
- * (buckets or vocabulary); with unbounded keys each field has a key of its own for "missing". */
+/* Values of one text in two fields are different keys, unless same_as says otherwise. Missing ones
+ * are 0 where keys are bounded (buckets or vocabulary); with unbounded keys each field has a key of
+ * its own for "missing". */
 typedef struct trm_click_options {
     int64_t buckets;                  /* keys are 1 + hash % (buckets - 1), 0 = missing;
                                        * 0 = unbounded: 63-bit hashes, for dynamic tables */
     const trm_vocabulary *vocabulary; /* instead: ids from 1, 0 = missing or unknown. Borrowed */
-    bool shared_table; /* bounded keys of field f are moved by those of the fields before: one table */
-    /* Values of field f are keyed as those of field same_as[f]: equal texts in the two are equal keys.
-     * Borrowed as long as the dataset lives; fields from same_as_count on are keyed as themselves. */
+    /* bounded keys of field f are moved by those of the fields before: one table */
+    bool shared_table;
+    /* Values of field f are keyed as those of field same_as[f]: equal texts in the two are equal
+     * keys. Borrowed as long as the dataset lives; fields from same_as_count on are keyed as
+     * themselves. */
     const int32_t *same_as;
     int32_t same_as_count;
     uint64_t hash_seed;
@@ -78,7 +81,8 @@ typedef struct trm_click_options {
     const struct trm_clicks_options *generator; /* trm_dataset_open, kind clicks */
 } trm_click_options;
 
-/* The sources below: `path` is a file, or a folder with train and test. All errors of opening name the file; those of rows
+/* The sources below: `path` is a file, or a folder with train and test. All errors of opening name
+ * the file; those of rows
  * name line or record when they are read.   error  IO, CORRUPT, INVALID (options, columns), NOMEM
  *
  * Criteo: label, 13 integers, 26 categories, tab-separated, no header. */
@@ -94,14 +98,17 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_avazu(const char *path,
 TRM_API TRM_MUST_USE trm_status trm_dataset_csv(const char *path, const trm_click_options *options,
                                                 trm_dataset **out, trm_error *err);
 /* "label index:value ..." gives one field of bags, "label field:index:value ..." (libffm) one per
- * field. Labels 1 and +1, 0 and -1. Indices are the keys unless buckets or a vocabulary is given. */
+ * field. Labels 1 and +1, 0 and -1. Indices are the keys unless buckets or a vocabulary is given.
+ */
 TRM_API TRM_MUST_USE trm_status trm_dataset_libsvm(const char *path,
                                                    const trm_click_options *options,
                                                    trm_dataset **out, trm_error *err);
-/* "slot:value ...", as Paddle's recommendation models read: the slot click or label is the label, dense_feature or dense gives
- * numbers (in each row as many as in the first), any other is a field of bags, its values hashed. Fields are in the order of the slots'
- * numbers, then names; options->columns chooses slots, roles and their order instead. */
-TRM_API TRM_MUST_USE trm_status trm_dataset_slots(const char *path, const trm_click_options *options,
+/* "slot:value ...", as Paddle's recommendation models read: the slot click or label is the label,
+ * dense_feature or dense gives numbers (in each row as many as in the first), any other is a field
+ * of bags, its values hashed. Fields are in the order of the slots' numbers, then names;
+ * options->columns chooses slots, roles and their order instead. */
+TRM_API TRM_MUST_USE trm_status trm_dataset_slots(const char *path,
+                                                  const trm_click_options *options,
                                                   trm_dataset **out, trm_error *err);
 /* TFRecords of tf.Example: options->columns names the features. Dense and label from float or int64
  * lists, keys from bytes (hashed) or int64 (as they are, unless bounded). */
@@ -109,9 +116,11 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_click_tfrecord(const char *path,
                                                            const trm_click_options *options,
                                                            trm_dataset **out, trm_error *err);
 
-/* ---- vocabularies ------------------------------------------------------------------------------ */
+/* ---- vocabularies ------------------------------------------------------------------------------
+ */
 
-/* Reads a whole file, or the training part of a folder (kind criteo, avazu, csv, libsvm, slots or tfrecord-clicks; options as for reading)
+/* Reads a whole file, or the training part of a folder (kind criteo, avazu, csv, libsvm, slots or
+ * tfrecord-clicks; options as for reading)
  * and numbers the values that come at least min_count times, by field, in order of appearance.
  *   owns   caller, trm_vocabulary_destroy    error  those of the source, and of each row */
 TRM_API TRM_MUST_USE trm_status trm_vocabulary_build(const char *kind, const char *path,
@@ -119,7 +128,8 @@ TRM_API TRM_MUST_USE trm_status trm_vocabulary_build(const char *kind, const cha
                                                      int64_t min_count, trm_vocabulary **out,
                                                      trm_error *err);
 TRM_API void trm_vocabulary_destroy(trm_vocabulary *vocabulary);
-/* Text: a line "trireme-vocabulary 1 FIELDS SEED", then "field hash" lines in order of the ids. The file appears whole or not
+/* Text: a line "trireme-vocabulary 1 FIELDS SEED", then "field hash" lines in order of the ids. The
+ * file appears whole or not
  * at all.   error  IO, NOSPACE; of load IO, CORRUPT with the line, NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_vocabulary_save(const trm_vocabulary *vocabulary,
                                                     const char *path, trm_error *err);
@@ -129,24 +139,27 @@ TRM_API int32_t trm_vocabulary_fields(const trm_vocabulary *vocabulary);
 /* Rows that a table of this field needs: ids and 0. */
 TRM_API int64_t trm_vocabulary_rows(const trm_vocabulary *vocabulary, int32_t field);
 
-/* ---- generated clicks ---------------------------------------------------------------------------- */
+/* ---- generated clicks
+ *  ---------------------------------------------------------------------------- */
 
 /* A planted model: logit = bias + sum of a weight per key + sum of weights times dense inputs + sum
  * over pairs of fields of <u_key, u_key'>; the label is a coin with that probability. Keys are
  * Zipf-distributed ranks, dense inputs standard normal. Row i is a function of (seed, i). */
 typedef struct trm_clicks_options {
-    int64_t rows;        /* 0 = 1,000,000 (training); test rows lie elsewhere and never repeat them */
-    int64_t test_rows;   /* 0 = rows / 10 */
-    int32_t fields;      /* 0 = 26; -1 = none */
-    int32_t dense;       /* 0 = 13; -1 = none */
-    int64_t vocabulary;  /* keys a field; 0 = 100,000 */
-    double zipf;         /* exponent; 0 = 1.1 */
-    double click_rate;   /* 0 = 0.25; sets the bias approximately */
-    double key_scale;    /* deviation of the sum of key weights; 0 = 1 */
-    double dense_scale;  /* ... of the dense part; 0 = 0.5 */
-    double pair_scale;   /* ... of the pairs; 0 = 0.5; -1 = none */
-    bool wide_keys;      /* 63-bit keys without order, for dynamic tables */
-    bool shared_table;   /* keys of field f are moved by f * vocabulary: one table. Not with wide_keys */
+    /* 0 = 1,000,000 (training); test rows lie elsewhere and never repeat them */
+    int64_t rows;
+    int64_t test_rows;  /* 0 = rows / 10 */
+    int32_t fields;     /* 0 = 26; -1 = none */
+    int32_t dense;      /* 0 = 13; -1 = none */
+    int64_t vocabulary; /* keys a field; 0 = 100,000 */
+    double zipf;        /* exponent; 0 = 1.1 */
+    double click_rate;  /* 0 = 0.25; sets the bias approximately */
+    double key_scale;   /* deviation of the sum of key weights; 0 = 1 */
+    double dense_scale; /* ... of the dense part; 0 = 0.5 */
+    double pair_scale;  /* ... of the pairs; 0 = 0.5; -1 = none */
+    bool wide_keys;     /* 63-bit keys without order, for dynamic tables */
+    /* keys of field f are moved by f * vocabulary: one table. Not with wide_keys */
+    bool shared_table;
     uint64_t seed;
 } trm_clicks_options;
 TRM_API TRM_MUST_USE trm_status trm_dataset_clicks(const trm_clicks_options *options,
@@ -177,7 +190,8 @@ typedef struct trm_clicks_bayes {
     double auc, logloss, click_rate;
     double realized_auc, realized_logloss;
 } trm_clicks_bayes;
-/* Over the first `rows` test rows (0 = all of them).   error  INVALID, NOMEM    cost  about 8 microseconds and 24 bytes a row */
+/* Over the first `rows` test rows (0 = all of them).   error  INVALID, NOMEM    cost  about 8 microseconds and 24 bytes a row
+ */
 TRM_API TRM_MUST_USE trm_status trm_clicks_measure(const trm_clicks_options *options, int64_t rows,
                                                    trm_clicks_bayes *out, trm_error *err);
 

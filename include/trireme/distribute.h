@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trireme/distribute.h: three calls that make a training program of one's own, with or without our
  * graph, run on many ranks (guide 001). On one device they have no effect.
  *
@@ -10,15 +11,15 @@
  *     }
  *
  * NULL in the place of a trm_distribute stands for the process's own ranks. The first call with it
- * finds out from the environment which rank this is and meets the others, as trm_distribute_begin does;
- * the end of the process ends them: after exit(0) this rank has left, after any other end the others are
- * told that it failed. Programs that want to say when, or have several jobs in one process, hold a
- * trm_distribute of their own between begin and end.
+ * finds out from the environment which rank this is and meets the others, as trm_distribute_begin
+ * does; the end of the process ends them: after exit(0) this rank has left, after any other end the
+ * others are told that it failed. Programs that want to say when, or have several jobs in one
+ * process, hold a trm_distribute of their own between begin and end.
  *
- * Values are plain tensors anywhere in memory; one with data NULL (a variable without a gradient) is
+ * Values are plain tensors anywhere in memory; one with data NULL (a variable without a gradient)
+ * is
  * passed over and stays NULL. The sizes and types of a list are the same on every rank.
- *   thread  one at a time per trm_distribute, NULL counting as one
- */
+ *   thread  one at a time per trm_distribute, NULL counting as one */
 #ifndef TRIREME_DISTRIBUTE_H
 #define TRIREME_DISTRIBUTE_H
 
@@ -45,16 +46,20 @@ TRM_API TRM_MUST_USE trm_status trm_distribute_over(trm_comm *comm, trm_distribu
 /* NULL is accepted and does nothing. */
 TRM_API void trm_distribute_end(trm_distribute *distribute);
 
-/* With NULL where the process's ranks cannot begin: 0 of 1, and the next call that can fail says why. */
+/* With NULL where the process's ranks cannot begin: 0 of 1, and the next call that can fail says
+ * why. */
 TRM_API int32_t trm_distribute_rank(const trm_distribute *distribute);
 TRM_API int32_t trm_distribute_size(const trm_distribute *distribute);
 
-/* What is beneath, for what takes a communicator (trm_model_options.parallel.comm); *out is NULL on one device.
+/* What is beneath, for what takes a communicator (trm_model_options.parallel.comm); *out is NULL on
+ * one device.
  *   owns   distribute: valid until its end; with NULL until the process's
  *   error  those of trm_distribute_begin, with NULL in a first call */
-TRM_API TRM_MUST_USE trm_status trm_distribute_comm(trm_distribute *distribute, trm_comm **out, trm_error *err);
+TRM_API TRM_MUST_USE trm_status trm_distribute_comm(trm_distribute *distribute, trm_comm **out,
+                                                    trm_error *err);
 
-/* Every value of rank `root` on every rank, of any type.   error  INVALID, and those of trm_comm_run */
+/* Every value of rank `root` on every rank, of any type.   error  INVALID, and those of trm_comm_run
+ */
 TRM_API TRM_MUST_USE trm_status trm_distribute_broadcast(trm_distribute *distribute,
                                                          const trm_tensor *values, int32_t count,
                                                          int32_t root, trm_error *err);
@@ -65,21 +70,28 @@ TRM_API TRM_MUST_USE trm_status trm_distribute_broadcast(trm_distribute *distrib
 TRM_API TRM_MUST_USE trm_status trm_distribute_all_reduce(trm_distribute *distribute,
                                                           const trm_tensor *values, int32_t count,
                                                           trm_reduce reduce, trm_error *err);
-/* This rank's part of a dataset: every size-th element (the first come twice where that does not come
- * out even, so that no rank waits for a step that another lacks), in batches of global_batch / size.
+/* This rank's part of a dataset: every size-th element (the first come twice where that does not
+ * come
+ * out even, so that no rank waits for a step that another lacks), in batches of global_batch /
+ * size.
  *   in     dataset  not read yet; NULL: only the local batch size is wanted (other people's loaders)
  *   out    *local_batch
- *   error  INVALID: the number of ranks does not divide global_batch */
+ *   error  INVALID: the number of ranks does not divide global_batch
+ */
 TRM_API TRM_MUST_USE trm_status trm_distribute_shard_and_rebatch(trm_distribute *distribute,
                                                                  trm_dataset *dataset,
                                                                  int64_t global_batch,
-                                                                 int64_t *local_batch, trm_error *err);
-/* The same for data in plain arrays. Of `*samples` rows of each array, those of this rank (every size-th,
- * wrapped round as above) are moved to its front, in their order, so that the ranks' batches k together
+                                                                 int64_t *local_batch,
+                                                                 trm_error *err);
+/* The same for data in plain arrays. Of `*samples` rows of each array, those of this rank (every
+ * size-th,
+ * wrapped round as above) are moved to its front, in their order, so that the ranks' batches k
+ * together
  * are the batch k of one process.
  *   in     arrays  each of *samples rows, in any shape; written
  *   out    *samples, *batch  in: of all ranks; out: of this rank
- *   error  INVALID: the number of ranks does not divide *batch; an array that is no *samples equal rows */
+ *   error  INVALID: the number of ranks does not divide *batch; an array that is no *samples equal rows
+ */
 TRM_API TRM_MUST_USE trm_status trm_distribute_shard_arrays(trm_distribute *distribute,
                                                             const trm_tensor *arrays, int32_t count,
                                                             int64_t *samples, int64_t *batch,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trireme/exec.h: from a graph to numbers, for programs with a loop of their own. (trireme/train.h
  * builds on this; most users need only that.)
  *
@@ -38,98 +39,117 @@ typedef enum trm_optimizer_kind {
 
 typedef struct trm_optimizer_options {
     trm_optimizer_kind kind;
-    double momentum;          /* MOMENTUM, NESTEROV, LARS */
-    double beta1, beta2;      /* ADAM; 0 = 0.9, 0.999 */
-    double epsilon;           /* ADAM 1e-8, ADAGRAD 1e-10, LARS 1e-9 when 0 */
+    double momentum;     /* MOMENTUM, NESTEROV, LARS */
+    double beta1, beta2; /* ADAM; 0 = 0.9, 0.999 */
+    double epsilon;      /* ADAM 1e-8, ADAGRAD 1e-10, LARS 1e-9 when 0 */
     double weight_decay;
-    bool decoupled;           /* AdamW */
-    bool decay_all;           /* false: parameters of rank 1 (norms, biases) are not decayed */
-    bool decay_biases;        /* those that no batch norm takes are decayed, as in guide 001 */
-    double trust_coefficient; /* LARS; 0 = 0.001 */
+    bool decoupled;             /* AdamW */
+    bool decay_all;             /* false: parameters of rank 1 (norms, biases) are not decayed */
+    bool decay_biases;          /* those that no batch norm takes are decayed, as in guide 001 */
+    double trust_coefficient;   /* LARS; 0 = 0.001 */
     double initial_accumulator; /* ADAGRAD; TensorFlow's default 0.1 must be given */
-    double l1, l2;            /* FTRL */
-    double clip_norm;         /* global norm of all gradients; 0 = off */
+    double l1, l2;              /* FTRL */
+    double clip_norm;           /* global norm of all gradients; 0 = off */
 } trm_optimizer_options;
 
 /* Which gradients travel together. */
 typedef enum trm_bucket_mode {
-    TRM_BUCKET_AUTO, /* the cut that ends first, from measured times (plan/buckets.h); one where ranks fill the cores */
+    /* the cut that ends first, from measured times (plan/buckets.h); one where ranks fill the cores
+     */
+    TRM_BUCKET_AUTO,
     TRM_BUCKET_OFF,  /* each gradient by itself */
     TRM_BUCKET_SIZE, /* bucket_bytes or a little more */
-    TRM_BUCKET_LIST  /* cut before the gradients of these numbers: MindSpore's all_reduce_fusion_config */
+    TRM_BUCKET_LIST /* cut before the gradients of these numbers: MindSpore's all_reduce_fusion_config */
 } trm_bucket_mode;
 
 /* How a graph is split over ranks (MindSpore's semi_auto_parallel and auto_parallel). */
 typedef enum trm_split {
     TRM_SPLIT_NONE,
-    TRM_SPLIT_PLANNED, /* operators as the plan says; what reads the input by samples, the rest follows */
+    /* operators as the plan says; what reads the input by samples, the rest follows */
+    TRM_SPLIT_PLANNED,
     TRM_SPLIT_SEARCHED /* the plan's pins are kept, the rest is searched */
 } trm_split;
 
-/* Gradients of weights that are large beside what they are made from (plan/lower_joint.c) are made by all processes of a host
- * together, each its slice, from all samples, instead of being summed over ranks: sums in another order. */
+/* Gradients of weights that are large beside what they are made from (plan/lower_joint.c) are made
+ * by all processes of a host together, each its slice, from all samples, instead of being summed
+ * over ranks: sums in another order. */
 typedef enum trm_joint {
     TRM_JOINT_OFF,
     TRM_JOINT_CONV, /* of convolutions */
     TRM_JOINT_ALL   /* of fully connected layers, too */
 } trm_joint;
 
-/* The same graph on every rank of a communicator, each with its own part of the batch. Gradients are
- * reduced over the ranks while backward runs; zero is the default everywhere. Equal on all ranks. */
+/* The same graph on every rank of a communicator, each with its own part of the batch. Gradients
+ * are reduced over the ranks while backward runs; zero is the default everywhere. Equal on all
+ * ranks. */
 enum { TRM_NORM_LOCAL = -2 }; /* of sync_batch_norm */
 
 typedef struct trm_parallel_options {
-    trm_comm *comm;  /* NULL or of size 1: nothing of this happens. Borrowed; outlives the exec */
-    bool sum;        /* gradients are summed over the ranks; default: their mean */
-    trm_dtype wire;  /* how they travel: FLOAT32 (default 0), BFLOAT16, FLOAT16 */
+    trm_comm *comm; /* NULL or of size 1: nothing of this happens. Borrowed; outlives the exec */
+    bool sum;       /* gradients are summed over the ranks; default: their mean */
+    trm_dtype wire; /* how they travel: FLOAT32 (default 0), BFLOAT16, FLOAT16 */
     trm_bucket_mode bucket;
-    int64_t bucket_bytes; /* TRM_BUCKET_SIZE */
+    int64_t bucket_bytes;       /* TRM_BUCKET_SIZE */
     const int32_t *bucket_list; /* TRM_BUCKET_LIST; copied */
     int32_t bucket_list_count;
-    /* Each rank reduces, updates and publishes its slice: slots live on one rank only. The same bits. Split: where a plan
-     * leaves all parameters whole; other plans say themselves what lies where. */
+    /* Each rank reduces, updates and publishes its slice: slots live on one rank only. The same
+     * bits. Split: where a plan leaves all parameters whole; other plans say themselves what lies
+     * where. */
     bool shard_optimizer;
-    trm_joint joint; /* has no effect without shard_optimizer, between hosts or threads, with buckets other than AUTO, accumulate,
-                        lanes, arena_alloc, layerwise, memory_bytes, a plan that cuts more than samples */
-    /* Batch norm over the batches of so many neighbouring ranks together; 0 = each by itself, -1 = all. */
-    int32_t sync_batch_norm; /* split: 0 or -1 all, TRM_NORM_LOCAL each rank's samples by themselves */
+    /* has no effect without shard_optimizer, between hosts or threads, with buckets other than
+     * AUTO, accumulate, lanes, arena_alloc, layerwise, memory_bytes, a plan that cuts more than
+     * samples */
+    trm_joint joint;
+    /* Batch norm over the batches of so many neighbouring ranks together; 0 = each by itself, -1 =
+     * all. */
+    /* split: 0 or -1 all, TRM_NORM_LOCAL each rank's samples by themselves */
+    int32_t sync_batch_norm;
     bool no_broadcast; /* rank 0's parameters and states are not sent to all at creation */
-    /* hybrid_parallel: parameters that stay as each rank has them, by name or by prefix ("fc" covers
-     * "fc.weight"); copied. Neither broadcast nor reduced. */
+    /* hybrid_parallel: parameters that stay as each rank has them, by name or by prefix ("fc"
+     * covers "fc.weight"); copied. Neither broadcast nor reduced. */
     const char *const *layerwise;
     int32_t layerwise_count;
-    /* Models, with one rank too: losses and weights are the same bits on any number of ranks and threads, as
-     * long as the global batch is. Samples are computed in blocks of so many, which divide each rank's batch;
-     * -1: the largest power of 2 up to 8 that divides the global batch into 8 blocks or more; 0: off. Batch norm
+    /* Models, with one rank too: losses and weights are the same bits on any number of ranks and
+     * threads, as
+     * long as the global batch is. Samples are computed in blocks of so many, which divide each
+     * rank's batch;
+     * -1: the largest power of 2 up to 8 that divides the global batch into 8 blocks or more; 0:
+     *  off. Batch norm
      * is over the global batch. Costs: trireme help deterministic. */
     int32_t block;
-    /* The graph, which then has the whole batch's shapes, is split operator by operator over a mesh of all
-     * ranks; every rank feeds the whole batch, results are those of one device. Gradients are sums; of the
-     * options above only wire, bucket and bucket_bytes apply. */
+    /* The graph, which then has the whole batch's shapes, is split operator by operator over a mesh
+     * of all ranks; every rank feeds the whole batch, results are those of one device. Gradients
+     * are sums; of the options above only wire, bucket and bucket_bytes apply. */
     trm_split split;
-    const char *mesh; /* "2x4"; NULL = the plan's, else one axis of all ranks (searched: the best) */
-    const char *plan; /* text of a plan file (trireme plan --save): strategies by operator; NULL = none */
-    /* Each rank feeds only its own samples, 1/size of the batch: sample i of rank r is sample i * size + r of the whole.
-     * Default: every rank feeds the whole batch. */
+    /* "2x4"; NULL = the plan's, else one axis of all ranks (searched: the best) */
+    const char *mesh;
+    /* text of a plan file (trireme plan --save): strategies by operator; NULL = none */
+    const char *plan;
+    /* Each rank feeds only its own samples, 1/size of the batch: sample i of rank r is sample i *
+     * size + r of the whole. Default: every rank feeds the whole batch. */
     bool own_samples;
-    /* Split, or one rank: results are the same bits under every plan and on any number of ranks and threads, as
-     * long as the whole batch is. Sums are made in integers by plain kernels: several times slower. */
+    /* Split, or one rank: results are the same bits under every plan and on any number of ranks and
+     * threads, as long as the whole batch is. Sums are made in integers by plain kernels: several
+     * times slower. */
     bool exact;
-    const char *search; /* searched: "optimal" (NULL), "recursive", "propagation", or MindSpore's names for them */
-    /* Searched: plans that are predicted to be nearly as fast as the best are run in turns, for so many seconds at most, and the
-     * fastest is taken; kept with the measured costs, so that the next job runs none. 0 = as many as 240 steps take, 10 at least and 40
-     * at most; negative = predictions alone decide. */
+    /* searched: "optimal" (NULL), "recursive", "propagation", or MindSpore's names for them */
+    const char *search;
+    /* Searched: plans that are predicted to be nearly as fast as the best are run in turns, for so
+     * many seconds at most, and the fastest is taken; kept with the measured costs, so that the
+     * next job runs none. 0 = as many as 240 steps take, 10 at least and 40 at most; negative =
+     * predictions alone decide. */
     double trial_seconds;
     const char *save_plan; /* rank 0 writes the plan that runs to this file; NULL = nowhere */
-    /* Split, training: rank 0 writes to this file which ranks hold the same parts of all parameters, a line of ranks for
-     * each group: whose part is lost can have it from another of its line. NULL = nowhere. */
+    /* Split, training: rank 0 writes to this file which ranks hold the same parts of all
+     * parameters, a line of ranks for each group: whose part is lost can have it from another of
+     * its line. NULL = nowhere. */
     const char *save_groups;
 } trm_parallel_options;
 
-/* The loss is multiplied by a scale before backward and gradients are divided by it before clipping and
- * update, so that small ones survive in half precision. A gradient that overflows skips the update (it
- * counts as a step); `dynamic` then shrinks the scale, and grows it after good steps. Guide 000's
- * FixedLossScaleManager and ExponentialUpdateLossScaleManager. */
+/* The loss is multiplied by a scale before backward and gradients are divided by it before clipping
+ * and update, so that small ones survive in half precision. A gradient that overflows skips the
+ * update (it counts as a step); `dynamic` then shrinks the scale, and grows it after good steps.
+ * Guide 000's FixedLossScaleManager and ExponentialUpdateLossScaleManager. */
 typedef struct trm_loss_scale_options {
     bool on;
     bool dynamic;         /* false: the scale never changes */
@@ -141,40 +161,43 @@ typedef struct trm_loss_scale_options {
 } trm_loss_scale_options;
 
 typedef struct trm_exec_options {
-    trm_node loss;          /* TRM_NO_NODE: only forward */
+    trm_node loss;           /* TRM_NO_NODE: only forward */
     const trm_node *outputs; /* readable after a step, beside the loss */
     int32_t outputs_count;
     trm_optimizer_options optimizer;
     bool updated_elsewhere; /* by parameter servers: no slots, and trm_exec_update is refused */
     const char *backend;    /* "onednn" (default) or "ref" */
     trm_precision precision;
-    int threads;            /* 0 = the CPUs that this process may use */
-    uint64_t seed;          /* initial values, dropout */
+    int threads;                       /* 0 = the CPUs that this process may use */
+    uint64_t seed;                     /* initial values, dropout */
     trm_loss_scale_options loss_scale; /* trm_exec_ranges shows scaled gradients */
-    bool no_fusion;         /* each operator by itself, for comparison */
-    /* Gradients of large matrices over few samples are multiplied inside the update, never written, where nobody sums or
-     * reads them (trm_exec_ranges). True: they are always made. */
+    bool no_fusion;                    /* each operator by itself, for comparison */
+    /* Gradients of large matrices over few samples are multiplied inside the update, never written,
+     * where nobody sums or reads them (trm_exec_ranges). True: they are always made. */
     bool whole_gradients;
-    /* Training takes at most so much on a rank (parameters, gradients, optimiser, activations, as trireme plan counts
-     * them): a searched plan keeps within it, one device makes results again in backward, and a program beyond it is
-     * refused (NOMEM, with what the least takes). 0 = no limit. */
+    /* Training takes at most so much on a rank (parameters, gradients, optimiser, activations, as
+     * trireme plan counts them): a searched plan keeps within it, one device makes results again in
+     * backward, and a program beyond it is refused (NOMEM, with what the least takes). 0 = no
+     * limit. */
     int64_t memory_bytes;
-    int32_t accumulate;     /* gradients of this many forward_backward calls are averaged; 0 = 1 */
+    int32_t accumulate;      /* gradients of this many forward_backward calls are averaged; 0 = 1 */
     const char *tuning_file; /* measured choices; NULL = in the cache directory, "" = none */
-    /* A process measures for a third of a second and guesses the rest, so that a training begins at once; the file has
-     * both, and later processes take both, so that they compute the same bits. Positive: measure
-     * what was guessed, too, for so long. */
+    /* A process measures for a third of a second and guesses the rest, so that a training begins at
+     * once; the file has both, and later processes take both, so that they compute the same bits.
+     * Positive: measure what was guessed, too, for so long. */
     double retune_seconds;
-    /* One run's choices: what is in this file is taken before the above, the others are added to it. So a run that is
-     * started again has the same bits, whatever was measured in between. One for each rank; NULL = not kept */
+    /* One run's choices: what is in this file is taken before the above, the others are added to
+     * it. So a run that is started again has the same bits, whatever was measured in between. One
+     * for each rank; NULL = not kept */
     const char *choices_file;
     const struct trm_exec *share; /* use the parameters and states of this exec (evaluation) */
     void *(*arena_alloc)(void *context, size_t bytes); /* PARAM and GRAD; NULL = private memory */
     void *arena_context;
     trm_parallel_options parallel;
-    /* The same bits on any number of ranks and threads (exec/lanes.h): the graph is made for one of so many
-     * equal parts of this rank's batch, and trm_exec_feed takes the whole of it; sample i is in part i modulo
-     * `lanes`. Batch norm is over all parts of all ranks. 0 = off; models: trm_parallel_options.block. */
+    /* The same bits on any number of ranks and threads (exec/lanes.h): the graph is made for one of
+     * so many equal parts of this rank's batch, and trm_exec_feed takes the whole of it; sample i
+     * is in part i modulo `lanes`. Batch norm is over all parts of all ranks. 0 = off; models:
+     * trm_parallel_options.block. */
     int32_t lanes;
 } trm_exec_options;
 
@@ -190,25 +213,31 @@ TRM_API TRM_MUST_USE trm_status trm_exec_create(const trm_graph *graph,
 TRM_API void trm_exec_destroy(trm_exec *exec);
 
 /* Where an input's elements are to be written before a step (plain layout, dtype of the graph).
- *   owns  the exec; valid until destroy    error  INVALID: no such input, with the names there are */
+ *   owns  the exec; valid until destroy    error  INVALID: no such input, with the names there are
+ */
 TRM_API TRM_MUST_USE trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out,
                                                trm_error *err);
 /* Copies `tensor` there; shape and dtype must match (with lanes: lanes times as many rows, and
- * trm_exec_input is where the first part lies).   error  INVALID naming both shapes or types, as trm_exec_input */
+ * trm_exec_input is where the first part lies).   error  INVALID naming both shapes or types, as trm_exec_input
+ */
 TRM_API TRM_MUST_USE trm_status trm_exec_feed(trm_exec *exec, const char *name,
                                               const trm_tensor *tensor, trm_error *err);
 
 /* Runs the forward steps only (needed for evaluation graphs).   error  INVALID (an id outside of a table), what an operator of
- * one's own returns, with many ranks those of trm_comm_run */
+ * one's own returns, with many ranks those of trm_comm_run
+ */
 TRM_API TRM_MUST_USE trm_status trm_exec_forward(trm_exec *exec, trm_error *err);
-/* Forward and backward; adds 1/accumulate of the gradients to the gradient range. With a communicator
- * the last call before an update returns with the gradients of all ranks reduced (shard_optimizer: this
+/* Forward and backward; adds 1/accumulate of the gradients to the gradient range. With a
+ * communicator
+ * the last call before an update returns with the gradients of all ranks reduced (shard_optimizer:
+ * this
  * rank's slices of them), and trm_exec_loss is the mean over the ranks. Collective then.
  *   error  INVALID (a graph without a loss), those of trm_exec_forward */
 TRM_API TRM_MUST_USE trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err);
 /* Optimiser over all parameters, then the gradient range is ready for the next step.
  *   error  DIVERGED: a gradient is NaN or infinite (with a loss scale: at scale 1); the sentence names the
- *          first operator */
+ *          first operator
+ */
 TRM_API TRM_MUST_USE trm_status trm_exec_update(trm_exec *exec, double learning_rate,
                                                 trm_error *err);
 typedef struct trm_loss_scale_state {
@@ -219,7 +248,8 @@ typedef struct trm_loss_scale_state {
 } trm_loss_scale_state;
 /* False when no loss is scaled. Set: to go on where a checkpoint was; INVALID. */
 TRM_API bool trm_exec_loss_scale(const trm_exec *exec, trm_loss_scale_state *out);
-TRM_API TRM_MUST_USE trm_status trm_exec_set_loss_scale(trm_exec *exec, const trm_loss_scale_state *state,
+TRM_API TRM_MUST_USE trm_status trm_exec_set_loss_scale(trm_exec *exec,
+                                                        const trm_loss_scale_state *state,
                                                         trm_error *err);
 
 /* The loss of the last step, and a copy of output `index` in plain float32/integer layout.
@@ -228,8 +258,13 @@ TRM_API float trm_exec_loss(const trm_exec *exec);
 TRM_API TRM_MUST_USE trm_status trm_exec_output(trm_exec *exec, int32_t index, trm_tensor *out,
                                                 trm_error *err);
 
-/* Parameters, states and optimiser slots, by index (0 to count - 1) or name, in plain layout. Names belong to the exec. */
-typedef enum trm_variable_kind { TRM_VARIABLE_PARAMETER, TRM_VARIABLE_STATE, TRM_VARIABLE_SLOT } trm_variable_kind;
+/* Parameters, states and optimiser slots, by index (0 to count - 1) or name, in plain layout. Names
+ * belong to the exec. */
+typedef enum trm_variable_kind {
+    TRM_VARIABLE_PARAMETER,
+    TRM_VARIABLE_STATE,
+    TRM_VARIABLE_SLOT
+} trm_variable_kind;
 typedef struct trm_variable {
     const char *name; /* "layer1.0.conv1.weight"; slots "layer1.0.conv1.weight/momentum" */
     trm_variable_kind kind;
@@ -243,22 +278,24 @@ TRM_API int32_t trm_exec_find(const trm_exec *exec, const char *name);
 /* `data` has room for the variable in plain layout. */
 TRM_API void trm_exec_read(const trm_exec *exec, int32_t index, void *data);
 TRM_API void trm_exec_write(trm_exec *exec, int32_t index, const void *data);
-/* The gradient of a parameter after forward_backward, plain float32. INVALID for other kinds. Of a split
- * graph: collective where the parameter is cut. */
+/* The gradient of a parameter after forward_backward, plain float32. INVALID for other kinds. Of a
+ * split graph: collective where the parameter is cut. */
 TRM_API TRM_MUST_USE trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data,
                                                   trm_error *err);
 /* All gradients (and all parameters) as one range, in the order in which backward finishes them.
  * What collectives and the three calls of trireme/distribute.h work on. owns: the exec. */
 TRM_API void trm_exec_ranges(trm_exec *exec, float **parameters, float **gradients, int64_t *count);
 
-/* --- many ranks: all collective, all no-ops without a communicator; errors as trm_comm_run ------- */
+/* --- many ranks: all collective, all no-ops without a communicator; errors as trm_comm_run -------
+ */
 
 /* Rank 0's parameters, states, slots and step on every rank (layerwise ones excepted). */
 TRM_API TRM_MUST_USE trm_status trm_exec_broadcast(trm_exec *exec, trm_error *err);
-/* Rank 0's states only: before an evaluation, so that all ranks evaluate what a checkpoint would keep. */
+/* Rank 0's states only: before an evaluation, so that all ranks evaluate what a checkpoint would
+ * keep. */
 TRM_API TRM_MUST_USE trm_status trm_exec_broadcast_states(trm_exec *exec, trm_error *err);
-/* shard_optimizer: slots complete on every rank, to be read and saved. Split graphs: all variables whole;
- * until then trm_exec_read gives this rank's part of a cut variable and zeros. */
+/* shard_optimizer: slots complete on every rank, to be read and saved. Split graphs: all variables
+ * whole; until then trm_exec_read gives this rank's part of a cut variable and zeros. */
 TRM_API TRM_MUST_USE trm_status trm_exec_gather_slots(trm_exec *exec, trm_error *err);
 
 /* Does each rank keep this variable to itself (layerwise)? Then only this rank has its values. */
@@ -267,19 +304,22 @@ TRM_API bool trm_exec_layerwise(const trm_exec *exec, int32_t index);
 typedef struct trm_parallel_info {
     int32_t rank, size; /* 0 and 1 without a communicator */
     int32_t buckets;
-    int64_t bytes;          /* that a step sends through the reduction, in the wire's type */
+    int64_t bytes; /* that a step sends through the reduction, in the wire's type */
     double alpha, bytes_per_second; /* measured at creation */
     bool one_copy; /* of the parameters for all ranks: shard_optimizer, processes of one host */
-    int32_t casts; /* of parameters to bfloat16 that are there once, too, and made behind the update */
-    double predicted_end_seconds, backward_end_seconds; /* of the buckets as cut; 0 = not measured yet */
+    /* of parameters to bfloat16 that are there once, too, and made behind the update */
+    int32_t casts;
+    /* of the buckets as cut; 0 = not measured yet */
+    double predicted_end_seconds, backward_end_seconds;
     int64_t joint_bytes; /* of gradients that all ranks make together, and that do not travel */
     int64_t still_bytes; /* of gradients that are zero whatever the batch, and do not travel */
 } trm_parallel_info;
 TRM_API void trm_exec_parallel_info(const trm_exec *exec, trm_parallel_info *out);
 
-/* What ranks waited for each other behind backward, in the last steps, some 250 of them at most: for gradients, their norms, slices of
- * parameters, casts. The last one to come to a meeting waits for nothing but communication; what the others wait beyond that
- * they wait for it, because it had more to do or less of a CPU. Seconds of a rank, the ranks' mean. */
+/* What ranks waited for each other behind backward, in the last steps, some 250 of them at most:
+ * for gradients, their norms, slices of parameters, casts. The last one to come to a meeting waits
+ * for nothing but communication; what the others wait beyond that they wait for it, because it had
+ * more to do or less of a CPU. Seconds of a rank, the ranks' mean. */
 typedef struct trm_waiting {
     double step_seconds; /* forward, backward, update of these steps */
     double communication_seconds, imbalance_seconds;
@@ -299,21 +339,28 @@ typedef struct trm_exec_info {
     int64_t parameter_bytes, gradient_bytes, slot_bytes, activation_bytes, other_bytes;
     int64_t overhead_bytes; /* outside these arenas: kernels' tables, program, the library's code */
     int64_t total_bytes;    /* by which a process that trains with this exec grows */
-    double flops;             /* of one forward_backward (or forward) */
+    double flops;           /* of one forward_backward (or forward) */
     double predicted_seconds; /* of one step */
     double create_seconds;
     int32_t steps;
-    const char *backend;      /* "onednn", "ref" */
+    const char *backend; /* "onednn", "ref" */
 } trm_exec_info;
 TRM_API void trm_exec_describe(const trm_exec *exec, trm_exec_info *out);
 /* The program: operators, layouts, reorders, fusions, memory by category, FLOPs, predicted time; as
  * text, or as one JSON object. owns: caller, trm_string_free. NULL when there is no memory. */
 TRM_API char *trm_exec_explain(const trm_exec *exec, bool json);
 
-/* What the machine reaches, measured by loops that do nothing else: multiply-adds on registers; and loops over working sets
- * of rising size, so that each cache shows, by what they do: sum a; a = b + s c; a = b; a = s. */
+/* What the machine reaches, measured by loops that do nothing else: multiply-adds on registers; and
+ * loops over working sets of rising size, so that each cache shows, by what they do: sum a; a = b +
+ * s c; a = b; a = s. */
 enum { TRM_PEAK_SETS = 12 };
-typedef enum trm_peak_mix { TRM_PEAK_READ, TRM_PEAK_TRIAD, TRM_PEAK_COPY, TRM_PEAK_WRITE, TRM_PEAK_MIXES } trm_peak_mix;
+typedef enum trm_peak_mix {
+    TRM_PEAK_READ,
+    TRM_PEAK_TRIAD,
+    TRM_PEAK_COPY,
+    TRM_PEAK_WRITE,
+    TRM_PEAK_MIXES
+} trm_peak_mix;
 typedef struct trm_peak_memory {
     int64_t bytes;                           /* of the working set */
     double bytes_per_second[TRM_PEAK_MIXES]; /* read and written, by the better way to store */
@@ -324,7 +371,8 @@ typedef struct trm_machine_peak {
     trm_peak_memory memory[TRM_PEAK_SETS];
     int32_t memory_count;
 } trm_machine_peak;
-/* A machine that is sampled again and again. One at a time is measured; threads 0 = the CPUs that this process may use.
+/* A machine that is sampled again and again. One at a time is measured; threads 0 = the CPUs that
+ * this process may use.
  *   error NOMEM   alloc 400 MB at most, until destroyed */
 typedef struct trm_meter trm_meter;
 TRM_API TRM_MUST_USE trm_status trm_meter_create(int threads, trm_meter **out, trm_error *err);
@@ -332,30 +380,37 @@ TRM_API void trm_meter_destroy(trm_meter *machine);
 /* Each loop once, for a quarter of a second in all. */
 TRM_API void trm_meter_sample(trm_meter *machine);
 /* Of all samples so far the median of each loop, and the highest. Either may be NULL. */
-TRM_API void trm_meter_describe(const trm_meter *machine, trm_machine_peak *median, trm_machine_peak *best);
-/* Seconds that moving `bytes`, of them `written`, takes by the loops of that mix, in the largest working set that is
- * no larger than `held` bytes. */
-TRM_API double trm_machine_memory_seconds(const trm_machine_peak *peak, double bytes, double written, double held);
+TRM_API void trm_meter_describe(const trm_meter *machine, trm_machine_peak *median,
+                                trm_machine_peak *best);
+/* Seconds that moving `bytes`, of them `written`, takes by the loops of that mix, in the largest
+ * working set that is no larger than `held` bytes. */
+TRM_API double trm_machine_memory_seconds(const trm_machine_peak *peak, double bytes,
+                                          double written, double held);
 
 /* Per step of the program, filled by trm_exec_profile: median seconds over `repeats` runs. */
 typedef struct trm_step_profile {
     const char *name, *kind, *algorithm, *phase;
     double seconds, flops, bytes, written_bytes; /* written: of bytes */
-    /* Of them what a first pass moves that must end before the rest begins, as a norm's statistics. */
+    /* Of them what a first pass moves that must end before the rest begins, as a norm's statistics.
+     */
     double first_bytes, first_written_bytes;
-    /* What must be computed: `work_flops` in the type of the main input (fewer than `flops` without padding), or instead
-     * of them, where there are any, `work_float32`: in float32
-     * whatever the input is, as Winograd's products are, whose rounding bfloat16 could not bear. */
+    /* What must be computed: `work_flops` in the type of the main input (fewer than `flops` without
+     * padding), or instead of them, where there are any, `work_float32`: in float32 whatever the
+     * input is, as Winograd's products are, whose rounding bfloat16 could not bear. */
     double work_flops, work_float32;
     bool bfloat16; /* its main input */
-    double reuse_bytes; /* moved since its large inputs were last touched, itself included: a cache that is
-                           smaller does not hold them any more */
+    /* moved since its large inputs were last touched, itself included: a cache that is smaller does
+     * not hold them any more */
+    double reuse_bytes;
     int32_t same; /* equal operators (kind, shapes, layout) in the program, this one included */
     int32_t first_same; /* index of the first of them */
 } trm_step_profile;
-/* With `step_seconds` (NULL: not) the optimiser runs behind each run of the program, at learning rate 0, so that only its
- * slots change; it is the last of the list, kind "optimizer", and *step_seconds is the median of all together.
- * With `beside` (NULL: nothing) the machine is sampled after each run of the program, its arithmetic also between
+/* With `step_seconds` (NULL: not) the optimiser runs behind each run of the program, at learning
+ * rate 0, so that only its
+ * slots change; it is the last of the list, kind "optimizer", and *step_seconds is the median of
+ * all together.
+ * With `beside` (NULL: nothing) the machine is sampled after each run of the program, its
+ * arithmetic also between
  * operators twenty times a second, so that both meet the same clock and the same neighbours.
  *   owns  *out belongs to the exec, valid until the next call */
 TRM_API TRM_MUST_USE trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_meter *beside,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trireme/graph.h: the mathematics. A graph is built once through calls that read like formulae,
  * checked once, then differentiated, planned and compiled (trireme/plan.h, trireme/train.h).
  *
@@ -35,10 +36,12 @@ typedef struct trm_node {
 #define TRM_NO_NODE ((trm_node){0})
 
 typedef struct trm_graph_options {
-    bool training; /* batch-norm uses batch statistics and updates the running ones; dropout drops */
+    /* batch-norm uses batch statistics and updates the running ones; dropout drops */
+    bool training;
 } trm_graph_options;
 
-/* An empty graph; options NULL: for evaluation.   owns  caller, trm_graph_destroy    error  NOMEM */
+/* An empty graph; options NULL: for evaluation.   owns  caller, trm_graph_destroy    error  NOMEM
+ */
 TRM_API TRM_MUST_USE trm_status trm_graph_create(const trm_graph_options *options, trm_graph **out,
                                                  trm_error *err);
 TRM_API void trm_graph_destroy(trm_graph *graph);
@@ -111,8 +114,8 @@ TRM_API trm_node trm_batch_norm(trm_graph *graph, trm_node x, trm_node gamma, tr
 
 typedef struct trm_pool_options {
     int64_t kernel[2];
-    int64_t stride[2]; /* 0 = kernel */
-    int64_t pad[4];    /* top, bottom, left, right; padding never wins a maximum */
+    int64_t stride[2];  /* 0 = kernel */
+    int64_t pad[4];     /* top, bottom, left, right; padding never wins a maximum */
     bool count_padding; /* average: divide by the whole window */
 } trm_pool_options;
 /* [N, C, H, W] -> [N, C, H', W']. */
@@ -128,12 +131,13 @@ typedef enum trm_bag_pooling {
     TRM_BAG_MEAN,  /* over the sum of the weights */
     TRM_BAG_SQRT_N /* over the root of the sum of their squares */
 } trm_bag_pooling;
-/* Bags of rows: rows [K, D], offsets int [B + 1] -> [B, D]; bag b is rows [offsets[b], offsets[b + 1]),
- * each times its weight [K] (TRM_NO_NODE: 1; no gradient). An empty bag, or one of weight 0, is 0. */
+/* Bags of rows: rows [K, D], offsets int [B + 1] -> [B, D]; bag b is rows [offsets[b], offsets[b +
+ * 1]), each times its weight [K] (TRM_NO_NODE: 1; no gradient). An empty bag, or one of weight 0,
+ * is 0. */
 TRM_API trm_node trm_bag_pool(trm_graph *graph, trm_node rows, trm_node offsets, trm_node weights,
                               trm_bag_pooling pooling);
-/* Inner products of all pairs of rows: x [N, V, W] -> [N, V (V - 1) / 2], in the order (1, 0), (2, 0),
- * (2, 1), (3, 0) ... */
+/* Inner products of all pairs of rows: x [N, V, W] -> [N, V (V - 1) / 2], in the order (1, 0), (2,
+ * 0), (2, 1), (3, 0) ... */
 TRM_API trm_node trm_pair_dots(trm_graph *graph, trm_node x);
 /* Training: zeroes with probability `rate`, scales the rest by 1/(1-rate); the mask is a function
  * of (seed, step, operator, element). Evaluation: identity. */
@@ -181,11 +185,12 @@ TRM_API trm_node trm_reduce_max(trm_graph *graph, trm_node x, const int32_t *axe
 TRM_API trm_node trm_softmax(trm_graph *graph, trm_node x); /* over the last dimension */
 
 typedef struct trm_xent_options {
-    double label_smoothing;  /* 0 .. 1 */
+    double label_smoothing; /* 0 .. 1 */
     bool use_ignore_index;
-    int32_t ignore_index;    /* rows with this label count neither in the sum nor in the mean */
+    int32_t ignore_index; /* rows with this label count neither in the sum nor in the mean */
 } trm_xent_options;
-/* Mean over rows of -sum(target * log softmax(logits)): logits [N, K], labels int32 [N] -> scalar. */
+/* Mean over rows of -sum(target * log softmax(logits)): logits [N, K], labels int32 [N] -> scalar.
+ */
 TRM_API trm_node trm_softmax_cross_entropy(trm_graph *graph, trm_node logits, trm_node labels,
                                            const trm_xent_options *options);
 /* Mean of max(z,0) - z*t + log(1 + exp(-|z|)) over all elements -> scalar. */

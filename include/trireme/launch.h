@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trireme/launch.h: starts the processes of a job, one per rank or one per role, on this host or on
  * several, and ends them together.
  *
@@ -22,9 +23,9 @@ extern "C" {
 #endif
 
 typedef enum trm_launch_stream {
-    TRM_LAUNCH_OUT = 1, /* standard output of rank 0 (chief or worker 0), as it comes */
-    TRM_LAUNCH_ERR = 2, /* its standard error */
-    TRM_LAUNCH_SAY = 3, /* a line of the launcher itself, without newline */
+    TRM_LAUNCH_OUT = 1,  /* standard output of rank 0 (chief or worker 0), as it comes */
+    TRM_LAUNCH_ERR = 2,  /* its standard error */
+    TRM_LAUNCH_SAY = 3,  /* a line of the launcher itself, without newline */
     TRM_LAUNCH_BLAME = 4 /* such a line about a failure: who, how, the end of its log */
 } trm_launch_stream;
 
@@ -36,53 +37,59 @@ typedef struct trm_launch_role {
     trm_role role;              /* chief, worker, ps or evaluator, each at most once */
     int32_t count;              /* chief and evaluator: at most 1 */
     const char *const *command; /* NULL = the command of the options */
-    int32_t restarts;           /* so often a failed process of this role is started again; not one that ended with exit
-                                   code 1: the job has failed, its loss diverged */
+    /* so often a failed process of this role is started again; not one that ended with exit code 1:
+     * the job has failed, its loss diverged */
+    int32_t restarts;
 } trm_launch_role;
 
 /* A host of a job over several. Ranks are numbered in the order of the hosts. */
 typedef struct trm_launch_host {
-    const char *name;    /* what the remote shell takes; "localhost": no shell, if none is given */
-    const char *address; /* where other hosts reach it; NULL = its name. Looked at for the first host */
+    const char *name; /* what the remote shell takes; "localhost": no shell, if none is given */
+    /* where other hosts reach it; NULL = its name. Looked at for the first host */
+    const char *address;
     int32_t ranks;
 } trm_launch_host;
 
 typedef struct trm_launch_options {
-    int32_t ranks;              /* processes here; ignored with roles */
-    const char *const *command; /* program and arguments, ended by NULL; looked up in PATH */
+    int32_t ranks;                  /* processes here; ignored with roles */
+    const char *const *command;     /* program and arguments, ended by NULL; looked up in PATH */
     const char *const *environment; /* what the processes inherit, ended by NULL; NULL = nothing.
                                        What other launchers left in it is not passed on */
-    const char *const *extra;   /* "NAME=value" added last, ended by NULL; may be NULL */
-    const char *directory;      /* where device<i> are made; NULL = "." */
-    const char *rank_table;     /* becomes RANK_TABLE_FILE; must be for `ranks` ranks */
-    const trm_launch_role *roles; /* instead of ranks: each process gets its TF_CONFIG */
+    const char *const *extra;       /* "NAME=value" added last, ended by NULL; may be NULL */
+    const char *directory;          /* where device<i> are made; NULL = "." */
+    const char *rank_table;         /* becomes RANK_TABLE_FILE; must be for `ranks` ranks */
+    const trm_launch_role *roles;   /* instead of ranks: each process gets its TF_CONFIG */
     int32_t role_count;
-    int32_t threads;            /* OMP_NUM_THREADS of each; 0 = the cores shared out evenly, unless
+    int32_t threads;        /* OMP_NUM_THREADS of each; 0 = the cores shared out evenly, unless
                                    the environment has OMP_NUM_THREADS */
-    bool no_binding;            /* leave the affinity alone */
-    double timeout_seconds;     /* 0 = none; the job is then ended and has failed */
-    double grace_seconds;       /* from SIGTERM to SIGKILL; 0 = 10 */
-    double drain_seconds;       /* ps still running after all others have ended get SIGTERM; 0 = 10 */
-    bool dry_run;               /* say what would run, start nothing, make no directory */
+    bool no_binding;        /* leave the affinity alone */
+    double timeout_seconds; /* 0 = none; the job is then ended and has failed */
+    double grace_seconds;   /* from SIGTERM to SIGKILL; 0 = 10 */
+    /* ps still running after all others have ended get SIGTERM; 0 = 10 */
+    double drain_seconds;
+    bool dry_run; /* say what would run, start nothing, make no directory */
     /* A job over several hosts, this being one part of it: all three or none. */
-    int32_t world, first_rank;  /* ranks first_rank to first_rank + ranks - 1 of world are here */
-    const char *rendezvous;     /* "host:port", see trireme/cluster.h */
+    int32_t world, first_rank; /* ranks first_rank to first_rank + ranks - 1 of world are here */
+    const char *rendezvous;    /* "host:port", see trireme/cluster.h */
     const char *token_file;
-    /* Or all of it from here: an agent is started on each host, which runs its ranks and sends their
-     * output back; logs lie here as on one host. The program must be at the same place everywhere, and the
-     * working directory must exist. Ranks get the environment that their host gives, with PATH,
-     * LD_LIBRARY_PATH, XDG_CACHE_HOME, OMP_*, TRIREME_*, HCCL_* and UCX_* from here. */
+    /* Or all of it from here: an agent is started on each host, which runs its ranks and sends
+     * their output back; logs lie here as on one host. The program must be at the same place
+     * everywhere, and the working directory must exist. Ranks get the environment that their host
+     * gives, with PATH, LD_LIBRARY_PATH, XDG_CACHE_HOME, OMP_*, TRIREME_*, HCCL_* and UCX_* from
+     * here. */
     const trm_launch_host *hosts;
-    int32_t host_count;         /* 0: this host alone */
-    const char *remote_shell;   /* words; {} stands for the host's name, which otherwise comes last;
+    int32_t host_count;       /* 0: this host alone */
+    const char *remote_shell; /* words; {} stands for the host's name, which otherwise comes last;
                                    NULL = "ssh -T -o BatchMode=yes -o ConnectTimeout=10" */
-    const char *const *agent;   /* a program that calls trm_launch_agent, with its path; ended by NULL */
-    /* For agents: their channel to the launcher, 0 = none (a byte is a signal's number, the end of it
-     * ends the job), a directory that is removed at the end, and what is called 20 times a second. */
+    /* a program that calls trm_launch_agent, with its path; ended by NULL */
+    const char *const *agent;
+    /* For agents: their channel to the launcher, 0 = none (a byte is a signal's number, the end of
+     * it ends the job), a directory that is removed at the end, and what is called 20 times a
+     * second. */
     int32_t control_fd;
     const char *scratch;
     void (*tick)(void *context);
-    trm_launch_write write;     /* NULL = silent */
+    trm_launch_write write; /* NULL = silent */
     void *context;
 } trm_launch_options;
 
@@ -106,7 +113,8 @@ typedef struct trm_launch_result {
 TRM_API TRM_MUST_USE trm_status trm_launch(const trm_launch_options *options,
                                            trm_launch_result *result, trm_error *err);
 
-/* What runs on each host of such a job: takes its order from standard input. *exit_code is for exit().
+/* What runs on each host of such a job: takes its order from standard input. *exit_code is for
+ * exit().
  *   error   INVALID: nobody who gives orders is there     thread  as trm_launch */
 TRM_API TRM_MUST_USE trm_status trm_launch_agent(int32_t *exit_code, trm_error *err);
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trireme/metrics.h: figures of merit that add up, so that batches, threads and ranks can each have
  * a part and merge them: the merged value is the value of all samples together.
  *
@@ -30,9 +31,9 @@ TRM_API void trm_top_k_merge(trm_top_k *into, const trm_top_k *from);
 TRM_API double trm_top_k_value(const trm_top_k *top, int k);
 
 /* Binary predictions: area under the ROC curve, log loss, calibration. The logits are sorted into
- * 2^16 bins that are exact in sign, exponent and the upper 7 bits of the mantissa (bfloat16), so the
- * AUC is that of the logits rounded towards zero to bfloat16, ties counting one half, and merging is
- * exact. */
+ * 2^16 bins that are exact in sign, exponent and the upper 7 bits of the mantissa (bfloat16), so
+ * the AUC is that of the logits rounded towards zero to bfloat16, ties counting one half, and
+ * merging is exact. */
 typedef struct trm_auc trm_auc;
 /* owns  caller, trm_auc_destroy    error  NOMEM (1 MB) */
 TRM_API TRM_MUST_USE trm_status trm_auc_create(trm_auc **out, trm_error *err);

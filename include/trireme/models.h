@@ -1,8 +1,9 @@
-/* trireme/models.h: networks as functions that build graphs. Names of parameters are torchvision's, so
- * that checkpoints cross over.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trireme/models.h: networks as functions that build graphs. Names of parameters are torchvision's,
+ * so that checkpoints cross over.
  *
- *     trm_node logits = trm_resnet(graph, image, &(trm_resnet_options){.depth = 50, .classes = 10});
- */
+ *     trm_node logits = trm_resnet(graph, image, &(trm_resnet_options){.depth = 50, .classes =
+ *     10}); */
 #ifndef TRIREME_MODELS_H
 #define TRIREME_MODELS_H
 
@@ -37,11 +38,13 @@ TRM_API trm_node trm_mlp(trm_graph *graph, trm_node x, const int64_t *hidden, in
  *   image [N, C, H, W], H and W at least 12 */
 TRM_API trm_node trm_lenet(trm_graph *graph, trm_node image, int64_t classes);
 
-/* ---- recommendation ---------------------------------------------------------------------------- */
+/* ---- recommendation ----------------------------------------------------------------------------
+ */
 
-/* The fields of a batch of click data (trireme/data_click.h) as nodes. Unless the options name tables,
- * those of all fields are one table: a key is a row of it (trm_click_options.shared_table), so that a
- * batch is one gather. With parameter servers a batch is one request to each, however many tables. */
+/* The fields of a batch of click data (trireme/data_click.h) as nodes. Unless the options name
+ * tables, those of all fields are one table: a key is a row of it (trm_click_options.shared_table),
+ * so that a batch is one gather. With parameter servers a batch is one request to each, however
+ * many tables. */
 typedef struct trm_click_inputs {
     trm_node keys;    /* int64 [N, F]; with bags [K] */
     trm_node offsets; /* bags: int64 [N*F + 1], keys of bag b from offsets[b]; else TRM_NO_NODE */
@@ -62,28 +65,30 @@ typedef struct trm_field_table {
 
 /* Zero is the model's default everywhere but in `rows`. */
 typedef struct trm_recommender_options {
-    int64_t rows;            /* of the table: those of all fields; must be given, here or by each of `tables` */
-    /* Borrowed while the graph is built; none = one table of all fields. The keys of a field then begin
-     * at 0 (trm_click_options without shared_table). Not with bags. */
+    /* of the table: those of all fields; must be given, here or by each of `tables` */
+    int64_t rows;
+    /* Borrowed while the graph is built; none = one table of all fields. The keys of a field then
+     * begin at 0 (trm_click_options without shared_table). Not with bags. */
     const trm_field_table *tables;
     int32_t tables_count;
-    int64_t width;           /* of its rows: 16 */
+    int64_t width; /* of its rows: 16 */
     trm_bag_pooling pooling;
-    const int64_t *hidden;   /* widths of the ReLU layers before the logit: see each model */
-    int32_t hidden_count;    /* -1 = none */
-    const int64_t *bottom;   /* DLRM: of the dense inputs' layers, before the one of `width` */
+    const int64_t *hidden; /* widths of the ReLU layers before the logit: see each model */
+    int32_t hidden_count;  /* -1 = none */
+    const int64_t *bottom; /* DLRM: of the dense inputs' layers, before the one of `width` */
     int32_t bottom_count;
-    int32_t cross_layers;    /* DCNv2: 3 */
-    int64_t cross_rank;      /* DCNv2: matrices U V^T of this rank; 0 = full */
-    bool stacked;            /* DCNv2: the deep part reads the cross part, not beside it */
-    bool no_wide_dense;      /* WIDEDEEP, DEEPFM: dense inputs go to the deep part only */
-    trm_init table_init;     /* 0 = TRM_INIT_NORMAL_001 */
-    trm_init layer_init;     /* of the layers' weights; 0 = Glorot's, biases begin at 0 */
+    int32_t cross_layers; /* DCNv2: 3 */
+    int64_t cross_rank;   /* DCNv2: matrices U V^T of this rank; 0 = full */
+    bool stacked;         /* DCNv2: the deep part reads the cross part, not beside it */
+    bool no_wide_dense;   /* WIDEDEEP, DEEPFM: dense inputs go to the deep part only */
+    trm_init table_init;  /* 0 = TRM_INIT_NORMAL_001 */
+    trm_init layer_init;  /* of the layers' weights; 0 = Glorot's, biases begin at 0 */
 } trm_recommender_options;
 
 /* Each returns logits [N]. Names: "embedding.weight" [rows, width], "wide.weight" [rows, 1] (of
- * each table "embedding.NAME.weight", "wide.NAME.weight"), "wide_dense.weight" [1, D], "bias", "deep.0.weight" ..., "bottom.0.weight", "top.0.weight",
- * "cross.0.weight" or "cross.0.u" and ".v", "out.weight".
+ * each table "embedding.NAME.weight", "wide.NAME.weight"), "wide_dense.weight" [1, D], "bias",
+ * "deep.0.weight" ..., "bottom.0.weight", "top.0.weight", "cross.0.weight" or "cross.0.u" and ".v",
+ * "out.weight".
  *
  * Cheng et al. 2016: linear in the keys (and dense inputs) plus a deep network on the embeddings.
  * hidden: 256, 128. */
@@ -102,14 +107,16 @@ TRM_API trm_node trm_dcnv2(trm_graph *graph, const trm_click_inputs *inputs,
 TRM_API trm_node trm_dlrm(trm_graph *graph, const trm_click_inputs *inputs,
                           const trm_recommender_options *options);
 
-/* By name: widedeep, deepfm, dcnv2, dlrm. An unknown name breaks the graph with the names there are. */
+/* By name: widedeep, deepfm, dcnv2, dlrm. An unknown name breaks the graph with the names there
+ * are. */
 TRM_API trm_node trm_recommender_build(trm_graph *graph, const char *name,
                                        const trm_click_inputs *inputs,
                                        const trm_recommender_options *options);
 /* The index-th of these names, NULL after the last. */
 TRM_API const char *trm_recommender_name(int32_t index);
 
-/* ---- by name ------------------------------------------------------------------------------------ */
+/* ---- by name ------------------------------------------------------------------------------------
+ */
 
 typedef struct trm_network_options {
     int64_t classes; /* 0 = 10 */

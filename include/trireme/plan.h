@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trireme/plan.h: how a graph becomes a program. The program itself is shown by trm_exec_explain
  * (trireme/exec.h) and by `trireme plan MODEL --explain`. */
 #ifndef TRIREME_PLAN_H
@@ -12,7 +13,8 @@ extern "C" {
 /* Guide 000's precision modes. */
 typedef enum trm_precision {
     TRM_PRECISION_FP32 = 0,
-    TRM_PRECISION_MIXED, /* allow_mix_precision: bf16 where it is safe, fp32 masters and statistics */
+    /* allow_mix_precision: bf16 where it is safe, fp32 masters and statistics */
+    TRM_PRECISION_MIXED,
     TRM_PRECISION_ORIGIN /* must_keep_origin_dtype: each operator in the dtype of its inputs */
 } trm_precision;
 

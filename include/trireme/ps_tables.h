@@ -1,5 +1,6 @@
-/* trireme/ps_tables.h: tables of parameter servers: how rows begin, learn, come and go, and where they live.
- */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trireme/ps_tables.h: tables of parameter servers: how rows begin, learn, come and go, and where
+ * they live. */
 #ifndef TRIREME_PS_TABLES_H
 #define TRIREME_PS_TABLES_H
 
@@ -73,11 +74,13 @@ typedef enum trm_cap_policy { TRM_CAP_LRU, TRM_CAP_LFU } trm_cap_policy;
 typedef struct trm_expiry {
     double after_seconds; /* without an update */
     int64_t after_ticks;  /* pushes of any row without an update of this one */
-    float min_score;      /* score = 1 an update, times score_decay a tick; above 1 where nothing decays */
-    float score_decay;    /* 0 = 1 (never decays) */
-    int64_t max_rows;     /* whole table; then the worst of a sample of 16 leaves first */
-    trm_cap_policy cap;   /* who is worst: least recently or least often updated */
-    float min_norm;       /* of a row's values, Euclidean; where rows begin at 0, also of new ones */
+    /* score = 1 an update, times score_decay a tick; above 1 where nothing decays */
+    float min_score;
+    float score_decay;  /* 0 = 1 (never decays) */
+    int64_t max_rows;   /* whole table; then the worst of a sample of 16 leaves first */
+    trm_cap_policy cap; /* who is worst: least recently or least often updated */
+    /* of a row's values, Euclidean; where rows begin at 0, also of new ones */
+    float min_norm;
 } trm_expiry;
 
 /* Where rows live. Never a question of how many servers there were when they were made: a
@@ -99,7 +102,8 @@ typedef struct trm_placement {
 
 /* Where rows begin, instead of at their table's initialiser: a warm start. */
 typedef struct trm_ps_source {
-    /* Row `key` of `table` into values[width]; false: it has none. NULL: no table has any.   thread any */
+    /* Row `key` of `table` into values[width]; false: it has none. NULL: no table has any.   thread any
+     */
     bool (*read)(void *context, const char *table, uint64_t key, int32_t width, float *values);
     void *context;
 } trm_ps_source;
@@ -112,10 +116,11 @@ typedef struct trm_table_options {
     int32_t width;         /* values a row, 1..1048576 */
     trm_dtype dtype;       /* of the values: 0 = float32; bfloat16, float16 */
     bool round_to_nearest; /* 16-bit rows, gradients on a 16-bit wire: not stochastically */
-    /* Where servers are BOUNDED: how many batches old rows of this table may be when they are used; a pull that asks for
-     * any waits for that, and a worker keeps hot ones no longer. 0 = as the job's, TRM_STALENESS_NONE = none at all. */
+    /* Where servers are BOUNDED: how many batches old rows of this table may be when they are used;
+     * a pull that asks for any waits for that, and a worker keeps hot ones no longer. 0 = as the
+     * job's, TRM_STALENESS_NONE = none at all. */
     int32_t staleness;
-    uint64_t seed;         /* of initial values, rounding and admission */
+    uint64_t seed; /* of initial values, rounding and admission */
     trm_row_optimizer optimizer;
     trm_row_init init;
     trm_admission admission;
@@ -150,7 +155,8 @@ TRM_API TRM_MUST_USE trm_status trm_ps_place(const trm_ps_variable *variables, i
 /* The server of a row.   thread  any */
 TRM_API int32_t trm_ps_server_of(const trm_placement *placement, uint64_t key, int32_t servers);
 
-/* What a table holds and has done since its creation, summed over shards; lags are of this life of its servers. */
+/* What a table holds and has done since its creation, summed over shards; lags are of this life of
+ * its servers. */
 enum { TRM_PS_LAGS = 12 };
 typedef struct trm_table_stats {
     int64_t rows, spilled_rows;
@@ -161,10 +167,11 @@ typedef struct trm_table_stats {
     int64_t expired, evicted;   /* left by a rule, by the cap or the budget */
     int64_t spilled, unspilled; /* moved to the file, moved back */
     int64_t no_room;            /* gradients dropped because the budget gave no row */
-    /* Pushes (each server counts its own part) by lag, the table's updates between reading and pushing: 0, 1, 2, up to 4,
-     * 8, 16 ... 512, more; and the sum of all lags. None are counted where the mode is SYNC: there is no lag. */
+    /* Pushes (each server counts its own part) by lag, the table's updates between reading and
+     * pushing: 0, 1, 2, up to 4, 8, 16 ... 512, more; and the sum of all lags. None are counted
+     * where the mode is SYNC: there is no lag. */
     int64_t lags[TRM_PS_LAGS], lag_sum;
-    int32_t admission_level;    /* how often the budget has doubled min_count */
+    int32_t admission_level; /* how often the budget has doubled min_count */
 } trm_table_stats;
 
 /* One row as an audit shows it. */

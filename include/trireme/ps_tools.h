@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trireme/ps_tools.h: looking into parameter servers' tables, and measuring them. */
 #ifndef TRIREME_PS_TOOLS_H
 #define TRIREME_PS_TOOLS_H
@@ -19,7 +20,8 @@ typedef struct trm_ps_folder_options {
     bool no_logs;        /* the checkpoint alone */
     const char *table;   /* loads only its rows; NULL = all */
     const uint64_t *key; /* and only this row, with its last writers */
-    trm_ps_source initial; /* what the job's rows began with: trm_ps_initial_open (trireme/estimator.h) */
+    /* what the job's rows began with: trm_ps_initial_open (trireme/estimator.h) */
+    trm_ps_source initial;
 } trm_ps_folder_options;
 
 typedef struct trm_ps_folder_info {
@@ -112,9 +114,12 @@ typedef struct trm_ps_bench_options {
 typedef void (*trm_ps_bench_report)(void *context, const char *name, const char *unit,
                                     double median, double minimum, double maximum, int32_t repeats);
 
-/* Measures this machine: keyed reads and updates of a table far larger than the cache, and their ratios to plain prefetched
- * gathers of as many rows in the same run: `gather.sum` (16 ahead, rows are summed, a table of 4 GiB) and the harder
- * `gather.plain` (32 ahead, rows are copied, as many as the table has); pull and push of a worker at
+/* Measures this machine: keyed reads and updates of a table far larger than the cache, and their
+ * ratios to plain prefetched
+ * gathers of as many rows in the same run: `gather.sum` (16 ahead, rows are summed, a table of 4
+ * GiB) and the harder
+ * `gather.plain` (32 ahead, rows are copied, as many as the table has); pull and push of a worker
+ * at
  * Criteo's shape (26 keys, width 16, batch 4096) beside a plain gather and update of the same rows;
  * checkpoints beside training; the start of a server from one.
  *   errors  NOMEM, IO   thread  one; a server in this process has its own threads */

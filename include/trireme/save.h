@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trireme/save.h: numbers to disk and back: safetensors files and checkpoints.
  * Event files and metrics are in save_events.h, NumPy's formats and `inspect` in save_files.h, ONNX
  * in save_onnx.h.
@@ -42,7 +43,8 @@ typedef struct trm_text_pair {
  * (widest first), then by name; data begin at a multiple of 8. The file appears complete or not
  * at all, and is on the disk when the call returns.
  *   errors  TRM_INVALID for a name that is not UTF-8 or not unique, or a bad shape; TRM_IO, TRM_NOSPACE
- *   cost    one pass over the data, no copy of it */
+ *   cost    one pass over the data, no copy of it
+ */
 TRM_API TRM_MUST_USE trm_status trm_safetensors_write(const char *path,
                                                       const trm_named_tensor *tensors,
                                                       int64_t count, const trm_text_pair *metadata,
@@ -115,8 +117,9 @@ typedef struct trm_checkpoint_part {
     const trm_text_pair *metadata;
     int64_t metadata_count;
     /* Not NULL: tensors whose data are NULL, too large for memory, are asked for while the file is
-     * written, in order and a few megabytes at a time: rows (of the first dimension) [first, first +
-     * rows) into `to`. An error ends the save. Such a checkpoint is not saved in the background. */
+     * written, in order and a few megabytes at a time: rows (of the first dimension) [first, first
+     * + rows) into `to`. An error ends the save. Such a checkpoint is not saved in the background.
+     */
     trm_status (*read)(void *context, const trm_named_tensor *tensor, int64_t first, int64_t rows,
                        void *to, trm_error *err);
     void *read_context;
@@ -124,8 +127,9 @@ typedef struct trm_checkpoint_part {
 
 struct trmi_os;
 typedef struct trm_checkpoint_options {
-    int32_t keep;             /* newest checkpoints that stay; 0 = 5, negative = all */
-    double keep_every_hours;  /* beside them, for ever: of those that would go, one in so many hours; 0 = none */
+    int32_t keep; /* newest checkpoints that stay; 0 = 5, negative = all */
+    /* beside them, for ever: of those that would go, one in so many hours; 0 = none */
+    double keep_every_hours;
     bool background;          /* save copies to memory and returns; a thread writes */
     double lock_wait_seconds; /* how long open waits for another writer to leave; 0 = not at all */
     /* Told when a checkpoint is durable; with `background`, from the writing thread. */
@@ -138,7 +142,8 @@ typedef struct trm_checkpoint_options {
  *   thread  one at a time */
 typedef struct trm_checkpoint_writer trm_checkpoint_writer;
 
-/* Makes the directory, takes its lock and clears what an interrupted writer left behind. The lock of a
+/* Makes the directory, takes its lock and clears what an interrupted writer left behind. The lock
+ * of a
  * dead process is taken over; on another host, after 60 s without a sign of life.
  *   errors  TRM_INVALID when another process writes there: names host, pid and since when
  *   owns    close with trm_checkpoint_writer_close */
@@ -153,7 +158,8 @@ TRM_API TRM_MUST_USE trm_status trm_checkpoint_writer_open(const char *dir,
  * names the newest and all but the newest `keep` are removed, never one in use, and never before
  * two of those kept (one if keep is 1) have been read back and verified.
  *   errors  TRM_NOSPACE before anything is written unless 1.2 times the size is free; TRM_IO;
- *           TRM_INVALID. With `background`: this save has been started, and the error may be that of
+ *           TRM_INVALID. With `background`: this save has been started, and the error may be that
+ *           of
  *           the one before, whose sentence says so */
 TRM_API TRM_MUST_USE trm_status trm_checkpoint_save(trm_checkpoint_writer *writer,
                                                     const trm_checkpoint_info *info,
@@ -163,8 +169,8 @@ TRM_API TRM_MUST_USE trm_status trm_checkpoint_save(trm_checkpoint_writer *write
 /* Waits for the save in the background; its error, if nobody has been told yet. */
 TRM_API TRM_MUST_USE trm_status trm_checkpoint_wait(trm_checkpoint_writer *writer, trm_error *err);
 
-/* Waits, gives the lock back and frees, always. A directory that open made goes again where saving failed and
- * left it empty. Returns what wait would. NULL is fine. */
+/* Waits, gives the lock back and frees, always. A directory that open made goes again where saving
+ * failed and left it empty. Returns what wait would. NULL is fine. */
 TRM_API TRM_MUST_USE trm_status trm_checkpoint_writer_close(trm_checkpoint_writer *writer,
                                                             trm_error *err);
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trireme/save_events.h: how a run went, for people and tools: TensorBoard event files, and metrics
  * as CSV or JSON lines.
  *
@@ -41,12 +42,14 @@ TRM_API TRM_MUST_USE trm_status trm_events_open(const char *dir, const trm_event
                                                 trm_events **out, trm_error *err);
 TRM_API const char *trm_events_path(const trm_events *events);
 
-/* One point of each curve.   errors of this and the next two  TRM_IO, TRM_NOSPACE, TRM_NOMEM: the file is as before */
+/* One point of each curve.   errors of this and the next two  TRM_IO, TRM_NOSPACE, TRM_NOMEM: the file is as before
+ */
 TRM_API TRM_MUST_USE trm_status trm_events_scalars(trm_events *events, int64_t step,
                                                    const trm_named_scalar *scalars, int64_t count,
                                                    trm_error *err);
 
-/* The distribution of a tensor's values, of any type, over TensorFlow's buckets, which grow by 10 %. Infinite values and
+/* The distribution of a tensor's values, of any type, over TensorFlow's buckets, which grow by 10
+ * %. Infinite values and
  * NaN are left out.
  *   cost    one pass, about 10 ns an element */
 TRM_API TRM_MUST_USE trm_status trm_events_histogram(trm_events *events, int64_t step,
@@ -96,8 +99,9 @@ TRM_API TRM_MUST_USE trm_status trm_metrics_open(const char *path,
  * with 9 digits: equal bits print equal.
  *   errors  TRM_INVALID for a name without a column */
 TRM_API TRM_MUST_USE trm_status trm_metrics_write(trm_metrics *metrics, const char *event,
-                                                  int64_t global_step, const trm_named_scalar *scalars,
-                                                  int64_t count, trm_error *err);
+                                                  int64_t global_step,
+                                                  const trm_named_scalar *scalars, int64_t count,
+                                                  trm_error *err);
 /* Flushes to the disk and frees, always. NULL is fine.   errors  TRM_IO, TRM_NOSPACE */
 TRM_API TRM_MUST_USE trm_status trm_metrics_close(trm_metrics *metrics, trm_error *err);
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trireme/save_files.h: NumPy's .npy and .npz, and `inspect`: what is this file, and is it sound?
  */
 #ifndef TRIREME_SAVE_FILES_H
@@ -40,7 +41,8 @@ typedef struct trm_npz_entry {
 
 /* Opens an archive, or a single .npy, by its content. Checksums of all members are verified.
  *   errors  TRM_CORRUPT with member and offset; TRM_UNSUPPORTED for compressed archives
- *           (numpy.savez_compressed), big-endian and object arrays (pickle): says how to save instead
+ *           (numpy.savez_compressed), big-endian and object arrays (pickle): says how to save
+ *           instead
  *   owns    close with trm_npz_close */
 TRM_API TRM_MUST_USE trm_status trm_npz_open(const char *path, trm_npz **out, trm_error *err);
 TRM_API void trm_npz_close(trm_npz *file);
@@ -54,9 +56,11 @@ TRM_API TRM_MUST_USE trm_status trm_npz_read(const trm_npz *file, const char *na
 
 /* ---- a small file ---------------------------------------------------------------------- */
 
-/* Complete or not at all, and on the disk when the call returns; what was there before is then gone.
+/* Complete or not at all, and on the disk when the call returns; what was there before is then
+ * gone.
  *   errors  TRM_IO (also: a directory or a device is there), TRM_NOSPACE */
-TRM_API TRM_MUST_USE trm_status trm_file_write(const char *path, const void *data, size_t bytes, trm_error *err);
+TRM_API TRM_MUST_USE trm_status trm_file_write(const char *path, const void *data, size_t bytes,
+                                               trm_error *err);
 
 /* ---- inspect --------------------------------------------------------------------------- */
 
@@ -89,7 +93,8 @@ typedef struct trm_inspect_options {
     bool json;
     const trm_recogniser *more; /* tried before the built-in ones */
     int64_t more_count;
-    const char *other_kinds; /* what the caller knows besides, for the sentence when nothing fits; NULL = nothing */
+    /* what the caller knows besides, for the sentence when nothing fits; NULL = nothing */
+    const char *other_kinds;
 } trm_inspect_options;
 
 /* Recognises `path` by content and describes it: safetensors, a checkpoint or a directory of them,

@@ -1,5 +1,6 @@
-/* trireme/save_onnx.h: ONNX models, built node by node and written, or read. IR version 8,
- * opset 17. What a graph of ours means in ONNX is its caller's knowledge; this is the file.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trireme/save_onnx.h: ONNX models, built node by node and written, or read. IR version 8, opset
+ * 17. What a graph of ours means in ONNX is its caller's knowledge; this is the file.
  *
  *     trm_onnx_model *model;
  *     trm_onnx_create("mlp", &model, &err);
@@ -139,9 +140,10 @@ TRM_API const trm_onnx_attribute *trm_onnx_attribute_of(const trm_onnx_node *nod
 TRM_API int64_t trm_onnx_initializer_count(const trm_onnx_model *model);
 /* The tensor's data may be unaligned; dtype TRM_DTYPE_NONE for types that trm_dtype lacks. */
 TRM_API const trm_named_tensor *trm_onnx_initializer_at(const trm_onnx_model *model, int64_t index);
-TRM_API const trm_named_tensor *
-trm_onnx_initializer(const trm_onnx_model *model, const char *name); /* NULL: none. Linear time */
-/* Copies initialiser `name` into `into`, whose data, dtype and shape are set and must agree.   errors  TRM_INVALID */
+TRM_API const trm_named_tensor *trm_onnx_initializer(
+    const trm_onnx_model *model, const char *name); /* NULL: none. Linear time */
+/* Copies initialiser `name` into `into`, whose data, dtype and shape are set and must agree.   errors  TRM_INVALID
+ */
 TRM_API TRM_MUST_USE trm_status trm_onnx_read(const trm_onnx_model *model, const char *name,
                                               const trm_tensor *into, trm_error *err);
 

@@ -1,5 +1,6 @@
-/* trireme/train.h: the conductor. A model is a network, a loss, an optimiser and a learning rate; it
- * is trained on a dataset, evaluated, saved and resumed.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trireme/train.h: the conductor. A model is a network, a loss, an optimiser and a learning rate;
+ * it is trained on a dataset, evaluated, saved and resumed.
  *
  *     trm_model *model;
  *     trm_model_create(&(trm_model_options){.network = network, .data = train_set,
@@ -13,8 +14,7 @@
  * An epoch is one pass over the dataset. A step is one update of the parameters. The same seed,
  * data and options give the same bits, in sink mode or not, stopped and resumed or not.
  *   thread  one thread at a time per model (trm_model_request_stop excepted)
- *   alloc   nothing in a step, after the first of each training call
- */
+ *   alloc   nothing in a step, after the first of each training call */
 #ifndef TRIREME_TRAIN_H
 #define TRIREME_TRAIN_H
 
@@ -81,7 +81,7 @@ typedef struct trm_learning_rate {
     double power;         /* POLYNOMIAL: 1 when 0 */
     int64_t warmup_steps; /* linear from warmup_start to base over these steps */
     double warmup_start;
-    int64_t total_steps;  /* 0 = the steps of the training call */
+    int64_t total_steps; /* 0 = the steps of the training call */
 } trm_learning_rate;
 /* The rate of the update that makes global step `step` + 1 (so the first has step 0). Warm-up step
  * s of w has start + (base - start) * (s + 1) / w; decay progresses over the steps after warm-up.
@@ -92,21 +92,25 @@ TRM_API double trm_learning_rate_at(const trm_learning_rate *rate, uint64_t step
 
 typedef struct trm_model trm_model;
 
-/* Parameters on servers (trireme/ps.h): embedding tables, whatever they are gathered from by trm_embedding, and
- * dense variables. Nothing of a table's size is held here. The servers run the optimiser.
- * Each rank of `parallel` needs a client of its own. */
+/* Parameters on servers (trireme/ps.h): embedding tables, whatever they are gathered from by
+ * trm_embedding, and dense variables. Nothing of a table's size is held here. The servers run the
+ * optimiser. Each rank of `parallel` needs a client of its own. */
 typedef struct trm_ps_training {
-    trm_ps_client *client;  /* NULL = no servers. Borrowed; outlives the model */
-    bool tables_only;       /* hybrid: dense parameters stay here, and are reduced over `parallel` */
-    /* Batches are lent by server 0 in ranges of so many, so that each is used once an epoch although workers
-     * come and go; `data` is then the same and unsharded on all workers. Not with tables_only. 0 = off */
+    trm_ps_client *client; /* NULL = no servers. Borrowed; outlives the model */
+    /* hybrid: dense parameters stay here, and are reduced over `parallel` */
+    bool tables_only;
+    /* Batches are lent by server 0 in ranges of so many, so that each is used once an epoch
+     * although workers come and go; `data` is then the same and unsharded on all workers. Not with
+     * tables_only. 0 = off */
     int64_t lease_batches;
-    double lease_seconds;   /* without a batch finished, a worker's range goes to others; 0 = 60 */
-    int64_t cache_rows;     /* hot rows of each embedding table that this worker keeps: trm_ps_client_cache */
-    bool no_prefetch;       /* rows of the next batch are not asked for while this one is computed; nor are, where workers
-                               do not wait for each other, the variables of a model without tables: they would be old */
-    /* Where dense variables live: rows spread over all servers (default), whole variables or parts of them
-     * in turn, or by their bytes. */
+    double lease_seconds; /* without a batch finished, a worker's range goes to others; 0 = 60 */
+    /* hot rows of each embedding table that this worker keeps: trm_ps_client_cache */
+    int64_t cache_rows;
+    /* rows of the next batch are not asked for while this one is computed; nor are, where workers
+     * do not wait for each other, the variables of a model without tables: they would be old */
+    bool no_prefetch;
+    /* Where dense variables live: rows spread over all servers (default), whole variables or parts
+     * of them in turn, or by their bytes. */
     trm_placement_kind placement;
     trm_partition partition;
     /* May change what a table is like before it is declared (rows' dtype, admission, expiry, the
@@ -122,23 +126,25 @@ typedef struct trm_model_options {
     void *loss_context;
     trm_optimizer_options optimizer;
     trm_learning_rate learning_rate;
-    trm_dataset *data;      /* shapes of the inputs; borrowed during the call */
-    const char *backend;    /* as in trm_exec_options, like all that follow */
+    trm_dataset *data;   /* shapes of the inputs; borrowed during the call */
+    const char *backend; /* as in trm_exec_options, like all that follow */
     trm_precision precision;
     trm_loss_scale_options loss_scale;
     int threads;
     uint64_t seed;
     bool no_fusion;
-    int32_t accumulate;      /* batches per step; an epoch's last incomplete group is left out */
+    int32_t accumulate; /* batches per step; an epoch's last incomplete group is left out */
     const char *tuning_file;
     int64_t memory_bytes; /* of a rank, as in trm_exec_options; 0 = no limit */
     double retune_seconds;
-    const char *choices_file; /* beside the checkpoints of a run that may be resumed (each rank its own) */
-    /* Many ranks (trireme/exec.h): every call below is then collective, each rank reads its own shard of
-     * the data, and losses, samples and evaluations are those of all ranks together. */
+    /* beside the checkpoints of a run that may be resumed (each rank its own) */
+    const char *choices_file;
+    /* Many ranks (trireme/exec.h): every call below is then collective, each rank reads its own
+     * shard of the data, and losses, samples and evaluations are those of all ranks together. */
     trm_parallel_options parallel;
-    /* trm_model_train then trains on the servers, and trm_model_global_step is theirs: updates by all workers.
-     * Position and weights are the servers', so that save, resume and load are not for this model. */
+    /* trm_model_train then trains on the servers, and trm_model_global_step is theirs: updates by
+     * all workers. Position and weights are the servers', so that save, resume and load are not for
+     * this model. */
     trm_ps_training ps;
     /* Instead of `parallel`, of which only comm counts then, and of `accumulate`: what it says now
      * (trireme/context.h). Borrowed during the call. */
@@ -148,7 +154,8 @@ typedef struct trm_model_options {
 } trm_model_options;
 
 /* Builds and compiles.
- *   error  INVALID (options, graph), NOMEM (bytes needed and present), and those of trm_exec_create */
+ *   error  INVALID (options, graph), NOMEM (bytes needed and present), and those of trm_exec_create
+ */
 TRM_API TRM_MUST_USE trm_status trm_model_create(const trm_model_options *options, trm_model **out,
                                                  trm_error *err);
 TRM_API void trm_model_destroy(trm_model *model);
@@ -161,12 +168,14 @@ TRM_API const trm_graph *trm_model_graph(const trm_model *model, trm_node *logit
 TRM_API uint64_t trm_model_global_step(const trm_model *model);
 
 /* Ends the running trm_model_train after its current step, in sink mode too: callbacks save, and it
- * returns TRM_CANCELLED; with many ranks on all of them, one step later. Without a running one, the next returns at once.
+ * returns TRM_CANCELLED; with many ranks on all of them, one step later. Without a running one, the
+ * next returns at once.
  *   thread  any; may be called from a signal handler */
 TRM_API void trm_model_request_stop(trm_model *model);
 
 /* A few named numbers that travel with the model's checkpoints (the best loss so far, say): for
- * callbacks that must survive a resume. At most 32 of at most 47 letters.   error  INVALID beyond that */
+ * callbacks that must survive a resume. At most 32 of at most 47 letters.   error  INVALID beyond that
+ */
 TRM_API TRM_MUST_USE trm_status trm_model_note(trm_model *model, const char *name, double value,
                                                trm_error *err);
 /* False if there is none of this name. */
@@ -175,12 +184,12 @@ TRM_API bool trm_model_noted(const trm_model *model, const char *name, double *v
 /* ---- evaluation ---------------------------------------------------------------------------- */
 
 typedef struct trm_evaluation {
-    double loss;       /* mean over samples */
+    double loss; /* mean over samples */
     int64_t samples;
     double seconds;
-    bool has_top;      /* logits [N, K] and integer labels */
-    double top1, top5; /* fractions */
-    bool has_auc;      /* logits [N] or [N, 1] and float labels */
+    bool has_top;                     /* logits [N, K] and integer labels */
+    double top1, top5;                /* fractions */
+    bool has_auc;                     /* logits [N] or [N, 1] and float labels */
     double auc, logloss, calibration; /* see trireme/metrics.h */
 } trm_evaluation;
 
@@ -190,11 +199,13 @@ typedef struct trm_evaluation {
 TRM_API TRM_MUST_USE trm_status trm_model_evaluate(trm_model *model, trm_dataset *data,
                                                    trm_evaluation *out, trm_error *err);
 
-/* Sees a batch of an evaluation: logits of `samples` rows (borrowed), and the batch that they are of. */
+/* Sees a batch of an evaluation: logits of `samples` rows (borrowed), and the batch that they are
+ * of. */
 typedef trm_status (*trm_prediction_fn)(void *context, const trm_tensor *logits, int64_t samples,
                                         const trm_batch *batch, trm_error *err);
 
-/* As trm_model_evaluate (`out` may be NULL), and hands each batch's logits to `see`, in the order of
+/* As trm_model_evaluate (`out` may be NULL), and hands each batch's logits to `see`, in the order
+ * of
  * the data. With many ranks, each sees its own share.
  *   error  those of trm_model_evaluate, and what `see` returns */
 TRM_API TRM_MUST_USE trm_status trm_model_predict(trm_model *model, trm_dataset *data,
@@ -210,23 +221,24 @@ TRM_API TRM_MUST_USE trm_status trm_model_evaluate_steps(trm_model *model, trm_d
 /* What callbacks see. Times are of this call of trm_model_train. */
 typedef struct trm_progress {
     trm_model *model;
-    int64_t epoch;           /* from 1, over the model's life */
-    int64_t epochs;          /* where training is to end; 0 = open */
-    int64_t step;            /* within the epoch, from 1 */
+    int64_t epoch;  /* from 1, over the model's life */
+    int64_t epochs; /* where training is to end; 0 = open */
+    int64_t step;   /* within the epoch, from 1 */
     int64_t epoch_steps;
     uint64_t global_step;
-    float loss;              /* of this step; with accumulation the mean over its batches */
-    double learning_rate;    /* of this step */
+    float loss;           /* of this step; with accumulation the mean over its batches */
+    double learning_rate; /* of this step */
     const trm_loss_scale_state *loss_scale; /* after this step; NULL when no loss is scaled */
-    int64_t step_samples, epoch_samples, samples; /* of this step, of this call in this epoch, in all */
-    double step_seconds;     /* sink mode: the mean of this epoch */
-    double wait_seconds;     /* of the epoch so far: waiting for the dataset */
-    double epoch_seconds;    /* since the epoch, or this call, began */
-    double seconds;          /* since this call began */
-    double busy_seconds;     /* of that, in steps: not in callbacks */
+    /* of this step, of this call in this epoch, in all */
+    int64_t step_samples, epoch_samples, samples;
+    double step_seconds;              /* sink mode: the mean of this epoch */
+    double wait_seconds;              /* of the epoch so far: waiting for the dataset */
+    double epoch_seconds;             /* since the epoch, or this call, began */
+    double seconds;                   /* since this call began */
+    double busy_seconds;              /* of that, in steps: not in callbacks */
     const trm_evaluation *evaluation; /* the latest; NULL before the first */
-    const char *checkpoint;  /* on_checkpoint: what was written */
-    bool stopping;           /* on_end: on request, before the epochs were done */
+    const char *checkpoint;           /* on_checkpoint: what was written */
+    bool stopping;                    /* on_end: on request, before the epochs were done */
 } trm_progress;
 
 /* TRM_OK goes on, TRM_END asks to stop after this step or epoch (training returns TRM_OK), anything
@@ -236,14 +248,15 @@ typedef trm_status (*trm_hook)(void *context, const trm_progress *progress, trm_
 /* Hooks that are NULL are skipped; a callback without any hook ends the list. The training call
  * takes the callback: it calls `destroy` at its end, whatever happens. */
 typedef struct trm_callback {
-    trm_hook on_begin;      /* after the position is known, before the first step */
+    trm_hook on_begin; /* after the position is known, before the first step */
     trm_hook on_epoch_begin;
-    trm_hook on_gradients;  /* gradients are complete, parameters still old (trm_exec_ranges) */
-    trm_hook on_step_end;   /* sink mode: once, after the epoch's last step, or where the run ends inside it */
+    trm_hook on_gradients; /* gradients are complete, parameters still old (trm_exec_ranges) */
+    /* sink mode: once, after the epoch's last step, or where the run ends inside it */
+    trm_hook on_step_end;
     trm_hook on_epoch_end;
     trm_hook on_evaluated;
     trm_hook on_checkpoint;
-    trm_hook on_end;        /* all epochs done, or stopped; not after an error */
+    trm_hook on_end; /* all epochs done, or stopped; not after an error */
     void (*destroy)(void *context);
     void *context;
     bool last; /* its hooks run after those of the others (a checkpoint must see their state) */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trireme/trireme.h: all of the library. */
 #ifndef TRIREME_TRIREME_H
 #define TRIREME_TRIREME_H

@@ -1,12 +1,15 @@
-/* trireme/verify.h: is a split model the model of one device? The same weights and batches go through both.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trireme/verify.h: is a split model the model of one device? The same weights and batches go
+ * through both.
  *
  *     split:        the ranks of `parallel`, by its plan      loss, operators' outputs, gradients, variables
  *     one device:   rank 0 by itself                          the same
  *     rounding:     rank 0 again, weights moved by one unit in the last place: how far that alone moves everything
  *
- * A tensor agrees when it is no further from one device than `tolerance`, or than a few times what rounding moves.
- * Networks differ in how they grow rounding (a fresh ResNet-50 by a million in three steps), so that no fixed
- * number can tell a wrong sum from an unlucky one; the third run can.
+ * A tensor agrees when it is no further from one device than `tolerance`, or than a few times what
+ * rounding moves. Networks differ in how they grow rounding (a fresh ResNet-50 by a million in
+ * three steps), so that no fixed number can tell a wrong sum from an unlucky one; the third run
+ * can.
  */
 #ifndef TRIREME_VERIFY_H
 #define TRIREME_VERIFY_H
@@ -48,18 +51,24 @@ typedef struct trm_verification {
     trm_verify_tensor *tensors; /* in the order of kinds, then of the graph */
     int32_t count;
     bool agrees, same_bits; /* all of them */
-    double chaos;           /* the largest `rounding` of a loss: from about 0.01 on later steps say little */
+    /* the largest `rounding` of a loss: from about 0.01 on later steps say little */
+    double chaos;
 } trm_verification;
 
-/* Collective over model->parallel.comm, with its split, plan and mesh (or the context's). `model` is as for
- * trm_model_create, with whole batches in model->data on every rank; optimiser, schedule, accumulation, clipping,
- * loss scale and precision are those of the options. Only rank 0 gets a result, and works on alone for it: the
+/* Collective over model->parallel.comm, with its split, plan and mesh (or the context's). `model`
+ * is as for
+ * trm_model_create, with whole batches in model->data on every rank; optimiser, schedule,
+ * accumulation, clipping,
+ * loss scale and precision are those of the options. Only rank 0 gets a result, and works on alone
+ * for it: the
  * others return with NULL in *out as soon as the split job is done.
  *   owns   *out by the caller, trm_verification_destroy
  *   error  INVALID (one rank, or nothing is split), and those of trm_model_create and trm_model_train; a
  *          difference is no error
- *   cost   three trainings of `steps` and as many forward passes that keep operators' outputs */
-TRM_API TRM_MUST_USE trm_status trm_verify(const trm_model_options *model, const trm_verify_options *options,
+ *   cost   three trainings of `steps` and as many forward passes that keep operators' outputs
+ */
+TRM_API TRM_MUST_USE trm_status trm_verify(const trm_model_options *model,
+                                           const trm_verify_options *options,
                                            trm_verification **out, trm_error *err);
 TRM_API void trm_verification_destroy(trm_verification *verification);
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "check.h"
 
 #include "app/flags.c"
@@ -37,8 +38,8 @@ static void both_spellings_and_arguments(void **state) {
     options o = {0};
     app_parsed p;
     trm_error err;
-    char **argv = ARGV("mlp", "--epochs=3", "--learning-rate", "1e-2", "--json", "--data", "d", "-n",
-                       "4", "--memory=4GB", "--", "--epochs");
+    char **argv = ARGV("mlp", "--epochs=3", "--learning-rate", "1e-2", "--json", "--data", "d",
+                       "-n", "4", "--memory=4GB", "--", "--epochs");
     CHECK_OK(parse(argv, &o, &p, &err), err);
     assert_int_equal(o.epochs, 3);
     CHECK_CLOSE(o.rate, 0.01, 0);
@@ -71,16 +72,20 @@ static void wrong_use_is_named(void **state) {
     app_parsed p;
     trm_error err;
     CHECK_FAILS(parse(ARGV("--epoch", "3"), &o, &p, &err), TRM_INVALID, err, "nearest is --epochs");
-    CHECK_FAILS(parse(ARGV("--leraning-rate=1"), &o, &p, &err), TRM_INVALID, err, "--learning-rate");
-    CHECK_FAILS(parse(ARGV("--zzzzzz"), &o, &p, &err), TRM_INVALID, err, "see trireme train --help");
-    CHECK_FAILS(parse(ARGV("--json", "--json"), &o, &p, &err), TRM_INVALID, err, "--json is given twice");
+    CHECK_FAILS(parse(ARGV("--leraning-rate=1"), &o, &p, &err), TRM_INVALID, err,
+                "--learning-rate");
+    CHECK_FAILS(parse(ARGV("--zzzzzz"), &o, &p, &err), TRM_INVALID, err,
+                "see trireme train --help");
+    CHECK_FAILS(parse(ARGV("--json", "--json"), &o, &p, &err), TRM_INVALID, err,
+                "--json is given twice");
     CHECK_FAILS(parse(ARGV("--json=1"), &o, &p, &err), TRM_INVALID, err, "takes no value");
     CHECK_FAILS(parse(ARGV("--data"), &o, &p, &err), TRM_INVALID, err, "--data needs a value: DIR");
     CHECK_FAILS(parse(ARGV("--data", "--json"), &o, &p, &err), TRM_INVALID, err, "needs a value");
     CHECK_FAILS(parse(ARGV("--data="), &o, &p, &err), TRM_INVALID, err, "empty");
     CHECK_FAILS(parse(ARGV("--epochs", "0"), &o, &p, &err), TRM_INVALID, err, "from 1 to 1000");
     CHECK_FAILS(parse(ARGV("--epochs", "3x"), &o, &p, &err), TRM_INVALID, err, "integer");
-    CHECK_FAILS(parse(ARGV("--epochs", "99999999999999999999"), &o, &p, &err), TRM_INVALID, err, "integer");
+    CHECK_FAILS(parse(ARGV("--epochs", "99999999999999999999"), &o, &p, &err), TRM_INVALID, err,
+                "integer");
     CHECK_FAILS(parse(ARGV("--learning-rate", "nan"), &o, &p, &err), TRM_INVALID, err, "number");
     CHECK_FAILS(parse(ARGV("--backend", "one"), &o, &p, &err), TRM_INVALID, err, "onednn|ref");
     CHECK_FAILS(parse(ARGV("--backend", "onednn|ref"), &o, &p, &err), TRM_INVALID, err, "one of");

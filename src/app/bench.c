@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What every bench command prints of its samples and its machine. */
 #include "app/bench.h"
 
@@ -17,7 +18,8 @@ app_sample app_summarise(double *values, int64_t count) {
         return (app_sample){0};
     }
     qsort(values, (size_t)count, sizeof *values, compare);
-    double median = count % 2 ? values[count / 2] : 0.5 * (values[count / 2 - 1] + values[count / 2]);
+    double median =
+        count % 2 ? values[count / 2] : 0.5 * (values[count / 2 - 1] + values[count / 2]);
     return (app_sample){median, values[0], values[count - 1], count};
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* app/bench.h: shared by the measuring commands. */
 #ifndef TRIREME_APP_BENCH_H
 #define TRIREME_APP_BENCH_H

@@ -1,7 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Recommendation models on the command line: their data, their options, what checkpoints keep.
  *
- *      flags --> trm_click_options --> dataset --> which fields it has --> app_click_network --> graph
- */
+ *      flags --> trm_click_options --> dataset --> which fields it has --> app_click_network -->
+ *      graph */
 #include "app/app.h"
 
 #include <jansson.h>
@@ -11,7 +12,8 @@
 
 enum { FIELD_ROWS = 100000, PEER_REPEAT_BATCHES = 8 };
 
-/* ---- which models -------------------------------------------------------------------------------- */
+/* ---- which models
+ *  -------------------------------------------------------------------------------- */
 
 bool app_is_recommender(const char *model) {
     for (int32_t i = 0; trm_recommender_name(i) != NULL; i++) {
@@ -48,7 +50,8 @@ void app_click_settle(app_context *app) {
     for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++) {
         if (strcmp(usual[i].model, p->arguments[0]) == 0 && !app_given(p, "optimizer")) {
             o->optimizer = usual[i].optimizer;
-            o->learning_rate = app_given(p, "learning-rate") ? o->learning_rate : usual[i].learning_rate;
+            o->learning_rate =
+                app_given(p, "learning-rate") ? o->learning_rate : usual[i].learning_rate;
         }
     }
     o->batch_size = o->batch_size == 0 ? 4096 : o->batch_size;
@@ -58,22 +61,29 @@ void app_click_settle(app_context *app) {
     }
 }
 
-/* ---- data ------------------------------------------------------------------------------------------ */
+/* ---- data
+ *  ------------------------------------------------------------------------------------------ */
 
-static int64_t rows_of(const app_click_flags *f) { return f->table_rows > 0 ? f->table_rows : FIELD_ROWS; }
+static int64_t rows_of(const app_click_flags *f) {
+    return f->table_rows > 0 ? f->table_rows : FIELD_ROWS;
+}
 
 static trm_clicks_options generator_of(const app_options *o) {
     const app_click_flags *f = &o->click;
     return (trm_clicks_options){.rows = o->synth_train,
                                 .test_rows = o->synth_test,
                                 .fields = f->fields > 0 ? (int32_t)f->fields : 0,
-                                .dense = f->dense < 0 ? 0 : f->dense == 0 ? -1 : (int32_t)f->dense,
+                                .dense = f->dense < 0    ? 0
+                                         : f->dense == 0 ? -1
+                                                         : (int32_t)f->dense,
                                 .vocabulary = rows_of(f),
                                 .zipf = f->zipf,
                                 .click_rate = f->click_rate,
                                 .key_scale = f->key_scale,
                                 .dense_scale = f->dense_scale,
-                                .pair_scale = f->pair_scale < 0 ? 0 : f->pair_scale == 0 ? -1 : f->pair_scale,
+                                .pair_scale = f->pair_scale < 0    ? 0
+                                              : f->pair_scale == 0 ? -1
+                                                                   : f->pair_scale,
                                 .shared_table = f->field_tables == NULL,
                                 .seed = (uint64_t)o->seed};
 }
@@ -97,9 +107,11 @@ static trm_status parse_columns(const char *list, char *text, size_t size, trm_c
             r++;
         }
         if (colon == NULL || colon == word || r == 5 || *count == APP_COLUMNS_MAX) {
-            return app_fail(err, TRM_INVALID,
-                            "--columns '%.40s': NAME:ROLE expected, a role is label, dense, key, bag or skip; "
-                            "at most %d columns", word, APP_COLUMNS_MAX);
+            return app_fail(
+                err, TRM_INVALID,
+                "--columns '%.40s': NAME:ROLE expected, a role is label, dense, key, bag or skip; "
+                "at most %d columns",
+                word, APP_COLUMNS_MAX);
         }
         *colon = '\0';
         columns[(*count)++] = (trm_column){.name = word, .role = kinds[r]};
@@ -107,10 +119,12 @@ static trm_status parse_columns(const char *list, char *text, size_t size, trm_c
     return TRM_OK;
 }
 
-static trm_vocabulary *vocabulary; /* the one in use: datasets borrow it to the end of the program */
+/* the one in use: datasets borrow it to the end of the program */
+static trm_vocabulary *vocabulary;
 
 static trm_status load_vocabulary(const char *path, trm_error *err) {
-    return vocabulary != NULL || path == NULL ? TRM_OK : trm_vocabulary_load(path, &vocabulary, err);
+    return vocabulary != NULL || path == NULL ? TRM_OK
+                                              : trm_vocabulary_load(path, &vocabulary, err);
 }
 
 trm_status app_click_data(const app_context *app, trm_dataset_spec *spec, trm_error *err) {
@@ -123,23 +137,23 @@ trm_status app_click_data(const app_context *app, trm_dataset_spec *spec, trm_er
     static const char *const names[] = {"comma", "tab", "semicolon", "space", "bar"};
     const app_click_flags *f = &app->o.click;
     if (f->vocabulary != NULL && f->table_rows > 0) {
-        return app_fail(err, TRM_INVALID, "--vocabulary and --table-rows both size the table; give one");
+        return app_fail(err, TRM_INVALID,
+                        "--vocabulary and --table-rows both size the table; give one");
     }
     trm_status status = load_vocabulary(f->vocabulary, err);
-    click = (trm_click_options){
-        .vocabulary = f->vocabulary != NULL ? vocabulary : NULL,
-        .buckets = f->vocabulary != NULL ? 0 : rows_of(f),
-        .shared_table = f->field_tables == NULL,
-        .bag_max = f->bag_max,
-        .label_threshold = (float)f->label_threshold,
-        .columns = columns,
-        .generator = &generator,
-        .dense = strcmp(f->dense_form, "log") == 0   ? TRM_DENSE_LOG
-                 : strcmp(f->dense_form, "raw") == 0 ? TRM_DENSE_RAW
-                                                     : TRM_DENSE_DEFAULT,
-        .header = strcmp(f->header, "yes") == 0  ? TRM_HEADER_YES
-                  : strcmp(f->header, "no") == 0 ? TRM_HEADER_NO
-                                                 : TRM_HEADER_AUTO};
+    click = (trm_click_options){.vocabulary = f->vocabulary != NULL ? vocabulary : NULL,
+                                .buckets = f->vocabulary != NULL ? 0 : rows_of(f),
+                                .shared_table = f->field_tables == NULL,
+                                .bag_max = f->bag_max,
+                                .label_threshold = (float)f->label_threshold,
+                                .columns = columns,
+                                .generator = &generator,
+                                .dense = strcmp(f->dense_form, "log") == 0   ? TRM_DENSE_LOG
+                                         : strcmp(f->dense_form, "raw") == 0 ? TRM_DENSE_RAW
+                                                                             : TRM_DENSE_DEFAULT,
+                                .header = strcmp(f->header, "yes") == 0  ? TRM_HEADER_YES
+                                          : strcmp(f->header, "no") == 0 ? TRM_HEADER_NO
+                                                                         : TRM_HEADER_AUTO};
     for (size_t i = 0; i < sizeof separators; i++) {
         click.separator = strcmp(f->separator, names[i]) == 0 ? separators[i] : click.separator;
     }
@@ -181,8 +195,9 @@ bool app_click_bayes(const app_context *app, trm_clicks_bayes *out) {
     static bool known;
     static trm_clicks_bayes bayes;
     const app_options *o = &app->o;
-    bool generated = o->data != NULL && (strcmp(o->data, "clicks") == 0 || strcmp(o->dataset, "clicks") == 0 ||
-                                         (strcmp(o->data, "synth") == 0 && is_click_run(app)));
+    bool generated =
+        o->data != NULL && (strcmp(o->data, "clicks") == 0 || strcmp(o->dataset, "clicks") == 0 ||
+                            (strcmp(o->data, "synth") == 0 && is_click_run(app)));
     if (!generated || (app->evaluates && app_usage(o, TRM_USAGE_TEST) != TRM_USAGE_TEST)) {
         return false;
     }
@@ -194,7 +209,8 @@ bool app_click_bayes(const app_context *app, trm_clicks_bayes *out) {
     return known;
 }
 
-/* ---- networks ---------------------------------------------------------------------------------------- */
+/* ---- networks
+ *  ---------------------------------------------------------------------------------------- */
 
 /* "400,400" -> widths; "none" -> *count -1; NULL -> 0: the model's own. */
 static trm_status parse_layers(const char *flag, const char *list, int64_t *widths, int32_t *count,
@@ -209,8 +225,10 @@ static trm_status parse_layers(const char *flag, const char *list, int64_t *widt
         long long width = strtoll(at, &end, 10);
         if (end == at || (*end != ',' && *end != '\0') || width < 1 || width > 65536 ||
             *count == APP_LAYERS_MAX) {
-            return app_fail(err, TRM_INVALID, "--%s %.60s: at most %d widths of 1 to 65536, such as 256,128; "
-                            "or none", flag, list, APP_LAYERS_MAX);
+            return app_fail(err, TRM_INVALID,
+                            "--%s %.60s: at most %d widths of 1 to 65536, such as 256,128; "
+                            "or none",
+                            flag, list, APP_LAYERS_MAX);
         }
         widths[(*count)++] = width;
         at = *end == ',' ? end + 1 : end;
@@ -239,8 +257,10 @@ static trm_status take_fields(trm_dataset *data, app_click_network *n, trm_error
     }
     n->fields = n->has_offsets && n->batch > 0 ? bags / n->batch : n->fields;
     return n->fields > 0 ? TRM_OK
-                         : app_fail(err, TRM_INVALID, "the data has no key fields; a recommendation model needs "
-                                    "some (--dataset criteo, avazu, csv, libsvm, slots, tfrecord-clicks or clicks)");
+                         : app_fail(err, TRM_INVALID,
+                                    "the data has no key fields; a recommendation model needs "
+                                    "some (--dataset criteo, avazu, csv, libsvm, slots, "
+                                    "tfrecord-clicks or clicks)");
 }
 
 /* The options' tables and their rows. */
@@ -253,7 +273,8 @@ static trm_status take_tables(const app_click_flags *f, app_click_network *n, tr
     app_field_tables_fill(t, n->fields);
     for (int32_t i = 0; i < t->count; i++) {
         int32_t first = t->tables[i].fields[0];
-        t->tables[i].rows = n->by_vocabulary ? trm_vocabulary_rows(vocabulary, first) : n->field_rows;
+        t->tables[i].rows =
+            n->by_vocabulary ? trm_vocabulary_rows(vocabulary, first) : n->field_rows;
     }
     n->options.tables = t->tables;
     n->options.tables_count = t->count;
@@ -261,11 +282,14 @@ static trm_status take_tables(const app_click_flags *f, app_click_network *n, tr
     return TRM_OK;
 }
 
-/* Each row's gradient is then a multiple of another row, all of them small: Adagrad, whose sums begin at 0.1, hardly moves them. */
+/* Each row's gradient is then a multiple of another row, all of them small: Adagrad, whose sums
+ * begin at 0.1, hardly moves them. */
 static void warn_of_dots_alone(const app_context *app, const app_click_network *n) {
     const bool trains = strcmp(app->command->name, "train") == 0;
-    if (trains && strcmp(app->parsed.arguments[0], "dlrm") == 0 && !n->has_dense && strcmp(app->o.optimizer, "adagrad") == 0) {
-        app_warn("dlrm without dense inputs has nothing but inner products of rows, which adagrad leaves as small as they begin (AUC 0.5): "
+    if (trains && strcmp(app->parsed.arguments[0], "dlrm") == 0 && !n->has_dense &&
+        strcmp(app->o.optimizer, "adagrad") == 0) {
+        app_warn("dlrm without dense inputs has nothing but inner products of rows, which adagrad "
+                 "leaves as small as they begin (AUC 0.5): "
                  "--optimizer adam --learning-rate 0.003 learns");
     }
 }
@@ -276,8 +300,10 @@ trm_status app_click_network_of(const app_context *app, trm_dataset *data, app_c
     *n = (app_click_network){.field_rows = rows_of(f)};
     trm_recommender_options *o = &n->options;
     trm_status status = take_fields(data, n, err);
-    status = status == TRM_OK ? parse_layers("hidden", f->hidden, n->hidden, &o->hidden_count, err) : status;
-    status = status == TRM_OK ? parse_layers("bottom", f->bottom, n->bottom, &o->bottom_count, err) : status;
+    status = status == TRM_OK ? parse_layers("hidden", f->hidden, n->hidden, &o->hidden_count, err)
+                              : status;
+    status = status == TRM_OK ? parse_layers("bottom", f->bottom, n->bottom, &o->bottom_count, err)
+                              : status;
     status = status == TRM_OK ? load_vocabulary(f->vocabulary, err) : status;
     if (status != TRM_OK) {
         return status;
@@ -321,7 +347,8 @@ trm_node app_click_build(trm_graph *graph, const trm_inputs *inputs, void *conte
     return trm_recommender_build(graph, n->name, &in, &c->options);
 }
 
-/* ---- checkpoints ---------------------------------------------------------------------------------------- */
+/* ---- checkpoints
+ *  ---------------------------------------------------------------------------------------- */
 
 static void print_layers(const int64_t *widths, int32_t count, char *text, size_t size) {
     size_t at = (size_t)snprintf(text, size, "%s", count < 0 ? "none" : "");
@@ -338,17 +365,20 @@ void app_click_describe(const app_network *network, char *text, size_t size) {
     print_layers(o->hidden, o->hidden_count, hidden, sizeof hidden);
     print_layers(o->bottom, o->bottom_count, bottom, sizeof bottom);
     snprintf(text, size,
-             "{\"fields\":%lld,\"dense\":%lld,\"table_rows\":%lld,\"rows\":%lld,\"width\":%lld,\"hidden\":\"%s\","
-             "\"bottom\":\"%s\",\"pooling\":\"%s\",\"cross_layers\":%d,\"cross_rank\":%lld,\"stacked\":%s,"
+             "{\"fields\":%lld,\"dense\":%lld,\"table_rows\":%lld,\"rows\":%lld,\"width\":%lld,"
+             "\"hidden\":\"%s\","
+             "\"bottom\":\"%s\",\"pooling\":\"%s\",\"cross_layers\":%d,\"cross_rank\":%lld,"
+             "\"stacked\":%s,"
              "\"no_wide_dense\":%s,\"vocabulary\":%s,\"field_tables\":\"%s\"}",
-             (long long)n->fields, (long long)n->dense, (long long)n->field_rows, (long long)o->rows,
-             (long long)o->width, hidden, bottom, poolings[o->pooling], (int)o->cross_layers,
-             (long long)o->cross_rank, o->stacked ? "true" : "false", o->no_wide_dense ? "true" : "false",
-             n->by_vocabulary ? "true" : "false", n->field_tables != NULL ? n->field_tables : "");
+             (long long)n->fields, (long long)n->dense, (long long)n->field_rows,
+             (long long)o->rows, (long long)o->width, hidden, bottom, poolings[o->pooling],
+             (int)o->cross_layers, (long long)o->cross_rank, o->stacked ? "true" : "false",
+             o->no_wide_dense ? "true" : "false", n->by_vocabulary ? "true" : "false",
+             n->field_tables != NULL ? n->field_tables : "");
 }
 
-static void recall_int(const app_context *app, const json_t *root, const char *key, const char *flag,
-                       int64_t *into) {
+static void recall_int(const app_context *app, const json_t *root, const char *key,
+                       const char *flag, int64_t *into) {
     const json_t *value = json_object_get(root, key);
     if (json_is_integer(value) && !app_given(&app->parsed, flag)) {
         *into = json_integer_value(value);
@@ -356,8 +386,8 @@ static void recall_int(const app_context *app, const json_t *root, const char *k
 }
 
 /* Texts are kept: the checkpoint's description goes. */
-static void recall_text(const app_context *app, const json_t *root, const char *key, const char *flag,
-                        char *copy, size_t size, const char **into) {
+static void recall_text(const app_context *app, const json_t *root, const char *key,
+                        const char *flag, char *copy, size_t size, const char **into) {
     const char *value = json_string_value(json_object_get(root, key));
     if (value != NULL && *value != '\0' && !app_given(&app->parsed, flag)) {
         snprintf(copy, size, "%s", value);
@@ -370,7 +400,8 @@ static trm_status recall(app_context *app, const json_t *click, trm_error *err) 
     app_click_flags *f = &app->o.click;
     bool by_vocabulary = json_is_true(json_object_get(click, "vocabulary"));
     if (app->evaluates && by_vocabulary != (f->vocabulary != NULL)) {
-        return app_fail(err, TRM_INVALID, "the checkpoint was trained with%s --vocabulary; evaluate it likewise",
+        return app_fail(err, TRM_INVALID,
+                        "the checkpoint was trained with%s --vocabulary; evaluate it likewise",
                         by_vocabulary ? "" : "out");
     }
     recall_int(app, click, "fields", "fields", &f->fields);
@@ -384,7 +415,8 @@ static trm_status recall(app_context *app, const json_t *click, trm_error *err) 
     recall_int(app, click, "cross_rank", "cross-rank", &f->cross_rank);
     recall_text(app, click, "hidden", "hidden", hidden, sizeof hidden, &f->hidden);
     recall_text(app, click, "bottom", "bottom", bottom, sizeof bottom, &f->bottom);
-    recall_text(app, click, "field_tables", "field-tables", tables, sizeof tables, &f->field_tables);
+    recall_text(app, click, "field_tables", "field-tables", tables, sizeof tables,
+                &f->field_tables);
     recall_text(app, click, "pooling", "pooling", pooling, sizeof pooling, &f->pooling);
     f->stacked = f->stacked || json_is_true(json_object_get(click, "stacked"));
     f->no_wide_dense = f->no_wide_dense || json_is_true(json_object_get(click, "no_wide_dense"));

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* app/click.h: flags and networks of the recommendation models. */
 #ifndef TRIREME_APP_CLICK_H
 #define TRIREME_APP_CLICK_H
@@ -32,7 +33,8 @@ typedef struct app_field_tables {
     bool alone[APP_FIELDS_MAX];                          /* no table was named for it */
     char text[1024], names[APP_FIELDS_MAX][12];
 } app_field_tables;
-/* The flag's words taken apart, once for the whole run: data and network read the same. NULL: none, *out is NULL.
+/* The flag's words taken apart, once for the whole run: data and network read the same. NULL: none,
+ * *out is NULL.
  *   in     text  stays as long as the program      owns  nobody      errors  INVALID */
 trm_status app_field_tables_of(const char *text, app_field_tables **out, trm_error *err);
 /* When it is known how many fields there are: a table for each that has none yet. */

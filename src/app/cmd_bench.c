@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench train: steps on random batches, by one process or by the ranks and roles of a job. */
 #include "app/app.h"
 #include "app/bench.h"
@@ -10,18 +11,22 @@
 
 enum { WARM_STEPS = 2, LOSSES = 40, WINDOW = 10 };
 
-/* ---- bench train ----------------------------------------------------------------------------------- */
+/* ---- bench train
+ *  ----------------------------------------------------------------------------------- */
 
 typedef struct stopwatch {
     double *seconds; /* of the steps after the warm ones */
     int64_t count, room;
     double first_step, first_step_done; /* its begin and its end, since the program began */
     double program_begin;
-    double loss[LOSSES], warm_seconds, overall; /* of the last steps; when the warm ones ended; samples a second since */
+    /* of the last steps; when the warm ones ended; samples a second since */
+    double loss[LOSSES], warm_seconds, overall;
     int64_t samples;
-    double *windows, window_begin; /* of WINDOW steps and what is between them, as TensorFlow's global_step/sec */
+    /* of WINDOW steps and what is between them, as TensorFlow's global_step/sec */
+    double *windows, window_begin;
     int64_t windows_count;
-    int64_t shared_bytes; /* that other ranks count for: each of them has all that it has looked at */
+    /* that other ranks count for: each of them has all that it has looked at */
+    int64_t shared_bytes;
 } stopwatch;
 
 static trm_status note_step(void *context, const trm_progress *p, trm_error *err) {
@@ -44,7 +49,8 @@ static trm_status note_step(void *context, const trm_progress *p, trm_error *err
         w->warm_seconds = p->seconds;
         trm_exec_begin_waiting(trm_model_exec(p->model));
     } else if (p->global_step > WARM_STEPS) {
-        w->overall = (double)(p->samples - p->step_samples * WARM_STEPS) / (p->seconds - w->warm_seconds);
+        w->overall =
+            (double)(p->samples - p->step_samples * WARM_STEPS) / (p->seconds - w->warm_seconds);
     }
     if (p->global_step > WARM_STEPS && w->count < w->room) {
         w->seconds[w->count++] = p->step_seconds;
@@ -55,13 +61,16 @@ static trm_status note_step(void *context, const trm_progress *p, trm_error *err
 static void tell_waiting(const app_context *app, const trm_waiting *w) {
     double step = w->step_seconds > 0 ? w->step_seconds : 1;
     if (app_rank_count(app) > 1) {
-        app_say("%d ranks wait for each other for %.1f %% of a step: %.1f %% for communication, %.1f %% for those that come later\n",
-                (int)app_rank_count(app), 100 * (w->communication_seconds + w->imbalance_seconds) / step,
+        app_say("%d ranks wait for each other for %.1f %% of a step: %.1f %% for communication, "
+                "%.1f %% for those that come later\n",
+                (int)app_rank_count(app),
+                100 * (w->communication_seconds + w->imbalance_seconds) / step,
                 100 * w->communication_seconds / step, 100 * w->imbalance_seconds / step);
     }
 }
 
-static void tell_train(const app_context *app, const char *name, const stopwatch *w, trm_exec *exec, int64_t before) {
+static void tell_train(const app_context *app, const char *name, const stopwatch *w, trm_exec *exec,
+                       int64_t before) {
     trm_exec_info about, *info = &about;
     trm_exec_describe(exec, info);
     const app_options *o = &app->o;
@@ -76,17 +85,19 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
     trm_parallel_info ranks;
     trm_exec_parallel_info(exec, &ranks);
     /* Where all have one copy of the parameters, the prediction counts it for each. */
-    int64_t peak = trm_peak_bytes() - (ranks.one_copy ? 0 : w->shared_bytes), predicted = before + info->total_bytes;
+    int64_t peak = trm_peak_bytes() - (ranks.one_copy ? 0 : w->shared_bytes),
+            predicted = before + info->total_bytes;
     char a[32], b[32];
     char size[48] = "";
     if (!app_is_recommender(name)) {
-        snprintf(size, sizeof size, ", %lldx%lld", (long long)o->image_size, (long long)o->image_size);
+        snprintf(size, sizeof size, ", %lldx%lld", (long long)o->image_size,
+                 (long long)o->image_size);
     }
     app_say("%s, batch %lld%s, %s: %.1f %s/s (median of %lld steps: %.2f ms; %.2f to %.2f ms)\n"
             "first step begins after %.2f s, ends after %.2f s; peak memory %s, predicted %s\n",
-            name, (long long)o->batch_size, size,
-            o->precision, images / s.median, app_unit(app), (long long)s.repeats, s.median * 1e3, s.minimum * 1e3,
-            s.maximum * 1e3, w->first_step, w->first_step_done, app_bytes((double)peak, a, sizeof a),
+            name, (long long)o->batch_size, size, o->precision, images / s.median, app_unit(app),
+            (long long)s.repeats, s.median * 1e3, s.minimum * 1e3, s.maximum * 1e3, w->first_step,
+            w->first_step_done, app_bytes((double)peak, a, sizeof a),
             app_bytes((double)predicted, b, sizeof b));
     tell_waiting(app, &waiting);
     app_json_open();
@@ -111,8 +122,11 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
     app_json_text("precision", o->precision);
     app_json_text("backend", info->backend);
     app_json_real(app_rate_key(app), images / s.median);
-    /* All steps, and what is between them: steps of ranks that share cores are uneven, their sum is not. */
-    app_json_real(app_is_recommender(name) ? "overall_samples_per_second" : "overall_images_per_second", w->overall);
+    /* All steps, and what is between them: steps of ranks that share cores are uneven, their sum is
+     * not. */
+    app_json_real(app_is_recommender(name) ? "overall_samples_per_second"
+                                           : "overall_images_per_second",
+                  w->overall);
     app_json_sample(&s);
     app_json_real("first_step_seconds", w->first_step);
     app_json_real("first_step_done_seconds", w->first_step_done);
@@ -164,7 +178,8 @@ int app_run_bench_train(app_context *app) {
         return code;
     }
     if (status == TRM_OK) {
-        status = w.seconds != NULL && w.windows != NULL ? app_join(app, &err) : app_fail(&err, TRM_NOMEM, "no memory");
+        status = w.seconds != NULL && w.windows != NULL ? app_join(app, &err)
+                                                        : app_fail(&err, TRM_NOMEM, "no memory");
     }
     if (status == TRM_OK) {
         app_tell_idle_rank_flags(app);
@@ -177,7 +192,8 @@ int app_run_bench_train(app_context *app) {
     }
     if (status == TRM_OK) {
         const trm_train_options options = {
-            .data = data, .steps = WARM_STEPS + w.room,
+            .data = data,
+            .steps = WARM_STEPS + w.room,
             .callbacks = {{.on_step_end = note_step, .context = &w}}};
         status = trm_model_train(model, &options, &err);
     }

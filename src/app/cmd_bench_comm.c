@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench comm: collectives in nccl-tests' columns, every result checked, with a gate for scripts. */
 #include "app/bench.h"
 #include "app/ranks.h"
@@ -11,16 +12,22 @@
 static const struct {
     const char *name;
     trm_collective_kind kind;
-} OPS[] = {{"allreduce", TRM_ALLREDUCE},   {"broadcast", TRM_BROADCAST},
-           {"reduce", TRM_REDUCE},         {"allgather", TRM_ALLGATHER},
-           {"reducescatter", TRM_REDUCE_SCATTER}, {"alltoall", TRM_ALLTOALL},
-           {"scatter", TRM_SCATTER},       {"gather", TRM_GATHER}};
-static const trm_reduce REDOPS[] = {TRM_REDUCE_SUM, TRM_REDUCE_MEAN, TRM_REDUCE_PROD, TRM_REDUCE_MAX, TRM_REDUCE_MIN};
+} OPS[] = {{"allreduce", TRM_ALLREDUCE},
+           {"broadcast", TRM_BROADCAST},
+           {"reduce", TRM_REDUCE},
+           {"allgather", TRM_ALLGATHER},
+           {"reducescatter", TRM_REDUCE_SCATTER},
+           {"alltoall", TRM_ALLTOALL},
+           {"scatter", TRM_SCATTER},
+           {"gather", TRM_GATHER}};
+static const trm_reduce REDOPS[] = {TRM_REDUCE_SUM, TRM_REDUCE_MEAN, TRM_REDUCE_PROD,
+                                    TRM_REDUCE_MAX, TRM_REDUCE_MIN};
 static const struct {
     const char *name;
     trm_dtype dtype;
-} DTYPES[] = {{"fp32", TRM_FLOAT32}, {"bf16", TRM_BFLOAT16}, {"fp16", TRM_FLOAT16}, {"fp64", TRM_FLOAT64},
-              {"int8", TRM_INT8},    {"int32", TRM_INT32},   {"int64", TRM_INT64},   {"uint8", TRM_UINT8}};
+} DTYPES[] = {{"fp32", TRM_FLOAT32}, {"bf16", TRM_BFLOAT16}, {"fp16", TRM_FLOAT16},
+              {"fp64", TRM_FLOAT64}, {"int8", TRM_INT8},     {"int32", TRM_INT32},
+              {"int64", TRM_INT64},  {"uint8", TRM_UINT8}};
 
 static int64_t bytes_of(const char *type) {
     for (size_t i = 0; i < sizeof DTYPES / sizeof DTYPES[0]; i++) {
@@ -31,14 +38,16 @@ static int64_t bytes_of(const char *type) {
     return 1;
 }
 
-/* "64K" or "102000000" or "102M": K, M and G count by 1024, as hccl_test's do; *at moves behind it. */
+/* "64K" or "102000000" or "102M": K, M and G count by 1024, as hccl_test's do; *at moves behind it.
+ */
 static trm_status next_size(const char **at, int64_t *bytes, trm_error *err) {
     char *end;
     errno = 0;
     long long value = strtoll(*at, &end, 10);
     int shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : 0;
     end += shift > 0;
-    if (errno != 0 || end == *at || value < 1 || value > (1ll << 40) >> shift || (*end != ',' && *end != '\0')) {
+    if (errno != 0 || end == *at || value < 1 || value > (1ll << 40) >> shift ||
+        (*end != ',' && *end != '\0')) {
         return app_fail(err, TRM_INVALID, "--sizes: '%.40s'; bytes expected, as in 4,1K,8M", *at);
     }
     *bytes = (int64_t)value << shift;
@@ -47,7 +56,8 @@ static trm_status next_size(const char **at, int64_t *bytes, trm_error *err) {
 }
 
 static bool reduces(const app_options *o) {
-    return strcmp(o->op, "allreduce") == 0 || strcmp(o->op, "reduce") == 0 || strcmp(o->op, "reducescatter") == 0;
+    return strcmp(o->op, "allreduce") == 0 || strcmp(o->op, "reduce") == 0 ||
+           strcmp(o->op, "reducescatter") == 0;
 }
 
 /* "-" where there is no bound: of collectives that are not sums, and of messages. */
@@ -71,7 +81,8 @@ static void tell(const app_context *app, const trm_comm_bench_result *r) {
     bool bounded = r->roofline_microseconds > 0;
     app_say("%12lld %12lld %6s %6s %4s %10.2f %9.3f %9.3f %8lld %9s %9s\n", (long long)r->bytes,
             (long long)r->bytes / bytes_of(type), type, redop, rooted ? "0" : "-1", r->microseconds,
-            r->algbw_gb_s, r->busbw_gb_s, (long long)r->wrong, share(bound, r->roofline_microseconds, r->microseconds),
+            r->algbw_gb_s, r->busbw_gb_s, (long long)r->wrong,
+            share(bound, r->roofline_microseconds, r->microseconds),
             share(sum, r->roofline_sum_microseconds, r->microseconds));
     app_json_open();
     app_json_text("bench", "comm");
@@ -87,21 +98,24 @@ static void tell(const app_context *app, const trm_comm_bench_result *r) {
     app_json_int("repeats", r->repeats);
     app_json_real("algbw_gb_s", r->algbw_gb_s);
     app_json_real("busbw_gb_s", r->busbw_gb_s);
-    app_json_real("roofline_fraction", bounded ? r->roofline_fraction : NAN); /* null: there is no bound */
-    app_json_real("roofline_sum_fraction", bounded ? r->roofline_sum_microseconds / r->microseconds : NAN);
+    /* null: there is no bound */
+    app_json_real("roofline_fraction", bounded ? r->roofline_fraction : NAN);
+    app_json_real("roofline_sum_fraction",
+                  bounded ? r->roofline_sum_microseconds / r->microseconds : NAN);
     app_json_int("wrong", r->wrong);
     app_json_machine(0);
     app_json_close();
 }
 
 /* The gate, once everything has been measured: all ranks have the same results and end alike. */
-static trm_status judge(const app_context *app, int sizes, int slow, const trm_comm_bench_result *slowest,
-                        trm_error *err) {
+static trm_status judge(const app_context *app, int sizes, int slow,
+                        const trm_comm_bench_result *slowest, trm_error *err) {
     if (app->o.min_busbw <= 0) {
         return TRM_OK;
     }
     if (app_rank(app) == 0) {
-        app_say("bus bandwidth of at least %.4g GB/s: %s\n", app->o.min_busbw, slow == 0 ? "reached" : "missed");
+        app_say("bus bandwidth of at least %.4g GB/s: %s\n", app->o.min_busbw,
+                slow == 0 ? "reached" : "missed");
         app_json_open();
         app_json_text("event", "gate");
         app_json_text("name", "min-busbw");
@@ -111,10 +125,13 @@ static trm_status judge(const app_context *app, int sizes, int slow, const trm_c
         app_json_bool("passed", slow == 0);
         app_json_close();
     }
-    return slow == 0 ? TRM_OK
-                     : app_fail(err, TRM_DIVERGED, "gate missed (--min-busbw): %d of %d sizes are below %.4g GB/s of bus "
-                                "bandwidth, at least that asked for; %s of %lld bytes has %.4g", slow, sizes,
-                                app->o.min_busbw, app->o.op, (long long)slowest->bytes, slowest->busbw_gb_s);
+    return slow == 0
+               ? TRM_OK
+               : app_fail(err, TRM_DIVERGED,
+                          "gate missed (--min-busbw): %d of %d sizes are below %.4g GB/s of bus "
+                          "bandwidth, at least that asked for; %s of %lld bytes has %.4g",
+                          slow, sizes, app->o.min_busbw, app->o.op, (long long)slowest->bytes,
+                          slowest->busbw_gb_s);
 }
 
 static trm_status measure(app_context *app, trm_error *err) {
@@ -128,29 +145,35 @@ static trm_status measure(app_context *app, trm_error *err) {
         options.dtype = strcmp(DTYPES[i].name, app->o.dtype) == 0 ? DTYPES[i].dtype : options.dtype;
     }
     for (size_t i = 0; i < sizeof REDOPS / sizeof REDOPS[0]; i++) {
-        options.reduce = strcmp(trm_reduce_name(REDOPS[i]), app->o.redop) == 0 ? REDOPS[i] : options.reduce;
+        options.reduce =
+            strcmp(trm_reduce_name(REDOPS[i]), app->o.redop) == 0 ? REDOPS[i] : options.reduce;
     }
     if (app_rank(app) == 0) {
         if (app_given(&app->parsed, "redop") && !reduces(&app->o)) {
-            app_warn("--redop has no effect here: it is for --op allreduce, reduce and reducescatter");
+            app_warn(
+                "--redop has no effect here: it is for --op allreduce, reduce and reducescatter");
         }
-        /* nccl-tests' columns (hccl_test: data_size, aveg_time, alg_bandwidth, check_result), then the bound's */
-        app_say("%12s %12s %6s %6s %4s %10s %9s %9s %8s %9s %9s\n%12s %12s %6s %6s %4s %10s %9s %9s %8s %9s %9s\n", "size", "count",
-                "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "of bound", "of sum", "(B)", "(elements)", "", "", "",
-                "(us)", "(GB/s)", "(GB/s)", "", "", "alone");
+        /* nccl-tests' columns (hccl_test: data_size, aveg_time, alg_bandwidth, check_result), then
+         * the bound's */
+        app_say("%12s %12s %6s %6s %4s %10s %9s %9s %8s %9s %9s\n%12s %12s %6s %6s %4s %10s %9s "
+                "%9s %8s %9s %9s\n",
+                "size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong",
+                "of bound", "of sum", "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)",
+                "", "", "alone");
     }
     for (const char *at = app->o.sizes; *at != '\0';) {
         int64_t bytes = 0;
         trm_comm_bench_result r;
         trm_status status = next_size(&at, &bytes, err);
-        status = status == TRM_OK ? trm_comm_bench(app_comm(app), bytes, &options, &r, err) : status;
+        status =
+            status == TRM_OK ? trm_comm_bench(app_comm(app), bytes, &options, &r, err) : status;
         if (status != TRM_OK) {
             return status;
         }
         tell(app, &r);
         if (r.wrong > 0) {
-            return app_fail(err, TRM_INTERNAL, "%s of %lld bytes: %lld elements are wrong", app->o.op,
-                            (long long)bytes, (long long)r.wrong);
+            return app_fail(err, TRM_INTERNAL, "%s of %lld bytes: %lld elements are wrong",
+                            app->o.op, (long long)bytes, (long long)r.wrong);
         }
         if (r.busbw_gb_s < app->o.min_busbw) {
             slow++;
@@ -169,7 +192,9 @@ static trm_status check_sizes(const app_options *o, trm_error *err) {
     for (const char *at = o->sizes; status == TRM_OK && *at != '\0';) {
         status = next_size(&at, &bytes, err);
         if (status == TRM_OK && bytes < bytes_of(type)) {
-            status = app_fail(err, TRM_INVALID, "--sizes: %lld bytes are less than one element of %s", (long long)bytes, type);
+            status =
+                app_fail(err, TRM_INVALID, "--sizes: %lld bytes are less than one element of %s",
+                         (long long)bytes, type);
         }
     }
     return status;

@@ -1,5 +1,6 @@
-/* trireme bench data: batches a second through the workers, and what a sample costs one thread, beside
- * libjpeg-turbo's own decode where the samples are JPEG. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trireme bench data: batches a second through the workers, and what a sample costs one thread,
+ * beside libjpeg-turbo's own decode where the samples are JPEG. */
 #include "app/app.h"
 #include "app/bench.h"
 
@@ -26,7 +27,8 @@ static trm_status read_batches(trm_dataset *data, int64_t count, double *seconds
     return TRM_OK;
 }
 
-static trm_status measure_data(const app_options *o, trm_dataset *data, double *seconds, trm_error *err) {
+static trm_status measure_data(const app_options *o, trm_dataset *data, double *seconds,
+                               trm_error *err) {
     int64_t batches = trm_dataset_epoch_batches(data);
     batches = batches > 20 ? 20 : batches;
     double warm;
@@ -41,7 +43,8 @@ static trm_status measure_data(const app_options *o, trm_dataset *data, double *
 static void tell_data(const app_options *o, const app_sample *s, const trm_data_rate *rate) {
     app_say("%s: %.0f samples/s with %lld workers (median of %lld measurements)\n", o->data,
             (double)o->batch_size / s->median, (long long)o->workers, (long long)s->repeats);
-    app_say("one thread: %.1f us a sample to read, decode and transform", rate->microseconds_per_sample);
+    app_say("one thread: %.1f us a sample to read, decode and transform",
+            rate->microseconds_per_sample);
     if (rate->decode_ratio > 0) {
         app_say("; libjpeg-turbo's own decode of the same files to RGB: %.1f us, %.2f of that",
                 rate->decode_microseconds_per_sample, rate->decode_ratio);

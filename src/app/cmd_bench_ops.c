@@ -1,20 +1,25 @@
-/* bench ops: each distinct operator of a program against what the machine reaches: multiply-adds on registers, and loops over
- * working sets of its size that read and write as it does, sampled in turns with the operators. Both sides are medians; the
- * same bounds from the machine's best samples are told beside them.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench ops: each distinct operator of a program against what the machine reaches: multiply-adds on
+ * registers, and loops over working sets of its size that read and write as it does, sampled in
+ * turns with the operators. Both sides are medians; the same bounds from the machine's best samples
+ * are told beside them.
  *
  *      bound = max(flops that must be done / peak, time of moving its bytes)        fraction = bound / time
  *
- * The flops are the definition's, without padding, at the rate of the operator's type; those of its algorithm where they
- * are fewer, at float32's rate, because that is what Winograd's products are made in, also between bfloat16 images.
+ * The flops are the definition's, without padding, at the rate of the operator's type; those of its
+ * algorithm where they are fewer, at float32's rate, because that is what Winograd's products are
+ * made in, also between bfloat16 images.
  *
- * A plainer one is told beside it, the roofline of Williams et al. 2009: the definition's flops at the type's rate, bytes
- * from main memory, whatever the algorithm spares and the caches hold.
+ * A plainer one is told beside it, the roofline of Williams et al. 2009: the definition's flops at
+ * the type's rate, bytes from main memory, whatever the algorithm spares and the caches hold.
  *
- * The bandwidth is that of a working set as large as what the program moved since the operator's inputs
- * were last touched: what was made long ago comes from memory, what was made just now may be in a cache. Where a first pass
- * must end before the rest begins (a norm's statistics), the rest finds what that pass left.
+ * The bandwidth is that of a working set as large as what the program moved since the operator's
+ * inputs were last touched: what was made long ago comes from memory, what was made just now may be
+ * in a cache. Where a first pass must end before the rest begins (a norm's statistics), the rest
+ * finds what that pass left.
  *
- * The optimiser is one of the operators; the sum of all bounds is held against whole steps, measured.
+ * The optimiser is one of the operators; the sum of all bounds is held against whole steps,
+ * measured.
  */
 #include "app/app.h"
 #include "app/bench.h"
@@ -27,7 +32,8 @@
 #include <string.h>
 
 static double memory_bound(const trm_step_profile *s, const trm_machine_peak *p) {
-    double held = s->bytes > s->reuse_bytes ? s->bytes : s->reuse_bytes, rest = s->bytes - s->first_bytes;
+    double held = s->bytes > s->reuse_bytes ? s->bytes : s->reuse_bytes,
+           rest = s->bytes - s->first_bytes;
     double first = trm_machine_memory_seconds(p, s->first_bytes, s->first_written_bytes, held);
     double own = s->first_bytes > rest ? s->first_bytes : rest;
     return first + trm_machine_memory_seconds(p, rest, s->written_bytes - s->first_written_bytes,
@@ -40,7 +46,8 @@ static double defined_compute(const trm_step_profile *s, const trm_machine_peak 
 }
 
 static double roofline_of(const trm_step_profile *s, const trm_machine_peak *p) {
-    double compute = defined_compute(s, p), memory = trm_machine_memory_seconds(p, s->bytes, s->written_bytes, INFINITY);
+    double compute = defined_compute(s, p),
+           memory = trm_machine_memory_seconds(p, s->bytes, s->written_bytes, INFINITY);
     return compute > memory ? compute : memory;
 }
 
@@ -51,11 +58,12 @@ static double bound_of(const trm_step_profile *s, const trm_machine_peak *p) {
     return compute > memory ? compute : memory;
 }
 
-static void tell_step(const app_context *app, const trm_step_profile *s, const trm_machine_peak *p) {
+static void tell_step(const app_context *app, const trm_step_profile *s,
+                      const trm_machine_peak *p) {
     double bound = bound_of(s, p);
     double fraction = s->seconds > 0 ? bound / s->seconds : 0;
-    app_say("%-28.28s %-20.20s %-14.14s %3dx %9.3f ms %9.1f GFLOP/s %7.1f GB/s %6.2f\n", s->name, s->kind,
-            s->algorithm != NULL ? s->algorithm : "", (int)s->same, s->seconds * 1e3,
+    app_say("%-28.28s %-20.20s %-14.14s %3dx %9.3f ms %9.1f GFLOP/s %7.1f GB/s %6.2f\n", s->name,
+            s->kind, s->algorithm != NULL ? s->algorithm : "", (int)s->same, s->seconds * 1e3,
             s->flops / s->seconds / 1e9, s->bytes / s->seconds / 1e9, fraction);
     app_json_open();
     app_json_text("bench", "ops");
@@ -77,7 +85,8 @@ static void tell_step(const app_context *app, const trm_step_profile *s, const t
 }
 
 static void tell_peak(const trm_machine_peak *p, const char *which) {
-    app_say("machine, %d threads, %s: %.1f GFLOP/s float32", (int)p->threads, which, p->float32_flops / 1e9);
+    app_say("machine, %d threads, %s: %.1f GFLOP/s float32", (int)p->threads, which,
+            p->float32_flops / 1e9);
     if (p->bfloat16_flops > 0) {
         app_say(", %.1f bfloat16 pairs", p->bfloat16_flops / 1e9);
     }
@@ -85,15 +94,15 @@ static void tell_peak(const trm_machine_peak *p, const char *which) {
     for (int32_t i = 0; i < p->memory_count; i++) {
         const double *rate = p->memory[i].bytes_per_second;
         char bytes[32];
-        app_say("%s %.0f %.0f %.0f %.0f in %s", i > 0 ? "," : "", rate[TRM_PEAK_READ] / 1e9, rate[TRM_PEAK_TRIAD] / 1e9,
-                rate[TRM_PEAK_COPY] / 1e9, rate[TRM_PEAK_WRITE] / 1e9,
+        app_say("%s %.0f %.0f %.0f %.0f in %s", i > 0 ? "," : "", rate[TRM_PEAK_READ] / 1e9,
+                rate[TRM_PEAK_TRIAD] / 1e9, rate[TRM_PEAK_COPY] / 1e9, rate[TRM_PEAK_WRITE] / 1e9,
                 app_bytes((double)p->memory[i].bytes, bytes, sizeof bytes));
     }
     app_say("\n");
 }
 
-static double sum_of(double (*bound)(const trm_step_profile *, const trm_machine_peak *), const trm_step_profile *steps,
-                     int32_t count, const trm_machine_peak *p) {
+static double sum_of(double (*bound)(const trm_step_profile *, const trm_machine_peak *),
+                     const trm_step_profile *steps, int32_t count, const trm_machine_peak *p) {
     double sum = 0;
     for (int32_t i = 0; i < count; i++) {
         sum += bound(&steps[i], p);
@@ -102,17 +111,22 @@ static double sum_of(double (*bound)(const trm_step_profile *, const trm_machine
 }
 
 static void tell_total(const app_context *app, const char *name, const trm_step_profile *steps,
-                       int32_t count, double step, const trm_machine_peak *p, const trm_machine_peak *best) {
-    double seconds = 0, bound = sum_of(bound_of, steps, count, p), least = sum_of(bound_of, steps, count, best);
+                       int32_t count, double step, const trm_machine_peak *p,
+                       const trm_machine_peak *best) {
+    double seconds = 0, bound = sum_of(bound_of, steps, count, p),
+           least = sum_of(bound_of, steps, count, best);
     double roofline = sum_of(roofline_of, steps, count, p);
     for (int32_t i = 0; i < count; i++) {
         seconds += steps[i].seconds;
     }
     tell_peak(p, "median");
     tell_peak(best, "best");
-    app_say("all %d operators: %.2f ms; sum of their bounds: %.2f ms; fraction %.3f (%.3f of the machine's best)\n"
-            "the whole step: %.2f ms; fraction %.3f; of the operators' rooflines (defined FLOPs, main memory) %.3f\n",
-            (int)count, seconds * 1e3, bound * 1e3, bound / seconds, least / seconds, step * 1e3, bound / step, roofline / step);
+    app_say("all %d operators: %.2f ms; sum of their bounds: %.2f ms; fraction %.3f (%.3f of the "
+            "machine's best)\n"
+            "the whole step: %.2f ms; fraction %.3f; of the operators' rooflines (defined FLOPs, "
+            "main memory) %.3f\n",
+            (int)count, seconds * 1e3, bound * 1e3, bound / seconds, least / seconds, step * 1e3,
+            bound / step, roofline / step);
     app_json_open();
     app_json_text("bench", "ops_total");
     app_json_text("model", name);
@@ -139,7 +153,8 @@ static void tell_total(const app_context *app, const char *name, const trm_step_
     app_json_close();
 }
 
-static trm_status measure(const app_context *app, trm_model *model, const char *name, trm_error *err) {
+static trm_status measure(const app_context *app, trm_model *model, const char *name,
+                          trm_error *err) {
     const trm_step_profile *steps;
     int32_t count;
     trm_meter *machine;
@@ -157,8 +172,8 @@ static trm_status measure(const app_context *app, trm_model *model, const char *
     if (status != TRM_OK) {
         return status;
     }
-    app_say("%-28s %-20s %-14s %4s %12s %17s %12s %8s\n", "operator", "kind", "algorithm", "same", "median",
-            "arithmetic", "memory", "of peak");
+    app_say("%-28s %-20s %-14s %4s %12s %17s %12s %8s\n", "operator", "kind", "algorithm", "same",
+            "median", "arithmetic", "memory", "of peak");
     for (int32_t i = 0; i < count; i++) {
         if (steps[i].first_same == i) {
             tell_step(app, &steps[i], &peak);

@@ -1,5 +1,6 @@
-/* bench plan: how long the search takes, by mesh: space, exact solves, all of it. Costs are given, not measured,
- * so that the figures are the search's own. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench plan: how long the search takes, by mesh: space, exact solves, all of it. Costs are given,
+ * not measured, so that the figures are the search's own. */
 #include "app/app.h"
 #include "app/bench.h"
 
@@ -7,14 +8,17 @@
 
 #include <string.h>
 
-static const char LINKS[] = "level host 8 5 100\nlevel network 1048576 15 12.5 shared\nflops 5e13\nbytes 8e11\n";
+static const char LINKS[] =
+    "level host 8 5 100\nlevel network 1048576 15 12.5 shared\nflops 5e13\nbytes 8e11\n";
 
-static trm_status measure(app_context *app, const trm_model_options *model, const char *mesh, trm_error *err) {
+static trm_status measure(app_context *app, const trm_model_options *model, const char *mesh,
+                          trm_error *err) {
     enum { REPEATS_MAX = 101 };
     double search[REPEATS_MAX], solve[REPEATS_MAX];
     trm_planner_info info;
     int64_t repeats = app->o.repeats < REPEATS_MAX ? app->o.repeats : REPEATS_MAX;
-    const trm_planner_options options = {.mesh = mesh, .links = LINKS, .no_measure = true, .no_frontier = true};
+    const trm_planner_options options = {
+        .mesh = mesh, .links = LINKS, .no_measure = true, .no_frontier = true};
     for (int64_t i = 0; i < repeats; i++) {
         trm_planner *planner;
         trm_status status = trm_planner_create(model, &options, &planner, err);
@@ -27,8 +31,9 @@ static trm_status measure(app_context *app, const trm_model_options *model, cons
         solve[i] = info.solve_seconds;
     }
     app_sample whole = app_summarise(search, repeats), exact = app_summarise(solve, repeats);
-    app_say("%-14s %8d %10.2f %10.2f %10.2f %10.2f %12.3f %8.3f%%\n", mesh, (int)info.ranks, whole.median * 1e3,
-            whole.minimum * 1e3, whole.maximum * 1e3, exact.median * 1e3, info.step_seconds * 1e3, 100 * info.gap);
+    app_say("%-14s %8d %10.2f %10.2f %10.2f %10.2f %12.3f %8.3f%%\n", mesh, (int)info.ranks,
+            whole.median * 1e3, whole.minimum * 1e3, whole.maximum * 1e3, exact.median * 1e3,
+            info.step_seconds * 1e3, 100 * info.gap);
     app_json_open();
     app_json_text("bench", "plan");
     app_json_text("model", app->parsed.arguments[0]);
@@ -57,15 +62,19 @@ int app_run_bench_plan(app_context *app) {
     app_settle_data(app);
     trm_status status = app_dataset_random(app, &data, &err);
     if (status == TRM_OK) {
-        status = app_model_options(app, app->parsed.arguments[0], data, false, &network, description, &model, &err);
+        status = app_model_options(app, app->parsed.arguments[0], data, false, &network,
+                                   description, &model, &err);
     }
     if (status == TRM_OK) {
-        app_say("%-14s %8s %10s %10s %10s %10s %12s %8s\n", "mesh", "ranks", "search ms", "min", "max", "solves ms", "step ms", "gap");
+        app_say("%-14s %8s %10s %10s %10s %10s %12s %8s\n", "mesh", "ranks", "search ms", "min",
+                "max", "solves ms", "step ms", "gap");
     }
     if (status == TRM_OK && app->o.plan_mesh != NULL) {
         status = measure(app, &model, app->o.plan_mesh, &err);
     }
-    for (size_t i = 0; status == TRM_OK && app->o.plan_mesh == NULL && i < sizeof meshes / sizeof meshes[0]; i++) {
+    for (size_t i = 0;
+         status == TRM_OK && app->o.plan_mesh == NULL && i < sizeof meshes / sizeof meshes[0];
+         i++) {
         status = measure(app, &model, meshes[i], &err);
     }
     trm_dataset_destroy(data);

@@ -1,4 +1,6 @@
-/* bench ps: prints what the library measures of tables, servers and their checkpoints (trireme/ps_tools.h). */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench ps: prints what the library measures of tables, servers and their checkpoints
+ * (trireme/ps_tools.h). */
 #include "app/app.h"
 #include "app/bench.h"
 
@@ -10,7 +12,8 @@
 static void tell(void *context, const char *name, const char *unit, double median, double minimum,
                  double maximum, int32_t repeats) {
     (void)context;
-    app_say("%-36s %14.6g %-8s (%.6g to %.6g, %d times)\n", name, median, unit, minimum, maximum, (int)repeats);
+    app_say("%-36s %14.6g %-8s (%.6g to %.6g, %d times)\n", name, median, unit, minimum, maximum,
+            (int)repeats);
     app_json_open();
     app_json_text("bench", "ps");
     app_json_text("name", name);
@@ -35,21 +38,20 @@ int app_run_bench_ps(app_context *app) {
         return app_tell_dry_run(app, "nothing was measured");
     }
     const char *wire = o->wire == NULL ? "fp32" : o->wire;
-    const trm_ps_bench_options options = {
-        .rows = o->rows,
-        .batch = o->batch_size,
-        .repeats = given ? (int32_t)o->repeats : 0,
-        .shards = (int32_t)o->ps_shards,
-        .folder = o->output,
-        .table_bytes = o->table_bytes,
-        .memory_bytes = o->ps_memory,
-        .width = (int32_t)o->row_width,
-        .listen = o->listen,
-        .connect = o->connect,
-        .token = o->token_file != NULL ? token : NULL,
-        .wire = strcmp(wire, "bf16") == 0   ? TRM_BFLOAT16
-                : strcmp(wire, "fp16") == 0 ? TRM_FLOAT16
-                                            : TRM_FLOAT32,
-        .tcp_only = o->tcp_only};
+    const trm_ps_bench_options options = {.rows = o->rows,
+                                          .batch = o->batch_size,
+                                          .repeats = given ? (int32_t)o->repeats : 0,
+                                          .shards = (int32_t)o->ps_shards,
+                                          .folder = o->output,
+                                          .table_bytes = o->table_bytes,
+                                          .memory_bytes = o->ps_memory,
+                                          .width = (int32_t)o->row_width,
+                                          .listen = o->listen,
+                                          .connect = o->connect,
+                                          .token = o->token_file != NULL ? token : NULL,
+                                          .wire = strcmp(wire, "bf16") == 0   ? TRM_BFLOAT16
+                                                  : strcmp(wire, "fp16") == 0 ? TRM_FLOAT16
+                                                                              : TRM_FLOAT32,
+                                          .tcp_only = o->tcp_only};
     return trm_ps_bench(&options, tell, NULL, &err) == TRM_OK ? 0 : app_report(&err);
 }

@@ -1,4 +1,6 @@
-/* bench split: plans of a split as they run on ranks of this machine. plan --validate starts it and reads it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench split: plans of a split as they run on ranks of this machine. plan --validate starts it and
+ * reads it. */
 #include "app/app.h"
 #include "app/bench.h"
 #include "app/planning.h"
@@ -20,7 +22,9 @@ static bool next_path(const char **at, char path[512]) {
 static trm_status check_plans(const char *list, trm_error *err) {
     char path[512];
     trm_plan_info info;
-    trm_status status = list != NULL ? TRM_OK : app_fail(err, TRM_INVALID, "bench split: --plans FILE,... expected");
+    trm_status status = list != NULL
+                            ? TRM_OK
+                            : app_fail(err, TRM_INVALID, "bench split: --plans FILE,... expected");
     for (const char *at = list; status == TRM_OK && next_path(&at, path);) {
         status = trm_plan_read(path, &info, NULL, err);
     }
@@ -31,7 +35,8 @@ static void tell(const app_context *app, const char *path, const trm_planner_run
     if (app_rank(app) != 0) {
         return;
     }
-    app_say("%-40s %10.3f ms %12.1f MB, loss %.6g\n", path, r->seconds * 1e3, (double)r->resident_bytes / 1e6, (double)r->loss);
+    app_say("%-40s %10.3f ms %12.1f MB, loss %.6g\n", path, r->seconds * 1e3,
+            (double)r->resident_bytes / 1e6, (double)r->loss);
     app_json_open();
     app_json_text("bench", "split");
     app_json_text("plan", path);
@@ -50,11 +55,13 @@ static void tell(const app_context *app, const char *path, const trm_planner_run
     app_json_close();
 }
 
-static void tell_step(void *context, const char *phase, const char *name, const char *kind, double seconds) {
+static void tell_step(void *context, const char *phase, const char *name, const char *kind,
+                      double seconds) {
     (void)context;
     app_say("  %-9s %-56.56s %-22s %10.1f us\n", phase, name, kind, seconds * 1e6);
 }
-static void skip_step(void *context, const char *phase, const char *name, const char *kind, double seconds) {
+static void skip_step(void *context, const char *phase, const char *name, const char *kind,
+                      double seconds) {
     (void)context, (void)phase, (void)name, (void)kind, (void)seconds;
 }
 
@@ -67,7 +74,8 @@ static trm_status measure(app_context *app, trm_error *err) {
     app->o.retune_seconds = 1;
     trm_status status = app_dataset_random(app, &data, err);
     if (status == TRM_OK) {
-        status = app_model_options(app, app->parsed.arguments[0], data, false, &network, description, &model, err);
+        status = app_model_options(app, app->parsed.arguments[0], data, false, &network,
+                                   description, &model, err);
     }
     app_split_options(app, &model);
     char path[512];
@@ -75,9 +83,13 @@ static trm_status measure(app_context *app, trm_error *err) {
         char *plan = NULL;
         trm_planner_run_result result;
         status = app_read_plan(path, &plan, err);
-        status = status == TRM_OK ? trm_planner_run(&model, app_comm(app), plan, (int32_t)app->o.repeats,
-                                                         app->o.plan_profile && app_rank(app) == 0 ? tell_step : app->o.plan_profile ? skip_step : NULL,
-                                                         app, &result, err) : status;
+        status = status == TRM_OK
+                     ? trm_planner_run(&model, app_comm(app), plan, (int32_t)app->o.repeats,
+                                       app->o.plan_profile && app_rank(app) == 0 ? tell_step
+                                       : app->o.plan_profile                     ? skip_step
+                                                                                 : NULL,
+                                       app, &result, err)
+                     : status;
         trm_string_free(plan);
         if (status == TRM_OK) {
             tell(app, path, &result);
@@ -92,7 +104,8 @@ int app_run_bench_split(app_context *app) {
     bool launched = false;
     int code = 0;
     trm_status status = check_plans(app->o.plan_given, &err);
-    status = status == TRM_OK ? app_launch_self(app, app_check_job, &launched, &code, &err) : status;
+    status =
+        status == TRM_OK ? app_launch_self(app, app_check_job, &launched, &code, &err) : status;
     if (launched && status == TRM_OK) {
         return code;
     }

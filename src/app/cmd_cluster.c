@@ -1,4 +1,6 @@
-/* cluster check, show, make, merge: the rank table and the environment, before a job costs anything. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cluster check, show, make, merge: the rank table and the environment, before a job costs
+ * anything. */
 #include "app/app.h"
 
 #include "trireme/cluster.h"
@@ -28,7 +30,8 @@ static int tell_cluster(app_context *app) {
     trm_error err;
     trm_cluster *cluster;
     char *text = NULL;
-    const trm_cluster_flags flags = {.rank_table = app->o.rank_table, .any_address = app->o.any_address};
+    const trm_cluster_flags flags = {.rank_table = app->o.rank_table,
+                                     .any_address = app->o.any_address};
     trm_status status = trm_cluster_from_env(&flags, NULL, NULL, &cluster, &err);
     if (status != TRM_OK) {
         return app_report(&err);
@@ -41,7 +44,9 @@ static int tell_cluster(app_context *app) {
 int app_run_cluster_show(app_context *app) { return tell_cluster(app); }
 
 int app_run_cluster_check(app_context *app) {
-    return app->parsed.arguments_count == 0 ? tell_cluster(app) : app_tell_rank_table(app, app->parsed.arguments[0], TRM_INVALID);
+    return app->parsed.arguments_count == 0
+               ? tell_cluster(app)
+               : app_tell_rank_table(app, app->parsed.arguments[0], TRM_INVALID);
 }
 
 int app_tell_rank_table(app_context *app, const char *path, trm_status wrong) {
@@ -90,13 +95,15 @@ static int put_table(const app_context *app, char *json) {
     return status == TRM_OK ? 0 : app_report(&err);
 }
 
-static trm_status read_hosts(char *text, trm_rank_table_host *hosts, int32_t *count, trm_error *err) {
+static trm_status read_hosts(char *text, trm_rank_table_host *hosts, int32_t *count,
+                             trm_error *err) {
     for (char *host = strtok(text, ", "); host != NULL; host = strtok(NULL, ", ")) {
         char *colon = strrchr(host, ':'), *end = NULL;
         long devices = colon != NULL ? strtol(colon + 1, &end, 10) : 0;
         if (colon == NULL || end == colon + 1 || *end != '\0' || devices < 1 || devices > 4096 ||
             *count == HOSTS_MAX) {
-            return app_fail(err, TRM_INVALID, "--hosts: '%.60s'; host:devices expected, at most %d of them", host,
+            return app_fail(err, TRM_INVALID,
+                            "--hosts: '%.60s'; host:devices expected, at most %d of them", host,
                             HOSTS_MAX);
         }
         *colon = '\0';
@@ -117,7 +124,8 @@ int app_run_cluster_make(app_context *app) {
     status = status == TRM_OK ? read_hosts(text, hosts, &count, &err) : status;
     if (status == TRM_OK) {
         bool v1 = app->o.to != NULL && strcmp(app->o.to, "v1") == 0;
-        status = trm_rank_table_make(hosts, count, v1 ? TRM_RANK_TABLE_V1 : TRM_RANK_TABLE_LAB, &json, &err);
+        status = trm_rank_table_make(hosts, count, v1 ? TRM_RANK_TABLE_V1 : TRM_RANK_TABLE_LAB,
+                                     &json, &err);
     }
     int code = status == TRM_OK ? put_table(app, json) : app_report(&err);
     free(text);

@@ -1,4 +1,6 @@
-/* data synth, info, fetch. Fetching is curl's or wget's work: no network code of our own handles a stranger's bytes. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* data synth, info, fetch. Fetching is curl's or wget's work: no network code of our own handles a
+ * stranger's bytes. */
 #include "app/app.h"
 
 #include "trireme/machine.h"
@@ -12,7 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ---- synth ------------------------------------------------------------------------------------- */
+/* ---- synth -------------------------------------------------------------------------------------
+ */
 
 int app_run_data_synth(app_context *app) {
     trm_error err;
@@ -42,10 +45,12 @@ int app_run_data_synth(app_context *app) {
     return 0;
 }
 
-/* ---- info ---------------------------------------------------------------------------------------- */
+/* ---- info
+ *  ---------------------------------------------------------------------------------------- */
 
 /* One sample a batch, so that none is behind a damaged one. */
-static trm_status read_part(app_context *app, const char *name, trm_usage usage, int64_t *damaged, trm_error *err) {
+static trm_status read_part(app_context *app, const char *name, trm_usage usage, int64_t *damaged,
+                            trm_error *err) {
     trm_dataset *data;
     const trm_batch *batch;
     int64_t asked = app->o.batch_size;
@@ -73,10 +78,12 @@ static trm_status read_part(app_context *app, const char *name, trm_usage usage,
     return status;
 }
 
-static trm_status describe_part(app_context *app, const char *name, trm_usage usage, int64_t *damaged, trm_error *err) {
+static trm_status describe_part(app_context *app, const char *name, trm_usage usage,
+                                int64_t *damaged, trm_error *err) {
     trm_dataset *data;
     trm_status status = app_dataset(app, usage, usage != TRM_USAGE_TEST, &data, err);
-    if (status == TRM_INVALID && usage != TRM_USAGE_TEST) { /* fewer samples than a batch, and training drops the rest */
+    /* fewer samples than a batch, and training drops the rest */
+    if (status == TRM_INVALID && usage != TRM_USAGE_TEST) {
         trm_error untrainable = *err;
         status = app_dataset(app, usage, false, &data, err);
         if (status == TRM_OK) {
@@ -114,7 +121,8 @@ int app_run_data_info(app_context *app) {
     app_options *o = &app->o;
     if (app->parsed.arguments_count > 0) {
         if (o->data != NULL) {
-            (void)app_fail(&err, TRM_INVALID, "data info: '%.80s' and --data %.80s are two places; give one",
+            (void)app_fail(&err, TRM_INVALID,
+                           "data info: '%.80s' and --data %.80s are two places; give one",
                            app->parsed.arguments[0], o->data);
             return app_report(&err);
         }
@@ -122,7 +130,8 @@ int app_run_data_info(app_context *app) {
     }
     app_settle_data(app);
     trm_usage usage = app_usage(o, TRM_USAGE_TRAIN);
-    static const char *const names[] = {[TRM_USAGE_TRAIN] = "train", [TRM_USAGE_TEST] = "test", [TRM_USAGE_ALL] = "all"};
+    static const char *const names[] = {
+        [TRM_USAGE_TRAIN] = "train", [TRM_USAGE_TEST] = "test", [TRM_USAGE_ALL] = "all"};
     int64_t damaged = 0;
     trm_status status = describe_part(app, names[usage], usage, &damaged, &err);
     if (status == TRM_OK && o->usage == NULL) {
@@ -133,15 +142,18 @@ int app_run_data_info(app_context *app) {
         }
     }
     if (status == TRM_OK && damaged > 0) {
-        status = app_fail(&err, TRM_CORRUPT, "%s: damaged samples: %lld, named above", o->data, (long long)damaged);
+        status = app_fail(&err, TRM_CORRUPT, "%s: damaged samples: %lld, named above", o->data,
+                          (long long)damaged);
     }
     return status == TRM_OK ? 0 : app_report(&err);
 }
 
-/* ---- fetch ---------------------------------------------------------------------------------------- */
+/* ---- fetch
+ *  ---------------------------------------------------------------------------------------- */
 
 static const char CIFAR_URL[] = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz";
-static const char CIFAR_SHA256[] = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd";
+static const char CIFAR_SHA256[] =
+    "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd";
 static const char CIFAR_FOLDER[] = "cifar-10-batches-bin";
 
 /* The program's exit code; 127 when it is not there. */
@@ -160,17 +172,23 @@ static int run_program(char *const argv[]) {
 }
 
 static trm_status download(const char *url, const char *path, trm_error *err) {
-    char *const curl[] = {"curl", "-fsSL", "--connect-timeout", "20", "-o", (char *)path, (char *)url, NULL};
-    char *const wget[] = {"wget", "-q", "-T", "20", "-t", "2", "-O", (char *)path, (char *)url, NULL};
+    char *const curl[] = {"curl", "-fsSL",      "--connect-timeout", "20",
+                          "-o",   (char *)path, (char *)url,         NULL};
+    char *const wget[] = {"wget", "-q", "-T",         "20",        "-t",
+                          "2",    "-O", (char *)path, (char *)url, NULL};
     int code = run_program(curl);
     if (code == 127) {
         code = run_program(wget);
     }
     if (code == 127) {
-        return app_fail(err, TRM_UNSUPPORTED, "neither curl nor wget is installed; fetch %s by hand", url);
+        return app_fail(err, TRM_UNSUPPORTED,
+                        "neither curl nor wget is installed; fetch %s by hand", url);
     }
-    return code == 0 ? TRM_OK : app_fail(err, TRM_IO, "%s could not be fetched (curl or wget ended with %d); "
-                                         "--data synth needs no network", url, code);
+    return code == 0 ? TRM_OK
+                     : app_fail(err, TRM_IO,
+                                "%s could not be fetched (curl or wget ended with %d); "
+                                "--data synth needs no network",
+                                url, code);
 }
 
 static trm_status check_sha256(const char *path, const char *expected, trm_error *err) {
@@ -198,11 +216,13 @@ static trm_status check_sha256(const char *path, const char *expected, trm_error
     }
     return strcmp(text, expected) == 0
                ? TRM_OK
-               : app_fail(err, TRM_CORRUPT, "%.60s: SHA-256 %.16s..., expected %.16s...: the download is damaged",
+               : app_fail(err, TRM_CORRUPT,
+                          "%.60s: SHA-256 %.16s..., expected %.16s...: the download is damaged",
                           path, text, expected);
 }
 
-/* Unpacks beside the goal, checks the files, and renames: the folder is there whole or not at all. */
+/* Unpacks beside the goal, checks the files, and renames: the folder is there whole or not at all.
+ */
 static trm_status unpack(const char *archive, const char *cache, const char *goal, trm_error *err) {
     char work[512], made[600];
     snprintf(work, sizeof work, "%s/fetch.XXXXXX", cache);
@@ -264,7 +284,8 @@ int app_run_data_fetch(app_context *app) {
         status = app_fail(&err, TRM_INVALID, "no dataset '%.60s' to fetch; there is: cifar10",
                           app->parsed.arguments[0]);
     } else if (*machine.cache == '\0') {
-        status = app_fail(&err, TRM_INVALID, "there is no cache directory: set HOME or XDG_CACHE_HOME");
+        status =
+            app_fail(&err, TRM_INVALID, "there is no cache directory: set HOME or XDG_CACHE_HOME");
     } else {
         status = fetch_cifar(&app->o, machine.cache, goal, sizeof goal, &err);
     }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* doctor: what this machine and this build have, and what to mend. */
 #include "app/app.h"
 
@@ -61,8 +62,8 @@ int app_run_doctor(app_context *app) {
     }
     app_say("cores          %d of %d may be used\n", m.cores, m.cores_online);
     if (m.omp_threads > m.cores) {
-        remark("OMP_NUM_THREADS gives %d threads for %d cores; --threads overrides it", m.omp_threads,
-               m.cores);
+        remark("OMP_NUM_THREADS gives %d threads for %d cores; --threads overrides it",
+               m.omp_threads, m.cores);
     }
     say_bytes("memory", m.memory_bytes, m.memory_free_bytes);
     app_say("oneDNN         %s\n", *m.onednn != '\0' ? m.onednn : "none");
@@ -77,11 +78,13 @@ int app_run_doctor(app_context *app) {
         say_bytes("/dev/shm", m.shm_bytes, m.shm_free_bytes);
     }
     if (m.shm_bytes < (int64_t)64 << 20) {
-        remark("/dev/shm is %s: several ranks on this host need it", m.shm_bytes < 0 ? "missing" : "small");
+        remark("/dev/shm is %s: several ranks on this host need it",
+               m.shm_bytes < 0 ? "missing" : "small");
     }
     app_say("cache          %s\n", *m.cache != '\0' ? m.cache : "none");
     if (*m.cache == '\0') {
-        remark("no cache directory that can be written (XDG_CACHE_HOME, or HOME, says where): measured choices are not kept");
+        remark("no cache directory that can be written (XDG_CACHE_HOME, or HOME, says where): "
+               "measured choices are not kept");
     }
     print_json(&m);
     return 0;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* eval: a checkpoint on the test part, alone or by ranks that share it. */
 #include "app/app.h"
 
@@ -10,7 +11,8 @@ static trm_status prepare(app_context *app, trm_dataset **data, app_network *net
     const char *name = app->parsed.arguments[0];
     trm_status status;
     if (o->checkpoint == NULL) {
-        return app_fail(err, TRM_INVALID, "eval needs --checkpoint: a directory or a .safetensors file");
+        return app_fail(err, TRM_INVALID,
+                        "eval needs --checkpoint: a directory or a .safetensors file");
     }
     if (o->data == NULL) {
         return app_fail(err, TRM_INVALID, "eval needs --data: a directory, or synth");
@@ -24,8 +26,11 @@ static trm_status prepare(app_context *app, trm_dataset **data, app_network *net
     }
     app_tell_idle_rank_flags(app);
     if (o->predictions != NULL && app_rank_count(app) > 1) {
-        return app_fail(err, TRM_INVALID, "--predictions has every sample in the order of the data; each of %d ranks sees its part: evaluate "
-                        "on one", (int)app_rank_count(app));
+        return app_fail(err, TRM_INVALID,
+                        "--predictions has every sample in the order of the data; each of %d ranks "
+                        "sees its part: evaluate "
+                        "on one",
+                        (int)app_rank_count(app));
     }
     if ((status = app_dataset(app, app_usage(o, TRM_USAGE_TEST), false, data, err)) != TRM_OK ||
         (status = app_make_model(app, name, *data, true, network, model, err)) != TRM_OK) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* export and import: a model's weights to and from other programs. */
 #include "app/app.h"
 
@@ -18,7 +19,8 @@ static trm_status weights_model(app_context *app, trm_dataset **data, app_networ
                : status;
 }
 
-/* ---- export --------------------------------------------------------------------------------------- */
+/* ---- export
+ *  --------------------------------------------------------------------------------------- */
 
 static trm_status export_model(app_context *app, trm_dataset **data, app_network *network,
                                trm_model **model, trm_error *err) {
@@ -61,7 +63,8 @@ int app_run_export(app_context *app) {
     return status == TRM_OK ? 0 : app_report(&err);
 }
 
-/* ---- import ---------------------------------------------------------------------------------------- */
+/* ---- import
+ *  ---------------------------------------------------------------------------------------- */
 
 static trm_status save_import(const app_options *o, trm_model *model, trm_error *err) {
     trm_checkpoint_writer *writer;
@@ -82,7 +85,8 @@ static trm_status import_model(app_context *app, trm_dataset **data, app_network
         return app_fail(err, TRM_INVALID, "import needs --from and --output");
     }
     if (trm_checkpoint_latest(o->output, &step, NULL) == TRM_OK) {
-        return app_fail(err, TRM_INVALID, "%.120s has a checkpoint already: another --output", o->output);
+        return app_fail(err, TRM_INVALID, "%.120s has a checkpoint already: another --output",
+                        o->output);
     }
     trm_status status = weights_model(app, data, network, model, err);
     if (status == TRM_OK) {

@@ -1,4 +1,6 @@
-/* inspect: what a file is, by its content. The library knows most kinds; plans, rank tables and folders of servers are told here. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* inspect: what a file is, by its content. The library knows most kinds; plans, rank tables and
+ * folders of servers are told here. */
 #include "app/app.h"
 
 #include "trireme/cluster.h"
@@ -34,9 +36,10 @@ static int tell_plan(const char *path) {
         return app_report(&err);
     }
     snprintf(graph, sizeof graph, "%016" PRIx64, info.graph);
-    app_say("plan: mesh %s (%d ranks), made for graph %s; %lld operators, %lld of them cut, %lld pinned; %lld stores\n%s",
-            info.mesh, info.ranks, info.graph != 0 ? graph : "(any)", (long long)info.operators, (long long)info.cut,
-            (long long)info.pinned, (long long)info.stores, text);
+    app_say("plan: mesh %s (%d ranks), made for graph %s; %lld operators, %lld of them cut, %lld "
+            "pinned; %lld stores\n%s",
+            info.mesh, info.ranks, info.graph != 0 ? graph : "(any)", (long long)info.operators,
+            (long long)info.cut, (long long)info.pinned, (long long)info.stores, text);
     app_json_open();
     app_json_text("kind", "plan");
     app_json_text("path", path);
@@ -66,7 +69,8 @@ static bool has_manifest(const char *folder) {
     return found;
 }
 
-/* The folder of parameter servers that `path` is, or that it is a table shard of; false: neither. */
+/* The folder of parameter servers that `path` is, or that it is a table shard of; false: neither.
+ */
 static bool table_folder(const char *path, char *folder, size_t size) {
     const char *file = strrchr(path, '/'), *name = file != NULL ? file + 1 : path;
     if (strncmp(name, "server-", 7) == 0 && strstr(name, "-shard-") != NULL) {
@@ -79,8 +83,9 @@ static bool table_folder(const char *path, char *folder, size_t size) {
 
 /* A JSON file whose beginning has one of the keys that only rank tables have. */
 static bool is_rank_table(const char *path) {
-    static const char *const keys[] = {"\"server_list\"", "\"server_count\"", "\"group_list\"", "\"server_num\"",
-                                       "\"super_pod_list\"", "\"rank_list\"", "\"rank_count\""};
+    static const char *const keys[] = {"\"server_list\"", "\"server_count\"",   "\"group_list\"",
+                                       "\"server_num\"",  "\"super_pod_list\"", "\"rank_list\"",
+                                       "\"rank_count\""};
     static char begin[8192];
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
@@ -114,7 +119,8 @@ int app_run_inspect(app_context *app) {
         app->parsed.arguments[0] = folder;
         return app_run_ps_inspect(app);
     }
-    const trm_inspect_options options = {.json = app_out.json, .other_kinds = "rank table, plan, tables of servers"};
+    const trm_inspect_options options = {.json = app_out.json,
+                                         .other_kinds = "rank table, plan, tables of servers"};
     trm_status status = trm_inspect(path, &options, print_line, NULL, &err);
     return status == TRM_OK ? 0 : app_report(&err);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan: the program of one process. With -n or --mesh it is the planner, cmd_planner.c. */
 #include "app/app.h"
 
@@ -8,11 +9,12 @@ static void tell_summary(const app_context *app, const char *name, const trm_exe
     const app_options *o = &app->o;
     char size[48] = "", a[32], b[32], c[32], d[32], e[32];
     if (!app_is_recommender(name)) {
-        snprintf(size, sizeof size, ", %lldx%lld", (long long)o->image_size, (long long)o->image_size);
+        snprintf(size, sizeof size, ", %lldx%lld", (long long)o->image_size,
+                 (long long)o->image_size);
     }
     app_say("%s, batch %lld%s, %s\n", name, (long long)o->batch_size, size, o->precision);
-    app_say("parameters   %.3f million in %d steps of the program\n", (double)info->parameter_count / 1e6,
-            (int)info->steps);
+    app_say("parameters   %.3f million in %d steps of the program\n",
+            (double)info->parameter_count / 1e6, (int)info->steps);
     app_say("memory       %s: parameters %s, gradients %s, slots %s, activations %s\n",
             app_bytes((double)info->total_bytes, a, sizeof a),
             app_bytes((double)info->parameter_bytes, b, sizeof b),
@@ -66,16 +68,27 @@ static trm_status check_flags(const app_context *app, bool many, trm_error *err)
         bool idle;
         const char *is_for;
     } table[] = {
-        {"save", !many, ranks},         {"svg", !many, ranks},           {"validate", !many, ranks},
-        {"search", !many, ranks},       {"links", !many, ranks},         {"host-count", !many, ranks},
-        {"wire", !many, ranks},         {"full-batch", !many, ranks},    {"sync-batch-norm", !many, ranks},
-        {"no-measure", !many, ranks},   {"refresh", !many, ranks},       {"shard-optimizer", !many, ranks},
-        {"trial-seconds", !many, ranks}, {"repeats", !validates, "--validate"}, {"others", !validates, "--validate"},
+        {"save", !many, ranks},
+        {"svg", !many, ranks},
+        {"validate", !many, ranks},
+        {"search", !many, ranks},
+        {"links", !many, ranks},
+        {"host-count", !many, ranks},
+        {"wire", !many, ranks},
+        {"full-batch", !many, ranks},
+        {"sync-batch-norm", !many, ranks},
+        {"no-measure", !many, ranks},
+        {"refresh", !many, ranks},
+        {"shard-optimizer", !many, ranks},
+        {"trial-seconds", !many, ranks},
+        {"repeats", !validates, "--validate"},
+        {"others", !validates, "--validate"},
         {"explain", many, "the program of one process: without -n, --mesh and --plan"},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         if (table[i].idle && app_given(&app->parsed, table[i].flag)) {
-            return app_fail(err, TRM_INVALID, "--%s has no effect here: it is for %s", table[i].flag, table[i].is_for);
+            return app_fail(err, TRM_INVALID, "--%s has no effect here: it is for %s",
+                            table[i].flag, table[i].is_for);
         }
     }
     return TRM_OK;
@@ -83,7 +96,8 @@ static trm_status check_flags(const app_context *app, bool many, trm_error *err)
 
 int app_run_plan(app_context *app) {
     trm_error err;
-    bool many = app_given(&app->parsed, "n") || app->o.plan_mesh != NULL || app->o.plan_given != NULL;
+    bool many =
+        app_given(&app->parsed, "n") || app->o.plan_mesh != NULL || app->o.plan_given != NULL;
     if (check_flags(app, many, &err) != TRM_OK) {
         return app_report(&err);
     }

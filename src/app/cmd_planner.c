@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan -n N and simulate: how a model is split over ranks. */
 #include "app/planning.h"
 
@@ -18,10 +19,14 @@ static int64_t ranks_of(const app_options *o) {
     if (o->plan_mesh == NULL) {
         return o->plan_ranks;
     }
-    return trm_mesh_ranks(o->plan_mesh, &ranks, NULL) == TRM_OK && (o->plan_ranks == 0 || o->plan_ranks == ranks) ? ranks : 0;
+    return trm_mesh_ranks(o->plan_mesh, &ranks, NULL) == TRM_OK &&
+                   (o->plan_ranks == 0 || o->plan_ranks == ranks)
+               ? ranks
+               : 0;
 }
 
-/* ---- the planner ------------------------------------------------------------------------------------------- */
+/* ---- the planner
+ *  ------------------------------------------------------------------------------------------- */
 
 typedef struct planning {
     trm_dataset *data;
@@ -47,8 +52,11 @@ static bool measured_here(const app_context *app, int64_t ranks) {
 
 void app_split_options(const app_context *app, trm_model_options *model) {
     const char *wire = app->o.wire != NULL ? app->o.wire : "fp32";
-    bool local = app_given(&app->parsed, "sync-batch-norm") && strcmp(app->o.sync_batch_norm, "off") == 0;
-    model->parallel.wire = strcmp(wire, "bf16") == 0 ? TRM_BFLOAT16 : strcmp(wire, "fp16") == 0 ? TRM_FLOAT16 : 0;
+    bool local =
+        app_given(&app->parsed, "sync-batch-norm") && strcmp(app->o.sync_batch_norm, "off") == 0;
+    model->parallel.wire = strcmp(wire, "bf16") == 0   ? TRM_BFLOAT16
+                           : strcmp(wire, "fp16") == 0 ? TRM_FLOAT16
+                                                       : 0;
     model->parallel.sync_batch_norm = local ? TRM_NORM_LOCAL : 0;
     model->parallel.shard_optimizer = app->o.shard_optimizer;
     model->parallel.joint = TRM_JOINT_CONV; /* as jobs of one host have it (app_settle_slices) */
@@ -60,7 +68,8 @@ static trm_status begin(app_context *app, bool simulate, planning *p, trm_error 
     app_settle_data(app);
     trm_status status = app_dataset_random(app, &p->data, err);
     if (status == TRM_OK) {
-        status = app_model_options(app, app->parsed.arguments[0], p->data, false, &p->network, p->description, &p->model, err);
+        status = app_model_options(app, app->parsed.arguments[0], p->data, false, &p->network,
+                                   p->description, &p->model, err);
     }
     app_split_options(app, &p->model);
     if (status == TRM_OK && o->plan_given != NULL) {
@@ -73,23 +82,36 @@ static trm_status begin(app_context *app, bool simulate, planning *p, trm_error 
     if (status != TRM_OK) {
         return status;
     }
-    const trm_planner_options options = {.ranks = (int32_t)o->plan_ranks, .hosts = (int32_t)o->plan_hosts, .mesh = o->plan_mesh,
-                                         .search = o->plan_search, .memory_bytes = o->plan_memory, .links = p->links, .guess_links = guess, .own_devices = simulate,
-                                         .plan = p->given, .full_batch = o->full_batch, .no_measure = o->plan_no_measure, .no_frontier = simulate,
-                                         .comm = simulate ? NULL : app_comm(app), .refresh = o->plan_refresh,
-                                         .trial_seconds = app_trial_seconds(o), .looks = o->plan_validate,
+    const trm_planner_options options = {.ranks = (int32_t)o->plan_ranks,
+                                         .hosts = (int32_t)o->plan_hosts,
+                                         .mesh = o->plan_mesh,
+                                         .search = o->plan_search,
+                                         .memory_bytes = o->plan_memory,
+                                         .links = p->links,
+                                         .guess_links = guess,
+                                         .own_devices = simulate,
+                                         .plan = p->given,
+                                         .full_batch = o->full_batch,
+                                         .no_measure = o->plan_no_measure,
+                                         .no_frontier = simulate,
+                                         .comm = simulate ? NULL : app_comm(app),
+                                         .refresh = o->plan_refresh,
+                                         .trial_seconds = app_trial_seconds(o),
+                                         .looks = o->plan_validate,
                                          .others = o->plan_validate ? (int32_t)o->plan_others : 0};
     return trm_planner_create(&p->model, &options, &p->planner, err);
 }
 
 static trm_status save(const app_options *o, const trm_planner *planner, trm_error *err) {
-    trm_status status = o->plan_save != NULL ? trm_planner_save(planner, o->plan_save, err) : TRM_OK;
+    trm_status status =
+        o->plan_save != NULL ? trm_planner_save(planner, o->plan_save, err) : TRM_OK;
     if (status != TRM_OK || o->plan_picture == NULL) {
         return status;
     }
     bool dot = app_ends_in(o->plan_picture, ".dot");
     char *picture = dot ? trm_planner_dot(planner) : trm_planner_svg(planner);
-    status = picture != NULL ? trm_file_write(o->plan_picture, picture, strlen(picture), err) : app_fail(err, TRM_NOMEM, "no memory for the picture");
+    status = picture != NULL ? trm_file_write(o->plan_picture, picture, strlen(picture), err)
+                             : app_fail(err, TRM_NOMEM, "no memory for the picture");
     trm_string_free(picture);
     return status;
 }
@@ -111,10 +133,13 @@ static trm_status check_limit(const app_context *app, const trm_planner *planner
     trm_planner_info info;
     trm_planner_describe(planner, &info);
     char limit[32], least[32];
-    return info.infeasible ? app_fail(err, TRM_NOMEM, "no plan fits %s a rank; the one of least memory takes %s",
-                                      app_bytes((double)app->o.plan_memory, limit, sizeof limit),
-                                      app_bytes(info.compiled_bytes > 0 ? info.compiled_bytes : info.memory_bytes, least, sizeof least))
-                           : TRM_OK;
+    return info.infeasible
+               ? app_fail(
+                     err, TRM_NOMEM, "no plan fits %s a rank; the one of least memory takes %s",
+                     app_bytes((double)app->o.plan_memory, limit, sizeof limit),
+                     app_bytes(info.compiled_bytes > 0 ? info.compiled_bytes : info.memory_bytes,
+                               least, sizeof least))
+               : TRM_OK;
 }
 
 static trm_status run_planner(app_context *app, trm_error *err) {
@@ -141,11 +166,15 @@ int app_run_planner(app_context *app) {
     if (app->o.dry_run) {
         return app_dry_run_model(app, "nothing was measured or searched");
     }
-    bool here = measured_here(app, ranks) || (app->o.plan_validate && ranks > 1 && ranks <= MEASURED_RANKS);
+    bool here =
+        measured_here(app, ranks) || (app->o.plan_validate && ranks > 1 && ranks <= MEASURED_RANKS);
     if (app->o.plan_validate && app->o.full_batch) {
-        status = app_fail(&err, TRM_INVALID, "--validate runs batches of a rank: leave --full-batch away");
+        status = app_fail(&err, TRM_INVALID,
+                          "--validate runs batches of a rank: leave --full-batch away");
     } else if (app->o.plan_validate && !here) {
-        status = app_fail(&err, TRM_INVALID, "--validate runs the plans on ranks of this machine: -n 2 to %d", MEASURED_RANKS);
+        status = app_fail(&err, TRM_INVALID,
+                          "--validate runs the plans on ranks of this machine: -n 2 to %d",
+                          MEASURED_RANKS);
     } else if (here) {
         app->o.ranks = ranks;
         status = app_launch_self(app, NULL, &launched, &code, &err);
@@ -173,8 +202,10 @@ int app_run_simulate(app_context *app) {
     }
     status = status == TRM_OK ? begin(app, true, &p, &err) : status;
     if (status == TRM_OK) {
-        const trm_simulation_options options = {.largest = (int32_t)app->o.plan_largest, .straggler = app->o.plan_straggler,
-                                                .json = app_out.json, .trace = app->o.plan_trace};
+        const trm_simulation_options options = {.largest = (int32_t)app->o.plan_largest,
+                                                .straggler = app->o.plan_straggler,
+                                                .json = app_out.json,
+                                                .trace = app->o.plan_trace};
         status = trm_planner_simulate(p.planner, &options, &text, &err);
     }
     if (status == TRM_OK) {

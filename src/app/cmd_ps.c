@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `ps inspect` and `ps export`: what parameter servers have kept in a folder. */
 #include "app/cmd_ps.h"
 
@@ -28,9 +29,11 @@ static trm_status open_folder(app_context *app, const uint64_t *key, trm_ps_fold
     trm_ps_folder_options options = {.cut = (uint32_t)o->cut, .table = o->table, .key = key};
     trm_error why;
     if (trm_ps_initial_open(path, &options.initial, &why) != TRM_OK) {
-        app_warn("rows that were made since the checkpoint have the wrong values here: %s", why.message);
+        app_warn("rows that were made since the checkpoint have the wrong values here: %s",
+                 why.message);
     }
-    trm_status status = trm_ps_folder_open(path, &options, out, err); /* all rows that logs make are made now */
+    /* all rows that logs make are made now */
+    trm_status status = trm_ps_folder_open(path, &options, out, err);
     trm_ps_initial_close(&options.initial);
     return status;
 }
@@ -39,7 +42,8 @@ static int32_t find_table(const trm_ps_folder *folder, const char *name) {
     int64_t rows;
     int32_t slots, t = 0;
     const trm_table_options *o;
-    while ((o = trm_ps_folder_table(folder, t, &rows, &slots)) != NULL && strcmp(o->name, name) != 0) {
+    while ((o = trm_ps_folder_table(folder, t, &rows, &slots)) != NULL &&
+           strcmp(o->name, name) != 0) {
         t++;
     }
     return t;
@@ -48,7 +52,8 @@ static int32_t find_table(const trm_ps_folder *folder, const char *name) {
 static void tell_folder(const trm_ps_folder *folder, const char *path, const char *only) {
     trm_ps_folder_info i;
     trm_ps_folder_get_info(folder, &i);
-    app_say("%s: checkpoint %u%s of %d servers with %d shards each, global step %lld (%lld pushes from logs)\n",
+    app_say("%s: checkpoint %u%s of %d servers with %d shards each, global step %lld (%lld pushes "
+            "from logs)\n",
             path, i.cut, i.differential ? " (differential)" : "", i.servers, i.shards,
             (long long)i.global_step, (long long)i.logged);
     for (int32_t t = 0; t < i.tables; t++) {
@@ -66,7 +71,8 @@ static void tell_folder(const trm_ps_folder *folder, const char *path, const cha
     }
 }
 
-static trm_status tell_row(const trm_ps_folder *folder, const char *table, uint64_t key, trm_error *err) {
+static trm_status tell_row(const trm_ps_folder *folder, const char *table, uint64_t key,
+                           trm_error *err) {
     int64_t rows, total;
     int32_t slots, number = find_table(folder, table);
     const trm_table_options *o = trm_ps_folder_table(folder, number, &rows, &slots);
@@ -89,14 +95,16 @@ static trm_status tell_row(const trm_ps_folder *folder, const char *table, uint6
     return status;
 }
 
-/* ---- the hottest rows ---------------------------------------------------------------------------- */
+/* ---- the hottest rows
+ *  ---------------------------------------------------------------------------- */
 
 typedef struct hot_rows {
     trm_row_info *rows; /* most updates first */
     int64_t count, capacity, seen, updates;
 } hot_rows;
 
-static trm_status see_hot(void *context, const trm_row_info *info, const float *values, const float *slots) {
+static trm_status see_hot(void *context, const trm_row_info *info, const float *values,
+                          const float *slots) {
     hot_rows *h = context;
     (void)values;
     (void)slots;
@@ -118,8 +126,9 @@ static void say_hot(const hot_rows *h, const char *table) {
     for (int64_t i = 0; i < h->count; i++) {
         sum += h->rows[i].count;
         double share = h->updates > 0 ? (double)sum / (double)h->updates : 0;
-        app_say("%s, key %20llu: %10u updates; the first %lld have %.2f %% of all\n", table, (unsigned long long)h->rows[i].key,
-                h->rows[i].count, (long long)i + 1, 100 * share);
+        app_say("%s, key %20llu: %10u updates; the first %lld have %.2f %% of all\n", table,
+                (unsigned long long)h->rows[i].key, h->rows[i].count, (long long)i + 1,
+                100 * share);
         app_json_open();
         app_json_text("table", table);
         app_json_int("key", (int64_t)h->rows[i].key);
@@ -130,10 +139,12 @@ static void say_hot(const hot_rows *h, const char *table) {
     app_say("%s: %lld rows, %lld updates\n", table, (long long)h->seen, (long long)h->updates);
 }
 
-static trm_status tell_hot(const trm_ps_folder *folder, const char *table, int64_t top, trm_error *err) {
+static trm_status tell_hot(const trm_ps_folder *folder, const char *table, int64_t top,
+                           trm_error *err) {
     hot_rows h = {.rows = calloc((size_t)top, sizeof *h.rows), .capacity = top};
-    trm_status status = h.rows == NULL ? app_fail(err, TRM_NOMEM, "no memory for %lld rows", (long long)top)
-                                       : trm_ps_folder_each(folder, find_table(folder, table), see_hot, &h, err);
+    trm_status status =
+        h.rows == NULL ? app_fail(err, TRM_NOMEM, "no memory for %lld rows", (long long)top)
+                       : trm_ps_folder_each(folder, find_table(folder, table), see_hot, &h, err);
     if (status == TRM_OK) {
         say_hot(&h, table);
     }
@@ -156,14 +167,21 @@ int app_run_ps_inspect(app_context *app) {
     if (status == TRM_OK && o->key != NULL && o->table == NULL) {
         status = app_fail(&err, TRM_INVALID, "--key %s: --table says of which table", o->key);
     }
-    if (status == TRM_OK && o->top > 0 && (o->table == NULL || o->key != NULL || names_servers(app->parsed.arguments[0]))) {
-        status = app_fail(&err, TRM_INVALID, "--top %lld: of one table (--table) in a folder, without --key", (long long)o->top);
+    if (status == TRM_OK && o->top > 0 &&
+        (o->table == NULL || o->key != NULL || names_servers(app->parsed.arguments[0]))) {
+        status = app_fail(&err, TRM_INVALID,
+                          "--top %lld: of one table (--table) in a folder, without --key",
+                          (long long)o->top);
     }
-    if (status == TRM_OK && o->prometheus && (app_out.json || o->key != NULL || !names_servers(app->parsed.arguments[0]))) {
-        status = app_fail(&err, TRM_INVALID, "--prometheus: of running servers (HOST:PORT,...), without --key and --json");
+    if (status == TRM_OK && o->prometheus &&
+        (app_out.json || o->key != NULL || !names_servers(app->parsed.arguments[0]))) {
+        status =
+            app_fail(&err, TRM_INVALID,
+                     "--prometheus: of running servers (HOST:PORT,...), without --key and --json");
     }
     if (status == TRM_OK && names_servers(app->parsed.arguments[0])) {
-        status = app_ps_inspect_servers(app, app->parsed.arguments[0], o->key == NULL ? NULL : &key, &err);
+        status = app_ps_inspect_servers(app, app->parsed.arguments[0], o->key == NULL ? NULL : &key,
+                                        &err);
         return status == TRM_OK ? 0 : app_report(&err);
     }
     if (status == TRM_OK) {
@@ -180,7 +198,8 @@ int app_run_ps_inspect(app_context *app) {
     return status == TRM_OK ? 0 : app_report(&err);
 }
 
-/* ---- export ------------------------------------------------------------------------------------ */
+/* ---- export ------------------------------------------------------------------------------------
+ */
 
 typedef struct columns {
     int64_t count;
@@ -204,10 +223,15 @@ static trm_status write_columns(const columns *c, const char *path, trm_error *e
     const trm_named_tensor all[] = {
         {"keys", {.data = c->keys, .dtype = TRM_INT64, .shape = {.rank = 1, .dim = {c->count}}}},
         {"values",
-         {.data = c->values, .dtype = TRM_FLOAT32, .shape = {.rank = 2, .dim = {c->count, c->width}}}},
-        {"updates", {.data = c->updates, .dtype = TRM_INT64, .shape = {.rank = 1, .dim = {c->count}}}},
+         {.data = c->values,
+          .dtype = TRM_FLOAT32,
+          .shape = {.rank = 2, .dim = {c->count, c->width}}}},
+        {"updates",
+         {.data = c->updates, .dtype = TRM_INT64, .shape = {.rank = 1, .dim = {c->count}}}},
         {"slots",
-         {.data = c->slots, .dtype = TRM_FLOAT32, .shape = {.rank = 2, .dim = {c->count, c->slot_count}}}}};
+         {.data = c->slots,
+          .dtype = TRM_FLOAT32,
+          .shape = {.rank = 2, .dim = {c->count, c->slot_count}}}}};
     int64_t count = c->slot_count > 0 ? 4 : 3;
     if (app_ends_in(path, ".npz")) {
         return trm_npz_write(path, all, count, err);
@@ -215,7 +239,8 @@ static trm_status write_columns(const columns *c, const char *path, trm_error *e
     if (app_ends_in(path, ".safetensors")) {
         return trm_safetensors_write(path, all, count, NULL, 0, err);
     }
-    return app_fail(err, TRM_INVALID, "--output %s: a name that ends in .npz or .safetensors expected", path);
+    return app_fail(err, TRM_INVALID,
+                    "--output %s: a name that ends in .npz or .safetensors expected", path);
 }
 
 int app_run_ps_export(app_context *app) {
@@ -224,9 +249,10 @@ int app_run_ps_export(app_context *app) {
     trm_ps_folder *folder = NULL;
     columns c = {0};
     int64_t rows = 0;
-    trm_status status = o->table == NULL || o->output == NULL
-                            ? app_fail(&err, TRM_INVALID, "ps export needs --table T and --output FILE")
-                            : open_folder(app, NULL, &folder, &err);
+    trm_status status =
+        o->table == NULL || o->output == NULL
+            ? app_fail(&err, TRM_INVALID, "ps export needs --table T and --output FILE")
+            : open_folder(app, NULL, &folder, &err);
     if (status == TRM_OK) {
         int32_t number = find_table(folder, o->table);
         c.width = trm_ps_folder_table(folder, number, &rows, &c.slot_count)->width;
@@ -240,8 +266,8 @@ int app_run_ps_export(app_context *app) {
     }
     status = status == TRM_OK ? write_columns(&c, o->output, &err) : status;
     if (status == TRM_OK) {
-        app_say("%s: %lld rows of table %s (keys, values, updates%s)\n", o->output, (long long)c.count,
-                o->table, c.slot_count > 0 ? ", slots" : "");
+        app_say("%s: %lld rows of table %s (keys, values, updates%s)\n", o->output,
+                (long long)c.count, o->table, c.slot_count > 0 ? ", slots" : "");
     }
     trm_ps_folder_close(folder);
     free(c.keys);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `ps inspect HOST:PORT`: what running parameter servers hold. They are read as an evaluator reads
  * them: nobody waits for it, nothing changes. */
 #include "app/cmd_ps.h"
@@ -12,11 +13,14 @@
 enum { SERVERS_MAX = 1024, WORKERS_SHOWN = 256 };
 static const double patience_seconds = 10;
 
-static trm_status connect_all(const app_options *o, char *addresses, trm_ps_client **out, trm_error *err) {
+static trm_status connect_all(const app_options *o, char *addresses, trm_ps_client **out,
+                              trm_error *err) {
     const char *list[SERVERS_MAX];
     uint8_t token[TRM_TOKEN_BYTES];
-    trm_ps_client_options options = {
-        .addresses = list, .worker = -1, .timeout_seconds = patience_seconds, .ring_bytes = 1 << 20};
+    trm_ps_client_options options = {.addresses = list,
+                                     .worker = -1,
+                                     .timeout_seconds = patience_seconds,
+                                     .ring_bytes = 1 << 20};
     for (char *rest = addresses; rest != NULL && options.servers < SERVERS_MAX;) {
         char *comma = strchr(rest, ',');
         list[options.servers++] = rest + strspn(rest, " ");
@@ -45,18 +49,24 @@ static void tell_lags(const trm_table_stats *s) {
     for (int i = 0; i < TRM_PS_LAGS; i++) {
         size_t at = strlen(list);
         pushes += s->lags[i];
-        snprintf(list + at, sizeof list - at, "%s%lld%s", i > 0 ? "," : "", (long long)s->lags[i], i == TRM_PS_LAGS - 1 ? "]" : "");
+        snprintf(list + at, sizeof list - at, "%s%lld%s", i > 0 ? "," : "", (long long)s->lags[i],
+                 i == TRM_PS_LAGS - 1 ? "]" : "");
     }
     app_json_raw("lags", list);
     app_json_int("lag_sum", s->lag_sum);
     if (pushes == 0) {
         return;
     }
-    app_say("  %-32s lag (updates between a batch's read and its push) %.1f on average;", "", (double)s->lag_sum / (double)pushes);
+    app_say("  %-32s lag (updates between a batch's read and its push) %.1f on average;", "",
+            (double)s->lag_sum / (double)pushes);
     for (int i = 0; i < TRM_PS_LAGS; i++) {
         if (s->lags[i] > 0) {
             bool last = i == TRM_PS_LAGS - 1;
-            app_say(" %s%lld: %.1f %%", last ? "over " : i > 2 ? "to " : "", (long long)most_of(last ? i - 1 : i),
+            app_say(" %s%lld: %.1f %%",
+                    last    ? "over "
+                    : i > 2 ? "to "
+                            : "",
+                    (long long)most_of(last ? i - 1 : i),
                     100.0 * (double)s->lags[i] / (double)pushes);
         }
     }
@@ -73,9 +83,10 @@ static trm_status tell_table(trm_ps_client *client, int32_t number, trm_error *e
     }
     app_ps_begin_table(o, s.rows, slots);
     app_say("; %.1f MB, %lld spilled\n", (double)s.bytes * 1e-6, (long long)s.spilled_rows);
-    app_say("  %-32s %12lld reads, %lld updates, %lld created, %lld refused, %lld expired, %lld evicted\n", "",
-            (long long)s.reads, (long long)s.updates, (long long)s.created, (long long)s.refused,
-            (long long)s.expired, (long long)s.evicted);
+    app_say("  %-32s %12lld reads, %lld updates, %lld created, %lld refused, %lld expired, %lld "
+            "evicted\n",
+            "", (long long)s.reads, (long long)s.updates, (long long)s.created,
+            (long long)s.refused, (long long)s.expired, (long long)s.evicted);
     app_json_int("bytes", s.bytes);
     app_json_int("spilled_rows", s.spilled_rows);
     app_json_int("reads", s.reads);
@@ -96,8 +107,9 @@ static trm_status tell_workers(trm_ps_client *client, trm_error *err) {
     trm_status status = trm_ps_workers(client, workers, WORKERS_SHOWN, &count, err);
     for (int32_t i = 0; status == TRM_OK && i < count && i < WORKERS_SHOWN; i++) {
         const trm_ps_worker *w = &workers[i];
-        app_say("  worker %d (incarnation %d): %lld batches, %s, silent for %.1f s\n", w->worker, w->incarnation,
-                (long long)w->batches, w->active ? "at work" : "gone or resting", w->silent_seconds);
+        app_say("  worker %d (incarnation %d): %lld batches, %s, silent for %.1f s\n", w->worker,
+                w->incarnation, (long long)w->batches, w->active ? "at work" : "gone or resting",
+                w->silent_seconds);
         app_json_open();
         app_json_int("worker", w->worker);
         app_json_int("incarnation", w->incarnation);
@@ -130,7 +142,8 @@ static trm_status tell_row(trm_ps_client *client, int32_t number, uint64_t key, 
     return status;
 }
 
-/* ---- for Prometheus --------------------------------------------------------------------------------- */
+/* ---- for Prometheus
+ *  --------------------------------------------------------------------------------- */
 
 typedef struct metric {
     const char *name, *kind, *help;
@@ -142,16 +155,20 @@ static const metric table_metrics[] = {
     {"spilled_rows", "gauge", "of those, in the file", offsetof(trm_table_stats, spilled_rows)},
     {"bytes", "gauge", "memory of rows, index and admission", offsetof(trm_table_stats, bytes)},
     {"reads_total", "counter", "keys that were read", offsetof(trm_table_stats, reads)},
-    {"read_misses_total", "counter", "of those, without a row", offsetof(trm_table_stats, read_misses)},
+    {"read_misses_total", "counter", "of those, without a row",
+     offsetof(trm_table_stats, read_misses)},
     {"updates_total", "counter", "gradients applied to rows", offsetof(trm_table_stats, updates)},
     {"created_total", "counter", "new keys let in", offsetof(trm_table_stats, created)},
-    {"refused_total", "counter", "new keys not let in, or not yet", offsetof(trm_table_stats, refused)},
+    {"refused_total", "counter", "new keys not let in, or not yet",
+     offsetof(trm_table_stats, refused)},
     {"expired_total", "counter", "rows that left by a rule", offsetof(trm_table_stats, expired)},
-    {"evicted_total", "counter", "rows that left by the cap or the budget", offsetof(trm_table_stats, evicted)},
-    {"no_room_total", "counter", "gradients dropped because the budget gave no row", offsetof(trm_table_stats, no_room)}};
+    {"evicted_total", "counter", "rows that left by the cap or the budget",
+     offsetof(trm_table_stats, evicted)},
+    {"no_room_total", "counter", "gradients dropped because the budget gave no row",
+     offsetof(trm_table_stats, no_room)}};
 
-/* Text exposition: `ps inspect ... --prometheus > FILE.prom` for the node exporter's folder. Names of tables need no escapes
- * but these. */
+/* Text exposition: `ps inspect ... --prometheus > FILE.prom` for the node exporter's folder. Names
+ * of tables need no escapes but these. */
 static void say_label(const char *name) {
     for (; *name != '\0'; name++) {
         app_say(*name == '"' || *name == '\\' ? "\\%c" : "%c", *name);
@@ -159,13 +176,15 @@ static void say_label(const char *name) {
 }
 
 static void say_head(const char *prefix, const char *name, const char *kind, const char *help) {
-    app_say("# HELP trireme_ps_%s%s %s\n# TYPE trireme_ps_%s%s %s\n", prefix, name, help, prefix, name, kind);
+    app_say("# HELP trireme_ps_%s%s %s\n# TYPE trireme_ps_%s%s %s\n", prefix, name, help, prefix,
+            name, kind);
 }
 
 /* As a histogram: counts are cumulative. */
 static void say_lags(trm_ps_client *client, const trm_table_stats *all, int32_t tables) {
     int32_t slots;
-    say_head("table_", "lag", "histogram", "updates of the table between a batch's read and its push, of each server's part");
+    say_head("table_", "lag", "histogram",
+             "updates of the table between a batch's read and its push, of each server's part");
     for (int32_t t = 0; t < tables; t++) {
         int64_t below = 0;
         for (int i = 0; i < TRM_PS_LAGS; i++) {
@@ -190,7 +209,8 @@ static trm_status tell_prometheus(trm_ps_client *client, int32_t tables, trm_err
     trm_ps_worker workers[WORKERS_SHOWN];
     int32_t count = 0, slots;
     trm_table_stats *all = calloc((size_t)tables + 1, sizeof *all);
-    trm_status status = all == NULL ? app_fail(err, TRM_NOMEM, "no memory") : trm_ps_workers(client, workers, WORKERS_SHOWN, &count, err);
+    trm_status status = all == NULL ? app_fail(err, TRM_NOMEM, "no memory")
+                                    : trm_ps_workers(client, workers, WORKERS_SHOWN, &count, err);
     for (int32_t t = 0; t < tables && status == TRM_OK; t++) {
         status = trm_ps_table_get_stats(client, t, &all[t], err);
     }
@@ -201,14 +221,17 @@ static trm_status tell_prometheus(trm_ps_client *client, int32_t tables, trm_err
         app_say("trireme_ps_global_step %lld\n", (long long)stats.global_step);
         say_head("worker_", "batches_total", "counter", "batches that the worker has finished");
         for (int32_t i = 0; i < count && i < WORKERS_SHOWN; i++) {
-            app_say("trireme_ps_worker_batches_total{worker=\"%d\"} %lld\n", workers[i].worker, (long long)workers[i].batches);
+            app_say("trireme_ps_worker_batches_total{worker=\"%d\"} %lld\n", workers[i].worker,
+                    (long long)workers[i].batches);
         }
         say_head("worker_", "active", "gauge", "0: it has ended, rests, or is silent");
         for (int32_t i = 0; i < count && i < WORKERS_SHOWN; i++) {
-            app_say("trireme_ps_worker_active{worker=\"%d\"} %d\n", workers[i].worker, workers[i].active);
+            app_say("trireme_ps_worker_active{worker=\"%d\"} %d\n", workers[i].worker,
+                    workers[i].active);
         }
     }
-    for (size_t m = 0; m < sizeof table_metrics / sizeof table_metrics[0] && status == TRM_OK; m++) {
+    for (size_t m = 0; m < sizeof table_metrics / sizeof table_metrics[0] && status == TRM_OK;
+         m++) {
         say_head("table_", table_metrics[m].name, table_metrics[m].kind, table_metrics[m].help);
         for (int32_t t = 0; t < tables; t++) {
             int64_t value;
@@ -225,19 +248,20 @@ static trm_status tell_prometheus(trm_ps_client *client, int32_t tables, trm_err
     return status;
 }
 
-static trm_status tell(trm_ps_client *client, const app_options *o, const char *servers, const uint64_t *key,
-                       trm_error *err) {
+static trm_status tell(trm_ps_client *client, const app_options *o, const char *servers,
+                       const uint64_t *key, trm_error *err) {
     int32_t count, slots, found = -1;
     trm_status status = trm_ps_client_adopt(client, &count, err);
     if (status != TRM_OK) {
         return status;
     }
     for (int32_t t = 0; o->table != NULL && t < count; t++) {
-        found = strcmp(trm_ps_client_table_options(client, t, &slots)->name, o->table) == 0 ? t : found;
+        found =
+            strcmp(trm_ps_client_table_options(client, t, &slots)->name, o->table) == 0 ? t : found;
     }
     if (o->table != NULL && found < 0) {
-        return app_fail(err, TRM_INVALID, "%s: no table '%s' among the %d that there are", servers, o->table,
-                        count);
+        return app_fail(err, TRM_INVALID, "%s: no table '%s' among the %d that there are", servers,
+                        o->table, count);
     }
     if (key != NULL) {
         return tell_row(client, found, *key, err);

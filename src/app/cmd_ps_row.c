@@ -1,18 +1,21 @@
-/* A table of parameter servers, or a row of it, as text or JSON: from a folder or from running servers. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A table of parameter servers, or a row of it, as text or JSON: from a folder or from running
+ * servers. */
 #include "app/cmd_ps.h"
 
 #include <time.h>
 
 /* "adagrad" */
 static const char *rule_name(trm_row_rule rule) {
-    static const char *const names[] = {"?",    "sgd",       "momentum", "adagrad", "rowwise_adagrad",
-                                        "adam", "lazy_adam", "ftrl"};
+    static const char *const names[] = {
+        "?", "sgd", "momentum", "adagrad", "rowwise_adagrad", "adam", "lazy_adam", "ftrl"};
     return rule >= TRM_ROW_SGD && rule <= TRM_ROW_FTRL ? names[rule] : names[0];
 }
 
 void app_ps_begin_table(const trm_table_options *table, int64_t rows, int32_t slots) {
     const char *rule = rule_name(table->optimizer.rule), *dtype = trm_dtype_name(table->dtype);
-    app_say("  %-32s %12lld rows of %d x %s, %s, %d slots", table->name, (long long)rows, table->width, dtype, rule, slots);
+    app_say("  %-32s %12lld rows of %d x %s, %s, %d slots", table->name, (long long)rows,
+            table->width, dtype, rule, slots);
     app_json_open();
     app_json_text("table", table->name);
     app_json_int("rows", rows);
@@ -63,8 +66,8 @@ static void say_writers(const trm_ps_writer *writers, int32_t count, const int64
 }
 
 void app_ps_say_row(const trm_table_options *table, int32_t slot_count, const trm_row_info *info,
-                    const float *values, const float *slots, const trm_ps_writer *writers, int32_t count,
-                    const int64_t *total) {
+                    const float *values, const float *slots, const trm_ps_writer *writers,
+                    int32_t count, const int64_t *total) {
     char when[32] = "";
     time_t at = info->last_time;
     struct tm parts;
@@ -87,7 +90,8 @@ void app_ps_say_row(const trm_table_options *table, int32_t slot_count, const tr
 }
 
 trm_status app_ps_no_row(const char *table, uint64_t key, trm_error *err) {
-    return app_fail(err, TRM_INVALID,
-                    "table '%s' has no row of key %llu: it was never pushed, not admitted, or has left",
-                    table, (unsigned long long)key);
+    return app_fail(
+        err, TRM_INVALID,
+        "table '%s' has no row of key %llu: it was never pushed, not admitted, or has left", table,
+        (unsigned long long)key);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* run: any program's ranks; the launcher is the library's. */
 #include "app/ranks.h"
 
@@ -13,8 +14,9 @@ int app_run_run(app_context *app) {
         return status == TRM_OK ? agent_code : app_report(&err);
     }
     if (app->parsed.rest == NULL || app->parsed.rest[0] == NULL) {
-        status = app_fail(&err, TRM_INVALID, "trireme run needs a program behind --; for example: %s",
-                          app->command->example);
+        status =
+            app_fail(&err, TRM_INVALID, "trireme run needs a program behind --; for example: %s",
+                     app->command->example);
     } else {
         status = app_launch(app, (const char *const *)app->parsed.rest, &code, &err);
     }

@@ -1,4 +1,6 @@
-/* train: what one rank does from options to the last line; servers' jobs branch off to role.c and roles.c. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* train: what one rank does from options to the last line; servers' jobs branch off to role.c and
+ * roles.c. */
 #include "app/app.h"
 
 #include "trireme/callbacks.h"
@@ -20,7 +22,8 @@ typedef struct job {
     app_report_state report;
 } job;
 
-/* ---- what is told: its steps, report.c ---------------------------------------------------------------- */
+/* ---- what is told: its steps, report.c
+ *  ---------------------------------------------------------------- */
 
 static void tell_start(const job *j) {
     const app_options *o = &j->app->o;
@@ -28,11 +31,12 @@ static void tell_start(const job *j) {
     char memory[32];
     trm_exec_describe(trm_model_exec(j->model), &info);
     int64_t epoch_steps = trm_model_epoch_steps(j->model, j->train);
-    app_note("%s: %.2f million parameters, %s; data: %lld samples, %lld steps an epoch, batch %lld\n",
-             j->name, (double)info.parameter_count / 1e6,
-             app_bytes((double)info.total_bytes, memory, sizeof memory),
-             (long long)trm_dataset_sample_count(j->train), (long long)epoch_steps,
-             (long long)o->batch_size);
+    app_note(
+        "%s: %.2f million parameters, %s; data: %lld samples, %lld steps an epoch, batch %lld\n",
+        j->name, (double)info.parameter_count / 1e6,
+        app_bytes((double)info.total_bytes, memory, sizeof memory),
+        (long long)trm_dataset_sample_count(j->train), (long long)epoch_steps,
+        (long long)o->batch_size);
     if (j->resumed) {
         app_note("resumed after step %llu\n", (unsigned long long)j->report.first_step);
     }
@@ -88,7 +92,8 @@ static void tell_done(const job *j) {
     app_json_close();
 }
 
-/* ---- preparing ----------------------------------------------------------------------------------------- */
+/* ---- preparing
+ *  ----------------------------------------------------------------------------------------- */
 
 static trm_status need(bool wrong, const char *flag, const char *other, trm_error *err) {
     return wrong ? app_fail(err, TRM_INVALID, "--%s needs --%s", flag, other) : TRM_OK;
@@ -97,17 +102,19 @@ static trm_status need(bool wrong, const char *flag, const char *other, trm_erro
 static trm_status check_flags(app_context *app, trm_error *err) {
     app_options *o = &app->o;
     const app_parsed *p = &app->parsed;
-    static const char *const with_output[] = {"resume",             "tensorboard", "save-every-steps",
-                                              "save-every-seconds", "keep",        "keep-every-hours"};
+    static const char *const with_output[] = {
+        "resume", "tensorboard",     "save-every-steps", "save-every-seconds",
+        "keep",   "keep-every-hours"};
     for (size_t i = 0; i < sizeof with_output / sizeof with_output[0]; i++) {
-        trm_status status = need(app_given(p, with_output[i]) && o->output == NULL, with_output[i],
-                                 "output", err);
+        trm_status status =
+            need(app_given(p, with_output[i]) && o->output == NULL, with_output[i], "output", err);
         if (status != TRM_OK) {
             return status;
         }
     }
     if (o->early_stop > 0 && o->eval_every_epochs == 0) {
-        return app_fail(err, TRM_INVALID, "--early-stop needs evaluations; --eval-every-epochs is 0");
+        return app_fail(err, TRM_INVALID,
+                        "--early-stop needs evaluations; --eval-every-epochs is 0");
     }
     if (o->early_stop > 0 && o->eval_every_epochs < 0) {
         o->eval_every_epochs = 1;
@@ -118,8 +125,11 @@ static trm_status check_flags(app_context *app, trm_error *err) {
     if (o->epochs == 0 && o->steps == 0) {
         o->epochs = 1;
     }
-    if (o->metrics != NULL && !app_ends_in(o->metrics, ".csv") && !app_ends_in(o->metrics, ".jsonl")) {
-        return app_fail(err, TRM_INVALID, "--metrics %.150s: a name that ends in .csv or .jsonl is expected", o->metrics);
+    if (o->metrics != NULL && !app_ends_in(o->metrics, ".csv") &&
+        !app_ends_in(o->metrics, ".jsonl")) {
+        return app_fail(err, TRM_INVALID,
+                        "--metrics %.150s: a name that ends in .csv or .jsonl is expected",
+                        o->metrics);
     }
     return need(o->histogram_epochs > 0 && !o->tensorboard, "histogram-epochs", "tensorboard", err);
 }
@@ -161,11 +171,13 @@ static trm_status load_initial(job *j, trm_error *err) {
         total += trm_exec_variable(exec, i).kind != TRM_VARIABLE_SLOT;
     }
     if (skipped == total) {
-        return app_fail(err, TRM_INVALID, "--init %.100s has no tensor of %s", j->app->o.init, j->name);
+        return app_fail(err, TRM_INVALID, "--init %.100s has no tensor of %s", j->app->o.init,
+                        j->name);
     }
     if (skipped > 0) {
-        app_warn("%s: %d of %d tensors are missing or of another shape and keep their initial values",
-                 j->app->o.init, skipped, total);
+        app_warn(
+            "%s: %d of %d tensors are missing or of another shape and keep their initial values",
+            j->app->o.init, skipped, total);
     }
     return TRM_OK;
 }
@@ -182,14 +194,17 @@ static trm_status restore(job *j, trm_error *err) {
     } else if (o->output != NULL) {
         int64_t step;
         if (trm_checkpoint_latest(o->output, &step, NULL) == TRM_OK) {
-            return app_fail(err, TRM_INVALID, "%.100s has a checkpoint of step %lld already: --resume "
-                            "continues it, another --output starts afresh", o->output, (long long)step);
+            return app_fail(err, TRM_INVALID,
+                            "%.100s has a checkpoint of step %lld already: --resume "
+                            "continues it, another --output starts afresh",
+                            o->output, (long long)step);
         }
     }
     return o->init != NULL ? load_initial(j, err) : TRM_OK;
 }
 
-/* The choices of algorithms go with the run, each rank's by itself, so that it has the same bits when it is resumed. */
+/* The choices of algorithms go with the run, each rank's by itself, so that it has the same bits
+ * when it is resumed. */
 static void keep_choices(app_context *app) {
     static char path[4096];
     app_options *o = &app->o;
@@ -209,13 +224,14 @@ static trm_status prepare(job *j, trm_error *err) {
     if ((status = app_set_context(j->app, err)) != TRM_OK) {
         return status;
     }
-    if ((status = check_flags(j->app, err)) != TRM_OK || (status = app_join(j->app, err)) != TRM_OK ||
-        (status = open_data(j, err)) != TRM_OK) {
+    if ((status = check_flags(j->app, err)) != TRM_OK ||
+        (status = app_join(j->app, err)) != TRM_OK || (status = open_data(j, err)) != TRM_OK) {
         return status;
     }
     keep_choices(j->app);
     app_tell_idle_rank_flags(j->app);
-    if ((status = app_make_model(j->app, j->name, j->train, false, &j->network, &j->model, err)) != TRM_OK ||
+    if ((status = app_make_model(j->app, j->name, j->train, false, &j->network, &j->model, err)) !=
+            TRM_OK ||
         (status = restore(j, err)) != TRM_OK) {
         return status;
     }
@@ -224,17 +240,20 @@ static trm_status prepare(job *j, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- running ---------------------------------------------------------------------------------------------- */
+/* ---- running
+ *  ----------------------------------------------------------------------------------------------
+ */
 
 static void add_records(const app_options *o, trm_callback *list, int *count) {
     if (o->metrics != NULL) {
         list[(*count)++] = trm_metrics_recorder(o->metrics, o->log_every);
     }
     if (o->tensorboard) {
-        list[(*count)++] = trm_tensorboard(&(trm_tensorboard_options){.directory = o->output,
-                                                                      .every_steps = o->log_every,
-                                                                      .histogram_epochs = o->histogram_epochs,
-                                                                      .graph = true});
+        list[(*count)++] =
+            trm_tensorboard(&(trm_tensorboard_options){.directory = o->output,
+                                                       .every_steps = o->log_every,
+                                                       .histogram_epochs = o->histogram_epochs,
+                                                       .graph = true});
     }
 }
 
@@ -253,10 +272,12 @@ static trm_status train(job *j, trm_error *err) {
         list[count++] = trm_evaluate_every(j->test, o->eval_every_epochs);
     }
     if (o->output != NULL) {
-        list[count++] = trm_model_checkpoint(&(trm_model_checkpoint_options){
-            .directory = o->output, .keep = (int32_t)o->keep, .keep_every_hours = o->keep_every_hours,
-            .every_steps = o->save_every_steps,
-            .every_seconds = o->save_every_seconds});
+        list[count++] = trm_model_checkpoint(
+            &(trm_model_checkpoint_options){.directory = o->output,
+                                            .keep = (int32_t)o->keep,
+                                            .keep_every_hours = o->keep_every_hours,
+                                            .every_steps = o->save_every_steps,
+                                            .every_seconds = o->save_every_seconds});
     }
     app_signals_begin(j->model);
     trm_status status = trm_model_train(j->model, &options, err);
@@ -271,11 +292,13 @@ static trm_status train(job *j, trm_error *err) {
     return status;
 }
 
-/* A signal to one rank stops all of them after the same step; those that got none end as if by SIGTERM. */
+/* A signal to one rank stops all of them after the same step; those that got none end as if by
+ * SIGTERM. */
 static int finish(const job *j, trm_status status, const trm_error *err) {
     if (status == TRM_CANCELLED) {
         int code = app_signal_exit_code();
-        app_note("stopped after step %llu%s%s\n", (unsigned long long)trm_model_global_step(j->model),
+        app_note("stopped after step %llu%s%s\n",
+                 (unsigned long long)trm_model_global_step(j->model),
                  code == 0 ? " with the rank that was asked to" : "",
                  j->app->o.output != NULL ? "; --resume continues" : "");
         tell_done(j);

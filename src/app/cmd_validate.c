@@ -1,8 +1,11 @@
-/* plan --validate: the best plans, the baselines and others are run for a few steps, and predictions held against them.
- * All ranks that measured run every plan. They go through the list several times, back and forth, and where costs are measured anew
- * (--refresh) look at those again between: what the machine was like meanwhile is in predictions and runs alike. What counts is the
- * state of a virtual machine's CPUs that most looks met: looks in it, steps in it. Regret comes from the chosen plan and
- * those that seemed nearly as fast, in turns: what was measured minutes apart on a shared machine is not comparable to a few per cent. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan --validate: the best plans, the baselines and others are run for a few steps, and
+ * predictions held against them. All ranks that measured run every plan. They go through the list
+ * several times, back and forth, and where costs are measured anew (--refresh) look at those again
+ * between: what the machine was like meanwhile is in predictions and runs alike. What counts is the
+ * state of a virtual machine's CPUs that most looks met: looks in it, steps in it. Regret comes
+ * from the chosen plan and those that seemed nearly as fast, in turns: what was measured minutes
+ * apart on a shared machine is not comparable to a few per cent. */
 #include "app/app.h"
 #include "app/bench.h"
 #include "app/planning.h"
@@ -15,26 +18,31 @@
 #include <string.h>
 
 enum { PLANS_MAX = 96, ROUNDS_LEAST = 3, ROUNDS = 7, COMPARED_STEPS = 300 };
-static const double span = 20;                   /* seconds of rounds, if they are short: a machine's good and bad moments are all in them */
-static const double near = 0.1;                  /* of the chosen plan's time */
-static const double shortest = 12, longest = 60; /* seconds of turns: as many as COMPARED_STEPS steps take, within bounds */
-static const double long_step = 0.02;            /* seconds; fewer of them make a turn */
+/* seconds of rounds, if they are short: a machine's good and bad moments are all in them */
+static const double span = 20;
+static const double near = 0.1; /* of the chosen plan's time */
+/* seconds of turns: as many as COMPARED_STEPS steps take, within bounds */
+static const double shortest = 12, longest = 60;
+static const double long_step = 0.02; /* seconds; fewer of them make a turn */
 
 typedef enum state { ANY, COMMON, APART, STATES } state; /* of the CPUs' caches */
 
 typedef struct trial {
     char name[64];
-    double predicted, first, measured, predicted_bytes, bytes; /* first: predicted before anything ran */
+    /* first: predicted before anything ran */
+    double predicted, first, measured, predicted_bytes, bytes;
     double seen[STATES][ROUNDS];
     int runs[STATES];
 } trial;
 
 typedef struct regret {
-    double value, resolution; /* of the chosen plan, beside the fastest; if it is that one: beside the next */
-    int turns, plans, than;   /* that plan; 0: none is ahead */
+    /* of the chosen plan, beside the fastest; if it is that one: beside the next */
+    double value, resolution;
+    int turns, plans, than; /* that plan; 0: none is ahead */
 } regret;
 
-/* ---- every rank ------------------------------------------------------------------------------------------ */
+/* ---- every rank
+ *  ------------------------------------------------------------------------------------------ */
 
 typedef enum asked { DONE, RUN, LOOK } asked;
 
@@ -42,7 +50,8 @@ typedef enum asked { DONE, RUN, LOOK } asked;
 static trm_status share(app_context *app, asked *what, char **text, trm_error *err) {
     int64_t head[2] = {*what, *text != NULL ? (int64_t)strlen(*text) : 0};
     trm_comm *comm = app_comm(app);
-    trm_status status = comm != NULL ? trm_comm_broadcast(comm, head, 2, TRM_INT64, 0, err) : TRM_OK;
+    trm_status status =
+        comm != NULL ? trm_comm_broadcast(comm, head, 2, TRM_INT64, 0, err) : TRM_OK;
     *what = (asked)head[0];
     if (status != TRM_OK || *what != RUN || comm == NULL) {
         return status;
@@ -57,11 +66,13 @@ static trm_status share(app_context *app, asked *what, char **text, trm_error *e
 }
 
 /* Every rank: what rank 0 wants. Takes `text`, of a plan to run. */
-static trm_status take_part(app_context *app, trm_planner *planner, const trm_model_options *model, asked *what, char *text,
-                            trm_planner_run_result *result, trm_error *err) {
+static trm_status take_part(app_context *app, trm_planner *planner, const trm_model_options *model,
+                            asked *what, char *text, trm_planner_run_result *result,
+                            trm_error *err) {
     trm_status status = share(app, what, &text, err);
     if (status == TRM_OK && *what == RUN) {
-        status = trm_planner_run(model, app_comm(app), text, (int32_t)app->o.repeats, NULL, NULL, result, err);
+        status = trm_planner_run(model, app_comm(app), text, (int32_t)app->o.repeats, NULL, NULL,
+                                 result, err);
     } else if (status == TRM_OK && *what == LOOK) {
         status = trm_planner_look(planner, err);
     }
@@ -76,8 +87,8 @@ static void note(trial *t, state s, double seconds) {
 }
 
 /* Rank 0: plan `index`; *done: there are no more. */
-static trm_status run_trial(app_context *app, trm_planner *planner, const trm_model_options *model, int index, trial *t, bool *done,
-                            trm_error *err) {
+static trm_status run_trial(app_context *app, trm_planner *planner, const trm_model_options *model,
+                            int index, trial *t, bool *done, trm_error *err) {
     trm_planner_run_result result;
     asked what = RUN;
     char *text = trm_planner_plan(planner, index, NULL);
@@ -97,11 +108,14 @@ static trm_status run_trial(app_context *app, trm_planner *planner, const trm_mo
     return TRM_OK;
 }
 
-/* Seconds of a trial in the state that its prediction is of; where it was never in that, in whatever state. */
+/* Seconds of a trial in the state that its prediction is of; where it was never in that, in
+ * whatever state. */
 static void settle(const trm_planner *planner, trial *trials, int count) {
     trm_planner_info info;
     trm_planner_describe(planner, &info);
-    state wanted = strcmp(info.caches, "common") == 0 ? COMMON : strcmp(info.caches, "apart") == 0 ? APART : ANY;
+    state wanted = strcmp(info.caches, "common") == 0  ? COMMON
+                   : strcmp(info.caches, "apart") == 0 ? APART
+                                                       : ANY;
     for (int i = 0; i < count; i++) {
         trial *t = &trials[i];
         trm_planner_candidate about;
@@ -116,7 +130,8 @@ static void settle(const trm_planner *planner, trial *trials, int count) {
 }
 
 /* Rank 0. There, back and there, with a look at the costs between. */
-static trm_status run_all(app_context *app, trm_planner *planner, const trm_model_options *model, trial *trials, int *count, trm_error *err) {
+static trm_status run_all(app_context *app, trm_planner *planner, const trm_model_options *model,
+                          trial *trials, int *count, trm_error *err) {
     bool done = false;
     double begin = trm_now_seconds();
     asked look = LOOK;
@@ -127,7 +142,8 @@ static trm_status run_all(app_context *app, trm_planner *planner, const trm_mode
     }
     bool looks = app->o.plan_refresh;
     int rounds = looks ? ROUNDS : ROUNDS_LEAST;
-    for (int round = 1; round < rounds && (round < ROUNDS_LEAST || trm_now_seconds() - begin < span); round++) {
+    for (int round = 1;
+         round < rounds && (round < ROUNDS_LEAST || trm_now_seconds() - begin < span); round++) {
         if (status == TRM_OK && looks) {
             status = take_part(app, planner, model, &look, NULL, NULL, err);
         }
@@ -143,20 +159,25 @@ static trm_status run_all(app_context *app, trm_planner *planner, const trm_mode
     return status;
 }
 
-static trm_status run(app_context *app, trm_planner *planner, const trm_model_options *model, trial *trials, int *count, trm_error *err) {
+static trm_status run(app_context *app, trm_planner *planner, const trm_model_options *model,
+                      trial *trials, int *count, trm_error *err) {
     bool leads = app_rank(app) == 0;
     trm_planner_run_result result;
     asked what = leads ? DONE : RUN;
     trm_status status = leads ? run_all(app, planner, model, trials, count, err) : TRM_OK;
     do { /* rank 0: that was all */
-        status = status == TRM_OK ? take_part(app, planner, model, &what, NULL, &result, err) : status;
+        status =
+            status == TRM_OK ? take_part(app, planner, model, &what, NULL, &result, err) : status;
     } while (status == TRM_OK && what != DONE);
     return status;
 }
 
-/* ---- regret -------------------------------------------------------------------------------------------------- */
+/* ---- regret
+ *  --------------------------------------------------------------------------------------------------
+ */
 
-/* The chosen plan, and the fastest of the others as far as they seemed near it. Returns: how many. */
+/* The chosen plan, and the fastest of the others as far as they seemed near it. Returns: how many.
+ */
 static int list_near(const trial *t, int count, int list[TRM_COMPARED_PLANS]) {
     int some = 1;
     list[0] = 0;
@@ -167,7 +188,10 @@ static int list_near(const trial *t, int count, int list[TRM_COMPARED_PLANS]) {
             for (int k = 1; k < some; k++) {
                 taken = taken || list[k] == i;
             }
-            next = !taken && t[i].measured < t[0].measured * (1 + near) && (next == 0 || t[i].measured < t[next].measured) ? i : next;
+            next = !taken && t[i].measured < t[0].measured * (1 + near) &&
+                           (next == 0 || t[i].measured < t[next].measured)
+                       ? i
+                       : next;
         }
         if (next == 0) {
             break;
@@ -177,7 +201,8 @@ static int list_near(const trial *t, int count, int list[TRM_COMPARED_PLANS]) {
     return some;
 }
 
-static trm_status find_regret(app_context *app, const trm_planner *planner, const trm_model_options *model, const trial *trials, int count,
+static trm_status find_regret(app_context *app, const trm_planner *planner,
+                              const trm_model_options *model, const trial *trials, int count,
                               regret *out, trm_error *err) {
     int list[TRM_COMPARED_PLANS];
     char *plans[TRM_COMPARED_PLANS] = {NULL};
@@ -196,8 +221,10 @@ static trm_status find_regret(app_context *app, const trm_planner *planner, cons
         status = plans[i] == NULL ? app_fail(err, TRM_NOMEM, "no memory for a plan") : status;
     }
     app_status_line("%d plans in turns", (int)some);
-    status = status == TRM_OK ? trm_planner_compare(model, app_comm(app), (const char *const *)plans, some, steps, seconds, &c, err)
-                              : status;
+    status = status == TRM_OK
+                 ? trm_planner_compare(model, app_comm(app), (const char *const *)plans, some,
+                                       steps, seconds, &c, err)
+                 : status;
     for (int32_t i = 0; i < some; i++) {
         trm_string_free(plans[i]);
     }
@@ -208,12 +235,17 @@ static trm_status find_regret(app_context *app, const trm_planner *planner, cons
     for (int32_t i = 1; c.fastest == 0 && i < some; i++) {
         next = c.ahead[i] > c.ahead[next] ? i : next;
     }
-    *out = (regret){.value = c.fastest != 0 ? c.ahead[next] : 0, .resolution = c.resolution[next], .turns = c.turns, .plans = some,
+    *out = (regret){.value = c.fastest != 0 ? c.ahead[next] : 0,
+                    .resolution = c.resolution[next],
+                    .turns = c.turns,
+                    .plans = some,
                     .than = list[c.fastest]};
     return TRM_OK;
 }
 
-/* ---- figures ----------------------------------------------------------------------------------------------- */
+/* ---- figures
+ *  -----------------------------------------------------------------------------------------------
+ */
 
 /* Pairs that both orders agree on, less those they do not, over all. */
 static double kendall(const trial *t, int count) {
@@ -228,23 +260,32 @@ static double kendall(const trial *t, int count) {
     return pairs > 0 ? (double)agree / pairs : 1;
 }
 
-static void tell(const trial *t, int count, const regret *r, int ranks, const trm_planner_info *info) {
+static void tell(const trial *t, int count, const regret *r, int ranks,
+                 const trm_planner_info *info) {
     double error = 0, memory = 0;
-    app_say("\n%-36s %13s %13s %8s %12s %12s %8s\n", "as it runs", "predicted ms", "measured ms", "error", "predicted MB", "measured MB", "error");
+    app_say("\n%-36s %13s %13s %8s %12s %12s %8s\n", "as it runs", "predicted ms", "measured ms",
+            "error", "predicted MB", "measured MB", "error");
     for (int i = 0; i < count; i++) {
-        double off = t[i].predicted / t[i].measured - 1, bytes = t[i].predicted_bytes / t[i].bytes - 1;
+        double off = t[i].predicted / t[i].measured - 1,
+               bytes = t[i].predicted_bytes / t[i].bytes - 1;
         error += fabs(off) / count;
         memory = fmax(memory, fabs(bytes));
-        app_say("%-36s %13.3f %13.3f %+7.1f%% %12.1f %12.1f %+7.1f%%\n", t[i].name, t[i].predicted * 1e3, t[i].measured * 1e3, 100 * off,
-                t[i].predicted_bytes / 1e6, t[i].bytes / 1e6, 100 * bytes);
+        app_say("%-36s %13.3f %13.3f %+7.1f%% %12.1f %12.1f %+7.1f%%\n", t[i].name,
+                t[i].predicted * 1e3, t[i].measured * 1e3, 100 * off, t[i].predicted_bytes / 1e6,
+                t[i].bytes / 1e6, 100 * bytes);
     }
     double tau = kendall(t, count);
-    app_say("mean error %.1f %%, Kendall's tau %.3f, memory at most %.1f %% off; %d plans\n", 100 * error, tau, 100 * memory, count);
+    app_say("mean error %.1f %%, Kendall's tau %.3f, memory at most %.1f %% off; %d plans\n",
+            100 * error, tau, 100 * memory, count);
     if (info->looks > 1) {
-        app_say("predictions are of the median of %d looks at each cost, before, between and after the runs\n", (int)info->looks);
+        app_say("predictions are of the median of %d looks at each cost, before, between and after "
+                "the runs\n",
+                (int)info->looks);
     }
-    app_say("regret of the chosen plan %.1f %%, below %.1f %% it is chance (%d plans in %d turns%s%s)\n", 100 * r->value, 100 * r->resolution,
-            r->plans, r->turns, r->than > 0 ? "; ahead: " : "", r->than > 0 ? t[r->than].name : "");
+    app_say("regret of the chosen plan %.1f %%, below %.1f %% it is chance (%d plans in %d "
+            "turns%s%s)\n",
+            100 * r->value, 100 * r->resolution, r->plans, r->turns, r->than > 0 ? "; ahead: " : "",
+            r->than > 0 ? t[r->than].name : "");
     app_json_open();
     app_json_text("event", "validate");
     app_json_int("ranks", ranks);
@@ -272,7 +313,8 @@ static void tell(const trial *t, int count, const regret *r, int ranks, const tr
     app_json_close();
 }
 
-trm_status app_validate(app_context *app, trm_planner *planner, const trm_model_options *model, trm_error *err) {
+trm_status app_validate(app_context *app, trm_planner *planner, const trm_model_options *model,
+                        trm_error *err) {
     trial *trials = calloc(PLANS_MAX, sizeof *trials);
     int count = 0;
     if (trials == NULL) {
@@ -280,7 +322,8 @@ trm_status app_validate(app_context *app, trm_planner *planner, const trm_model_
     }
     trm_status status = run(app, planner, model, trials, &count, err);
     regret found;
-    status = status == TRM_OK ? find_regret(app, planner, model, trials, count, &found, err) : status;
+    status =
+        status == TRM_OK ? find_regret(app, planner, model, trials, count, &found, err) : status;
     if (status == TRM_OK && app_rank(app) == 0 && count > 0) {
         trm_planner_info info;
         trm_planner_describe(planner, &info);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* verify: a plan of a split on its ranks against one device. */
 #include "app/app.h"
 #include "app/ranks.h"
@@ -11,14 +12,16 @@ enum { SHOWN = 5 }; /* of a kind, without --verbose */
 
 /* Worst first: how far beyond what is allowed, as far as it can be told. */
 static int by_error(const void *a, const void *b) {
-    const trm_verify_tensor *x = *(const trm_verify_tensor *const *)a, *y = *(const trm_verify_tensor *const *)b;
+    const trm_verify_tensor *x = *(const trm_verify_tensor *const *)a,
+                            *y = *(const trm_verify_tensor *const *)b;
     if (x->agrees != y->agrees) {
         return x->agrees ? 1 : -1;
     }
     return (x->error < y->error) - (x->error > y->error);
 }
 
-static void say_kind(const trm_verification *v, trm_verify_kind kind, const trm_verify_tensor **list) {
+static void say_kind(const trm_verification *v, trm_verify_kind kind,
+                     const trm_verify_tensor **list) {
     int32_t count = 0, bad = 0, same = 0;
     for (int32_t i = 0; i < v->count; i++) {
         const trm_verify_tensor *t = &v->tensors[i];
@@ -31,12 +34,14 @@ static void say_kind(const trm_verification *v, trm_verify_kind kind, const trm_
     if (kind != TRM_VERIFY_LOSS) {
         qsort(list, (size_t)count, sizeof *list, by_error);
     }
-    app_say("\n%-9s %d tensors, %d with the same bits, %d differ\n", trm_verify_kind_name(kind), count, same, bad);
+    app_say("\n%-9s %d tensors, %d with the same bits, %d differ\n", trm_verify_kind_name(kind),
+            count, same, bad);
     int32_t shown = app_out.verbose || kind == TRM_VERIFY_LOSS || bad > SHOWN ? count : SHOWN;
     for (int32_t i = 0; i < count && i < shown; i++) {
         const trm_verify_tensor *t = list[i];
-        app_say("  %-44s %10lld  error %9.3g  largest %9.3g  rounding %9.3g%s\n", t->name, (long long)t->count, t->error,
-                t->largest, t->rounding, t->agrees ? "" : "  DIFFERS");
+        app_say("  %-44s %10lld  error %9.3g  largest %9.3g  rounding %9.3g%s\n", t->name,
+                (long long)t->count, t->error, t->largest, t->rounding,
+                t->agrees ? "" : "  DIFFERS");
     }
     if (shown < count) {
         app_say("  and %d that are closer (--verbose shows them)\n", count - shown);
@@ -71,7 +76,8 @@ static void say_json(const app_context *app, const trm_verification *v, int64_t 
     app_json_close();
 }
 
-static trm_status tell(const app_context *app, const trm_verification *v, int64_t steps, trm_error *err) {
+static trm_status tell(const app_context *app, const trm_verification *v, int64_t steps,
+                       trm_error *err) {
     const trm_verify_tensor **list = malloc((size_t)(v->count + 1) * sizeof *list);
     if (list == NULL) {
         return app_fail(err, TRM_NOMEM, "no memory for the report");
@@ -81,14 +87,17 @@ static trm_status tell(const app_context *app, const trm_verification *v, int64_
     }
     free(list);
     if (v->chaos > 0.01) {
-        app_say("\nrounding alone moves one device's loss by %.2g: later steps of this network say little\n", v->chaos);
+        app_say("\nrounding alone moves one device's loss by %.2g: later steps of this network say "
+                "little\n",
+                v->chaos);
     }
     app_say("\n%s\n", v->same_bits ? "agrees with one device, bit for bit"
                       : v->agrees  ? "agrees with one device"
                                    : "DIFFERS from one device");
     say_json(app, v, steps);
     return v->agrees ? TRM_OK
-                     : app_fail(err, TRM_INTERNAL, "the split differs from one device; the tensors are marked above");
+                     : app_fail(err, TRM_INTERNAL,
+                                "the split differs from one device; the tensors are marked above");
 }
 
 /* Whole batches on every rank: --batch-size is a rank's. */
@@ -99,12 +108,14 @@ static trm_status verify(app_context *app, trm_error *err) {
     char description[APP_DESCRIPTION_BYTES];
     trm_verification *v = NULL;
     int64_t steps = app->o.steps > 0 ? app->o.steps : 3;
-    const trm_verify_options options = {.steps = (int32_t)steps, .tolerance = app->o.tolerance, .bitwise = app->o.bitwise};
-    trm_status status = app->o.data != NULL ? app_dataset(app, app_usage(&app->o, TRM_USAGE_TRAIN), true, &data, err)
+    const trm_verify_options options = {
+        .steps = (int32_t)steps, .tolerance = app->o.tolerance, .bitwise = app->o.bitwise};
+    trm_status status = app->o.data != NULL ? app_dataset(app, app_usage(&app->o, TRM_USAGE_TRAIN),
+                                                          true, &data, err)
                                             : app_dataset_random(app, &data, err);
-    status = status == TRM_OK
-                 ? app_model_options(app, app->parsed.arguments[0], data, false, &network, description, &model, err)
-                 : status;
+    status = status == TRM_OK ? app_model_options(app, app->parsed.arguments[0], data, false,
+                                                  &network, description, &model, err)
+                              : status;
     status = status == TRM_OK ? trm_verify(&model, &options, &v, err) : status;
     if (status == TRM_OK && v != NULL) {
         status = tell(app, v, steps, err);
@@ -134,7 +145,8 @@ int app_run_verify(app_context *app) {
     int code = 0;
     app_settle_data(app);
     trm_status status = check(app, &err);
-    status = status == TRM_OK ? app_launch_self(app, app_check_job, &launched, &code, &err) : status;
+    status =
+        status == TRM_OK ? app_launch_self(app, app_check_job, &launched, &code, &err) : status;
     if (launched && status == TRM_OK) {
         return code;
     }

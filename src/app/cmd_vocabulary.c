@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trireme data vocabulary: the values of each key column, numbered by how they first come. */
 #include "app/app.h"
 
@@ -26,7 +27,8 @@ static trm_status kind_of(const app_context *app, char *kind, size_t size, trm_e
     return status;
 }
 
-static trm_status make(app_context *app, char *kind, size_t size, trm_vocabulary **out, trm_error *err) {
+static trm_status make(app_context *app, char *kind, size_t size, trm_vocabulary **out,
+                       trm_error *err) {
     app_options *o = &app->o;
     trm_dataset_spec spec = {.kind = o->dataset, .path = o->data};
     if (o->output == NULL || o->data == NULL) {
@@ -55,8 +57,8 @@ int app_run_data_vocabulary(app_context *app) {
         for (int32_t i = 0; i < fields; i++) {
             rows += trm_vocabulary_rows(v, i);
         }
-        app_say("%s: %d fields, %lld rows of the table%s\n", app->o.output, (int)fields, (long long)rows,
-                app->o.dry_run ? "; nothing was written" : "");
+        app_say("%s: %d fields, %lld rows of the table%s\n", app->o.output, (int)fields,
+                (long long)rows, app->o.dry_run ? "; nothing was written" : "");
         app_json_open();
         app_json_text("event", "data_vocabulary");
         app_json_text("path", app->o.output);

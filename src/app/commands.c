@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table of commands: dispatch, help and errors all read it. */
 #include "app/app.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Flags about many ranks, and --context, to one trm_context. */
 #include "app/app.h"
 
@@ -10,12 +11,16 @@ typedef struct translation {
     const char *flag, *option;
 } translation;
 static const translation translations[] = {
-    {"parallel-mode", "parallel_mode"},     {"reduce", "gradients_mean"},
-    {"wire", "gradient_wire"},              {"bucket", "comm_fusion"},
+    {"parallel-mode", "parallel_mode"},
+    {"reduce", "gradients_mean"},
+    {"wire", "gradient_wire"},
+    {"bucket", "comm_fusion"},
     {"shard-optimizer", "enable_parallel_optimizer"},
-    {"sync-batch-norm", "sync_batch_norm"}, {"layerwise", "layerwise_parameters"},
+    {"sync-batch-norm", "sync_batch_norm"},
+    {"layerwise", "layerwise_parameters"},
     {"accumulate", "grad_accumulation_step"},
-    {"deterministic", "deterministic"},     {"deterministic-block", "deterministic_block"},
+    {"deterministic", "deterministic"},
+    {"deterministic-block", "deterministic_block"},
     {"full-batch", "full_batch"},
 };
 
@@ -31,7 +36,8 @@ static const char *value_of(const app_options *o, const char *flag, char *text, 
         return text;
     }
     if (strcmp(flag, "accumulate") == 0 || strcmp(flag, "deterministic-block") == 0) {
-        snprintf(text, size, "%lld", (long long)(flag[0] == 'a' ? o->accumulate : o->deterministic_block));
+        snprintf(text, size, "%lld",
+                 (long long)(flag[0] == 'a' ? o->accumulate : o->deterministic_block));
         return text;
     }
     return strcmp(flag, "parallel-mode") == 0     ? o->parallel_mode
@@ -51,12 +57,16 @@ static trm_status set_flag(app_context *app, const translation *t, trm_error *er
     }
     const char *value = value_of(&app->o, t->flag, text, sizeof text);
     if (trm_context_is_set(app->context, t->option)) {
-        return app_fail(err, TRM_INVALID, "--%s and %s in --context are the same option; give one of them", t->flag,
+        return app_fail(err, TRM_INVALID,
+                        "--%s and %s in --context are the same option; give one of them", t->flag,
                         t->option);
     }
     trm_status status = trm_context_set(app->context, t->option, value, &why);
-    if (status == TRM_INVALID && strcmp(t->flag, "bucket") == 0) { /* it knows the value in other words */
-        return app_fail(err, status, "--bucket '%.60s': auto, off, megabytes, or ascending numbers of gradients (3,7) expected",
+    /* it knows the value in other words */
+    if (status == TRM_INVALID && strcmp(t->flag, "bucket") == 0) {
+        return app_fail(err, status,
+                        "--bucket '%.60s': auto, off, megabytes, or ascending numbers of gradients "
+                        "(3,7) expected",
                         app->o.bucket);
     }
     return status == TRM_OK ? TRM_OK : app_fail(err, status, "--%s: %.180s", t->flag, why.message);
@@ -72,7 +82,9 @@ static trm_status set_text(app_context *app, const char *given, trm_error *err) 
         item += strspn(item, " ");
         char *value = strchr(item, '=');
         if (value == NULL) {
-            return app_fail(err, TRM_INVALID, "--context '%.60s': NAME=VALUE is expected, several with ; between", item);
+            return app_fail(err, TRM_INVALID,
+                            "--context '%.60s': NAME=VALUE is expected, several with ; between",
+                            item);
         }
         *value++ = '\0';
         if (trm_context_is_set(app->context, item)) {
@@ -123,15 +135,19 @@ trm_status app_check_split_flags(const app_context *app, trm_error *err) {
     bool splits = strcmp(mode, "semi_auto_parallel") == 0 || strcmp(mode, "auto_parallel") == 0;
     return splits || (app->o.split_plan == NULL && app->o.split_mesh == NULL)
                ? TRM_OK
-               : app_fail(err, TRM_INVALID, "--%s is for --parallel-mode semi_auto_parallel and auto_parallel; the mode is %s",
+               : app_fail(err, TRM_INVALID,
+                          "--%s is for --parallel-mode semi_auto_parallel and auto_parallel; the "
+                          "mode is %s",
                           app->o.split_plan != NULL ? "plan" : "mesh", mode);
 }
 
 /* The library names options; who gave one as a flag is told the flag, too. */
-static trm_status name_flag(const app_context *app, trm_status status, const trm_error *why, trm_error *err) {
+static trm_status name_flag(const app_context *app, trm_status status, const trm_error *why,
+                            trm_error *err) {
     for (size_t i = 0; i < sizeof translations / sizeof translations[0]; i++) {
         const translation *t = &translations[i];
-        if (app_given(&app->parsed, t->flag) && strncmp(why->message, t->option, strlen(t->option)) == 0) {
+        if (app_given(&app->parsed, t->flag) &&
+            strncmp(why->message, t->option, strlen(t->option)) == 0) {
             return app_fail(err, status, "--%s: %.200s", t->flag, why->message);
         }
     }
@@ -148,4 +164,6 @@ trm_status app_check_modes(app_context *app, trm_error *err) {
     return status == TRM_OK ? app_check_split_flags(app, err) : status;
 }
 
-const char *app_holds(const app_context *app, const char *option) { return trm_context_get(app->context, option); }
+const char *app_holds(const app_context *app, const char *option) {
+    return trm_context_get(app->context, option);
+}

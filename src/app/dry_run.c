@@ -1,4 +1,6 @@
-/* --dry-run of the commands that measure, search, compare or start processes: what can be checked without that is. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* --dry-run of the commands that measure, search, compare or start processes: what can be checked
+ *  without that is. */
 #include "app/app.h"
 
 #include <string.h>
@@ -18,8 +20,8 @@ static trm_status check_options(app_context *app, trm_dataset *data, trm_error *
     app_network network;
     trm_model_options options;
     char description[APP_DESCRIPTION_BYTES];
-    trm_status status =
-        app_model_options(app, app->parsed.arguments[0], data, app->evaluates, &network, description, &options, err);
+    trm_status status = app_model_options(app, app->parsed.arguments[0], data, app->evaluates,
+                                          &network, description, &options, err);
     trm_dataset_destroy(data);
     return status;
 }
@@ -51,8 +53,10 @@ trm_status app_check_job(app_context *app, trm_error *err) {
         return status;
     }
     app_settle_data(app);
-    status = reads_data(app) ? app_dataset(app, app_usage(&app->o, app->evaluates ? TRM_USAGE_TEST : TRM_USAGE_TRAIN),
-                                           !app->evaluates, &data, err)
-                             : app_dataset_random(app, &data, err);
+    status = reads_data(app)
+                 ? app_dataset(
+                       app, app_usage(&app->o, app->evaluates ? TRM_USAGE_TEST : TRM_USAGE_TRAIN),
+                       !app->evaluates, &data, err)
+                 : app_dataset_random(app, &data, err);
     return status == TRM_OK ? check_options(app, data, err) : status;
 }

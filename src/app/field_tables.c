@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* --field-tables: which fields of a recommendation model have which table.
  *
  *      user=0:8,item=1+4-6     fields 0 in rows of 8; 1, 4, 5 and 6 share rows; each other field has its own: "field2" ...
@@ -13,8 +14,11 @@
 enum { NAME_MAX_LETTERS = 32 };
 
 static trm_status refuse(const char *part, const char *why, trm_error *err) {
-    return app_fail(err, TRM_INVALID, "--field-tables: '%.60s': %s; NAME=FIELDS[:WIDTH],... expected, such as user=0:8,item=1+3-5, "
-                    "or separate", part, why);
+    return app_fail(err, TRM_INVALID,
+                    "--field-tables: '%.60s': %s; NAME=FIELDS[:WIDTH],... expected, such as "
+                    "user=0:8,item=1+3-5, "
+                    "or separate",
+                    part, why);
 }
 
 static bool is_name(const char *name) {
@@ -36,7 +40,8 @@ static long take_number(char **at) {
 }
 
 /* "1+4-6" */
-static trm_status take_fields(app_field_tables *t, trm_field_table *table, const char *part, char *at, trm_error *err) {
+static trm_status take_fields(app_field_tables *t, trm_field_table *table, const char *part,
+                              char *at, trm_error *err) {
     for (bool more = true; more; at += more) {
         long first = take_number(&at), last = first;
         if (*at == '-') {
@@ -44,7 +49,8 @@ static trm_status take_fields(app_field_tables *t, trm_field_table *table, const
             last = take_number(&at);
         }
         if (first < 0 || last < first || last >= APP_FIELDS_MAX) {
-            return refuse(part, "fields are numbers from 0 to 511, joined by +, or ranges such as 3-5", err);
+            return refuse(
+                part, "fields are numbers from 0 to 511, joined by +, or ranges such as 3-5", err);
         }
         for (long f = first; f <= last; f++) {
             if (t->same_as[f] >= 0) {
@@ -87,11 +93,13 @@ static trm_status parse(const char *text, app_field_tables *t, trm_error *err) {
     memset(t, 0, sizeof *t);
     memset(t->same_as, -1, sizeof t->same_as);
     if (strlen(text) >= sizeof t->text) {
-        return app_fail(err, TRM_INVALID, "--field-tables: at most %zu letters", sizeof t->text - 1);
+        return app_fail(err, TRM_INVALID, "--field-tables: at most %zu letters",
+                        sizeof t->text - 1);
     }
     strcpy(t->text, strcmp(text, "separate") == 0 ? "" : text);
     trm_status status = TRM_OK;
-    for (char *rest = t->text, *part; status == TRM_OK && (part = strtok_r(rest, ",", &rest)) != NULL;) {
+    for (char *rest = t->text, *part;
+         status == TRM_OK && (part = strtok_r(rest, ",", &rest)) != NULL;) {
         status = take_table(t, part, err);
     }
     for (int32_t f = 0; f < APP_FIELDS_MAX; f++) {
@@ -121,7 +129,8 @@ void app_field_tables_fill(app_field_tables *t, int64_t fields) {
             t->alone[f] = false;
             snprintf(t->names[f], sizeof t->names[f], "field%d", f);
             t->own[f] = f;
-            t->tables[t->count++] = (trm_field_table){.name = t->names[f], .fields = &t->own[f], .count = 1};
+            t->tables[t->count++] =
+                (trm_field_table){.name = t->names[f], .fields = &t->own[f], .count = 1};
         }
     }
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Files as flags name them: small texts, plans, endings. */
 #include "app/app.h"
 
@@ -22,8 +23,9 @@ trm_status app_read_text(const char *path, char **out, trm_error *err) {
     if (text == NULL || failed || length > TEXT_MAX) {
         free(text);
         return text == NULL ? app_fail(err, TRM_NOMEM, "no memory for %.200s", path)
-               : failed     ? app_fail(err, TRM_IO, "%.200s cannot be read", path)
-                            : app_fail(err, TRM_CORRUPT, "%.200s: more than 1 MB, no such file is", path);
+               : failed
+                   ? app_fail(err, TRM_IO, "%.200s cannot be read", path)
+                   : app_fail(err, TRM_CORRUPT, "%.200s: more than 1 MB, no such file is", path);
     }
     text[length] = '\0';
     *out = text;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "app/flags.h"
 
 #include <errno.h>
@@ -70,7 +71,8 @@ const char *app_nearest(const char *word, const char *const *words, int count) {
         bool beginning = letters > 2 && strncmp(word, words[i], (size_t)letters) == 0;
         int limit = (int)strlen(words[i]) / 3;
         limit = limit < 2 ? 2 : limit;
-        limit = limit >= letters ? letters - 1 : limit; /* a word that shares no letter is not near */
+        /* a word that shares no letter is not near */
+        limit = limit >= letters ? letters - 1 : limit;
         if (beginning || (letters > 1 && are_initials(word, words[i]))) {
             edits = 1;
             limit = 1;
@@ -83,7 +85,8 @@ const char *app_nearest(const char *word, const char *const *words, int count) {
     return nearest;
 }
 
-/* ---- values ------------------------------------------------------------------------------------ */
+/* ---- values ------------------------------------------------------------------------------------
+ */
 
 static const char *dashes_of(const app_flag *f) { return strlen(f->name) == 1 ? "-" : "--"; }
 
@@ -95,10 +98,11 @@ static trm_status parse_int(const app_flag *f, const char *text, int64_t *out, t
     if (end == text || *end != '\0' || errno != 0 ||
         (!any && ((double)value < f->low || (double)value > f->high))) {
         if (any) {
-            return app_fail(err, TRM_INVALID, "%s%s '%s': an integer is expected", dashes_of(f), f->name, text);
+            return app_fail(err, TRM_INVALID, "%s%s '%s': an integer is expected", dashes_of(f),
+                            f->name, text);
         }
-        return app_fail(err, TRM_INVALID, "%s%s '%s': an integer from %.0f to %.0f is expected", dashes_of(f), f->name,
-                        text, f->low, f->high);
+        return app_fail(err, TRM_INVALID, "%s%s '%s': an integer from %.0f to %.0f is expected",
+                        dashes_of(f), f->name, text, f->low, f->high);
     }
     *out = value;
     return TRM_OK;
@@ -112,10 +116,11 @@ static trm_status parse_real(const app_flag *f, const char *text, double *out, t
     if (end == text || *end != '\0' || !isfinite(value) ||
         (!any && (value < f->low || value > f->high))) {
         if (any) {
-            return app_fail(err, TRM_INVALID, "%s%s '%s': a number is expected", dashes_of(f), f->name, text);
+            return app_fail(err, TRM_INVALID, "%s%s '%s': a number is expected", dashes_of(f),
+                            f->name, text);
         }
-        return app_fail(err, TRM_INVALID, "%s%s '%s': a number from %g to %g is expected", dashes_of(f), f->name, text,
-                        f->low, f->high);
+        return app_fail(err, TRM_INVALID, "%s%s '%s': a number from %g to %g is expected",
+                        dashes_of(f), f->name, text, f->low, f->high);
     }
     *out = value;
     return TRM_OK;
@@ -125,9 +130,9 @@ static trm_status parse_bytes(const app_flag *f, const char *text, int64_t *out,
     static const struct {
         const char *name;
         double factor;
-    } units[] = {{"", 1},      {"K", 1024},    {"M", 1048576.0}, {"G", 1073741824.0}, {"B", 1},
-                 {"KB", 1e3},  {"MB", 1e6},    {"GB", 1e9},      {"TB", 1e12},
-                 {"KiB", 1024}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}};
+    } units[] = {{"", 1},      {"K", 1024},   {"M", 1048576.0},   {"G", 1073741824.0},
+                 {"B", 1},     {"KB", 1e3},   {"MB", 1e6},        {"GB", 1e9},
+                 {"TB", 1e12}, {"KiB", 1024}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}};
     char *end;
     double value = strtod(text, &end);
     for (size_t i = 0; end != text && i < sizeof units / sizeof units[0]; i++) {
@@ -136,8 +141,9 @@ static trm_status parse_bytes(const app_flag *f, const char *text, int64_t *out,
             return TRM_OK;
         }
     }
-    return app_fail(err, TRM_INVALID, "%s%s '%s': bytes are expected, such as 4096, 64K, 500MB or 4GB",
-                    dashes_of(f), f->name, text);
+    return app_fail(err, TRM_INVALID,
+                    "%s%s '%s': bytes are expected, such as 4096, 64K, 500MB or 4GB", dashes_of(f),
+                    f->name, text);
 }
 
 static bool is_choice(const char *words, const char *text) {
@@ -154,19 +160,15 @@ static bool is_choice(const char *words, const char *text) {
 static trm_status store(const app_flag *f, const char *text, void *options, trm_error *err) {
     char *place = (char *)options + f->offset;
     switch (f->kind) {
-    case APP_BOOL:
-        *(bool *)place = true;
-        return TRM_OK;
-    case APP_INT:
-        return parse_int(f, text, (int64_t *)place, err);
-    case APP_REAL:
-        return parse_real(f, text, (double *)place, err);
-    case APP_BYTES:
-        return parse_bytes(f, text, (int64_t *)place, err);
+    case APP_BOOL: *(bool *)place = true; return TRM_OK;
+    case APP_INT: return parse_int(f, text, (int64_t *)place, err);
+    case APP_REAL: return parse_real(f, text, (double *)place, err);
+    case APP_BYTES: return parse_bytes(f, text, (int64_t *)place, err);
     case APP_CHOICE:
     case APP_OPTIONAL:
         if (!is_choice(f->value, text)) {
-            return app_fail(err, TRM_INVALID, "%s%s '%s': one of %s is expected", dashes_of(f), f->name, text, f->value);
+            return app_fail(err, TRM_INVALID, "%s%s '%s': one of %s is expected", dashes_of(f),
+                            f->name, text, f->value);
         }
         break;
     case APP_TEXT:
@@ -179,7 +181,8 @@ static trm_status store(const app_flag *f, const char *text, void *options, trm_
     return TRM_OK;
 }
 
-/* ---- the command line ---------------------------------------------------------------------------- */
+/* ---- the command line
+ *  ---------------------------------------------------------------------------- */
 
 static const app_flag *find(const app_group *const *groups, const char *name, size_t length) {
     for (; *groups != NULL; groups++) {
@@ -206,9 +209,11 @@ static trm_status unknown(const app_group *const *groups, const char *label, con
     snprintf(word, sizeof word, "%.*s", (int)(length < 40 ? length : 40), name);
     const char *nearest = app_nearest(word, words, count);
     if (nearest != NULL) {
-        return app_fail(err, TRM_INVALID, "%s has no flag --%s; the nearest is --%s", label, word, nearest);
+        return app_fail(err, TRM_INVALID, "%s has no flag --%s; the nearest is --%s", label, word,
+                        nearest);
     }
-    return app_fail(err, TRM_INVALID, "%s has no flag --%s; see trireme %s --help", label, word, label);
+    return app_fail(err, TRM_INVALID, "%s has no flag --%s; see trireme %s --help", label, word,
+                    label);
 }
 
 bool app_given(const app_parsed *parsed, const char *name) {
@@ -230,8 +235,8 @@ const app_flag *app_given_optional(const app_parsed *parsed) {
 }
 
 /* The flag at argv[*at]; moves *at past its value. */
-static trm_status take_flag(const app_group *const *groups, const char *label, int argc, char **argv,
-                            int *at, void *options, app_parsed *out, trm_error *err) {
+static trm_status take_flag(const app_group *const *groups, const char *label, int argc,
+                            char **argv, int *at, void *options, app_parsed *out, trm_error *err) {
     const char *name = argv[*at] + (argv[*at][1] == '-' ? 2 : 1);
     size_t length = strcspn(name, "=");
     const char *value = name[length] == '=' ? name + length + 1 : NULL;
@@ -244,7 +249,8 @@ static trm_status take_flag(const app_group *const *groups, const char *label, i
         return app_fail(err, TRM_INVALID, "%s%s is given twice", dashes, f->name);
     }
     if (f->kind == APP_BOOL && value != NULL) {
-        return app_fail(err, TRM_INVALID, "%s%s takes no value, '%s' was given", dashes, f->name, value);
+        return app_fail(err, TRM_INVALID, "%s%s takes no value, '%s' was given", dashes, f->name,
+                        value);
     }
     if (f->kind == APP_OPTIONAL && value == NULL &&
         (*at + 1 >= argc || !is_choice(f->value, argv[*at + 1]))) {

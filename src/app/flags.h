@@ -1,31 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* app/flags.h: a table of flags, and the parser that fills a struct by it.
  *
  *     static const app_flag flags[] = {
  *         {"epochs", APP_INT, OPTION(epochs), "N", "passes over the data", 1, 1e9},
  *     };
  *
- * `--flag VALUE` and `--flag=VALUE`; a repeated flag, an unknown one (the nearest is named), a missing
- * or an impossible value are errors of one sentence.
- */
+ * `--flag VALUE` and `--flag=VALUE`; a repeated flag, an unknown one (the nearest is named), a
+ * missing or an impossible value are errors of one sentence. */
 #ifndef TRIREME_APP_FLAGS_H
 #define TRIREME_APP_FLAGS_H
 
 #include "trireme/base.h"
 
 typedef enum app_kind {
-    APP_BOOL,   /* bool, no value */
-    APP_INT,    /* int64_t, from `low` to `high` */
-    APP_REAL,   /* double, from `low` to `high` */
-    APP_TEXT,   /* const char *, not empty */
-    APP_CHOICE, /* const char *, one of the words of `value` ("a|b|c") */
+    APP_BOOL,     /* bool, no value */
+    APP_INT,      /* int64_t, from `low` to `high` */
+    APP_REAL,     /* double, from `low` to `high` */
+    APP_TEXT,     /* const char *, not empty */
+    APP_CHOICE,   /* const char *, one of the words of `value` ("a|b|c") */
     APP_OPTIONAL, /* as APP_CHOICE; without a value it is "true" */
-    APP_BYTES   /* int64_t, with K, M, G, KB, MB, GB (powers of 1000 with B, of 1024 without) */
+    APP_BYTES     /* int64_t, with K, M, G, KB, MB, GB (powers of 1000 with B, of 1024 without) */
 } app_kind;
 
 typedef struct app_flag {
     const char *name; /* "epochs" for --epochs; "n" for -n */
     app_kind kind;
-    size_t offset;    /* in the struct of options */
+    size_t offset;     /* in the struct of options */
     const char *value; /* what help shows: "N", "DIR", "a|b|c" */
     const char *help;
     double low, high; /* both 0: any */

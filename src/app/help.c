@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Help: from the table of commands, from the library's own tables, and the topics. */
 #include "app/app.h"
 
@@ -6,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- commands ---------------------------------------------------------------------------------- */
+/* ---- commands ----------------------------------------------------------------------------------
+ */
 
 static void print_models(void) {
     printf("\nMODEL: images");
@@ -21,8 +23,10 @@ static void print_models(void) {
 }
 
 void app_help_overview(const app_command *commands) {
-    printf("trireme %s: trains deep networks on many devices from one C program, the same that trains on "
-           "one\n\nUsage: trireme COMMAND [ARGUMENT] [--flag VALUE]\n\n", trm_version());
+    printf("trireme %s: trains deep networks on many devices from one C program, the same that "
+           "trains on "
+           "one\n\nUsage: trireme COMMAND [ARGUMENT] [--flag VALUE]\n\n",
+           trm_version());
     for (const app_command *c = commands; c->name != NULL; c++) {
         char left[64];
         snprintf(left, sizeof left, "%s %s", c->name, c->arguments);
@@ -49,7 +53,8 @@ bool app_help_family(const app_command *commands, const char *family, const char
     printf("trireme %s OBJECT [--flag VALUE]\n\n", family);
     for (const app_command *c = commands; c->name != NULL; c++) {
         if (of_family(c, family)) {
-            printf("  %s %s\n      %s\n      Example: %s\n", c->name, c->arguments, c->summary, c->example);
+            printf("  %s %s\n      %s\n      Example: %s\n", c->name, c->arguments, c->summary,
+                   c->example);
         }
     }
     printf("\ntrireme %s OBJECT --help says more about each.\n", family);
@@ -60,7 +65,10 @@ static void print_flag(const app_flag *f) {
     char left[160];
     const char *dashes = strlen(f->name) == 1 ? "-" : "--";
     bool optional = f->kind == APP_OPTIONAL;
-    snprintf(left, sizeof left, "%s%s%s%s%s", dashes, f->name, f->value == NULL ? "" : optional ? " [" : " ",
+    snprintf(left, sizeof left, "%s%s%s%s%s", dashes, f->name,
+             f->value == NULL ? ""
+             : optional       ? " ["
+                              : " ",
              f->value != NULL ? f->value : "", optional ? "]" : "");
     if (strlen(left) > 26) {
         printf("  %s\n  %-26s %s\n", left, "", f->help);
@@ -72,7 +80,8 @@ static void print_flag(const app_flag *f) {
 void app_help_command(const app_command *c) {
     bool behind = strncmp(c->arguments, "--", 2) == 0; /* a program's own flags */
     printf("trireme %s %s%s%s\n    %s\n", c->name, behind ? "[--flag VALUE] " : c->arguments,
-           behind || *c->arguments == '\0' ? "" : " ", behind ? c->arguments : "[--flag VALUE]", c->summary);
+           behind || *c->arguments == '\0' ? "" : " ", behind ? c->arguments : "[--flag VALUE]",
+           c->summary);
     if (c->text != NULL) {
         printf("\n%s\n", c->text);
     }
@@ -81,7 +90,8 @@ void app_help_command(const app_command *c) {
     }
     for (int g = 1; g < APP_GROUPS_MAX && c->groups[g] != NULL; g++) {
         const app_group *group = c->groups[g];
-        printf("\n%s%s", group->title != NULL ? group->title : "", group->title != NULL ? "\n" : "");
+        printf("\n%s%s", group->title != NULL ? group->title : "",
+               group->title != NULL ? "\n" : "");
         for (int i = 0; i < group->count; i++) {
             print_flag(&group->flags[i]);
         }
@@ -93,7 +103,8 @@ void app_help_command(const app_command *c) {
     printf("\nExample: %s\n", c->example);
 }
 
-/* ---- topics -------------------------------------------------------------------------------------- */
+/* ---- topics
+ *  -------------------------------------------------------------------------------------- */
 
 typedef struct topic {
     const char *name, *text;
@@ -104,111 +115,173 @@ static const topic TOPICS[] = {
      "Exit codes\n"
      "    0      done\n"
      "    1      the job failed (for instance: the loss became NaN; a gate was missed)\n"
-     "    2      wrong use or configuration (and the launcher's failed child: trireme run and train -n\n"
-     "           say which rank it was and with which code it ended; bench -n ends with that code itself:\n"
+     "    2      wrong use or configuration (and the launcher's failed child: trireme run and "
+     "train -n\n"
+     "           say which rank it was and with which code it ended; bench -n ends with that code "
+     "itself:\n"
      "           1 where a gate such as --min-busbw is missed)\n"
      "    3      bad data or file\n"
      "    4      out of memory or disk\n"
      "    5      a peer failed or timed out\n"
-     "    128+n  ended by signal n; 130 (SIGINT), 143 (SIGTERM), 138 (SIGUSR1) after the step was finished and saved\n"
-     "128 and above: worth trying again with --resume (Kubeflow's restartPolicy ExitCode reads them so), and 5.\n"
+     "    128+n  ended by signal n; 130 (SIGINT), 143 (SIGTERM), 138 (SIGUSR1) after the step was "
+     "finished and saved\n"
+     "128 and above: worth trying again with --resume (Kubeflow's restartPolicy ExitCode reads "
+     "them so), and 5.\n"
      "\n"
      "Signals of train and eval\n"
      "    SIGTERM, SIGINT   finish the step, save, end; the second ends at once\n"
-     "    SIGUSR1           the same, as an early warning (sbatch --signal=B:USR1@120); a SIGTERM that follows is the first\n"
-     "    SIGUSR2           tell the state after this step: step, loss, speed, waiting, memory; training goes on\n"
+     "    SIGUSR1           the same, as an early warning (sbatch --signal=B:USR1@120); a SIGTERM "
+     "that follows is the first\n"
+     "    SIGUSR2           tell the state after this step: step, loss, speed, waiting, memory; "
+     "training goes on\n"
      "The launcher of -n hands them on to all ranks.\n"},
     {"data",
      "Data\n"
-     "    --data DIR is looked into: data_batch_1.bin or test_batch.bin: CIFAR-10 in its binary form;\n"
-     "    train-*-of-* or validation-*-of-*: ImageNet as TFRecords; folders of .jpeg or .png: ImageFolder\n"
-     "    (with train and val or test beneath, these are used). --dataset says it where it is not clear.\n"
+     "    --data DIR is looked into: data_batch_1.bin or test_batch.bin: CIFAR-10 in its binary "
+     "form;\n"
+     "    train-*-of-* or validation-*-of-*: ImageNet as TFRecords; folders of .jpeg or .png: "
+     "ImageFolder\n"
+     "    (with train and val or test beneath, these are used). --dataset says it where it is not "
+     "clear.\n"
      "    --data synth generates ten classes of shapes, for machines without data or network.\n"
-     "    Training reads the training part only; guide 002 reads all files, test set included (--usage all).\n"
-     "    CIFAR-10, training: crop of 32x32 with 4 pixels of padding, flip, resize if another size is asked\n"
-     "    for, scale to 0..1, normalise. ImageNet, training: random resized crop, flip; evaluation: shorter\n"
-     "    side to 256/224 of the size, central crop. The order depends on (seed, epoch), a sample's\n"
+     "    Training reads the training part only; guide 002 reads all files, test set included "
+     "(--usage all).\n"
+     "    CIFAR-10, training: crop of 32x32 with 4 pixels of padding, flip, resize if another size "
+     "is asked\n"
+     "    for, scale to 0..1, normalise. ImageNet, training: random resized crop, flip; "
+     "evaluation: shorter\n"
+     "    side to 256/224 of the size, central crop. The order depends on (seed, epoch), a "
+     "sample's\n"
      "    augmentation on (seed, epoch, sample), never on threads.\n"},
     {"deterministic",
      "How far the same job gives the same bits\n"
-     "    Always: the same seed, ranks, machine and choices of algorithms give the same losses and weights\n"
-     "    again. The choices are measured for a third of a second, the rest is guessed; tuning.txt in the cache\n"
-     "    keeps both, and choices.txt in --output what this run took: its --resume takes that again. Only\n"
+     "    Always: the same seed, ranks, machine and choices of algorithms give the same losses and "
+     "weights\n"
+     "    again. The choices are measured for a third of a second, the rest is guessed; tuning.txt "
+     "in the cache\n"
+     "    keeps both, and choices.txt in --output what this run took: its --resume takes that "
+     "again. Only\n"
      "    trireme bench measures later what was guessed.\n"
      "    --deterministic true: sums over ranks in a fixed order, whatever their timing.\n"
-     "    --deterministic strict: the same bits on any number of ranks and threads, as long as ranks times\n"
-     "    --batch-size is the same: a job of 4 ranks can be checked on, or continued by, one. Samples are\n"
-     "    computed in blocks of --deterministic-block, by default the largest power of 2 up to 8 that cuts\n"
-     "    the global batch into 8 blocks or more; it must divide --batch-size on every rank. Batch norm is\n"
+     "    --deterministic strict: the same bits on any number of ranks and threads, as long as "
+     "ranks times\n"
+     "    --batch-size is the same: a job of 4 ranks can be checked on, or continued by, one. "
+     "Samples are\n"
+     "    computed in blocks of --deterministic-block, by default the largest power of 2 up to 8 "
+     "that cuts\n"
+     "    the global batch into 8 blocks or more; it must divide --batch-size on every rank. Batch "
+     "norm is\n"
      "    over the global batch. Gradients are summed so that no order matters.\n"
-     "    The price: algorithms are not measured, kernels have one thread each (so a rank with fewer blocks\n"
-     "    than threads leaves some idle), small messages for each batch norm and gradient, 8 bytes a gradient\n"
-     "    to send and to keep: about 0.7 to 0.8 of the speed (ResNet-50, 32x32, batch 32, 2 threads).\n"
-     "    semi_auto_parallel and auto_parallel: the same bits under every plan, mesh and number of ranks, one rank with that\n"
-     "    --parallel-mode included (other bits than data_parallel's). Sums are made in 64-bit integers by plain kernels:\n"
+     "    The price: algorithms are not measured, kernels have one thread each (so a rank with "
+     "fewer blocks\n"
+     "    than threads leaves some idle), small messages for each batch norm and gradient, 8 bytes "
+     "a gradient\n"
+     "    to send and to keep: about 0.7 to 0.8 of the speed (ResNet-50, 32x32, batch 32, 2 "
+     "threads).\n"
+     "    semi_auto_parallel and auto_parallel: the same bits under every plan, mesh and number of "
+     "ranks, one rank with that\n"
+     "    --parallel-mode included (other bits than data_parallel's). Sums are made in 64-bit "
+     "integers by plain kernels:\n"
      "    several times slower; for comparing plans and finding faults.\n"
-     "    Evaluations, and --exact-guide, whose shuffle is each rank's own, agree to about 1e-5 only. Two kinds\n"
+     "    Evaluations, and --exact-guide, whose shuffle is each rank's own, agree to about 1e-5 "
+     "only. Two kinds\n"
      "    of CPU may give different bits.\n"},
     {"clicks",
      "Recommendation models: widedeep, deepfm, dcnv2, dlrm (docs/click-models.md)\n"
-     "    --data DIR has train and test as .csv, .tsv, .txt, .libsvm: Criteo's and Avazu's forms are recognised, for others\n"
-     "    --dataset csv --columns user:key,genres:bag,age:dense,liked:label names the columns and their roles.\n"
-     "    Keys are hashed into --table-rows rows a field, or numbered by --vocabulary (trireme data vocabulary). All fields\n"
-     "    share one table of rows: field f begins at f * table-rows. Row 0 of a field is for what is missing or unknown.\n"
-     "    --data synth generates clicks from a planted model; evaluations then also tell the AUC that nothing can beat.\n"
-     "    Without --optimizer: widedeep adagrad 0.05, deepfm and dcnv2 adam 0.001, dlrm adagrad 0.02; batches of 4096.\n"
+     "    --data DIR has train and test as .csv, .tsv, .txt, .libsvm: Criteo's and Avazu's forms "
+     "are recognised, for others\n"
+     "    --dataset csv --columns user:key,genres:bag,age:dense,liked:label names the columns and "
+     "their roles.\n"
+     "    Keys are hashed into --table-rows rows a field, or numbered by --vocabulary (trireme "
+     "data vocabulary). All fields\n"
+     "    share one table of rows: field f begins at f * table-rows. Row 0 of a field is for what "
+     "is missing or unknown.\n"
+     "    --data synth generates clicks from a planted model; evaluations then also tell the AUC "
+     "that nothing can beat.\n"
+     "    Without --optimizer: widedeep adagrad 0.05, deepfm and dcnv2 adam 0.001, dlrm adagrad "
+     "0.02; batches of 4096.\n"
      "    Evaluations have auc, logloss and calibration (mean prediction over mean label).\n"},
-    {"resume",
-     "Stopping and continuing\n"
-     "    With --output DIR checkpoints are written to DIR/ckpt-STEP: at the end of each epoch, or as\n"
-     "    --save-every-steps and --save-every-seconds say, and when training ends or is stopped. One is\n"
-     "    complete or not there at all; --resume takes the newest sound one (damaged ones are named and\n"
-     "    skipped) and continues: parameters, optimiser state, running statistics, position in the data,\n"
-     "    schedule and random numbers, so that the result has the same bits as an uninterrupted run.\n"
-     "    --epochs and --steps count from the very beginning, not from the resume.\n"},
+    {"resume", "Stopping and continuing\n"
+               "    With --output DIR checkpoints are written to DIR/ckpt-STEP: at the end of each "
+               "epoch, or as\n"
+               "    --save-every-steps and --save-every-seconds say, and when training ends or is "
+               "stopped. One is\n"
+               "    complete or not there at all; --resume takes the newest sound one (damaged "
+               "ones are named and\n"
+               "    skipped) and continues: parameters, optimiser state, running statistics, "
+               "position in the data,\n"
+               "    schedule and random numbers, so that the result has the same bits as an "
+               "uninterrupted run.\n"
+               "    --epochs and --steps count from the very beginning, not from the resume.\n"},
     {"roles",
      "Jobs with parameter servers: roles and their lives\n"
-     "    trireme train MODEL ... -n 2 --ps 1 [--evaluator]    starts all on this machine and ends them together;\n"
-     "    one that dies is started again (--restarts). On several machines each process is started by itself, with\n"
-     "    TF_CONFIG (both of TensorFlow's dialects, TFJob's forms) or --job_name, --task_index, --ps_hosts ...\n"
-     "    (guide 000; `trireme resnet50_ps_strategy.py --job_name=ps ...` too). --check prints what it would do.\n"
-     "    ps         holds parameters and optimiser state, in memory and in OUTPUT/ps; ends when the chief says\n"
-     "               that the job is over. Killed and started again it has lost nothing that it had answered.\n"
-     "    worker     trains; holds nothing. A late one of a job that is over ends at once, with 0.\n"
-     "    chief      (worker 0 where none is listed) also saves, writes summaries, waits for the others at the end,\n"
+     "    trireme train MODEL ... -n 2 --ps 1 [--evaluator]    starts all on this machine and ends "
+     "them together;\n"
+     "    one that dies is started again (--restarts). On several machines each process is started "
+     "by itself, with\n"
+     "    TF_CONFIG (both of TensorFlow's dialects, TFJob's forms) or --job_name, --task_index, "
+     "--ps_hosts ...\n"
+     "    (guide 000; `trireme resnet50_ps_strategy.py --job_name=ps ...` too). --check prints "
+     "what it would do.\n"
+     "    ps         holds parameters and optimiser state, in memory and in OUTPUT/ps; ends when "
+     "the chief says\n"
+     "               that the job is over. Killed and started again it has lost nothing that it "
+     "had answered.\n"
+     "    worker     trains; holds nothing. A late one of a job that is over ends at once, with "
+     "0.\n"
+     "    chief      (worker 0 where none is listed) also saves, writes summaries, waits for the "
+     "others at the end,\n"
      "               saves last, ends the servers; evaluates then where there is no evaluator.\n"
-     "    evaluator  evaluates each checkpoint of OUTPUT, which is not deleted meanwhile; ends after the last one.\n"
-     "    --mode sync         gradients of a batch of all workers are averaged: the numbers of one device with the\n"
-     "                        whole batch. --mode staleness=K: nobody is more than K batches ahead.\n"
-     "    --mode async        every worker at its own pace; data is lent in ranges, so that each sample is used\n"
+     "    evaluator  evaluates each checkpoint of OUTPUT, which is not deleted meanwhile; ends "
+     "after the last one.\n"
+     "    --mode sync         gradients of a batch of all workers are averaged: the numbers of one "
+     "device with the\n"
+     "                        whole batch. --mode staleness=K: nobody is more than K batches "
+     "ahead.\n"
+     "    --mode async        every worker at its own pace; data is lent in ranges, so that each "
+     "sample is used\n"
      "                        once an epoch although workers come and go.\n"
-     "    --steps counts updates by all workers together. --batch-size is each one's. --resume goes on where the\n"
-     "    servers were, at any number of servers after a job that had ended well. docs/from-guide-000.md has more.\n"},
-    {"events",
-     "JSON events of train --json, one a line\n"
-     "    {\"event\":\"start\",\"model\":..,\"parameters\":..,\"epoch_steps\":..,\"global_step\":..,...}\n"
-     "    {\"event\":\"step\",\"epoch\":1,\"step\":1,\"global_step\":1,\"loss\":..,\"images_per_second\":..,\"learning_rate\":..}\n"
-     "      (with --loss-scale also \"loss_scale\", \"skipped_updates\")\n"
-     "    {\"event\":\"epoch\",\"epoch\":1,\"steps\":..,\"global_step\":..,\"loss\":..,\"seconds\":..,\"wait_seconds\":..}\n"
-     "    {\"event\":\"eval\",\"epoch\":..,\"loss\":..,\"top1\":..,\"top5\":..,\"samples\":..,\"seconds\":..}\n"
-     "    click models: samples_per_second for images_per_second; eval has auc, logloss, calibration (bayes_auc, bayes_logloss)\n"
-     "    {\"event\":\"checkpoint\",\"path\":..,\"global_step\":..}\n"
-     "    {\"event\":\"done\",\"global_step\":..,\"seconds\":..,\"images_per_second\":..,\"peak_bytes\":..}\n"
-     "    {\"event\":\"error\",\"status\":..,\"message\":..,\"exit_code\":..}\n"
-     "    Losses have 9 significant digits, so that equal bits print equal.\n"},
+     "    --steps counts updates by all workers together. --batch-size is each one's. --resume "
+     "goes on where the\n"
+     "    servers were, at any number of servers after a job that had ended well. "
+     "docs/from-guide-000.md has more.\n"},
+    {"events", "JSON events of train --json, one a line\n"
+               "    "
+               "{\"event\":\"start\",\"model\":..,\"parameters\":..,\"epoch_steps\":..,\"global_"
+               "step\":..,...}\n"
+               "    "
+               "{\"event\":\"step\",\"epoch\":1,\"step\":1,\"global_step\":1,\"loss\":..,\"images_"
+               "per_second\":..,\"learning_rate\":..}\n"
+               "      (with --loss-scale also \"loss_scale\", \"skipped_updates\")\n"
+               "    "
+               "{\"event\":\"epoch\",\"epoch\":1,\"steps\":..,\"global_step\":..,\"loss\":..,"
+               "\"seconds\":..,\"wait_seconds\":..}\n"
+               "    "
+               "{\"event\":\"eval\",\"epoch\":..,\"loss\":..,\"top1\":..,\"top5\":..,\"samples\":.."
+               ",\"seconds\":..}\n"
+               "    click models: samples_per_second for images_per_second; eval has auc, logloss, "
+               "calibration (bayes_auc, bayes_logloss)\n"
+               "    {\"event\":\"checkpoint\",\"path\":..,\"global_step\":..}\n"
+               "    "
+               "{\"event\":\"done\",\"global_step\":..,\"seconds\":..,\"images_per_second\":..,"
+               "\"peak_bytes\":..}\n"
+               "    {\"event\":\"error\",\"status\":..,\"message\":..,\"exit_code\":..}\n"
+               "    Losses have 9 significant digits, so that equal bits print equal.\n"},
 };
 enum { TOPICS_COUNT = sizeof TOPICS / sizeof TOPICS[0] };
 
 /* From the library's own table. */
 static void print_context(void) {
     trm_context_option o;
-    printf("Options of --context NAME=VALUE;NAME=VALUE, and of trm_context_set: MindSpore's names\n");
+    printf(
+        "Options of --context NAME=VALUE;NAME=VALUE, and of trm_context_set: MindSpore's names\n");
     for (int32_t i = 0; trm_context_option_at(i, &o); i++) {
         printf("    %s%s%s = %s%s%s\n        %s. Modes: %s.\n", o.name, o.alias != NULL ? ", " : "",
-               o.alias != NULL ? o.alias : "", o.values, o.fallback[0] != '\0' ? "; default " : "", o.fallback,
-               o.meaning, o.modes);
+               o.alias != NULL ? o.alias : "", o.values, o.fallback[0] != '\0' ? "; default " : "",
+               o.fallback, o.meaning, o.modes);
     }
-    printf("The command line's own defaults are parallel_mode=data_parallel and gradients_mean=true.\n");
+    printf("The command line's own defaults are parallel_mode=data_parallel and "
+           "gradients_mean=true.\n");
 }
 
 int app_run_help(app_context *app) {

@@ -1,5 +1,7 @@
-/* Flags that were given and that nothing will look at: told, not refused, so that a script may keep them when it changes
- * the optimiser or the model. Refused are those of jobs with servers, without which this is no such job. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Flags that were given and that nothing will look at: told, not refused, so that a script may keep
+ * them when it changes the optimiser or the model. Refused are those of jobs with servers, without
+ * which this is no such job. */
 #include "app/app.h"
 
 #include <stdlib.h>
@@ -11,7 +13,9 @@ typedef struct idle_flag {
     const char *is_for;
 } idle_flag;
 
-static bool is(const char *text, const char *word) { return text != NULL && strcmp(text, word) == 0; }
+static bool is(const char *text, const char *word) {
+    return text != NULL && strcmp(text, word) == 0;
+}
 
 static bool has_momentum(const char *optimizer) {
     return is(optimizer, "momentum") || is(optimizer, "nesterov") || is(optimizer, "lars");
@@ -33,10 +37,12 @@ static void tell_all(const app_context *app, const idle_flag *table, size_t coun
 
 /* How long and at which rate: commands that make no update do not look at it. */
 static void tell_of_steps(const app_context *app) {
-    static const char *const of_rates[] = {"learning-rate", "schedule", "warmup-steps", "warmup-start", "end-learning-rate",
-                                           "decay-steps", "gamma", "power"};
+    static const char *const of_rates[] = {
+        "learning-rate",     "schedule",    "warmup-steps", "warmup-start",
+        "end-learning-rate", "decay-steps", "gamma",        "power"};
     const char *command = app->command->name;
-    bool trains = is(command, "train"), updates = trains || is(command, "verify") || is(command, "bench train");
+    bool trains = is(command, "train"),
+         updates = trains || is(command, "verify") || is(command, "bench train");
     const idle_flag table[] = {
         {"epochs", !trains, "train"},
         {"steps", !updates, "train and verify"},
@@ -55,7 +61,8 @@ static void tell_of_training(const app_context *app) {
     const idle_flag table[] = {
         {"momentum", !has_momentum(o->optimizer), "--optimizer momentum, nesterov and lars"},
         {"warmup-start", o->warmup_steps == 0, "--warmup-steps"},
-        {"end-learning-rate", !polynomial && !is(o->schedule, "cosine"), "--schedule cosine and polynomial"},
+        {"end-learning-rate", !polynomial && !is(o->schedule, "cosine"),
+         "--schedule cosine and polynomial"},
         {"decay-steps", !step, "--schedule step"},
         {"gamma", !step, "--schedule step"},
         {"power", !polynomial, "--schedule polynomial"},
@@ -85,14 +92,17 @@ static void tell_of_model(const app_context *app, const char *model) {
 }
 
 void app_tell_idle_rank_flags(const app_context *app) {
-    static const char *const of_ranks[] = {"reduce", "wire", "bucket", "shard-optimizer", "sync-batch-norm", "layerwise",
-                                           "plan", "mesh", "full-batch", "trial-seconds", "engine", "algorithm", "start-timeout"};
+    static const char *const of_ranks[] = {
+        "reduce",    "wire",      "bucket",       "shard-optimizer", "sync-batch-norm",
+        "layerwise", "plan",      "mesh",         "full-batch",      "trial-seconds",
+        "engine",    "algorithm", "start-timeout"};
     static const char *const of_launchers[] = {"launch-dir", "timeout", "remote-shell"};
     for (size_t i = 0; app->ranks == NULL && i < sizeof of_ranks / sizeof of_ranks[0]; i++) {
         tell(app, of_ranks[i], "several ranks (-n)");
     }
     bool launched = getenv("TRIREME_RANK") != NULL;
-    for (size_t i = 0; app->ranks == NULL && !launched && i < sizeof of_launchers / sizeof of_launchers[0]; i++) {
+    for (size_t i = 0;
+         app->ranks == NULL && !launched && i < sizeof of_launchers / sizeof of_launchers[0]; i++) {
         tell(app, of_launchers[i], "several ranks (-n)");
     }
     if (app->ranks != NULL && !is(app_holds(app, "parallel_mode"), "auto_parallel")) {
@@ -111,21 +121,25 @@ void app_tell_idle_flags(const app_context *app, const char *model) {
     }
 }
 
-/* ---- jobs with parameter servers ----------------------------------------------------------------------- */
+/* ---- jobs with parameter servers
+ *  ----------------------------------------------------------------------- */
 
 bool app_is_job(const app_context *app) {
     const app_options *o = &app->o;
     const char *text = getenv("TF_CONFIG");
     return o->servers > 0 || o->job_name != NULL || o->task_index != NULL || o->ps_hosts != NULL ||
-           o->evaluator || o->evaluator_hosts != NULL || (text != NULL && strstr(text, "\"ps\"") != NULL);
+           o->evaluator || o->evaluator_hosts != NULL ||
+           (text != NULL && strstr(text, "\"ps\"") != NULL);
 }
 
 trm_status app_refuse_job_flags(const app_context *app, trm_error *err) {
     for (int i = 0; i < app_group_roles.count; i++) {
         const char *name = app_group_roles.flags[i].name;
-        bool everywhere = strcmp(name, "model_dir") == 0 || strcmp(name, "check") == 0; /* --output, --dry-run */
+        /* --output, --dry-run */
+        bool everywhere = strcmp(name, "model_dir") == 0 || strcmp(name, "check") == 0;
         if (!everywhere && app_given(&app->parsed, name)) {
-            return app_fail(err, TRM_INVALID, "--%s is of jobs with parameter servers: give --ps N too", name);
+            return app_fail(err, TRM_INVALID,
+                            "--%s is of jobs with parameter servers: give --ps N too", name);
         }
     }
     return TRM_OK;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The program: one table of commands makes dispatch, help and errors. */
 #include "app/app.h"
 
@@ -30,15 +31,16 @@ static trm_status unknown_command(int argc, char **argv, trm_error *err) {
         words[count++] = name;
         size_t first = space != NULL ? (size_t)(space - name) : 0;
         if (space != NULL && strlen(argv[1]) == first && strncmp(name, argv[1], first) == 0) {
-            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "", space + 1);
+            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "",
+                     space + 1);
             seconds[seconds_count++] = space + 1;
         }
     }
     if (seconds_count > 0) {
         const char *nearest = argc > 2 ? app_nearest(argv[2], seconds, seconds_count) : NULL;
         if (nearest != NULL) {
-            return app_fail(err, TRM_INVALID, "no command '%.30s %.30s'; the nearest is '%s %s'", argv[1],
-                            argv[2], argv[1], nearest);
+            return app_fail(err, TRM_INVALID, "no command '%.30s %.30s'; the nearest is '%s %s'",
+                            argv[1], argv[2], argv[1], nearest);
         }
         return app_fail(err, TRM_INVALID, "trireme %s needs one of: %s", argv[1], list);
     }
@@ -52,17 +54,19 @@ static trm_status check_arguments(const app_context *app, trm_error *err) {
     const app_command *c = app->command;
     int count = app->parsed.arguments_count;
     if (count < c->arguments_min) {
-        return app_fail(err, TRM_INVALID, "trireme %s needs %s; for example: %s", c->name, c->arguments,
-                        c->example);
+        return app_fail(err, TRM_INVALID, "trireme %s needs %s; for example: %s", c->name,
+                        c->arguments, c->example);
     }
     if (count > c->arguments_max && strncmp(c->arguments, "--", 2) == 0) {
-        return app_fail(err, TRM_INVALID, "trireme %s: the program stands behind --, as in: %s", c->name, c->example);
+        return app_fail(err, TRM_INVALID, "trireme %s: the program stands behind --, as in: %s",
+                        c->name, c->example);
     }
     if (count > c->arguments_max) {
         const app_flag *flag = app_given_optional(&app->parsed);
-        return app_fail(err, TRM_INVALID, "trireme %s: '%.60s' is one argument too many%s%s%s%s", c->name,
-                        app->parsed.arguments[c->arguments_max], flag != NULL ? "; behind --" : "",
-                        flag != NULL ? flag->name : "", flag != NULL ? " may stand " : "", flag != NULL ? flag->value : "");
+        return app_fail(err, TRM_INVALID, "trireme %s: '%.60s' is one argument too many%s%s%s%s",
+                        c->name, app->parsed.arguments[c->arguments_max],
+                        flag != NULL ? "; behind --" : "", flag != NULL ? flag->name : "",
+                        flag != NULL ? " may stand " : "", flag != NULL ? flag->value : "");
     }
     if (app->parsed.rest != NULL && strncmp(c->arguments, "--", 2) != 0) {
         return app_fail(err, TRM_INVALID, "trireme %s takes nothing after --", c->name);
@@ -88,8 +92,8 @@ static int run_command(const app_command *command, double begin, int words, int 
     app.begin = begin;
     app.argv = argv;
     app_defaults(&app.o);
-    trm_status status = app_parse(command->groups, command->name, argc - 1 - words, argv + 1 + words,
-                                  &app.o, &app.parsed, &err);
+    trm_status status = app_parse(command->groups, command->name, argc - 1 - words,
+                                  argv + 1 + words, &app.o, &app.parsed, &err);
     if (app.o.help || (status != TRM_OK && has_word(argc, argv, "--help"))) {
         app_help_command(command);
         return 0;

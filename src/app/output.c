@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "app/output.h"
 
 #include "app/flags.h"
@@ -12,7 +13,8 @@
 
 app_output app_out;
 
-/* ---- begin and end ----------------------------------------------------------------------------- */
+/* ---- begin and end -----------------------------------------------------------------------------
+ */
 
 static void end_status_line(void) {
     if (app_out.line_open) {
@@ -41,7 +43,8 @@ static void log_sink(void *context, trm_log_level level, const char *room, const
 }
 
 void app_output_keep_streams(void) {
-    static const int modes[] = {[STDIN_FILENO] = O_RDONLY, [STDOUT_FILENO] = O_RDONLY, [STDERR_FILENO] = O_WRONLY};
+    static const int modes[] = {
+        [STDIN_FILENO] = O_RDONLY, [STDOUT_FILENO] = O_RDONLY, [STDERR_FILENO] = O_WRONLY};
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
         if (fcntl(fd, F_GETFD) < 0) {
             (void)!open("/dev/null", modes[fd]); /* the lowest number that is free: fd */
@@ -57,9 +60,12 @@ void app_output_begin(bool json, bool quiet, bool verbose, const char *color) {
     const char *no_color = getenv("NO_COLOR");
     bool smart = isatty(STDERR_FILENO) && term != NULL && strcmp(term, "dumb") != 0;
     app_out.terminal = smart && !quiet && !json;
-    app_out.color = strcmp(color, "always") == 0 ||
-                    (strcmp(color, "auto") == 0 && smart && (no_color == NULL || *no_color == '\0'));
-    trm_log_set_sink(log_sink, NULL, verbose ? TRM_LOG_DEBUG : quiet ? TRM_LOG_ERROR : TRM_LOG_WARN);
+    app_out.color = strcmp(color, "always") == 0 || (strcmp(color, "auto") == 0 && smart &&
+                                                     (no_color == NULL || *no_color == '\0'));
+    trm_log_set_sink(log_sink, NULL,
+                     verbose ? TRM_LOG_DEBUG
+                     : quiet ? TRM_LOG_ERROR
+                             : TRM_LOG_WARN);
 }
 
 int app_output_end(int code) {
@@ -76,10 +82,13 @@ trm_status app_output_mute(trm_error *err) {
     app_out.muted = true;
     app_out.terminal = false;
     fflush(stdout);
-    return freopen("/dev/null", "w", stdout) != NULL ? TRM_OK : app_fail(err, TRM_IO, "/dev/null cannot be written");
+    return freopen("/dev/null", "w", stdout) != NULL
+               ? TRM_OK
+               : app_fail(err, TRM_IO, "/dev/null cannot be written");
 }
 
-/* ---- for people ---------------------------------------------------------------------------------- */
+/* ---- for people
+ *  ---------------------------------------------------------------------------------- */
 
 void app_say(const char *format, ...) {
     if (app_out.json) {
@@ -157,7 +166,8 @@ int app_report(const trm_error *err) {
     return code;
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------------ */
+/* ---- JSON
+ *  ------------------------------------------------------------------------------------------ */
 
 static bool first_of_level = true;
 
@@ -173,9 +183,11 @@ static void comma_key(const char *key) {
 
 /* Bytes of the UTF-8 sequence at `s`, 0 when it is not one. */
 static int utf8_length(const unsigned char *s) {
-    int n = s[0] < 0x80 ? 1 : s[0] >= 0xC2 && s[0] < 0xE0 ? 2 : (s[0] & 0xF0) == 0xE0 ? 3
-            : s[0] >= 0xF0 && s[0] < 0xF5                                             ? 4
-                                                                                      : 0;
+    int n = s[0] < 0x80                   ? 1
+            : s[0] >= 0xC2 && s[0] < 0xE0 ? 2
+            : (s[0] & 0xF0) == 0xE0       ? 3
+            : s[0] >= 0xF0 && s[0] < 0xF5 ? 4
+                                          : 0;
     for (int i = 1; i < n; i++) {
         if ((s[i] & 0xC0) != 0x80) {
             return 0;
@@ -296,7 +308,8 @@ void app_json_open_item(void) { open_bracket(NULL, '{'); }
 void app_json_close_item(void) { close_bracket('}'); }
 void app_json_close_array(void) { close_bracket(']'); }
 
-/* ---- units ------------------------------------------------------------------------------------------ */
+/* ---- units
+ *  ------------------------------------------------------------------------------------------ */
 
 const char *app_bytes(double bytes, char *text, size_t size) {
     static const char *const units[] = {"B", "KB", "MB", "GB", "TB"};

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* app/output.h: how the program speaks. Results go to stdout, progress and log lines to stderr;
  * with --json stdout carries one object a line and nothing else. */
 #ifndef TRIREME_APP_OUTPUT_H
@@ -7,23 +8,25 @@
 
 typedef struct app_output {
     bool json, quiet, verbose;
-    bool color;    /* of stderr */
-    bool terminal; /* stderr is one: progress is one line that is refreshed */
+    bool color;     /* of stderr */
+    bool terminal;  /* stderr is one: progress is one line that is refreshed */
     bool muted;     /* app_output_mute */
     bool line_open; /* such a line is on the screen */
 } app_output;
 
 extern app_output app_out;
 
-/* First of all: standard streams that are closed become ones of nothing, or a file or socket of ours would be one and take what
- * is printed. What goes to a closed stdout is missed by app_output_end. */
+/* First of all: standard streams that are closed become ones of nothing, or a file or socket of
+ * ours would be one and take what is printed. What goes to a closed stdout is missed by
+ * app_output_end. */
 void app_output_keep_streams(void);
 /* Sets app_out and the library's log sink. `color` is auto, always or never. */
 void app_output_begin(bool json, bool quiet, bool verbose, const char *color);
 /* The exit code, or 4 when stdout could not be written. */
 int app_output_end(int code);
 
-/* From here on this process prints errors and warnings only: another one says the same on the same console.   error IO */
+/* From here on this process prints errors and warnings only: another one says the same on the same console.   error IO
+ */
 TRM_MUST_USE trm_status app_output_mute(trm_error *err);
 
 /* A result, for people: stdout, nothing with --json. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From --data and its flags to a dataset: what lies there, and the settings that follow from it. */
 #include "app/app.h"
 
@@ -6,7 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ---- where the data is ----------------------------------------------------------------------------- */
+/* ---- where the data is
+ *  ----------------------------------------------------------------------------- */
 
 /* A file of CIFAR-10 in the folder? */
 static bool has_batches(const char *path) {
@@ -64,7 +66,8 @@ void app_settle_data(app_context *app) {
     }
 }
 
-/* ---- datasets ---------------------------------------------------------------------------------------- */
+/* ---- datasets
+ *  ---------------------------------------------------------------------------------------- */
 
 bool app_has_one_folder(const app_options *o, trm_dataset *data) {
     char path[4096];
@@ -81,7 +84,9 @@ bool app_has_one_folder(const app_options *o, trm_dataset *data) {
 }
 
 trm_status app_check_data(const app_context *app, trm_error *err) {
-    return app->o.data != NULL ? TRM_OK : app_fail(err, TRM_INVALID, "--data is needed: a directory, or synth");
+    return app->o.data != NULL
+               ? TRM_OK
+               : app_fail(err, TRM_INVALID, "--data is needed: a directory, or synth");
 }
 
 trm_status app_dataset(const app_context *app, trm_usage usage, bool training, trm_dataset **out,
@@ -95,18 +100,22 @@ trm_status app_dataset(const app_context *app, trm_usage usage, bool training, t
     bool whole = training && app_splits(shared) && !app_reads_own(shared);
     const trm_shapes_options shapes = {.train_count = o->synth_train, .test_count = o->synth_test};
     trm_dataset_spec spec = {.kind = o->dataset,
-                                   .path = o->data,
-                                   .usage = usage,
-                                   .batch_size = whole ? app_read_batch(shared) : o->batch_size,
-                                   .image_size = o->image_size,
-                                   .seed = (uint64_t)o->seed,
-                                   .shard_count = app->shards > 0 ? app->shards : whole ? 1 : app_rank_count(app),
-                                   .shard_index = app->shards > 0 ? app->shard : whole ? 0 : app_rank(app),
-                                   .prefetch_depth = 2 + 2 * o->workers,
-                                   .threads = o->workers,
-                                   .no_augment = !training,
-                                   .exact_guide = o->exact_guide,
-                                   .shapes = &shapes};
+                             .path = o->data,
+                             .usage = usage,
+                             .batch_size = whole ? app_read_batch(shared) : o->batch_size,
+                             .image_size = o->image_size,
+                             .seed = (uint64_t)o->seed,
+                             .shard_count = app->shards > 0 ? app->shards
+                                            : whole         ? 1
+                                                            : app_rank_count(app),
+                             .shard_index = app->shards > 0 ? app->shard
+                                            : whole         ? 0
+                                                            : app_rank(app),
+                             .prefetch_depth = 2 + 2 * o->workers,
+                             .threads = o->workers,
+                             .no_augment = !training,
+                             .exact_guide = o->exact_guide,
+                             .shapes = &shapes};
     status = app_click_data(app, &spec, err);
     return status == TRM_OK ? trm_dataset_open(&spec, out, err) : status;
 }
@@ -121,7 +130,8 @@ trm_status app_dataset_random(const app_context *app, trm_dataset **out, trm_err
                                         .classes = o->classes > 0 ? o->classes : 10};
     trm_dataset *data;
     bool clicks = app_is_recommender(app->parsed.arguments[0]);
-    trm_status status = clicks ? app_click_random(app, &data, err) : trm_dataset_random(&options, &data, err);
+    trm_status status =
+        clicks ? app_click_random(app, &data, err) : trm_dataset_random(&options, &data, err);
     if (status != TRM_OK) {
         return status;
     }

@@ -1,4 +1,6 @@
-/* eval --predictions FILE.npz: the logits of every sample, in the order of the data, and its label. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* eval --predictions FILE.npz: the logits of every sample, in the order of the data, and its label.
+ */
 #include "app/app.h"
 
 #include "trireme/save_files.h"
@@ -28,7 +30,8 @@ static trm_status append(column *c, const trm_tensor *tensor, int64_t samples, t
         int64_t room = c->bytes + added > 2 * c->room ? c->bytes + added : 2 * c->room;
         uint8_t *grown = realloc(c->data, (size_t)room);
         if (grown == NULL) {
-            return app_fail(err, TRM_NOMEM, "no memory for %lld bytes of predictions", (long long)room);
+            return app_fail(err, TRM_NOMEM, "no memory for %lld bytes of predictions",
+                            (long long)room);
         }
         c->data = grown;
         c->room = room;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From one command to many ranks and back:
  *
  *      trireme train ... -n 4        no rank of any job: starts itself 4 times, waits
@@ -21,7 +22,8 @@ typedef struct app_ranks {
     trm_comm *comm;
 } app_ranks;
 
-/* ---- who am I ----------------------------------------------------------------------------------------- */
+/* ---- who am I
+ *  ----------------------------------------------------------------------------------------- */
 
 static trm_status resolve(const app_context *app, trm_cluster **out, trm_error *err) {
     const trm_cluster_flags flags = {.rank_table = app->o.rank_table};
@@ -46,15 +48,19 @@ void app_write_through(void *context, trm_launch_stream stream, const char *data
 enum { HOSTS_MAX = 256 };
 
 /* "a:2,b:2", "a@10.0.0.1:2": hosts, where others reach the first, their ranks. */
-static trm_status hosts_of(char *text, trm_launch_host *hosts, int32_t *count, int64_t *ranks, trm_error *err) {
+static trm_status hosts_of(char *text, trm_launch_host *hosts, int32_t *count, int64_t *ranks,
+                           trm_error *err) {
     *ranks = 0;
     for (char *item = strtok(text, ", "); item != NULL; item = strtok(NULL, ", ")) {
         char *colon = strrchr(item, ':'), *end = NULL, *at = strchr(item, '@');
         long n = colon != NULL ? strtol(colon + 1, &end, 10) : 0;
-        if (colon == NULL || colon == item || end == colon + 1 || *end != '\0' || n < 1 || n > 1024 ||
-            *count == HOSTS_MAX) {
-            return app_fail(err, TRM_INVALID, "--hosts: '%.60s'; host:ranks or name@address:ranks expected, at most %d "
-                            "of them", item, HOSTS_MAX);
+        if (colon == NULL || colon == item || end == colon + 1 || *end != '\0' || n < 1 ||
+            n > 1024 || *count == HOSTS_MAX) {
+            return app_fail(
+                err, TRM_INVALID,
+                "--hosts: '%.60s'; host:ranks or name@address:ranks expected, at most %d "
+                "of them",
+                item, HOSTS_MAX);
         }
         *colon = '\0';
         /* user@host of ssh stays whole when what follows the first @ has another */
@@ -62,13 +68,16 @@ static trm_status hosts_of(char *text, trm_launch_host *hosts, int32_t *count, i
         if (address != NULL) {
             *address++ = '\0';
         }
-        hosts[(*count)++] = (trm_launch_host){.name = item, .address = address, .ranks = (int32_t)n};
+        hosts[(*count)++] =
+            (trm_launch_host){.name = item, .address = address, .ranks = (int32_t)n};
         *ranks += n;
     }
-    return *count > 0 ? TRM_OK : app_fail(err, TRM_INVALID, "--hosts names none; host:ranks,... expected");
+    return *count > 0 ? TRM_OK
+                      : app_fail(err, TRM_INVALID, "--hosts names none; host:ranks,... expected");
 }
 
-trm_status app_launch(const app_context *app, const char *const *command, int *code, trm_error *err) {
+trm_status app_launch(const app_context *app, const char *const *command, int *code,
+                      trm_error *err) {
     static char self[4096];
     static const char *agent[] = {self, "run", "--agent", NULL};
     static trm_launch_host hosts[HOSTS_MAX];
@@ -80,39 +89,40 @@ trm_status app_launch(const app_context *app, const char *const *command, int *c
         ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
         self[length > 0 ? length : 0] = '\0';
         text = strdup(o->hosts);
-        trm_status parsed = text != NULL ? hosts_of(text, hosts, &host_count, &listed, err) : app_fail(err, TRM_NOMEM, "no memory");
+        trm_status parsed = text != NULL ? hosts_of(text, hosts, &host_count, &listed, err)
+                                         : app_fail(err, TRM_NOMEM, "no memory");
         if (parsed != TRM_OK) {
             free(text);
             return parsed;
         }
         if (listed != ranks && o->ranks > 1) {
             free(text);
-            return app_fail(err, TRM_INVALID, "-n %lld, but --hosts has %lld ranks; leave -n away", (long long)ranks,
-                            (long long)listed);
+            return app_fail(err, TRM_INVALID, "-n %lld, but --hosts has %lld ranks; leave -n away",
+                            (long long)ranks, (long long)listed);
         }
     } else if (o->remote_shell != NULL) {
         return app_fail(err, TRM_INVALID, "--remote-shell is for --hosts");
     }
-    const trm_launch_options options = {
-        .ranks = (int32_t)ranks,
-        .command = command,
-        .environment = (const char *const *)environ,
-        .directory = o->launch_directory,
-        .rank_table = o->rank_table,
-        .threads = (int32_t)o->threads,
-        .timeout_seconds = o->timeout,
-        .dry_run = o->dry_run,
-        .hosts = hosts,
-        .host_count = host_count,
-        .remote_shell = o->remote_shell,
-        .agent = agent,
-        .write = app_write_through};
+    const trm_launch_options options = {.ranks = (int32_t)ranks,
+                                        .command = command,
+                                        .environment = (const char *const *)environ,
+                                        .directory = o->launch_directory,
+                                        .rank_table = o->rank_table,
+                                        .threads = (int32_t)o->threads,
+                                        .timeout_seconds = o->timeout,
+                                        .dry_run = o->dry_run,
+                                        .hosts = hosts,
+                                        .host_count = host_count,
+                                        .remote_shell = o->remote_shell,
+                                        .agent = agent,
+                                        .write = app_write_through};
     trm_launch_result result;
     trm_status status = trm_launch(&options, &result, err);
     free(text);
     if (status == TRM_OK) {
         /* A launcher says 2 for whatever fails; a measurement says what its ranks say. */
-        bool own = strncmp(app->command->name, "bench", 5) == 0 && result.exit_code == 2 && result.failed_code > 0;
+        bool own = strncmp(app->command->name, "bench", 5) == 0 && result.exit_code == 2 &&
+                   result.failed_code > 0;
         *code = own ? result.failed_code : result.exit_code;
     }
     return status;
@@ -123,12 +133,14 @@ trm_status app_self(const app_context *app, const char *const **out, trm_error *
     static const char *command[APP_FLAGS_MAX * 2 + APP_ARGUMENTS_MAX];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     if (length <= 0) {
-        return app_fail(err, TRM_IO, "/proc/self/exe cannot be read: start the ranks with trireme run");
+        return app_fail(err, TRM_IO,
+                        "/proc/self/exe cannot be read: start the ranks with trireme run");
     }
     self[length] = '\0';
     int count = 0;
     command[count++] = self;
-    for (char **a = app->argv + 1; *a != NULL && count < (int)(sizeof command / sizeof *command) - 1; a++) {
+    for (char **a = app->argv + 1;
+         *a != NULL && count < (int)(sizeof command / sizeof *command) - 1; a++) {
         command[count++] = *a;
     }
     command[count] = NULL;
@@ -145,14 +157,15 @@ static trm_status check_meshes(const app_options *o, trm_error *err) {
             return status;
         }
         if (plan.ranks != o->ranks) {
-            return app_fail(err, TRM_INVALID, "%.150s: mesh %s has %d ranks; -n says %lld", o->split_plan, plan.mesh, plan.ranks,
-                            (long long)o->ranks);
+            return app_fail(err, TRM_INVALID, "%.150s: mesh %s has %d ranks; -n says %lld",
+                            o->split_plan, plan.mesh, plan.ranks, (long long)o->ranks);
         }
     }
     int32_t ranks = (int32_t)o->ranks;
     trm_status status = o->split_mesh != NULL ? trm_mesh_ranks(o->split_mesh, &ranks, err) : TRM_OK;
     if (status == TRM_OK && o->hosts == NULL && ranks != o->ranks) {
-        status = app_fail(err, TRM_INVALID, "--mesh %.40s has %d ranks; -n says %lld", o->split_mesh, ranks, (long long)o->ranks);
+        status = app_fail(err, TRM_INVALID, "--mesh %.40s has %d ranks; -n says %lld",
+                          o->split_mesh, ranks, (long long)o->ranks);
     }
     return status;
 }
@@ -163,11 +176,14 @@ static trm_status check_groups(const app_context *app, trm_error *err) {
     long ranks = strtol(group, NULL, 10);
     return ranks <= 0 || app->o.hosts != NULL || app->o.ranks % ranks == 0
                ? TRM_OK
-               : app_fail(err, TRM_INVALID, "--sync-batch-norm %ld: groups of %ld ranks; the %lld of -n do not divide", ranks, ranks,
-                          (long long)app->o.ranks);
+               : app_fail(
+                     err, TRM_INVALID,
+                     "--sync-batch-norm %ld: groups of %ld ranks; the %lld of -n do not divide",
+                     ranks, ranks, (long long)app->o.ranks);
 }
 
-trm_status app_launch_self(app_context *app, app_check *check, bool *launched, int *code, trm_error *err) {
+trm_status app_launch_self(app_context *app, app_check *check, bool *launched, int *code,
+                           trm_error *err) {
     trm_cluster *cluster;
     *launched = false;
     if (app->o.ranks <= 1 && (app->o.hosts == NULL || getenv("TRIREME_RANK") != NULL)) {
@@ -190,7 +206,8 @@ trm_status app_launch_self(app_context *app, app_check *check, bool *launched, i
     }
     const char *const *command;
     status = app_self(app, &command, err);
-    status = status == TRM_OK ? app_set_context(app, err) : status; /* wrong options should not cost a job */
+    /* wrong options should not cost a job */
+    status = status == TRM_OK ? app_set_context(app, err) : status;
     const trm_comm_options words = {.engine = app->o.engine, .algorithm = app->o.algorithm};
     status = status == TRM_OK ? trm_comm_check(&words, err) : status;
     status = status == TRM_OK ? check_meshes(&app->o, err) : status;
@@ -219,12 +236,14 @@ static trm_status meet(app_context *app, const trm_cluster *cluster, trm_error *
     const trm_join_options join = {.timeout_seconds = app->o.start_timeout};
     trm_status status = trm_cluster_join(cluster, &join, &r->bootstrap, err);
     if (status == TRM_OK) {
-        const trm_comm_options options = {.engine = app->o.engine, .algorithm = app->o.algorithm,
-                                          .deterministic = order_of(app)};
+        const trm_comm_options options = {
+            .engine = app->o.engine, .algorithm = app->o.algorithm, .deterministic = order_of(app)};
         status = trm_comm_create(r->bootstrap, &options, &r->comm, err);
     }
-    if (status == TRM_OK && app->o.algorithm != NULL && app_rank(app) == 0 && strcmp(trm_comm_engine(r->comm), "shm") == 0) {
-        app_warn("--algorithm %.60s has no effect: ranks of one host sum in each other's memory (--engine tcp sends messages)",
+    if (status == TRM_OK && app->o.algorithm != NULL && app_rank(app) == 0 &&
+        strcmp(trm_comm_engine(r->comm), "shm") == 0) {
+        app_warn("--algorithm %.60s has no effect: ranks of one host sum in each other's memory "
+                 "(--engine tcp sends messages)",
                  app->o.algorithm);
     }
     return status;
@@ -241,12 +260,13 @@ trm_status app_join(app_context *app, trm_error *err) {
         return status;
     }
     const trm_cluster_info *me = trm_cluster_get(cluster);
-    for (int32_t i = 0; me->size == 1 && i < trm_cluster_warning_count(cluster); i++) { /* meant as a rank, and is none */
+    /* meant as a rank, and is none */
+    for (int32_t i = 0; me->size == 1 && i < trm_cluster_warning_count(cluster); i++) {
         app_warn("%s", trm_cluster_warning(cluster, i));
     }
     if (me->size > 1 && me->role != TRM_ROLE_WORKER && me->role != TRM_ROLE_CHIEF) {
-        status = app_fail(err, TRM_INVALID, "%s makes this process a %s, which does not train", me->source,
-                          trm_role_name(me->role));
+        status = app_fail(err, TRM_INVALID, "%s makes this process a %s, which does not train",
+                          me->source, trm_role_name(me->role));
     } else if (me->size > 1) {
         status = meet(app, cluster, err);
         if (status == TRM_OK && me->one_console && app_rank(app) != 0 && !app_out.verbose) {
@@ -291,22 +311,27 @@ static bool says(const app_context *app, const char *option, const char *value) 
 }
 
 bool app_reads_own(app_context *app) {
-    return app_splits(app) && (says(app, "full_batch", "false") || says(app, "dataset_strategy", "data_parallel"));
+    return app_splits(app) &&
+           (says(app, "full_batch", "false") || says(app, "dataset_strategy", "data_parallel"));
 }
 
 static bool is_full(app_context *app) {
-    return app_splits(app) && (says(app, "full_batch", "true") || says(app, "dataset_strategy", "full_batch"));
+    return app_splits(app) &&
+           (says(app, "full_batch", "true") || says(app, "dataset_strategy", "full_batch"));
 }
 
-int64_t app_whole_batch(app_context *app) { return app->o.batch_size * (is_full(app) ? 1 : app_rank_count(app)); }
+int64_t app_whole_batch(app_context *app) {
+    return app->o.batch_size * (is_full(app) ? 1 : app_rank_count(app));
+}
 
 int64_t app_read_batch(app_context *app) {
     return app_splits(app) && !app_reads_own(app) ? app_whole_batch(app) : app->o.batch_size;
 }
 
-/* On one host slices of an optimiser cost less than a whole one on every rank: parameters are then there once, and
- * nobody copies them. Between hosts all-gathers of the slices would come on top. The bits are the same. And gradients of late
- * convolutions are made jointly there, with slices that were asked for or not. */
+/* On one host slices of an optimiser cost less than a whole one on every rank: parameters are then
+ * there once, and nobody copies them. Between hosts all-gathers of the slices would come on top.
+ * The bits are the same. And gradients of late convolutions are made jointly there, with slices
+ * that were asked for or not. */
 trm_status app_settle_slices(app_context *app, trm_error *err) {
     static const char slices[] = "enable_parallel_optimizer", joint[] = "joint_gradients";
     trm_comm *comm = app_comm(app);
@@ -314,9 +339,12 @@ trm_status app_settle_slices(app_context *app, trm_error *err) {
         !(app_splits(app) || strcmp(app_holds(app, "parallel_mode"), "data_parallel") == 0)) {
         return TRM_OK;
     }
-    trm_status status = trm_context_is_set(app->context, slices) ? TRM_OK : trm_context_set(app->context, slices, "true", err);
-    return status != TRM_OK || trm_context_is_set(app->context, joint) ? status
-                                                                       : trm_context_set(app->context, joint, "conv", err);
+    trm_status status = trm_context_is_set(app->context, slices)
+                            ? TRM_OK
+                            : trm_context_set(app->context, slices, "true", err);
+    return status != TRM_OK || trm_context_is_set(app->context, joint)
+               ? status
+               : trm_context_set(app->context, joint, "conv", err);
 }
 
 void app_waiting(const app_context *app, trm_exec *exec, trm_waiting *out) {
@@ -335,7 +363,8 @@ void app_json_parallel(const app_context *app, const trm_exec *exec, const trm_w
     app_json_int("rank", info.rank);
     app_json_int("ranks", info.size);
     app_json_text("parallel_mode", app_holds(app, "parallel_mode"));
-    app_json_bool("shard_optimizer", strcmp(app_holds(app, "enable_parallel_optimizer"), "true") == 0);
+    app_json_bool("shard_optimizer",
+                  strcmp(app_holds(app, "enable_parallel_optimizer"), "true") == 0);
     app_json_text("engine", trm_comm_engine(app->ranks->comm));
     app_json_int("buckets", info.buckets);
     app_json_int("reduced_bytes", info.bytes);
@@ -343,5 +372,6 @@ void app_json_parallel(const app_context *app, const trm_exec *exec, const trm_w
     double step = waiting->step_seconds > 0 ? waiting->step_seconds : 1;
     app_json_real("exposed_comm_fraction", waiting->communication_seconds / step);
     app_json_real("imbalance_fraction", waiting->imbalance_seconds / step);
-    app_json_real("waiting_fraction", (waiting->communication_seconds + waiting->imbalance_seconds) / step);
+    app_json_real("waiting_fraction",
+                  (waiting->communication_seconds + waiting->imbalance_seconds) / step);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* app/ranks.h: what commands that start and join ranks share beyond app.h. */
 #ifndef TRIREME_APP_RANKS_H
 #define TRIREME_APP_RANKS_H
@@ -6,7 +7,8 @@
 
 #include "app/app.h"
 
-/* Starts `command` as the flags of app_group_launch say; *code is the job's exit code. INVALID, IO. */
+/* Starts `command` as the flags of app_group_launch say; *code is the job's exit code. INVALID, IO.
+ */
 TRM_MUST_USE trm_status app_launch(const app_context *app, const char *const *command, int *code,
                                    trm_error *err);
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a checkpoint says about its network, so that eval and export need not be told again. */
 #include "app/app.h"
 
@@ -5,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static void recall_int(const app_context *app, const json_t *root, const char *key, const char *flag,
-                       int64_t *into) {
+static void recall_int(const app_context *app, const json_t *root, const char *key,
+                       const char *flag, int64_t *into) {
     const json_t *value = json_object_get(root, key);
     if (json_is_integer(value) && json_integer_value(value) > 0 && !app_given(&app->parsed, flag)) {
         *into = json_integer_value(value);

@@ -1,4 +1,6 @@
-/* What a training tells while it runs: a line, or a JSON event, a step, an epoch, an evaluation, a checkpoint. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a training tells while it runs: a line, or a JSON event, a step, an epoch, an evaluation, a
+ * checkpoint. */
 #include "app/app.h"
 
 #include "trireme/callbacks.h"
@@ -17,9 +19,9 @@ static void status_line(const app_report_state *r, const trm_progress *p, double
     if (p->epochs > 0 && done > 0) {
         app_time(steps_left * p->busy_seconds / done, left, sizeof left);
     }
-    app_status_line("epoch %lld/%lld  step %lld/%lld  loss %.5f  %.0f %s/s  %s left", (long long)p->epoch,
-                    (long long)epochs, (long long)p->step, (long long)p->epoch_steps, (double)p->loss,
-                    speed, app_unit(r->app), left);
+    app_status_line("epoch %lld/%lld  step %lld/%lld  loss %.5f  %.0f %s/s  %s left",
+                    (long long)p->epoch, (long long)epochs, (long long)p->step,
+                    (long long)p->epoch_steps, (double)p->loss, speed, app_unit(r->app), left);
 }
 
 static double speed_since_report(const app_report_state *r, const trm_progress *p) {
@@ -30,11 +32,13 @@ static double speed_since_report(const app_report_state *r, const trm_progress *
 /* What SIGUSR2 asks for. */
 static void tell_state(const app_report_state *r, const trm_progress *p, double speed) {
     char memory[32];
-    app_note("state: rank %d of %d, epoch %lld, step %lld of %lld, global step %llu, loss %.8g, last step %.1f ms, "
-             "%.0f %s/s, %.3f s of %.3f s of this epoch waited for data, peak memory %s\n", (int)app_rank(r->app),
-             (int)app_rank_count(r->app), (long long)p->epoch, (long long)p->step, (long long)p->epoch_steps,
-             (unsigned long long)p->global_step, (double)p->loss, p->step_seconds * 1e3, speed, app_unit(r->app),
-             p->wait_seconds, p->epoch_seconds, app_bytes((double)trm_peak_bytes(), memory, sizeof memory));
+    app_note("state: rank %d of %d, epoch %lld, step %lld of %lld, global step %llu, loss %.8g, "
+             "last step %.1f ms, "
+             "%.0f %s/s, %.3f s of %.3f s of this epoch waited for data, peak memory %s\n",
+             (int)app_rank(r->app), (int)app_rank_count(r->app), (long long)p->epoch,
+             (long long)p->step, (long long)p->epoch_steps, (unsigned long long)p->global_step,
+             (double)p->loss, p->step_seconds * 1e3, speed, app_unit(r->app), p->wait_seconds,
+             p->epoch_seconds, app_bytes((double)trm_peak_bytes(), memory, sizeof memory));
     app_json_open();
     app_json_text("event", "state");
     app_json_int("epoch", p->epoch);
@@ -48,7 +52,8 @@ static void tell_state(const app_report_state *r, const trm_progress *p, double 
     app_json_close();
 }
 
-/* Every so many steps, and where there would be nothing to see otherwise: the first, and the last of an epoch or all. */
+/* Every so many steps, and where there would be nothing to see otherwise: the first, and the last
+ * of an epoch or all. */
 static bool is_told(const app_report_state *r, const trm_progress *p, bool *last) {
     const app_options *o = &r->app->o;
     *last = p->step == p->epoch_steps || (o->steps > 0 && p->global_step == (uint64_t)o->steps);
@@ -65,7 +70,8 @@ static trm_status tell_step(void *context, const trm_progress *p, trm_error *err
         tell_state(r, p, speed);
     }
     if (p->loss_scale != NULL && p->loss_scale->overflow) {
-        app_note("epoch: %lld step: %lld, a gradient overflowed: update skipped (%lld so far), loss scale %g\n",
+        app_note("epoch: %lld step: %lld, a gradient overflowed: update skipped (%lld so far), "
+                 "loss scale %g\n",
                  (long long)p->epoch, (long long)p->step, (long long)p->loss_scale->skipped,
                  p->loss_scale->scale);
     }
@@ -100,9 +106,11 @@ static trm_status tell_epoch(void *context, const trm_progress *p, trm_error *er
     (void)err;
     app_report_state *r = context;
     r->last = *p;
-    int64_t steps = p->epoch_samples / app_whole_batch(r->app) / (r->app->o.accumulate > 0 ? r->app->o.accumulate : 1);
+    int64_t steps = p->epoch_samples / app_whole_batch(r->app) /
+                    (r->app->o.accumulate > 0 ? r->app->o.accumulate : 1);
     double ms = p->epoch_seconds * 1e3;
-    app_note("epoch time: %5.3f ms, per step time: %5.3f ms\n", ms, ms / (double)(steps > 0 ? steps : 1));
+    app_note("epoch time: %5.3f ms, per step time: %5.3f ms\n", ms,
+             ms / (double)(steps > 0 ? steps : 1));
     app_json_open();
     app_json_text("event", "epoch");
     app_json_int("epoch", p->epoch);
@@ -129,7 +137,8 @@ void app_tell_evaluation(app_context *app, int64_t epoch, const trm_evaluation *
         app_say(", auc %.6f, logloss %.6f, calibration %.4f", e->auc, e->logloss, e->calibration);
     }
     if (known) {
-        app_say("; nothing beats auc %.6f, logloss %.6f", bayes.realized_auc, bayes.realized_logloss);
+        app_say("; nothing beats auc %.6f, logloss %.6f", bayes.realized_auc,
+                bayes.realized_logloss);
     }
     app_say(" (%lld samples, %.1f s)\n", (long long)e->samples, e->seconds);
     app_json_open();
@@ -181,6 +190,10 @@ static trm_status keep_last(void *context, const trm_progress *p, trm_error *err
 }
 
 trm_callback app_reporter(app_report_state *state) {
-    return (trm_callback){.on_step_end = tell_step, .on_epoch_end = tell_epoch, .on_evaluated = tell_evaluated,
-                          .on_checkpoint = tell_checkpoint, .on_end = keep_last, .context = state};
+    return (trm_callback){.on_step_end = tell_step,
+                          .on_epoch_end = tell_epoch,
+                          .on_evaluated = tell_evaluated,
+                          .on_checkpoint = tell_checkpoint,
+                          .on_end = keep_last,
+                          .context = state};
 }

@@ -1,7 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One role of a job with parameter servers, to its end.
  *
- *      who am I (TF_CONFIG, guide 000's flags) -> the job's secret -> estimator of that role -> trm_train_and_evaluate
- */
+ *      who am I (TF_CONFIG, guide 000's flags) -> the job's secret -> estimator of that role ->
+ *      trm_train_and_evaluate */
 #include "app/role.h"
 
 #include "app/bench.h"
@@ -14,7 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what flags say ---------------------------------------------------------------------------------------- */
+/* ---- what flags say
+ *  ---------------------------------------------------------------------------------------- */
 
 static trm_status mode_of(const app_options *o, trm_ps_strategy *s, trm_error *err) {
     char *end;
@@ -34,14 +36,19 @@ static trm_status mode_of(const app_options *o, trm_ps_strategy *s, trm_error *e
             return TRM_OK;
         }
     }
-    return app_fail(err, TRM_INVALID, "--mode %.40s: sync, async or staleness=K expected (staleness=0: all workers "
-                    "finish a batch before the next begins)", o->mode);
+    return app_fail(err, TRM_INVALID,
+                    "--mode %.40s: sync, async or staleness=K expected (staleness=0: all workers "
+                    "finish a batch before the next begins)",
+                    o->mode);
 }
 
-/* An asynchronous job whose tables have bounds of their own: the servers are to know of batches, the rest runs free. */
+/* An asynchronous job whose tables have bounds of their own: the servers are to know of batches,
+ * the rest runs free. */
 static trm_status bind_tables(trm_ps_strategy *s, trm_error *err) {
     if (s->mode == TRM_PS_SYNC) {
-        return app_fail(err, TRM_INVALID, "--tables staleness: synchronous rows are never old; it is of --mode async and staleness=K");
+        return app_fail(err, TRM_INVALID,
+                        "--tables staleness: synchronous rows are never old; it is of --mode async "
+                        "and staleness=K");
     }
     if (s->mode == TRM_PS_ASYNC) {
         s->mode = TRM_PS_BOUNDED;
@@ -60,7 +67,9 @@ trm_status app_check_strategy(const app_options *o, trm_ps_strategy *s, trm_erro
     return status == TRM_OK && all.staleness != 0 ? bind_tables(s, err) : status;
 }
 
-/* ---- the role ---------------------------------------------------------------------------------------------- */
+/* ---- the role
+ *  ----------------------------------------------------------------------------------------------
+ */
 
 typedef struct role {
     app_context *app;
@@ -74,7 +83,8 @@ typedef struct role {
     bool has_token;
     char token_path[4096]; /* model_dir/job.token; "" = --token-file, or none is needed */
     char latest[32], best[64], last[32]; /* exporters */
-    bool bench; /* random batches; what all workers do together is timed, from WARM_STEPS updates on */
+    /* random batches; what all workers do together is timed, from WARM_STEPS updates on */
+    bool bench;
     uint64_t first_step, last_step;
     uint64_t tables_named; /* parts of --tables that were about one */
     double first_time, last_time, loss;
@@ -82,7 +92,8 @@ typedef struct role {
 
 enum { WARM_STEPS = 20 };
 
-static trm_status make_data(const trm_input_context *c, void *params, trm_dataset **out, trm_error *err) {
+static trm_status make_data(const trm_input_context *c, void *params, trm_dataset **out,
+                            trm_error *err) {
     role *r = params;
     bool train = c->mode == TRM_MODE_TRAIN;
     if (r->bench) {
@@ -90,14 +101,16 @@ static trm_status make_data(const trm_input_context *c, void *params, trm_datase
     }
     r->app->shards = c->pipelines;
     r->app->shard = c->index;
-    return app_dataset(r->app, train ? app_usage(&r->app->o, TRM_USAGE_TRAIN) : TRM_USAGE_TEST, train, out, err);
+    return app_dataset(r->app, train ? app_usage(&r->app->o, TRM_USAGE_TRAIN) : TRM_USAGE_TEST,
+                       train, out, err);
 }
 
-static trm_status make_model(trm_run_mode mode, trm_model_options *options, void *params, trm_error *err) {
+static trm_status make_model(trm_run_mode mode, trm_model_options *options, void *params,
+                             trm_error *err) {
     role *r = params;
     trm_dataset *data = options->data;
-    return app_model_options(r->app, r->name, data, mode == TRM_MODE_EVAL, &r->network, r->description, options,
-                             err);
+    return app_model_options(r->app, r->name, data, mode == TRM_MODE_EVAL, &r->network,
+                             r->description, options, err);
 }
 
 /* All tables are declared by now. */
@@ -123,13 +136,16 @@ static trm_status time_step(void *context, const trm_progress *p, trm_error *err
 static void tell_bench(const role *r) {
     const app_options *o = &r->app->o;
     double seconds = r->last_time - r->first_time;
-    double updates = (double)(r->last_step - r->first_step) * (strcmp(o->mode, "sync") == 0 ? (double)o->ranks : 1);
+    double updates = (double)(r->last_step - r->first_step) *
+                     (strcmp(o->mode, "sync") == 0 ? (double)o->ranks : 1);
     if (r->first_time == 0 || seconds <= 0 || !trm_cluster_get(r->cluster)->is_chief) {
         return;
     }
-    app_say("%s through %lld servers, %lld workers, %s: %.1f %s/s (%.0f batches of %lld in %.2f s)\n", r->name,
-            (long long)o->servers, (long long)o->ranks, o->mode, updates * (double)o->batch_size / seconds,
-            app_unit(r->app), updates, (long long)o->batch_size, seconds);
+    app_say(
+        "%s through %lld servers, %lld workers, %s: %.1f %s/s (%.0f batches of %lld in %.2f s)\n",
+        r->name, (long long)o->servers, (long long)o->ranks, o->mode,
+        updates * (double)o->batch_size / seconds, app_unit(r->app), updates,
+        (long long)o->batch_size, seconds);
     app_json_open();
     app_json_text("bench", "train");
     app_json_text("model", r->name);
@@ -156,12 +172,14 @@ static void tell_evaluation(void *context, uint64_t step, const trm_evaluation *
     app_tell_evaluation(((role *)context)->app, 0, v);
 }
 
-/* Guide 000's roles share model_dir and nothing else: without --token-file the job's secret is there, made by the first. */
+/* Guide 000's roles share model_dir and nothing else: without --token-file the job's secret is
+ * there, made by the first. */
 static trm_status share_token(role *r, trm_error *err) {
     const app_options *o = &r->app->o;
     const trm_cluster_info *me = trm_cluster_get(r->cluster);
     const char *dir = o->output != NULL ? o->output : me->model_dir;
-    if (me->token_file != NULL || dir == NULL || o->dry_run || !trm_cluster_beyond_loopback(r->cluster)) {
+    if (me->token_file != NULL || dir == NULL || o->dry_run ||
+        !trm_cluster_beyond_loopback(r->cluster)) {
         return TRM_OK;
     }
     snprintf(r->token_path, sizeof r->token_path, "%s/job.token", dir);
@@ -205,8 +223,10 @@ static void share_cpus(role *r) {
     static const trm_role trainers[] = {TRM_ROLE_CHIEF, TRM_ROLE_WORKER};
     int32_t here = 0;
     for (int i = 0; i < 2; i++) {
-        for (int32_t t = 0; mine != NULL && t < trm_cluster_task_count(r->cluster, trainers[i]); t++) {
-            const char *other = trm_cluster_task_address(r->cluster, trainers[i], t), *colon = strrchr(mine, ':');
+        for (int32_t t = 0; mine != NULL && t < trm_cluster_task_count(r->cluster, trainers[i]);
+             t++) {
+            const char *other = trm_cluster_task_address(r->cluster, trainers[i], t),
+                       *colon = strrchr(mine, ':');
             size_t host = colon == NULL ? strlen(mine) : (size_t)(colon - mine) + 1;
             here += other != NULL && strncmp(other, mine, host) == 0;
         }
@@ -237,9 +257,10 @@ static trm_status make_estimator(role *r, trm_error *err) {
                                 .wire = strcmp(o->wire, "bf16") == 0   ? TRM_BFLOAT16
                                         : strcmp(o->wire, "fp16") == 0 ? TRM_FLOAT16
                                                                        : TRM_FLOAT32,
-                                .placement = strcmp(o->placement, "round_robin") == 0 ? TRM_PLACE_ROUND_ROBIN
-                                             : strcmp(o->placement, "by_size") == 0   ? TRM_PLACE_BY_SIZE
-                                                                                      : TRM_PLACE_BY_HASH,
+                                .placement =
+                                    strcmp(o->placement, "round_robin") == 0 ? TRM_PLACE_ROUND_ROBIN
+                                    : strcmp(o->placement, "by_size") == 0   ? TRM_PLACE_BY_SIZE
+                                                                             : TRM_PLACE_BY_HASH,
                                 .shards = (int32_t)o->ps_shards,
                                 .memory_bytes = o->ps_memory,
                                 .no_log = o->no_ps_log,
@@ -257,7 +278,9 @@ static trm_status make_estimator(role *r, trm_error *err) {
                                    .distribute = &strategy,
                                    .token = r->has_token ? r->token : NULL,
                                    .tf_random_seed = (uint64_t)o->seed,
-                                   .save_summary_steps = o->summary_every > 0 ? o->summary_every : o->tensorboard ? o->log_every : 0,
+                                   .save_summary_steps = o->summary_every > 0 ? o->summary_every
+                                                         : o->tensorboard     ? o->log_every
+                                                                              : 0,
                                    .save_checkpoints_steps = o->save_every_steps,
                                    .save_checkpoints_secs = o->save_every_seconds,
                                    .keep_checkpoint_max = (int32_t)o->keep,
@@ -326,7 +349,8 @@ static void tell_done(const trm_job_result *result, double seconds) {
 }
 
 /* FORMAT[:METRIC] */
-static void take_exporter(trm_exporter_kind kind, const char *name, char *text, trm_eval_spec *eval, int *count) {
+static void take_exporter(trm_exporter_kind kind, const char *name, char *text, trm_eval_spec *eval,
+                          int *count) {
     if (text == NULL) {
         return;
     }
@@ -334,8 +358,8 @@ static void take_exporter(trm_exporter_kind kind, const char *name, char *text, 
     if (colon != NULL) {
         *colon = '\0';
     }
-    eval->exporters[(*count)++] = (trm_exporter){.kind = kind, .name = name, .format = text,
-                                                 .metric = colon != NULL ? colon + 1 : NULL};
+    eval->exporters[(*count)++] = (trm_exporter){
+        .kind = kind, .name = name, .format = text, .metric = colon != NULL ? colon + 1 : NULL};
 }
 
 static void take_exporters(role *r, trm_eval_spec *eval) {
@@ -344,17 +368,23 @@ static void take_exporters(role *r, trm_eval_spec *eval) {
     snprintf(r->best, sizeof r->best, "%s", o->export_best != NULL ? o->export_best : "");
     snprintf(r->latest, sizeof r->latest, "%s", o->export_latest != NULL ? o->export_latest : "");
     snprintf(r->last, sizeof r->last, "%s", o->export_final != NULL ? o->export_final : "");
-    take_exporter(TRM_EXPORT_LATEST, "latest", o->export_latest != NULL ? r->latest : NULL, eval, &count);
+    take_exporter(TRM_EXPORT_LATEST, "latest", o->export_latest != NULL ? r->latest : NULL, eval,
+                  &count);
     take_exporter(TRM_EXPORT_BEST, "best", o->export_best != NULL ? r->best : NULL, eval, &count);
-    take_exporter(TRM_EXPORT_FINAL, "final", o->export_final != NULL ? r->last : NULL, eval, &count);
+    take_exporter(TRM_EXPORT_FINAL, "final", o->export_final != NULL ? r->last : NULL, eval,
+                  &count);
 }
 
 static int play(role *r) {
     const app_options *o = &r->app->o;
     trm_error err;
     trm_job_result result = {0};
-    trm_train_spec train = {.input_fn = make_data, .params = r, .max_steps = o->steps, .epochs = o->epochs};
-    trm_eval_spec eval = {.input_fn = make_data, .params = r, .steps = -1, .start_delay_secs = -1,
+    trm_train_spec train = {
+        .input_fn = make_data, .params = r, .max_steps = o->steps, .epochs = o->epochs};
+    trm_eval_spec eval = {.input_fn = make_data,
+                          .params = r,
+                          .steps = -1,
+                          .start_delay_secs = -1,
                           .throttle_secs = -1};
     take_exporters(r, &eval);
     trm_role me = trm_cluster_get(r->cluster)->role;
@@ -374,8 +404,8 @@ static int play(role *r) {
         tell_start(r);
     }
     app_signals_begin_job(r->estimator);
-    trm_status status = trm_train_and_evaluate(r->estimator, &train,
-                                               o->eval_every_epochs == 0 || r->bench ? NULL : &eval, &result, &err);
+    trm_status status = trm_train_and_evaluate(
+        r->estimator, &train, o->eval_every_epochs == 0 || r->bench ? NULL : &eval, &result, &err);
     app_signals_end();
     if (status == TRM_CANCELLED && app_signal_exit_code() != 0) {
         app_note("%s\n", err.message);
@@ -393,7 +423,9 @@ static int play(role *r) {
 }
 
 int app_run_role(app_context *app) {
-    role r = {.app = app, .name = app->parsed.arguments[0], .bench = strncmp(app->command->name, "bench", 5) == 0,
+    role r = {.app = app,
+              .name = app->parsed.arguments[0],
+              .bench = strncmp(app->command->name, "bench", 5) == 0,
               .report = {.app = app}};
     trm_error err;
     int code;

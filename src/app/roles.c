@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Jobs with parameter servers: all roles on this machine.
  *
  *      trireme train ... -n 2 --ps 1 --evaluator      starts itself as 2 workers, a server, an evaluator
@@ -16,21 +17,25 @@
 
 extern char **environ;
 
-/* ---- all roles ------------------------------------------------------------------------------------------------ */
+/* ---- all roles
+ *  ------------------------------------------------------------------------------------------------
+ */
 
 /* What jobs with servers do not look at. */
 static trm_status refuse_other_flags(const app_context *app, trm_error *err) {
     static const struct {
         const char *name, *instead;
     } names[] = {{"sink", "each step is reported (iterations_per_loop is 1)"},
-                 {"early-stop", "give --steps or --epochs; --export-best keeps the best evaluation's weights"},
+                 {"early-stop",
+                  "give --steps or --epochs; --export-best keeps the best evaluation's weights"},
                  {"metrics", "each process prints its own: --json, and --tensorboard"},
                  {"histogram-epochs", "there are no histograms: parameters are on the servers"},
                  {"loss-scale", "gradients are float32 where they are added"},
                  {"accumulate", "each batch is a step: use a larger --batch-size"}};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (app_given(&app->parsed, names[i].name)) {
-            return app_fail(err, TRM_INVALID, "--%s: with parameter servers %s", names[i].name, names[i].instead);
+            return app_fail(err, TRM_INVALID, "--%s: with parameter servers %s", names[i].name,
+                            names[i].instead);
         }
     }
     return TRM_OK;
@@ -43,7 +48,8 @@ static trm_status check_launch(app_context *app, trm_error *err) {
     char path[4096];
     trm_ps_strategy ignored;
     if (o->evaluator && o->output == NULL) {
-        return app_fail(err, TRM_INVALID, "--evaluator needs --output: it evaluates the checkpoints there");
+        return app_fail(err, TRM_INVALID,
+                        "--evaluator needs --output: it evaluates the checkpoints there");
     }
     if (o->init != NULL && stat(o->init, &info) != 0) {
         return app_fail(err, TRM_INVALID, "--init %.200s: nothing is there", o->init);
@@ -55,8 +61,10 @@ static trm_status check_launch(app_context *app, trm_error *err) {
     }
     snprintf(path, sizeof path, "%s/ps", o->output);
     if (trm_checkpoint_latest(o->output, &step, NULL) == TRM_OK || stat(path, &info) == 0) {
-        return app_fail(err, TRM_INVALID, "%.100s has a job's files already: --resume continues it, another "
-                        "--output starts afresh", o->output);
+        return app_fail(err, TRM_INVALID,
+                        "%.100s has a job's files already: --resume continues it, another "
+                        "--output starts afresh",
+                        o->output);
     }
     return TRM_OK;
 }
@@ -65,7 +73,8 @@ static trm_status check_launch(app_context *app, trm_error *err) {
 static void show_evaluations(const app_options *o) {
     char path[4096], line[4096];
     const char *wanted = o->json ? "{\"event\":\"eval\"" : "evaluation loss";
-    snprintf(path, sizeof path, "%s/evaluator0/train.log0", o->launch_directory != NULL ? o->launch_directory : ".");
+    snprintf(path, sizeof path, "%s/evaluator0/train.log0",
+             o->launch_directory != NULL ? o->launch_directory : ".");
     FILE *log = fopen(path, "r");
     while (log != NULL && fgets(line, sizeof line, log) != NULL) {
         if (strstr(line, wanted) == line) {
@@ -83,7 +92,8 @@ static void show_warnings(const app_options *o) {
     char path[4096], line[4096], last[4096];
     for (int32_t s = 0; s < (int32_t)o->servers; s++) {
         int64_t count = 0;
-        snprintf(path, sizeof path, "%s/ps%d/train.log%d", o->launch_directory != NULL ? o->launch_directory : ".", s, s);
+        snprintf(path, sizeof path, "%s/ps%d/train.log%d",
+                 o->launch_directory != NULL ? o->launch_directory : ".", s, s);
         FILE *log = fopen(path, "r");
         while (log != NULL && fgets(line, sizeof line, log) != NULL) {
             if (strncmp(line, mark, sizeof mark - 1) == 0) {
@@ -96,7 +106,8 @@ static void show_warnings(const app_options *o) {
         }
         if (count > 0) {
             last[strcspn(last, "\n")] = '\0';
-            app_warn("ps %d has warned (times: %lld, all in %s), last: %s", s, (long long)count, path, last);
+            app_warn("ps %d has warned (times: %lld, all in %s), last: %s", s, (long long)count,
+                     path, last);
         }
     }
 }
@@ -120,10 +131,12 @@ static trm_status launch(app_context *app, int *code, trm_error *err) {
                                         .directory = o->launch_directory,
                                         .roles = roles,
                                         .role_count = 3,
-                                        /* Workers compute; a server that had a CPU of its own would leave it idle. */
-                                        .threads = o->threads > 0           ? (int32_t)o->threads
-                                                   : machine.cores > workers ? machine.cores / workers
-                                                                             : 1,
+                                        /* Workers compute; a server that had a CPU of its own would
+                                         * leave it idle. */
+                                        .threads = o->threads > 0 ? (int32_t)o->threads
+                                                   : machine.cores > workers
+                                                       ? machine.cores / workers
+                                                       : 1,
                                         .no_binding = true,
                                         .timeout_seconds = o->timeout,
                                         .dry_run = o->dry_run,

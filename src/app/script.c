@@ -1,7 +1,9 @@
-/* Guide 000 starts its processes with `python resnet50_ps_strategy.py --job_name=ps --task_index=0`. With our
- * program in python's place the same line means: the model that the script is called after, and, if
- * the script is there, the defaults of its own flags (flags.DEFINE_string("ps_hosts", '...')) and what it writes into
- * NPURunConfig (keep_checkpoint_max=5). The command line has the last word. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Guide 000 starts its processes with `python resnet50_ps_strategy.py --job_name=ps
+ * --task_index=0`. With our program in python's place the same line means: the model that the
+ * script is called after, and, if the script is there, the defaults of its own flags
+ * (flags.DEFINE_string("ps_hosts", '...')) and what it writes into NPURunConfig
+ * (keep_checkpoint_max=5). The command line has the last word. */
 #include "app/app.h"
 
 #include "trireme/models.h"
@@ -23,7 +25,8 @@ static const char *name_at(int32_t index) {
 
 /* The longest model's name that the file's name begins with. */
 static const char *model_of(const char *path) {
-    const char *slash = strrchr(path, '/'), *file = slash != NULL ? slash + 1 : path, *best = NULL, *name;
+    const char *slash = strrchr(path, '/'), *file = slash != NULL ? slash + 1 : path, *best = NULL,
+               *name;
     for (int32_t i = 0; (name = name_at(i)) != NULL; i++) {
         size_t length = strlen(name);
         if (strncmp(file, name, length) == 0 && (file[length] == '_' || file[length] == '.') &&
@@ -51,7 +54,8 @@ static char *read_script(const char *path) {
     return text;
 }
 
-/* Python puts neighbouring strings together: 'a,' 'b' is "a,b". Appends to `value`; false without any. */
+/* Python puts neighbouring strings together: 'a,' 'b' is "a,b". Appends to `value`; false without
+ * any. */
 static bool read_strings(const char *at, char *value, size_t size) {
     size_t used = strlen(value);
     bool any = false;
@@ -112,7 +116,8 @@ static void default_of(const char *text, const char *name, char *value, size_t s
     }
 }
 
-/* What is written behind `name =` in a call: a string or a number; "" when it is neither, or not there. */
+/* What is written behind `name =` in a call: a string or a number; "" when it is neither, or not
+ * there. */
 static void argument_of(const char *text, const char *name, char *value, size_t size) {
     size_t length = strlen(name);
     value[0] = '\0';
@@ -149,7 +154,8 @@ static void add(words *w, const char *name, const char *value) {
 
 /* Flags that the script defines, and what it tells NPURunConfig, NPUEstimator and TrainSpec. */
 static void take_script(words *w, const char *text) {
-    static const char *const defined[] = {"ps_hosts", "worker_hosts", "chief_hosts", "evaluator_hosts", "model_dir"};
+    static const char *const defined[] = {"ps_hosts", "worker_hosts", "chief_hosts",
+                                          "evaluator_hosts", "model_dir"};
     static const struct {
         const char *argument, *flag, *other; /* `other`: says it, too */
     } arguments[] = {{"model_dir", "model_dir", "output"},
@@ -174,8 +180,10 @@ static void take_script(words *w, const char *text) {
     }
     for (size_t i = 0; i < sizeof arguments / sizeof arguments[0]; i++) {
         argument_of(text, arguments[i].argument, value, sizeof value);
-        bool given = is_given(arguments[i].flag, w->argc, w->argv) ||
-                     (arguments[i].other != NULL && is_given(arguments[i].other, w->argc, w->argv)) || (i == 0 && has_dir);
+        bool given =
+            is_given(arguments[i].flag, w->argc, w->argv) ||
+            (arguments[i].other != NULL && is_given(arguments[i].other, w->argc, w->argv)) ||
+            (i == 0 && has_dir);
         if (value[0] != '\0' && !given) {
             add(w, arguments[i].flag, value);
         }

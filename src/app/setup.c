@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From flags to the library's options of a model. */
 #include "app/app.h"
 
@@ -11,7 +12,8 @@ static trm_precision precision_of(const app_options *o) {
     if (strcmp(o->precision, "mixed") == 0 || strcmp(o->precision, "allow_mix_precision") == 0) {
         return TRM_PRECISION_MIXED;
     }
-    if (strcmp(o->precision, "origin") == 0 || strcmp(o->precision, "must_keep_origin_dtype") == 0) {
+    if (strcmp(o->precision, "origin") == 0 ||
+        strcmp(o->precision, "must_keep_origin_dtype") == 0) {
         return TRM_PRECISION_ORIGIN;
     }
     return TRM_PRECISION_FP32;
@@ -46,10 +48,13 @@ static trm_status loss_scale_of(const app_options *o, trm_loss_scale_options *ou
     out->on = true;
     out->dynamic = length == 7 && strncmp(text, "dynamic", 7) == 0;
     out->initial = colon != NULL ? strtod(colon + 1, &end) : 0;
-    bool number = colon == NULL || (end != colon + 1 && *end == '\0' && out->initial >= 1 && out->initial <= 1e38);
+    bool number = colon == NULL ||
+                  (end != colon + 1 && *end == '\0' && out->initial >= 1 && out->initial <= 1e38);
     if (!(out->dynamic || (length == 5 && strncmp(text, "fixed", 5) == 0)) || !number) {
-        return app_fail(err, TRM_INVALID, "--loss-scale '%.40s': off, fixed, dynamic, or fixed:X and dynamic:X "
-                        "with X of at least 1 are expected", text);
+        return app_fail(err, TRM_INVALID,
+                        "--loss-scale '%.40s': off, fixed, dynamic, or fixed:X and dynamic:X "
+                        "with X of at least 1 are expected",
+                        text);
     }
     return TRM_OK;
 }
@@ -75,8 +80,9 @@ static trm_learning_rate rate_of(const app_options *o) {
 
 static trm_node build(trm_graph *graph, const trm_inputs *inputs, void *context) {
     const app_network *n = context;
-    const trm_network_options options = {
-        .classes = n->classes, .stem = strcmp(n->stem, "cifar") == 0 ? TRM_STEM_CIFAR : TRM_STEM_IMAGENET};
+    const trm_network_options options = {.classes = n->classes,
+                                         .stem = strcmp(n->stem, "cifar") == 0 ? TRM_STEM_CIFAR
+                                                                               : TRM_STEM_IMAGENET};
     return trm_model_build(graph, n->name, trm_inputs_get(inputs, "image"), &options);
 }
 
@@ -101,8 +107,9 @@ trm_status app_check_model_name(const char *name, trm_error *err) {
         count++;
     }
     const char *nearest = app_nearest(name, words, count);
-    return nearest != NULL ? app_fail(err, TRM_INVALID, "no model '%.40s'; the nearest is %s", name, nearest)
-                           : app_fail(err, TRM_INVALID, "no model '%.40s'; there are: %s", name, list);
+    return nearest != NULL
+               ? app_fail(err, TRM_INVALID, "no model '%.40s'; the nearest is %s", name, nearest)
+               : app_fail(err, TRM_INVALID, "no model '%.40s'; there are: %s", name, list);
 }
 
 static trm_status settle_classes(app_network *network, const app_options *o, trm_dataset *data,
@@ -116,23 +123,25 @@ static trm_status settle_classes(app_network *network, const app_options *o, trm
     return TRM_OK;
 }
 
-/* What a checkpoint keeps about the run. All strings are of fixed choice, but the model's name, which
- * was found in the list of models. */
+/* What a checkpoint keeps about the run. All strings are of fixed choice, but the model's name,
+ * which was found in the list of models. */
 static void describe(const app_options *o, const app_network *n, char *text, size_t size) {
     char click[2048] = "";
     if (app_is_recommender(n->name)) {
         snprintf(click, sizeof click, ",\"click\":");
         app_click_describe(n, click + strlen(click), sizeof click - strlen(click));
     }
-    snprintf(text, size,
-             "{\"model\":\"%s\",\"classes\":%lld,\"stem\":\"%s\",\"image_size\":%lld,\"batch_size\":%lld,"
-             "\"precision\":\"%s\",\"optimizer\":\"%s\",\"learning_rate\":%.9g,\"momentum\":%.9g,"
-             "\"weight_decay\":%.9g,\"schedule\":\"%s\",\"warmup_steps\":%lld,\"label_smoothing\":%.9g,"
-             "\"loss\":\"%s\",\"epochs\":%lld,\"steps\":%lld,\"exact_guide\":%s,\"version\":\"%s\"%s}",
-             n->name, (long long)n->classes, n->stem, (long long)o->image_size, (long long)o->batch_size,
-             o->precision, o->optimizer, o->learning_rate, o->momentum, o->weight_decay, o->schedule,
-             (long long)o->warmup_steps, o->label_smoothing, o->loss, (long long)o->epochs,
-             (long long)o->steps, o->exact_guide ? "true" : "false", trm_version(), click);
+    snprintf(
+        text, size,
+        "{\"model\":\"%s\",\"classes\":%lld,\"stem\":\"%s\",\"image_size\":%lld,\"batch_size\":%"
+        "lld,"
+        "\"precision\":\"%s\",\"optimizer\":\"%s\",\"learning_rate\":%.9g,\"momentum\":%.9g,"
+        "\"weight_decay\":%.9g,\"schedule\":\"%s\",\"warmup_steps\":%lld,\"label_smoothing\":%.9g,"
+        "\"loss\":\"%s\",\"epochs\":%lld,\"steps\":%lld,\"exact_guide\":%s,\"version\":\"%s\"%s}",
+        n->name, (long long)n->classes, n->stem, (long long)o->image_size, (long long)o->batch_size,
+        o->precision, o->optimizer, o->learning_rate, o->momentum, o->weight_decay, o->schedule,
+        (long long)o->warmup_steps, o->label_smoothing, o->loss, (long long)o->epochs,
+        (long long)o->steps, o->exact_guide ? "true" : "false", trm_version(), click);
 }
 
 trm_status app_model_options(app_context *app, const char *name, trm_dataset *data,
@@ -141,7 +150,8 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
     const app_options *o = &app->o;
     bool recommender = app_is_recommender(name);
     trm_status status = app_check_model_name(name, err);
-    *network = (app_network){.name = name, .stem = o->stem, .xent = {.label_smoothing = o->label_smoothing}};
+    *network = (app_network){
+        .name = name, .stem = o->stem, .xent = {.label_smoothing = o->label_smoothing}};
     if (status == TRM_OK) {
         status = recommender ? app_click_network_of(app, data, &network->click, err)
                              : settle_classes(network, o, data, err);
@@ -167,13 +177,15 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
             return status;
         }
     }
-    if (app_rank_count(app) > 1 && (status = app_check_split_flags(app, err)) != TRM_OK) { /* alone they are idle, and told */
+    /* alone they are idle, and told */
+    if (app_rank_count(app) > 1 && (status = app_check_split_flags(app, err)) != TRM_OK) {
         return status;
     }
     if (o->click.preset != NULL && strcmp(name, "widedeep") != 0) {
         return app_fail(err, TRM_INVALID, "--preset peer is of widedeep");
     }
-    if (app_rank(app) == 0 && !app_is_job(app)) { /* jobs refuse what they do not look at before they start a role */
+    /* jobs refuse what they do not look at before they start a role */
+    if (app_rank(app) == 0 && !app_is_job(app)) {
         app_tell_idle_flags(app, name);
     }
     describe(o, network, description, APP_DESCRIPTION_BYTES);
@@ -181,7 +193,9 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
     *out = (trm_model_options){
         .network = recommender ? app_click_build : build,
         .network_context = network,
-        .loss = recommender ? trm_loss_logistic : expand ? trm_loss_softmax_expand : trm_loss_softmax,
+        .loss = recommender ? trm_loss_logistic
+                : expand    ? trm_loss_softmax_expand
+                            : trm_loss_softmax,
         .loss_context = recommender || expand ? NULL : &network->xent,
         .optimizer = optimizer_of(o),
         .learning_rate = rate_of(o),
@@ -198,7 +212,9 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
         .choices_file = o->choices_file,
         .evaluation_only = evaluation_only,
         .description = description,
-        .parallel = {.comm = app_comm(app), .mesh = splits ? o->split_mesh : NULL, .plan = splits ? plan : NULL,
+        .parallel = {.comm = app_comm(app),
+                     .mesh = splits ? o->split_mesh : NULL,
+                     .plan = splits ? plan : NULL,
                      .trial_seconds = app_trial_seconds(o)},
         .context = app->context,
     };
@@ -206,7 +222,8 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
 }
 
 trm_status app_make_model(app_context *app, const char *name, trm_dataset *data,
-                          bool evaluation_only, app_network *network, trm_model **out, trm_error *err) {
+                          bool evaluation_only, app_network *network, trm_model **out,
+                          trm_error *err) {
     char description[APP_DESCRIPTION_BYTES];
     trm_model_options options;
     trm_status status =

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Signals become flags that the step reads: saving happens between steps, never in a handler. */
 #include "app/app.h"
 
@@ -12,8 +13,8 @@ static trm_model *stopping_model;
 static trm_estimator *stopping_job;
 static volatile sig_atomic_t received, state_wanted;
 
-/* Only flags: the work is done between two steps. SIGUSR1 is a scheduler's early warning: it may come more than once,
- * and the SIGTERM that follows it is the first demand, not the second. */
+/* Only flags: the work is done between two steps. SIGUSR1 is a scheduler's early warning: it may
+ * come more than once, and the SIGTERM that follows it is the first demand, not the second. */
 static void handle(int signal_number) {
     if (signal_number == SIGUSR2) {
         state_wanted = 1;
@@ -63,7 +64,8 @@ void app_signals_begin_job(trm_estimator *estimator) {
 
 void app_signals_prepare(void) {
     signal(SIGXFSZ, SIG_IGN); /* a file at its limit is an error of write(2), with a sentence */
-    listen_to(SIGUSR2);       /* a question never ends a program: not while it prepares, nor at its end */
+    /* a question never ends a program: not while it prepares, nor at its end */
+    listen_to(SIGUSR2);
 }
 
 void app_signals_end(void) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* --tables: what the embedding tables of a job on parameter servers are like.
  *
  *      rows=bf16,admit=count:2;wide*:optimizer=ftrl,l1=0.1
@@ -15,18 +16,17 @@ typedef struct word {
     int value;
 } word;
 
-static const word ROWS[] = {{"fp32", TRM_FLOAT32}, {"bf16", TRM_BFLOAT16}, {"fp16", TRM_FLOAT16}, {NULL, 0}};
+static const word ROWS[] = {
+    {"fp32", TRM_FLOAT32}, {"bf16", TRM_BFLOAT16}, {"fp16", TRM_FLOAT16}, {NULL, 0}};
 static const word CAPS[] = {{"lru", TRM_CAP_LRU}, {"lfu", TRM_CAP_LFU}, {NULL, 0}};
-static const word RULES[] = {{"sgd", TRM_ROW_SGD},
-                             {"momentum", TRM_ROW_MOMENTUM},
-                             {"adagrad", TRM_ROW_ADAGRAD},
-                             {"rowwise_adagrad", TRM_ROW_ROWWISE_ADAGRAD},
-                             {"adam", TRM_ROW_ADAM},
-                             {"lazy_adam", TRM_ROW_LAZY_ADAM},
-                             {"ftrl", TRM_ROW_FTRL},
-                             {NULL, 0}};
+static const word RULES[] = {
+    {"sgd", TRM_ROW_SGD},         {"momentum", TRM_ROW_MOMENTUM},
+    {"adagrad", TRM_ROW_ADAGRAD}, {"rowwise_adagrad", TRM_ROW_ROWWISE_ADAGRAD},
+    {"adam", TRM_ROW_ADAM},       {"lazy_adam", TRM_ROW_LAZY_ADAM},
+    {"ftrl", TRM_ROW_FTRL},       {NULL, 0}};
 
-static trm_status one_of(const char *key, const char *text, const word *words, int *out, trm_error *err) {
+static trm_status one_of(const char *key, const char *text, const word *words, int *out,
+                         trm_error *err) {
     char names[120] = "";
     for (; words->name != NULL; words++) {
         if (strcmp(words->name, text) == 0) {
@@ -45,8 +45,8 @@ static trm_status number(const char *key, const char *text, double least, double
     *out = strtod(text, &end);
     return end != text && *end == '\0' && *out >= least && *out <= most
                ? TRM_OK
-               : app_fail(err, TRM_INVALID, "--tables %s=%.40s: a number from %g to %g expected", key, text, least,
-                          most);
+               : app_fail(err, TRM_INVALID, "--tables %s=%.40s: a number from %g to %g expected",
+                          key, text, least, most);
 }
 
 /* all, count:N, bloom:N, probability:P */
@@ -62,19 +62,23 @@ static trm_status admission(const char *text, trm_admission *a, trm_error *err) 
         a->kind = TRM_ADMIT_PROBABILITY;
         return number("admit=probability", colon + 1, 1e-9, 1, &a->probability, err);
     }
-    if ((length == 5 && strncmp(text, "count", length) == 0) || (length == 5 && strncmp(text, "bloom", length) == 0)) {
+    if ((length == 5 && strncmp(text, "count", length) == 0) ||
+        (length == 5 && strncmp(text, "bloom", length) == 0)) {
         a->kind = text[0] == 'c' ? TRM_ADMIT_COUNT : TRM_ADMIT_BLOOM;
         trm_status status = number("admit", colon + 1, 1, 255, &x, err);
         a->min_count = status == TRM_OK ? (int32_t)x : 0;
         return status;
     }
-    return app_fail(err, TRM_INVALID, "--tables admit=%.40s: all, count:N, bloom:N or probability:P expected", text);
+    return app_fail(err, TRM_INVALID,
+                    "--tables admit=%.40s: all, count:N, bloom:N or probability:P expected", text);
 }
 
-/* zero, constant:X, uniform:X, normal:X: no longer from the stream that one device fills its array from */
+/* zero, constant:X, uniform:X, normal:X: no longer from the stream that one device fills its array
+ * from */
 static trm_status initial(const char *text, trm_row_init *init, trm_error *err) {
     static const char *const names[] = {"constant", "uniform", "normal"};
-    static const trm_row_init_kind kinds[] = {TRM_ROW_INIT_CONSTANT, TRM_ROW_INIT_UNIFORM, TRM_ROW_INIT_NORMAL};
+    static const trm_row_init_kind kinds[] = {TRM_ROW_INIT_CONSTANT, TRM_ROW_INIT_UNIFORM,
+                                              TRM_ROW_INIT_NORMAL};
     const char *colon = strchr(text, ':');
     double x;
     if (strcmp(text, "zero") == 0) {
@@ -82,14 +86,16 @@ static trm_status initial(const char *text, trm_row_init *init, trm_error *err) 
         return TRM_OK;
     }
     for (int i = 0; i < 3 && colon != NULL; i++) {
-        if (strncmp(text, names[i], (size_t)(colon - text)) == 0 && names[i][colon - text] == '\0') {
+        if (strncmp(text, names[i], (size_t)(colon - text)) == 0 &&
+            names[i][colon - text] == '\0') {
             trm_status status = number("init", colon + 1, -1e6, 1e6, &x, err);
             *init = (trm_row_init){.kind = kinds[i]};
             *(i == 0 ? &init->value : &init->scale) = status == TRM_OK ? (float)x : 0;
             return status;
         }
     }
-    return app_fail(err, TRM_INVALID, "--tables init=%.40s: zero, constant:X, uniform:X or normal:X expected", text);
+    return app_fail(err, TRM_INVALID,
+                    "--tables init=%.40s: zero, constant:X, uniform:X or normal:X expected", text);
 }
 
 /* A key whose value is a number: where it goes, as one of the two. */
@@ -101,20 +107,22 @@ typedef struct numeric {
 } numeric;
 
 #define AT(member) offsetof(trm_table_options, member)
-static const numeric NUMBERS[] = {{"rate", 1e-12, 1e6, AT(optimizer.learning_rate), INTO_FLOAT},
-                                  {"momentum", 0, 1, AT(optimizer.momentum), INTO_FLOAT},
-                                  {"accumulator", 0, 1e6, AT(optimizer.initial_accumulator), INTO_FLOAT},
-                                  {"decay", 0, 1e6, AT(optimizer.weight_decay), INTO_FLOAT},
-                                  {"l1", 0, 1e6, AT(optimizer.l1), INTO_FLOAT},
-                                  {"l2", 0, 1e6, AT(optimizer.l2), INTO_FLOAT},
-                                  {"expire-seconds", 0, 1e12, AT(expiry.after_seconds), INTO_DOUBLE},
-                                  {"expire-steps", 0, 1e12, AT(expiry.after_ticks), INTO_INTEGER},
-                                  {"min-score", 0, 1e9, AT(expiry.min_score), INTO_FLOAT},
-                                  {"score-decay", 0, 1, AT(expiry.score_decay), INTO_FLOAT},
-                                  {"min-norm", 0, 1e9, AT(expiry.min_norm), INTO_FLOAT},
-                                  {"max-rows", 0, 1e15, AT(expiry.max_rows), INTO_INTEGER}};
+static const numeric NUMBERS[] = {
+    {"rate", 1e-12, 1e6, AT(optimizer.learning_rate), INTO_FLOAT},
+    {"momentum", 0, 1, AT(optimizer.momentum), INTO_FLOAT},
+    {"accumulator", 0, 1e6, AT(optimizer.initial_accumulator), INTO_FLOAT},
+    {"decay", 0, 1e6, AT(optimizer.weight_decay), INTO_FLOAT},
+    {"l1", 0, 1e6, AT(optimizer.l1), INTO_FLOAT},
+    {"l2", 0, 1e6, AT(optimizer.l2), INTO_FLOAT},
+    {"expire-seconds", 0, 1e12, AT(expiry.after_seconds), INTO_DOUBLE},
+    {"expire-steps", 0, 1e12, AT(expiry.after_ticks), INTO_INTEGER},
+    {"min-score", 0, 1e9, AT(expiry.min_score), INTO_FLOAT},
+    {"score-decay", 0, 1, AT(expiry.score_decay), INTO_FLOAT},
+    {"min-norm", 0, 1e9, AT(expiry.min_norm), INTO_FLOAT},
+    {"max-rows", 0, 1e15, AT(expiry.max_rows), INTO_INTEGER}};
 
-static trm_status set_number(const numeric *n, const char *text, trm_table_options *t, trm_error *err) {
+static trm_status set_number(const numeric *n, const char *text, trm_table_options *t,
+                             trm_error *err) {
     double x;
     trm_status status = number(n->name, text, n->least, n->most, &x, err);
     void *to = (char *)t + n->at;
@@ -161,9 +169,13 @@ static trm_status set_one(const char *key, const char *text, trm_table_options *
         status = one_of(key, text, CAPS, &value, err);
         t->expiry.cap = (trm_cap_policy)value;
     } else {
-        status = app_fail(err, TRM_INVALID, "--tables: '%.40s' is unknown: rows, rounding, staleness, optimizer, rate, momentum, "
-                          "accumulator, decay, l1, l2, init, admit, expire-seconds, expire-steps, min-score, score-decay, min-norm, "
-                          "max-rows and cap are known", key);
+        status = app_fail(
+            err, TRM_INVALID,
+            "--tables: '%.40s' is unknown: rows, rounding, staleness, optimizer, rate, momentum, "
+            "accumulator, decay, l1, l2, init, admit, expire-seconds, expire-steps, min-score, "
+            "score-decay, min-norm, "
+            "max-rows and cap are known",
+            key);
     }
     return status;
 }
@@ -172,7 +184,8 @@ static trm_status set_all(char *words, trm_table_options *options, trm_error *er
     for (char *rest = words, *part; (part = strtok_r(rest, ",", &rest)) != NULL;) {
         char *equals = strchr(part, '=');
         if (equals == NULL) {
-            return app_fail(err, TRM_INVALID, "--tables: '%.40s' has no '=': name=value,name=value expected", part);
+            return app_fail(err, TRM_INVALID,
+                            "--tables: '%.40s' has no '=': name=value,name=value expected", part);
         }
         *equals = '\0';
         trm_status status = set_one(part, equals + 1, options, err);
@@ -198,25 +211,27 @@ static char *words_of(char *part, char **name) {
 static bool is_called(const char *table, const char *name) {
     const char *dot = strchr(table, '.');
     size_t length = strlen(name);
-    return fnmatch(name, table, 0) == 0 ||
-           (dot != NULL && strncmp(dot + 1, name, length) == 0 && strcmp(dot + 1 + length, ".weight") == 0);
+    return fnmatch(name, table, 0) == 0 || (dot != NULL && strncmp(dot + 1, name, length) == 0 &&
+                                            strcmp(dot + 1 + length, ".weight") == 0);
 }
 
-trm_status app_table_flag(const char *text, trm_table_options *options, uint64_t *used, trm_error *err) {
+trm_status app_table_flag(const char *text, trm_table_options *options, uint64_t *used,
+                          trm_error *err) {
     char copy[2048];
     if (text == NULL) {
         return TRM_OK;
     }
     if (strlen(text) >= sizeof copy) {
-        return app_fail(err, TRM_INVALID, "--tables: %zu characters, at most %zu expected", strlen(text),
-                        sizeof copy - 1);
+        return app_fail(err, TRM_INVALID, "--tables: %zu characters, at most %zu expected",
+                        strlen(text), sizeof copy - 1);
     }
     strcpy(copy, text);
     int part_number = 0;
     for (char *rest = copy, *part; (part = strtok_r(rest, ";", &rest)) != NULL; part_number++) {
         char *name, *words = words_of(part, &name);
         if (part_number == 64) {
-            return app_fail(err, TRM_INVALID, "--tables: at most 64 parts between semicolons expected");
+            return app_fail(err, TRM_INVALID,
+                            "--tables: at most 64 parts between semicolons expected");
         }
         if (name == NULL || options->name == NULL || is_called(options->name, name)) {
             *used |= (uint64_t)1 << part_number;
@@ -237,8 +252,11 @@ trm_status app_table_flag_used(const char *text, uint64_t used, trm_error *err) 
         char *name;
         words_of(part, &name);
         if ((used >> part_number & 1) == 0) {
-            return app_fail(err, TRM_INVALID, "--tables: no table is called '%.60s'; give one's whole name (embedding.weight), a "
-                            "pattern (wide*) or a name from --field-tables", name == NULL ? part : name);
+            return app_fail(
+                err, TRM_INVALID,
+                "--tables: no table is called '%.60s'; give one's whole name (embedding.weight), a "
+                "pattern (wide*) or a name from --field-tables",
+                name == NULL ? part : name);
         }
     }
     return TRM_OK;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of base: error record, shapes, memory, random numbers, files, queue, checksums, halves. */
 #include "check.h"
 
@@ -40,7 +41,8 @@ static void error_record_survives_the_wire(void **state) {
 static void a_median_is_the_middle(void **state) {
     double odd[] = {3, -1, 2}, even[] = {4, 1, 3, -2};
     assert_true(trmi_median(odd, 3) == 2 && odd[0] == -1 && odd[2] == 3);
-    assert_true(trmi_median(even, 4) == 2 && trmi_middle(even, 1) == -2 && trmi_median(even, 0) == 0);
+    assert_true(trmi_median(even, 4) == 2 && trmi_middle(even, 1) == -2 &&
+                trmi_median(even, 0) == 0);
 }
 
 /* However long a path is, the sentence says which file and what is wrong with it. */
@@ -57,7 +59,8 @@ static void a_long_sentence_keeps_its_ends(void **state) {
     assert_non_null(strstr(err.message, "p/last: cannot open: No such file or directory"));
     trmi_error_append(&err, " (%s)", "at the end");
     assert_memory_equal(err.message, "/first", 6);
-    assert_string_equal(strstr(err.message, "/last"), "/last: cannot open: No such file or directory (at the end)");
+    assert_string_equal(strstr(err.message, "/last"),
+                        "/last: cannot open: No such file or directory (at the end)");
     assert_int_equal(TRMI_FAIL(&err, TRM_CORRUPT, "%s: damaged", path), TRM_CORRUPT);
     assert_string_equal(strstr(err.message, "/last"), "/last: damaged");
 }
@@ -139,7 +142,8 @@ static void normals_are_box_mullers(void **state) {
         out[0] = i < 8 ? (i & 1) * UINT32_MAX : out[0];
         out[1] = i < 64 ? (i >> 1) << 27 : out[1];
         trmi_normal_pair(out, normal);
-        double radius = sqrt(-2 * log(((double)out[0] + 1) * 0x1p-32)), angle = (double)out[1] * (0x1p-31 * acos(-1));
+        double radius = sqrt(-2 * log(((double)out[0] + 1) * 0x1p-32)),
+               angle = (double)out[1] * (0x1p-31 * acos(-1));
         assert_true(fabs(normal[0] - radius * cos(angle)) <= 1e-15 + 1e-7 * fabs(normal[0]));
         assert_true(fabs(normal[1] - radius * sin(angle)) <= 1e-15 + 1e-7 * fabs(normal[1]));
     }
@@ -175,10 +179,13 @@ static void elements_of_every_type(void **state) {
         bool floats = dtype <= TRM_FLOAT16, sign = dtype != TRM_UINT8;
         double cell[2] = {0};
         trmi_element_set(cell, (trm_dtype)dtype, 1, sign ? -2.5 : 2.5);
-        assert_true(trmi_element(cell, (trm_dtype)dtype, 1) == (sign ? -1 : 1) * (floats ? 2.5 : 2));
+        assert_true(trmi_element(cell, (trm_dtype)dtype, 1) ==
+                    (sign ? -1 : 1) * (floats ? 2.5 : 2));
         assert_true(trmi_element(cell, (trm_dtype)dtype, 0) == 0);
         trmi_element_set(cell, (trm_dtype)dtype, 0, 257);
-        double wrapped = trm_dtype_bytes((trm_dtype)dtype) == 1 ? 1 : dtype == TRM_BFLOAT16 ? 256 : 257;
+        double wrapped = trm_dtype_bytes((trm_dtype)dtype) == 1 ? 1
+                         : dtype == TRM_BFLOAT16                ? 256
+                                                                : 257;
         assert_true(trmi_element(cell, (trm_dtype)dtype, 0) == wrapped);
     }
 }
@@ -201,8 +208,10 @@ static void amounts_of_memory_have_units_and_three_digits(void **state) {
     static const struct {
         double bytes;
         const char *text;
-    } amounts[] = {{0, "0 B"},       {1, "1 B"},           {999, "999 B"},    {999.5, "1.00 KB"}, {1500, "1.50 KB"},
-                   {9996, "10.0 KB"}, {27850000, "27.9 MB"}, {99.97e6, "100 MB"}, {2.118e9, "2.12 GB"}, {4e16, "40.0 PB"}};
+    } amounts[] = {
+        {0, "0 B"},           {1, "1 B"},        {999, "999 B"},        {999.5, "1.00 KB"},
+        {1500, "1.50 KB"},    {9996, "10.0 KB"}, {27850000, "27.9 MB"}, {99.97e6, "100 MB"},
+        {2.118e9, "2.12 GB"}, {4e16, "40.0 PB"}};
     char text[TRMI_BYTES_TEXT];
     for (size_t i = 0; i < sizeof amounts / sizeof amounts[0]; i++) {
         assert_string_equal(trmi_bytes_text(amounts[i].bytes, text), amounts[i].text);
@@ -258,10 +267,12 @@ static void pipes_are_neither_replaced_nor_waited_for(void **state) {
     snprintf(path, sizeof path, "/tmp/trireme_base_%ld", (long)getpid());
     assert_int_equal(mkfifo(path, 0600), 0);
     CHECK_FAILS(trmi_os_replace_file(NULL, path, "new", 3, &err), TRM_IO, err, "a device or pipe");
-    CHECK_FAILS(trmi_os_read_file(path, 100, &data, &bytes, &err), TRM_IO, err, "not a regular file");
+    CHECK_FAILS(trmi_os_read_file(path, 100, &data, &bytes, &err), TRM_IO, err,
+                "not a regular file");
     CHECK_FAILS(trmi_os_map(path, &mapping, &err), TRM_IO, err, "not a regular file");
     unlink(path);
-    CHECK_FAILS(trmi_os_replace_file(NULL, "/tmp", "new", 3, &err), TRM_IO, err, "/tmp: a directory");
+    CHECK_FAILS(trmi_os_replace_file(NULL, "/tmp", "new", 3, &err), TRM_IO, err,
+                "/tmp: a directory");
 }
 
 static void *produce(void *arg) {

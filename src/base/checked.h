@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/checked.h: arithmetic on sizes that come from files, peers and users. */
 #ifndef TRMI_BASE_CHECKED_H
 #define TRMI_BASE_CHECKED_H
@@ -26,7 +27,9 @@ static inline int64_t trmi_round_up(int64_t value, int64_t multiple) {
 /* How many pieces of at most `most` hold `count`. */
 static inline int64_t trmi_pieces(int64_t count, int64_t most) { return (count + most - 1) / most; }
 /* Where part `i` of `parts` nearly equal ones begins; part `parts` begins at the end. */
-static inline int64_t trmi_cut_at(int64_t count, int64_t parts, int64_t i) { return count * i / parts; }
+static inline int64_t trmi_cut_at(int64_t count, int64_t parts, int64_t i) {
+    return count * i / parts;
+}
 static inline int64_t trmi_min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t trmi_max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
 

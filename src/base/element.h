@@ -1,4 +1,6 @@
-/* base/element.h: an element of a dense array as a number, whatever its type: for what is not hot. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* base/element.h: an element of a dense array as a number, whatever its type: for what is not hot.
+ */
 #ifndef TRMI_BASE_ELEMENT_H
 #define TRMI_BASE_ELEMENT_H
 
@@ -9,55 +11,32 @@
 /* Integers beyond 2^53 are rounded. */
 static inline double trmi_element(const void *data, trm_dtype dtype, int64_t index) {
     switch (dtype) {
-    case TRM_FLOAT32:
-        return (double)((const float *)data)[index];
-    case TRM_FLOAT64:
-        return ((const double *)data)[index];
-    case TRM_BFLOAT16:
-        return (double)trmi_bf16_to_float(((const uint16_t *)data)[index]);
-    case TRM_FLOAT16:
-        return (double)trmi_f16_to_float(((const uint16_t *)data)[index]);
-    case TRM_INT64:
-        return (double)((const int64_t *)data)[index];
-    case TRM_INT32:
-        return (double)((const int32_t *)data)[index];
-    case TRM_INT8:
-        return (double)((const int8_t *)data)[index];
+    case TRM_FLOAT32: return (double)((const float *)data)[index];
+    case TRM_FLOAT64: return ((const double *)data)[index];
+    case TRM_BFLOAT16: return (double)trmi_bf16_to_float(((const uint16_t *)data)[index]);
+    case TRM_FLOAT16: return (double)trmi_f16_to_float(((const uint16_t *)data)[index]);
+    case TRM_INT64: return (double)((const int64_t *)data)[index];
+    case TRM_INT32: return (double)((const int32_t *)data)[index];
+    case TRM_INT8: return (double)((const int8_t *)data)[index];
     case TRM_UINT8:
-    case TRM_DTYPE_NONE:
-        break;
+    case TRM_DTYPE_NONE: break;
     }
     return (double)((const uint8_t *)data)[index];
 }
 
-/* Rounds to the nearest number of a floating type, cuts towards zero for an integer, which wraps round. */
+/* Rounds to the nearest number of a floating type, cuts towards zero for an integer, which wraps
+ * round. */
 static inline void trmi_element_set(void *data, trm_dtype dtype, int64_t index, double value) {
     switch (dtype) {
-    case TRM_FLOAT32:
-        ((float *)data)[index] = (float)value;
-        break;
-    case TRM_FLOAT64:
-        ((double *)data)[index] = value;
-        break;
-    case TRM_BFLOAT16:
-        ((uint16_t *)data)[index] = trmi_float_to_bf16((float)value);
-        break;
-    case TRM_FLOAT16:
-        ((uint16_t *)data)[index] = trmi_float_to_f16((float)value);
-        break;
-    case TRM_INT64:
-        ((int64_t *)data)[index] = (int64_t)value;
-        break;
-    case TRM_INT32:
-        ((int32_t *)data)[index] = (int32_t)(int64_t)value;
-        break;
-    case TRM_INT8:
-        ((int8_t *)data)[index] = (int8_t)(int64_t)value;
-        break;
+    case TRM_FLOAT32: ((float *)data)[index] = (float)value; break;
+    case TRM_FLOAT64: ((double *)data)[index] = value; break;
+    case TRM_BFLOAT16: ((uint16_t *)data)[index] = trmi_float_to_bf16((float)value); break;
+    case TRM_FLOAT16: ((uint16_t *)data)[index] = trmi_float_to_f16((float)value); break;
+    case TRM_INT64: ((int64_t *)data)[index] = (int64_t)value; break;
+    case TRM_INT32: ((int32_t *)data)[index] = (int32_t)(int64_t)value; break;
+    case TRM_INT8: ((int8_t *)data)[index] = (int8_t)(int64_t)value; break;
     case TRM_UINT8:
-    case TRM_DTYPE_NONE:
-        ((uint8_t *)data)[index] = (uint8_t)(int64_t)value;
-        break;
+    case TRM_DTYPE_NONE: ((uint8_t *)data)[index] = (uint8_t)(int64_t)value; break;
     }
 }
 

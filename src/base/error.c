@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/error.h"
 
 #include <stdarg.h>
@@ -16,12 +17,13 @@ static void write_place(trm_error *err, const char *file, int line) {
     err->line = line;
 }
 
-/* A sentence as it was formatted; what does not fit the record loses its middle, which is a path's most likely: the
- * beginning says where, the end what is wrong. */
+/* A sentence as it was formatted; what does not fit the record loses its middle, which is a path's
+ * most likely: the beginning says where, the end what is wrong. */
 enum { TEXT_BYTES = 4096 + 1024 };
 
 static void put_message(trm_error *err, const char *text) {
-    size_t length = strlen(text), room = sizeof err->message - 1, head = room / 4, tail = room - head - 3;
+    size_t length = strlen(text), room = sizeof err->message - 1, head = room / 4,
+           tail = room - head - 3;
     if (length <= room) {
         memcpy(err->message, text, length + 1);
         return;
@@ -71,9 +73,10 @@ trm_status trmi_error_append(trm_error *err, const char *format, ...) {
 
 trm_status trmi_error_sys(trm_error *err, const char *file, int line, const char *format, ...) {
     int saved_errno = errno;
-    trm_status status = saved_errno == ENOSPC || saved_errno == EDQUOT || saved_errno == EFBIG ? TRM_NOSPACE
-                        : saved_errno == ENOMEM                        ? TRM_NOMEM
-                                                                       : TRM_IO;
+    trm_status status = saved_errno == ENOSPC || saved_errno == EDQUOT || saved_errno == EFBIG
+                            ? TRM_NOSPACE
+                        : saved_errno == ENOMEM ? TRM_NOMEM
+                                                : TRM_IO;
     if (err == NULL) {
         return status;
     }

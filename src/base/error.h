@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/error.h: how the library writes an error. The first function that knows it is an error
  * calls TRMI_FAIL; everyone above propagates with TRMI_TRY. */
 #ifndef TRMI_BASE_ERROR_H
@@ -11,8 +12,7 @@
  * Keeps errno's value in err->sys_errno when status is TRM_IO or TRM_NOSPACE. */
 trm_status trmi_error_set(trm_error *err, trm_status status, const char *file, int line,
                           const char *format, ...) TRM_PRINTF(5, 6);
-#define TRMI_FAIL(err, status, ...)                                                                \
-    trmi_error_set((err), (status), __FILE__, __LINE__, __VA_ARGS__)
+#define TRMI_FAIL(err, status, ...) trmi_error_set((err), (status), __FILE__, __LINE__, __VA_ARGS__)
 
 /* Appends context (" while saving step 1200"); never overwrites the cause. Returns err->status. */
 trm_status trmi_error_append(trm_error *err, const char *format, ...) TRM_PRINTF(2, 3);

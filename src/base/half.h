@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/half.h: scalar conversions between float and the 16-bit formats, round to nearest even. */
 #ifndef TRMI_BASE_HALF_H
 #define TRMI_BASE_HALF_H

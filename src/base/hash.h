@@ -1,4 +1,6 @@
-/* base/hash.h: FNV-1a, 64 bits: for digests that ranks compare and for tables; nothing that has to withstand intent. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* base/hash.h: FNV-1a, 64 bits: for digests that ranks compare and for tables; nothing that has to
+ * withstand intent. */
 #ifndef TRMI_BASE_HASH_H
 #define TRMI_BASE_HASH_H
 

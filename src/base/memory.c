@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/memory.h"
 
 #include "base/checked.h"
@@ -11,7 +12,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ALIGNMENT = 64, HUGE_BLOCK_BYTES = 4 << 20, HUGE_PAGE_BYTES = TRMI_HUGE_PAGE_BYTES, PAGE_BYTES = 4096 };
+enum {
+    ALIGNMENT = 64,
+    HUGE_BLOCK_BYTES = 4 << 20,
+    HUGE_PAGE_BYTES = TRMI_HUGE_PAGE_BYTES,
+    PAGE_BYTES = 4096
+};
 
 static _Thread_local int64_t fail_after;
 
@@ -48,10 +54,13 @@ static size_t huge_part(size_t bytes) {
 
 static size_t mapped_bytes(size_t bytes) {
     size_t huge = huge_part(bytes);
-    return bytes == 0 ? PAGE_BYTES : bytes <= huge ? huge : (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    return bytes == 0      ? PAGE_BYTES
+           : bytes <= huge ? huge
+                           : (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
 }
 
-/* The kernel places a mapping at a page; what lies before and after the aligned part is given back. */
+/* The kernel places a mapping at a page; what lies before and after the aligned part is given back.
+ */
 void *trmi_map(size_t bytes) {
     if (allocation_refused() || bytes > SIZE_MAX / 2) {
         return NULL;
@@ -78,9 +87,7 @@ void trmi_unmap(void *memory, size_t bytes) {
     }
 }
 
-void trmi_use_small_pages(void *memory, size_t bytes) {
-    madvise(memory, bytes, MADV_NOHUGEPAGE);
-}
+void trmi_use_small_pages(void *memory, size_t bytes) { madvise(memory, bytes, MADV_NOHUGEPAGE); }
 
 void trmi_release_pages(void *memory, size_t bytes) {
     uintptr_t begin = ((uintptr_t)memory + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
@@ -93,7 +100,8 @@ void trmi_release_pages(void *memory, size_t bytes) {
 size_t trmi_map_huge(size_t bytes) {
     char text[64] = "";
     FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
-    bool huge = file != NULL && fgets(text, sizeof text, file) != NULL && strstr(text, "[never]") == NULL;
+    bool huge =
+        file != NULL && fgets(text, sizeof text, file) != NULL && strstr(text, "[never]") == NULL;
     if (file != NULL) {
         fclose(file);
     }
@@ -281,6 +289,10 @@ const char *trmi_bytes_text(double bytes, char text[TRMI_BYTES_TEXT]) {
         bytes /= 1000;
         u++;
     }
-    snprintf(text, TRMI_BYTES_TEXT, "%.*f %s", u == 0 || bytes >= 99.95 ? 0 : bytes < 9.995 ? 2 : 1, bytes, units[u]);
+    snprintf(text, TRMI_BYTES_TEXT, "%.*f %s",
+             u == 0 || bytes >= 99.95 ? 0
+             : bytes < 9.995          ? 2
+                                      : 1,
+             bytes, units[u]);
     return text;
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/memory.h: the one place that takes memory.
  *
  *   process  never freed      object  an arena, freed by its owner's destroy
@@ -14,19 +15,23 @@ void *trmi_alloc(size_t bytes);
 void trmi_free(void *memory);
 
 /* The same for arenas of many megabytes: straight from the kernel, so that pages cost nothing until
- * they are used; 2 MB aligned, in huge pages, but for an end that would fill less than half of one. Free with trmi_unmap and the
- * same size. */
+ * they are used; 2 MB aligned, in huge pages, but for an end that would fill less than half of one.
+ * Free with trmi_unmap and the same size. */
 void *trmi_map(size_t bytes);
 void trmi_unmap(void *memory, size_t bytes);
-/* For a piece of a mapping, from a page's beginning, of which parts will never be used: those cost nothing then. Before it is used. */
+/* For a piece of a mapping, from a page's beginning, of which parts will never be used: those cost
+ * nothing then. Before it is used. */
 void trmi_use_small_pages(void *memory, size_t bytes);
 enum { TRMI_HUGE_PAGE_BYTES = 2 << 20 };
-/* Gives the whole pages in it back, shared or private; they read as zeros, and cost nothing until they are used again. */
+/* Gives the whole pages in it back, shared or private; they read as zeros, and cost nothing until
+ * they are used again. */
 void trmi_release_pages(void *memory, size_t bytes);
-/* What a mapping of so many bytes takes once it is in use: whole pages, huge ones where the system has them; how much of it is those. */
+/* What a mapping of so many bytes takes once it is in use: whole pages, huge ones where the system
+ * has them; how much of it is those. */
 size_t trmi_map_resident(size_t bytes);
 size_t trmi_map_huge(size_t bytes);
-/* What memory that processes share takes (comm/shm_memory.c): whole pages, huge ones if it fills one; 0: there is no such. */
+/* What memory that processes share takes (comm/shm_memory.c): whole pages, huge ones if it fills
+ * one; 0: there is no such. */
 size_t trmi_shared_resident(size_t bytes);
 
 /* Fails the k-th next allocation (1 = the next) of the calling thread; 0 switches it off.
@@ -64,7 +69,8 @@ void trmi_text_json_string(trmi_text *text, const char *value);
 void trmi_text_json_number(trmi_text *text, double value);
 void trmi_text_free(trmi_text *text);
 
-/* "12.3 MB" in `text`, which is returned: amounts of memory in sentences and reports, in units of 1000. */
+/* "12.3 MB" in `text`, which is returned: amounts of memory in sentences and reports, in units of
+ * 1000. */
 enum { TRMI_BYTES_TEXT = 24 };
 const char *trmi_bytes_text(double bytes, char text[TRMI_BYTES_TEXT]);
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/os.h: the platform table. Everything that touches files durably goes through it, so that a
  * test can be just another platform (full disk, failing fsync, a cut at the k-th call). */
 #ifndef TRMI_BASE_OS_H
@@ -27,9 +28,10 @@ const trmi_os *trmi_os_real(void);
 trm_status trmi_os_write_all(const trmi_os *os, int fd, const void *data, size_t bytes,
                              const char *path, trm_error *err);
 /* Atomic and durable small file: temporary name, write, fsync, rename, fsync of the directory. */
-trm_status trmi_os_replace_file(const trmi_os *os, const char *path, const void *data,
-                                size_t bytes, trm_error *err);
-/* The error of a file that could not be created, from errno: says when it is the folder that is missing. */
+trm_status trmi_os_replace_file(const trmi_os *os, const char *path, const void *data, size_t bytes,
+                                trm_error *err);
+/* The error of a file that could not be created, from errno: says when it is the folder that is
+ * missing. */
 trm_status trmi_os_cannot_create(const char *path, trm_error *err);
 /* mkdir -p. */
 trm_status trmi_os_make_dirs(const trmi_os *os, const char *path, trm_error *err);
@@ -64,28 +66,32 @@ double trmi_os_wall(void);
 
 /* CPUs that this process may use: the smaller of its affinity mask and its cgroup quota, >= 1. */
 int trmi_os_cpu_count(void);
-/* Seconds that the calling thread may run before another one that is ready gets its CPU; 0: the scheduler does not tell (Linux before
- * 6.12, policies other than SCHED_OTHER and SCHED_BATCH). And asks for so many, 0.1 to 100 ms; its share of the CPU stays what it is.
- * False: nothing has changed. */
+/* Seconds that the calling thread may run before another one that is ready gets its CPU; 0: the
+ * scheduler does not tell (Linux before 6.12, policies other than SCHED_OTHER and SCHED_BATCH). And
+ * asks for so many, 0.1 to 100 ms; its share of the CPU stays what it is. False: nothing has
+ * changed. */
 double trmi_os_slice(void);
 bool trmi_os_set_slice(double seconds);
-/* Bytes of memory that this process may use: the smallest of RAM, its cgroup's limit and ulimit -v. */
+/* Bytes of memory that this process may use: the smallest of RAM, its cgroup's limit and ulimit -v.
+ */
 int64_t trmi_os_memory_bytes(void);
-/* Can so much more be had now? For what has no answer when it cannot: libraries that do not look whether malloc gave
- * them something, OpenMP that ends the program when a thread cannot be started. Costs two system calls. */
+/* Can so much more be had now? For what has no answer when it cannot: libraries that do not look
+ * whether malloc gave them something, OpenMP that ends the program when a thread cannot be started.
+ * Costs two system calls. */
 bool trmi_os_has_room(size_t bytes);
 /* Bytes of address space that starting a thread takes. */
 size_t trmi_os_thread_bytes(void);
 /* Resident bytes of this process: the most so far, and now. */
 int64_t trmi_os_peak_bytes(void);
 int64_t trmi_os_resident_bytes(void);
-/* Of the resident bytes, what other processes count for that have the same shared memory: of what n ranks share and
- * touch, (n - 1) / n. 0 where the kernel does not say; milliseconds. */
+/* Of the resident bytes, what other processes count for that have the same shared memory: of what n
+ * ranks share and touch, (n - 1) / n. 0 where the kernel does not say; milliseconds. */
 int64_t trmi_os_shared_bytes(void);
-/* Bytes that this process has made: its anonymous pages, and the memory files (memfd) that it has open, whoever looks at
- * them. No files: programs, libraries. */
+/* Bytes that this process has made: its anonymous pages, and the memory files (memfd) that it has
+ * open, whoever looks at them. No files: programs, libraries. */
 int64_t trmi_os_own_bytes(void);
-/* Gives free pages of the heap back to the system: growth of the resident bytes is then all that is taken. */
+/* Gives free pages of the heap back to the system: growth of the resident bytes is then all that is
+ * taken. */
 void trmi_os_trim(void);
 /* "$XDG_CACHE_HOME/trireme" or "$HOME/.cache/trireme", made if missing; false without either. */
 bool trmi_os_cache_dir(char *path, size_t size);

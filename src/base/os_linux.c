@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/os.h"
 
@@ -117,7 +118,9 @@ static void parent_of(const char *path, char *parent, size_t size) {
 }
 
 trm_status trmi_os_cannot_create(const char *path, trm_error *err) {
-    return TRMI_FAIL_SYS(err, errno == ENOENT ? "%s: cannot create, its folder must be there" : "%s: cannot create", path);
+    return TRMI_FAIL_SYS(
+        err, errno == ENOENT ? "%s: cannot create, its folder must be there" : "%s: cannot create",
+        path);
 }
 
 /* `path` is what messages call it. */
@@ -146,8 +149,8 @@ trm_status trmi_os_replaceable(const char *path, trm_error *err) {
                      S_ISDIR(info.st_mode) ? "a directory" : "a device or pipe");
 }
 
-trm_status trmi_os_replace_file(const trmi_os *os, const char *path, const void *data,
-                                size_t bytes, trm_error *err) {
+trm_status trmi_os_replace_file(const trmi_os *os, const char *path, const void *data, size_t bytes,
+                                trm_error *err) {
     os = or_real(os);
     TRMI_TRY(trmi_os_replaceable(path, err));
     char temporary[PATH_MAX], parent[PATH_MAX];
@@ -243,7 +246,8 @@ trm_status trmi_os_remove_tree(const trmi_os *os, const char *path, trm_error *e
 }
 
 trm_status trmi_os_open_regular(const char *path, int *out, int64_t *bytes, trm_error *err) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* of a pipe it would wait for a writer */
+    /* of a pipe it would wait for a writer */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         return TRMI_FAIL_SYS(err, "%s: cannot open", path);
     }
@@ -282,9 +286,9 @@ trm_status trmi_os_read_file(const char *path, size_t limit, uint8_t **out, size
             continue;
         }
         if (got <= 0) {
-            status = got < 0 ? TRMI_FAIL_SYS(err, "%s: cannot read at offset %zu", path, have)
-                             : TRMI_FAIL(err, TRM_IO, "%s: ends at offset %zu of %zu", path, have,
-                                         size);
+            status =
+                got < 0 ? TRMI_FAIL_SYS(err, "%s: cannot read at offset %zu", path, have)
+                        : TRMI_FAIL(err, TRM_IO, "%s: ends at offset %zu of %zu", path, have, size);
             goto done;
         }
         have += (size_t)got;
@@ -370,7 +374,8 @@ typedef struct scheduling {
 
 static bool read_scheduling(scheduling *s) {
     *s = (scheduling){.size = sizeof *s};
-    return syscall(SYS_sched_getattr, 0, s, sizeof *s, 0) == 0 && (s->policy == SCHED_OTHER || s->policy == SCHED_BATCH);
+    return syscall(SYS_sched_getattr, 0, s, sizeof *s, 0) == 0 &&
+           (s->policy == SCHED_OTHER || s->policy == SCHED_BATCH);
 }
 
 double trmi_os_slice(void) {
@@ -396,7 +401,8 @@ int64_t trmi_os_memory_bytes(void) {
         bytes = limit;
     }
     struct rlimit most;
-    if (getrlimit(RLIMIT_AS, &most) == 0 && most.rlim_cur != RLIM_INFINITY && (int64_t)most.rlim_cur < bytes) {
+    if (getrlimit(RLIMIT_AS, &most) == 0 && most.rlim_cur != RLIM_INFINITY &&
+        (int64_t)most.rlim_cur < bytes) {
         bytes = (int64_t)most.rlim_cur;
     }
     return bytes;
@@ -425,8 +431,7 @@ size_t trmi_os_thread_bytes(void) {
 int64_t trmi_os_resident_bytes(void) {
     char line[128];
     long long pages = 0;
-    return read_line("/proc/self/statm", line, sizeof line) &&
-                   sscanf(line, "%*d %lld", &pages) == 1
+    return read_line("/proc/self/statm", line, sizeof line) && sscanf(line, "%*d %lld", &pages) == 1
                ? pages * (int64_t)sysconf(_SC_PAGESIZE)
                : 0;
 }
@@ -445,11 +450,14 @@ static long long kilobytes_of(const char *path, const char *label) {
     return value;
 }
 
-/* getrusage also knows what the process was before it became this program: torchrun's half a gigabyte of Python. */
+/* getrusage also knows what the process was before it became this program: torchrun's half a
+ * gigabyte of Python. */
 int64_t trmi_os_peak_bytes(void) {
     long long peak = kilobytes_of("/proc/self/status", "VmHWM:");
     struct rusage usage;
-    return peak >= 0 ? peak * 1024 : getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
+    return peak >= 0                             ? peak * 1024
+           : getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024
+                                                 : 0;
 }
 
 int64_t trmi_os_shared_bytes(void) {
@@ -462,10 +470,12 @@ int64_t trmi_os_own_bytes(void) {
     long long anonymous = kilobytes_of("/proc/self/status", "RssAnon:");
     int64_t bytes = anonymous > 0 ? anonymous * 1024 : 0;
     DIR *files = opendir("/proc/self/fd");
-    for (struct dirent *entry = files != NULL ? readdir(files) : NULL; entry != NULL; entry = readdir(files)) {
+    for (struct dirent *entry = files != NULL ? readdir(files) : NULL; entry != NULL;
+         entry = readdir(files)) {
         char name[64] = "";
         struct stat about;
-        if (readlinkat(dirfd(files), entry->d_name, name, sizeof name - 1) > 0 && strncmp(name, "/memfd:", 7) == 0 &&
+        if (readlinkat(dirfd(files), entry->d_name, name, sizeof name - 1) > 0 &&
+            strncmp(name, "/memfd:", 7) == 0 &&
             fstatat(dirfd(files), entry->d_name, &about, 0) == 0) {
             bytes += (int64_t)about.st_blocks * 512;
         }
@@ -477,12 +487,14 @@ int64_t trmi_os_own_bytes(void) {
 }
 
 #ifdef __GLIBC__
-/* Where another allocator stands in front of the C library's (a sanitizer's, a preloaded one), trimming would only set up a heap that
- * nobody uses, and whose count of threads is wrong ever after. */
+/* Where another allocator stands in front of the C library's (a sanitizer's, a preloaded one),
+ * trimming would only set up a heap that nobody uses, and whose count of threads is wrong ever
+ * after. */
 static bool allocates_by_libc(void) {
     Dl_info a, b;
     void *malloc_at = dlsym(RTLD_DEFAULT, "malloc"), *trim_at = dlsym(RTLD_DEFAULT, "malloc_trim");
-    return malloc_at != NULL && trim_at != NULL && dladdr(malloc_at, &a) != 0 && dladdr(trim_at, &b) != 0 && a.dli_fbase == b.dli_fbase;
+    return malloc_at != NULL && trim_at != NULL && dladdr(malloc_at, &a) != 0 &&
+           dladdr(trim_at, &b) != 0 && a.dli_fbase == b.dli_fbase;
 }
 #endif
 

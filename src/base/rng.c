@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/rng.h"
 
 #include "base/error.h"
@@ -30,13 +31,16 @@ void trmi_philox(uint64_t seed, uint64_t stream, uint64_t counter, uint32_t out[
     out[3] = c3;
 }
 
-/* Logarithm, sine and cosine of our own: additions, products, a quotient, in an order that is written here, so that a seed
- * gives the same bits with any C library (whose functions differ by CPU); and without their special cases, in a fifth of
- * the time. Errors are below 1e-15, so the float is the exact value's but for one in about ten million. */
+/* Logarithm, sine and cosine of our own: additions, products, a quotient, in an order that is
+ * written here, so that a seed gives the same bits with any C library (whose functions differ by
+ * CPU); and without their special cases, in a fifth of the time. Errors are below 1e-15, so the
+ * float is the exact value's but for one in about ten million. */
 
-/* log(n / 2^32), n from 1 to 2^32: n = m 2^k, m from sqrt(1/2) to sqrt(2), log m = 2 artanh((m - 1) / (m + 1)). */
+/* log(n / 2^32), n from 1 to 2^32: n = m 2^k, m from sqrt(1/2) to sqrt(2), log m = 2 artanh((m - 1)
+ * / (m + 1)). */
 static double log_of_unit(double n) {
-    const uint64_t one = (uint64_t)0x3FF00000 << 32, root_half = (uint64_t)0x3FE6A09E << 32, mantissa = ((uint64_t)1 << 52) - 1;
+    const uint64_t one = (uint64_t)0x3FF00000 << 32, root_half = (uint64_t)0x3FE6A09E << 32,
+                   mantissa = ((uint64_t)1 << 52) - 1;
     uint64_t bits;
     memcpy(&bits, &n, sizeof bits);
     bits += one - root_half;
@@ -46,20 +50,37 @@ static double log_of_unit(double n) {
     memcpy(&m, &bits, sizeof m);
     const double s = (m - 1.0) / (m + 1.0), z = s * s;
     const double low = 1.0 / 3 + z * (1.0 / 5 + z * (1.0 / 7 + z * (1.0 / 9 + z * (1.0 / 11))));
-    const double high = 1.0 / 13 + z * (1.0 / 15 + z * (1.0 / 17 + z * (1.0 / 19 + z * (1.0 / 21))));
+    const double high =
+        1.0 / 13 + z * (1.0 / 15 + z * (1.0 / 17 + z * (1.0 / 19 + z * (1.0 / 21))));
     const double z2 = z * z, series = low + z2 * z2 * z * high;
-    const double ln2_high = 0x1.62e42feep-1, ln2_low = 0x1.a39ef35793c76p-33; /* k ln2_high is exact */
+    /* k ln2_high is exact */
+    const double ln2_high = 0x1.62e42feep-1, ln2_low = 0x1.a39ef35793c76p-33;
     return k * ln2_high + (2.0 * s + (2.0 * s * (z * series) + k * ln2_low));
 }
 
-/* Cosine and sine of turn / 2^32 turns: the quarter, and an angle within an eighth to either side. */
+/* Cosine and sine of turn / 2^32 turns: the quarter, and an angle within an eighth to either side.
+ */
 static void circle(uint32_t turn, double out[2]) {
     const uint32_t quarter = (turn + ((uint32_t)1 << 29)) >> 30;
-    const double x = (double)(int32_t)(turn - (quarter << 30)) * (0x1p-32 * 6.283185307179586), z = x * x;
-    const double sine = x + x * z * (-1.0 / 6 + z * (1.0 / 120 + z * (-1.0 / 5040 + z * (1.0 / 362880 + z * (-1.0 / 39916800 +
-                        z * (1.0 / 6227020800.0 + z * (-1.0 / 1307674368000.0 + z * (1.0 / 355687428096000.0))))))));
-    const double cosine = 1.0 + z * (-0.5 + z * (1.0 / 24 + z * (-1.0 / 720 + z * (1.0 / 40320 + z * (-1.0 / 3628800 +
-                          z * (1.0 / 479001600.0 + z * (-1.0 / 87178291200.0 + z * (1.0 / 20922789888000.0))))))));
+    const double x = (double)(int32_t)(turn - (quarter << 30)) * (0x1p-32 * 6.283185307179586),
+                 z = x * x;
+    const double sine =
+        x + x * z *
+                (-1.0 / 6 +
+                 z * (1.0 / 120 +
+                      z * (-1.0 / 5040 +
+                           z * (1.0 / 362880 + z * (-1.0 / 39916800 +
+                                                    z * (1.0 / 6227020800.0 +
+                                                         z * (-1.0 / 1307674368000.0 +
+                                                              z * (1.0 / 355687428096000.0))))))));
+    const double cosine =
+        1.0 +
+        z * (-0.5 + z * (1.0 / 24 +
+                         z * (-1.0 / 720 +
+                              z * (1.0 / 40320 + z * (-1.0 / 3628800 +
+                                                      z * (1.0 / 479001600.0 +
+                                                           z * (-1.0 / 87178291200.0 +
+                                                                z * (1.0 / 20922789888000.0))))))));
     /* Exchanged in odd quarters, and their signs, without branches: nobody foresees a quarter. */
     uint64_t both[2], exchange = -(uint64_t)(quarter & 1);
     memcpy(&both[0], &cosine, sizeof cosine);
@@ -73,7 +94,8 @@ static void circle(uint32_t turn, double out[2]) {
 void trmi_normal_pair(const uint32_t bits[2], float normal[2]) {
     double at[2];
     circle(bits[1], at);
-    const double radius = sqrt(-2.0 * log_of_unit((double)bits[0] + 1.0)); /* (0, 1]: the logarithm never sees zero */
+    /* (0, 1]: the logarithm never sees zero */
+    const double radius = sqrt(-2.0 * log_of_unit((double)bits[0] + 1.0));
     normal[0] = (float)(radius * at[0]);
     normal[1] = (float)(radius * at[1]);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/rng.h: counter-based random numbers (Philox4x32-10, Salmon et al., SC'11).
  *
  * A number is a pure function of (seed, stream, counter): no state, so that the same sample gets

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/sanitizers.h: what this is built with. gcc says it by macros, clang by features. */
 #ifndef TRIREME_BASE_SANITIZERS_H
 #define TRIREME_BASE_SANITIZERS_H

@@ -1,11 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Statuses by name, in words, and as exit codes. */
 #include "trireme/base.h"
 
 const char *trm_status_name(trm_status status) {
     switch (status) {
 #define TRMI_STATUS_NAME(name, value, text)                                                        \
-    case name:                                                                                     \
-        return #name;
+    case name: return #name;
         TRM_STATUS_LIST(TRMI_STATUS_NAME)
 #undef TRMI_STATUS_NAME
     }
@@ -15,8 +15,7 @@ const char *trm_status_name(trm_status status) {
 const char *trm_status_text(trm_status status) {
     switch (status) {
 #define TRMI_STATUS_TEXT(name, value, text)                                                        \
-    case name:                                                                                     \
-        return text;
+    case name: return text;
         TRM_STATUS_LIST(TRMI_STATUS_TEXT)
 #undef TRMI_STATUS_TEXT
     }
@@ -27,24 +26,18 @@ int trm_status_exit_code(trm_status status) {
     switch (status) {
     case TRM_OK:
     case TRM_END:
-    case TRM_PENDING:
-        return 0;
+    case TRM_PENDING: return 0;
     case TRM_INVALID:
-    case TRM_UNSUPPORTED:
-        return 2;
+    case TRM_UNSUPPORTED: return 2;
     case TRM_IO:
-    case TRM_CORRUPT:
-        return 3;
+    case TRM_CORRUPT: return 3;
     case TRM_NOMEM:
-    case TRM_NOSPACE:
-        return 4;
+    case TRM_NOSPACE: return 4;
     case TRM_TIMEOUT:
-    case TRM_PEER:
-        return 5;
+    case TRM_PEER: return 5;
     case TRM_CANCELLED:
     case TRM_INTERNAL:
-    case TRM_DIVERGED:
-        return 1;
+    case TRM_DIVERGED: return 1;
     }
     return 1;
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Types and shapes: sizes that cannot overflow, and their names. */
 #include "trireme/base.h"
 
@@ -9,12 +10,10 @@
 size_t trm_dtype_bytes(trm_dtype dtype) {
     switch (dtype) {
 #define TRMI_DTYPE_BYTES(name, value, bytes, text)                                                 \
-    case name:                                                                                     \
-        return bytes;
+    case name: return bytes;
         TRM_DTYPE_LIST(TRMI_DTYPE_BYTES)
 #undef TRMI_DTYPE_BYTES
-    case TRM_DTYPE_NONE:
-        break;
+    case TRM_DTYPE_NONE: break;
     }
     return 0;
 }
@@ -22,12 +21,10 @@ size_t trm_dtype_bytes(trm_dtype dtype) {
 const char *trm_dtype_name(trm_dtype dtype) {
     switch (dtype) {
 #define TRMI_DTYPE_NAME(name, value, bytes, text)                                                  \
-    case name:                                                                                     \
-        return text;
+    case name: return text;
         TRM_DTYPE_LIST(TRMI_DTYPE_NAME)
 #undef TRMI_DTYPE_NAME
-    case TRM_DTYPE_NONE:
-        break;
+    case TRM_DTYPE_NONE: break;
     }
     return "none";
 }

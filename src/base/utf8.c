@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/utf8.h"
 
 int trmi_utf8_length(const char *text, size_t bytes) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/utf8.h: is this text? */
 #ifndef TRMI_BASE_UTF8_H
 #define TRMI_BASE_UTF8_H

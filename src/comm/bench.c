@@ -1,5 +1,6 @@
-/* trm_comm_bench: one size of one collective, timed back to back, checked, and held against what the
- * memory of this host allows. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trm_comm_bench: one size of one collective, timed back to back, checked, and held against what
+ * the memory of this host allows. */
 #include "comm/communicator.h"
 
 #include "base/checked.h"
@@ -19,11 +20,19 @@
 #define RELAX() ((void)0)
 #endif
 
-enum { SAMPLES = 31, LEAST_SAMPLES = 5, SAMPLES_IN_A_ROW = 4, WARMUP = 2, PATIENCE = 1000, PATIENCE_TIMES = 4 };
+enum {
+    SAMPLES = 31,
+    LEAST_SAMPLES = 5,
+    SAMPLES_IN_A_ROW = 4,
+    WARMUP = 2,
+    PATIENCE = 1000,
+    PATIENCE_TIMES = 4
+};
 #define TRIED_SECONDS 0.002
 enum { READY_AT = 128, VECTOR_AT = 4096 }; /* of a bound's region */
 
-/* --- values --------------------------------------------------------------------------------------- */
+/* --- values
+ *  --------------------------------------------------------------------------------------- */
 static int value_of(int32_t rank, int64_t i, trm_reduce reduce) {
     int mix = (int)((i * 7 + rank * 3) % 5);
     return reduce == TRM_REDUCE_PROD ? 1 + (mix == 0) : mix;
@@ -34,17 +43,10 @@ static double reduced_value(int32_t size, int64_t i, trm_reduce reduce, bool who
     for (int32_t r = 1; r < size; r++) {
         double next = value_of(r, i, reduce);
         switch (reduce) {
-        case TRM_REDUCE_PROD:
-            total *= next;
-            break;
-        case TRM_REDUCE_MAX:
-            total = next > total ? next : total;
-            break;
-        case TRM_REDUCE_MIN:
-            total = next < total ? next : total;
-            break;
-        default:
-            total += next;
+        case TRM_REDUCE_PROD: total *= next; break;
+        case TRM_REDUCE_MAX: total = next > total ? next : total; break;
+        case TRM_REDUCE_MIN: total = next < total ? next : total; break;
+        default: total += next;
         }
     }
     if (reduce == TRM_REDUCE_MEAN) {
@@ -53,7 +55,8 @@ static double reduced_value(int32_t size, int64_t i, trm_reduce reduce, bool who
     return total;
 }
 
-/* --- one benchmark -------------------------------------------------------------------------------- */
+/* --- one benchmark
+ *  -------------------------------------------------------------------------------- */
 typedef struct bench {
     trm_comm *comm;
     trm_comm_bench_options options;
@@ -73,21 +76,13 @@ static bool expected_value(const bench *b, int64_t i, double *value) {
     int32_t me = b->comm->group.rank, n = b->comm->group.size;
     int64_t block = b->count > 0 ? b->count : 1;
     switch (b->op.kind) {
-    case TRM_ALLREDUCE:
-        *value = reduced_value(n, i, b->op.reduce, b->whole);
-        return true;
-    case TRM_REDUCE:
-        *value = reduced_value(n, i, b->op.reduce, b->whole);
-        return me == 0;
+    case TRM_ALLREDUCE: *value = reduced_value(n, i, b->op.reduce, b->whole); return true;
+    case TRM_REDUCE: *value = reduced_value(n, i, b->op.reduce, b->whole); return me == 0;
     case TRM_REDUCE_SCATTER:
         *value = reduced_value(n, me * block + i, b->op.reduce, b->whole);
         return i < b->count;
-    case TRM_BROADCAST:
-        *value = value_of(0, i, b->op.reduce);
-        return true;
-    case TRM_SCATTER:
-        *value = value_of(0, me * block + i, b->op.reduce);
-        return i < b->count;
+    case TRM_BROADCAST: *value = value_of(0, i, b->op.reduce); return true;
+    case TRM_SCATTER: *value = value_of(0, me * block + i, b->op.reduce); return i < b->count;
     case TRM_ALLGATHER:
         *value = value_of((int32_t)(i / block), i % block, b->op.reduce);
         return true;
@@ -97,8 +92,7 @@ static bool expected_value(const bench *b, int64_t i, double *value) {
     case TRM_ALLTOALL:
         *value = value_of((int32_t)(i / block), me * block + i % block, b->op.reduce);
         return true;
-    default:
-        return false;
+    default: return false;
     }
 }
 
@@ -130,17 +124,22 @@ static trm_status run_ours(bench *b, int64_t times, trm_error *err) {
     return TRM_OK;
 }
 
-/* --- the bound: everyone sums its slice of all buffers into all buffers between two bare barriers. With more
- * ranks than CPUs one rank per CPU does it for all, while the others sleep. But nothing can be summed before each of them has
- * had its CPU, and handing that over takes time, too: all ranks at a bare barrier, which is added. ------------------------- */
+/* --- the bound: everyone sums its slice of all buffers into all buffers between two bare barriers.
+ *  With more
+ * ranks than CPUs one rank per CPU does it for all, while the others sleep. But nothing can be
+ * summed before each of them has
+ * had its CPU, and handing that over takes time, too: all ranks at a bare barrier, which is added.
+ * ------------------------- */
 typedef enum { SUMMING, HANDING, BOUNDS } bound_kind;
 
 typedef struct bound {
-    bool usable, works, comes; /* comes: this rank is one of those that meet; works: of those that sum */
+    /* comes: this rank is one of those that meet; works: of those that sum */
+    bool usable, works, comes;
     int32_t n, workers, worker; /* who sums is rank worker * n / workers */
     const void **sources;
     void **targets;
-    _Atomic uint64_t **come, **done, *here, *ready; /* cache lines: of those that meet, of workers; this rank's */
+    /* cache lines: of those that meet, of workers; this rank's */
+    _Atomic uint64_t **come, **done, *here, *ready;
     int32_t meeting;
     uint64_t turn;
     int64_t first, beyond;
@@ -153,7 +152,8 @@ typedef struct bound {
 static void wait_for_all(const bound *b, _Atomic uint64_t *const *flags, int32_t count) {
     int patience = b->meeting > b->workers ? 0 : PATIENCE; /* who is waited for needs this CPU */
     for (int32_t i = 0; i < count; i++) {
-        for (int polls = 0; atomic_load_explicit(flags[i], memory_order_acquire) < b->turn; polls++) {
+        for (int polls = 0; atomic_load_explicit(flags[i], memory_order_acquire) < b->turn;
+             polls++) {
             if (polls < patience) {
                 RELAX();
             } else { /* or has lost its CPU to somebody else: this one's may do */
@@ -221,8 +221,8 @@ static trm_status make_bound(bench *b, bound_kind kind, bound *out, trm_error *e
     out->meeting = kind == HANDING ? out->n : out->workers;
     out->works = is_worker(out, comm->group.rank, &out->worker);
     out->comes = out->works || out->meeting == out->n;
-    out->usable = b->op.kind == TRM_ALLREDUCE && comm->net == NULL && n > 1 && !b->options.no_roofline &&
-                  (kind == SUMMING || out->workers < out->n);
+    out->usable = b->op.kind == TRM_ALLREDUCE && comm->net == NULL && n > 1 &&
+                  !b->options.no_roofline && (kind == SUMMING || out->workers < out->n);
     if (!out->usable) {
         return TRM_OK;
     }
@@ -242,8 +242,11 @@ static trm_status make_bound(bench *b, bound_kind kind, bound *out, trm_error *e
     out->here = (_Atomic uint64_t *)(void *)out->region;
     out->ready = (_Atomic uint64_t *)(void *)(out->region + READY_AT);
     trmi_shm_place mine = trmi_shm_find(comm->host, out->region, region_bytes, shm->one_process);
-    trm_collective gather = {.kind = TRM_ALLGATHER, .send = &mine, .recv = places,
-                             .count = sizeof mine, .dtype = TRM_UINT8};
+    trm_collective gather = {.kind = TRM_ALLGATHER,
+                             .send = &mine,
+                             .recv = places,
+                             .count = sizeof mine,
+                             .dtype = TRM_UINT8};
     trm_status status = trm_comm_run(comm, &gather, err);
     int64_t unit = 64 / bytes, units = (vector + unit - 1) / unit;
     out->first = trmi_min_i64(vector, units * out->worker / out->workers * unit);
@@ -262,8 +265,10 @@ static trm_status make_bound(bench *b, bound_kind kind, bound *out, trm_error *e
     return status;
 }
 
-/* --- timing --------------------------------------------------------------------------------------- */
-/* Tried long enough to meet the load that others put on the machine. How often in a row, so that a sample is long enough for the clock and all of them last `seconds`. */
+/* --- timing
+ *  --------------------------------------------------------------------------------------- */
+/* Tried long enough to meet the load that others put on the machine. How often in a row, so that a
+ * sample is long enough for the clock and all of them last `seconds`. */
 static trm_status choose_times(bench *b, int64_t *times, int64_t *samples, trm_error *err) {
     TRMI_TRY(run_ours(b, WARMUP, err));
     double all = 0, each = 0;
@@ -276,7 +281,8 @@ static trm_status choose_times(bench *b, int64_t *times, int64_t *samples, trm_e
     }
     double per_sample = b->options.seconds / SAMPLES;
     *times = trmi_max_i64(1, trmi_min_i64(20000, (int64_t)(per_sample / each)));
-    *samples = trmi_max_i64(LEAST_SAMPLES, trmi_min_i64(SAMPLES, (int64_t)(b->options.seconds / each)));
+    *samples =
+        trmi_max_i64(LEAST_SAMPLES, trmi_min_i64(SAMPLES, (int64_t)(b->options.seconds / each)));
     return TRM_OK;
 }
 
@@ -300,7 +306,8 @@ static trm_status take_one(bench *b, bound *limit, int64_t times, double *second
 }
 
 /* A row of samples from `s` on. */
-static trm_status take_row(bench *b, bound *limit, int64_t times, int64_t s, int64_t row, int64_t count, double *to, trm_error *err) {
+static trm_status take_row(bench *b, bound *limit, int64_t times, int64_t s, int64_t row,
+                           int64_t count, double *to, trm_error *err) {
     double ignored;
     if (row > 1) {
         TRMI_TRY(take_one(b, limit, 1, &ignored, err));
@@ -318,10 +325,11 @@ static trm_status settle(bench *b, double *seconds, int64_t count, trm_error *er
     return TRM_OK;
 }
 
-/* Samples of ours and of the bounds in turn. Where one run is a sample
- * several follow each other, behind one that is not counted: each has buffers of its own, and the other's have
- * just been through the caches. Fewer than wanted where a busy machine makes them long. */
-static trm_status take_samples(bench *b, bound limits[BOUNDS], int64_t times, samples *out, trm_error *err) {
+/* Samples of ours and of the bounds in turn. Where one run is a sample several follow each other,
+ * behind one that is not counted: each has buffers of its own, and the other's have just been
+ * through the caches. Fewer than wanted where a busy machine makes them long. */
+static trm_status take_samples(bench *b, bound limits[BOUNDS], int64_t times, samples *out,
+                               trm_error *err) {
     double begun = trmi_os_now();
     int64_t row = times > 1 ? 1 : SAMPLES_IN_A_ROW;
     for (int64_t s = 0; s < out->count; s += row) {
@@ -334,7 +342,8 @@ static trm_status take_samples(bench *b, bound limits[BOUNDS], int64_t times, sa
         TRMI_TRY(take_row(b, NULL, times, s, row, out->count, out->ours, err));
         for (int kind = 0; kind < BOUNDS; kind++) {
             if (limits[kind].usable) {
-                TRMI_TRY(take_row(b, &limits[kind], times, s, row, out->count, out->bounds[kind], err));
+                TRMI_TRY(
+                    take_row(b, &limits[kind], times, s, row, out->count, out->bounds[kind], err));
             }
         }
     }
@@ -366,8 +375,10 @@ static trm_status measure(bench *b, trm_comm_bench_result *result, trm_error *er
     }
     TRMI_TRY(status);
     double median = trmi_middle(taken.ours, taken.count), bus = 1;
-    /* the least of the barriers: their ranks look more often than they need to, and a bound is no slower than what it bounds */
-    double sum = trmi_middle(taken.bounds[SUMMING], taken.count), bare = sum + taken.bounds[HANDING][0];
+    /* the least of the barriers: their ranks look more often than they need to, and a bound is no
+     * slower than what it bounds */
+    double sum = trmi_middle(taken.bounds[SUMMING], taken.count),
+           bare = sum + taken.bounds[HANDING][0];
     if (b->op.kind == TRM_ALLREDUCE) {
         bus = 2.0 * (double)(n - 1) / (double)n;
     } else if (b->op.kind == TRM_ALLGATHER || b->op.kind == TRM_REDUCE_SCATTER ||
@@ -402,19 +413,25 @@ trm_status trm_comm_bench(trm_comm *comm, int64_t bytes, const trm_comm_bench_op
     o->seconds = o->seconds > 0 ? o->seconds : 0.3;
     int64_t element = (int64_t)trm_dtype_bytes(o->dtype), n = comm->group.size;
     bool blocked = is_blocked(o->kind);
-    if (element == 0 || bytes < 0 || (!blocked && o->kind != TRM_ALLREDUCE &&
-                                      o->kind != TRM_REDUCE && o->kind != TRM_BROADCAST)) {
-        return TRMI_FAIL(err, TRM_INVALID, "bench of %s over %lld bytes of type %d: use a collective "
-                         "without counts", trm_collective_name(o->kind), (long long)bytes,
-                         (int)o->dtype);
+    if (element == 0 || bytes < 0 ||
+        (!blocked && o->kind != TRM_ALLREDUCE && o->kind != TRM_REDUCE &&
+         o->kind != TRM_BROADCAST)) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "bench of %s over %lld bytes of type %d: use a collective "
+                         "without counts",
+                         trm_collective_name(o->kind), (long long)bytes, (int)o->dtype);
     }
     b.reduces = o->kind == TRM_ALLREDUCE || o->kind == TRM_REDUCE || o->kind == TRM_REDUCE_SCATTER;
     b.whole = o->dtype >= TRM_INT8;
     b.count = bytes / element / (blocked ? n : 1);
-    b.count = blocked && bytes > 0 ? trmi_max_i64(1, b.count) : b.count; /* a block of nothing is no measurement */
+    /* a block of nothing is no measurement */
+    b.count = blocked && bytes > 0 ? trmi_max_i64(1, b.count) : b.count;
     b.vector = b.count * (blocked ? n : 1);
-    b.op = (trm_collective){.kind = o->kind, .count = b.count, .dtype = o->dtype,
-                            .reduce = b.reduces ? o->reduce : TRM_REDUCE_NONE, .tag = "bench"};
+    b.op = (trm_collective){.kind = o->kind,
+                            .count = b.count,
+                            .dtype = o->dtype,
+                            .reduce = b.reduces ? o->reduce : TRM_REDUCE_NONE,
+                            .tag = "bench"};
     size_t size = (size_t)(b.vector * element + 64);
     b.send = o->private_buffers ? trmi_alloc(size) : trm_comm_alloc_shared(comm, size, err);
     b.recv = o->private_buffers ? trmi_alloc(size) : trm_comm_alloc_shared(comm, size, err);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The bootstrap of ranks that share memory from birth: threads of one process, or processes forked
  * from the one that made the job.
  *
@@ -230,8 +231,8 @@ static trm_status shared_allgather(trmi_bootstrap *bootstrap, const void *mine, 
                piece);
         TRMI_TRY(gate(self, timeout_seconds, err));
         for (int32_t r = 0; r < bootstrap->size; r++) {
-            memcpy((char *)all + (size_t)r * bytes + done,
-                   job->blobs + (size_t)r * EXCHANGE_BYTES, piece);
+            memcpy((char *)all + (size_t)r * bytes + done, job->blobs + (size_t)r * EXCHANGE_BYTES,
+                   piece);
         }
         TRMI_TRY(gate(self, timeout_seconds, err));
         done += piece;
@@ -289,8 +290,8 @@ trm_status trmi_bootstrap_shared(trmi_job *job, int32_t rank, trmi_bootstrap **o
         pidfd[r] = -1;
     }
     int32_t host = rank / job->ranks_per_host, first = host * job->ranks_per_host;
-    int32_t beyond = first + job->ranks_per_host < job->size ? first + job->ranks_per_host
-                                                            : job->size;
+    int32_t beyond =
+        first + job->ranks_per_host < job->size ? first + job->ranks_per_host : job->size;
     self->job = job;
     self->pidfd = pidfd;
     self->base = (trmi_bootstrap){

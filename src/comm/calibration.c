@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/calibration.h"
 
 #include "base/error.h"
@@ -41,8 +42,9 @@ static bool read_line(const char **at, link_line *out) {
     }
     *at += length;
     *at += **at != '\0';
-    return whole && sscanf(line, "%64s %31s %lf %lf %lf", out->cluster, out->engine, &out->model.alpha,
-                           &out->model.beta, &out->model.gamma) == 5 &&
+    return whole &&
+           sscanf(line, "%64s %31s %lf %lf %lf", out->cluster, out->engine, &out->model.alpha,
+                  &out->model.beta, &out->model.gamma) == 5 &&
            strlen(out->cluster) == 64 && plausible(&out->model);
 }
 
@@ -84,10 +86,12 @@ trm_status trmi_links_put(const char *text, const uint8_t cluster[32], const cha
         }
     }
     put_line(out, wanted, engine, model);
-    return out->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory for the figures of networks") : TRM_OK;
+    return out->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory for the figures of networks")
+                       : TRM_OK;
 }
 
-/* --- with the others ------------------------------------------------------------------------------- */
+/* --- with the others
+ *  ------------------------------------------------------------------------------- */
 static bool file_path(char *path, size_t size) {
     if (!trmi_os_cache_dir(path, size - 16)) {
         return false;
@@ -120,9 +124,9 @@ static void keep(const trmi_transport *transport, const trmi_model *model) {
         return;
     }
     (void)trmi_os_read_file(path, FILE_BYTES, &text, &bytes, NULL); /* none yet */
-    trm_status status = trmi_links_put(text != NULL ? (const char *)text : "",
-                                       transport->group.bootstrap->cluster, transport->table->name,
-                                       model, &out, &err);
+    trm_status status =
+        trmi_links_put(text != NULL ? (const char *)text : "", transport->group.bootstrap->cluster,
+                       transport->table->name, model, &out, &err);
     if (status == TRM_OK) {
         status = trmi_os_replace_file(NULL, path, out.data, strlen(out.data), &err);
     }
@@ -134,8 +138,8 @@ static void keep(const trmi_transport *transport, const trmi_model *model) {
 }
 
 static void say(const trmi_transport *transport, const trmi_model *m, const char *how) {
-    trmi_log(TRM_LOG_DEBUG, "comm", "%s, %s: %.3g us a round, %.3g GB/s, sums %.3g GB/s", transport->table->name,
-             how, 1e6 * m->alpha, 1e-9 / m->beta, 1e-9 / m->gamma);
+    trmi_log(TRM_LOG_DEBUG, "comm", "%s, %s: %.3g us a round, %.3g GB/s, sums %.3g GB/s",
+             transport->table->name, how, 1e6 * m->alpha, 1e-9 / m->beta, 1e-9 / m->gamma);
 }
 
 typedef struct kept_card {

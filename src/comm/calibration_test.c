@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Figures of networks: the file's lines, and that communicators measure once and then take them. */
 #include "comm/calibration.h"
 
@@ -32,7 +33,8 @@ static void lines_are_found_and_replaced(void **state) {
     trmi_text_free(&third);
 }
 
-/* Whatever stands there: no crash, nothing impossible is believed, the next writing cleans it up. */
+/* Whatever stands there: no crash, nothing impossible is believed, the next writing cleans it up.
+ */
 static void damage_is_passed_over(void **state) {
     (void)state;
     trm_error err;
@@ -41,9 +43,15 @@ static void damage_is_passed_over(void **state) {
     char text[4000], key[65];
     CHECK_OK(trmi_links_put("", cluster_a, "tcp", &one, &good, &err), err);
     snprintf(key, sizeof key, "%.64s", good.data);
-    static const char *const bad[] = {"tcp", "tcp 1e-5", "tcp 1e-5 2e-10", "tcp nan 1e-10 1e-10",
-                                      "tcp 0 1e-10 1e-10", "tcp 1e-5 -1 1e-10", "tcp 1e9 1e-10 1e-10",
-                                      "tcp 1e-5 1e-10 inf", "tcp x y z"};
+    static const char *const bad[] = {"tcp",
+                                      "tcp 1e-5",
+                                      "tcp 1e-5 2e-10",
+                                      "tcp nan 1e-10 1e-10",
+                                      "tcp 0 1e-10 1e-10",
+                                      "tcp 1e-5 -1 1e-10",
+                                      "tcp 1e9 1e-10 1e-10",
+                                      "tcp 1e-5 1e-10 inf",
+                                      "tcp x y z"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         snprintf(text, sizeof text, "%s %s\n", key, bad[i]);
         assert_false(trmi_links_find(text, cluster_a, "tcp", &found));
@@ -65,7 +73,9 @@ static void the_file_stays_small(void **state) {
     for (int i = 0; i < TRMI_LINKS_MAX + 40; i++) {
         uint8_t cluster[32] = {1, (uint8_t)i, (uint8_t)(i >> 8)};
         trmi_text next = {0};
-        CHECK_OK(trmi_links_put(file.data != NULL ? file.data : "", cluster, "tcp", &one, &next, &err), err);
+        CHECK_OK(
+            trmi_links_put(file.data != NULL ? file.data : "", cluster, "tcp", &one, &next, &err),
+            err);
         trmi_text_free(&file);
         file = next;
     }
@@ -79,10 +89,11 @@ static void the_file_stays_small(void **state) {
     trmi_text_free(&file);
 }
 
-/* --- communicators ---------------------------------------------------------------------------------- */
+/* --- communicators
+ *  ---------------------------------------------------------------------------------- */
 typedef struct plan {
-    uint8_t cluster;      /* 0: nobody knows which */
-    double alpha;         /* expected; 0: measured, whatever it is */
+    uint8_t cluster; /* 0: nobody knows which */
+    double alpha;    /* expected; 0: measured, whatever it is */
 } plan;
 
 static void join(rank_context *context) {
@@ -96,13 +107,14 @@ static void join(rank_context *context) {
     EXPECT_OK(trm_comm_create(boot, &options, &comm, &err), err);
     EXPECT_OK(trm_comm_split(comm, context->rank / 2, 0, &child, &err), err);
     const trmi_model *model = &((const trmi_net *)(void *)comm->net)->model;
-    const trmi_model *childs = child->net != NULL ? &((const trmi_net *)(void *)child->net)->model : model;
+    const trmi_model *childs =
+        child->net != NULL ? &((const trmi_net *)(void *)child->net)->model : model;
     double alpha = model->alpha, sum = alpha;
     EXPECT(memcmp(model, childs, sizeof *model) == 0, "a child measured again");
     EXPECT_OK(trm_comm_allreduce(comm, &sum, 1, TRM_FLOAT64, TRM_REDUCE_MAX, &err), err);
     EXPECT(sum == alpha, "ranks differ: %g and %g", sum, alpha);
-    EXPECT(alpha > 0 && (expected->alpha == 0 || expected->alpha == alpha), "alpha %g, expected %g", alpha,
-           expected->alpha);
+    EXPECT(alpha > 0 && (expected->alpha == 0 || expected->alpha == alpha), "alpha %g, expected %g",
+           alpha, expected->alpha);
     trm_comm_destroy(child);
     trm_comm_destroy(comm);
     boot->table->destroy(boot);

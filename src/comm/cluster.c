@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The resolver: asks every source, takes the first, holds the others against it. */
 #include "comm/cluster_claim.h"
 
@@ -17,8 +18,7 @@ const char *trm_role_name(trm_role role) {
     return role >= TRM_ROLE_WORKER && role <= TRM_ROLE_SCHEDULER ? names[role] : "?";
 }
 
-static trm_status claim_flags(const trm_cluster_flags *flags, trmi_claims *claims,
-                              trm_error *err) {
+static trm_status claim_flags(const trm_cluster_flags *flags, trmi_claims *claims, trm_error *err) {
     if (flags->size <= 0) {
         return TRM_OK;
     }
@@ -55,10 +55,9 @@ static trm_status same_roles(const trmi_tfconfig *flags, const trmi_tfconfig *co
     for (int r = 0; flags->has_cluster && config->has_cluster && r < 4; r++) {
         const trmi_job_tasks *a = &flags->jobs[r], *b = &config->jobs[r];
         if (a->count != b->count) {
-            return TRMI_FAIL(err, TRM_INVALID,
-                             "flags list %d %s task%s, TF_CONFIG lists %d; give one of them",
-                             a->count, trm_role_name((trm_role)r), a->count == 1 ? "" : "s",
-                             b->count);
+            return TRMI_FAIL(
+                err, TRM_INVALID, "flags list %d %s task%s, TF_CONFIG lists %d; give one of them",
+                a->count, trm_role_name((trm_role)r), a->count == 1 ? "" : "s", b->count);
         }
         for (int32_t t = 0; t < a->count; t++) {
             if (strcmp(a->tasks[t].address, b->tasks[t].address) != 0) {
@@ -149,8 +148,8 @@ static trm_status claim_roles(const trm_cluster_flags *flags, const trmi_env *en
     } else if (roles->role == TRM_ROLE_WORKER) {
         claim->rank = roles->index + chiefs;
     }
-    const trmi_task *first = trmi_tfconfig_task(
-        roles, chiefs ? TRM_ROLE_CHIEF : TRM_ROLE_WORKER, 0);
+    const trmi_task *first =
+        trmi_tfconfig_task(roles, chiefs ? TRM_ROLE_CHIEF : TRM_ROLE_WORKER, 0);
     trmi_host_port parsed;
     if (first != NULL && trmi_host_port_parse(first->address, false, &parsed) == NULL) {
         memcpy(claim->address, parsed.host, sizeof claim->address);
@@ -265,16 +264,16 @@ static void hash_text(const char *text, uint8_t out[32]) {
 /* Where rank 0 listens, unless flags or TRIREME_RENDEZVOUS say it: a unix socket for a job on one
  * host, otherwise the address that the source names. */
 static trm_status place_rendezvous(const trm_cluster_flags *flags, const trmi_env *env,
-                                   const trmi_claim *claim, trm_cluster *cluster,
-                                   trm_error *err) {
+                                   const trmi_claim *claim, trm_cluster *cluster, trm_error *err) {
     trm_cluster_info *info = &cluster->info;
-    const char *said = flags->rendezvous ? flags->rendezvous
-                                         : trmi_env_text(env, "TRIREME_RENDEZVOUS");
-    const char *token = flags->token_file ? flags->token_file
-                                          : trmi_env_text(env, "TRIREME_TOKEN_FILE");
+    const char *said =
+        flags->rendezvous ? flags->rendezvous : trmi_env_text(env, "TRIREME_RENDEZVOUS");
+    const char *token =
+        flags->token_file ? flags->token_file : trmi_env_text(env, "TRIREME_TOKEN_FILE");
     hash_text(claim->key, cluster->key);
     if (said != NULL && cluster->table != NULL) {
-        /* they meet where they were told to, whatever their tables are: who has another one is named there */
+        /* they meet where they were told to, whatever their tables are: who has another one is
+         * named there */
         const char *job = trmi_env_text(env, "JOB_ID");
         hash_text(job != NULL ? job : "a job of a rank table", cluster->key);
     }
@@ -325,10 +324,10 @@ static trm_status place_ranks(const trmi_claim *claim, trm_cluster *cluster, trm
     }
     int32_t chiefs = cluster->roles.jobs[TRM_ROLE_CHIEF].count;
     for (int32_t r = 0; r < info->size; r++) {
-        cluster->rank_hosts[r] =
-            !roles       ? trm_rank_table_entry(cluster->table, r).host
-            : r < chiefs ? cluster->roles.jobs[TRM_ROLE_CHIEF].tasks[r].host
-                         : cluster->roles.jobs[TRM_ROLE_WORKER].tasks[r - chiefs].host;
+        cluster->rank_hosts[r] = !roles ? trm_rank_table_entry(cluster->table, r).host
+                                 : r < chiefs
+                                     ? cluster->roles.jobs[TRM_ROLE_CHIEF].tasks[r].host
+                                     : cluster->roles.jobs[TRM_ROLE_WORKER].tasks[r - chiefs].host;
     }
     if (info->rank < 0) {
         return TRM_OK;
@@ -364,10 +363,10 @@ static void place_role(const trmi_claim *claim, trm_cluster *cluster) {
     info->sparse_workers = roles->sparse;
     info->model_dir = roles->model_dir;
     info->task_index = info->has_roles ? roles->index : info->rank;
-    info->is_chief = info->has_roles ? info->role == TRM_ROLE_CHIEF ||
-                                           (info->role == TRM_ROLE_WORKER && !chief_listed &&
-                                            roles->index == 0)
-                                     : info->rank == 0;
+    info->is_chief = info->has_roles
+                         ? info->role == TRM_ROLE_CHIEF ||
+                               (info->role == TRM_ROLE_WORKER && !chief_listed && roles->index == 0)
+                         : info->rank == 0;
     info->also_evaluates = info->role == TRM_ROLE_CHIEF && roles->master;
     if (info->role >= TRM_ROLE_PS) {
         info->rank = -1;
@@ -402,14 +401,14 @@ static void warn_of_halves(const trmi_env *env, trm_cluster *cluster) {
     for (size_t i = 0; i < sizeof halves / sizeof halves[0]; i++) {
         const char *rank = trmi_env_text(env, halves[i].rank);
         if (rank != NULL && trmi_env_text(env, halves[i].lacks) == NULL) {
-            trmi_cluster_warn(cluster, "%s=%.20s is set, but %s is not: this is a single process", halves[i].rank, rank,
-                              halves[i].lacks);
+            trmi_cluster_warn(cluster, "%s=%.20s is set, but %s is not: this is a single process",
+                              halves[i].rank, rank, halves[i].lacks);
         }
     }
 }
 
-static trm_status resolve(const trm_cluster_flags *flags, const trmi_env *env,
-                          trm_cluster *cluster, trm_error *err) {
+static trm_status resolve(const trm_cluster_flags *flags, const trmi_env *env, trm_cluster *cluster,
+                          trm_error *err) {
     trmi_claims claims = {.count = 0};
     trmi_claim single = {.source = "single process", .size = 1, .local_size = 1, .nodes = 1};
     trmi_claim *winner = &single;

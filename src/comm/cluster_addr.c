@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/cluster_addr.h"
 
 #include "comm/cluster_json.h"
@@ -81,9 +82,9 @@ const char *trmi_host_port_parse(const char *text, bool zero, trmi_host_port *ou
     memset(out, 0, sizeof *out);
     memcpy(out->host, host, length);
     if (bracket ? trmi_ip_family(out->host) != 6 : !host_characters(out->host)) {
-        return bracket                        ? "no valid IPv6 address in the brackets"
+        return bracket                          ? "no valid IPv6 address in the brackets"
                : strchr(out->host, ':') != NULL ? "an IPv6 address needs brackets: [::1]:2222"
-                                              : "a character that no host name has";
+                                                : "a character that no host name has";
     }
     if (strspn(out->host, "0123456789.") == strlen(out->host) && trmi_ip_family(out->host) == 0) {
         return "no valid IPv4 address";

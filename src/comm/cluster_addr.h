@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/cluster_addr.h: host names, IP addresses and "host:port" as users write them. */
 #ifndef TRMI_COMM_CLUSTER_ADDR_H
 #define TRMI_COMM_CLUSTER_ADDR_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ascend's own ways in: a rank table with RANK_ID, the CM_* variables, RANK_ID and RANK_SIZE. */
 #include "comm/cluster_claim.h"
 
@@ -32,8 +33,10 @@ static trm_status read_when_complete(const char *path, double wait_seconds, trm_
         }
         if (trmi_os_now() - said >= 10) {
             said = trmi_os_now();
-            trmi_log(TRM_LOG_WARN, "comm", "rank table %s is \"initializing\": waiting for the program that "
-                     "writes it, %.0f of %.0f s so far", trmi_short_name(path, name), waited, limit);
+            trmi_log(TRM_LOG_WARN, "comm",
+                     "rank table %s is \"initializing\": waiting for the program that "
+                     "writes it, %.0f of %.0f s so far",
+                     trmi_short_name(path, name), waited, limit);
         }
         nanosleep(&(struct timespec){.tv_nsec = 200 * 1000 * 1000}, NULL);
     }
@@ -97,8 +100,10 @@ static trm_status check_own(const trm_cluster_flags *flags, const trmi_env *env,
     }
     TRMI_TRY(trmi_env_integer(env, "ASCEND_DEVICE_ID", 0, INT32_MAX, &set, &said, err));
     if (set && said != own.device_id) {
-        trmi_cluster_warn(cluster, "ASCEND_DEVICE_ID=%d, but the rank table gives rank %d device "
-                          "%d; the table counts", said, rank, own.device_id);
+        trmi_cluster_warn(cluster,
+                          "ASCEND_DEVICE_ID=%d, but the rank table gives rank %d device "
+                          "%d; the table counts",
+                          said, rank, own.device_id);
     }
     if (trm_rank_table_servers(cluster->table) > 1 && !flags->any_address &&
         trmi_ip_family(own.host) != 0 && !trmi_is_local_ip(own.host)) {
@@ -110,16 +115,16 @@ static trm_status check_own(const trm_cluster_flags *flags, const trmi_env *env,
     return TRM_OK;
 }
 
-static trm_status claim_table(const trm_cluster_flags *flags, const trmi_env *env,
-                              const char *path, const char *origin, trm_cluster *cluster,
-                              trmi_claims *claims, trm_error *err) {
+static trm_status claim_table(const trm_cluster_flags *flags, const trmi_env *env, const char *path,
+                              const char *origin, trm_cluster *cluster, trmi_claims *claims,
+                              trm_error *err) {
     char name[48];
     bool set;
     int32_t base = 60000;
     struct stat info = {0};
     TRMI_TRY(read_when_complete(path, flags->table_wait_seconds, &cluster->table, err));
-    trmi_claim *claim = trmi_claim_add(claims, "rank table %s (%s)", trmi_short_name(path, name),
-                                       origin);
+    trmi_claim *claim =
+        trmi_claim_add(claims, "rank table %s (%s)", trmi_short_name(path, name), origin);
     TRMI_TRY(table_rank(env, cluster->table, &claim->rank, err));
     TRMI_TRY(check_own(flags, env, cluster, claim->rank, err));
     claim->size = trm_rank_table_size(cluster->table);
@@ -136,8 +141,8 @@ static trm_status claim_table(const trm_cluster_flags *flags, const trmi_env *en
     trm_rank_table_digest(cluster->table, digest);
     const char *job = trmi_env_text(env, "JOB_ID");
     snprintf(claim->key, sizeof claim->key, "table %02x%02x%02x%02x%02x%02x%02x%02x %.80s",
-             digest[0], digest[1], digest[2], digest[3], digest[4], digest[5], digest[6],
-             digest[7], job ? job : "");
+             digest[0], digest[1], digest[2], digest[3], digest[4], digest[5], digest[6], digest[7],
+             job ? job : "");
     if (claim->nodes == 1) { /* the same file: by hand, another job has another table file */
         size_t used = strlen(claim->key);
         snprintf(claim->key + used, sizeof claim->key - used, " %llu.%llu",

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What every source needs: its variables, its claim, its warnings. */
 #include "comm/cluster_claim.h"
 
@@ -39,8 +40,7 @@ trm_status trmi_env_integer(const trmi_env *env, const char *name, int64_t low, 
     if (!trmi_decimal(text, &value) || value < low || value > high) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: a whole number from %lld to %lld expected, found \"%s\"", name,
-                         (long long)low, (long long)high,
-                         trmi_printable(text, part, sizeof part));
+                         (long long)low, (long long)high, trmi_printable(text, part, sizeof part));
     }
     *out = (int32_t)value;
     return TRM_OK;

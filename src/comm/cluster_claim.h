@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/cluster_claim.h: what one source says about this process. All sources that speak are asked;
  * cluster.c takes the first in order of precedence and holds the others against it.
  *
@@ -22,23 +23,23 @@ typedef struct trmi_env {
 
 typedef struct trmi_claim {
     char source[112];
-    int32_t rank;             /* -1: not said */
-    int32_t size;             /* 0: not said */
-    int32_t local_rank;       /* -1: not said */
-    int32_t local_size;       /* 0: not said */
-    int32_t nodes;            /* 0: not said */
-    int32_t agents;           /* of torchrun: one per node; 0 otherwise */
-    int32_t total;            /* with roles: all tasks; otherwise 0 */
+    int32_t rank;       /* -1: not said */
+    int32_t size;       /* 0: not said */
+    int32_t local_rank; /* -1: not said */
+    int32_t local_size; /* 0: not said */
+    int32_t nodes;      /* 0: not said */
+    int32_t agents;     /* of torchrun: one per node; 0 otherwise */
+    int32_t total;      /* with roles: all tasks; otherwise 0 */
     trm_role role;
-    bool launcher;            /* starts processes, so it may carry another launcher */
-    bool one_console;         /* shows what all its processes print as one text */
-    bool one_per_node;        /* Slurm: a step of one task per node, as agents are started */
-    bool needs_company;       /* RANK_ID and RANK_SIZE alone say nothing about where peers are */
+    bool launcher;      /* starts processes, so it may carry another launcher */
+    bool one_console;   /* shows what all its processes print as one text */
+    bool one_per_node;  /* Slurm: a step of one task per node, as agents are started */
+    bool needs_company; /* RANK_ID and RANK_SIZE alone say nothing about where peers are */
     bool rank_later;
-    int32_t port;             /* rank 0's address on several hosts; 0: none */
+    int32_t port; /* rank 0's address on several hosts; 0: none */
     int32_t ports;
     char address[256];
-    char key[192];            /* the same on all ranks of this job, different for other jobs */
+    char key[192]; /* the same on all ranks of this job, different for other jobs */
 } trmi_claim;
 
 typedef struct trmi_claims {
@@ -52,9 +53,9 @@ struct trm_cluster {
     trmi_tfconfig roles;
     trm_rank_table *table;
     char algorithm[TRMI_ALGORITHM_BYTES]; /* HCCL_ALGO, checked; "" without */
-    const char **rank_hosts;  /* [size], or NULL */
-    uint8_t key[32];          /* hash of the job's key: peers of another job are told apart */
-    bool by_file;             /* the rank table's file is what its ranks meet by */
+    const char **rank_hosts;              /* [size], or NULL */
+    uint8_t key[32]; /* hash of the job's key: peers of another job are told apart */
+    bool by_file;    /* the rank table's file is what its ranks meet by */
     const char *warnings[8];
     int32_t warning_count;
 };

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Environments of any bytes: NAME=value lines for the resolver. */
 #include "fuzz_seed.h"
 
@@ -7,14 +8,16 @@
 #include <string.h>
 
 static const char *const seeds[] = {
-    "TF_CONFIG={\"cluster\":{\"worker\":[\"a:1\",\"[::1]:2\"],\"ps\":[\"c:1\"],\"chief\":[\"d:9\"]},"
+    "TF_CONFIG={\"cluster\":{\"worker\":[\"a:1\",\"[::1]:2\"],\"ps\":[\"c:1\"],\"chief\":[\"d:9\"]}"
+    ","
     "\"task\":{\"type\":\"worker\",\"index\":1},\"environment\":\"cloud\"}\n",
     "TF_CONFIG={\"cluster\":{\"worker\":{\"3\":\"w3:1\"},\"ps\":[\"p0:1\"]},\"task\":{\"type\":"
     "\"worker\",\"index\":3}}\n",
     "RANK=1\nWORLD_SIZE=2\nMASTER_ADDR=h\nMASTER_PORT=29500\nTORCHELASTIC_USE_AGENT_STORE=True\n",
     "SLURM_STEP_ID=0\nSLURM_JOB_ID=12\nSLURM_PROCID=1\nSLURM_STEP_NUM_TASKS=4\nSLURM_NODEID=1\n"
     "SLURM_STEP_TASKS_PER_NODE=2(x2)\nSLURM_STEP_NODELIST=n[01-02]\nSLURM_LOCALID=0\n",
-    "CM_CHIEF_IP=10.0.0.1\nCM_CHIEF_PORT=6\nCM_CHIEF_DEVICE=0\nCM_WORKER_SIZE=2\nCM_WORKER_IP=::1\n",
+    "CM_CHIEF_IP=10.0.0.1\nCM_CHIEF_PORT=6\nCM_CHIEF_DEVICE=0\nCM_WORKER_SIZE=2\nCM_WORKER_IP=::"
+    "1\n",
     "OMPI_COMM_WORLD_RANK=0\nOMPI_COMM_WORLD_SIZE=2\nPMIX_RANK=0\nPMIX_NAMESPACE=x\n",
     "MS_ROLE=MS_WORKER\nMS_WORKER_NUM=3\nMS_NODE_ID=1\nMS_SCHED_HOST=h\nMS_SCHED_PORT=8118\n"};
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE /* memmem */
 #include "comm/cluster_json.h"
 
@@ -93,15 +94,17 @@ static trm_status check_shape(const char *name, const char *text, size_t bytes,
             values++;
         }
         if (values > limits->values) {
-            return TRMI_FAIL(err, TRM_INVALID, "%s: more than %zu values; this is no cluster "
-                             "description", name, limits->values);
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "%s: more than %zu values; this is no cluster "
+                             "description",
+                             name, limits->values);
         }
     }
     return TRM_OK;
 }
 
 trm_status trmi_cjson_load(const char *name, const char *text, size_t bytes,
-                          const trmi_cjson_limits *limits, json_t **out, trm_error *err) {
+                           const trmi_cjson_limits *limits, json_t **out, trm_error *err) {
     if (bytes > limits->bytes) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: %zu bytes, at most %zu expected", name, bytes,
                          limits->bytes);
@@ -127,8 +130,8 @@ trm_status trmi_cjson_load(const char *name, const char *text, size_t bytes,
                              name, where.line);
         }
         char part[96];
-        return TRMI_FAIL(err, TRM_INVALID, "%s: line %d, column %d: not JSON: %s", name,
-                         where.line, where.column, trmi_printable(where.text, part, sizeof part));
+        return TRMI_FAIL(err, TRM_INVALID, "%s: line %d, column %d: not JSON: %s", name, where.line,
+                         where.column, trmi_printable(where.text, part, sizeof part));
     }
     if (!json_is_object(root)) {
         char found[64];
@@ -176,7 +179,7 @@ static trm_status wrong(const trmi_cjson_at *at, const char *key, const char *ex
 }
 
 trm_status trmi_cjson_string(const trmi_cjson_at *at, const json_t *object, const char *key,
-                            bool required, const char **out, trm_error *err) {
+                             bool required, const char **out, trm_error *err) {
     json_t *value = json_object_get(object, key);
     *out = NULL;
     if (value == NULL) {
@@ -190,8 +193,8 @@ trm_status trmi_cjson_string(const trmi_cjson_at *at, const json_t *object, cons
 }
 
 trm_status trmi_cjson_integer(const trmi_cjson_at *at, const json_t *object, const char *key,
-                             bool required, bool plain, int64_t low, int64_t high, int64_t *out,
-                             trm_error *err) {
+                              bool required, bool plain, int64_t low, int64_t high, int64_t *out,
+                              trm_error *err) {
     json_t *value = json_object_get(object, key);
     char path[128], expected[80], found[64];
     int64_t number;
@@ -223,7 +226,7 @@ trm_status trmi_cjson_integer(const trmi_cjson_at *at, const json_t *object, con
 }
 
 trm_status trmi_cjson_list(const trmi_cjson_at *at, const json_t *object, const char *key,
-                          bool required, const json_t **out, trm_error *err) {
+                           bool required, const json_t **out, trm_error *err) {
     json_t *value = json_object_get(object, key);
     *out = NULL;
     if (value == NULL) {

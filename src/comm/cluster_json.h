@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/cluster_json.h: JSON of cluster descriptions. Bytes come from users and files: size, depth
  * and number of values are bounded before jansson sees them, duplicate keys are refused, and every
  * getter writes the sentence "FILE: PATH: expected, found, what to do". */
@@ -17,7 +18,7 @@ typedef struct trmi_cjson_limits {
 /* Parses one document whose root is an object.
  *   owns   caller json_decrefs *out     error  INVALID with line and column, NOMEM */
 trm_status trmi_cjson_load(const char *name, const char *text, size_t bytes,
-                          const trmi_cjson_limits *limits, json_t **out, trm_error *err);
+                           const trmi_cjson_limits *limits, json_t **out, trm_error *err);
 
 /* "the number 3", "the string \"abc\"", "a list", "nothing": for messages. Returns `text`. */
 const char *trmi_cjson_found(const json_t *value, char *text, size_t size);
@@ -36,14 +37,14 @@ const char *trmi_cjson_path(const trmi_cjson_at *at, const char *key, char *text
 /* Members of an object. Strings are borrowed from the document. A missing optional member gives
  * NULL, resp. leaves *out as it is.   error INVALID */
 trm_status trmi_cjson_string(const trmi_cjson_at *at, const json_t *object, const char *key,
-                            bool required, const char **out, trm_error *err);
+                             bool required, const char **out, trm_error *err);
 /* A decimal number from `low` to `high`, written as a string ("3"); also as a plain number when
  * `plain` is set. */
 trm_status trmi_cjson_integer(const trmi_cjson_at *at, const json_t *object, const char *key,
-                             bool required, bool plain, int64_t low, int64_t high, int64_t *out,
-                             trm_error *err);
+                              bool required, bool plain, int64_t low, int64_t high, int64_t *out,
+                              trm_error *err);
 trm_status trmi_cjson_list(const trmi_cjson_at *at, const json_t *object, const char *key,
-                          bool required, const json_t **out, trm_error *err);
+                           bool required, const json_t **out, trm_error *err);
 
 /* Digits only, no sign, no blanks, at most 18 of them. */
 bool trmi_decimal(const char *text, int64_t *out);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What launchers leave in the environment of the processes that they start. */
 #include "comm/cluster_claim.h"
 
@@ -47,10 +48,13 @@ static trm_status trireme_run(const trmi_env *env, trmi_claims *claims, trm_erro
     int32_t rank, size;
     TRMI_TRY(pair(env, "TRIREME_RANK", "TRIREME_SIZE", &found, &rank, &size, err));
     if (!found) {
-        const char *one = trmi_env_text(env, "TRIREME_RANK") ? "TRIREME_RANK" : trmi_env_text(env, "TRIREME_SIZE") ? "TRIREME_SIZE" : NULL;
-        return one == NULL ? TRM_OK
-                           : TRMI_FAIL(err, TRM_INVALID, "%s is set, but %s is not; set both, or neither", one,
-                                       one[8] == 'R' ? "TRIREME_SIZE" : "TRIREME_RANK");
+        const char *one = trmi_env_text(env, "TRIREME_RANK")   ? "TRIREME_RANK"
+                          : trmi_env_text(env, "TRIREME_SIZE") ? "TRIREME_SIZE"
+                                                               : NULL;
+        return one == NULL
+                   ? TRM_OK
+                   : TRMI_FAIL(err, TRM_INVALID, "%s is set, but %s is not; set both, or neither",
+                               one, one[8] == 'R' ? "TRIREME_SIZE" : "TRIREME_RANK");
     }
     trmi_claim *claim = trmi_claim_add(claims, "trireme run");
     claim->rank = rank;
@@ -78,8 +82,10 @@ static trm_status torchrun(const trmi_env *env, trmi_claims *claims, trm_error *
         return TRM_OK;
     }
     const char *run = trmi_env_text(env, "TORCHELASTIC_RUN_ID");
-    trmi_claim *claim = trmi_claim_add(claims, "%s", run ? "torchrun" : "PyTorchJob (RANK, "
-                                                                        "WORLD_SIZE)");
+    trmi_claim *claim = trmi_claim_add(claims, "%s",
+                                       run ? "torchrun"
+                                           : "PyTorchJob (RANK, "
+                                             "WORLD_SIZE)");
     claim->rank = rank;
     claim->size = size;
     claim->launcher = true;
@@ -272,9 +278,11 @@ static void first_node(const char *list, char *out, size_t size) {
     out[used] = '\0';
 }
 
-/* Where no count of nodes was passed on: one, if all tasks are on it or the list has one name; otherwise unknown. */
+/* Where no count of nodes was passed on: one, if all tasks are on it or the list has one name;
+ * otherwise unknown. */
 static bool is_one_node(const trmi_claim *claim, const char *list) {
-    return claim->local_size == claim->size || (list != NULL && list[0] != '\0' && strpbrk(list, "[,") == NULL);
+    return claim->local_size == claim->size ||
+           (list != NULL && list[0] != '\0' && strpbrk(list, "[,") == NULL);
 }
 
 static trm_status slurm_step(const trmi_env *env, trmi_claims *claims, trm_error *err) {
@@ -284,8 +292,8 @@ static trm_status slurm_step(const trmi_env *env, trmi_claims *claims, trm_error
     if (trmi_env_text(env, "SLURM_STEP_ID") == NULL || trmi_env_text(env, "SLURM_PTY_PORT")) {
         return TRM_OK;
     }
-    const char *size_name = trmi_env_text(env, "SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS"
-                                                                       : "SLURM_NTASKS";
+    const char *size_name =
+        trmi_env_text(env, "SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
     TRMI_TRY(pair(env, "SLURM_PROCID", size_name, &found, &rank, &size, err));
     if (!found) {
         return TRM_OK;
@@ -297,7 +305,8 @@ static trm_status slurm_step(const trmi_env *env, trmi_claims *claims, trm_error
     INTEGER("SLURM_STEP_NUM_NODES", 1, &set, &claim->nodes);
     INTEGER("SLURM_NODEID", 0, &set, &node);
     INTEGER("SLURM_LOCALID", 0, &set, &claim->local_rank);
-    const char *per_node = trmi_env_text(env, "SLURM_STEP_TASKS_PER_NODE"), *nodes = trmi_env_text(env, "SLURM_STEP_NODELIST");
+    const char *per_node = trmi_env_text(env, "SLURM_STEP_TASKS_PER_NODE"),
+               *nodes = trmi_env_text(env, "SLURM_STEP_NODELIST");
     claim->local_size = per_node != NULL ? tasks_on_node(per_node, node) : 0;
     if (claim->local_size <= claim->local_rank) {
         claim->local_size = 0;
@@ -350,7 +359,8 @@ static trm_status mindspore(const trmi_env *env, trmi_claims *claims, trm_error 
     if (!has_id) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "MS_ROLE=MS_WORKER without MS_NODE_ID; set MS_NODE_ID (or RANK_ID) to 0 "
-                         "to %d, one per worker", size - 1);
+                         "to %d, one per worker",
+                         size - 1);
     }
     if (rank >= size) {
         return TRMI_FAIL(err, TRM_INVALID, "MS_NODE_ID=%d, but MS_WORKER_NUM=%d; 0 to %d expected",
@@ -368,19 +378,24 @@ static trm_status mindspore(const trmi_env *env, trmi_claims *claims, trm_error 
     return TRM_OK;
 }
 
-/* Kubeflow's Trainer v2 gives torchrun's flags as PET_*, without a torchrun: where a node has one process, these say it all. */
+/* Kubeflow's Trainer v2 gives torchrun's flags as PET_*, without a torchrun: where a node has one
+ * process, these say it all. */
 static trm_status trainer(const trmi_env *env, trmi_claims *claims, trm_error *err) {
     bool found, set;
     int32_t rank, size, port = 29500;
-    const char *address = trmi_env_text(env, "PET_MASTER_ADDR"), *each = trmi_env_text(env, "PET_NPROC_PER_NODE");
+    const char *address = trmi_env_text(env, "PET_MASTER_ADDR"),
+               *each = trmi_env_text(env, "PET_NPROC_PER_NODE");
     if (claims->count > 0 || address == NULL || trmi_env_text(env, "PET_NODE_RANK") == NULL) {
         return TRM_OK; /* under torchrun its own variables count */
     }
     TRMI_TRY(pair(env, "PET_NODE_RANK", "PET_NNODES", &found, &rank, &size, err));
     if (each != NULL && strcmp(each, "1") != 0) {
         char part[40];
-        return TRMI_FAIL(err, TRM_INVALID, "PET_NPROC_PER_NODE=%s: such ranks are started by torchrun --no-python; without it 1 "
-                         "expected", trmi_printable(each, part, sizeof part));
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "PET_NPROC_PER_NODE=%s: such ranks are started by torchrun --no-python; without it 1 "
+            "expected",
+            trmi_printable(each, part, sizeof part));
     }
     if (!found) {
         return TRMI_FAIL(err, TRM_INVALID, "PET_NODE_RANK is set, but PET_NNODES is not");

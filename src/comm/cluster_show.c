@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a resolved cluster says of itself: accessors, digest, text. */
 #include "comm/cluster_claim.h"
 #include "comm/cluster_addr.h"
@@ -32,7 +33,8 @@ bool trm_cluster_beyond_loopback(const trm_cluster *cluster) {
         for (int32_t i = 0; i < trm_cluster_task_count(cluster, listens[k]); i++) {
             const char *address = trm_cluster_task_address(cluster, listens[k], i);
             trmi_host_port at;
-            if (address != NULL && trmi_host_port_parse(address, true, &at) == NULL && !trmi_is_loopback(at.host)) {
+            if (address != NULL && trmi_host_port_parse(address, true, &at) == NULL &&
+                !trmi_is_loopback(at.host)) {
                 return true;
             }
         }
@@ -119,9 +121,10 @@ static void cluster_json(const trm_cluster *cluster, trmi_text *text) {
     uint8_t digest[32];
     trmi_text_printf(text, "{\"event\": \"cluster\"");
     put(text, "source", info->source);
-    trmi_text_printf(text, ", \"rank\": %d, \"size\": %d, \"local_rank\": %d, \"local_size\": %d, "
-                     "\"device_id\": %d", info->rank, info->size, info->local_rank,
-                     info->local_size, info->device_id);
+    trmi_text_printf(text,
+                     ", \"rank\": %d, \"size\": %d, \"local_rank\": %d, \"local_size\": %d, "
+                     "\"device_id\": %d",
+                     info->rank, info->size, info->local_rank, info->local_size, info->device_id);
     put(text, "role", trm_role_name(info->role));
     trmi_text_printf(text, ", \"task_index\": %d, \"is_chief\": %s, \"sparse_workers\": %s",
                      info->task_index, info->is_chief ? "true" : "false",

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Who am I: TF_CONFIG in both dialects, guide 000's flags, launchers, precedence, disagreement. */
 #include "check.h"
 
@@ -54,7 +55,8 @@ static void nothing_is_a_single_process(void **state) {
     cluster = from(NULL, ENV("RANK_ID=3", "DEVICE_ID=3", "PMI_RANK=1"));
     CHECK_RANK(cluster, 0, 1);
     assert_int_equal(trm_cluster_warning_count(cluster), 2);
-    assert_string_equal(trm_cluster_warning(cluster, 0), "RANK_ID=3 is set, but RANK_TABLE_FILE is not: this is a single process");
+    assert_string_equal(trm_cluster_warning(cluster, 0),
+                        "RANK_ID=3 is set, but RANK_TABLE_FILE is not: this is a single process");
     trm_cluster_destroy(cluster);
     trm_cluster_destroy(NULL);
 }
@@ -63,8 +65,8 @@ static void nothing_is_a_single_process(void **state) {
 
 static void both_dialects_are_read(void **state) {
     /* dialect B: no chief, worker 0 acts; ranks are the workers */
-    trm_cluster *cluster = from(
-        NULL, ENV("TF_CONFIG={\"cluster\":{" HOSTS "},\"task\":{\"type\":\"worker\",\"index\":1}}"));
+    trm_cluster *cluster = from(NULL, ENV("TF_CONFIG={\"cluster\":{" HOSTS
+                                          "},\"task\":{\"type\":\"worker\",\"index\":1}}"));
     const trm_cluster_info *info = trm_cluster_get(cluster);
     CHECK_RANK(cluster, 1, 2);
     assert_false(info->is_chief);
@@ -78,8 +80,9 @@ static void both_dialects_are_read(void **state) {
     trm_cluster_destroy(cluster);
 
     /* dialect A: chief first, then the workers */
-    cluster = from(NULL, ENV("TF_CONFIG={\"cluster\":{" HOSTS ",\"chief\":[\"e:1\"]},"
-                             "\"task\":{\"type\":\"worker\",\"index\":\"0\"},\"model_dir\":\"/m\"}"));
+    cluster =
+        from(NULL, ENV("TF_CONFIG={\"cluster\":{" HOSTS ",\"chief\":[\"e:1\"]},"
+                       "\"task\":{\"type\":\"worker\",\"index\":\"0\"},\"model_dir\":\"/m\"}"));
     CHECK_RANK(cluster, 1, 3);
     assert_false(trm_cluster_get(cluster)->is_chief);
     assert_string_equal(trm_cluster_get(cluster)->rendezvous, "e:1");
@@ -87,23 +90,27 @@ static void both_dialects_are_read(void **state) {
     trm_cluster_destroy(cluster);
 
     /* TF1: master is a chief that evaluates */
-    cluster = from(NULL, ENV("TF_CONFIG={\"cluster\":{" HOSTS ",\"master\":[\"e:1\"]},"
-                             "\"task\":{\"type\":\"master\",\"index\":0},\"environment\":\"cloud\"}"));
+    cluster =
+        from(NULL, ENV("TF_CONFIG={\"cluster\":{" HOSTS ",\"master\":[\"e:1\"]},"
+                       "\"task\":{\"type\":\"master\",\"index\":0},\"environment\":\"cloud\"}"));
     CHECK_RANK(cluster, 0, 3);
     assert_int_equal(trm_cluster_get(cluster)->role, TRM_ROLE_CHIEF);
     assert_true(trm_cluster_get(cluster)->is_chief && trm_cluster_get(cluster)->also_evaluates);
     trm_cluster_destroy(cluster);
 
     /* ps and evaluator are outside the world, the evaluator listed or not */
-    cluster = from(NULL, ENV("TF_CONFIG={\"cluster\":{" HOSTS "},\"task\":{\"type\":\"ps\",\"index\":1}}"));
+    cluster = from(
+        NULL, ENV("TF_CONFIG={\"cluster\":{" HOSTS "},\"task\":{\"type\":\"ps\",\"index\":1}}"));
     CHECK_RANK(cluster, -1, 2);
     assert_int_equal(trm_cluster_get(cluster)->task_index, 1);
     trm_cluster_destroy(cluster);
     static const char *const evaluators[] = {"", ",\"evaluator\":[\"f:1\"]"};
     for (int i = 0; i < 2; i++) {
         char text[256];
-        sprintf(text, "TF_CONFIG={\"cluster\":{" HOSTS "%s},\"task\":{\"type\":\"evaluator\","
-                      "\"index\":0}}", evaluators[i]);
+        sprintf(text,
+                "TF_CONFIG={\"cluster\":{" HOSTS "%s},\"task\":{\"type\":\"evaluator\","
+                "\"index\":0}}",
+                evaluators[i]);
         cluster = from(NULL, ENV(text));
         CHECK_RANK(cluster, -1, 2);
         assert_int_equal(trm_cluster_get(cluster)->role, TRM_ROLE_EVALUATOR);
@@ -133,10 +140,14 @@ static void who_is_reached_from_other_hosts(void **state) {
     static const struct {
         const char *ps;
         bool beyond;
-    } cases[] = {{"127.0.0.1:1", false}, {"localhost:1", false}, {"[::1]:1", false}, {"127.1.2.3:1", false},
-                 {"127.example.org:1", true}, {"localhosts:1", true}, {"[::2]:1", true}};
+    } cases[] = {{"127.0.0.1:1", false}, {"localhost:1", false},      {"[::1]:1", false},
+                 {"127.1.2.3:1", false}, {"127.example.org:1", true}, {"localhosts:1", true},
+                 {"[::2]:1", true}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        trm_cluster_flags flags = {.ps_hosts = cases[i].ps, .worker_hosts = "127.0.0.1:2", .job_name = "worker", .task_index = "0"};
+        trm_cluster_flags flags = {.ps_hosts = cases[i].ps,
+                                   .worker_hosts = "127.0.0.1:2",
+                                   .job_name = "worker",
+                                   .task_index = "0"};
         trm_cluster *cluster = from(&flags, ENV("HOME=/"));
         assert_int_equal(trm_cluster_beyond_loopback(cluster), cases[i].beyond);
         trm_cluster_destroy(cluster);
@@ -145,19 +156,20 @@ static void who_is_reached_from_other_hosts(void **state) {
 
 static void guide_000_flags_are_read(void **state) {
     /* the guide's defaults: blanks after the commas, an empty evaluator list */
-    trm_cluster_flags flags = {
-        .ps_hosts = "192.168.1.100:2222,192.168.1.200:2222",
-        .worker_hosts = "192.168.1.100:2223, 192.168.1.100:2224,192.168.1.200:2223 , "
-                        "192.168.1.200:2224",
-        .evaluator_hosts = "",
-        .job_name = "worker",
-        .task_index = "3"};
+    trm_cluster_flags flags = {.ps_hosts = "192.168.1.100:2222,192.168.1.200:2222",
+                               .worker_hosts =
+                                   "192.168.1.100:2223, 192.168.1.100:2224,192.168.1.200:2223 , "
+                                   "192.168.1.200:2224",
+                               .evaluator_hosts = "",
+                               .job_name = "worker",
+                               .task_index = "3"};
     trm_cluster *cluster = from(&flags, ENV("HOME=/"));
     const trm_cluster_info *info = trm_cluster_get(cluster);
     CHECK_RANK(cluster, 3, 4);
     assert_int_equal(info->local_rank, 1);
     assert_int_equal(info->local_size, 2);
-    assert_string_equal(trm_cluster_task_address(cluster, TRM_ROLE_WORKER, 2), "192.168.1.200:2223");
+    assert_string_equal(trm_cluster_task_address(cluster, TRM_ROLE_WORKER, 2),
+                        "192.168.1.200:2223");
     assert_int_equal(trm_cluster_warning_count(cluster), 0);
     assert_true(trm_cluster_beyond_loopback(cluster));
     char *text;
@@ -214,7 +226,8 @@ static const bad_case bad_configs[] = {
      "cluster.ps: only worker may be a map"},
     {"{\"cluster\":{\"worker\":[1]}" TASK "}",
      "cluster.worker[0]: \"host:port\" expected, found the number 1"},
-    {"{\"cluster\":{\"worker\":[\"a:1\",null]}" TASK "}", "cluster.worker[1]: \"host:port\" expected, found null"},
+    {"{\"cluster\":{\"worker\":[\"a:1\",null]}" TASK "}",
+     "cluster.worker[1]: \"host:port\" expected, found null"},
     {"{\"cluster\":{\"worker\":[\"a\"]}" TASK "}", "cluster.worker[0]: \"a\": no port"},
     {"{\"cluster\":{\"worker\":[\":1\"]}" TASK "}", "no host before the port"},
     {"{\"cluster\":{\"worker\":[\"a:\"]}" TASK "}", "a port from 1 to 65535 expected"},
@@ -228,38 +241,60 @@ static const bad_case bad_configs[] = {
     {"{\"cluster\":{\"worker\":[\"[x]:22\"]}" TASK "}", "no valid IPv6 address in the brackets"},
     {"{\"cluster\":{\"worker\":[\"300.1.1.1:22\"]}" TASK "}", "no valid IPv4 address"},
     {"{\"cluster\":{\"worker\":{\"x\":\"a:1\"}}" TASK "}", "a task index from 0 to 65535 expected"},
-    {"{\"cluster\":{\"worker\":{\"1\":\"a:1\",\"01\":\"b:1\"}}" TASK "}", "worker 1 is given twice"},
-    {"{\"cluster\":{\"worker\":{\"0\":5}}" TASK "}", "worker[\"0\"]: \"host:port\" expected, found the number 5"},
-    {"{\"cluster\":{\"worker\":{\"1\":\"a:1\"}}" TASK "}", "worker 0, which the worker map does not have"},
+    {"{\"cluster\":{\"worker\":{\"1\":\"a:1\",\"01\":\"b:1\"}}" TASK "}",
+     "worker 1 is given twice"},
+    {"{\"cluster\":{\"worker\":{\"0\":5}}" TASK "}",
+     "worker[\"0\"]: \"host:port\" expected, found the number 5"},
+    {"{\"cluster\":{\"worker\":{\"1\":\"a:1\"}}" TASK "}",
+     "worker 0, which the worker map does not have"},
     {"{\"cluster\":{\"chief\":[\"a:1\",\"b:1\"]},\"task\":{\"type\":\"chief\",\"index\":0}}",
      "2 chiefs; at most one"},
-    {"{\"cluster\":{" HOSTS ",\"evaluator\":[\"x:1\",\"y:1\"]}" TASK "}", "2 evaluators; at most one"},
-    {"{\"cluster\":{" HOSTS ",\"chief\":[\"x:1\"],\"master\":[\"y:1\"]}" TASK "}", "chief and master together"},
+    {"{\"cluster\":{" HOSTS ",\"evaluator\":[\"x:1\",\"y:1\"]}" TASK "}",
+     "2 evaluators; at most one"},
+    {"{\"cluster\":{" HOSTS ",\"chief\":[\"x:1\"],\"master\":[\"y:1\"]}" TASK "}",
+     "chief and master together"},
     {"{\"cluster\":{" HOSTS ",\"master\":[\"y:1\"]},\"task\":{\"type\":\"evaluator\",\"index\":0}}",
      "the cluster has a master, which evaluates itself"},
     {"{\"cluster\":{" HOSTS ",\"master\":[\"y:1\"]},\"task\":{\"type\":\"chief\",\"index\":0}}",
      "lists a master and no chief"},
-    {"{\"cluster\":{" HOSTS "},\"task\":{\"type\":\"master\",\"index\":0}}", "cluster lists no master"},
-    {"{\"cluster\":{\"worker\":[\"a:1\",\"a:1\"]}" TASK "}", "\"a:1\" is both worker 0 and worker 1"},
-    {"{\"cluster\":{\"worker\":[\"a:1\"],\"ps\":[\"a:1\"]}" TASK "}", "\"a:1\" is both worker 0 and ps 0"},
-    {"{\"cluster\":{\"ps\":[\"a:1\"]},\"task\":{\"type\":\"ps\",\"index\":0}}", "neither a worker nor a chief"},
+    {"{\"cluster\":{" HOSTS "},\"task\":{\"type\":\"master\",\"index\":0}}",
+     "cluster lists no master"},
+    {"{\"cluster\":{\"worker\":[\"a:1\",\"a:1\"]}" TASK "}",
+     "\"a:1\" is both worker 0 and worker 1"},
+    {"{\"cluster\":{\"worker\":[\"a:1\"],\"ps\":[\"a:1\"]}" TASK "}",
+     "\"a:1\" is both worker 0 and ps 0"},
+    {"{\"cluster\":{\"ps\":[\"a:1\"]},\"task\":{\"type\":\"ps\",\"index\":0}}",
+     "neither a worker nor a chief"},
     {"{\"cluster\":{" HOSTS "}}", "a cluster without task"},
     {"{\"cluster\":{" HOSTS "},\"task\":{}}", "a cluster without task"},
-    {"{\"cluster\":{" HOSTS "},\"task\":\"worker\"}", "task: an object with type and index expected"},
+    {"{\"cluster\":{" HOSTS "},\"task\":\"worker\"}",
+     "task: an object with type and index expected"},
     {"{\"cluster\":{" HOSTS "},\"task\":{\"index\":0}}", "task.type is missing"},
-    {"{\"cluster\":{" HOSTS "},\"task\":{\"type\":0,\"index\":0}}", "task.type: a string expected, found the number 0"},
-    {"{\"cluster\":{" HOSTS "},\"task\":{\"type\":\"boss\",\"index\":0}}", "task.type: \"boss\" is no job"},
-    {"{\"cluster\":{" HOSTS "},\"task\":{\"type\":\"ps\"}}", "task.index is missing; this task's place in cluster.ps"},
-    {"{\"cluster\":{" HOSTS "},\"task\":{\"type\":\"ps\",\"index\":-1}}", "task.index: 0 or more expected, found -1"},
-    {"{\"cluster\":{" HOSTS "},\"task\":{\"type\":\"ps\",\"index\":1.5}}", "task.index: a whole number expected, found the number 1.5"},
-    {"{\"cluster\":{" HOSTS "},\"task\":{\"type\":\"ps\",\"index\":\"one\"}}", "a whole number expected, found the string \"one\""},
-    {"{\"cluster\":{" HOSTS "},\"task\":{\"type\":\"ps\",\"index\":true}}", "a whole number expected, found true"},
-    {"{\"cluster\":{" HOSTS "},\"task\":{\"type\":\"ps\",\"index\":70000}}", "at most 65535 expected"},
-    {"{\"cluster\":{" HOSTS "},\"task\":{\"type\":\"ps\",\"index\":2}}", "the task is ps 2, but the cluster lists 2 (0 to 1)"},
-    {"{\"cluster\":{" HOSTS "},\"task\":{\"type\":\"chief\",\"index\":0}}", "the task is chief 0, but the cluster lists no chief"},
-    {"{\"cluster\":{" HOSTS "},\"task\":{\"type\":\"evaluator\",\"index\":1}}", "evaluator 1, but there is at most one"},
+    {"{\"cluster\":{" HOSTS "},\"task\":{\"type\":0,\"index\":0}}",
+     "task.type: a string expected, found the number 0"},
+    {"{\"cluster\":{" HOSTS "},\"task\":{\"type\":\"boss\",\"index\":0}}",
+     "task.type: \"boss\" is no job"},
+    {"{\"cluster\":{" HOSTS "},\"task\":{\"type\":\"ps\"}}",
+     "task.index is missing; this task's place in cluster.ps"},
+    {"{\"cluster\":{" HOSTS "},\"task\":{\"type\":\"ps\",\"index\":-1}}",
+     "task.index: 0 or more expected, found -1"},
+    {"{\"cluster\":{" HOSTS "},\"task\":{\"type\":\"ps\",\"index\":1.5}}",
+     "task.index: a whole number expected, found the number 1.5"},
+    {"{\"cluster\":{" HOSTS "},\"task\":{\"type\":\"ps\",\"index\":\"one\"}}",
+     "a whole number expected, found the string \"one\""},
+    {"{\"cluster\":{" HOSTS "},\"task\":{\"type\":\"ps\",\"index\":true}}",
+     "a whole number expected, found true"},
+    {"{\"cluster\":{" HOSTS "},\"task\":{\"type\":\"ps\",\"index\":70000}}",
+     "at most 65535 expected"},
+    {"{\"cluster\":{" HOSTS "},\"task\":{\"type\":\"ps\",\"index\":2}}",
+     "the task is ps 2, but the cluster lists 2 (0 to 1)"},
+    {"{\"cluster\":{" HOSTS "},\"task\":{\"type\":\"chief\",\"index\":0}}",
+     "the task is chief 0, but the cluster lists no chief"},
+    {"{\"cluster\":{" HOSTS "},\"task\":{\"type\":\"evaluator\",\"index\":1}}",
+     "evaluator 1, but there is at most one"},
     {"{\"task\":{\"type\":\"ps\",\"index\":0}}", "the task is ps, but there is no cluster"},
-    {"{\"task\":{\"type\":\"worker\",\"index\":1}}", "the task is worker 1, but there is no cluster"},
+    {"{\"task\":{\"type\":\"worker\",\"index\":1}}",
+     "the task is worker 1, but there is no cluster"},
     {"{\"cluster\":{" HOSTS "}" TASK ",\"model_dir\":\"\"}", "model_dir is empty"},
     {"{\"cluster\":{" HOSTS "}" TASK ",\"model_dir\":3}", "model_dir: a string expected"},
     {"{\"cluster\":{" HOSTS "}" TASK ",\"environment\":{}}", "environment: a string expected"},
@@ -299,30 +334,40 @@ static void bad_flags_have_their_message(void **state) {
         {{.job_name = "worker", .task_index = "x"}, "A=", "--task_index: a whole number"},
         {{.job_name = "boss"}, "A=", "--job_name: \"boss\" is no job"},
         {{.job_name = "ps", .task_index = "0"}, "A=", "the task is ps, but there is no cluster"},
-        {{.worker_hosts = "a:1,b", .job_name = "worker"}, "A=", "--worker_hosts, address 2: \"b\": no port"},
+        {{.worker_hosts = "a:1,b", .job_name = "worker"},
+         "A=",
+         "--worker_hosts, address 2: \"b\": no port"},
         {{.worker_hosts = "a:1"}, "A=", "a cluster without task"},
-        {{.worker_hosts = "a:1", .job_name = "worker", .task_index = "4"}, "A=",
+        {{.worker_hosts = "a:1", .job_name = "worker", .task_index = "4"},
+         "A=",
          "the task is worker 4, but the cluster lists 1"},
-        {{.worker_hosts = "a:1", .job_name = "worker", .needs_ps = true}, "A=",
+        {{.worker_hosts = "a:1", .job_name = "worker", .needs_ps = true},
+         "A=",
          "no parameter server is listed"},
         {{.rank = 4, .size = 4}, "A=", "--rank 4, but --world-size 4; 0 to 3 expected"},
         {{.job_name = "ps", .task_index = "0"},
          "TF_CONFIG={\"cluster\":{" HOSTS "},\"task\":{\"type\":\"ps\",\"index\":1}}",
          "flags (--job_name, --task_index) say ps 0, TF_CONFIG says ps 1"},
-        {{.worker_hosts = "a:1", .job_name = "worker"}, "TF_CONFIG={\"cluster\":{" HOSTS "}" TASK "}",
+        {{.worker_hosts = "a:1", .job_name = "worker"},
+         "TF_CONFIG={\"cluster\":{" HOSTS "}" TASK "}",
          "flags list 1 worker task, TF_CONFIG lists 2"},
-        {{.worker_hosts = "a:1,x:1", .ps_hosts = "c:1,d:1"}, "TF_CONFIG={\"cluster\":{" HOSTS "}" TASK "}",
+        {{.worker_hosts = "a:1,x:1", .ps_hosts = "c:1,d:1"},
+         "TF_CONFIG={\"cluster\":{" HOSTS "}" TASK "}",
          "worker 1 is x:1 in --worker_hosts, but b:1 in TF_CONFIG"},
-        {{.rank_table = "/a"}, "RANK_TABLE_FILE=/b", "--rank-table says /a, RANK_TABLE_FILE says /b"},
+        {{.rank_table = "/a"},
+         "RANK_TABLE_FILE=/b",
+         "--rank-table says /a, RANK_TABLE_FILE says /b"},
     };
     trm_error err;
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         trm_cluster *cluster;
-        CHECK_FAILS(trm_cluster_from_env(&cases[c].flags, lookup, ENV(cases[c].env), &cluster, &err),
-                    TRM_INVALID, err, cases[c].message);
+        CHECK_FAILS(
+            trm_cluster_from_env(&cases[c].flags, lookup, ENV(cases[c].env), &cluster, &err),
+            TRM_INVALID, err, cases[c].message);
     }
 }
 
+/* clang-format off */
 static void launchers_are_read(void **state) {
     static const struct {
         const char *env[12];
@@ -394,6 +439,7 @@ static void launchers_are_read(void **state) {
         {{"TRIREME_RANK=1", "TRIREME_SIZE=2", "OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1"},
          1, 2, -1, 0, "trireme run", NULL, 1},
     };
+    /* clang-format on */
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         trm_cluster *cluster = from(NULL, (void *)(uintptr_t)cases[c].env);
         const trm_cluster_info *info = trm_cluster_get(cluster);
@@ -401,7 +447,8 @@ static void launchers_are_read(void **state) {
         assert_string_equal(info->source, cases[c].source);
         assert_int_equal(info->local_rank, cases[c].local_rank);
         assert_int_equal(info->local_size, cases[c].local_size);
-        bool launched = strstr("torchrun, Open MPI, MPICH (PMI_RANK, PMI_SIZE), PMIx (PMIX_RANK), MVAPICH, Slurm step",
+        bool launched = strstr("torchrun, Open MPI, MPICH (PMI_RANK, PMI_SIZE), PMIx (PMIX_RANK), "
+                               "MVAPICH, Slurm step",
                                info->source) != NULL;
         assert_int_equal(info->one_console, launched && info->size > 1);
         if (cases[c].rendezvous == NULL) {
@@ -431,8 +478,8 @@ static void bad_environments_name_both_sides(void **state) {
         const char *env[8];
         const char *message;
     } cases[] = {
-        {{"TF_CONFIG={\"cluster\":{\"worker\":[\"a:1\",\"b:1\"]}" TASK "}", "OMPI_COMM_WORLD_RANK=1",
-          "OMPI_COMM_WORLD_SIZE=2"},
+        {{"TF_CONFIG={\"cluster\":{\"worker\":[\"a:1\",\"b:1\"]}" TASK "}",
+          "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2"},
          "TF_CONFIG: rank 0 of 2, but Open MPI: rank 1 of 2"},
         {{"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=a", "PMI_RANK=0", "PMI_SIZE=4"},
          "PyTorchJob (RANK, WORLD_SIZE): rank 0 of 2, but MPICH (PMI_RANK, PMI_SIZE): rank 0 of 4"},
@@ -448,23 +495,27 @@ static void bad_environments_name_both_sides(void **state) {
         {{"RANK=0", "MASTER_ADDR=x"}, "WORLD_SIZE is not"},
         {{"TRIREME_RANK=1"}, "TRIREME_RANK is set, but TRIREME_SIZE is not"},
         {{"TRIREME_SIZE=2"}, "TRIREME_SIZE is set, but TRIREME_RANK is not"},
-        {{"PET_NODE_RANK=1", "PET_MASTER_ADDR=a", "PET_NNODES=2", "PET_NPROC_PER_NODE=4"}, "started by torchrun --no-python"},
+        {{"PET_NODE_RANK=1", "PET_MASTER_ADDR=a", "PET_NNODES=2", "PET_NPROC_PER_NODE=4"},
+         "started by torchrun --no-python"},
         {{"PET_NODE_RANK=1", "PET_MASTER_ADDR=a"}, "PET_NNODES is not"},
         {{"RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=x", "MASTER_PORT=99999"}, "MASTER_PORT: a whole"},
         {{"PMIX_RANK=3", "PMIX_NAMESPACE=n"}, "gives rank 3, but no size"},
         {{"CM_CHIEF_IP=10.0.0.1", "RANK_ID=0"}, "CM_CHIEF_IP and RANK_ID are both set"},
-        {{"CM_CHIEF_IP=10.0.0.1", "RANK_TABLE_FILE=/x"}, "CM_CHIEF_IP and RANK_TABLE_FILE are both"},
+        {{"CM_CHIEF_IP=10.0.0.1", "RANK_TABLE_FILE=/x"},
+         "CM_CHIEF_IP and RANK_TABLE_FILE are both"},
         {{"CM_CHIEF_IP=ten"}, "CM_CHIEF_IP: an IP address expected"},
         {{"CM_CHIEF_IP=10.0.0.1"}, "CM_WORKER_SIZE is not"},
         {{"CM_CHIEF_IP=10.0.0.1", "CM_WORKER_SIZE=2"}, "CM_CHIEF_PORT is not"},
-        {{"CM_CHIEF_IP=10.0.0.1", "CM_WORKER_SIZE=2", "CM_CHIEF_PORT=65521"}, "CM_CHIEF_PORT: a whole"},
+        {{"CM_CHIEF_IP=10.0.0.1", "CM_WORKER_SIZE=2", "CM_CHIEF_PORT=65521"},
+         "CM_CHIEF_PORT: a whole"},
         {{"CM_CHIEF_IP=10.0.0.1", "CM_WORKER_SIZE=2", "CM_CHIEF_PORT=1"}, "CM_CHIEF_DEVICE is not"},
         {{"CM_CHIEF_IP=10.0.0.1", "CM_WORKER_SIZE=2", "CM_CHIEF_PORT=1", "CM_CHIEF_DEVICE=0"},
          "CM_WORKER_IP: this host's IP"},
         {{"CM_WORKER_SIZE=2"}, "CM_WORKER_SIZE is set, but CM_CHIEF_IP is not"},
         {{"MS_ROLE=MS_WORKER"}, "MS_WORKER_NUM is not"},
         {{"MS_ROLE=MS_WORKER", "MS_WORKER_NUM=2"}, "without MS_NODE_ID"},
-        {{"MS_ROLE=MS_WORKER", "MS_WORKER_NUM=2", "MS_NODE_ID=2"}, "MS_NODE_ID=2, but MS_WORKER_NUM=2"},
+        {{"MS_ROLE=MS_WORKER", "MS_WORKER_NUM=2", "MS_NODE_ID=2"},
+         "MS_NODE_ID=2, but MS_WORKER_NUM=2"},
         {{"MS_ROLE=BOSS", "MS_WORKER_NUM=2"}, "MS_SCHED, MS_WORKER or MS_PSERVER expected"},
         {{"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_RANK=2",
           "OMPI_COMM_WORLD_LOCAL_SIZE=2"},
@@ -473,8 +524,9 @@ static void bad_environments_name_both_sides(void **state) {
     trm_error err;
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         trm_cluster *cluster;
-        CHECK_FAILS(trm_cluster_from_env(NULL, lookup, (void *)(uintptr_t)cases[c].env, &cluster, &err),
-                    TRM_INVALID, err, cases[c].message);
+        CHECK_FAILS(
+            trm_cluster_from_env(NULL, lookup, (void *)(uintptr_t)cases[c].env, &cluster, &err),
+            TRM_INVALID, err, cases[c].message);
     }
 }
 
@@ -528,13 +580,15 @@ static void tables_and_environment_agree(void **state) {
                                          &cluster, &err),
                     TRM_INVALID, err, cases[c].message);
     }
-    CHECK_FAILS(trm_cluster_from_env(NULL, lookup, ENV(variable, "RANK_ID=1", "RANK=0",
-                                                       "WORLD_SIZE=2", "MASTER_ADDR=h"),
-                                     &cluster, &err),
-                TRM_INVALID, err, "rank 1 of 2, but PyTorchJob");
+    CHECK_FAILS(
+        trm_cluster_from_env(NULL, lookup,
+                             ENV(variable, "RANK_ID=1", "RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=h"),
+                             &cluster, &err),
+        TRM_INVALID, err, "rank 1 of 2, but PyTorchJob");
     write_table(path, "completed", "203.0.113.7");
     CHECK_FAILS(trm_cluster_from_env(NULL, lookup, ENV(variable, "RANK_ID=1"), &cluster, &err),
-                TRM_INVALID, err, "203.0.113.7 in the rank table, but this host has no such address");
+                TRM_INVALID, err,
+                "203.0.113.7 in the rank table, but this host has no such address");
     trm_cluster_flags any = {.any_address = true};
     cluster = from(&any, ENV(variable, "RANK_ID=1"));
     trm_cluster_destroy(cluster);
@@ -560,7 +614,8 @@ static void token_files_are_private(void **state) {
     CHECK_FAILS(trm_token_read(path, token, &err), TRM_INVALID, err, "chmod 600");
     chmod(path, 0600);
     assert_int_equal(truncate(path, 31), 0);
-    CHECK_FAILS(trm_token_read(path, token, &err), TRM_INVALID, err, "exactly 32 bytes expected, found 31");
+    CHECK_FAILS(trm_token_read(path, token, &err), TRM_INVALID, err,
+                "exactly 32 bytes expected, found 31");
     CHECK_FAILS(trm_token_read(dir, token, &err), TRM_INVALID, err, "a regular file expected");
     unlink(path);
     CHECK_FAILS(trm_token_read(path, token, &err), TRM_INVALID, err, "cannot be read");

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Communicators: made from a bootstrap or from a parent, and the public verbs. The drawing is in
  * communicator.h. */
 #include "comm/communicator.h"
@@ -11,7 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- options -------------------------------------------------------------------------------------- */
+/* --- options
+ *  -------------------------------------------------------------------------------------- */
 static void keep_text(char *to, size_t size, const char *text, const char *otherwise) {
     snprintf(to, size, "%s", text != NULL && text[0] != '\0' ? text : otherwise);
 }
@@ -21,7 +23,8 @@ static void keep_options(trm_comm *comm, const trm_comm_options *from) {
     *o = from != NULL ? *from : (trm_comm_options){0};
     keep_text(comm->engine_name, sizeof comm->engine_name, o->engine, "auto");
     const char *environment = comm->bootstrap->algorithm;
-    keep_text(comm->algorithm, sizeof comm->algorithm, o->algorithm, environment != NULL ? environment : "");
+    keep_text(comm->algorithm, sizeof comm->algorithm, o->algorithm,
+              environment != NULL ? environment : "");
     keep_text(comm->name, sizeof comm->name, o->name, "world");
     keep_text(comm->plugin_dir, sizeof comm->plugin_dir, o->plugin_dir, "");
     o->engine = comm->engine_name;
@@ -56,18 +59,21 @@ static trm_status compare_options(trm_comm *comm, const trmi_exchange *exchange,
     trm_status status = exchange->allgather(exchange->context, &mine, sizeof mine, all, err);
     for (int32_t r = 0; status == TRM_OK && r < comm->group.size; r++) {
         if (memcmp(&all[r], &mine, sizeof mine) != 0) {
-            status = TRMI_FAIL(err, TRM_INVALID, "ranks disagree about the communicator's options: "
-                               "rank %d has engine %.20s, algorithm '%.40s', deterministic %d, rank "
-                               "%d %.20s, '%.40s', %d", comm->members[comm->group.rank],
-                               mine.engine, mine.algorithm, mine.deterministic, comm->members[r],
-                               all[r].engine, all[r].algorithm, all[r].deterministic);
+            status = TRMI_FAIL(
+                err, TRM_INVALID,
+                "ranks disagree about the communicator's options: "
+                "rank %d has engine %.20s, algorithm '%.40s', deterministic %d, rank "
+                "%d %.20s, '%.40s', %d",
+                comm->members[comm->group.rank], mine.engine, mine.algorithm, mine.deterministic,
+                comm->members[r], all[r].engine, all[r].algorithm, all[r].deterministic);
         }
     }
     trmi_free(all);
     return status;
 }
 
-/* --- making one ----------------------------------------------------------------------------------- */
+/* --- making one
+ *  ----------------------------------------------------------------------------------- */
 static trm_status find_places(trm_comm *comm, const int32_t *members, trm_error *err) {
     trmi_bootstrap *boot = comm->bootstrap;
     size_t n = (size_t)comm->group.size;
@@ -123,8 +129,8 @@ static trm_status make_shm(trm_comm *comm, const trmi_exchange *exchange, trm_er
         trmi_shm_options options = {.staging_bytes = comm->options.staging_bytes,
                                     .spin_microseconds = comm->options.spin_microseconds,
                                     .no_direct = comm->options.no_direct};
-        status = trmi_shm_create(&group, comm->host, comm->host_rank, &options, &local, &comm->shm,
-                                 err);
+        status =
+            trmi_shm_create(&group, comm->host, comm->host_rank, &options, &local, &comm->shm, err);
     }
     comm->crowded = status == TRM_OK && ((const trmi_shm *)(void *)comm->shm)->counted;
     trmi_subset_free(&subset);
@@ -174,7 +180,8 @@ fail:
 
 trm_status trm_comm_create(trmi_bootstrap *bootstrap, const trm_comm_options *options,
                            trm_comm **out, trm_error *err) {
-    double timeout = options != NULL && options->timeout_seconds > 0 ? options->timeout_seconds : 120;
+    double timeout =
+        options != NULL && options->timeout_seconds > 0 ? options->timeout_seconds : 120;
     trmi_job_exchange job = {.bootstrap = bootstrap, .timeout_seconds = timeout};
     trmi_exchange exchange = {.context = &job, .allgather = trmi_job_allgather};
     int32_t *members = trmi_alloc((size_t)bootstrap->size * sizeof *members);
@@ -185,7 +192,8 @@ trm_status trm_comm_create(trmi_bootstrap *bootstrap, const trm_comm_options *op
         members[r] = r;
     }
     trm_error cause = {.status = TRM_OK};
-    if (options != NULL && options->algorithm != NULL && strlen(options->algorithm) >= TRMI_ALGORITHM_BYTES) {
+    if (options != NULL && options->algorithm != NULL &&
+        strlen(options->algorithm) >= TRMI_ALGORITHM_BYTES) {
         trmi_free(members);
         return TRMI_FAIL(err, TRM_INVALID, "algorithm: %zu characters, at most %d expected",
                          strlen(options->algorithm), TRMI_ALGORITHM_BYTES - 1);
@@ -234,12 +242,15 @@ void trm_comm_destroy(trm_comm *comm) {
     trmi_free(comm);
 }
 
-/* --- questions ------------------------------------------------------------------------------------ */
+/* --- questions
+ *  ------------------------------------------------------------------------------------ */
 int32_t trm_comm_rank(const trm_comm *comm) { return comm->group.rank; }
 int32_t trm_comm_size(const trm_comm *comm) { return comm->group.size; }
 int32_t trm_comm_local_rank(const trm_comm *comm) { return comm->local_rank; }
 int32_t trm_comm_local_size(const trm_comm *comm) { return comm->local_size; }
-trm_deterministic trm_comm_deterministic(const trm_comm *comm) { return comm->options.deterministic; }
+trm_deterministic trm_comm_deterministic(const trm_comm *comm) {
+    return comm->options.deterministic;
+}
 const char *trm_comm_engine(const trm_comm *comm) { return comm->engine_text; }
 int32_t trm_comm_world_rank(const trm_comm *comm, int32_t rank) {
     return rank >= 0 && rank < comm->group.size ? comm->members[rank] : -1;
@@ -267,7 +278,8 @@ void *trm_comm_alloc_shared(trm_comm *comm, size_t bytes, trm_error *err) {
 
 void trm_comm_free_shared(trm_comm *comm, void *memory) { trmi_shm_host_free(comm->host, memory); }
 
-/* --- verbs ---------------------------------------------------------------------------------------- */
+/* --- verbs
+ *  ---------------------------------------------------------------------------------------- */
 /* Runs the blocking request here, or behind what is pending. */
 static trm_status run_blocking(trm_comm *comm, trm_error *err) {
     trm_request *request = &comm->blocking;
@@ -283,8 +295,8 @@ static trm_status run_blocking(trm_comm *comm, trm_error *err) {
 }
 
 trm_status trm_comm_run(trm_comm *comm, const trm_collective *op, trm_error *err) {
-    /* A training loop calls the same again and again. Counts may change behind their pointer, and an
-     * all-to-all in place moves its input aside each time. */
+    /* A training loop calls the same again and again. Counts may change behind their pointer, and
+     * an all-to-all in place moves its input aside each time. */
     if (memcmp(op, &comm->last, sizeof *op) != 0) {
         comm->last = (trm_collective){.kind = TRM_COLLECTIVE_NONE};
         TRMI_TRY(trmi_comm_resolve(comm, op, &comm->blocking, err));

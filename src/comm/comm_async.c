@@ -1,8 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Asynchronous operations: a queue and one progress thread, made by the first start.
  *
  *   caller   start: request -> queue, pending++        wait: until request->done
  *   thread   messages at the head of the queue join the active list and progress together; a collective
- *            runs when the list is empty; finished: done = 1, wake, pending-- */
+ *            runs when the list is empty; finished: done = 1, wake, pending--
+ */
 #include "comm/communicator.h"
 
 #include "base/error.h"
@@ -104,8 +106,9 @@ static void *progress_main(void *context) {
     return NULL;
 }
 
-/* Under a real-time policy equal threads do not preempt each other, and a caller that computes would keep
- * this one from starting what it is there for. Where it may not be raised it stays as it is. */
+/* Under a real-time policy equal threads do not preempt each other, and a caller that computes
+ * would keep this one from starting what it is there for. Where it may not be raised it stays as it
+ * is. */
 static void raise_above_caller(pthread_t thread) {
     int policy;
     struct sched_param parameters;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One memory for all ranks of a host: rank 0's, as each of them can address it. */
 #include "comm/communicator.h"
 
@@ -9,7 +10,8 @@ bool trm_comm_reaches_first(const trm_comm *comm) {
            comm->local_size == comm->group.size;
 }
 
-trm_status trm_comm_reach_first(trm_comm *comm, void *memory, size_t bytes, void **out, trm_error *err) {
+trm_status trm_comm_reach_first(trm_comm *comm, void *memory, size_t bytes, void **out,
+                                trm_error *err) {
     *out = NULL;
     if (!trm_comm_reaches_first(comm)) {
         return TRM_OK;
@@ -17,11 +19,13 @@ trm_status trm_comm_reach_first(trm_comm *comm, void *memory, size_t bytes, void
     trmi_shm_place place = trmi_shm_find(comm->host, memory, bytes, false);
     TRMI_TRY(trm_comm_broadcast(comm, &place, (int64_t)sizeof place, TRM_UINT8, 0, err));
     if (place.region == TRMI_SHM_NOWHERE) {
-        return TRMI_FAIL(err, TRM_INVALID, "rank 0's memory of %zu bytes is not from trm_comm_alloc_shared", bytes);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "rank 0's memory of %zu bytes is not from trm_comm_alloc_shared", bytes);
     }
     char *at = memory;
     if (comm->group.rank != 0) {
-        TRMI_TRY(trmi_shm_reach(comm->host, comm->host_rank[comm->local_index[0]], place, bytes, &at, err));
+        TRMI_TRY(trmi_shm_reach(comm->host, comm->host_rank[comm->local_index[0]], place, bytes,
+                                &at, err));
     }
     *out = at;
     return TRM_OK;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From what the caller wrote to what engines run: every rule of trireme/comm.h about arguments is
  * checked here, and only here. */
 #include "comm/communicator.h"
@@ -15,8 +16,7 @@ static bool is_reduction(trm_collective_kind kind) {
            kind == TRM_REDUCE_SCATTERV;
 }
 static bool is_rooted(trm_collective_kind kind) {
-    return kind == TRM_BROADCAST || kind == TRM_REDUCE || kind == TRM_SCATTER ||
-           kind == TRM_GATHER;
+    return kind == TRM_BROADCAST || kind == TRM_REDUCE || kind == TRM_SCATTER || kind == TRM_GATHER;
 }
 static bool is_v(trm_collective_kind kind) {
     return kind == TRM_ALLGATHERV || kind == TRM_REDUCE_SCATTERV || kind == TRM_ALLTOALLV;
@@ -45,17 +45,16 @@ static trm_status check_scalars(const trm_comm *comm, const trm_collective *from
         return TRMI_FAIL(err, TRM_INVALID, "%s: root %d of %d ranks", name, from->root, size);
     }
     int64_t bytes;
-    if (!is_v(from->kind) &&
-        (from->count < 0 || !trmi_mul_i64(from->count, 8, &bytes) ||
-         !trmi_mul_i64(bytes, size, &bytes))) {
+    if (!is_v(from->kind) && (from->count < 0 || !trmi_mul_i64(from->count, 8, &bytes) ||
+                              !trmi_mul_i64(bytes, size, &bytes))) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: count %" PRId64 " is not possible", name,
                          from->count);
     }
     return TRM_OK;
 }
 
-/* Copies counts and displacements (packed if NULL) to counts_out and offsets_out; *total becomes the
- * length of the vector. */
+/* Copies counts and displacements (packed if NULL) to counts_out and offsets_out; *total becomes
+ * the length of the vector. */
 static trm_status take_counts(const trm_comm *comm, const char *name, const int64_t *counts,
                               const int64_t *displacements, int64_t *counts_out,
                               int64_t *offsets_out, int64_t *total, trm_error *err) {
@@ -68,8 +67,10 @@ static trm_status take_counts(const trm_comm *comm, const char *name, const int6
         int64_t at = displacements != NULL ? displacements[r] : next, end;
         if (counts[r] < 0 || at < 0 || !trmi_add_i64(at, counts[r], &end) ||
             !trmi_mul_i64(end, 8, &bytes)) {
-            return TRMI_FAIL(err, TRM_INVALID, "%s: count %" PRId64 " at %" PRId64 " for rank %d is "
-                             "not possible", name, counts[r], at, r);
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "%s: count %" PRId64 " at %" PRId64 " for rank %d is "
+                             "not possible",
+                             name, counts[r], at, r);
         }
         counts_out[r] = counts[r];
         offsets_out[r] = at;
@@ -98,8 +99,8 @@ static trm_status resolve_counts(trm_comm *comm, const trm_collective *from, trm
         op->count = at[comm->group.rank];
         return TRM_OK;
     }
-    TRMI_TRY(take_counts(comm, name, from->counts, from->displacements, at, at + n, &op->total,
-                         err));
+    TRMI_TRY(
+        take_counts(comm, name, from->counts, from->displacements, at, at + n, &op->total, err));
     TRMI_TRY(take_counts(comm, name, from->recv_counts, from->recv_displacements, at + 2 * n,
                          at + 3 * n, &received, err));
     op->send_counts = at, op->send_offsets = at + n;
@@ -117,7 +118,8 @@ static bool overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_byt
 static trm_status put_aside(trm_comm *comm, trmi_op *op, trm_error *err) {
     size_t bytes = (size_t)op->total * trm_dtype_bytes(op->dtype);
     if (atomic_load(&comm->pending) > 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "all-to-all in place while operations are pending: wait "
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "all-to-all in place while operations are pending: wait "
                          "for them, or give it two buffers");
     }
     if (bytes > comm->scratch_bytes) {
@@ -141,25 +143,16 @@ static void vector_lengths(const trm_comm *comm, const trmi_op *op, int64_t *sen
     bool root = comm->group.rank == op->root;
     bool scatters = op->kind == TRM_REDUCE_SCATTER || op->kind == TRM_REDUCE_SCATTERV ||
                     op->kind == TRM_ALLTOALL || op->kind == TRM_ALLTOALLV;
-    bool gathers = op->kind == TRM_ALLGATHER || op->kind == TRM_ALLGATHERV ||
-                   op->kind == TRM_ALLTOALL;
+    bool gathers =
+        op->kind == TRM_ALLGATHER || op->kind == TRM_ALLGATHERV || op->kind == TRM_ALLTOALL;
     *send = scatters ? op->total : op->count;
     *recv = gathers ? op->total : op->count;
     switch (op->kind) {
-    case TRM_BROADCAST:
-        *send = root ? op->count : 0;
-        break;
-    case TRM_REDUCE:
-        *recv = root ? op->count : 0;
-        break;
-    case TRM_SCATTER:
-        *send = root ? op->total : 0;
-        break;
-    case TRM_GATHER:
-        *recv = root ? op->total : 0;
-        break;
-    default:
-        break;
+    case TRM_BROADCAST: *send = root ? op->count : 0; break;
+    case TRM_REDUCE: *recv = root ? op->count : 0; break;
+    case TRM_SCATTER: *send = root ? op->total : 0; break;
+    case TRM_GATHER: *recv = root ? op->total : 0; break;
+    default: break;
     }
 }
 
@@ -196,8 +189,10 @@ static trm_status resolve_buffers(trm_comm *comm, const trm_collective *from, tr
     }
     bool same_place = op->send == op->recv && !has_blocks(op->kind);
     if (!moved && !same_place && overlap(op->send, send * bytes, op->recv, recv * bytes)) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: send and receive buffers overlap; pass send = NULL "
-                         "for in place", name);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: send and receive buffers overlap; pass send = NULL "
+                         "for in place",
+                         name);
     }
     return TRM_OK;
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One operation, in the thread that has the engines. */
 #include "base/error.h"
 #include "base/os.h"
@@ -80,8 +81,7 @@ static trm_status run_messages(trm_comm *comm, trm_request *request, bool backgr
     for (;;) {
         bool moved = false;
         for (int i = 0; i < 16; i++) {
-            trm_status status =
-                trmi_comm_move_messages(comm, request, ++comm->turn, &moved, err);
+            trm_status status = trmi_comm_move_messages(comm, request, ++comm->turn, &moved, err);
             if (status != TRM_PENDING) {
                 return status;
             }
@@ -103,7 +103,8 @@ trm_status trmi_comm_refuse(trm_comm *comm, const trm_request *request, trm_erro
         trmi_op_format(&request->op, what, sizeof what);
     }
     if (status != TRM_OK && err != NULL && strstr(err->message, what) == NULL) {
-        trmi_error_append(err, "; rank %d has not done %s", comm->group.members[comm->group.rank], what);
+        trmi_error_append(err, "; rank %d has not done %s", comm->group.members[comm->group.rank],
+                          what);
     }
     return status;
 }

@@ -1,4 +1,6 @@
-/* Children of a communicator. They are made over their parent: its own all-gather is the exchange. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Children of a communicator. They are made over their parent: its own all-gather is the exchange.
+ */
 #include "comm/communicator.h"
 
 #include "base/error.h"
@@ -26,12 +28,13 @@ typedef struct choice {
 
 static int by_key(const void *a, const void *b) {
     const choice *x = a, *y = b;
-    return x->key != y->key ? (x->key < y->key ? -1 : 1) : (x->rank > y->rank) - (x->rank < y->rank);
+    return x->key != y->key ? (x->key < y->key ? -1 : 1)
+                            : (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* Children differ in how much they have to exchange (one host or several, one rank or many), but every
- * rank of the parent must take part in every all-gather of it. So exchanges go in rounds of one fixed cell
- * per rank, and whoever has finished its child keeps taking part until all have. */
+/* Children differ in how much they have to exchange (one host or several, one rank or many), but
+ * every rank of the parent must take part in every all-gather of it. So exchanges go in rounds of
+ * one fixed cell per rank, and whoever has finished its child keeps taking part until all have. */
 enum { CELL_BYTES = 504 };
 typedef struct cell {
     uint64_t finished;
@@ -113,8 +116,7 @@ static trm_status split_by(trm_comm *parent, choice mine, trm_comm **out, trm_er
     int32_t count = 0, rank = 0;
     for (size_t r = 0; r < n; r++) {
         if (!all[r].valid) {
-            status = TRMI_FAIL(err, TRM_INVALID, "rank %d passed a bad group",
-                               parent->members[r]);
+            status = TRMI_FAIL(err, TRM_INVALID, "rank %d passed a bad group", parent->members[r]);
             goto done;
         }
         /* those without a colour go through the motions as a group of their own */
@@ -131,8 +133,10 @@ static trm_status split_by(trm_comm *parent, choice mine, trm_comm **out, trm_er
     status = make_child(parent, ranks, count, rank, &child, err);
     if (status != TRM_OK) { /* the others must not wait for this rank */
         trm_error cause = {.status = TRM_OK};
-        TRMI_FAIL(&cause, status, "rank %d could not make its part of a communicator of %d ranks: "
-                  "%.120s", parent->bootstrap->rank, count, err != NULL ? err->message : "");
+        TRMI_FAIL(&cause, status,
+                  "rank %d could not make its part of a communicator of %d ranks: "
+                  "%.120s",
+                  parent->bootstrap->rank, count, err != NULL ? err->message : "");
         cause.rank = parent->bootstrap->rank;
         parent->bootstrap->table->poison(parent->bootstrap, &cause);
         trm_comm_destroy(child);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What goes around the collectives: messages, requests, splits, shared memory, order of sums,
  * disagreement, death, and that nothing is left behind. */
 #include "ordered_sum.h"
@@ -15,7 +16,8 @@ static void everywhere(rank_body *body, rank_setup *given, const char *what) {
     }
 }
 
-/* --- messages -------------------------------------------------------------------------------------- */
+/* --- messages
+ *  -------------------------------------------------------------------------------------- */
 enum { LARGE = 300000 };
 
 static int8_t message_byte(int from, int to, int number, int64_t i) {
@@ -38,11 +40,13 @@ static void all_pairs(rank_context *context) {
                 for (int64_t i = 0; i < lengths[number]; i++) {
                     out[i] = message_byte(rank, peer, number + round, i);
                 }
-                list[count++] = (trm_message){.peer = peer, .buffer = out,
-                                              .count = lengths[number], .dtype = TRM_INT8};
-                list[count] = (trm_message){.receive = true, .peer = peer,
+                list[count++] = (trm_message){
+                    .peer = peer, .buffer = out, .count = lengths[number], .dtype = TRM_INT8};
+                list[count] = (trm_message){.receive = true,
+                                            .peer = peer,
                                             .buffer = memory + (size_t)count * LARGE,
-                                            .count = lengths[number], .dtype = TRM_INT8};
+                                            .count = lengths[number],
+                                            .dtype = TRM_INT8};
                 count++;
             }
         }
@@ -70,7 +74,8 @@ static void messages(void **state) {
     everywhere(all_pairs, &staged, "all pairs, staged");
 }
 
-/* A ring of plain sends and receives, started in the wrong order for anything that is not concurrent. */
+/* A ring of plain sends and receives, started in the wrong order for anything that is not
+ * concurrent. */
 static void started_ring(rank_context *context) {
     OPEN_COMM();
     enum { COUNT = 100000 };
@@ -86,7 +91,10 @@ static void started_ring(rank_context *context) {
     float one = 1;
     EXPECT_OK(trm_comm_start_exchange(comm, &send, 1, &requests[0], &err), err);
     EXPECT_OK(trm_comm_start_exchange(comm, &receive, 1, &requests[1], &err), err);
-    trm_collective sum = {.kind = TRM_ALLREDUCE, .recv = &one, .count = 1, .dtype = TRM_FLOAT32,
+    trm_collective sum = {.kind = TRM_ALLREDUCE,
+                          .recv = &one,
+                          .count = 1,
+                          .dtype = TRM_FLOAT32,
                           .reduce = TRM_REDUCE_SUM};
     EXPECT_OK(trm_comm_start(comm, &sum, &sum_request, &err), err);
     EXPECT_OK(trm_request_wait(sum_request, -1, &err), err);
@@ -120,8 +128,12 @@ static void many_started(rank_context *context) {
                 data[k * COUNT + i] = (float)(rank + k + i % 7 + round);
             }
             int count = k % 3 == 0 ? 5 : COUNT;
-            trm_collective op = {.kind = TRM_ALLREDUCE, .recv = data + k * COUNT, .count = count,
-                                 .dtype = TRM_FLOAT32, .reduce = TRM_REDUCE_SUM, .tag = "bucket"};
+            trm_collective op = {.kind = TRM_ALLREDUCE,
+                                 .recv = data + k * COUNT,
+                                 .count = count,
+                                 .dtype = TRM_FLOAT32,
+                                 .reduce = TRM_REDUCE_SUM,
+                                 .tag = "bucket"};
             EXPECT_OK(trm_comm_start(comm, &op, &requests[k], &err), err);
             if (k == N / 2) {
                 int32_t root_value = rank == size - 1 ? 77 : 0;
@@ -149,7 +161,8 @@ static void many_requests(void **state) {
     everywhere(many_started, &given, "many started");
 }
 
-/* --- groups ---------------------------------------------------------------------------------------- */
+/* --- groups
+ *  ---------------------------------------------------------------------------------------- */
 static void splitting(rank_context *context) {
     OPEN_COMM();
     trm_comm *half = NULL, *again = NULL, *group = NULL;
@@ -190,7 +203,8 @@ static void splitting(rank_context *context) {
     }
     list[1] = size - 1;
     EXPECT(trm_comm_group(comm, list, 2, &group, &err) == TRM_INVALID &&
-               strstr(err.message, "twice") != NULL, "%s", err.message);
+               strstr(err.message, "twice") != NULL,
+           "%s", err.message);
     EXPECT_OK(trm_comm_barrier(comm, &err), err);
     CLOSE_COMM();
 }
@@ -200,7 +214,8 @@ static void groups(void **state) {
     everywhere(splitting, &given, "splitting");
 }
 
-/* --- the order of sums ----------------------------------------------------------------------------- */
+/* --- the order of sums
+ *  ----------------------------------------------------------------------------- */
 static void ordered_sum(rank_context *context) {
     OPEN_COMM();
     check_ordered_sum(context, comm, 20001, given->mode != 0);
@@ -209,28 +224,30 @@ static void ordered_sum(rank_context *context) {
 
 static void strict_order(void **state) {
     for (int mode = 0; mode < 2; mode++) {
-        rank_setup given = {.mode = mode, .options = {.deterministic = TRM_DETERMINISTIC_STRICT,
-                                                 .staging_bytes = mode ? 0 : 10000}};
+        rank_setup given = {.mode = mode,
+                            .options = {.deterministic = TRM_DETERMINISTIC_STRICT,
+                                        .staging_bytes = mode ? 0 : 10000}};
         everywhere(ordered_sum, &given, "ordered sum");
     }
 }
 
-/* --- disagreement ---------------------------------------------------------------------------------- */
+/* --- disagreement
+ *  ---------------------------------------------------------------------------------- */
 static void disagreeing(rank_context *context) {
     OPEN_COMM();
     float data[6000] = {1};
     const float before = data[0];
-    trm_collective op = {.kind = TRM_ALLREDUCE, .recv = data, .count = 6000, .dtype = TRM_FLOAT32,
-                         .reduce = TRM_REDUCE_SUM, .tag = "conv1"};
+    trm_collective op = {.kind = TRM_ALLREDUCE,
+                         .recv = data,
+                         .count = 6000,
+                         .dtype = TRM_FLOAT32,
+                         .reduce = TRM_REDUCE_SUM,
+                         .tag = "conv1"};
     const char *mine = "", *theirs = "";
     bool odd = rank == size - 1;
     switch (given->mode) {
-    case 0:
-        op.count = odd ? 5999 : 6000, mine = "of 6000 ", theirs = "of 5999 ";
-        break;
-    case 1:
-        op.dtype = odd ? TRM_INT32 : TRM_FLOAT32, mine = "float32", theirs = "int32";
-        break;
+    case 0: op.count = odd ? 5999 : 6000, mine = "of 6000 ", theirs = "of 5999 "; break;
+    case 1: op.dtype = odd ? TRM_INT32 : TRM_FLOAT32, mine = "float32", theirs = "int32"; break;
     case 2:
         op.kind = odd ? TRM_BROADCAST : TRM_ALLREDUCE, mine = "all-reduce", theirs = "broadcast";
         break;
@@ -250,7 +267,8 @@ static void disagreeing(rank_context *context) {
     EXPECT(memcmp(&before, &data[0], 4) == 0 && data[1] == 0, "something was summed");
     /* poisoned for ever, with a cause that shows both sides */
     trm_status later = trm_comm_barrier(comm, &err);
-    EXPECT(later == TRM_INVALID && strstr(err.message, "ranks disagree") != NULL, "%s", err.message);
+    EXPECT(later == TRM_INVALID && strstr(err.message, "ranks disagree") != NULL, "%s",
+           err.message);
     EXPECT(trm_comm_health(comm, &err) == TRM_INVALID, "health");
     CLOSE_COMM();
 }
@@ -269,8 +287,12 @@ static void other_counts(rank_context *context) {
     OPEN_COMM();
     int32_t send[64] = {0}, recv[64] = {0};
     int64_t counts[3] = {4, 4, 4}, recv_counts[3] = {4, 4, 4};
-    trm_collective op = {.kind = TRM_ALLTOALLV, .send = send, .recv = recv, .dtype = TRM_INT32,
-                         .counts = counts, .recv_counts = recv_counts};
+    trm_collective op = {.kind = TRM_ALLTOALLV,
+                         .send = send,
+                         .recv = recv,
+                         .dtype = TRM_INT32,
+                         .counts = counts,
+                         .recv_counts = recv_counts};
     if (given->mode == 0) {
         counts[0] = rank == 1 ? 5 : 4; /* rank 0 expects 4 from rank 1 */
     } else {
@@ -289,7 +311,8 @@ static void disagreeing_messages(rank_context *context) {
                                   : trm_comm_recv(comm, data, 20, TRM_INT8, 0, &err);
     if (rank == 1) {
         EXPECT(status == TRM_INVALID && strstr(err.message, "10 bytes of uint8") != NULL &&
-                   strstr(err.message, "20 bytes of int8") != NULL, "%s", err.message);
+                   strstr(err.message, "20 bytes of int8") != NULL,
+               "%s", err.message);
     }
     CLOSE_COMM();
 }
@@ -325,14 +348,21 @@ static void wrong_arguments(rank_context *context) {
         const char *text;
     } cases[] = {
         {{.kind = 99}, "kind 99"},
-        {{.kind = TRM_ALLREDUCE, .recv = data, .count = 1, .dtype = 77, .reduce = 1}, "data type 77"},
+        {{.kind = TRM_ALLREDUCE, .recv = data, .count = 1, .dtype = 77, .reduce = 1},
+         "data type 77"},
         {{.kind = TRM_ALLREDUCE, .recv = data, .count = 1, .dtype = TRM_INT8}, "reduction 0"},
         {{.kind = TRM_ALLREDUCE, .recv = data, .count = -1, .dtype = 1, .reduce = 1}, "count -1"},
         {{.kind = TRM_ALLREDUCE, .recv = data, .count = INT64_MAX, .dtype = 1, .reduce = 1},
          "not possible"},
         {{.kind = TRM_ALLREDUCE, .count = 1, .dtype = 1, .reduce = 1}, "no receive buffer"},
-        {{.kind = TRM_BROADCAST, .recv = data, .count = 1, .dtype = 1, .root = size}, "root 2 of 2"},
-        {{.kind = TRM_ALLREDUCE, .recv = data, .send = data + 1, .count = 4, .dtype = 1, .reduce = 1},
+        {{.kind = TRM_BROADCAST, .recv = data, .count = 1, .dtype = 1, .root = size},
+         "root 2 of 2"},
+        {{.kind = TRM_ALLREDUCE,
+          .recv = data,
+          .send = data + 1,
+          .count = 4,
+          .dtype = 1,
+          .reduce = 1},
          "overlap"},
         {{.kind = TRM_ALLGATHERV, .recv = data, .send = data, .dtype = 1}, "counts of 2 ranks"},
         {{.kind = TRM_ALLGATHERV, .recv = data, .send = data, .dtype = 1, .counts = counts},
@@ -356,7 +386,8 @@ static void arguments(void **state) {
     ranks_run(2, 0, false, wrong_arguments, &given, "wrong arguments");
 }
 
-/* --- a rank goes away ------------------------------------------------------------------------------ */
+/* --- a rank goes away
+ *  ------------------------------------------------------------------------------ */
 static void leaving(rank_context *context) {
     OPEN_COMM();
     EXPECT_OK(trm_comm_barrier(comm, &err), err);
@@ -387,14 +418,22 @@ static void endless(rank_context *context) {
         seen = trmi_os_now();
         if (given->mode == 1) { /* in the background */
             trm_request *request = NULL;
-            trm_collective op = {.kind = TRM_ALLREDUCE, .recv = data, .count = count,
-                                 .dtype = TRM_FLOAT32, .reduce = TRM_REDUCE_MEAN, .tag = "grad"};
+            trm_collective op = {.kind = TRM_ALLREDUCE,
+                                 .recv = data,
+                                 .count = count,
+                                 .dtype = TRM_FLOAT32,
+                                 .reduce = TRM_REDUCE_MEAN,
+                                 .tag = "grad"};
             status = trm_comm_start(comm, &op, &request, &err);
             status = status == TRM_OK ? trm_request_wait(request, -1, &err) : status;
         } else {
             int64_t length = i % 2 ? count : 3;
-            trm_collective op = {.kind = TRM_ALLREDUCE, .recv = data, .count = length,
-                                 .dtype = TRM_FLOAT32, .reduce = TRM_REDUCE_MEAN, .tag = "grad"};
+            trm_collective op = {.kind = TRM_ALLREDUCE,
+                                 .recv = data,
+                                 .count = length,
+                                 .dtype = TRM_FLOAT32,
+                                 .reduce = TRM_REDUCE_MEAN,
+                                 .tag = "grad"};
             status = trm_comm_run(comm, &op, &err);
         }
     }
@@ -405,13 +444,15 @@ static void endless(rank_context *context) {
     _exit(0);
 }
 
-/* Jobs beside us may have files in /dev/shm, those of parameter servers among them: they are not ours. */
+/* Jobs beside us may have files in /dev/shm, those of parameter servers among them: they are not
+ * ours. */
 static int count_entries(const char *path) {
     DIR *dir = opendir(path);
     int count = 0;
     for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
-        bool others = strcmp(path, "/dev/shm") == 0 && (strncmp(entry->d_name, "trireme", 7) != 0 ||
-                                                        strncmp(entry->d_name, "trireme-ps-", 11) == 0);
+        bool others =
+            strcmp(path, "/dev/shm") == 0 && (strncmp(entry->d_name, "trireme", 7) != 0 ||
+                                              strncmp(entry->d_name, "trireme-ps-", 11) == 0);
         count += !others;
     }
     if (dir != NULL) {
@@ -425,9 +466,11 @@ static void hurt(int size, int number, int mode) {
     trmi_job *job = NULL;
     int files = count_entries("/proc/self/fd"), shm = count_entries("/dev/shm");
     double patience = check_patience(), wait = 1.5 * patience;
-    /* on a loaded machine a rank that lives may be seconds late: nobody is to give it up where a death is waited for */
+    /* on a loaded machine a rank that lives may be seconds late: nobody is to give it up where a
+     * death is waited for */
     double limit = number == SIGKILL ? 60 : wait;
-    rank_setup given = {.mode = mode, .options = {.timeout_seconds = limit, .report_seconds = wait / 3}};
+    rank_setup given = {.mode = mode,
+                        .options = {.timeout_seconds = limit, .report_seconds = wait / 3}};
     int expected = number == SIGKILL ? TRM_PEER : TRM_TIMEOUT;
     const char *text = number == SIGKILL ? "died" : "waited ";
     CHECK_OK(trmi_job_create(size, 0, &job, &err), err);
@@ -450,14 +493,16 @@ static void hurt(int size, int number, int mode) {
         }
         assert_true(WIFEXITED(status[r]));
         assert_int_equal(atoi(contexts[r].failure), expected);
-        if (strstr(contexts[r].failure, text) == NULL || strstr(contexts[r].failure, "rank 1") == NULL) {
+        if (strstr(contexts[r].failure, text) == NULL ||
+            strstr(contexts[r].failure, "rank 1") == NULL) {
             fail_msg("rank %d said: %s", r, contexts[r].failure);
         }
         if (strstr(contexts[r].failure, "all-reduce") == NULL) {
             fail_msg("rank %d said: %s", r, contexts[r].failure);
         }
     }
-    double most = number == SIGKILL ? check_slack() : 2 * wait * check_slack(), least = number == SIGKILL ? 0 : 0.9 * wait;
+    double most = number == SIGKILL ? check_slack() : 2 * wait * check_slack(),
+           least = number == SIGKILL ? 0 : 0.9 * wait;
     if (took > most || took < least) {
         fail_msg("took %.2f s, %.1f to %.1f expected", took, least, most);
     }
@@ -467,8 +512,8 @@ static void hurt(int size, int number, int mode) {
     assert_int_equal(count_entries("/dev/shm"), shm);
 }
 
-/* A rank that has said where its vector lies, and dies before the other one has looked: its death is the cause that is told,
- * not that its memory is not there. */
+/* A rank that has said where its vector lies, and dies before the other one has looked: its death
+ * is the cause that is told, not that its memory is not there. */
 static void looks_late(rank_context *context) {
     OPEN_COMM();
     const int64_t count = 1 << 20;
@@ -479,9 +524,14 @@ static void looks_late(rank_context *context) {
     while (rank == 0 && atomic_load(&context->rounds) < 2) {
         usleep(100);
     }
-    trm_message m = {.receive = rank == 0, .peer = 1 - rank, .buffer = data, .count = count, .dtype = TRM_FLOAT32};
-    trm_status status = given->mode == 1 ? trm_comm_exchange(comm, &m, 1, &err)
-                                         : trm_comm_allreduce(comm, data, count, TRM_FLOAT32, TRM_REDUCE_SUM, &err);
+    trm_message m = {.receive = rank == 0,
+                     .peer = 1 - rank,
+                     .buffer = data,
+                     .count = count,
+                     .dtype = TRM_FLOAT32};
+    trm_status status =
+        given->mode == 1 ? trm_comm_exchange(comm, &m, 1, &err)
+                         : trm_comm_allreduce(comm, data, count, TRM_FLOAT32, TRM_REDUCE_SUM, &err);
     snprintf(context->failure, sizeof context->failure, "%d: %s", (int)status, err.message);
     _exit(0);
 }
@@ -499,7 +549,8 @@ static void killed_before_it_was_reached(void **state) {
         waitpid(contexts[1].pid, NULL, 0);
         atomic_store(&contexts[0].rounds, 2);
         waitpid(contexts[0].pid, NULL, 0);
-        if (atoi(contexts[0].failure) != TRM_PEER || strstr(contexts[0].failure, "rank 1") == NULL ||
+        if (atoi(contexts[0].failure) != TRM_PEER ||
+            strstr(contexts[0].failure, "rank 1") == NULL ||
             strstr(contexts[0].failure, "died") == NULL) {
             fail_msg("rank 0 said: %s", contexts[0].failure);
         }
@@ -520,7 +571,8 @@ static void stopped(void **state) {
     hurt(4, SIGSTOP, 1);
 }
 
-/* --- memory and descriptors ------------------------------------------------------------------------ */
+/* --- memory and descriptors
+ *  ------------------------------------------------------------------------ */
 static void comes_and_goes(rank_context *context) {
     for (int k = 0; k < 20; k++) {
         OPEN_COMM();
@@ -528,7 +580,8 @@ static void comes_and_goes(rank_context *context) {
             float *data = trm_comm_alloc_shared(comm, (size_t)(i + 1) * 100000, &err);
             EXPECT(data != NULL && data[0] == 0 && data[24999] == 0, "%s", err.message);
             data[0] = (float)rank, data[24999] = 1;
-            EXPECT_OK(trm_comm_allreduce(comm, data, 25000, TRM_FLOAT32, TRM_REDUCE_SUM, &err), err);
+            EXPECT_OK(trm_comm_allreduce(comm, data, 25000, TRM_FLOAT32, TRM_REDUCE_SUM, &err),
+                      err);
             EXPECT(data[0] == (float)(size * (size - 1) / 2) && data[24999] == (float)size, "sum");
             EXPECT_OK(trm_comm_barrier(comm, &err), err);
             trm_comm_free_shared(comm, data);
@@ -551,12 +604,17 @@ static void nothing_left(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages),      cmocka_unit_test(requests_in_order),
-        cmocka_unit_test(many_requests), cmocka_unit_test(groups),
-        cmocka_unit_test(strict_order),  cmocka_unit_test(disagreement),
+        cmocka_unit_test(messages),
+        cmocka_unit_test(requests_in_order),
+        cmocka_unit_test(many_requests),
+        cmocka_unit_test(groups),
+        cmocka_unit_test(strict_order),
+        cmocka_unit_test(disagreement),
         cmocka_unit_test(disagreement_in_counts),
-        cmocka_unit_test(arguments),     cmocka_unit_test(a_rank_leaves),
-        cmocka_unit_test(killed),        cmocka_unit_test(stopped),
+        cmocka_unit_test(arguments),
+        cmocka_unit_test(a_rank_leaves),
+        cmocka_unit_test(killed),
+        cmocka_unit_test(stopped),
         cmocka_unit_test(killed_before_it_was_reached),
         cmocka_unit_test(nothing_left),
     };

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/communicator.h: a communicator, inside.
  *
  *   trm_comm                      every rank of it
@@ -9,8 +10,10 @@
  *          \-- start --> queue --> progress thread --> engine  the thread begins with the first start
  *
  * 1. Operations take their sequence number when they are started and run in that order.
- * 2. At most one thread runs engines at any time: the progress thread while `pending` > 0, otherwise
- *    the caller. */
+ * 2. At most one thread runs engines at any time: the progress thread while `pending` > 0,
+ *    otherwise
+ *    the caller.
+ */
 #ifndef TRMI_COMM_COMMUNICATOR_H
 #define TRMI_COMM_COMMUNICATOR_H
 
@@ -31,8 +34,8 @@ struct trm_request {
     trmi_message *messages;
     trmi_wait wait;
     int64_t message_count, message_capacity;
-    const char *tag; /* of messages, as op.tag of a collective */
-    char kept_tag[40]; /* the copy of a started operation */
+    const char *tag;       /* of messages, as op.tag of a collective */
+    char kept_tag[40];     /* the copy of a started operation */
     _Atomic uint32_t done; /* futex word */
     trm_status status;
     trm_error error;
@@ -42,11 +45,11 @@ struct trm_comm {
     trmi_bootstrap *bootstrap;
     trm_comm *root; /* the first communicator (itself, if it is) */
     trmi_group group;
-    int32_t *members;       /* [size] rank in the job */
-    int32_t *local_members; /* [local_size] rank in this communicator of the ranks on this host */
+    int32_t *members;         /* [size] rank in the job */
+    int32_t *local_members;   /* [local_size] rank in this communicator of the ranks on this host */
     int32_t *local_job_ranks; /* [local_size] their ranks in the job */
-    int32_t *local_index;   /* [size] index among the host's ranks, -1 elsewhere */
-    int32_t *host_rank;     /* [local_size] index in `host` */
+    int32_t *local_index;     /* [size] index among the host's ranks, -1 elsewhere */
+    int32_t *host_rank;       /* [local_size] index in `host` */
     int32_t local_size, local_rank, host_count;
     int32_t split_count; /* children so far */
     trm_comm_options options;
@@ -54,14 +57,14 @@ struct trm_comm {
     char engine_text[40]; /* what it became: "shm", "shm+tcp" */
     trmi_shm_host *host;
     trmi_engine *shm, *net;
-    void *levels; /* comm_levels.c: sub-engines of the two-level collectives, NULL without */
+    void *levels;  /* comm_levels.c: sub-engines of the two-level collectives, NULL without */
     bool net_only; /* even messages inside the host take the network */
     bool crowded;  /* more ranks than CPUs on this host */
     double next_check_time;
     uint64_t sequence;
     uint32_t turn, *turn_sent, *turn_received; /* [size] messages: who was held up in which turn */
     bool *missing;                             /* [size] scratch of reports */
-    char *scratch; /* for all-to-all in place */
+    char *scratch;                             /* for all-to-all in place */
     size_t scratch_bytes;
     trm_request blocking; /* the one that blocking calls use: no allocation */
     trm_collective last;  /* what it was last resolved from, if that may be reused as it is */
@@ -82,13 +85,12 @@ trm_status trmi_comm_resolve_messages(trm_comm *comm, const trm_message *message
                                       trm_request *request, trm_error *err);
 
 /* comm_run.c: runs what was resolved, in this thread. */
-trm_status trmi_comm_execute(trm_comm *comm, trm_request *request, bool background,
-                             trm_error *err);
+trm_status trmi_comm_execute(trm_comm *comm, trm_request *request, bool background, trm_error *err);
 /* Why nothing goes on on a poisoned communicator, and what of `request` is not done. */
 trm_status trmi_comm_refuse(trm_comm *comm, const trm_request *request, trm_error *err);
-/* Moves the messages of one request as far as they go; *moved if any did. Called for all requests of a
- * list, in order, with one `turn`: a message never overtakes an earlier one to or from the same peer.
- * PENDING while some are not done. */
+/* Moves the messages of one request as far as they go; *moved if any did. Called for all requests
+ * of a list, in order, with one `turn`: a message never overtakes an earlier one to or from the
+ * same peer. PENDING while some are not done. */
 trm_status trmi_comm_move_messages(trm_comm *comm, trm_request *request, uint32_t turn, bool *moved,
                                    trm_error *err);
 /* Sleeps until messages may move; checks deadlines of `request`. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "comm/engine.h"
 
@@ -12,9 +13,9 @@
 
 const char *trm_collective_name(trm_collective_kind kind) {
     static const char *const names[] = {
-        "nothing",    "all-reduce",      "broadcast",        "reduce",  "all-gather",
-        "all-gatherv", "reduce-scatter", "reduce-scatterv",  "scatter", "gather",
-        "all-to-all", "all-to-allv",     "barrier"};
+        "nothing",     "all-reduce",     "broadcast",       "reduce",  "all-gather",
+        "all-gatherv", "reduce-scatter", "reduce-scatterv", "scatter", "gather",
+        "all-to-all",  "all-to-allv",    "barrier"};
     return kind >= 0 && kind <= TRM_BARRIER ? names[kind] : "unknown";
 }
 
@@ -156,7 +157,8 @@ trm_status trmi_wait_check(trmi_wait *wait, const trmi_group *group, const bool 
     return TRM_OK;
 }
 
-trm_status trmi_group_unreachable(const trmi_group *group, trm_error *cause, const char *what, trm_error *err) {
+trm_status trmi_group_unreachable(const trmi_group *group, trm_error *cause, const char *what,
+                                  trm_error *err) {
     static const double death_seconds = 1;
     trmi_wait wait = {.start = trmi_os_now()};
     while (trmi_os_now() - wait.start < death_seconds) {

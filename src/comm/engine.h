@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/engine.h: what a communicator asks of the thing that moves its bytes.
  *
  *   trm_comm_run --> trmi_op (checked, numbered, signed) --> engine->run
  *
- * An engine serves a group of ranks (`members` of the job), numbered 0..n-1 inside it. shm serves the
- * ranks of one host; a network engine any ranks. comm.c puts them together. */
+ * An engine serves a group of ranks (`members` of the job), numbered 0..n-1 inside it. shm serves
+ * the ranks of one host; a network engine any ranks. comm.c puts them together. */
 #ifndef TRMI_COMM_ENGINE_H
 #define TRMI_COMM_ENGINE_H
 
@@ -64,13 +65,14 @@ typedef struct trmi_exchange {
 typedef struct trmi_engine trmi_engine;
 typedef struct trmi_engine_table {
     const char *name;
-    /* Runs one collective to its end. Waits end at the group's deadline or when the job is poisoned;
-     * whoever finds a cause poisons the job. */
+    /* Runs one collective to its end. Waits end at the group's deadline or when the job is
+     * poisoned; whoever finds a cause poisons the job. */
     trm_status (*run)(trmi_engine *engine, const trmi_op *op, trm_error *err);
-    /* Moves a message as far as it goes without waiting; sets message->done. Messages of one direction
-     * and peer are offered in order, the next one only after the one before is done. */
+    /* Moves a message as far as it goes without waiting; sets message->done. Messages of one
+     * direction and peer are offered in order, the next one only after the one before is done. */
     trm_status (*progress)(trmi_engine *engine, trmi_message *message, trm_error *err);
-    /* Gets a message under way behind those before it; sets message->started. NULL: progress does. */
+    /* Gets a message under way behind those before it; sets message->started. NULL: progress does.
+     */
     trm_status (*start)(trmi_engine *engine, trmi_message *message, trm_error *err);
     /* Sleeps until something may have changed for messages, at most `seconds`. */
     void (*idle)(trmi_engine *engine, double seconds);
@@ -105,17 +107,18 @@ typedef struct trmi_wait {
     bool reported;
 } trmi_wait;
 
-/* Called every 50 ms or so by whoever waits: fails with the first cause if the job is poisoned, with
- * TIMEOUT (and poisons) at the deadline; logs once at the report time. `missing` marks the members that
- * are waited for, NULL if unknown; `what` names the operation. */
+/* Called every 50 ms or so by whoever waits: fails with the first cause if the job is poisoned,
+ * with TIMEOUT (and poisons) at the deadline; logs once at the report time. `missing` marks the
+ * members that are waited for, NULL if unknown; `what` names the operation. */
 trm_status trmi_wait_check(trmi_wait *wait, const trmi_group *group, const bool *missing,
                            const char *what, trm_error *err);
 
 /* Fails, and tells everyone: the first cause if there was one before this. */
 trm_status trmi_group_poison(const trmi_group *group, trm_error *cause, trm_error *err);
 
-/* The same of a peer whose memory cannot be reached: mostly because it has died, and then that is the first cause, which is
- * waited for, a second at most. `what` names the operation. */
-trm_status trmi_group_unreachable(const trmi_group *group, trm_error *cause, const char *what, trm_error *err);
+/* The same of a peer whose memory cannot be reached: mostly because it has died, and then that is
+ * the first cause, which is waited for, a second at most. `what` names the operation. */
+trm_status trmi_group_unreachable(const trmi_group *group, trm_error *cause, const char *what,
+                                  trm_error *err);
 
 #endif

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/exchange.h"
 
 #include "base/checked.h"
@@ -32,16 +33,15 @@ static trm_status subset_allgather(void *context, const void *mine, size_t bytes
     }
     TRMI_TRY(subset->wide->allgather(subset->wide->context, mine, bytes, subset->scratch, err));
     for (int32_t i = 0; i < subset->count; i++) {
-        memcpy((char *)all + (size_t)i * bytes,
-               subset->scratch + (size_t)subset->ranks[i] * bytes, bytes);
+        memcpy((char *)all + (size_t)i * bytes, subset->scratch + (size_t)subset->ranks[i] * bytes,
+               bytes);
     }
     return TRM_OK;
 }
 
 void trmi_subset_make(trmi_subset *subset, const trmi_exchange *wide, int32_t wide_size,
                       const int32_t *ranks, int32_t count, trmi_exchange *out) {
-    *subset = (trmi_subset){
-        .wide = wide, .wide_size = wide_size, .ranks = ranks, .count = count};
+    *subset = (trmi_subset){.wide = wide, .wide_size = wide_size, .ranks = ranks, .count = count};
     *out = (trmi_exchange){.context = subset, .allgather = subset_allgather};
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/exchange.h: the slow all-gathers with which communicators are made. */
 #ifndef TRMI_COMM_EXCHANGE_H
 #define TRMI_COMM_EXCHANGE_H
@@ -12,8 +13,8 @@ typedef struct trmi_job_exchange {
 trm_status trmi_job_allgather(void *context, const void *mine, size_t bytes, void *all,
                               trm_error *err);
 
-/* Among `count` ranks out of those of a wider exchange. Every rank of the wider one takes part with a
- * subset of its own, as often as all others: subsets exchange in lockstep. */
+/* Among `count` ranks out of those of a wider exchange. Every rank of the wider one takes part with
+ * a subset of its own, as often as all others: subsets exchange in lockstep. */
 typedef struct trmi_subset {
     const trmi_exchange *wide;
     int32_t wide_size, count;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Single flipped bits, anywhere in a frame of the side channel or of a plug-in: none may pass.
  * Usage: flip_test [FLIPS]   of each kind; bench/faults.sh makes a million */
 #define PLUGIN_FILE "flip_test.c"
@@ -36,7 +37,8 @@ static void side_frames(bool keyed) {
     }
     assert_int_equal(undetected, 0);
     assert_int_equal(wrong_words, 0);
-    printf("%ld flips in frames with %s: %ld undetected\n", flips, keyed ? "a MAC" : "a checksum", undetected);
+    printf("%ld flips in frames with %s: %ld undetected\n", flips, keyed ? "a MAC" : "a checksum",
+           undetected);
 }
 
 static void side_frames_with_key(void **state) {
@@ -57,7 +59,8 @@ static void plugin_frames(void **state) {
     long undetected = 0, words = 0;
     for (long i = 0; i < flips; i++) {
         uint64_t random = random_at(3, (uint64_t)i), key = random_at(4, (uint64_t)i);
-        trmi_transfer out = {.data = data, .bytes = random % 600, .tag = {.sequence = 5, .step = 2}};
+        trmi_transfer out = {
+            .data = data, .bytes = random % 600, .tag = {.sequence = 5, .step = 2}};
         trmi_transfer in = out;
         trm_error err = {.status = TRM_OK};
         in.data = got;
@@ -66,7 +69,8 @@ static void plugin_frames(void **state) {
         bounce[(random >> 20) % bytes] ^= (char)(1u << (random >> 60) % 8);
         trm_status status = frame_open(key, &base, &in, bounce, &err);
         undetected += status == TRM_OK;
-        words += strstr(err.message, "operation 5, step 2: rank 1 received damaged bytes from rank 0") != NULL;
+        words += strstr(err.message,
+                        "operation 5, step 2: rank 1 received damaged bytes from rank 0") != NULL;
     }
     assert_int_equal(undetected, 0);
     assert_int_equal(words, flips);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/futex.h: sleep on a word that other threads or processes change. Not private: the word may
  * lie in memory shared between processes. */
 #ifndef TRMI_COMM_FUTEX_H

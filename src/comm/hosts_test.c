@@ -1,5 +1,6 @@
-/* Every collective between network name spaces: over tcp and ucx, flat and in two levels (2x2, 2x4), against
- * brute force. Needs root; skipped where name spaces cannot be made. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every collective between network name spaces: over tcp and ucx, flat and in two levels (2x2,
+ * 2x4), against brute force. Needs root; skipped where name spaces cannot be made. */
 #include "collective_cases.h"
 
 #include <fcntl.h>
@@ -31,16 +32,16 @@ static int make_hosts(void **state) {
     for (int h = 0; h < 2; h++) {
         sprintf(spaces[h], "trmhosts%d-%d", h, (int)getpid());
     }
-    bool made = command("ip netns add %s 2>/dev/null && ip netns add %s 2>/dev/null", spaces[0],
-                        spaces[1]) == 0 &&
-                command("ip -n %s link add w type veth peer name w netns %s", spaces[0],
-                        spaces[1]) == 0;
+    bool made =
+        command("ip netns add %s 2>/dev/null && ip netns add %s 2>/dev/null", spaces[0],
+                spaces[1]) == 0 &&
+        command("ip -n %s link add w type veth peer name w netns %s", spaces[0], spaces[1]) == 0;
     for (int h = 0; made && h < 2; h++) {
         made = command("ip -n %s addr add %s/24 dev w && ip -n %s link set lo up", spaces[h],
                        addresses[h], spaces[h]) == 0;
     }
-    made = made && command("ip -n %s link set w up && ip -n %s link set w up", spaces[0],
-                           spaces[1]) == 0;
+    made = made &&
+           command("ip -n %s link set w up && ip -n %s link set w up", spaces[0], spaces[1]) == 0;
     for (int i = 0; made && i < 100; i++) { /* UCX looks for links that are up */
         if (command("ip -n %s link show w | grep -q 'state UP'", spaces[0]) == 0 &&
             command("ip -n %s link show w | grep -q 'state UP'", spaces[1]) == 0) {
@@ -61,7 +62,8 @@ static bool enter_host(int h) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     bool entered = fd >= 0 && setns(fd, CLONE_NEWNET) == 0 && unshare(CLONE_NEWNS) == 0 &&
                    mount("", "/", NULL, MS_SLAVE | MS_REC, NULL) == 0 &&
-                   umount2("/sys", MNT_DETACH) == 0 && mount("sysfs", "/sys", "sysfs", 0, NULL) == 0;
+                   umount2("/sys", MNT_DETACH) == 0 &&
+                   mount("sysfs", "/sys", "sysfs", 0, NULL) == 0;
     close(fd);
     return entered;
 }
@@ -96,24 +98,25 @@ static void ucx(void **state) {
         print_message("skipped: no UCX when this was configured\n");
         skip();
     }
-    case_run flat = {.counts = every_count,
-                     .options = {.engine = "ucx", .plugin_dir = PLUGINS}};
+    case_run flat = {.counts = every_count, .options = {.engine = "ucx", .plugin_dir = PLUGINS}};
     on_two_hosts(2, &flat, "ucx, every type");
-    case_run large = {.counts = few_counts, .quick = true,
-                      .options = {.engine = "ucx", .plugin_dir = PLUGINS}};
+    case_run large = {
+        .counts = few_counts, .quick = true, .options = {.engine = "ucx", .plugin_dir = PLUGINS}};
     on_two_hosts(4, &large, "ucx, 2 x 2");
 }
 
 static void two_levels(void **state) {
     static const char *const algorithms[] = {NULL, "level0:NA;level1:ring"};
     for (int size = 4; size <= 8; size += 4) {
-        case_run run = {.counts = few_counts, .quick = true,
+        case_run run = {.counts = few_counts,
+                        .quick = true,
                         .options = {.algorithm = algorithms[size / 8],
                                     .deterministic = size == 8 ? TRM_DETERMINISTIC_TRUE
                                                                : TRM_DETERMINISTIC_FALSE}};
         on_two_hosts(size, &run, size == 4 ? "2 x 2" : "2 x 4");
     }
-    case_run strict = {.counts = few_counts, .quick = true,
+    case_run strict = {.counts = few_counts,
+                       .quick = true,
                        .options = {.deterministic = TRM_DETERMINISTIC_STRICT}};
     on_two_hosts(4, &strict, "2 x 2, strict");
 }

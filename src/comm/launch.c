@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a job: start all, wait for all, end all when one fails.
  *
  *   running --all that train ended well--> draining --ps ended (or told to)--> success
@@ -20,21 +21,28 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { TAIL_BYTES = 4096, TAIL_LINES = 20, JOB_FAILED = 1, WRONG_USE = 2, PEER_FAILED = 5, CHILDREN_MAX = 1024 };
+enum {
+    TAIL_BYTES = 4096,
+    TAIL_LINES = 20,
+    JOB_FAILED = 1,
+    WRONG_USE = 2,
+    PEER_FAILED = 5,
+    CHILDREN_MAX = 1024
+};
 
 typedef struct job_state {
     trm_launch_result *result;
     double start_time;
-    bool ending;           /* everybody has been told to end */
-    bool killed;           /* ... the hard way */
+    bool ending; /* everybody has been told to end */
+    bool killed; /* ... the hard way */
     double ending_time;
-    int stop_signal;       /* the launcher was told to stop */
-    bool warned;           /* SIGUSR1 was handed on: who ends with its code ends as told */
+    int stop_signal; /* the launcher was told to stop */
+    bool warned;     /* SIGUSR1 was handed on: who ends with its code ends as told */
     bool timed_out;
-    int32_t first_failed;  /* task, -1 */
+    int32_t first_failed; /* task, -1 */
     double first_failed_time;
-    double drain_time;     /* when only ps were left; 0 before */
-    bool drained;          /* ... and told to end */
+    double drain_time; /* when only ps were left; 0 before */
+    bool drained;      /* ... and told to end */
 } job_state;
 
 static void say_command(const trmi_launch *launch, const trmi_task_process *task) {
@@ -47,8 +55,9 @@ static void say_command(const trmi_launch *launch, const trmi_task_process *task
 }
 
 static void describe(const trmi_launch *launch) {
-    static const char *const shown[] = {"RANK_ID=", "RANK_SIZE=", "DEVICE_ID=", "RANK_TABLE_FILE=",
-                                        "TF_CONFIG=", "TRIREME_RENDEZVOUS=", "OMP_"};
+    static const char *const shown[] = {
+        "RANK_ID=",   "RANK_SIZE=",          "DEVICE_ID=", "RANK_TABLE_FILE=",
+        "TF_CONFIG=", "TRIREME_RENDEZVOUS=", "OMP_"};
     for (int32_t t = 0; t < launch->count; t++) {
         const trmi_task_process *task = &launch->tasks[t];
         trmi_launch_say(launch->options, "%s  log %s", task->name, task->log);
@@ -144,7 +153,8 @@ static void task_ended(trmi_launch *launch, job_state *job, int32_t index) {
     task->ended_time = trmi_os_now();
     end_text(task, text);
     trmi_launch_signal(launch, task, 0); /* notes an empty group */
-    if (job->warned && !job->ending && WIFEXITED(task->wait_status) && WEXITSTATUS(task->wait_status) == 128 + SIGUSR1) {
+    if (job->warned && !job->ending && WIFEXITED(task->wait_status) &&
+        WEXITSTATUS(task->wait_status) == 128 + SIGUSR1) {
         job->stop_signal = SIGUSR1;
         job->ending = true; /* all have been told already */
         job->ending_time = task->ended_time;
@@ -182,7 +192,8 @@ static void reap(trmi_launch *launch, job_state *job) {
         trmi_task_process *task = &launch->tasks[t];
         int status;
         pid_t pid = task->running ? waitpid(task->pid, &status, WNOHANG) : 0;
-        /* What it had started and left came to us (subreaper). The task itself may end just now, and be among them. */
+        /* What it had started and left came to us (subreaper). The task itself may end just now,
+         * and be among them. */
         while (pid <= 0 && task->group_alive && (pid = waitpid(-task->pid, &status, WNOHANG)) > 0) {
             pid = pid == task->pid && task->running ? pid : 0;
         }
@@ -266,7 +277,8 @@ static void keep_time(trmi_launch *launch, job_state *job, double now) {
         job->drain_time = job->drain_time > 0 ? job->drain_time : now;
         if (now - job->drain_time >= drain && !job->drained) {
             job->drained = true;
-            trmi_launch_say(launch->options, "all workers have ended; the parameter servers are told to");
+            trmi_launch_say(launch->options,
+                            "all workers have ended; the parameter servers are told to");
             for (int32_t t = 0; t < launch->count; t++) {
                 trmi_launch_signal(launch, &launch->tasks[t], SIGTERM);
             }
@@ -289,10 +301,11 @@ static bool any_running(const trmi_launch *launch) {
 static void wait_for_end(trmi_launch *launch, job_state *job) {
     while (any_running(launch)) {
         bool controlled = launch->options->control_fd > 0 && !launch->control_closed;
-        struct pollfd polls[4] = {{.fd = launch->signal_fd, .events = POLLIN},
-                                  {.fd = launch->out_fd[0], .events = POLLIN},
-                                  {.fd = launch->out_fd[1], .events = POLLIN},
-                                  {.fd = controlled ? launch->options->control_fd : -1, .events = POLLIN}};
+        struct pollfd polls[4] = {
+            {.fd = launch->signal_fd, .events = POLLIN},
+            {.fd = launch->out_fd[0], .events = POLLIN},
+            {.fd = launch->out_fd[1], .events = POLLIN},
+            {.fd = controlled ? launch->options->control_fd : -1, .events = POLLIN}};
         poll(polls, 4, 50);
         struct signalfd_siginfo info;
         while (read(launch->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
@@ -377,7 +390,8 @@ static void end_adopted(const trmi_launch *launch, const pid_t *before, int befo
 static void say_tail(const trmi_launch *launch, const trmi_task_process *task) {
     char data[TAIL_BYTES + 1];
     /* an agent's logs lie elsewhere in the end */
-    const char *shown = task->log + (launch->options->scratch != NULL ? strlen(launch->options->scratch) + 1 : 0);
+    const char *shown =
+        task->log + (launch->options->scratch != NULL ? strlen(launch->options->scratch) + 1 : 0);
     int fd = open(task->log, O_RDONLY | O_CLOEXEC);
     struct stat info;
     if (fd < 0 || fstat(fd, &info) != 0) {
@@ -416,7 +430,8 @@ static void conclude(trmi_launch *launch, job_state *job) {
         result->failed_role = task->role;
         result->failed_signal = WIFSIGNALED(task->wait_status) ? WTERMSIG(task->wait_status) : 0;
         result->failed_code = WIFSIGNALED(task->wait_status) ? 0 : WEXITSTATUS(task->wait_status);
-        /* 143: it was told to end by SIGTERM and has done so, or is a shell that saw its child die */
+        /* 143: it was told to end by SIGTERM and has done so, or is a shell that saw its child die
+         */
         bool after_signal = result->failed_code > 128 && result->failed_code < 128 + NSIG;
         result->exit_code = result->failed_signal ? 128 + result->failed_signal
                             : after_signal        ? result->failed_code
@@ -461,7 +476,8 @@ static trm_status run(trmi_launch *launch, job_state *job, trm_error *err) {
     trm_status status = TRM_OK;
     for (int32_t t = 0; t < launch->count && status == TRM_OK; t++) {
         if (launch->tasks[t].role == TRM_ROLE_WORKER && launch->options->role_count == 0) {
-            trmi_launch_say(launch->options, "start training for device %d", launch->tasks[t].index);
+            trmi_launch_say(launch->options, "start training for device %d",
+                            launch->tasks[t].index);
         }
         status = trmi_launch_spawn(launch, &launch->tasks[t], err);
     }
@@ -484,11 +500,8 @@ static trm_status run(trmi_launch *launch, job_state *job, trm_error *err) {
 
 trm_status trm_launch(const trm_launch_options *options, trm_launch_result *result,
                       trm_error *err) {
-    trmi_launch launch = {.options = options,
-                          .guard_fd = -1,
-                          .signal_fd = -1,
-                          .out_fd = {-1, -1},
-                          .out_log = -1};
+    trmi_launch launch = {
+        .options = options, .guard_fd = -1, .signal_fd = -1, .out_fd = {-1, -1}, .out_log = -1};
     *result = (trm_launch_result){.failed_rank = -1};
     if (options->host_count > 0) {
         return trmi_launch_hosts(options, result, err);
@@ -505,7 +518,8 @@ trm_status trm_launch(const trm_launch_options *options, trm_launch_result *resu
     }
     status = take_signals(&launch, &before, err);
     if (status == TRM_OK) {
-        trmi_launch_say(options, "%d process%s, %d thread%s each%s", launch.count, launch.count == 1 ? "" : "es", launch.threads,
+        trmi_launch_say(options, "%d process%s, %d thread%s each%s", launch.count,
+                        launch.count == 1 ? "" : "es", launch.threads,
                         launch.threads == 1 ? "" : "s",
                         launch.shared_cores ? ", cores shared: waiting ranks sleep" : "");
         status = run(&launch, &job, err);

@@ -1,5 +1,6 @@
-/* The agent of a job over several hosts: takes its order from standard input, runs its ranks as on one
- * host, and sends what they write through standard output. The drawing is in launch_hosts.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The agent of a job over several hosts: takes its order from standard input, runs its ranks as on
+ * one host, and sends what they write through standard output. The drawing is in launch_hosts.h. */
 #define _GNU_SOURCE
 #include "comm/launch_hosts.h"
 
@@ -19,15 +20,15 @@
 extern char **environ;
 
 typedef struct agent {
-    int out;              /* to the launcher */
-    bool gone;            /* it does not listen any more */
-    char scratch[64];     /* logs, environments, the token */
+    int out;          /* to the launcher */
+    bool gone;        /* it does not listen any more */
+    char scratch[64]; /* logs, environments, the token */
     char token_file[96];
     char *order, **environment;
     const char *fields[TRMI_ORDER_FIELDS], **command;
     int32_t first_rank, ranks;
-    off_t *sent;          /* [ranks] of each log */
-    bool *env_sent;       /* [ranks] */
+    off_t *sent;    /* [ranks] of each log */
+    bool *env_sent; /* [ranks] */
 } agent;
 
 static void put(agent *a, uint32_t kind, int32_t rank, const char *data, size_t bytes) {
@@ -35,9 +36,10 @@ static void put(agent *a, uint32_t kind, int32_t rank, const char *data, size_t 
     do {
         size_t part = bytes < TRMI_AGENT_FRAME_MAX ? bytes : TRMI_AGENT_FRAME_MAX;
         trmi_agent_frame frame = {kind, rank, (uint32_t)part};
-        a->gone = a->gone ||
-                  trmi_os_write_all(NULL, a->out, &frame, sizeof frame, "launcher", &ignored) != TRM_OK ||
-                  trmi_os_write_all(NULL, a->out, data, part, "launcher", &ignored) != TRM_OK;
+        a->gone =
+            a->gone ||
+            trmi_os_write_all(NULL, a->out, &frame, sizeof frame, "launcher", &ignored) != TRM_OK ||
+            trmi_os_write_all(NULL, a->out, data, part, "launcher", &ignored) != TRM_OK;
         data += part;
         bytes -= part;
     } while (bytes > 0);
@@ -49,10 +51,11 @@ static void pass_on(void *context, trm_launch_stream stream, const char *data, s
     if (console && a->first_rank > 0) {
         return; /* only rank 0 is shown */
     }
-    put(a, stream == TRM_LAUNCH_OUT     ? TRMI_AGENT_OUT
-           : stream == TRM_LAUNCH_ERR   ? TRMI_AGENT_ERR
-           : stream == TRM_LAUNCH_BLAME ? TRMI_AGENT_BLAME
-                                        : TRMI_AGENT_SAY,
+    put(a,
+        stream == TRM_LAUNCH_OUT     ? TRMI_AGENT_OUT
+        : stream == TRM_LAUNCH_ERR   ? TRMI_AGENT_ERR
+        : stream == TRM_LAUNCH_BLAME ? TRMI_AGENT_BLAME
+                                     : TRMI_AGENT_SAY,
         -1, data, bytes);
 }
 
@@ -81,8 +84,10 @@ static void send_logs(void *context) {
     }
 }
 
-/* --- the order ------------------------------------------------------------------------------------ */
-/* A port of this host that nobody has; somebody may take it before rank 0 does, who then says so. */
+/* --- the order
+ *  ------------------------------------------------------------------------------------ */
+/* A port of this host that nobody has; somebody may take it before rank 0 does, who then says so.
+ */
 static int free_port(void) {
     struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
     struct sockaddr_in any4 = {.sin_family = AF_INET};
@@ -119,7 +124,8 @@ static bool read_all(int fd, void *data, size_t bytes) {
 static int32_t number(const agent *a, trmi_agent_field field) { return atoi(a->fields[field]); }
 
 static trm_status bad_order(trm_error *err) {
-    return TRMI_FAIL(err, TRM_INVALID, "run --agent takes its order from a launcher (trireme run --hosts), "
+    return TRMI_FAIL(err, TRM_INVALID,
+                     "run --agent takes its order from a launcher (trireme run --hosts), "
                      "not from a person");
 }
 
@@ -142,11 +148,12 @@ static trm_status read_order(agent *a, trm_error *err) {
     if (field < TRMI_ORDER_FIELDS) {
         return bad_order(err);
     }
-    int64_t variables = number(a, TRMI_ORDER_ENVIRONMENT_COUNT), words = number(a, TRMI_ORDER_COMMAND_COUNT);
+    int64_t variables = number(a, TRMI_ORDER_ENVIRONMENT_COUNT),
+            words = number(a, TRMI_ORDER_COMMAND_COUNT);
     a->first_rank = number(a, TRMI_ORDER_FIRST_RANK);
     a->ranks = number(a, TRMI_ORDER_RANKS);
-    if (variables < 0 || words < 1 || TRMI_ORDER_FIELDS + variables + words != texts || a->ranks < 1 ||
-        a->ranks > 4096) {
+    if (variables < 0 || words < 1 || TRMI_ORDER_FIELDS + variables + words != texts ||
+        a->ranks < 1 || a->ranks > 4096) {
         return bad_order(err);
     }
     while (environ[own] != NULL) {
@@ -159,7 +166,8 @@ static trm_status read_order(agent *a, trm_error *err) {
     if (a->environment == NULL || a->command == NULL || a->sent == NULL || a->env_sent == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for an order of %u bytes", bytes);
     }
-    memcpy(a->environment, environ, (size_t)own * sizeof *a->environment); /* later ones replace them */
+    /* later ones replace them */
+    memcpy(a->environment, environ, (size_t)own * sizeof *a->environment);
     for (int64_t i = 0; i < variables; i++, at += strlen(at) + 1) {
         a->environment[own + i] = at;
     }
@@ -200,7 +208,8 @@ static trm_status obey(agent *a, int control, trm_launch_result *result, trm_err
     TRMI_TRY(read_order(a, err));
     const char *directory = a->fields[TRMI_ORDER_DIRECTORY];
     if (chdir(directory) != 0) {
-        return TRMI_FAIL_SYS(err, "no directory %.150s here; the job was started in one of that name", directory);
+        return TRMI_FAIL_SYS(
+            err, "no directory %.150s here; the job was started in one of that name", directory);
     }
     TRMI_TRY(make_scratch(a, err));
     const trm_launch_options options = {.ranks = a->ranks,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reaching a host: the words of the remote shell, its process, and the order for the agent that it
  * starts. */
 #define _GNU_SOURCE
@@ -15,7 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* --- the remote shell -------------------------------------------------------------------------- */
+/* --- the remote shell --------------------------------------------------------------------------
+ */
 /* One word of the shell, with the host's name in the place of {}. */
 static bool add_word(trmi_host_words *out, size_t *used, const char *word, size_t length,
                      const char *host, bool *named) {
@@ -126,7 +128,8 @@ trm_status trmi_host_shell_start(const trm_launch_options *options, const char *
                                host, list.words[0]);
 }
 
-/* --- the order --------------------------------------------------------------------------------- */
+/* --- the order ---------------------------------------------------------------------------------
+ */
 static bool travels(const char *variable) {
     static const char *const names[] = {
         "PATH=", "LD_LIBRARY_PATH=", "XDG_CACHE_HOME=", "OMP_", "TRIREME_", "HCCL_", "UCX_"};

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/launch_host_start.h: how a host is reached: the remote shell that starts an agent there, and
  * the order that the agent is to get. Part of the launcher of several hosts (launch_hosts.h). */
 #ifndef TRMI_COMM_LAUNCH_HOST_START_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The launcher of a job over several hosts: starts an agent on each through a remote shell, gives
  * the orders, collects what ranks write, and ends all when one fails.
  *
@@ -52,7 +53,8 @@ typedef struct hosts_job {
     double start_time, order_time, ending_time, failed_time;
 } hosts_job;
 
-/* --- listening --------------------------------------------------------------------------------- */
+/* --- listening ---------------------------------------------------------------------------------
+ */
 /* Directories and empty logs, as on one host; what an earlier job left is gone. */
 static trm_status make_logs(const hosts_job *job, trm_error *err) {
     const char *base = job->options->directory != NULL ? job->options->directory : ".";
@@ -112,8 +114,10 @@ static void take_frame(hosts_job *job, host *h, const trmi_agent_frame *frame, c
     case TRMI_AGENT_HELLO:
         h->ready = sscanf(text, "%d %d", &version, &h->port) == 2 && version == TRMI_AGENT_VERSION;
         if (!h->ready) {
-            trmi_launch_blame(job->options, "%s: the agent there speaks version %d, this one %d; install the same trireme",
-                              h->name, version, TRMI_AGENT_VERSION);
+            trmi_launch_blame(
+                job->options,
+                "%s: the agent there speaks version %d, this one %d; install the same trireme",
+                h->name, version, TRMI_AGENT_VERSION);
             host_ended(job, h, 2, -1, 0, 0);
         }
         return;
@@ -124,27 +128,21 @@ static void take_frame(hosts_job *job, host *h, const trmi_agent_frame *frame, c
                      data, frame->bytes);
         }
         return;
-    case TRMI_AGENT_SAY:
-        trmi_launch_say(job->options, "%s: %s", h->name, text);
-        return;
-    case TRMI_AGENT_BLAME:
-        trmi_launch_blame(job->options, "%s: %s", h->name, text);
-        return;
+    case TRMI_AGENT_SAY: trmi_launch_say(job->options, "%s: %s", h->name, text); return;
+    case TRMI_AGENT_BLAME: trmi_launch_blame(job->options, "%s: %s", h->name, text); return;
     case TRMI_AGENT_LOG:
-    case TRMI_AGENT_ENV:
-        keep_log(job, frame, data);
-        return;
+    case TRMI_AGENT_ENV: keep_log(job, frame, data); return;
     case TRMI_AGENT_END:
         if (sscanf(text, "%d %d %d %d", &code, &rank, &number, &exit_code) == 4) {
             host_ended(job, h, code, rank, number, exit_code);
         }
         return;
     case TRMI_AGENT_FAILED:
-        trmi_launch_blame(job->options, "%s: %s", h->name, strchr(text, ' ') != NULL ? strchr(text, ' ') + 1 : text);
+        trmi_launch_blame(job->options, "%s: %s", h->name,
+                          strchr(text, ' ') != NULL ? strchr(text, ' ') + 1 : text);
         host_ended(job, h, 2, -1, 0, 0);
         return;
-    default:
-        return;
+    default: return;
     }
 }
 
@@ -160,11 +158,14 @@ static void host_gone(hosts_job *job, host *h) {
         snprintf(how, sizeof how, WIFSIGNALED(status) ? "died of signal %d" : "ended with code %d",
                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
         if (!h->ready) {
-            trmi_launch_blame(job->options, "%s: the remote shell %s before trireme answered; can it be reached, and is %s "
-                              "there?",
-                              h->name, how, job->options->agent[0]);
+            trmi_launch_blame(
+                job->options,
+                "%s: the remote shell %s before trireme answered; can it be reached, and is %s "
+                "there?",
+                h->name, how, job->options->agent[0]);
         } else if (!job->killed) {
-            trmi_launch_blame(job->options, "%s: the agent is lost (its remote shell %s)", h->name, how);
+            trmi_launch_blame(job->options, "%s: the agent is lost (its remote shell %s)", h->name,
+                              how);
         }
         host_ended(job, h, 2, -1, 0, 0);
     }
@@ -188,8 +189,11 @@ static void listen_to(hosts_job *job, host *h) {
             memcpy(&frame, h->input + at, sizeof frame);
             if (frame.kind < TRMI_AGENT_HELLO || frame.kind > TRMI_AGENT_BLAME ||
                 frame.bytes > TRMI_AGENT_FRAME_MAX) {
-                trmi_launch_blame(job->options, "%s: the remote shell prints something that is not trireme's: \"%.*s\"; "
-                                  "its start-up files must not print", h->name, 40, h->input + at);
+                trmi_launch_blame(
+                    job->options,
+                    "%s: the remote shell prints something that is not trireme's: \"%.*s\"; "
+                    "its start-up files must not print",
+                    h->name, 40, h->input + at);
                 host_ended(job, h, 2, -1, 0, 0);
                 host_gone(job, h);
                 return;
@@ -205,7 +209,8 @@ static void listen_to(hosts_job *job, host *h) {
     }
 }
 
-/* --- orders ------------------------------------------------------------------------------------ */
+/* --- orders ------------------------------------------------------------------------------------
+ */
 static bool running(const host *h) {
     return h->order.length > 0 && h->order_taken == h->order.length;
 }
@@ -239,13 +244,15 @@ static void check_orders(hosts_job *job, double now) {
     for (int32_t i = 0; i < job->count; i++) {
         host *h = &job->hosts[i];
         if (order_waits(h) && !job->ending && now - job->order_time >= order_seconds) {
-            trmi_launch_blame(job->options, "%s: its agent takes no order for %.0f s", h->name, order_seconds);
+            trmi_launch_blame(job->options, "%s: its agent takes no order for %.0f s", h->name,
+                              order_seconds);
             job->failed_time = job->failed_time > 0 ? job->failed_time : now;
         }
     }
 }
 
-/* --- the job ----------------------------------------------------------------------------------- */
+/* --- the job -----------------------------------------------------------------------------------
+ */
 static void tell_all(hosts_job *job, int number) {
     unsigned char byte = (unsigned char)number;
     for (int32_t i = 0; i < job->count; i++) {
@@ -253,7 +260,8 @@ static void tell_all(hosts_job *job, int number) {
         if (!h->ended && running(h)) {
             (void)!write(h->shell.to, &byte, 1);
         } else if (!h->ended && h->shell.pid > 0 && job->ending) {
-            kill(-h->shell.pid, SIGKILL); /* without a whole order, of which a byte would be a part */
+            /* without a whole order, of which a byte would be a part */
+            kill(-h->shell.pid, SIGKILL);
         }
     }
 }
@@ -288,7 +296,8 @@ static void give_up(hosts_job *job, double seconds) {
     job->killed = true;
     for (int32_t i = 0; i < job->count; i++) {
         if (!job->hosts[i].ended) {
-            trmi_launch_blame(job->options, "%s: no answer for %.0f s: given up", job->hosts[i].name, seconds);
+            trmi_launch_blame(job->options, "%s: no answer for %.0f s: given up",
+                              job->hosts[i].name, seconds);
         }
         if (job->hosts[i].shell.from >= 0) {
             kill(-job->hosts[i].shell.pid, SIGKILL);
@@ -302,7 +311,8 @@ static void keep_time(hosts_job *job) {
            patience = (o->grace_seconds > 0 ? o->grace_seconds : 10) + slack_seconds;
     if (o->timeout_seconds > 0 && now - job->start_time >= o->timeout_seconds && !job->ending) {
         job->timed_out = true;
-        trmi_launch_blame(job->options, "the job still runs after %.0f s (--timeout)", o->timeout_seconds);
+        trmi_launch_blame(job->options, "the job still runs after %.0f s (--timeout)",
+                          o->timeout_seconds);
         begin_ending(job, SIGTERM);
     }
     check_orders(job, now);
@@ -357,7 +367,8 @@ static trm_status gather(hosts_job *job, trm_error *err) {
     }
     for (int32_t i = 0; i < job->count && !job->ending; i++) {
         if (!job->hosts[i].ready && !job->hosts[i].ended) {
-            trmi_launch_blame(job->options, "%s: no answer for %.0f s", job->hosts[i].name, hello_seconds);
+            trmi_launch_blame(job->options, "%s: no answer for %.0f s", job->hosts[i].name,
+                              hello_seconds);
             job->failed_time = job->failed_time > 0 ? job->failed_time : trmi_os_now();
         }
     }
@@ -396,8 +407,8 @@ static void conclude(hosts_job *job) {
             snprintf(how, sizeof how,
                      worst->failed_signal != 0 ? "died of signal %d" : "ended with exit code %d",
                      worst->failed_signal != 0 ? worst->failed_signal : worst->failed_code);
-            trmi_launch_blame(job->options, "the first to fail: rank %d on %s, which %s", worst->failed_rank, worst->name,
-                              how);
+            trmi_launch_blame(job->options, "the first to fail: rank %d on %s, which %s",
+                              worst->failed_rank, worst->name, how);
         }
     }
     result->exit_code = job->timed_out ? trm_status_exit_code(TRM_TIMEOUT) : result->exit_code;
@@ -498,7 +509,7 @@ static trm_status show_hosts(const hosts_job *job, trm_error *err) {
             trmi_text_printf(&text, " %s", list.words[w]);
         }
         trmi_launch_say(job->options, "%s: ranks %d to %d by%.800s", h->name, h->first_rank,
-            h->first_rank + h->ranks - 1, text.data);
+                        h->first_rank + h->ranks - 1, text.data);
         trmi_text_free(&text);
     }
     return TRM_OK;

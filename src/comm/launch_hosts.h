@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/launch_hosts.h: a job over several hosts: one agent on each, started by a remote shell.
  *
  *   launcher                         agent ("trireme run --agent") on a host
@@ -7,9 +8,10 @@
  *     |-- a byte: signal number ---->|
  *     |<----------- END or FAILED ---|
  *
- * All of it goes through the remote shell's standard input and output: no port is opened for it and no
- * secret is ever an argument. The end of its input tells the agent that the launcher is gone; it then ends
- * its ranks. */
+ * All of it goes through the remote shell's standard input and output: no port is opened for it and
+ * no secret is ever an argument. The end of its input tells the agent that the launcher is gone; it
+ * then ends its ranks.
+ */
 #ifndef TRMI_COMM_LAUNCH_HOSTS_H
 #define TRMI_COMM_LAUNCH_HOSTS_H
 
@@ -22,9 +24,9 @@ typedef enum trmi_agent_kind {
     TRMI_AGENT_OUT = 0x74726d02,
     TRMI_AGENT_ERR = 0x74726d03,
     TRMI_AGENT_SAY = 0x74726d04,
-    TRMI_AGENT_LOG = 0x74726d05, /* rank's train.log, next part */
-    TRMI_AGENT_ENV = 0x74726d06, /* rank's env.log */
-    TRMI_AGENT_END = 0x74726d07, /* text: exit code, failed rank, signal, code */
+    TRMI_AGENT_LOG = 0x74726d05,    /* rank's train.log, next part */
+    TRMI_AGENT_ENV = 0x74726d06,    /* rank's env.log */
+    TRMI_AGENT_END = 0x74726d07,    /* text: exit code, failed rank, signal, code */
     TRMI_AGENT_FAILED = 0x74726d08, /* text: status, message */
     TRMI_AGENT_BLAME = 0x74726d09
 } trmi_agent_kind;

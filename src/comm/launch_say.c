@@ -1,11 +1,14 @@
-/* Lines of the launcher itself. Apart, so that the launcher's files can call it without calling each other. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lines of the launcher itself. Apart, so that the launcher's files can call it without calling
+ * each other. */
 #include "comm/launch.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-static void put(const trm_launch_options *options, trm_launch_stream stream, const char *format, va_list args) {
+static void put(const trm_launch_options *options, trm_launch_stream stream, const char *format,
+                va_list args) {
     char line[1200];
     if (options->write != NULL) {
         vsnprintf(line, sizeof line, format, args);
@@ -27,7 +30,8 @@ void trmi_launch_blame(const trm_launch_options *options, const char *format, ..
     va_end(args);
 }
 
-void trmi_launch_conclude(const trm_launch_options *options, const trm_launch_result *result, bool told_to_end) {
+void trmi_launch_conclude(const trm_launch_options *options, const trm_launch_result *result,
+                          bool told_to_end) {
     if (result->exit_code == 0 || told_to_end) {
         trmi_launch_say(options, result->exit_code == 0 ? "training success" : "training failed");
     } else {

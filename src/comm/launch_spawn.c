@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Starting and signalling the processes of a job, and the guardian that outlives the launcher. */
 #define _GNU_SOURCE
 #include "comm/launch.h"
@@ -17,8 +18,8 @@
 
 /* Values of variables that look like secrets stay out of env<i>.log. */
 static bool is_secret(const char *variable) {
-    static const char *const marks[] = {"SECRET", "PASSWORD", "PASSWD", "_TOKEN=", "_KEY=",
-                                        "CREDENTIAL"};
+    static const char *const marks[] = {"SECRET",  "PASSWORD", "PASSWD",
+                                        "_TOKEN=", "_KEY=",    "CREDENTIAL"};
     size_t length = strcspn(variable, "=") + 1;
     for (size_t m = 0; m < sizeof marks / sizeof marks[0]; m++) {
         const char *found = strstr(variable, marks[m]);

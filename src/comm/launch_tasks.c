@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What would run: tasks with their environments and cores. */
 #define _GNU_SOURCE
 #include "comm/launch.h"
@@ -25,14 +26,45 @@ static trm_status no_memory(trm_error *err) {
 /* What another launcher left would contradict ours. A name that ends in _ stands for all that
  * begin so. */
 static bool is_launchers(const char *variable) {
-    static const char *const names[] = {
-        "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_", "ROLE_", "MASTER_ADDR",
-        "MASTER_PORT", "TORCHELASTIC_", "PET_", "OMPI_COMM_WORLD_", "OMPI_MCA_ess_",
-        "OMPI_MCA_orte_", "PMIX_", "PMI_", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "HYDI_", "MV2_",
-        "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_STEP_", "SLURM_STEPID",
-        "SLURM_PTY_PORT", "MS_", "CM_", "RANK_ID", "RANK_SIZE", "RANK_TABLE_FILE", "DEVICE_ID",
-        "ASCEND_DEVICE_ID", "TF_CONFIG", "POD_NAME", "TRIREME_RANK", "TRIREME_SIZE",
-        "TRIREME_LOCAL_", "TRIREME_RENDEZVOUS", "TRIREME_TOKEN_FILE"};
+    static const char *const names[] = {"RANK",
+                                        "WORLD_SIZE",
+                                        "LOCAL_RANK",
+                                        "LOCAL_WORLD_SIZE",
+                                        "GROUP_",
+                                        "ROLE_",
+                                        "MASTER_ADDR",
+                                        "MASTER_PORT",
+                                        "TORCHELASTIC_",
+                                        "PET_",
+                                        "OMPI_COMM_WORLD_",
+                                        "OMPI_MCA_ess_",
+                                        "OMPI_MCA_orte_",
+                                        "PMIX_",
+                                        "PMI_",
+                                        "MPI_LOCALRANKID",
+                                        "MPI_LOCALNRANKS",
+                                        "HYDI_",
+                                        "MV2_",
+                                        "SLURM_PROCID",
+                                        "SLURM_LOCALID",
+                                        "SLURM_NODEID",
+                                        "SLURM_STEP_",
+                                        "SLURM_STEPID",
+                                        "SLURM_PTY_PORT",
+                                        "MS_",
+                                        "CM_",
+                                        "RANK_ID",
+                                        "RANK_SIZE",
+                                        "RANK_TABLE_FILE",
+                                        "DEVICE_ID",
+                                        "ASCEND_DEVICE_ID",
+                                        "TF_CONFIG",
+                                        "POD_NAME",
+                                        "TRIREME_RANK",
+                                        "TRIREME_SIZE",
+                                        "TRIREME_LOCAL_",
+                                        "TRIREME_RENDEZVOUS",
+                                        "TRIREME_TOKEN_FILE"};
     size_t length = strcspn(variable, "=");
     for (size_t n = 0; n < sizeof names / sizeof names[0]; n++) {
         size_t name = strlen(names[n]);
@@ -146,7 +178,8 @@ static trm_status apply_table(trmi_launch *launch, trm_error *err) {
     TRMI_TRY(trm_rank_table_read(options->rank_table, &table, err));
     trm_status status = TRM_OK;
     if (trm_rank_table_size(table) != world) {
-        status = TRMI_FAIL(err, TRM_INVALID, "%s has %d ranks, but %d are to be started; make them "
+        status = TRMI_FAIL(err, TRM_INVALID,
+                           "%s has %d ranks, but %d are to be started; make them "
                            "equal",
                            trmi_short_name(options->rank_table, name), trm_rank_table_size(table),
                            world);
@@ -184,8 +217,8 @@ static trm_status find_cores(trmi_launch *launch, trm_error *err) {
         }
     }
     /* A quota gives time, not cores: only whole cores that all belong to us are shared out. */
-    bool bind = !launch->options->no_binding && usable >= launch->core_count &&
-                tasks <= launch->core_count;
+    bool bind =
+        !launch->options->no_binding && usable >= launch->core_count && tasks <= launch->core_count;
     launch->shared_cores = tasks > usable;
     launch->threads = launch->options->threads > 0 ? launch->options->threads
                       : usable / tasks > 1         ? usable / tasks
@@ -254,8 +287,8 @@ static trm_status choose_meeting(trmi_launch *launch, trm_error *err) {
     if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) {
         return TRMI_FAIL_SYS(err, "no random bytes for the job");
     }
-    snprintf(launch->meet, sizeof launch->meet, "/tmp/trireme-%u/run-%d-%08x",
-             (unsigned)geteuid(), (int)getpid(), random);
+    snprintf(launch->meet, sizeof launch->meet, "/tmp/trireme-%u/run-%d-%08x", (unsigned)geteuid(),
+             (int)getpid(), random);
     return TRM_OK;
 }
 
@@ -346,8 +379,8 @@ static trm_status plan_roles(trmi_launch *launch, trm_error *err) {
                 task->trains = role->role == TRM_ROLE_WORKER || role->role == TRM_ROLE_CHIEF;
                 task->console = filled == 1; /* the chief, otherwise worker 0 */
                 snprintf(task->name, sizeof task->name, "%s %d", trm_role_name(task->role), i);
-                name_files(launch, task, task->role == TRM_ROLE_WORKER ? "device"
-                                                                       : trm_role_name(task->role));
+                name_files(launch, task,
+                           task->role == TRM_ROLE_WORKER ? "device" : trm_role_name(task->role));
             }
         }
     }
@@ -358,8 +391,8 @@ static trm_status plan_roles(trmi_launch *launch, trm_error *err) {
     for (int32_t t = 0; t < launch->count && status == TRM_OK; t++) {
         trmi_task_process *task = &launch->tasks[t];
         char *config = tf_config(launch, ports, task);
-        status = config == NULL ? no_memory(err)
-                                : make_environment(launch, task, trainers, config, err);
+        status =
+            config == NULL ? no_memory(err) : make_environment(launch, task, trainers, config, err);
         trainers += task->trains;
     }
     trmi_free(ports);

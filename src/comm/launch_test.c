@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The launcher with small shell programs: ends, failures, signals, time limits, orphans, roles. */
 #include "check.h"
 
@@ -74,7 +75,9 @@ static bool has(const trmi_text *text, const char *part) {
     return text->data != NULL && strstr(text->data, part) != NULL;
 }
 
-static void log_path(int rank, char path[128]) { snprintf(path, 128, "%s/device%d/train.log%d", directory, rank, rank); }
+static void log_path(int rank, char path[128]) {
+    snprintf(path, 128, "%s/device%d/train.log%d", directory, rank, rank);
+}
 
 /* Those of the test before. */
 static void forget_logs(int ranks) {
@@ -106,15 +109,16 @@ static void wait_until_ready(int ranks) {
 static void ranks_run_as_in_guide_002(void **state) {
     spoken all;
     trm_launch_options more = {
-        .environment = (const char *const[]){"PATH=/usr/bin:/bin", "RANK=9", "OMPI_COMM_WORLD_RANK=4",
-                                             "SLURM_PROCID=3", "TF_CONFIG=x", "MY_PASSWORD=hush",
-                                             "KEPT=yes", NULL},
+        .environment = (const char *const[]){"PATH=/usr/bin:/bin", "RANK=9",
+                                             "OMPI_COMM_WORLD_RANK=4", "SLURM_PROCID=3",
+                                             "TF_CONFIG=x", "MY_PASSWORD=hush", "KEPT=yes", NULL},
         .extra = (const char *const[]){"MORE=1", "KEPT=no", NULL}};
     trm_launch_result result =
         launch("echo out of $RANK_ID; echo err of $RANK_ID >&2; echo see "
-                    "$RANK_ID,$RANK_SIZE,$DEVICE_ID,$RANK,$OMPI_COMM_WORLD_RANK,$SLURM_PROCID,"
-                    "$TF_CONFIG,$KEPT,$MORE,$TRIREME_RANK/$TRIREME_SIZE,$OMP_WAIT_POLICY,"
-                    "$OMP_NUM_THREADS", 8, &all, &more);
+               "$RANK_ID,$RANK_SIZE,$DEVICE_ID,$RANK,$OMPI_COMM_WORLD_RANK,$SLURM_PROCID,"
+               "$TF_CONFIG,$KEPT,$MORE,$TRIREME_RANK/$TRIREME_SIZE,$OMP_WAIT_POLICY,"
+               "$OMP_NUM_THREADS",
+               8, &all, &more);
     assert_int_equal(result.exit_code, 0);
     assert_int_equal(result.failed_rank, -1);
     assert_true(has(&all.say, "start training for device 7\n"));
@@ -138,9 +142,8 @@ static void ranks_run_as_in_guide_002(void **state) {
 
 static void failures_end_the_others_and_are_named(void **state) {
     spoken all;
-    trm_launch_result result =
-        launch("if [ $RANK_ID = 2 ]; then echo the disk is gone >&2; exit 3; fi; sleep 30", 4, &all,
-               NULL);
+    trm_launch_result result = launch(
+        "if [ $RANK_ID = 2 ]; then echo the disk is gone >&2; exit 3; fi; sleep 30", 4, &all, NULL);
     assert_int_equal(result.exit_code, 2);
     assert_int_equal(result.failed_rank, 2);
     assert_int_equal(result.failed_code, 3);
@@ -150,7 +153,8 @@ static void failures_end_the_others_and_are_named(void **state) {
     assert_true(has(&all.say, "training failed\n"));
     forget(&all);
     /* guide 002 looked at rank 0 only and never waited for the others */
-    result = launch("if [ $RANK_ID = 0 ]; then exit 0; fi; sleep 0.2; exit $RANK_ID", 2, &all, NULL);
+    result =
+        launch("if [ $RANK_ID = 0 ]; then exit 0; fi; sleep 0.2; exit $RANK_ID", 2, &all, NULL);
     assert_int_equal(result.exit_code, 2);
     assert_int_equal(result.failed_rank, 1);
     forget(&all);
@@ -162,8 +166,10 @@ static void failures_end_the_others_and_are_named(void **state) {
     forget(&all);
     /* the cause, not those who only noticed it (exit code 5: a peer failed) */
     char script[400];
-    snprintf(script, sizeof script, "if [ $RANK_ID = 2 ]; then touch %s/about; sleep 0.03; exit 7; fi; "
-             "if [ $RANK_ID = 0 ]; then until [ -e %s/about ]; do sleep 0.01; done; exit 5; fi; sleep 30",
+    snprintf(script, sizeof script,
+             "if [ $RANK_ID = 2 ]; then touch %s/about; sleep 0.03; exit 7; fi; "
+             "if [ $RANK_ID = 0 ]; then until [ -e %s/about ]; do sleep 0.01; done; exit 5; fi; "
+             "sleep 30",
              directory, directory);
     result = launch(script, 3, &all, NULL);
     assert_int_equal(result.failed_rank, 2);
@@ -172,8 +178,10 @@ static void failures_end_the_others_and_are_named(void **state) {
 }
 
 static void wrong_programs_are_refused(void **state) {
-    trm_launch_options options = {.ranks = 2, .command = (const char *const[]){"/no/such/program", NULL},
-                                  .environment = path_only, .directory = directory};
+    trm_launch_options options = {.ranks = 2,
+                                  .command = (const char *const[]){"/no/such/program", NULL},
+                                  .environment = path_only,
+                                  .directory = directory};
     trm_launch_result result;
     trm_error err;
     CHECK_FAILS(trm_launch(&options, &result, &err), TRM_INVALID, err,
@@ -182,7 +190,8 @@ static void wrong_programs_are_refused(void **state) {
     CHECK_FAILS(trm_launch(&options, &result, &err), TRM_INVALID, err, "0 processes; 1 to 1024");
     options = (trm_launch_options){.ranks = 2};
     CHECK_FAILS(trm_launch(&options, &result, &err), TRM_INVALID, err, "no program to run");
-    trm_launch_role twice[] = {{.role = TRM_ROLE_PS, .count = 1}, {.role = TRM_ROLE_PS, .count = 1}};
+    trm_launch_role twice[] = {{.role = TRM_ROLE_PS, .count = 1},
+                               {.role = TRM_ROLE_PS, .count = 1}};
     options = (trm_launch_options){.roles = twice, .role_count = 2, .command = SHELL("true")};
     CHECK_FAILS(trm_launch(&options, &result, &err), TRM_INVALID, err, "role ps is given twice");
     trm_launch_role chiefs[] = {{.role = TRM_ROLE_CHIEF, .count = 2}};
@@ -239,8 +248,10 @@ static void grandchildren_do_not_outlive_the_job(void **state) {
     assert_true(nobody_left(mark));
     forget(&all);
     /* those that ignore SIGTERM are killed after the grace */
-    snprintf(script, sizeof script, "trap '' TERM; if [ $RANK_ID = 1 ]; then until [ -e %s/deaf ]; do sleep 0.01; done; "
-             "exit 1; fi; touch %s/deaf; sleep 7%d; sleep 7%d", directory, directory, getpid(), getpid());
+    snprintf(script, sizeof script,
+             "trap '' TERM; if [ $RANK_ID = 1 ]; then until [ -e %s/deaf ]; do sleep 0.01; done; "
+             "exit 1; fi; touch %s/deaf; sleep 7%d; sleep 7%d",
+             directory, directory, getpid(), getpid());
     result = launch(script, 2, &all, &(trm_launch_options){.grace_seconds = 0.3});
     assert_int_equal(result.exit_code, 2);
     assert_true(result.seconds < 8);
@@ -260,7 +271,8 @@ static void time_limits_end_the_job(void **state) {
     forget(&all);
 }
 
-/* Runs the launcher in a process of its own and sends it `first` (and `second`) once both ranks have said "ready". */
+/* Runs the launcher in a process of its own and sends it `first` (and `second`) once both ranks
+ * have said "ready". */
 static int launcher_under_signal(const char *script, int first, int second, double *seconds) {
     double start = trmi_os_now();
     int status;
@@ -296,7 +308,8 @@ static void signals_are_forwarded(void **state) {
     sprintf(script, "trap '' INT TERM; echo ready; while :; do sleep 0.05; done");
     assert_int_equal(launcher_under_signal(script, SIGINT, SIGINT, &seconds), 130);
     assert_true(seconds < 8); /* the grace is 10 */
-    sprintf(script, "trap 'echo user' USR1; echo ready; for i in 1 2 3 4 5 6 7 8 9; do sleep 0.1; done; exit 0");
+    sprintf(script, "trap 'echo user' USR1; echo ready; for i in 1 2 3 4 5 6 7 8 9; do sleep 0.1; "
+                    "done; exit 0");
     assert_int_equal(launcher_under_signal(script, SIGUSR1, 0, &seconds), 0);
     assert_non_null(strstr(slurp("device1/train.log1"), "user"));
     assert_true(nobody_left(mark));
@@ -306,7 +319,8 @@ static void a_killed_launcher_leaves_no_orphans(void **state) {
     char script[256], mark[32];
     double seconds;
     sprintf(mark, "9%d", getpid());
-    sprintf(script, "trap '' TERM INT HUP; echo ready; sleep 9%d & sleep 9%d & wait", getpid(), getpid());
+    sprintf(script, "trap '' TERM INT HUP; echo ready; sleep 9%d & sleep 9%d & wait", getpid(),
+            getpid());
     assert_int_equal(launcher_under_signal(script, SIGKILL, 0, &seconds), 1000 + SIGKILL);
     for (int i = 0; i < 100 && !nobody_left(mark); i++) {
         usleep(20000);
@@ -316,9 +330,10 @@ static void a_killed_launcher_leaves_no_orphans(void **state) {
 
 static void roles_get_their_tf_config(void **state) {
     spoken all;
-    trm_launch_role roles[] = {{.role = TRM_ROLE_PS, .count = 2, .command = SHELL("echo $TF_CONFIG; sleep 60")},
-                               {.role = TRM_ROLE_WORKER, .count = 3},
-                               {.role = TRM_ROLE_EVALUATOR, .count = 1, .command = SHELL("exit 4")}};
+    trm_launch_role roles[] = {
+        {.role = TRM_ROLE_PS, .count = 2, .command = SHELL("echo $TF_CONFIG; sleep 60")},
+        {.role = TRM_ROLE_WORKER, .count = 3},
+        {.role = TRM_ROLE_EVALUATOR, .count = 1, .command = SHELL("exit 4")}};
     trm_launch_options more = {.roles = roles, .role_count = 3, .drain_seconds = 0.2};
     trm_launch_result result = launch("echo $TF_CONFIG; sleep 0.3", 0, &all, &more);
     /* the ps is ended when the workers are done: that is success. The evaluator's failure ended
@@ -353,8 +368,9 @@ static void servers_are_started_again(void **state) {
     spoken all;
     char script[256];
     sprintf(script, "[ -e %s/once ] && sleep 60; touch %s/once; kill -9 $$", directory, directory);
-    trm_launch_role roles[] = {{.role = TRM_ROLE_PS, .count = 1, .command = SHELL(script), .restarts = 2},
-                               {.role = TRM_ROLE_WORKER, .count = 1}};
+    trm_launch_role roles[] = {
+        {.role = TRM_ROLE_PS, .count = 1, .command = SHELL(script), .restarts = 2},
+        {.role = TRM_ROLE_WORKER, .count = 1}};
     trm_launch_options more = {.roles = roles, .role_count = 2, .drain_seconds = 0.1};
     trm_launch_result result = launch("sleep 0.5", 0, &all, &more);
     assert_int_equal(result.exit_code, 0);
@@ -382,7 +398,8 @@ static void dry_runs_change_nothing(void **state) {
     spoken all;
     trm_error err;
     assert_int_equal(trmi_os_remove_tree(NULL, directory, &err), TRM_OK);
-    trm_launch_result result = launch("touch /tmp/never", 2, &all, &(trm_launch_options){.dry_run = true});
+    trm_launch_result result =
+        launch("touch /tmp/never", 2, &all, &(trm_launch_options){.dry_run = true});
     assert_int_equal(result.exit_code, 0);
     assert_true(has(&all.say, "rank 1  log"));
     assert_true(has(&all.say, "env   RANK_ID=1"));
@@ -402,7 +419,9 @@ static void tables_give_the_devices(void **state) {
     CHECK_OK(trm_rank_table_make(&host, 1, TRM_RANK_TABLE_V1, &json, &err), err);
     FILE *file = fopen(path, "w");
     for (const char *c = json; *c != '\0'; c++) { /* device 1 becomes 6 */
-        fputc(strncmp(c - 14 < json ? c : c - 14, "\"device_id\": \"1", 15) == 0 && *c == '1' ? '6' : *c, file);
+        fputc(strncmp(c - 14 < json ? c : c - 14, "\"device_id\": \"1", 15) == 0 && *c == '1' ? '6'
+                                                                                              : *c,
+              file);
     }
     fclose(file);
     trm_text_free(json);
@@ -413,9 +432,10 @@ static void tables_give_the_devices(void **state) {
     snprintf(expected, sizeof expected, "%s 6\n", path);
     assert_string_equal(slurp("device1/train.log1"), expected);
     forget(&all);
-    trm_launch_options wrong = {.ranks = 3, .command = SHELL("true"), .rank_table = path,
-                                .directory = directory};
-    CHECK_FAILS(trm_launch(&wrong, &result, &err), TRM_INVALID, err, "has 2 ranks, but 3 are to be started");
+    trm_launch_options wrong = {
+        .ranks = 3, .command = SHELL("true"), .rank_table = path, .directory = directory};
+    CHECK_FAILS(trm_launch(&wrong, &result, &err), TRM_INVALID, err,
+                "has 2 ranks, but 3 are to be started");
 }
 
 /* The ranks that the launcher starts find each other: this program as the rank. */
@@ -439,9 +459,12 @@ static void launched_ranks_meet(void **state) {
     spoken all;
     trm_launch_result result;
     trm_error err;
-    trm_launch_options options = {
-        .ranks = 8, .command = (const char *const[]){"/proc/self/exe", "rank", NULL}, .environment = path_only,
-        .directory = directory, .write = collect, .context = &all};
+    trm_launch_options options = {.ranks = 8,
+                                  .command = (const char *const[]){"/proc/self/exe", "rank", NULL},
+                                  .environment = path_only,
+                                  .directory = directory,
+                                  .write = collect,
+                                  .context = &all};
     char self[256];
     ssize_t bytes = readlink("/proc/self/exe", self, sizeof self - 1);
     self[bytes > 0 ? bytes : 0] = '\0';

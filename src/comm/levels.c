@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two levels: inside each host over shared memory, across hosts over the network.
  *
  *   all-reduce, equal hosts     shm reduce-scatter | net all-reduce of slice i among ranks i | shm all-gather
@@ -6,7 +7,8 @@
  *   reduce                      shm reduce to the leader | net reduce among leaders, the root being one
  *   barrier                     shm barrier | net barrier among leaders | shm barrier
  *
- * Partial sums keep the partial type (float for 16-bit floats) until they are whole. */
+ * Partial sums keep the partial type (float for 16-bit floats) until they are whole.
+ */
 #include "comm/net.h"
 #include "comm/reserve.h"
 
@@ -16,14 +18,14 @@
 #include <string.h>
 
 typedef struct levels {
-    bool even;           /* as many ranks of the communicator on every host */
-    int32_t my_host;     /* index of this host among the communicator's hosts */
-    int32_t *same_index; /* [hosts] rank with this one's local index on each host, if even */
-    int32_t *firsts;     /* [hosts] first rank on each host */
-    int32_t *host_of;    /* [size] host index of each rank */
-    int32_t *leaders;    /* [hosts] scratch */
+    bool even;                 /* as many ranks of the communicator on every host */
+    int32_t my_host;           /* index of this host among the communicator's hosts */
+    int32_t *same_index;       /* [hosts] rank with this one's local index on each host, if even */
+    int32_t *firsts;           /* [hosts] first rank on each host */
+    int32_t *host_of;          /* [size] host index of each rank */
+    int32_t *leaders;          /* [hosts] scratch */
     int64_t *counts, *offsets; /* [local size] slices */
-    char *input, *output; /* shared: partial sums */
+    char *input, *output;      /* shared: partial sums */
     size_t input_bytes, output_bytes;
 } levels;
 
@@ -46,7 +48,8 @@ trm_status trmi_levels_create(trm_comm *comm, trm_error *err) {
     l->host_of = trmi_alloc(size * sizeof(int32_t));
     l->counts = trmi_alloc(local * sizeof(int64_t));
     l->offsets = trmi_alloc(local * sizeof(int64_t));
-    int32_t *seen = trmi_alloc(hosts * sizeof(int32_t)), *host_id = trmi_alloc(hosts * sizeof(int32_t));
+    int32_t *seen = trmi_alloc(hosts * sizeof(int32_t)),
+            *host_id = trmi_alloc(hosts * sizeof(int32_t));
     if (l->same_index == NULL || l->firsts == NULL || l->leaders == NULL || l->host_of == NULL ||
         l->counts == NULL || l->offsets == NULL || seen == NULL || host_id == NULL) {
         trmi_free(seen);
@@ -119,7 +122,8 @@ static trm_status need(trm_comm *comm, char **buffer, size_t *have, size_t bytes
     return TRM_OK;
 }
 
-/* --- the three steps ------------------------------------------------------------------------------ */
+/* --- the three steps
+ *  ------------------------------------------------------------------------------ */
 /* Inside the host: the operation with another kind, buffers and type; signature and number stay. */
 static trm_status run_local(trm_comm *comm, const trmi_op *op, trm_collective_kind kind,
                             const void *send, void *recv, trm_dtype dtype, int32_t root,
@@ -178,15 +182,16 @@ static trm_status widened(trm_comm *comm, const trmi_op *op, trm_dtype wide, con
     levels *l = levels_of(comm);
     *send = op->send;
     if (wide != op->dtype) {
-        TRMI_TRY(need(comm, &l->input, &l->input_bytes, (size_t)op->count * trm_dtype_bytes(wide),
-                      err));
+        TRMI_TRY(
+            need(comm, &l->input, &l->input_bytes, (size_t)op->count * trm_dtype_bytes(wide), err));
         trmi_reduce_widen(op->send, op->dtype, l->input, wide, op->count);
         *send = l->input;
     }
     return TRM_OK;
 }
 
-/* --- the operations ------------------------------------------------------------------------------- */
+/* --- the operations
+ *  ------------------------------------------------------------------------------- */
 static trm_status allreduce_slices(trm_comm *comm, const trmi_op *op, bool background,
                                    trm_error *err) {
     levels *l = levels_of(comm);
@@ -263,11 +268,8 @@ trm_status trmi_levels_run(trm_comm *comm, const trmi_op *op, bool background, t
     case TRM_ALLREDUCE:
         return l->even ? allreduce_slices(comm, op, background, err)
                        : sum_to_leaders(comm, op, TRM_ALLREDUCE, l->firsts[0], background, err);
-    case TRM_REDUCE:
-        return sum_to_leaders(comm, op, TRM_REDUCE, op->root, background, err);
-    case TRM_BROADCAST:
-        return broadcast(comm, op, background, err);
-    default:
-        return barrier(comm, op, background, err);
+    case TRM_REDUCE: return sum_to_leaders(comm, op, TRM_REDUCE, op->root, background, err);
+    case TRM_BROADCAST: return broadcast(comm, op, background, err);
+    default: return barrier(comm, op, background, err);
     }
 }

@@ -1,5 +1,6 @@
-/* What a collective costs, and which algorithm is cheapest: alpha a round, beta a byte sent, gamma a byte
- * summed; messages beyond the first of a round cost a quarter of alpha each. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a collective costs, and which algorithm is cheapest: alpha a round, beta a byte sent, gamma
+ * a byte summed; messages beyond the first of a round cost a quarter of alpha each. */
 #include "comm/net.h"
 
 #include "base/checked.h"
@@ -26,7 +27,8 @@ double trmi_model_seconds(const trmi_model *model, trmi_algorithm algorithm,
            cost.sent * bytes * model->beta + cost.reduced * bytes * model->gamma;
 }
 
-/* --- measuring ------------------------------------------------------------------------------------ */
+/* --- measuring
+ *  ------------------------------------------------------------------------------------ */
 static trm_status move_one(trmi_transport *transport, trmi_transfer *t, trm_error *err) {
     TRMI_TRY(transport->table->start(transport, t, err));
     double start = trmi_os_now();
@@ -97,8 +99,8 @@ trm_status trmi_model_measure(trmi_transport *transport, const trmi_exchange *ex
     if (status == TRM_OK && partner < group->size) {
         status = one_way(transport, partner, data, 8, SMALL_TURNS, &number, &small, err);
         if (status == TRM_OK) {
-            status = one_way(transport, partner, data, LARGE_BYTES, LARGE_TURNS, &number, &large,
-                             err);
+            status =
+                one_way(transport, partner, data, LARGE_BYTES, LARGE_TURNS, &number, &large, err);
         }
         mine.alpha = small;
         mine.beta = large > small ? (large - small) / LARGE_BYTES : 1e-12;
@@ -117,18 +119,25 @@ trm_status trmi_model_measure(trmi_transport *transport, const trmi_exchange *ex
     return status;
 }
 
-/* --- the override --------------------------------------------------------------------------------- */
+/* --- the override
+ *  --------------------------------------------------------------------------------- */
 static int kind_of(const char *name, size_t length) {
     static const struct {
         const char *name;
         trm_collective_kind kind;
     } kinds[] = {
-        {"allreduce", TRM_ALLREDUCE},           {"broadcast", TRM_BROADCAST},
-        {"reduce", TRM_REDUCE},                 {"allgather", TRM_ALLGATHER},
-        {"allgatherv", TRM_ALLGATHERV},         {"reducescatter", TRM_REDUCE_SCATTER},
-        {"reduce_scatter", TRM_REDUCE_SCATTER}, {"reducescatterv", TRM_REDUCE_SCATTERV},
-        {"scatter", TRM_SCATTER},               {"gather", TRM_GATHER},
-        {"alltoall", TRM_ALLTOALL},             {"alltoallv", TRM_ALLTOALLV},
+        {"allreduce", TRM_ALLREDUCE},
+        {"broadcast", TRM_BROADCAST},
+        {"reduce", TRM_REDUCE},
+        {"allgather", TRM_ALLGATHER},
+        {"allgatherv", TRM_ALLGATHERV},
+        {"reducescatter", TRM_REDUCE_SCATTER},
+        {"reduce_scatter", TRM_REDUCE_SCATTER},
+        {"reducescatterv", TRM_REDUCE_SCATTERV},
+        {"scatter", TRM_SCATTER},
+        {"gather", TRM_GATHER},
+        {"alltoall", TRM_ALLTOALL},
+        {"alltoallv", TRM_ALLTOALLV},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (strlen(kinds[i].name) == length && strncasecmp(kinds[i].name, name, length) == 0) {
@@ -138,21 +147,26 @@ static int kind_of(const char *name, size_t length) {
     return -1;
 }
 
-/* "ring" or "level1:ring", for one kind or (negative) all. level0 is inside a host: it takes any name and is
- * not changed by it; level1 and level2 are both what goes between hosts here, the last one given wins. */
+/* "ring" or "level1:ring", for one kind or (negative) all. level0 is inside a host: it takes any
+ * name and is not changed by it; level1 and level2 are both what goes between hosts here, the last
+ * one given wins. */
 static trm_status parse_level(const char *item, size_t length, int kind, const char *text,
                               const char *source, trmi_algorithms *out, trm_error *err) {
     const char *colon = memchr(item, ':', length), *name = colon != NULL ? colon + 1 : item;
     if (colon != NULL && !(colon - item == 6 && strncasecmp(item, "level", 5) == 0 &&
                            item[5] >= '0' && item[5] <= '2')) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s '%.80s': level0, level1 or level2 expected before "
-                         "':', found '%.*s'", source, text, (int)(colon - item), item);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s '%.80s': level0, level1 or level2 expected before "
+                         "':', found '%.*s'",
+                         source, text, (int)(colon - item), item);
     }
     int algorithm = trmi_algorithm_parse(name, length - (size_t)(name - item));
     if (algorithm < 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s '%.60s': '%.*s' is none of direct (mesh), ring, halving "
-                         "(H-D_R), bruck (NB, NHR), pairwise, tree, pipeline, auto (NA, AHC)", source,
-                         text, (int)trmi_min_i64(20, (int64_t)length - (name - item)), name);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s '%.60s': '%.*s' is none of direct (mesh), ring, halving "
+                         "(H-D_R), bruck (NB, NHR), pairwise, tree, pipeline, auto (NA, AHC)",
+                         source, text, (int)trmi_min_i64(20, (int64_t)length - (name - item)),
+                         name);
     }
     for (int k = 0; k <= TRM_BARRIER && (colon == NULL || item[5] != '0'); k++) {
         if (k == kind || kind < 0) {
@@ -162,8 +176,8 @@ static trm_status parse_level(const char *item, size_t length, int kind, const c
     return TRM_OK;
 }
 
-/* Levels apart by ';'; in front of them perhaps "allreduce=". "others" comes last in HCCL and is for kinds
- * that were not named: `named` says which. */
+/* Levels apart by ';'; in front of them perhaps "allreduce=". "others" comes last in HCCL and is
+ * for kinds that were not named: `named` says which. */
 static trm_status parse_kind(const char *item, size_t length, const char *text, const char *source,
                              bool named[TRM_BARRIER + 1], trmi_algorithms *out, trm_error *err) {
     const char *equals = memchr(item, '=', length), *end = item + length;
@@ -173,7 +187,8 @@ static trm_status parse_kind(const char *item, size_t length, const char *text, 
         size_t name = (size_t)(equals - item);
         kind = kind_of(item, name);
         if (kind < 0 && !(name == 6 && strncasecmp(item, "others", 6) == 0)) {
-            return TRMI_FAIL(err, TRM_INVALID, "%s '%.60s': '%.*s' is no collective (allreduce, broadcast, "
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "%s '%.60s': '%.*s' is no collective (allreduce, broadcast, "
                              "reduce, allgather, reducescatter, scatter, gather, alltoall, others)",
                              source, text, (int)trmi_min_i64(20, (int64_t)name), item);
         }

@@ -1,5 +1,7 @@
-/* Every collective and type over the MPI plug-ins, under Open MPI's and MPICH's mpirun: this program starts
- * itself with them in the role "rank". Skipped where plug-in or mpirun is not found. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every collective and type over the MPI plug-ins, under Open MPI's and MPICH's mpirun: this
+ * program starts itself with them in the role "rank". Skipped where plug-in or mpirun is not found.
+ */
 #include "collective_cases.h"
 
 #include "trireme/cluster.h"
@@ -9,7 +11,8 @@
 static const int64_t counts[] = {0, 1021, -1};
 static const int64_t large[] = {300000, -1}; /* 2.4 MB of int64: blocks and a rest */
 
-/* --- a rank --------------------------------------------------------------------------------------- */
+/* --- a rank
+ *  --------------------------------------------------------------------------------------- */
 static void disagree(rank_context *context, trmi_bootstrap *boot, const trm_comm_options *options) {
     trm_error err = {.status = 0};
     trm_comm *comm = NULL;
@@ -19,7 +22,8 @@ static void disagree(rank_context *context, trmi_bootstrap *boot, const trm_comm
     trm_status status = trm_comm_allreduce(comm, data, context->rank == 1 ? 8 : 9, TRM_FLOAT32,
                                            TRM_REDUCE_SUM, &err);
     EXPECT(status == TRM_INVALID && strstr(err.message, "of 8 ") != NULL &&
-               strstr(err.message, "of 9 ") != NULL, "%s", err.message);
+               strstr(err.message, "of 9 ") != NULL,
+           "%s", err.message);
     trm_comm_destroy(comm);
 }
 
@@ -36,7 +40,8 @@ static int rank_main(bool fails) {
     context = (rank_context){.rank = boot->rank, .size = boot->size};
     case_run runs[2] = {{.counts = counts, .quick = boot->size > 2, .boot = boot},
                         {.counts = large, .quick = true, .boot = boot}};
-    int parts = fails ? 0 : boot->size == 2 ? 2 : 1; /* MPI's ranks poll: more of them than CPUs are slow */
+    /* MPI's ranks poll: more of them than CPUs are slow */
+    int parts = fails ? 0 : boot->size == 2 ? 2 : 1;
     for (int i = 0; i < parts && context.failure[0] == '\0'; i++) {
         runs[i].options = (trm_comm_options){.engine = "mpi", .plugin_dir = PLUGINS};
         context.arg = &runs[i];
@@ -57,7 +62,8 @@ static int rank_main(bool fails) {
     return context.failure[0] != '\0';
 }
 
-/* --- the test ------------------------------------------------------------------------------------- */
+/* --- the test
+ *  ------------------------------------------------------------------------------------- */
 static char self[512];
 
 static void under(const char *family, const char *mpirun, const char *role) {
@@ -71,8 +77,11 @@ static void under(const char *family, const char *mpirun, const char *role) {
     for (int n = 2; n <= (strcmp(role, "rank") == 0 ? 3 : 2); n++) {
         int good = 0;
         /* The MPIs leak, and are unloaded before a sanitizer could say that it was they. */
-        snprintf(line, sizeof line, "ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
-                 "timeout 100 %s -n %d %s %s 2>&1", mpirun, n, self, role);
+        snprintf(line, sizeof line,
+                 "ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0 OMPI_ALLOW_RUN_AS_ROOT=1 "
+                 "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+                 "timeout 100 %s -n %d %s %s 2>&1",
+                 mpirun, n, self, role);
         FILE *out = popen(line, "r");
         assert_non_null(out);
         while (fgets(line, sizeof line, out) != NULL) {

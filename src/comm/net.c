@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which engines a communicator gets. */
 #define _GNU_SOURCE
 #include "comm/net.h"
@@ -20,10 +21,11 @@ static const char *started_by(void) {
 }
 
 /* trireme_comm_NAME.so in the given folder, beside the program, or where the system looks. It stays
- * until the process ends: MPI and UCX cannot be started twice. An MPI is visible to all, because its
- * components look for it. */
+ * until the process ends: MPI and UCX cannot be started twice. An MPI is visible to all, because
+ * its components look for it. */
 static void *open_plugin(const trm_comm *comm, const char *name, char *tried, size_t size) {
-    const int how = RTLD_NOW | RTLD_NODELETE | (strncmp(name, "mpi", 3) == 0 ? RTLD_GLOBAL : RTLD_LOCAL);
+    const int how =
+        RTLD_NOW | RTLD_NODELETE | (strncmp(name, "mpi", 3) == 0 ? RTLD_GLOBAL : RTLD_LOCAL);
     char path[PATH_MAX + 320], self[PATH_MAX] = "";
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     self[length > 0 ? length : 0] = '\0';
@@ -63,18 +65,20 @@ static trm_status make_plugin_transport(trm_comm *comm, const char *name,
                                         trmi_transport **transport, trm_error *err) {
     char why[160] = "";
     if (strcmp(name, "mpi") == 0 && (name = started_by()) == NULL) {
-        return TRMI_FAIL(err, TRM_INVALID, "engine mpi: neither Open MPI nor MPICH has started this process; "
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "engine mpi: neither Open MPI nor MPICH has started this process; "
                          "start it with mpirun or srun, or leave the engine to itself (auto)");
     }
     *plugin = open_plugin(comm, name, why, sizeof why);
     if (*plugin == NULL) {
-        return TRMI_FAIL(err, TRM_UNSUPPORTED, "engine %s: its plug-in could not be loaded (%.120s)",
-                         name, why);
+        return TRMI_FAIL(err, TRM_UNSUPPORTED,
+                         "engine %s: its plug-in could not be loaded (%.120s)", name, why);
     }
     const trmi_transport_plugin_table *table = dlsym(*plugin, "trmi_transport_plugin");
     trm_status status;
     if (table == NULL || table->version != TRMI_PLUGIN_VERSION) {
-        status = TRMI_FAIL(err, TRM_UNSUPPORTED, "engine %s: its plug-in is of another version", name);
+        status =
+            TRMI_FAIL(err, TRM_UNSUPPORTED, "engine %s: its plug-in is of another version", name);
     } else {
         status = table->create(&comm->group, exchange, transport, err);
     }
@@ -92,8 +96,8 @@ static trm_status make_net(trm_comm *comm, const char *name, const trmi_exchange
     if (strcmp(name, "tcp") == 0) {
         TRMI_TRY(trmi_tcp_create(&comm->group, exchange, &transport, err));
     } else if (strncmp(name, "sim", 3) == 0) {
-        TRMI_TRY(trmi_sim_create(&comm->group, name, comm->options.sim_seed, exchange, &transport,
-                                 err));
+        TRMI_TRY(
+            trmi_sim_create(&comm->group, name, comm->options.sim_seed, exchange, &transport, err));
     } else {
         TRMI_TRY(make_plugin_transport(comm, name, exchange, &plugin, &transport, err));
     }
@@ -104,7 +108,8 @@ static trm_status make_net(trm_comm *comm, const char *name, const trmi_exchange
 }
 
 static bool is_plugin(const char *name) {
-    return strcmp(name, "ucx") == 0 || strcmp(name, "mpi") == 0 || strcmp(name, "mpi_openmpi") == 0 || strcmp(name, "mpi_mpich") == 0;
+    return strcmp(name, "ucx") == 0 || strcmp(name, "mpi") == 0 ||
+           strcmp(name, "mpi_openmpi") == 0 || strcmp(name, "mpi_mpich") == 0;
 }
 
 trm_status trm_comm_check(const trm_comm_options *options, trm_error *err) {
@@ -112,9 +117,11 @@ trm_status trm_comm_check(const trm_comm_options *options, trm_error *err) {
     bool own = strcmp(name, "auto") == 0 || strcmp(name, "shm") == 0 || strcmp(name, "tcp") == 0;
     bool sim = strcmp(name, "sim") == 0 || strncmp(name, "sim:", 4) == 0;
     trmi_algorithms checked;
-    TRMI_TRY(trmi_algorithms_parse(options->algorithm != NULL ? options->algorithm : "", "algorithm", &checked, err));
+    TRMI_TRY(trmi_algorithms_parse(options->algorithm != NULL ? options->algorithm : "",
+                                   "algorithm", &checked, err));
     if (!own && !sim && !is_plugin(name)) {
-        return TRMI_FAIL(err, TRM_INVALID, "engine '%s': auto, shm, tcp, ucx, mpi or sim expected", name);
+        return TRMI_FAIL(err, TRM_INVALID, "engine '%s': auto, shm, tcp, ucx, mpi or sim expected",
+                         name);
     }
     return TRM_OK;
 }
@@ -123,10 +130,13 @@ trm_status trmi_net_choose(trm_comm *comm, const trmi_exchange *exchange, trm_er
     const char *name = comm->engine_name;
     bool automatic = strcmp(name, "auto") == 0, shm = strcmp(name, "shm") == 0;
     bool sim = strncmp(name, "sim", 3) == 0;
-    TRMI_TRY(trm_comm_check(&(trm_comm_options){.engine = name, .algorithm = comm->algorithm}, err));
+    TRMI_TRY(
+        trm_comm_check(&(trm_comm_options){.engine = name, .algorithm = comm->algorithm}, err));
     if (shm && comm->host_count > 1) {
-        return TRMI_FAIL(err, TRM_INVALID, "engine shm: the ranks of '%s' are on %d hosts; use auto, "
-                         "tcp, ucx or mpi", comm->name, comm->host_count);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "engine shm: the ranks of '%s' are on %d hosts; use auto, "
+                         "tcp, ucx or mpi",
+                         comm->name, comm->host_count);
     }
     if (comm->host_count == 1 && (automatic || shm)) {
         snprintf(comm->engine_text, sizeof comm->engine_text, "shm");

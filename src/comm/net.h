@@ -1,11 +1,13 @@
-/* comm/net.h: the network engine (schedules over a transport), and how a communicator uses it together
- * with shared memory.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* comm/net.h: the network engine (schedules over a transport), and how a communicator uses it
+ * together with shared memory.
  *
  *   one host                     shm
  *   several, one rank on each    net, flat
  *   several                      all-reduce, broadcast, reduce, barrier: inside the host by shm, across
  *                                hosts by net (levels.c); the other kinds: net, flat
- *   deterministic = strict       reductions: net, flat, direct: summed in rank order */
+ *   deterministic = strict       reductions: net, flat, direct: summed in rank order
+ */
 #ifndef TRMI_COMM_NET_H
 #define TRMI_COMM_NET_H
 
@@ -16,7 +18,8 @@
 typedef struct trmi_model {
     double alpha, beta, gamma;
 } trmi_model;
-/* comm/calibration.h decides whether it must be. Measured between neighbours, the worst of all ranks; the same on all ranks. */
+/* comm/calibration.h decides whether it must be. Measured between neighbours, the worst of all
+ * ranks; the same on all ranks. */
 trm_status trmi_model_measure(trmi_transport *transport, const trmi_exchange *exchange,
                               trmi_model *out, trm_error *err);
 /* Fixed figures, for bits that do not depend on a measurement. */
@@ -57,8 +60,9 @@ typedef struct trmi_net {
     int64_t free_count, free_capacity;
 } trmi_net;
 
-/* A collective among `size` of the engine's ranks (NULL: all of them), this one being `rank` of them. The
- * result of a sum is left in `partial` elements, undivided, unless the sums came out complete. */
+/* A collective among `size` of the engine's ranks (NULL: all of them), this one being `rank` of
+ * them. The result of a sum is left in `partial` elements, undivided, unless the sums came out
+ * complete. */
 typedef struct trmi_net_part {
     const trmi_op *op; /* signature and sequence */
     trm_collective_kind kind;
@@ -74,7 +78,8 @@ typedef struct trmi_net_part {
 } trmi_net_part;
 trm_status trmi_net_play(trmi_net *net, const trmi_net_part *part, trm_error *err);
 
-/* Takes the transport; destroys it also when it fails. `known`: the figures of the first communicator, NULL for itself. */
+/* Takes the transport; destroys it also when it fails. `known`: the figures of the first
+ * communicator, NULL for itself. */
 trm_status trmi_net_create(const trmi_group *group, trmi_transport *transport, void *plugin,
                            const char *algorithm, double spin_seconds, const trmi_model *known,
                            const trmi_exchange *exchange, trmi_engine **out, trm_error *err);

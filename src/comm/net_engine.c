@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The network engine: chooses a schedule, plays it, finishes sums. */
 #include "comm/net.h"
 #include "comm/calibration.h"
@@ -15,7 +16,8 @@ static bool is_reduction(trm_collective_kind kind) {
            kind == TRM_REDUCE_SCATTERV;
 }
 
-/* --- choosing ------------------------------------------------------------------------------------- */
+/* --- choosing
+ *  ------------------------------------------------------------------------------------- */
 /* The same answer on every rank: it depends on nothing that differs between them. */
 static trmi_algorithm choose(const trmi_net *net, trm_collective_kind kind, int32_t size,
                              int64_t total, size_t element) {
@@ -31,8 +33,8 @@ static trmi_algorithm choose(const trmi_net *net, trm_collective_kind kind, int3
     double best_seconds = 0;
     for (int a = TRMI_DIRECT; a < TRMI_ALGORITHMS; a++) {
         if (trmi_schedule_applies((trmi_algorithm)a, kind, size)) {
-            double seconds = trmi_model_seconds(&net->model, (trmi_algorithm)a, kind, size, count,
-                                                element);
+            double seconds =
+                trmi_model_seconds(&net->model, (trmi_algorithm)a, kind, size, count, element);
             if (best == TRMI_ALGORITHM_AUTO || seconds < best_seconds) {
                 best = (trmi_algorithm)a;
                 best_seconds = seconds;
@@ -72,7 +74,8 @@ static trm_status find_schedule(trmi_net *net, const trmi_schedule_request *requ
     return TRM_OK;
 }
 
-/* --- playing -------------------------------------------------------------------------------------- */
+/* --- playing
+ *  -------------------------------------------------------------------------------------- */
 static trm_status need(trmi_net *net, char **buffer, size_t *have, size_t bytes, trm_error *err) {
     if (bytes > *have) {
         trmi_free(*buffer);
@@ -132,12 +135,18 @@ static trm_status play_reduction(trmi_net *net, const trmi_net_part *p, trmi_pla
 trm_status trmi_net_play(trmi_net *net, const trmi_net_part *p, trm_error *err) {
     const trmi_op *op = p->op;
     size_t element = p->kind == TRM_BARRIER ? 1 : trm_dtype_bytes(p->dtype);
-    trmi_schedule_request request = {
-        .kind = p->kind, .rank = p->rank, .size = p->size, .root = p->root,
-        .count = p->count, .total = p->total,
-        .counts = op->counts, .offsets = op->offsets,
-        .send_counts = op->send_counts, .send_offsets = op->send_offsets,
-        .recv_counts = op->recv_counts, .recv_offsets = op->recv_offsets};
+    trmi_schedule_request request = {.kind = p->kind,
+                                     .rank = p->rank,
+                                     .size = p->size,
+                                     .root = p->root,
+                                     .count = p->count,
+                                     .total = p->total,
+                                     .counts = op->counts,
+                                     .offsets = op->offsets,
+                                     .send_counts = op->send_counts,
+                                     .send_offsets = op->send_offsets,
+                                     .recv_counts = op->recv_counts,
+                                     .recv_offsets = op->recv_offsets};
     if (p->ranks != NULL) { /* part of a two-level operation: whole vectors only */
         request.counts = request.offsets = request.send_counts = request.send_offsets = NULL;
         request.recv_counts = request.recv_offsets = NULL;
@@ -145,9 +154,13 @@ trm_status trmi_net_play(trmi_net *net, const trmi_net_part *p, trm_error *err) 
     /* an all-to-allv's total differs between ranks: it must not sway the choice */
     int64_t total = p->kind == TRM_ALLTOALLV ? 0 : p->total;
     request.algorithm = choose(net, p->kind, p->size, total, element);
-    trmi_play play = {.op = op, .ranks = p->ranks, .send = p->send, .recv = p->recv,
+    trmi_play play = {.op = op,
+                      .ranks = p->ranks,
+                      .send = p->send,
+                      .recv = p->recv,
                       .dtype = p->kind == TRM_BARRIER ? TRM_UINT8 : p->dtype,
-                      .background = p->background, .part = p->part};
+                      .background = p->background,
+                      .part = p->part};
     TRMI_TRY(find_schedule(net, &request, &play.schedule, err));
     return is_reduction(p->kind) ? play_reduction(net, p, &play, err)
                                  : trmi_runner_play(&net->runner, &play, err);
@@ -155,15 +168,23 @@ trm_status trmi_net_play(trmi_net *net, const trmi_net_part *p, trm_error *err) 
 
 static trm_status net_run(trmi_engine *engine, const trmi_op *op, trm_error *err) {
     trmi_net *net = (trmi_net *)(void *)engine;
-    trmi_net_part part = {.op = op, .kind = op->kind, .size = engine->group.size,
-                          .rank = engine->group.rank, .root = op->root, .count = op->count,
-                          .total = op->total, .send = op->send, .recv = op->recv,
-                          .dtype = op->dtype, .reduce = op->reduce,
+    trmi_net_part part = {.op = op,
+                          .kind = op->kind,
+                          .size = engine->group.size,
+                          .rank = engine->group.rank,
+                          .root = op->root,
+                          .count = op->count,
+                          .total = op->total,
+                          .send = op->send,
+                          .recv = op->recv,
+                          .dtype = op->dtype,
+                          .reduce = op->reduce,
                           .background = engine->background};
     return trmi_net_play(net, &part, err);
 }
 
-/* --- messages ------------------------------------------------------------------------------------- */
+/* --- messages
+ *  ------------------------------------------------------------------------------------- */
 static trmi_transfer *take_transfer(trmi_net *net) {
     return net->free_count > 0 ? net->free_transfers[--net->free_count]
                                : trmi_alloc(sizeof(trmi_transfer));
@@ -176,11 +197,13 @@ static trm_status net_start(trmi_engine *engine, trmi_message *m, trm_error *err
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a message");
     }
     uint64_t *number = m->receive ? &net->messages_in[m->peer] : &net->messages_out[m->peer];
-    *t = (trmi_transfer){.receive = m->receive, .peer = m->peer,
-                         .channel = TRMI_CHANNEL_MESSAGE, .data = m->buffer,
-                         .bytes = (uint64_t)m->bytes,
-                         .tag = {.sequence = (*number)++,
-                                 .signature = {m->signature, (uint64_t)m->bytes}}};
+    *t = (trmi_transfer){
+        .receive = m->receive,
+        .peer = m->peer,
+        .channel = TRMI_CHANNEL_MESSAGE,
+        .data = m->buffer,
+        .bytes = (uint64_t)m->bytes,
+        .tag = {.sequence = (*number)++, .signature = {m->signature, (uint64_t)m->bytes}}};
     m->handle = t;
     m->started = true;
     return net->transport->table->start(net->transport, t, err);
@@ -213,7 +236,8 @@ static void net_idle(trmi_engine *engine, double seconds) {
     net->transport->table->wait(net->transport, seconds);
 }
 
-/* --- life ----------------------------------------------------------------------------------------- */
+/* --- life
+ *  ----------------------------------------------------------------------------------------- */
 static void net_destroy(trmi_engine *engine) {
     trmi_net *net = (trmi_net *)(void *)engine;
     if (net->transport != NULL) {
@@ -266,7 +290,8 @@ trm_status trmi_net_create(const trmi_group *group, trmi_transport *transport, v
                             ? trmi_runner_init(&net->runner, transport, err)
                             : TRMI_FAIL(err, TRM_NOMEM, "no memory for %d ranks", group->size);
     net->runner.spin_seconds = spin_seconds;
-    status = status == TRM_OK ? trmi_algorithms_parse(algorithm, "algorithm", &net->algorithms, err) : status;
+    status = status == TRM_OK ? trmi_algorithms_parse(algorithm, "algorithm", &net->algorithms, err)
+                              : status;
     /* a simulated network has nothing to measure, and equal bits must not hang on a clock */
     if (known != NULL) {
         net->model = *known;

@@ -1,5 +1,6 @@
-/* Every collective over networks: simulated, TCP, flat and in two levels, by every algorithm; and what
- * happens when the network or a rank misbehaves. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every collective over networks: simulated, TCP, flat and in two levels, by every algorithm; and
+ * what happens when the network or a rank misbehaves. */
 #include "collective_cases.h"
 #include "ordered_sum.h"
 
@@ -19,11 +20,12 @@ static void simulated(void **state) {
 
 /* The kinds that an algorithm cannot do go by cost. */
 static void by_each_algorithm(void **state) {
-    static const char *const names[] = {"direct", "ring", "halving", "bruck",
+    static const char *const names[] = {"direct",   "ring", "halving", "bruck",
                                         "pairwise", "tree", "pipeline"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         for (int size = 2; size <= 6; size += 2) {
-            case_run run = {.counts = few_counts, .quick = true,
+            case_run run = {.counts = few_counts,
+                            .quick = true,
                             .options = {.engine = "sim", .algorithm = names[i]}};
             ranks_run(size - (int)i % 2, 0, false, case_body, &run, names[i]);
         }
@@ -33,7 +35,8 @@ static void by_each_algorithm(void **state) {
 static void tcp_flat(void **state) {
     static const int sizes[] = {2, 3, 4, 5, 8};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        case_run run = {.counts = i % 2 ? more_counts : few_counts, .quick = true,
+        case_run run = {.counts = i % 2 ? more_counts : few_counts,
+                        .quick = true,
                         .options = {.engine = "tcp"}};
         ranks_run(sizes[i], i % 2 ? 1 : 0, i < 3, case_body, &run, "tcp");
     }
@@ -44,7 +47,8 @@ static void two_levels(void **state) {
         int size, per_host;
     } shapes[] = {{4, 2}, {3, 2}, {5, 2}, {6, 3}, {8, 4}, {5, 4}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        case_run run = {.counts = i % 2 ? more_counts : few_counts, .quick = true,
+        case_run run = {.counts = i % 2 ? more_counts : few_counts,
+                        .quick = true,
                         .options = {.engine = i % 3 == 2 ? "tcp" : NULL}};
         char what[64];
         snprintf(what, sizeof what, "%d ranks, %d per host", shapes[i].size, shapes[i].per_host);
@@ -52,7 +56,8 @@ static void two_levels(void **state) {
     }
 }
 
-/* --- equal bits ------------------------------------------------------------------------------------ */
+/* --- equal bits
+ *  ------------------------------------------------------------------------------------ */
 static void strict_sum(rank_context *context) {
     OPEN_COMM();
     check_ordered_sum(context, comm, 3001, false);
@@ -60,7 +65,8 @@ static void strict_sum(rank_context *context) {
 }
 
 static void strict_over_networks(void **state) {
-    rank_setup given = {.options = {.deterministic = TRM_DETERMINISTIC_STRICT, .algorithm = "ring"}};
+    rank_setup given = {
+        .options = {.deterministic = TRM_DETERMINISTIC_STRICT, .algorithm = "ring"}};
     for (int size = 2; size <= 7; size++) {
         ranks_run(size, 2, false, strict_sum, &given, "strict over hosts");
     }
@@ -68,8 +74,8 @@ static void strict_over_networks(void **state) {
     ranks_run(5, 0, false, strict_sum, &given, "strict over sim");
 }
 
-/* What the three settings do: false measures the network, true takes fixed figures and gives the same bits
- * again, strict gives those of the sum in rank order, which a ring does not. */
+/* What the three settings do: false measures the network, true takes fixed figures and gives the
+ * same bits again, strict gives those of the sum in rank order, which a ring does not. */
 static void one_order(rank_context *context) {
     enum { COUNT = 4099, TURNS = 2 };
     static const trm_deterministic orders[] = {TRM_DETERMINISTIC_FALSE, TRM_DETERMINISTIC_TRUE,
@@ -78,8 +84,8 @@ static void one_order(rank_context *context) {
     float bits[3][TURNS][COUNT];
     for (int o = 0; o < 3; o++) {
         for (int turn = 0; turn < TURNS; turn++) {
-            trm_comm_options options = {.engine = "tcp", .algorithm = "ring",
-                                        .deterministic = orders[o]};
+            trm_comm_options options = {
+                .engine = "tcp", .algorithm = "ring", .deterministic = orders[o]};
             trmi_bootstrap *boot = NULL;
             trm_comm *comm = NULL;
             EXPECT_OK(trmi_bootstrap_shared(context->job, context->rank, &boot, &err), err);
@@ -91,8 +97,9 @@ static void one_order(rank_context *context) {
             for (int i = 0; i < COUNT; i++) {
                 bits[o][turn][i] = wild(context->rank, i);
             }
-            EXPECT_OK(trm_comm_allreduce(comm, bits[o][turn], COUNT, TRM_FLOAT32, TRM_REDUCE_SUM,
-                                         &err), err);
+            EXPECT_OK(
+                trm_comm_allreduce(comm, bits[o][turn], COUNT, TRM_FLOAT32, TRM_REDUCE_SUM, &err),
+                err);
             trm_comm_destroy(comm);
             boot->table->destroy(boot);
         }
@@ -136,11 +143,13 @@ static void partials_keep_their_bits(void **state) {
     ranks_run(8, 2, false, wide_partials, &given, "two levels");
 }
 
-/* --- messages -------------------------------------------------------------------------------------- */
+/* --- messages
+ *  -------------------------------------------------------------------------------------- */
 static void ring_messages(rank_context *context) {
     OPEN_COMM();
     enum { COUNT = 300000 };
-    int32_t *out = malloc(COUNT * sizeof *out), *in = malloc(COUNT * sizeof *in), small[2] = {rank, 0};
+    int32_t *out = malloc(COUNT * sizeof *out), *in = malloc(COUNT * sizeof *in),
+            small[2] = {rank, 0};
     for (int i = 0; i < COUNT; i++) {
         out[i] = rank * 1000000 + i;
     }
@@ -203,7 +212,8 @@ static void last_words_arrive(void **state) {
     ranks_run(2, 0, false, last_words, &given, "sim");
 }
 
-/* --- faults ---------------------------------------------------------------------------------------- */
+/* --- faults
+ *  ---------------------------------------------------------------------------------------- */
 /* Runs until it fails; context->failure is what it said, or how it was wrong. */
 static void until_failure(rank_context *context) {
     OPEN_COMM();
@@ -213,8 +223,12 @@ static void until_failure(rank_context *context) {
         for (int i = 0; i < 500; i++) {
             data[i] = rank + i + round;
         }
-        trm_collective op = {.kind = TRM_ALLREDUCE, .recv = data, .count = 500, .dtype = TRM_INT64,
-                             .reduce = TRM_REDUCE_SUM, .tag = "grad"};
+        trm_collective op = {.kind = TRM_ALLREDUCE,
+                             .recv = data,
+                             .count = 500,
+                             .dtype = TRM_INT64,
+                             .reduce = TRM_REDUCE_SUM,
+                             .tag = "grad"};
         status = trm_comm_run(comm, &op, &err);
         for (int i = 0; i < 500 && status == TRM_OK; i++) {
             int64_t expected = size * (i + round) + size * (size - 1) / 2;
@@ -228,8 +242,8 @@ static void until_failure(rank_context *context) {
 static void must_fail(int size, const char *engine, const char *const texts[], int expected) {
     trm_error err;
     trmi_job *job = NULL;
-    rank_setup given = {.options = {.engine = engine, .sim_seed = 3, .timeout_seconds = 1,
-                               .algorithm = "ring"}};
+    rank_setup given = {
+        .options = {.engine = engine, .sim_seed = 3, .timeout_seconds = 1, .algorithm = "ring"}};
     CHECK_OK(trmi_job_create(size, 0, &job, &err), err);
     static rank_context contexts[8];
     pthread_t threads[8];
@@ -258,20 +272,25 @@ static void must_fail(int size, const char *engine, const char *const texts[], i
 }
 
 static void faults_are_named(void **state) {
-    must_fail(3, "sim:flip=20", (const char *const[]){"damaged bytes from rank", NULL}, TRM_CORRUPT);
+    must_fail(3, "sim:flip=20", (const char *const[]){"damaged bytes from rank", NULL},
+              TRM_CORRUPT);
     must_fail(3, "sim:delay=200,reorder=200", (const char *const[]){"out of order", NULL},
               TRM_CORRUPT);
     must_fail(3, "sim:close=1@20", (const char *const[]){"lost its connection to rank", NULL},
               TRM_PEER);
-    must_fail(4, "sim:stall=2@31", (const char *const[]){"waited ", " s for rank", "all-reduce",
-                                                         "grad", NULL}, TRM_TIMEOUT);
+    must_fail(4, "sim:stall=2@31",
+              (const char *const[]){"waited ", " s for rank", "all-reduce", "grad", NULL},
+              TRM_TIMEOUT);
 }
 
 static void disagreeing(rank_context *context) {
     OPEN_COMM();
     int32_t data[100] = {1};
-    trm_collective op = {.kind = TRM_ALLREDUCE, .recv = data, .count = rank == 1 ? 99 : 100,
-                         .dtype = TRM_INT32, .reduce = TRM_REDUCE_SUM};
+    trm_collective op = {.kind = TRM_ALLREDUCE,
+                         .recv = data,
+                         .count = rank == 1 ? 99 : 100,
+                         .dtype = TRM_INT32,
+                         .reduce = TRM_REDUCE_SUM};
     if (given->mode == 1) {
         op.kind = rank == 1 ? TRM_BROADCAST : TRM_ALLREDUCE;
         op.count = 100;
@@ -280,8 +299,8 @@ static void disagreeing(rank_context *context) {
     EXPECT(status == TRM_INVALID && strstr(err.message, "ranks disagree") != NULL, "%s",
            err.message);
     EXPECT(strstr(err.message, given->mode ? "broadcast" : "of 99 ") != NULL &&
-               strstr(err.message, given->mode ? "all-reduce" : "of 100 ") != NULL, "%s",
-           err.message);
+               strstr(err.message, given->mode ? "all-reduce" : "of 100 ") != NULL,
+           "%s", err.message);
     EXPECT(trm_comm_barrier(comm, &err) == TRM_INVALID, "%s", err.message);
     CLOSE_COMM();
 }
@@ -290,7 +309,8 @@ static void disagreement(void **state) {
     static const char *const engines[] = {"sim", "tcp", NULL};
     for (int mode = 0; mode < 2; mode++) {
         for (int e = 0; e < 3; e++) {
-            rank_setup given = {.options = {.engine = engines[e], .algorithm = "ring"}, .mode = mode};
+            rank_setup given = {.options = {.engine = engines[e], .algorithm = "ring"},
+                                .mode = mode};
             ranks_run(2, 1, false, disagreeing, &given, "two disagree");
             ranks_run(4, 2, false, disagreeing, &given, "four disagree");
         }
@@ -329,11 +349,13 @@ static void killed_over_tcp(void **state) {
                 }
             }
             double took = trmi_os_now() - start;
-            kill(contexts[2].pid, SIGKILL); /* before anything can fail: nobody is left behind stopped */
+            /* before anything can fail: nobody is left behind stopped */
+            kill(contexts[2].pid, SIGKILL);
             waitpid(contexts[2].pid, NULL, 0);
             for (int r = 0; r < 4; r++) {
-                if (r != 2 && (strstr(contexts[r].failure, number == 0 ? "rank 2" : "waited ") == NULL ||
-                               atoi(contexts[r].failure) != (number == 0 ? TRM_PEER : TRM_TIMEOUT))) {
+                if (r != 2 &&
+                    (strstr(contexts[r].failure, number == 0 ? "rank 2" : "waited ") == NULL ||
+                     atoi(contexts[r].failure) != (number == 0 ? TRM_PEER : TRM_TIMEOUT))) {
                     fail_msg("rank %d said %s", r, contexts[r].failure);
                 }
             }
@@ -368,7 +390,8 @@ static void a_late_rank_is_waited_for(void **state) {
     ranks_run(2, 1, true, late, &given, "late");
 }
 
-/* --- options --------------------------------------------------------------------------------------- */
+/* --- options
+ *  --------------------------------------------------------------------------------------- */
 static void algorithm_texts(void **state) {
     trmi_algorithms a;
     trm_error err;
@@ -380,8 +403,11 @@ static void algorithm_texts(void **state) {
     assert_int_equal(a.of[TRM_ALLREDUCE], TRMI_RING);
     assert_int_equal(a.of[TRM_ALLGATHER], TRMI_BRUCK);
     assert_int_equal(a.of[TRM_BROADCAST], TRMI_ALGORITHM_AUTO);
-    CHECK_OK(trmi_algorithms_parse("allreduce=level0:NA;level1:ring/allgather=level0:NA;level1:H-D_R/"
-                                   "others=level1:NB;level2:pairwise", "HCCL_ALGO", &a, &err), err);
+    CHECK_OK(
+        trmi_algorithms_parse("allreduce=level0:NA;level1:ring/allgather=level0:NA;level1:H-D_R/"
+                              "others=level1:NB;level2:pairwise",
+                              "HCCL_ALGO", &a, &err),
+        err);
     assert_int_equal(a.of[TRM_ALLREDUCE], TRMI_RING);
     assert_int_equal(a.of[TRM_ALLGATHER], TRMI_HALVING);
     assert_int_equal(a.of[TRM_ALLTOALL], TRMI_PAIRWISE);
@@ -389,10 +415,12 @@ static void algorithm_texts(void **state) {
     assert_int_equal(a.of[TRM_ALLREDUCE], TRMI_ALGORITHM_AUTO);
     CHECK_FAILS(trmi_algorithms_parse("level1:rung", "HCCL_ALGO", &a, &err), TRM_INVALID, err,
                 "HCCL_ALGO 'level1:rung': 'rung' is none of direct (mesh), ring");
-    CHECK_FAILS(trmi_algorithms_parse("rung", "HCCL_ALGO", &a, &err), TRM_INVALID, err, "'rung' is none of");
+    CHECK_FAILS(trmi_algorithms_parse("rung", "HCCL_ALGO", &a, &err), TRM_INVALID, err,
+                "'rung' is none of");
     CHECK_FAILS(trmi_algorithms_parse("allreduced=ring", "HCCL_ALGO", &a, &err), TRM_INVALID, err,
                 "'allreduced' is no collective");
-    CHECK_FAILS(trmi_algorithms_parse("level7:ring", "HCCL_ALGO", &a, &err), TRM_INVALID, err, "level0");
+    CHECK_FAILS(trmi_algorithms_parse("level7:ring", "HCCL_ALGO", &a, &err), TRM_INVALID, err,
+                "level0");
 }
 
 static void choice_by_cost(void **state) {
@@ -431,15 +459,21 @@ static void bad_engines(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(simulated),            cmocka_unit_test(by_each_algorithm),
-        cmocka_unit_test(tcp_flat),             cmocka_unit_test(two_levels),
+        cmocka_unit_test(simulated),
+        cmocka_unit_test(by_each_algorithm),
+        cmocka_unit_test(tcp_flat),
+        cmocka_unit_test(two_levels),
         cmocka_unit_test(three_orders),
-        cmocka_unit_test(strict_over_networks), cmocka_unit_test(partials_keep_their_bits),
-        cmocka_unit_test(messages),             cmocka_unit_test(faults_are_named),
+        cmocka_unit_test(strict_over_networks),
+        cmocka_unit_test(partials_keep_their_bits),
+        cmocka_unit_test(messages),
+        cmocka_unit_test(faults_are_named),
         cmocka_unit_test(last_words_arrive),
-        cmocka_unit_test(disagreement),         cmocka_unit_test(killed_over_tcp),
+        cmocka_unit_test(disagreement),
+        cmocka_unit_test(killed_over_tcp),
         cmocka_unit_test(a_late_rank_is_waited_for),
-        cmocka_unit_test(algorithm_texts),      cmocka_unit_test(choice_by_cost),
+        cmocka_unit_test(algorithm_texts),
+        cmocka_unit_test(choice_by_cost),
         cmocka_unit_test(bad_engines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

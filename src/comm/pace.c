@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/pace.h"
 
 #include "base/error.h"
@@ -22,7 +23,8 @@ struct trmi_pace {
     trmi_pace_news *news;          /* [n] */
 };
 
-/* --- what the system says --------------------------------------------------------------------------- */
+/* --- what the system says
+ *  --------------------------------------------------------------------------- */
 static double run_delay(void) {
     unsigned long long ran, delayed = 0;
     FILE *file = fopen("/proc/thread-self/schedstat", "re");
@@ -89,7 +91,8 @@ static void read_counters(trmi_pace_card *card) {
     card->faults = getrusage(RUSAGE_SELF, &usage) == 0 ? (double)usage.ru_majflt : 0;
 }
 
-/* --- judging ------------------------------------------------------------------------------------------ */
+/* --- judging
+ *  ------------------------------------------------------------------------------------------ */
 static double busy(const trmi_pace_card *card) {
     return card->steps > 0 ? (card->computing + card->data) / card->steps : 0;
 }
@@ -132,14 +135,17 @@ static void cause_of(const trmi_pace_card *card, double excess, char *text, size
         snprintf(text, size, "cpu (the quota of its cgroup stops it for %.0f %% of the time)",
                  100 * card->throttled / card->elapsed);
     } else if (card->faults > steps) {
-        snprintf(text, size, "memory (%.0f pages a step come back from disk)", card->faults / steps);
+        snprintf(text, size, "memory (%.0f pages a step come back from disk)",
+                 card->faults / steps);
     } else if (card->data > excess * steps / 2 && card->data > card->delayed) {
-        snprintf(text, size, "data (it waits %.3g ms a step for its batches)", 1e3 * card->data / steps);
+        snprintf(text, size, "data (it waits %.3g ms a step for its batches)",
+                 1e3 * card->data / steps);
     } else if (card->delayed > excess * steps / 4) {
         snprintf(text, size, "cpu (others use its core: no CPU for %.0f %% of the time)",
                  100 * card->delayed / card->elapsed);
     } else {
-        snprintf(text, size, "cpu (it has its core and is slower: frequency, memory bandwidth, or more work)");
+        snprintf(text, size,
+                 "cpu (it has its core and is slower: frequency, memory bandwidth, or more work)");
     }
 }
 
@@ -154,13 +160,16 @@ const char *trmi_pace_sentence(const trmi_pace_card *cards, int32_t n, int32_t r
         return text;
     }
     cause_of(card, busy(card) - median, cause, sizeof cause);
-    snprintf(text, size, "rank %d (%.31s pid %d) is slow and the others wait for it: %.3g ms a step, their "
-             "median is %.3g, in %d windows of %d steps; cause: %s", r, card->host, card->pid,
-             1e3 * busy(card), 1e3 * median, TRMI_PACE_WINDOWS, card->steps, cause);
+    snprintf(text, size,
+             "rank %d (%.31s pid %d) is slow and the others wait for it: %.3g ms a step, their "
+             "median is %.3g, in %d windows of %d steps; cause: %s",
+             r, card->host, card->pid, 1e3 * busy(card), 1e3 * median, TRMI_PACE_WINDOWS,
+             card->steps, cause);
     return text;
 }
 
-/* --- a rank ------------------------------------------------------------------------------------------- */
+/* --- a rank
+ *  ------------------------------------------------------------------------------------------- */
 static void begin_window(trmi_pace *pace) {
     pace->mine.elapsed = pace->mine.computing = pace->mine.data = 0;
     pace->mine.steps = 0;
@@ -213,7 +222,8 @@ static void tell(const trmi_pace *pace) {
     }
 }
 
-trm_status trmi_pace_step(trmi_pace *pace, double step_seconds, double data_seconds, trm_error *err) {
+trm_status trmi_pace_step(trmi_pace *pace, double step_seconds, double data_seconds,
+                          trm_error *err) {
     if (pace == NULL) {
         return TRM_OK;
     }
@@ -232,8 +242,12 @@ trm_status trmi_pace_step(trmi_pace *pace, double step_seconds, double data_seco
     mine->delayed = now.delayed - pace->counters.delayed;
     mine->throttled = now.throttled - pace->counters.throttled;
     mine->faults = now.faults - pace->counters.faults;
-    trm_collective gather = {.kind = TRM_ALLGATHER, .send = mine, .recv = pace->cards,
-                             .count = sizeof *mine, .dtype = TRM_UINT8, .tag = "pace"};
+    trm_collective gather = {.kind = TRM_ALLGATHER,
+                             .send = mine,
+                             .recv = pace->cards,
+                             .count = sizeof *mine,
+                             .dtype = TRM_UINT8,
+                             .tag = "pace"};
     TRMI_TRY(trm_comm_run(pace->comm, &gather, err));
     pace->waited = trmi_bootstrap_waited(pace->comm->bootstrap);
     if (pace->cards[0].elapsed >= window_seconds) {

@@ -1,4 +1,6 @@
-/* Slow ranks: judged from made-up windows, then told by ranks that say how long their steps were. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Slow ranks: judged from made-up windows, then told by ranks that say how long their steps were.
+ */
 #include "comm/pace.h"
 
 #include "ranks.h"
@@ -6,8 +8,12 @@
 #include <time.h>
 
 static trmi_pace_card card(double computing_ms, double data_ms) {
-    return (trmi_pace_card){.elapsed = 2, .computing = 0.1 * computing_ms, .data = 0.1 * data_ms,
-                            .steps = 100, .pid = 7, .host = "h"};
+    return (trmi_pace_card){.elapsed = 2,
+                            .computing = 0.1 * computing_ms,
+                            .data = 0.1 * data_ms,
+                            .steps = 100,
+                            .pid = 7,
+                            .host = "h"};
 }
 
 static void judges_by_the_median(void **state) {
@@ -64,7 +70,8 @@ static void says_the_cause(void **state) {
     assert_non_null(strstr(text, "rank 1 (h pid 7) keeps up with the others again"));
 }
 
-/* --- ranks ---------------------------------------------------------------------------------------- */
+/* --- ranks
+ *  ---------------------------------------------------------------------------------------- */
 static char said[2000];
 static int lines;
 
@@ -85,7 +92,8 @@ static void keep(void *context, trm_log_level level, const char *room, const cha
     trm_comm_destroy(comm);                                                                        \
     boot->table->destroy(boot)
 
-/* Steps are said to last 21 ms, so that a window is one gathering; those of the slow rank twice as long. */
+/* Steps are said to last 21 ms, so that a window is one gathering; those of the slow rank twice as
+ * long. */
 static void play(rank_context *context) {
     OPEN();
     trmi_pace *pace = NULL;
@@ -116,7 +124,8 @@ static void ranks_hear_of_slow_ones(void **state) {
     }
 }
 
-/* What ranks wait for a late one counts as waiting, blocking or not; the late one's own time does not. */
+/* What ranks wait for a late one counts as waiting, blocking or not; the late one's own time does
+ * not. */
 static void be_late(rank_context *context) {
     OPEN();
     float value = 1;
@@ -130,13 +139,17 @@ static void be_late(rank_context *context) {
             continue;
         }
         trm_request *request = NULL;
-        trm_collective op = {.kind = TRM_ALLREDUCE, .recv = &value, .count = 1,
-                             .dtype = TRM_FLOAT32, .reduce = TRM_REDUCE_MAX};
+        trm_collective op = {.kind = TRM_ALLREDUCE,
+                             .recv = &value,
+                             .count = 1,
+                             .dtype = TRM_FLOAT32,
+                             .reduce = TRM_REDUCE_MAX};
         EXPECT_OK(trm_comm_start(comm, &op, &request, &err), err);
         EXPECT_OK(trm_request_wait(request, -1, &err), err);
     }
     double waited = trmi_bootstrap_waited(boot) - before;
-    EXPECT(context->rank == *slow || waited > 0.05, "waited %g s for a rank that slept 100 ms", waited);
+    EXPECT(context->rank == *slow || waited > 0.05, "waited %g s for a rank that slept 100 ms",
+           waited);
     CLOSE();
 }
 
@@ -149,8 +162,8 @@ static void waits_are_counted(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(judges_by_the_median),  cmocka_unit_test(one_bad_window_is_nothing),
-        cmocka_unit_test(says_the_cause),        cmocka_unit_test(ranks_hear_of_slow_ones),
+        cmocka_unit_test(judges_by_the_median), cmocka_unit_test(one_bad_window_is_nothing),
+        cmocka_unit_test(says_the_cause),       cmocka_unit_test(ranks_hear_of_slow_ones),
         cmocka_unit_test(waits_are_counted),
     };
     return cmocka_run_group_tests_name("comm/pace", tests, NULL, NULL);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/ranktable.h"
 
 #include "base/error.h"
@@ -104,9 +105,9 @@ trm_status trm_rank_table_read(const char *path, trm_rank_table **out, trm_error
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to read it", trmi_short_name(path, name));
     }
     if (status != TRM_OK) {
-        return TRMI_FAIL(err, TRM_INVALID, "rank table %s: cannot be read (%s)",
-                         trmi_short_name(path, name),
-                         cause.sys_errno ? strerror(cause.sys_errno) : "not a file of at most 64 MB");
+        return TRMI_FAIL(
+            err, TRM_INVALID, "rank table %s: cannot be read (%s)", trmi_short_name(path, name),
+            cause.sys_errno ? strerror(cause.sys_errno) : "not a file of at most 64 MB");
     }
     status = trm_rank_table_parse(path, (const char *)text, bytes, out, err);
     trmi_free(text);
@@ -173,7 +174,8 @@ void trm_rank_table_digest(const trm_rank_table *table, uint8_t digest[32]) {
         int length = snprintf(head, sizeof head, "%d %d %d\n", r, row->device_id, row->device_port);
         EVP_DigestUpdate(context, head, (size_t)length);
         EVP_DigestUpdate(context, server->id, strlen(server->id) + 1);
-        const char *host = server->host_ip ? server->host_ip : server->id; /* as trm_rank_entry has it */
+        /* as trm_rank_entry has it */
+        const char *host = server->host_ip ? server->host_ip : server->id;
         EVP_DigestUpdate(context, host, strlen(host) + 1);
         EVP_DigestUpdate(context, row->device_ip, strlen(row->device_ip) + 1);
     }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/ranktable.h: a rank table in memory. Four spellings are read (ranktable_lab.c: lab and
  * template 2; ranktable_server.c: 1.0, 1.2; ranktable_v2.c: 2.0) into the same rows, which
  * ranktable_check.c holds against the rules that all of them share.
@@ -14,21 +15,21 @@
 
 enum {
     TRMI_TABLE_RANKS_MAX = 65536,
-    TRMI_TABLE_ID_MAX = 64,    /* characters of a server_id */
+    TRMI_TABLE_ID_MAX = 64, /* characters of a server_id */
     TRMI_TABLE_DEVICE_MAX = 4095,
     TRMI_TABLE_WARNINGS_MAX = 16
 };
 
 typedef struct trmi_table_row {
     int32_t rank, server, device_id, device_port;
-    int32_t at[2];          /* place in the file, see trmi_table_place */
-    const char *device_ip;  /* "" if not given; several are separated by commas */
+    int32_t at[2];         /* place in the file, see trmi_table_place */
+    const char *device_ip; /* "" if not given; several are separated by commas */
 } trmi_table_row;
 
 typedef struct trmi_table_server {
     const char *id;
-    const char *host_ip;    /* NULL if not given */
-    const char *pod;        /* template 2 */
+    const char *host_ip; /* NULL if not given */
+    const char *pod;     /* template 2 */
     int32_t first_rank, count;
 } trmi_table_server;
 

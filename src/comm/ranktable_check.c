@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The rules that every spelling of a rank table shares. */
 #include "comm/ranktable.h"
 
@@ -25,9 +26,9 @@ static trm_status check_ranks(trm_rank_table *table, trm_error *err) {
         const trmi_table_row *row = &table->rows[r];
         trmi_table_place(table, row, here, sizeof here);
         if (r > 0 && row[-1].rank == row->rank) {
-            return TRMI_FAIL(err, TRM_INVALID,
-                             "%s: %s.rank_id: %d is taken by %s; each rank once", table->name, here,
-                             row->rank, trmi_table_place(table, row - 1, there, sizeof there));
+            return TRMI_FAIL(err, TRM_INVALID, "%s: %s.rank_id: %d is taken by %s; each rank once",
+                             table->name, here, row->rank,
+                             trmi_table_place(table, row - 1, there, sizeof there));
         }
         if (row->rank >= table->size) {
             return TRMI_FAIL(err, TRM_INVALID,
@@ -232,18 +233,21 @@ static void warn_910(trm_rank_table *table) {
         char part[40];
         trmi_printable(server->id, part, sizeof part);
         if (server->count != 1 && server->count != 2 && server->count != 4 && server->count != 8) {
-            trmi_table_warn(table, "%s: server \"%s\" has %d devices; a 910 server uses 1, 2, 4 "
-                            "or 8", table->name, part, server->count);
-        } else if ((server->count == 2 || server->count == 4) && low != 0 &&
-                   low != server->count) {
-            trmi_table_warn(table, "%s: server \"%s\" takes devices from both halves (0-3 and "
-                            "4-7); %d devices of a 910 must come from one", table->name, part,
-                            server->count);
+            trmi_table_warn(table,
+                            "%s: server \"%s\" has %d devices; a 910 server uses 1, 2, 4 "
+                            "or 8",
+                            table->name, part, server->count);
+        } else if ((server->count == 2 || server->count == 4) && low != 0 && low != server->count) {
+            trmi_table_warn(table,
+                            "%s: server \"%s\" takes devices from both halves (0-3 and "
+                            "4-7); %d devices of a 910 must come from one",
+                            table->name, part, server->count);
         }
         if (server->count != table->servers[0].count) {
-            trmi_table_warn(table, "%s: server \"%s\" has %d devices, the first %d; 910 servers "
-                            "use equally many", table->name, part, server->count,
-                            table->servers[0].count);
+            trmi_table_warn(table,
+                            "%s: server \"%s\" has %d devices, the first %d; 910 servers "
+                            "use equally many",
+                            table->name, part, server->count, table->servers[0].count);
         }
     }
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rank tables of any bytes: read, refused or written out again, never a crash or a read outside. */
 #include "fuzz_seed.h"
 
@@ -13,7 +14,8 @@ static const char *const seeds[] = {
     "\"0\",\"device_ip\":\"1.1.1.1\"}],\"rank_id\":\"0\",\"server_id\":\"a\"},{\"devices\":"
     "[{\"device_id\":\"1\",\"device_ip\":\"1.1.1.2\"}],\"rank_id\":\"1\",\"server_id\":\"a\"}]}],"
     "\"para_plane_nic_name\":[\"e0\"],\"para_plane_nic_num\":\"1\",\"status\":\"completed\"}",
-    "{\"version\":\"1.2\",\"server_count\":\"2\",\"server_list\":[{\"server_id\":\"n1\",\"host_ip\":"
+    "{\"version\":\"1.2\",\"server_count\":\"2\",\"server_list\":[{\"server_id\":\"n1\",\"host_"
+    "ip\":"
     "\"10.0.0.1\",\"device\":[{\"device_id\":\"0\",\"device_ip\":\"10.1.0.1\",\"rank_id\":\"0\"}]},"
     "{\"server_id\":\"n2\",\"device\":[{\"device_id\":\"3\",\"device_ip\":\"10.1.0.4\",\"rank_id\":"
     "\"1\"}]}],\"super_pod_list\":[{\"super_pod_id\":\"0\",\"server_list\":[{\"server_id\":\"n1\"},"

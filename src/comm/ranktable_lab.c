@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The two spellings with group_list: guide 002's "lab" table and the container table (template 2).
  *
  *   lab          one device per instance, rank_id in the instance
@@ -46,8 +47,8 @@ static trm_status check_nics(const trmi_cjson_at *top, const json_t *root, trm_e
                              top->name, i, trmi_cjson_found(name, found, sizeof found));
         }
     }
-    return trmi_table_count(top, root, "para_plane_nic_num", true,
-                            (int64_t)json_array_size(names), "para_plane_nic_name", err);
+    return trmi_table_count(top, root, "para_plane_nic_num", true, (int64_t)json_array_size(names),
+                            "para_plane_nic_name", err);
 }
 
 static trm_status read_head(trm_rank_table *table, const json_t *root, trm_error *err) {
@@ -61,7 +62,8 @@ static trm_status read_head(trm_rank_table *table, const json_t *root, trm_error
     }
     TRMI_TRY(trmi_cjson_string(&top, root, "chip_info", false, &chip, err));
     table->chip_910 = chip != NULL && strcmp(chip, "910") == 0;
-    if (chip != NULL && !table->chip_910 && strcmp(chip, "cpu") != 0) { /* cpu: made by trireme cluster make, not for Ascend */
+    /* cpu: made by trireme cluster make, not for Ascend */
+    if (chip != NULL && !table->chip_910 && strcmp(chip, "cpu") != 0) {
         trmi_table_warn(table, "%s: chip_info is \"%s\"; Ascend reads \"910\" only", table->name,
                         trmi_printable(chip, part, sizeof part));
     }
@@ -80,7 +82,7 @@ static trm_status read_device(trm_rank_table *table, const trmi_cjson_at *at, co
                          at->name, at->path, trmi_cjson_found(device, found, sizeof found));
     }
     TRMI_TRY(trmi_cjson_integer(at, device, "device_id", true, false, 0,
-                               table->chip_910 ? 7 : TRMI_TABLE_DEVICE_MAX, &id, err));
+                                table->chip_910 ? 7 : TRMI_TABLE_DEVICE_MAX, &id, err));
     row->device_id = (int32_t)id;
     TRMI_TRY(trmi_cjson_string(at, device, "device_ip", table->chip_910, &row->device_ip, err));
     if (table->chip_910 && row->device_ip[0] == '\0') {
@@ -107,9 +109,8 @@ static trm_status add_pod(trm_rank_table *table, const char *pod, int32_t server
         return no_memory(table, err);
     }
     trmi_table_server *copy = &table->pods[table->pod_count++];
-    *copy = (trmi_table_server){.pod = trmi_arena_strdup(&table->arena, pod),
-                                .first_rank = table->size,
-                                .count = count};
+    *copy = (trmi_table_server){
+        .pod = trmi_arena_strdup(&table->arena, pod), .first_rank = table->size, .count = count};
     (void)server;
     return copy->pod != NULL ? TRM_OK : no_memory(table, err);
 }
@@ -125,8 +126,8 @@ static trm_status read_instance(trm_rank_table *table, const trmi_cjson_at *grou
     char found[64];
     if (!json_is_object(instance)) {
         return TRMI_FAIL(err, TRM_INVALID,
-                         "%s: %s: an object with devices and server_id expected, found %s",
-                         at.name, at.path, trmi_cjson_found(instance, found, sizeof found));
+                         "%s: %s: an object with devices and server_id expected, found %s", at.name,
+                         at.path, trmi_cjson_found(instance, found, sizeof found));
     }
     TRMI_TRY(trmi_table_server_id(&at, instance, &id, err));
     TRMI_TRY(trmi_table_server_index(table, id, NULL, &row.server, &exists, err));
@@ -139,7 +140,7 @@ static trm_status read_instance(trm_rank_table *table, const trmi_cjson_at *grou
     }
     if (lab) {
         TRMI_TRY(trmi_cjson_integer(&at, instance, "rank_id", true, false, 0,
-                                   TRMI_TABLE_RANKS_MAX - 1, &rank, err));
+                                    TRMI_TABLE_RANKS_MAX - 1, &rank, err));
     } else {
         TRMI_TRY(trmi_cjson_string(&at, instance, "pod_name", true, &pod, err));
         if (pod[0] == '\0') {
@@ -213,8 +214,8 @@ trm_status trmi_table_read_groups(trm_rank_table *table, const json_t *root, trm
         json_object_get(json_array_get(instances, 0), "pod_name") != NULL) {
         table->form = TRM_RANK_TABLE_TEMPLATE2;
     }
-    TRMI_TRY(trmi_table_count(&at, group, "instance_count", true, (int64_t)count, "instance_list",
-                              err));
+    TRMI_TRY(
+        trmi_table_count(&at, group, "instance_count", true, (int64_t)count, "instance_list", err));
     for (size_t i = 0; i < count; i++) {
         TRMI_TRY(read_instance(table, &at, json_array_get(instances, i), (int32_t)i, err));
     }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rank tables out: make from hosts, merge of one file per server, and the text of `check`. */
 #include "comm/ranktable.h"
 
@@ -42,8 +43,10 @@ static void put_device(trmi_text *text, const device *one, const char *end) {
 }
 
 static void write_v1(trmi_text *text, const trm_rank_table *table) {
-    trmi_text_printf(text, "{\n  \"version\": \"1.0\",\n  \"server_count\": \"%d\",\n"
-                     "  \"server_list\": [", table->server_count);
+    trmi_text_printf(text,
+                     "{\n  \"version\": \"1.0\",\n  \"server_count\": \"%d\",\n"
+                     "  \"server_list\": [",
+                     table->server_count);
     for (int32_t r = 0; r < table->size; r++) {
         const trmi_table_row *row = &table->rows[r];
         const trmi_table_server *server = &table->servers[row->server];
@@ -85,13 +88,15 @@ static void write_lab(trmi_text *text, const trm_rank_table *table) {
     }
     trmi_text_printf(text, "\n      ]\n    }\n  ],\n");
     int32_t nics = table->servers[0].count;
-    trmi_text_printf(text, "  \"para_plane_nic_location\": \"%s\",\n"
-                     "  \"para_plane_nic_name\": [", table->chip_910 ? "device" : "host");
+    trmi_text_printf(text,
+                     "  \"para_plane_nic_location\": \"%s\",\n"
+                     "  \"para_plane_nic_name\": [",
+                     table->chip_910 ? "device" : "host");
     for (int32_t n = 0; n < nics; n++) {
         trmi_text_printf(text, "%s\"eth%d\"", n ? ", " : "", n);
     }
-    trmi_text_printf(text, "],\n  \"para_plane_nic_num\": \"%d\",\n  \"status\": \"completed\"\n}\n",
-                     nics);
+    trmi_text_printf(
+        text, "],\n  \"para_plane_nic_num\": \"%d\",\n  \"status\": \"completed\"\n}\n", nics);
 }
 
 static trm_status write_table(const trm_rank_table *table, trm_rank_table_form form, char **json,
@@ -122,8 +127,10 @@ static trm_status add_host(trm_rank_table *table, const trm_rank_table_host *hos
     const char *ip = trmi_ip_family(host->host) != 0 ? host->host : NULL;
     TRMI_TRY(trmi_table_server_index(table, host->host, ip, &row.server, &exists, err));
     if (exists) {
-        return TRMI_FAIL(err, TRM_INVALID, "host %s is listed twice; each host once, with all its "
-                         "devices", part);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "host %s is listed twice; each host once, with all its "
+                         "devices",
+                         part);
     }
     for (int32_t d = 0; d < host->devices; d++) {
         row.rank = table->size;
@@ -176,8 +183,8 @@ static trm_status merge_one(trm_rank_table *into, const trm_rank_table *from, tr
         const trmi_table_server *server = &from->servers[row.server];
         bool exists;
         int32_t before = into->size;
-        TRMI_TRY(trmi_table_server_index(into, server->id, server->host_ip, &row.server, &exists,
-                                         err));
+        TRMI_TRY(
+            trmi_table_server_index(into, server->id, server->host_ip, &row.server, &exists, err));
         if (exists && (r == 0 || from->rows[r - 1].server != from->rows[r].server)) {
             char part[40];
             return TRMI_FAIL(err, TRM_INVALID,
@@ -252,8 +259,8 @@ static int hccn_line(char *line, char **ip) {
     return (int)index;
 }
 
-static trm_status hccn_parse(const char *name, char *text, const char *ips[],
-                             int32_t *count, trm_error *err) {
+static trm_status hccn_parse(const char *name, char *text, const char *ips[], int32_t *count,
+                             trm_error *err) {
     int32_t line_number = 0, highest = -1;
     char *rest = text;
     for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
@@ -272,8 +279,10 @@ static trm_status hccn_parse(const char *name, char *text, const char *ips[],
     }
     for (int32_t i = 0; i <= highest; i++) {
         if (ips[i] == NULL) {
-            return TRMI_FAIL(err, TRM_INVALID, "%s: address_%d is missing; devices are numbered "
-                             "without gaps", name, i);
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "%s: address_%d is missing; devices are numbered "
+                             "without gaps",
+                             name, i);
         }
     }
     if (highest < 0) {
@@ -330,8 +339,10 @@ static void digest_hex(const trm_rank_table *table, char hex[65]) {
 static void table_json(const trm_rank_table *table, trmi_text *text) {
     char hex[65];
     digest_hex(table, hex);
-    trmi_text_printf(text, "{\"event\": \"rank_table\", \"valid\": true, \"form\": \"%s\", "
-                     "\"ranks\": %d, \"servers\": [", form_name(table), table->size);
+    trmi_text_printf(text,
+                     "{\"event\": \"rank_table\", \"valid\": true, \"form\": \"%s\", "
+                     "\"ranks\": %d, \"servers\": [",
+                     form_name(table), table->size);
     for (int32_t s = 0; s < table->server_count; s++) {
         trmi_text_printf(text, "%s{\"server_id\": ", s ? ", " : "");
         trmi_text_json_string(text, table->servers[s].id);
@@ -346,8 +357,7 @@ static void table_json(const trm_rank_table *table, trmi_text *text) {
     trmi_text_printf(text, "], \"digest\": \"%s\"}\n", hex);
 }
 
-trm_status trm_rank_table_text(const trm_rank_table *table, bool json, char **out,
-                               trm_error *err) {
+trm_status trm_rank_table_text(const trm_rank_table *table, bool json, char **out, trm_error *err) {
     trmi_text text = {0};
     if (json) {
         table_json(table, &text);

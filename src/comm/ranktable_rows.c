@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the readers of all forms put into a table: servers, rows, warnings. */
 #include "comm/ranktable.h"
 
@@ -31,11 +32,8 @@ const char *trmi_table_place(const trm_rank_table *table, const trmi_table_row *
     case TRM_RANK_TABLE_TEMPLATE2:
         snprintf(text, size, "group_list[0].instance_list[%d].devices[%d]", row->at[0], row->at[1]);
         break;
-    case TRM_RANK_TABLE_V2:
-        snprintf(text, size, "rank_list[%d]", row->at[0]);
-        break;
-    default:
-        snprintf(text, size, "server_list[%d].device[%d]", row->at[0], row->at[1]);
+    case TRM_RANK_TABLE_V2: snprintf(text, size, "rank_list[%d]", row->at[0]); break;
+    default: snprintf(text, size, "server_list[%d].device[%d]", row->at[0], row->at[1]);
     }
     return text;
 }
@@ -71,8 +69,7 @@ static uint32_t hash_text(const char *text) {
 static int32_t *find_bucket(trm_rank_table *table, const char *id) {
     uint32_t mask = (uint32_t)table->bucket_count - 1;
     uint32_t at = hash_text(id) & mask;
-    while (table->buckets[at] != 0 &&
-           strcmp(table->servers[table->buckets[at] - 1].id, id) != 0) {
+    while (table->buckets[at] != 0 && strcmp(table->servers[table->buckets[at] - 1].id, id) != 0) {
         at = (at + 1) & mask;
     }
     return &table->buckets[at];
@@ -98,9 +95,8 @@ static bool grow_buckets(trm_rank_table *table) {
 
 trm_status trmi_table_server_index(trm_rank_table *table, const char *id, const char *host_ip,
                                    int32_t *index, bool *exists, trm_error *err) {
-    if (!grow_buckets(table) ||
-        !trmi_grow((void **)&table->servers, &table->server_capacity, table->server_count + 1,
-                   sizeof *table->servers)) {
+    if (!grow_buckets(table) || !trmi_grow((void **)&table->servers, &table->server_capacity,
+                                           table->server_count + 1, sizeof *table->servers)) {
         goto no_memory;
     }
     int32_t *bucket = find_bucket(table, id);

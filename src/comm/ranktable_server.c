@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Versions 1.0 and 1.2: server_list, each with its device list; 1.2 adds super pods. */
 #include "comm/ranktable.h"
 
@@ -15,9 +16,8 @@ static trm_status optional_ip(const trmi_cjson_at *at, const json_t *object, con
         *out = NULL;
     }
     if (*out != NULL && trmi_ip_family(*out) == 0) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "%s: %s: an IPv4 or IPv6 address expected, found \"%s\"", at->name,
-                         trmi_cjson_path(at, key, path, sizeof path),
+        return TRMI_FAIL(err, TRM_INVALID, "%s: %s: an IPv4 or IPv6 address expected, found \"%s\"",
+                         at->name, trmi_cjson_path(at, key, path, sizeof path),
                          trmi_printable(*out, part, sizeof part));
     }
     return TRM_OK;
@@ -34,14 +34,14 @@ static trm_status read_device(trm_rank_table *table, const trmi_cjson_at *at, co
                          at->name, at->path, trmi_cjson_found(device, found, sizeof found));
     }
     TRMI_TRY(trmi_cjson_integer(at, device, "device_id", true, false, 0, TRMI_TABLE_DEVICE_MAX, &id,
-                               err));
+                                err));
     TRMI_TRY(trmi_cjson_integer(at, device, "rank_id", true, false, 0, TRMI_TABLE_RANKS_MAX - 1,
-                               &rank, err));
+                                &rank, err));
     TRMI_TRY(trmi_cjson_string(at, device, "device_ip", false, &row->device_ip, err));
     TRMI_TRY(trmi_cjson_integer(at, device, "device_port", false, false, 1, 65535, &port, err));
     TRMI_TRY(trmi_cjson_integer(at, device, "host_port", false, false, 1, 65535, &ignored, err));
     TRMI_TRY(trmi_cjson_integer(at, device, "backup_device_port", false, false, 1, 65535, &ignored,
-                               err));
+                                err));
     TRMI_TRY(optional_ip(at, device, "backup_device_ip", &backup, err));
     TRMI_TRY(trmi_cjson_string(at, device, "super_device_id", false, &super_id, err));
     row->device_id = (int32_t)id;
@@ -166,8 +166,8 @@ trm_status trmi_table_read_servers(trm_rank_table *table, const json_t *root, tr
         trmi_table_warn(table, "%s: server_count is missing; %zu servers are taken from the list",
                         table->name, json_array_size(servers));
     }
-    TRMI_TRY(trmi_table_count(&top, root, "server_count", false,
-                              (int64_t)json_array_size(servers), "server_list", err));
+    TRMI_TRY(trmi_table_count(&top, root, "server_count", false, (int64_t)json_array_size(servers),
+                              "server_list", err));
     for (size_t s = 0; s < json_array_size(servers); s++) {
         TRMI_TRY(read_server(table, json_array_get(servers, s), (int32_t)s, err));
     }

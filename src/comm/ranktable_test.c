@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rank tables: the four spellings, every rule with its message, make, merge, digest, size. */
 #include "check.h"
 
@@ -171,13 +172,16 @@ static const bad_case bad_cases[] = {
      "device_count says 3, but all devices lists together has 4"},
     {pods, "\"pod_name\":\"p1\",", "", "instance_list[1].pod_name is missing"},
     /* 1.0 and 1.2 */
-    {v1, "server_count\":\"2\"", "server_count\":\"3\"", "server_count says 3, but server_list has 2"},
+    {v1, "server_count\":\"2\"", "server_count\":\"3\"",
+     "server_count says 3, but server_list has 2"},
     {v1, "\"node2\"", "\"node1\"", "server_list[1].server_id: \"node1\" is already server_list[0]"},
-    {v1, "\"node2\"", "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"",
+    {v1, "\"node2\"",
+     "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"",
      "75 characters, at most 64 expected"},
     {v1, "\"host_ip\":\"10.0.0.1\"", "\"host_ip\":\"ten\"", "host_ip: an IPv4 or IPv6 address"},
-    {v1, "\"device\":[{\"device_id\":\"0\",\"device_ip\":\"10.1.0.3\",\"rank_id\":\"2\"},"
-         "{\"device_id\":\"3\",\"device_ip\":\"10.1.0.4\",\"rank_id\":\"3\"}]",
+    {v1,
+     "\"device\":[{\"device_id\":\"0\",\"device_ip\":\"10.1.0.3\",\"rank_id\":\"2\"},"
+     "{\"device_id\":\"3\",\"device_ip\":\"10.1.0.4\",\"rank_id\":\"3\"}]",
      "\"device\":[]", "server_list[1].device is empty"},
     {v1, "\"device\":[", "\"devices\":[", "server_list[0].device is missing"},
     {v1, "\"device_id\":\"3\"", "\"device_id\":\"3\",\"device_port\":\"70000\"",
@@ -324,7 +328,8 @@ static void make_and_merge_round_trip(void **state) {
         trm_rank_table_host two = {.host = "node\"2", .devices = 3};
         CHECK_OK(trm_rank_table_make(&one, 1, form, &json, &err), err);
         write_file(a, json);
-        trm_rank_table *first = good(json); /* the same hosts are the same job, however they are spelled */
+        /* the same hosts are the same job, however they are spelled */
+        trm_rank_table *first = good(json);
         trm_rank_table_digest(first, digest[form == TRM_RANK_TABLE_V1]);
         trm_rank_table_destroy(first);
         trm_text_free(json);
@@ -394,7 +399,8 @@ static void large_tables_are_quick(void **state) {
     trm_error err;
     size_t used = 0, room = 16u << 20;
     char *text = malloc(room);
-    used += (size_t)sprintf(text, "{\"version\":\"1.0\",\"status\":\"completed\",\"server_list\":[");
+    used +=
+        (size_t)sprintf(text, "{\"version\":\"1.0\",\"status\":\"completed\",\"server_list\":[");
     for (int s = 0; s < 8192; s++) {
         used += (size_t)sprintf(text + used, "%s{\"server_id\":\"n%05d\",\"device\":[",
                                 s ? "," : "", s);

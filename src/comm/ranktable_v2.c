@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Version 2.0: rank_list with network levels. What matters here is who sits with whom: ranks with
  * the same net_instance_id on net_layer 0 are one server. Numbers may be plain or in quotes. */
 #include "comm/ranktable.h"
@@ -44,22 +45,21 @@ static trm_status read_level(const trmi_cjson_at *at, const json_t *level, int64
     }
     TRMI_TRY(trmi_cjson_integer(at, level, "net_layer", true, true, 0, 7, &layer, err));
     if (layer <= *previous) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "%s: %s.net_layer: layers ascend, found %lld after %lld", at->name,
-                         at->path, (long long)layer, (long long)*previous);
+        return TRMI_FAIL(err, TRM_INVALID, "%s: %s.net_layer: layers ascend, found %lld after %lld",
+                         at->name, at->path, (long long)layer, (long long)*previous);
     }
     *previous = layer;
     TRMI_TRY(trmi_cjson_string(at, level, "net_instance_id", true, &id, err));
     if (id[0] == '\0' || strlen(id) > TRMI_TABLE_ID_MAX) {
         return TRMI_FAIL(err, TRM_INVALID,
-                         "%s: %s.net_instance_id: 1 to %d characters expected, found %zu",
-                         at->name, at->path, TRMI_TABLE_ID_MAX, strlen(id));
+                         "%s: %s.net_instance_id: 1 to %d characters expected, found %zu", at->name,
+                         at->path, TRMI_TABLE_ID_MAX, strlen(id));
     }
     TRMI_TRY(trmi_cjson_string(at, level, "net_type", false, &type, err));
     if (type != NULL && strcmp(type, "TOPO_FILE_DESC") != 0 && strcmp(type, "CLOS") != 0) {
         return TRMI_FAIL(err, TRM_INVALID,
-                         "%s: %s.net_type: TOPO_FILE_DESC or CLOS expected, found \"%s\"",
-                         at->name, at->path, trmi_printable(type, part, sizeof part));
+                         "%s: %s.net_type: TOPO_FILE_DESC or CLOS expected, found \"%s\"", at->name,
+                         at->path, trmi_printable(type, part, sizeof part));
     }
     TRMI_TRY(trmi_cjson_list(at, level, "rank_addr_list", false, &addresses, err));
     size_t count = addresses != NULL ? json_array_size(addresses) : 0;
@@ -91,12 +91,12 @@ static trm_status read_rank(trm_rank_table *table, const json_t *entry, int32_t 
                          at.path);
     }
     TRMI_TRY(trmi_cjson_integer(&at, entry, "rank_id", true, true, 0, TRMI_TABLE_RANKS_MAX - 1,
-                               &rank, err));
+                                &rank, err));
     TRMI_TRY(trmi_cjson_integer(&at, entry, "local_id", true, true, 0, TRMI_TABLE_DEVICE_MAX,
-                               &local, err));
+                                &local, err));
     device = local;
     TRMI_TRY(trmi_cjson_integer(&at, entry, "device_id", false, true, 0, TRMI_TABLE_DEVICE_MAX,
-                               &device, err));
+                                &device, err));
     TRMI_TRY(trmi_cjson_integer(&at, entry, "device_port", false, true, 1, 65535, &port, err));
     TRMI_TRY(trmi_cjson_integer(&at, entry, "host_port", false, true, 1, 65535, &ignored, err));
     TRMI_TRY(trmi_cjson_list(&at, entry, "level_list", true, &levels, err));
@@ -127,7 +127,7 @@ trm_status trmi_table_read_v2(trm_rank_table *table, const json_t *root, trm_err
     int64_t said;
     TRMI_TRY(trmi_cjson_list(&top, root, "rank_list", true, &ranks, err));
     TRMI_TRY(trmi_cjson_integer(&top, root, "rank_count", true, true, 1, TRMI_TABLE_RANKS_MAX,
-                               &said, err));
+                                &said, err));
     if (said != (int64_t)json_array_size(ranks)) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: rank_count says %lld, but rank_list has %zu; make them equal",

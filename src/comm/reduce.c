@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/reduce.h"
 
 #include "base/cpu.h"
@@ -13,7 +14,8 @@ const char *trm_reduce_name(trm_reduce reduce) {
 const trmi_reduce_table *trmi_reduce_best(void) { return TRMI_CPU_CHOICE(&trmi_reduce); }
 
 trmi_reduce_fn *trmi_reduce_find(trm_dtype dtype, trm_reduce reduce) {
-    if (dtype < 1 || (int)dtype > (int)TRMI_REDUCE_DTYPES || reduce < 1 || (int)reduce > (int)TRMI_REDUCE_OPS) {
+    if (dtype < 1 || (int)dtype > (int)TRMI_REDUCE_DTYPES || reduce < 1 ||
+        (int)reduce > (int)TRMI_REDUCE_OPS) {
         return NULL;
     }
     return (*trmi_reduce_best())[dtype - 1][reduce - 1];
@@ -36,13 +38,14 @@ enum { STREAMS = 4, MOST_STREAMS = 6, FAR_BYTES = 64 << 20, BLOCK_BYTES = 32 << 
 
 /* Where partial results are of another type there is no adding up in turns. */
 bool trmi_reduce_is_far(const trmi_reduction *what, int32_t source_count, int64_t count) {
-    return source_count > MOST_STREAMS && count > FAR_BYTES / source_count / (int64_t)trm_dtype_bytes(what->dtype) &&
+    return source_count > MOST_STREAMS &&
+           count > FAR_BYTES / source_count / (int64_t)trm_dtype_bytes(what->dtype) &&
            trmi_reduce_partial_dtype(what->dtype, what->reduce) == what->dtype;
 }
 
 /* `count` elements of all sources, from byte `at` on, into `block`. */
-static void add_up(const trmi_reduction *what, void *block, const void *const *sources, int32_t source_count, int64_t at,
-                   int64_t count) {
+static void add_up(const trmi_reduction *what, void *block, const void *const *sources,
+                   int32_t source_count, int64_t at, int64_t count) {
     trm_reduce between = what->reduce == TRM_REDUCE_MEAN ? TRM_REDUCE_SUM : what->reduce;
     const void *few[STREAMS + 1];
     for (int32_t done = 0; done < source_count;) {
@@ -73,30 +76,19 @@ void trmi_reduce_far(const trmi_reduction *what, void *const *targets, int32_t t
 
 static int64_t get_integer(const void *from, trm_dtype dtype, int64_t i) {
     switch (dtype) {
-    case TRM_INT8:
-        return ((const int8_t *)from)[i];
-    case TRM_UINT8:
-        return ((const uint8_t *)from)[i];
-    case TRM_INT32:
-        return ((const int32_t *)from)[i];
-    default:
-        return ((const int64_t *)from)[i];
+    case TRM_INT8: return ((const int8_t *)from)[i];
+    case TRM_UINT8: return ((const uint8_t *)from)[i];
+    case TRM_INT32: return ((const int32_t *)from)[i];
+    default: return ((const int64_t *)from)[i];
     }
 }
 
 static void put_integer(void *to, trm_dtype dtype, int64_t i, int64_t value) {
     switch (dtype) {
-    case TRM_INT8:
-        ((int8_t *)to)[i] = (int8_t)value;
-        break;
-    case TRM_UINT8:
-        ((uint8_t *)to)[i] = (uint8_t)value;
-        break;
-    case TRM_INT32:
-        ((int32_t *)to)[i] = (int32_t)value;
-        break;
-    default:
-        ((int64_t *)to)[i] = value;
+    case TRM_INT8: ((int8_t *)to)[i] = (int8_t)value; break;
+    case TRM_UINT8: ((uint8_t *)to)[i] = (uint8_t)value; break;
+    case TRM_INT32: ((int32_t *)to)[i] = (int32_t)value; break;
+    default: ((int64_t *)to)[i] = value;
     }
 }
 
@@ -134,8 +126,8 @@ void trmi_reduce_finish(const void *from, trm_dtype from_dtype, void *to, trm_dt
     for (int64_t i = 0; i < count; i++) {
         if (is_half(dtype)) {
             float value = ((const float *)from)[i] / (float)divisor;
-            ((uint16_t *)to)[i] = dtype == TRM_BFLOAT16 ? trmi_float_to_bf16(value)
-                                                        : trmi_float_to_f16(value);
+            ((uint16_t *)to)[i] =
+                dtype == TRM_BFLOAT16 ? trmi_float_to_bf16(value) : trmi_float_to_f16(value);
         } else {
             put_integer(to, dtype, i, get_integer(from, from_dtype, i) / divisor);
         }

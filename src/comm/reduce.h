@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/reduce.h: the sums themselves. One call combines any number of sources, in their order,
  * element by element, and stores the result to any number of targets. */
 #ifndef TRMI_COMM_REDUCE_H
@@ -16,10 +17,11 @@ typedef void trmi_reduce_fn(void *const *targets, int32_t target_count, const vo
 /* The function for a type and reduction (NULL if there is none), fastest that this CPU runs. */
 trmi_reduce_fn *trmi_reduce_find(trm_dtype dtype, trm_reduce reduce);
 
-/* Many long vectors come from memory in more streams than a core's prefetchers follow. trmi_reduce_far does what the
- * kernel does, to the bit, but in blocks: a few vectors at a time are added up in the core's first
- * cache, and from there the result goes to one target after the other. 102 MB, 2 CPUs: 8 vectors 19.5 -> 15.4 ms, 16
- * vectors of half the length 30.5 -> 23.4; 6 vectors 5.0 -> 5.7, hence the limits. */
+/* Many long vectors come from memory in more streams than a core's prefetchers follow.
+ * trmi_reduce_far does what the kernel does, to the bit, but in blocks: a few vectors at a time are
+ * added up in the core's first cache, and from there the result goes to one target after the other.
+ * 102 MB, 2 CPUs: 8 vectors 19.5 -> 15.4 ms, 16 vectors of half the length 30.5 -> 23.4; 6 vectors
+ * 5.0 -> 5.7, hence the limits. */
 typedef struct trmi_reduction {
     trm_dtype dtype;
     trm_reduce reduce;
@@ -29,8 +31,8 @@ bool trmi_reduce_is_far(const trmi_reduction *what, int32_t source_count, int64_
 void trmi_reduce_far(const trmi_reduction *what, void *const *targets, int32_t target_count,
                      const void *const *sources, int32_t source_count, int64_t count);
 
-/* The tables behind it, [dtype - 1][reduce - 1]; NULL entries where an instruction set has nothing of
- * its own. For tests, which compare them. */
+/* The tables behind it, [dtype - 1][reduce - 1]; NULL entries where an instruction set has nothing
+ * of its own. For tests, which compare them. */
 enum { TRMI_REDUCE_DTYPES = 8, TRMI_REDUCE_OPS = 5 };
 typedef trmi_reduce_fn *trmi_reduce_table[TRMI_REDUCE_DTYPES][TRMI_REDUCE_OPS];
 extern const trmi_reduce_table trmi_reduce_plain;

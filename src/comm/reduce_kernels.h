@@ -1,6 +1,7 @@
-/* comm/reduce_kernels.h: the reduction loops, written once over vectors of VECTOR_BYTES and compiled
- * for each instruction set by reduce_plain.c, reduce_avx2.c and reduce_avx512.c, which define
- * VECTOR_BYTES and REDUCE_TABLE first.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* comm/reduce_kernels.h: the reduction loops, written once over vectors of VECTOR_BYTES and
+ * compiled for each instruction set by reduce_plain.c, reduce_avx2.c and reduce_avx512.c, which
+ * define VECTOR_BYTES and REDUCE_TABLE first.
  *
  * A block of UNROLL vectors stays in registers while the loop runs over the sources; it is stored
  * after all of them were read, so a target may be a source. */
@@ -25,9 +26,9 @@ typedef uint16_t vec_u16 __attribute__((vector_size(VECTOR_BYTES / 2))); /* as m
 
 #define ALWAYS static inline __attribute__((always_inline))
 
-/* Vectors that cannot be in a core's own cache are fetched this far ahead: the hardware's prefetchers stop at
- * every page, and with 2 x n streams follow only some. 102 MB, 2 ranks: 6.6 to 4.4 ms; 8: 29.6 to 26.4. What is
- * nearer loses nothing by it (64 KB to 2 MB: the same time). */
+/* Vectors that cannot be in a core's own cache are fetched this far ahead: the hardware's
+ * prefetchers stop at every page, and with 2 x n streams follow only some. 102 MB, 2 ranks: 6.6 to
+ * 4.4 ms; 8: 29.6 to 26.4. What is nearer loses nothing by it (64 KB to 2 MB: the same time). */
 enum { FAR_BYTES = 192 << 10, AHEAD_BYTES = 3072 };
 ALWAYS void fetch(const char *at, int ahead) {
     if (ahead > 0) {
@@ -35,7 +36,8 @@ ALWAYS void fetch(const char *at, int ahead) {
     }
 }
 
-/* --- load and store: memory type to accumulator type -------------------------------------------- */
+/* --- load and store: memory type to accumulator type --------------------------------------------
+ */
 #define PLAIN_MEMORY(name, vec, element)                                                           \
     ALWAYS vec load_##name(const void *from) {                                                     \
         vec v;                                                                                     \
@@ -96,7 +98,9 @@ ALWAYS void store_f16(void *to, vec_f32 v) {
     _mm256_storeu_si256(to, _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT));
 }
 #elif VECTOR_BYTES == 32
-ALWAYS vec_f32 load_f16(const void *from) { return (vec_f32)_mm256_cvtph_ps(_mm_loadu_si128(from)); }
+ALWAYS vec_f32 load_f16(const void *from) {
+    return (vec_f32)_mm256_cvtph_ps(_mm_loadu_si128(from));
+}
 ALWAYS void store_f16(void *to, vec_f32 v) {
     _mm_storeu_si128(to, _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT));
 }
@@ -115,7 +119,8 @@ ALWAYS void store_f16(void *to, vec_f32 v) {
 }
 #endif
 
-/* --- the reductions, on vectors and on one element ----------------------------------------------- */
+/* --- the reductions, on vectors and on one element -----------------------------------------------
+ */
 /* Integers go through their unsigned twins: overflow wraps, as on every rank's machine. */
 #define ARITHMETIC(name, vec, wrap_vec, mask_vec, element, wrap)                                   \
     ALWAYS vec sum_##name(vec a, vec b) { return (vec)((wrap_vec)a + (wrap_vec)b); }               \
@@ -139,13 +144,13 @@ ARITHMETIC(u8, vec_u8, vec_u8, vec_i8, uint8_t, uint32_t)
 ARITHMETIC(i32, vec_i32, vec_u32, vec_i32, int32_t, uint32_t)
 ARITHMETIC(i64, vec_i64, vec_u64, vec_i64, int64_t, uint64_t)
 
-/* What happens to a finished element: nothing, or the division of a mean. Dividing by a power of two
- * is multiplying by its inverse, bit for bit, and much faster. */
+/* What happens to a finished element: nothing, or the division of a mean. Dividing by a power of
+ * two is multiplying by its inverse, bit for bit, and much faster. */
 #define NOTHING(v) (v)
-#define DIVIDE_BY(v) (exact ? (v) * inverse : (v) / by)
+#define DIVIDE_BY(v) (exact ? (v)*inverse : (v) / by)
 
-/* UNROLL vectors of every source, in registers, to every target. AHEAD: bytes that are fetched before they are
- * needed, 0 for none. */
+/* UNROLL vectors of every source, in registers, to every target. AHEAD: bytes that are fetched
+ * before they are needed, 0 for none. */
 #define BLOCK(memory, math, vec, lanes, bytes, op, FINISH, AHEAD)                                  \
     vec a[UNROLL];                                                                                 \
     const char *from = (const char *)sources[0] + i * bytes;                                       \
@@ -171,7 +176,7 @@ ARITHMETIC(i64, vec_i64, vec_u64, vec_i64, int64_t, uint64_t)
 /* memory: name of load/store; math: name of the arithmetic; lanes: elements in a vector of it;
  * bytes: of one element in memory. */
 #define KERNEL(function, memory, math, vec, element, lanes, bytes, op, FINISH)                     \
-    static void function(void *const *targets, int32_t target_count, const void *const *sources,  \
+    static void function(void *const *targets, int32_t target_count, const void *const *sources,   \
                          int32_t source_count, int64_t count, int32_t divisor) {                   \
         const element by = (element)divisor;                                                       \
         const element inverse = (element)1 / (by != 0 ? by : 1);                                   \
@@ -247,7 +252,8 @@ INTEGER_MEAN(u8, uint8_t)
 INTEGER_MEAN(i32, int32_t)
 INTEGER_MEAN(i64, int64_t)
 
-#define ROW(memory) {memory##_sum, memory##_mean, memory##_prod, memory##_max, memory##_min}
+#define ROW(memory)                                                                                \
+    { memory##_sum, memory##_mean, memory##_prod, memory##_max, memory##_min }
 const trmi_reduce_table REDUCE_TABLE = {
     [TRM_FLOAT32 - 1] = ROW(f32), [TRM_FLOAT64 - 1] = ROW(f64), [TRM_BFLOAT16 - 1] = ROW(bf16),
     [TRM_FLOAT16 - 1] = ROW(f16), [TRM_INT8 - 1] = ROW(i8),     [TRM_UINT8 - 1] = ROW(u8),

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every type x reduction x instruction set against one obvious loop. */
 #include "check.h"
 
@@ -15,26 +16,13 @@ static void fill(void *data, trm_dtype dtype, int64_t count, uint64_t seed) {
         uint32_t bits = trmi_random_u32(seed, TRMI_STREAM_TEST, (uint64_t)i);
         float value = trmi_unit_float(bits) * 4 - 2;
         switch (dtype) {
-        case TRM_FLOAT32:
-            ((float *)data)[i] = value;
-            break;
-        case TRM_FLOAT64:
-            ((double *)data)[i] = value + (double)bits * 1e-12;
-            break;
-        case TRM_BFLOAT16:
-            ((uint16_t *)data)[i] = trmi_float_to_bf16(value);
-            break;
-        case TRM_FLOAT16:
-            ((uint16_t *)data)[i] = trmi_float_to_f16(value);
-            break;
-        case TRM_INT32:
-            ((int32_t *)data)[i] = (int32_t)bits;
-            break;
-        case TRM_INT64:
-            ((int64_t *)data)[i] = (int64_t)((uint64_t)bits << 31);
-            break;
-        default:
-            ((uint8_t *)data)[i] = (uint8_t)bits;
+        case TRM_FLOAT32: ((float *)data)[i] = value; break;
+        case TRM_FLOAT64: ((double *)data)[i] = value + (double)bits * 1e-12; break;
+        case TRM_BFLOAT16: ((uint16_t *)data)[i] = trmi_float_to_bf16(value); break;
+        case TRM_FLOAT16: ((uint16_t *)data)[i] = trmi_float_to_f16(value); break;
+        case TRM_INT32: ((int32_t *)data)[i] = (int32_t)bits; break;
+        case TRM_INT64: ((int64_t *)data)[i] = (int64_t)((uint64_t)bits << 31); break;
+        default: ((uint8_t *)data)[i] = (uint8_t)bits;
         }
     }
 }
@@ -73,22 +61,15 @@ static void fill(void *data, trm_dtype dtype, int64_t count, uint64_t seed) {
 static void reference(void *out, const void *const *sources, int n, int64_t count, trm_dtype dtype,
                       trm_reduce reduce) {
     switch (dtype) {
-    case TRM_FLOAT32:
-        FLOAT_REFERENCE(float, float, , ) break;
-    case TRM_FLOAT64:
-        FLOAT_REFERENCE(double, double, , ) break;
+    case TRM_FLOAT32: FLOAT_REFERENCE(float, float, , ) break;
+    case TRM_FLOAT64: FLOAT_REFERENCE(double, double, , ) break;
     case TRM_BFLOAT16:
         FLOAT_REFERENCE(uint16_t, float, trmi_bf16_to_float, trmi_float_to_bf16) break;
-    case TRM_FLOAT16:
-        FLOAT_REFERENCE(uint16_t, float, trmi_f16_to_float, trmi_float_to_f16) break;
-    case TRM_INT8:
-        INT_REFERENCE(int8_t) break;
-    case TRM_UINT8:
-        INT_REFERENCE(uint8_t) break;
-    case TRM_INT32:
-        INT_REFERENCE(int32_t) break;
-    default:
-        INT_REFERENCE(int64_t)
+    case TRM_FLOAT16: FLOAT_REFERENCE(uint16_t, float, trmi_f16_to_float, trmi_float_to_f16) break;
+    case TRM_INT8: INT_REFERENCE(int8_t) break;
+    case TRM_UINT8: INT_REFERENCE(uint8_t) break;
+    case TRM_INT32: INT_REFERENCE(int32_t) break;
+    default: INT_REFERENCE(int64_t)
     }
 }
 
@@ -159,12 +140,14 @@ static void far_vectors_are_summed_alike(void **state) {
                 trmi_reduce_find(dtype, reduce)(&target, 1, sources, n, count, n);
                 trmi_reduce_far(&what, targets, n, sources, n, count);
                 for (int t = 0; t < n; t++) {
-                    assert_memory_equal(targets[t], expected, (size_t)count * trm_dtype_bytes(dtype));
+                    assert_memory_equal(targets[t], expected,
+                                        (size_t)count * trm_dtype_bytes(dtype));
                 }
             }
         }
     }
-    trmi_reduction floats = {TRM_FLOAT32, TRM_REDUCE_SUM, 1}, halves = {TRM_BFLOAT16, TRM_REDUCE_SUM, 1};
+    trmi_reduction floats = {TRM_FLOAT32, TRM_REDUCE_SUM, 1},
+                   halves = {TRM_BFLOAT16, TRM_REDUCE_SUM, 1};
     assert_true(trmi_reduce_is_far(&floats, 8, 25500000));
     assert_false(trmi_reduce_is_far(&floats, 8, 2097152));
     assert_false(trmi_reduce_is_far(&floats, 6, 25500000));

@@ -1,15 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/rendezvous.h: the contract between the way ranks find each other (rendezvous, side channel,
  * heartbeats) and everything that is built on it (communicators, engines, parameter servers).
  *
- * A bootstrap is one rank's view of the job: who is there, on which host, a slow but safe all-gather,
- * and one shared fact: healthy, or poisoned with the first cause. Implementations:
+ * A bootstrap is one rank's view of the job: who is there, on which host, a slow but safe
+ * all-gather, and one shared fact: healthy, or poisoned with the first cause. Implementations:
  *
  *   shared   ranks are threads of one process or processes forked from it     bootstrap.c
  *   tcp      ranks anywhere, over the authenticated side channel              side*.c
  *
  *            poison(cause)           any rank, once or often: the first cause wins
- *   healthy ---------------> poisoned, for ever; every rank knows the same cause within 1 s
- */
+ *   healthy ---------------> poisoned, for ever; every rank knows the same cause within 1 s */
 #ifndef TRMI_COMM_RENDEZVOUS_H
 #define TRMI_COMM_RENDEZVOUS_H
 
@@ -61,13 +61,16 @@ struct trmi_bootstrap {
     /* 0 while healthy, 1 once poisoned. A futex word: implementations store with release order and
      * FUTEX_WAKE all (not private: it may lie in shared memory), so that sleepers learn at once. */
     uint32_t *alarm;
-    uint8_t cluster[32];   /* digest of the hosts in order: name, address, ranks; zero: not known */
-    const char *algorithm; /* of collectives, where the options of a communicator name none; NULL: by cost */
+    uint8_t cluster[32]; /* digest of the hosts in order: name, address, ranks; zero: not known */
+    /* of collectives, where the options of a communicator name none; NULL: by cost */
+    const char *algorithm;
     int alarm_fd; /* eventfd, readable once poisoned, for poll loops; -1 if there is none */
-    uint64_t waited_nanoseconds; /* that threads of this rank have waited for others in calls; relaxed */
+    /* that threads of this rank have waited for others in calls; relaxed */
+    uint64_t waited_nanoseconds;
 };
 
-/* Seconds that callers have spent waiting for other ranks so far: what comm/pace.h takes off their steps. */
+/* Seconds that callers have spent waiting for other ranks so far: what comm/pace.h takes off their
+ * steps. */
 static inline double trmi_bootstrap_waited(const trmi_bootstrap *bootstrap) {
     return 1e-9 * (double)__atomic_load_n(&bootstrap->waited_nanoseconds, __ATOMIC_RELAXED);
 }
@@ -96,7 +99,6 @@ typedef struct trmi_job trmi_job;
  *   error  NOMEM, INVALID (size outside 1..4096) */
 trm_status trmi_job_create(int32_t size, int32_t ranks_per_host, trmi_job **out, trm_error *err);
 void trmi_job_destroy(trmi_job *job);
-trm_status trmi_bootstrap_shared(trmi_job *job, int32_t rank, trmi_bootstrap **out,
-                                 trm_error *err);
+trm_status trmi_bootstrap_shared(trmi_job *job, int32_t rank, trmi_bootstrap **out, trm_error *err);
 
 #endif

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trm_cluster_join: a bootstrap (comm/rendezvous.h) for ranks anywhere. */
 #define _GNU_SOURCE
 #include "comm/side.h"
@@ -17,9 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static trmi_side *side_of(trmi_bootstrap *bootstrap) {
-    return (trmi_side *)(void *)bootstrap;
-}
+static trmi_side *side_of(trmi_bootstrap *bootstrap) { return (trmi_side *)(void *)bootstrap; }
 
 static void side_poison(trmi_bootstrap *bootstrap, const trm_error *cause) {
     trmi_side *side = side_of(bootstrap);
@@ -179,8 +178,8 @@ static trm_status find_hosts(trmi_side *side, trm_error *err) {
     base->host_count = 0;
     for (int32_t r = 0; r < base->size; r++) {
         int32_t h = 0;
-        while (h < base->host_count && memcmp(side->peers[first[h]].host_id,
-                                              side->peers[r].host_id, 32) != 0) {
+        while (h < base->host_count &&
+               memcmp(side->peers[first[h]].host_id, side->peers[r].host_id, 32) != 0) {
             h++;
         }
         if (h == base->host_count) {
@@ -279,7 +278,9 @@ static trm_status prepare(const trm_cluster *cluster, const trm_join_options *op
                          info->source, info->rank, info->size);
     }
     TRMI_TRY(trmi_place_parse(info->rendezvous, info->rendezvous_ports, &join->place, err));
-    join->hint = cluster->by_file ? "; they meet by the rank table's file, a copy of it is another job's" : "";
+    join->hint = cluster->by_file
+                     ? "; they meet by the rank table's file, a copy of it is another job's"
+                     : "";
     trm_cluster_digest(cluster, join->hello.digest);
     memcpy(join->hello.key, cluster->key, 32);
     if (info->token_file != NULL) {

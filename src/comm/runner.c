@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/runner.h"
 
 #include "base/checked.h"
@@ -45,7 +46,8 @@ static char *place_of(const trmi_runner *runner, const trmi_play *play, trmi_pla
     return base + at * (int64_t)trm_dtype_bytes(play->dtype);
 }
 
-/* --- local steps ---------------------------------------------------------------------------------- */
+/* --- local steps
+ *  ---------------------------------------------------------------------------------- */
 /* Elements [from, to) of a reduce step of one source. */
 static void add_part(trmi_runner *runner, const trmi_play *play, const trmi_step *s, int64_t from,
                      int64_t to) {
@@ -77,7 +79,8 @@ static void run_local(trmi_runner *runner, const trmi_play *play, const trmi_ste
     }
 }
 
-/* --- errors and waiting --------------------------------------------------------------------------- */
+/* --- errors and waiting
+ *  --------------------------------------------------------------------------- */
 trm_status trmi_runner_explain(trmi_transport *transport, trm_status status, const trmi_op *op,
                                trm_error *cause, trm_error *err) {
     const trmi_group *group = &transport->group;
@@ -91,14 +94,17 @@ trm_status trmi_runner_explain(trmi_transport *transport, trm_status status, con
                                     found->signature, err);
         }
         if (message && found->sequence == expected->tag.sequence) {
-            TRMI_FAIL(cause, TRM_INVALID, "ranks disagree: rank %d sends %llu bytes of %s, rank %d "
-                      "expects %llu bytes of %s", group->members[transport->culprit],
+            TRMI_FAIL(cause, TRM_INVALID,
+                      "ranks disagree: rank %d sends %llu bytes of %s, rank %d "
+                      "expects %llu bytes of %s",
+                      group->members[transport->culprit],
                       (unsigned long long)transport->found_bytes,
-                      trm_dtype_name((trm_dtype)found->signature[0]),
-                      group->members[group->rank], (unsigned long long)expected->bytes,
+                      trm_dtype_name((trm_dtype)found->signature[0]), group->members[group->rank],
+                      (unsigned long long)expected->bytes,
                       trm_dtype_name((trm_dtype)expected->tag.signature[0]));
         } else {
-            TRMI_FAIL(cause, TRM_CORRUPT, "rank %d expected frame %llu.%llu of %llu bytes from rank "
+            TRMI_FAIL(cause, TRM_CORRUPT,
+                      "rank %d expected frame %llu.%llu of %llu bytes from rank "
                       "%d and got %llu.%llu of %llu: lost, repeated or out of order",
                       group->members[group->rank], (unsigned long long)expected->tag.sequence,
                       (unsigned long long)expected->tag.step, (unsigned long long)expected->bytes,
@@ -135,11 +141,12 @@ static trm_status check_wait(trmi_runner *runner, const trmi_play *play, int64_t
         runner->missing[t->peer] |= !t->done;
     }
     char what[112];
-    return trmi_wait_check(wait, group, runner->missing, trmi_op_format(play->op, what, sizeof what),
-                           err);
+    return trmi_wait_check(wait, group, runner->missing,
+                           trmi_op_format(play->op, what, sizeof what), err);
 }
 
-/* --- one round ------------------------------------------------------------------------------------ */
+/* --- one round
+ *  ------------------------------------------------------------------------------------ */
 static bool is_local(const trmi_step *s) { return s->kind == TRMI_REDUCE || s->kind == TRMI_COPY; }
 
 static trm_status start_transfers(trmi_runner *runner, const trmi_play *play,
@@ -172,8 +179,8 @@ static trm_status start_transfers(trmi_runner *runner, const trmi_play *play,
     return TRM_OK;
 }
 
-/* Adds what has arrived of a vector that a later step of the round adds: reduce steps with one source
- * follow their receives in order. *first_done of the first are added. */
+/* Adds what has arrived of a vector that a later step of the round adds: reduce steps with one
+ * source follow their receives in order. *first_done of the first are added. */
 static void add_arrived(trmi_runner *runner, const trmi_play *play, const trmi_step *steps,
                         int64_t transfers, const trmi_step *local, int64_t local_count,
                         int64_t *first_done) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/runner.h: plays any schedule over any transport. */
 #ifndef TRMI_COMM_RUNNER_H
 #define TRMI_COMM_RUNNER_H
@@ -13,17 +14,18 @@ typedef struct trmi_runner {
     int64_t transfer_capacity;
     char *temp;
     size_t temp_bytes;
-    bool *missing;       /* [group size] */
-    uint64_t *steps_out; /* [group size] transfers so far in this operation, to each rank */
-    uint64_t *steps_in;  /* and from each */
+    bool *missing;        /* [group size] */
+    uint64_t *steps_out;  /* [group size] transfers so far in this operation, to each rank */
+    uint64_t *steps_in;   /* and from each */
     const void **sources; /* [group size] */
 } trmi_runner;
 
 /* What a schedule is played on. Elements are of `dtype`, in which partial results travel. */
 typedef struct trmi_play {
     const trmi_schedule *schedule;
-    const trmi_op *op;       /* for tags and errors */
-    const int32_t *ranks;    /* rank of the transport's group of each rank of the schedule; NULL: equal */
+    const trmi_op *op; /* for tags and errors */
+    /* rank of the transport's group of each rank of the schedule; NULL: equal */
+    const int32_t *ranks;
     const void *send;
     void *recv;
     trm_dtype dtype;

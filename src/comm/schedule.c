@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/schedule.h"
 
 #include "base/error.h"
@@ -18,9 +19,9 @@ int trmi_algorithm_parse(const char *name, size_t length) {
         const char *name;
         trmi_algorithm algorithm;
     } others[] = {
-        {"", TRMI_ALGORITHM_AUTO}, {"NA", TRMI_ALGORITHM_AUTO}, {"mesh", TRMI_DIRECT},
-        {"star", TRMI_DIRECT},     {"H-D_R", TRMI_HALVING},     {"NHR", TRMI_BRUCK},
-        {"NHR_V1", TRMI_BRUCK},    {"NB", TRMI_BRUCK},          {"fullmesh", TRMI_DIRECT},
+        {"", TRMI_ALGORITHM_AUTO},    {"NA", TRMI_ALGORITHM_AUTO}, {"mesh", TRMI_DIRECT},
+        {"star", TRMI_DIRECT},        {"H-D_R", TRMI_HALVING},     {"NHR", TRMI_BRUCK},
+        {"NHR_V1", TRMI_BRUCK},       {"NB", TRMI_BRUCK},          {"fullmesh", TRMI_DIRECT},
         {"AHC", TRMI_ALGORITHM_AUTO}, /* hosts of different sizes: two levels do that anyway */
     };
     for (int i = 0; i < TRMI_ALGORITHMS; i++) {
@@ -41,13 +42,13 @@ void trmi_schedule_free(trmi_schedule *schedule) {
     *schedule = (trmi_schedule){0};
 }
 
-/* --- which, and what it costs ---------------------------------------------------------------------- */
+/* --- which, and what it costs
+ *  ---------------------------------------------------------------------- */
 static bool is_power_of_two(int32_t n) { return (n & (n - 1)) == 0; }
 
 bool trmi_schedule_applies(trmi_algorithm algorithm, trm_collective_kind kind, int32_t size) {
     switch (kind) {
-    case TRM_ALLREDUCE:
-        return algorithm != TRMI_PAIRWISE && algorithm > TRMI_ALGORITHM_AUTO;
+    case TRM_ALLREDUCE: return algorithm != TRMI_PAIRWISE && algorithm > TRMI_ALGORITHM_AUTO;
     case TRM_REDUCE_SCATTER:
     case TRM_REDUCE_SCATTERV:
     case TRM_ALLGATHER:
@@ -59,16 +60,12 @@ bool trmi_schedule_applies(trmi_algorithm algorithm, trm_collective_kind kind, i
         return algorithm == TRMI_DIRECT || algorithm == TRMI_TREE || algorithm == TRMI_PIPELINE ||
                algorithm == TRMI_RING || algorithm == TRMI_BRUCK;
     case TRM_SCATTER:
-    case TRM_GATHER:
-        return algorithm == TRMI_DIRECT || algorithm == TRMI_TREE;
+    case TRM_GATHER: return algorithm == TRMI_DIRECT || algorithm == TRMI_TREE;
     case TRM_ALLTOALL:
         return algorithm == TRMI_DIRECT || algorithm == TRMI_PAIRWISE || algorithm == TRMI_BRUCK;
-    case TRM_ALLTOALLV:
-        return algorithm == TRMI_DIRECT || algorithm == TRMI_PAIRWISE;
-    case TRM_BARRIER:
-        return algorithm == TRMI_BRUCK;
-    default:
-        return false;
+    case TRM_ALLTOALLV: return algorithm == TRMI_DIRECT || algorithm == TRMI_PAIRWISE;
+    case TRM_BARRIER: return algorithm == TRMI_BRUCK;
+    default: return false;
     }
 }
 

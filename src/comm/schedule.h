@@ -1,8 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/schedule.h: collective algorithms as data.
  *
  * A schedule is one rank's part of a collective: a list of send, receive, reduce and copy steps in
- * rounds. Generators are pure functions of (algorithm, kind, rank, ranks, counts); runner.c plays any
- * schedule over any transport; schedule_test.c plays all ranks of it in memory against brute force.
+ * rounds. Generators are pure functions of (algorithm, kind, rank, ranks, counts); runner.c plays
+ * any schedule over any transport; schedule_test.c plays all ranks of it in memory against brute
+ * force.
  *
  *   round:  [reduce, copy]*  [send, receive]*  [reduce, copy]*
  *           first in order   all at once        then in order
@@ -26,7 +28,8 @@ typedef enum trmi_algorithm {
     TRMI_ALGORITHMS
 } trmi_algorithm;
 const char *trmi_algorithm_name(trmi_algorithm algorithm); /* "ring" */
-/* From a name of ours or HCCL's (mesh, H-D_R, NHR, NB, ...); AUTO for "" and "auto", -1 if unknown. */
+/* From a name of ours or HCCL's (mesh, H-D_R, NHR, NB, ...); AUTO for "" and "auto", -1 if unknown.
+ */
 int trmi_algorithm_parse(const char *name, size_t length);
 
 typedef enum trmi_place { TRMI_SEND_BUFFER, TRMI_RECV_BUFFER, TRMI_TEMP_BUFFER } trmi_place;
@@ -49,12 +52,14 @@ typedef struct trmi_schedule {
     int64_t count, capacity;
     int32_t rounds;
     int64_t temp_count; /* elements of the temporary buffer */
-    bool sums_complete; /* sums are made by n-source steps only: nothing is left to divide or round */
-    bool failed;        /* no memory */
+    /* sums are made by n-source steps only: nothing is left to divide or round */
+    bool sums_complete;
+    bool failed; /* no memory */
 } trmi_schedule;
 void trmi_schedule_free(trmi_schedule *schedule);
 
-/* What is to be scheduled. As trmi_op: block b starts at offsets[b], counts[b] long, or count * b. */
+/* What is to be scheduled. As trmi_op: block b starts at offsets[b], counts[b] long, or count * b.
+ */
 typedef struct trmi_schedule_request {
     trmi_algorithm algorithm;
     trm_collective_kind kind;
@@ -80,7 +85,8 @@ typedef struct trmi_schedule_cost {
 trmi_schedule_cost trmi_schedule_predict(trmi_algorithm algorithm, trm_collective_kind kind,
                                          int32_t size, int64_t count, int64_t piece_count);
 
-/* --- for generators ------------------------------------------------------------------------------- */
+/* --- for generators
+ *  ------------------------------------------------------------------------------- */
 typedef struct trmi_builder {
     const trmi_schedule_request *request;
     trmi_schedule *out;
@@ -117,7 +123,8 @@ static inline int32_t trmi_ceil_log2(int32_t n) {
     return k;
 }
 
-/* The parts from which collectives are put together, each on a vector of n blocks at `base` of `place`
+/* The parts from which collectives are put together, each on a vector of n blocks at `base` of
+ * `place`
  * that every rank holds in full; temporary memory is taken as needed.
  *   scatter parts:  before: own input everywhere; after: block `rank` is the sum over all ranks
  *   gather parts:   before: block `rank` is final; after: all blocks are */
@@ -131,8 +138,8 @@ void trmi_doubling_gather(trmi_builder *b, trmi_place place, int64_t base);
 void trmi_direct_scatter(trmi_builder *b, trmi_place from_place, int64_t from, trmi_range to);
 void trmi_direct_gather(trmi_builder *b, trmi_place place, int64_t base);
 
-/* Along a tree or a chain, as the request's algorithm says: sums the whole vector at `base` of `place`
- * (which is changed on all ranks) to rank `root`; spreads rank `root`'s receive buffer. */
+/* Along a tree or a chain, as the request's algorithm says: sums the whole vector at `base` of
+ * `place` (which is changed on all ranks) to rank `root`; spreads rank `root`'s receive buffer. */
 void trmi_tree_or_chain_reduce(trmi_builder *b, trmi_place place, int64_t base, int32_t root);
 void trmi_tree_or_chain_broadcast(trmi_builder *b, int32_t root);
 

@@ -1,13 +1,14 @@
-/* Collectives put together from the parts. A vector to be summed step by step is worked on where it may
- * be changed: in the receive buffer, or in temporary memory where there is none. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Collectives put together from the parts. A vector to be summed step by step is worked on where it
+ * may be changed: in the receive buffer, or in temporary memory where there is none. */
 #include "comm/schedule.h"
-
 
 static trmi_range whole(const trmi_builder *b, trmi_place place, int64_t at) {
     return (trmi_range){place, at, b->request->count};
 }
 
-/* --- all-reduce ------------------------------------------------------------------------------------ */
+/* --- all-reduce
+ *  ------------------------------------------------------------------------------------ */
 static int32_t largest_power(int32_t n) {
     int32_t power = 1;
     while (power * 2 <= n) {
@@ -16,8 +17,9 @@ static int32_t largest_power(int32_t n) {
     return power;
 }
 
-/* Ranks beyond the largest power of two first give their vector to a neighbour and get the result back
- * at the end: of the first 2e ranks, the odd ones. The others are numbered anew without them. */
+/* Ranks beyond the largest power of two first give their vector to a neighbour and get the result
+ * back at the end: of the first 2e ranks, the odd ones. The others are numbered anew without them.
+ */
 static void make_folded(trmi_builder *b) {
     int32_t n = b->size, power = largest_power(n), extra = n - power, r = b->rank;
     trmi_range all = whole(b, TRMI_RECV_BUFFER, 0);
@@ -36,8 +38,8 @@ static void make_folded(trmi_builder *b) {
     trmi_schedule_request inner = *b->request;
     inner.size = power;
     inner.rank = r < 2 * extra ? r / 2 : r - extra;
-    trmi_builder core = {.request = &inner, .out = b->out, .rank = inner.rank, .size = power,
-                         .round = b->round};
+    trmi_builder core = {
+        .request = &inner, .out = b->out, .rank = inner.rank, .size = power, .round = b->round};
     int64_t before = b->out->count;
     if (!folded) {
         trmi_halving_scatter(&core, TRMI_RECV_BUFFER, 0);
@@ -76,16 +78,15 @@ void trmi_make_allreduce(trmi_builder *b) {
         trmi_bruck_scatter(b, TRMI_RECV_BUFFER, 0);
         trmi_bruck_gather(b, TRMI_RECV_BUFFER, 0);
         break;
-    case TRMI_HALVING:
-        make_folded(b);
-        break;
+    case TRMI_HALVING: make_folded(b); break;
     default:
         trmi_tree_or_chain_reduce(b, TRMI_RECV_BUFFER, 0, 0);
         trmi_tree_or_chain_broadcast(b, 0);
     }
 }
 
-/* --- reduce-scatter, all-gather --------------------------------------------------------------------- */
+/* --- reduce-scatter, all-gather
+ *  --------------------------------------------------------------------- */
 void trmi_make_reduce_scatter(trmi_builder *b) {
     trmi_range mine = {TRMI_RECV_BUFFER, 0, trmi_block_count(b, b->rank)};
     if (b->request->algorithm == TRMI_DIRECT) {
@@ -107,21 +108,15 @@ void trmi_make_reduce_scatter(trmi_builder *b) {
 void trmi_make_allgather(trmi_builder *b) {
     trmi_add_copy(b, trmi_blocks(b, TRMI_RECV_BUFFER, 0, b->rank, 1), TRMI_SEND_BUFFER, 0);
     switch (b->request->algorithm) {
-    case TRMI_DIRECT:
-        trmi_direct_gather(b, TRMI_RECV_BUFFER, 0);
-        break;
-    case TRMI_RING:
-        trmi_ring_gather(b, TRMI_RECV_BUFFER, 0);
-        break;
-    case TRMI_BRUCK:
-        trmi_bruck_gather(b, TRMI_RECV_BUFFER, 0);
-        break;
-    default:
-        trmi_doubling_gather(b, TRMI_RECV_BUFFER, 0);
+    case TRMI_DIRECT: trmi_direct_gather(b, TRMI_RECV_BUFFER, 0); break;
+    case TRMI_RING: trmi_ring_gather(b, TRMI_RECV_BUFFER, 0); break;
+    case TRMI_BRUCK: trmi_bruck_gather(b, TRMI_RECV_BUFFER, 0); break;
+    default: trmi_doubling_gather(b, TRMI_RECV_BUFFER, 0);
     }
 }
 
-/* --- all-to-all, barrier ---------------------------------------------------------------------------- */
+/* --- all-to-all, barrier
+ *  ---------------------------------------------------------------------------- */
 static trmi_range to_peer(const trmi_builder *b, int32_t peer) {
     const trmi_schedule_request *r = b->request;
     if (r->kind == TRM_ALLTOALLV) {
@@ -156,7 +151,8 @@ static void make_bruck_alltoall(trmi_builder *b) {
                               TRMI_TEMP_BUFFER, work + j * c);
             }
         }
-        trmi_add_send(b, trmi_modulo(r + bit, n), (trmi_range){TRMI_TEMP_BUFFER, packed, moved * c});
+        trmi_add_send(b, trmi_modulo(r + bit, n),
+                      (trmi_range){TRMI_TEMP_BUFFER, packed, moved * c});
         trmi_add_receive(b, trmi_modulo(r - bit, n),
                          (trmi_range){TRMI_TEMP_BUFFER, arrived, moved * c});
         moved = 0;
@@ -193,7 +189,8 @@ void trmi_make_alltoall(trmi_builder *b) {
 void trmi_make_barrier(trmi_builder *b) {
     int64_t token = trmi_take_temp(b, 2);
     for (int32_t d = 1; d < b->size; d *= 2, b->round++) {
-        trmi_add_send(b, trmi_modulo(b->rank + d, b->size), (trmi_range){TRMI_TEMP_BUFFER, token, 1});
+        trmi_add_send(b, trmi_modulo(b->rank + d, b->size),
+                      (trmi_range){TRMI_TEMP_BUFFER, token, 1});
         trmi_add_receive(b, trmi_modulo(b->rank - d, b->size),
                          (trmi_range){TRMI_TEMP_BUFFER, token + 1, 1});
     }

@@ -1,5 +1,6 @@
-/* The halves of all-reduce, used by everything else: scatter parts sum each block to its rank, gather
- * parts spread the blocks. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The halves of all-reduce, used by everything else: scatter parts sum each block to its rank,
+ * gather parts spread the blocks. */
 #include "comm/schedule.h"
 
 #include "base/checked.h"
@@ -17,7 +18,8 @@ static void receive_aside(trmi_builder *b, int32_t peer, trmi_range to, int64_t 
     trmi_add_receive(b, peer, (trmi_range){TRMI_TEMP_BUFFER, temp, to.count});
 }
 
-/* --- ring ----------------------------------------------------------------------------------------- */
+/* --- ring
+ *  ----------------------------------------------------------------------------------------- */
 /* Round s: block r-1-s goes right, block r-2-s comes from the left and is added; after n-1 rounds
  * block r has been everywhere and is home. */
 void trmi_ring_scatter(trmi_builder *b, trmi_place place, int64_t base) {
@@ -42,7 +44,8 @@ void trmi_ring_gather(trmi_builder *b, trmi_place place, int64_t base) {
     }
 }
 
-/* --- Bruck ---------------------------------------------------------------------------------------- */
+/* --- Bruck
+ *  ---------------------------------------------------------------------------------------- */
 /* `blocks` blocks from `first` on, cyclically: one run, or two. */
 static int32_t cyclic_runs(const trmi_builder *b, trmi_place place, int64_t base, int32_t first,
                            int32_t blocks, trmi_range runs[2]) {
@@ -98,12 +101,15 @@ void trmi_bruck_scatter(trmi_builder *b, trmi_place place, int64_t base) {
     }
 }
 
-/* --- halving and doubling, for a power of two ------------------------------------------------------ */
-/* Ranks that differ in one bit exchange halves of what they share; the higher bit keeps the upper. */
+/* --- halving and doubling, for a power of two
+ *  ------------------------------------------------------ */
+/* Ranks that differ in one bit exchange halves of what they share; the higher bit keeps the upper.
+ */
 void trmi_halving_scatter(trmi_builder *b, trmi_place place, int64_t base) {
     int32_t n = b->size, r = b->rank, first = 0;
-    int64_t temp = trmi_take_temp(b, trmi_max_i64(trmi_blocks(b, place, 0, 0, n / 2).count,
-                                                  trmi_blocks(b, place, 0, n / 2, n - n / 2).count));
+    int64_t temp =
+        trmi_take_temp(b, trmi_max_i64(trmi_blocks(b, place, 0, 0, n / 2).count,
+                                       trmi_blocks(b, place, 0, n / 2, n - n / 2).count));
     for (int32_t d = n / 2; d >= 1; d /= 2, b->round++) {
         bool upper = (r & d) != 0;
         trmi_range keep = trmi_blocks(b, place, base, first + (upper ? d : 0), d);
@@ -124,7 +130,8 @@ void trmi_doubling_gather(trmi_builder *b, trmi_place place, int64_t base) {
     }
 }
 
-/* --- direct --------------------------------------------------------------------------------------- */
+/* --- direct
+ *  --------------------------------------------------------------------------------------- */
 void trmi_direct_scatter(trmi_builder *b, trmi_place from_place, int64_t from, trmi_range to) {
     int32_t n = b->size, r = b->rank;
     int64_t temp = trmi_take_temp(b, to.count * n);
@@ -134,8 +141,7 @@ void trmi_direct_scatter(trmi_builder *b, trmi_place from_place, int64_t from, t
     }
     for (int32_t i = 1; i < n; i++) {
         int32_t peer = trmi_modulo(r - i, n);
-        trmi_add_receive(b, peer,
-                         (trmi_range){TRMI_TEMP_BUFFER, temp + peer * to.count, to.count});
+        trmi_add_receive(b, peer, (trmi_range){TRMI_TEMP_BUFFER, temp + peer * to.count, to.count});
     }
     trmi_add_copy(b, (trmi_range){TRMI_TEMP_BUFFER, temp + r * to.count, to.count}, from_place,
                   from + trmi_block_at(b, r));

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives with a root: stars, binomial trees, chains in pieces. Ranks count from the root:
  * v = rank - root, modulo n. */
 #include "comm/schedule.h"
@@ -24,8 +25,10 @@ static trmi_range piece_range(const trmi_builder *b, trmi_place place, int64_t b
                         trmi_max_i64(0, trmi_min_i64(piece, count - k * piece))};
 }
 
-/* --- trees and chains ------------------------------------------------------------------------------- */
-/* Chain n-1 -> ... -> 1 -> 0: in round t, v sends piece t - (n-1-v) and receives piece t - (n-2-v). */
+/* --- trees and chains
+ *  ------------------------------------------------------------------------------- */
+/* Chain n-1 -> ... -> 1 -> 0: in round t, v sends piece t - (n-1-v) and receives piece t - (n-2-v).
+ */
 static void chain_reduce(trmi_builder *b, trmi_place place, int64_t base, int32_t root) {
     int32_t n = b->size, v = relative(b, root);
     int64_t pieces = pieces_of(b), temp = trmi_take_temp(b, piece_of(b));
@@ -102,7 +105,8 @@ void trmi_tree_or_chain_broadcast(trmi_builder *b, int32_t root) {
     }
 }
 
-/* --- broadcast -------------------------------------------------------------------------------------- */
+/* --- broadcast
+ *  -------------------------------------------------------------------------------------- */
 /* Rank i gets block i from the root; then a gather part spreads the blocks. */
 static void scatter_blocks(trmi_builder *b, int32_t root) {
     for (int32_t i = 1; i < b->size; i++) {
@@ -141,12 +145,12 @@ void trmi_make_broadcast(trmi_builder *b) {
         scatter_blocks(b, root);
         trmi_bruck_gather(b, TRMI_RECV_BUFFER, 0);
         break;
-    default:
-        trmi_tree_or_chain_broadcast(b, root);
+    default: trmi_tree_or_chain_broadcast(b, root);
     }
 }
 
-/* --- reduce ----------------------------------------------------------------------------------------- */
+/* --- reduce
+ *  ----------------------------------------------------------------------------------------- */
 static void direct_reduce(trmi_builder *b, int32_t root) {
     int64_t count = b->request->count;
     if (b->rank != root) {
@@ -199,7 +203,8 @@ void trmi_make_reduce(trmi_builder *b) {
     b->round++; /* of the last gather, or of the last copy */
 }
 
-/* --- scatter, gather -------------------------------------------------------------------------------- */
+/* --- scatter, gather
+ *  -------------------------------------------------------------------------------- */
 /* Trees keep the blocks of the ranks below v together: v, v+1, ... in temporary memory. */
 static int32_t below(int32_t v, int32_t d, int32_t n) { return v + d <= n ? d : n - v; }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What schedules are made of: steps, and the blocks that they move. */
 #include "comm/schedule.h"
 
@@ -5,7 +6,8 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-/* --- steps ---------------------------------------------------------------------------------------- */
+/* --- steps
+ *  ---------------------------------------------------------------------------------------- */
 static void add(trmi_builder *b, trmi_step step) {
     trmi_schedule *out = b->out;
     if (step.count == 0 || out->failed) {
@@ -20,30 +22,52 @@ static void add(trmi_builder *b, trmi_step step) {
 }
 
 void trmi_add_send(trmi_builder *b, int32_t peer, trmi_range from) {
-    add(b, (trmi_step){.kind = TRMI_SEND, .peer = peer, .from_place = from.place, .from = from.at,
+    add(b, (trmi_step){.kind = TRMI_SEND,
+                       .peer = peer,
+                       .from_place = from.place,
+                       .from = from.at,
                        .count = from.count});
 }
 
 void trmi_add_receive(trmi_builder *b, int32_t peer, trmi_range to) {
-    add(b, (trmi_step){.kind = TRMI_RECEIVE, .peer = peer, .to_place = to.place, .to = to.at,
+    add(b, (trmi_step){.kind = TRMI_RECEIVE,
+                       .peer = peer,
+                       .to_place = to.place,
+                       .to = to.at,
                        .count = to.count});
 }
 
 void trmi_add_reduce(trmi_builder *b, trmi_range to, trmi_place from_place, int64_t from) {
-    add(b, (trmi_step){.kind = TRMI_REDUCE, .peer = -1, .to_place = to.place, .to = to.at,
-                       .from_place = from_place, .from = from, .count = to.count});
+    add(b, (trmi_step){.kind = TRMI_REDUCE,
+                       .peer = -1,
+                       .to_place = to.place,
+                       .to = to.at,
+                       .from_place = from_place,
+                       .from = from,
+                       .count = to.count});
 }
 
 void trmi_add_sum(trmi_builder *b, trmi_range to, trmi_place from_place, int64_t from,
                   int32_t sources, int64_t stride) {
-    add(b, (trmi_step){.kind = TRMI_REDUCE, .peer = -1, .to_place = to.place, .to = to.at,
-                       .from_place = from_place, .from = from, .count = to.count,
-                       .sources = sources, .stride = stride});
+    add(b, (trmi_step){.kind = TRMI_REDUCE,
+                       .peer = -1,
+                       .to_place = to.place,
+                       .to = to.at,
+                       .from_place = from_place,
+                       .from = from,
+                       .count = to.count,
+                       .sources = sources,
+                       .stride = stride});
 }
 
 void trmi_add_copy(trmi_builder *b, trmi_range to, trmi_place from_place, int64_t from) {
-    add(b, (trmi_step){.kind = TRMI_COPY, .peer = -1, .to_place = to.place, .to = to.at,
-                       .from_place = from_place, .from = from, .count = to.count});
+    add(b, (trmi_step){.kind = TRMI_COPY,
+                       .peer = -1,
+                       .to_place = to.place,
+                       .to = to.at,
+                       .from_place = from_place,
+                       .from = from,
+                       .count = to.count});
 }
 
 int64_t trmi_take_temp(trmi_builder *b, int64_t count) {
@@ -52,7 +76,8 @@ int64_t trmi_take_temp(trmi_builder *b, int64_t count) {
     return at;
 }
 
-/* --- blocks --------------------------------------------------------------------------------------- */
+/* --- blocks
+ *  --------------------------------------------------------------------------------------- */
 static bool is_divided(trm_collective_kind kind) {
     return kind != TRM_ALLREDUCE && kind != TRM_REDUCE && kind != TRM_BROADCAST;
 }

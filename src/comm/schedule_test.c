@@ -1,5 +1,6 @@
-/* Every schedule of all ranks, played in memory: result against brute force, no step that touches what
- * another of its round uses, rounds and elements against the formula. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every schedule of all ranks, played in memory: result against brute force, no step that touches
+ * what another of its round uses, rounds and elements against the formula. */
 #include "check.h"
 
 #include "comm/schedule.h"
@@ -73,8 +74,8 @@ static void send_round(int rank, int round, const char *what) {
         }
         for (int64_t k = first; k < p->at; k++) {
             if (cross(s, &p->schedule.steps[k])) {
-                fail_msg("%s: rank %d round %d: steps %d and %d touch the same elements", what, rank,
-                         round, (int)k, (int)p->at);
+                fail_msg("%s: rank %d round %d: steps %d and %d touch the same elements", what,
+                         rank, round, (int)k, (int)p->at);
             }
         }
         if (s->kind == TRMI_SEND) {
@@ -104,8 +105,8 @@ static void receive_round(int rank, int round, const char *what) {
         if (s->kind == TRMI_RECEIVE) {
             wire *w = &wires[s->peer][rank];
             if (w->head >= w->tail || w->data[w->head] != s->count) {
-                fail_msg("%s: rank %d round %d expects %lld from rank %d, which sent %lld", what, rank,
-                         round, (long long)s->count, s->peer,
+                fail_msg("%s: rank %d round %d expects %lld from rank %d, which sent %lld", what,
+                         rank, round, (long long)s->count, s->peer,
                          w->head < w->tail ? (long long)w->data[w->head] : -1LL);
             }
             memcpy(range_of(p, s->to_place, s->to, s->count, what), w->data + w->head + 1,
@@ -125,8 +126,13 @@ static void prepare(int n, int rank, trmi_algorithm algorithm, trm_collective_ki
     player *p = &players[rank];
     bool v = kind == TRM_ALLGATHERV || kind == TRM_REDUCE_SCATTERV, vv = kind == TRM_ALLTOALLV;
     bool full = kind == TRM_ALLREDUCE || kind == TRM_REDUCE || kind == TRM_BROADCAST;
-    trmi_schedule_request request = {.algorithm = algorithm, .kind = kind, .rank = rank, .size = n,
-                                     .root = root, .count = count, .piece_count = 300};
+    trmi_schedule_request request = {.algorithm = algorithm,
+                                     .kind = kind,
+                                     .rank = rank,
+                                     .size = n,
+                                     .root = root,
+                                     .count = count,
+                                     .piece_count = 300};
     int64_t total = 0, sent = 0, received = 0;
     for (int r = 0; r < n; r++) {
         p->counts[0][r] = v ? varied(count, r) : pair_count(count, rank, r);
@@ -239,8 +245,8 @@ static void check_cost(int n, trmi_algorithm algorithm, trm_collective_kind kind
         }
     }
     bool divided = kind == TRM_ALLREDUCE || kind == TRM_BROADCAST || kind == TRM_REDUCE;
-    bool even = !divided || (count % n == 0 && (n & (n - 1)) == 0) ||
-                algorithm == TRMI_TREE || algorithm == TRMI_PIPELINE;
+    bool even = !divided || (count % n == 0 && (n & (n - 1)) == 0) || algorithm == TRMI_TREE ||
+                algorithm == TRMI_PIPELINE;
     double slack = even ? 0 : 2 * n; /* the longer parts of an uneven division */
     if (n > 1 && (sent < cost.sent - slack - 0.5 || sent > cost.sent + slack + 0.5)) {
         fail_msg("%s: busiest rank sends %.0f elements, formula %.1f", what, sent, cost.sent);
@@ -254,8 +260,8 @@ static void play(int n, trmi_algorithm algorithm, trm_collective_kind kind, int6
                  bool in_place) {
     int root = (int)(count % n);
     char what[128];
-    snprintf(what, sizeof what, "%s by %s, n = %d, count %lld, root %d%s", trm_collective_name(kind),
-             trmi_algorithm_name(algorithm), n, (long long)count, root,
+    snprintf(what, sizeof what, "%s by %s, n = %d, count %lld, root %d%s",
+             trm_collective_name(kind), trmi_algorithm_name(algorithm), n, (long long)count, root,
              in_place ? ", in place" : "");
     int rounds = 0;
     for (int r = 0; r < n; r++) {
@@ -305,8 +311,8 @@ static void every_schedule(void **state) {
                     continue;
                 }
                 for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
-                    bool in_place = kind == TRM_ALLREDUCE || kind == TRM_BROADCAST ||
-                                    kind == TRM_REDUCE;
+                    bool in_place =
+                        kind == TRM_ALLREDUCE || kind == TRM_BROADCAST || kind == TRM_REDUCE;
                     play(n, algorithm, kind, counts[c], false);
                     played++;
                     if (in_place) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "comm/shm.h"
 
@@ -64,9 +65,10 @@ static trm_status lay_out(trmi_shm *shm, const trmi_shm_options *options,
     size_t n = (size_t)shm->n;
     size_t table = 2 * sizeof(int64_t) * n;
     shm->slot_payload_bytes = table > TRMI_SHM_SMALL_BYTES ? table : TRMI_SHM_SMALL_BYTES;
-    shm->slot_bytes = aligned(sizeof(trmi_shm_slot) + shm->slot_payload_bytes, 64) + 64; /* sets of caches */
-    shm->stage_bytes = aligned(options->staging_bytes / 2 > 64 * n ? options->staging_bytes / 2
-                                                                   : 64 * n, 4096);
+    /* sets of caches */
+    shm->slot_bytes = aligned(sizeof(trmi_shm_slot) + shm->slot_payload_bytes, 64) + 64;
+    shm->stage_bytes =
+        aligned(options->staging_bytes / 2 > 64 * n ? options->staging_bytes / 2 : 64 * n, 4096);
     size_t lines = aligned(sizeof(trmi_shm_head), 128);
     size_t slots = lines + n * sizeof(trmi_shm_line);
     size_t cells = aligned(slots + n * 2 * shm->slot_bytes, 4096);
@@ -138,8 +140,8 @@ trm_status trmi_shm_create(const trmi_group *group, trmi_shm_host *host, const i
     for (int32_t r = 0; r < shm->n; r++) {
         const trmi_shm_process *first = &host->processes[host_rank[0]];
         const trmi_shm_process *other = &host->processes[host_rank[r]];
-        shm->one_process &= first->pid == other->pid &&
-                            first->pid_namespace == other->pid_namespace;
+        shm->one_process &=
+            first->pid == other->pid && first->pid_namespace == other->pid_namespace;
     }
     shm->cells_written = trmi_alloc(n * sizeof *shm->cells_written);
     shm->cells_read = trmi_alloc(n * sizeof *shm->cells_read);
@@ -150,7 +152,8 @@ trm_status trmi_shm_create(const trmi_group *group, trmi_shm_host *host, const i
     shm->repeats = trmi_alloc(TRMI_SHM_REPEATS * sizeof *shm->repeats);
     trm_status status = TRM_OK;
     if (shm->cells_written == NULL || shm->cells_read == NULL || shm->sources == NULL ||
-        shm->targets == NULL || shm->found == NULL || shm->missing == NULL || shm->repeats == NULL) {
+        shm->targets == NULL || shm->found == NULL || shm->missing == NULL ||
+        shm->repeats == NULL) {
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a group of %d ranks", group->size);
     }
     status = status == TRM_OK ? meet_ranks(shm, exchange, err) : status;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/shm.h: the engine of ranks on one host, inside.
  *
  *   segment (memfd, mapped by every rank of the group)
@@ -12,15 +13,16 @@
  *
  * 1. A slot is rewritten two posts later, when its writer has waited for the post between: by then
  *    every peer has finished the operation that read it.
- * 2. No rank touches a peer's buffer before that peer's post, nor after its own last arrival; nor, of a sum
+ * 2. No rank touches a peer's buffer before that peer's post, nor after its own last arrival; nor,
+ *    of a sum
  *    in parts, but for a part that it has taken and not yet summed.
  * 3. Flags are stored with release order after the data they announce.
  *
  * Waiting. With at least as many CPUs as ranks, a rank polls the others' flags for a while, then
- * sleeps on the bell. With fewer, arrivals are counted, and only the last one rings; a rank that waits looks at the
- * count and hands its CPU on (sched_yield) for as long, then sleeps. There the sum of vectors that all reach is
- * made in parts, by whoever has a CPU: the operation is over once all parts are summed, and a rank that
- * comes later has nothing left to do. */
+ * sleeps on the bell. With fewer, arrivals are counted, and only the last one rings; a rank that
+ * waits looks at the count and hands its CPU on (sched_yield) for as long, then sleeps. There the
+ * sum of vectors that all reach is made in parts, by whoever has a CPU: the operation is over once
+ * all parts are summed, and a rank that comes later has nothing left to do. */
 #ifndef TRMI_COMM_SHM_H
 #define TRMI_COMM_SHM_H
 
@@ -41,7 +43,8 @@ enum {
     TRMI_SHM_SPIN_LOOPS = 32 /* polls between looks at alarm and clock */
 };
 
-/* --- registered memory, shared by a communicator and its children -------------------------------- */
+/* --- registered memory, shared by a communicator and its children --------------------------------
+ */
 typedef struct trmi_shm_region {
     _Atomic uint64_t generation; /* 0 = free; grows with each use of the entry */
     uint64_t address, bytes;     /* in the owner */
@@ -109,7 +112,8 @@ trm_status trmi_shm_segment_create(int32_t n, int32_t me, size_t bytes,
                                    trmi_shm_segment *out, trm_error *err);
 void trmi_shm_segment_release(trmi_shm_segment *segment);
 
-/* --- one group ------------------------------------------------------------------------------------ */
+/* --- one group
+ *  ------------------------------------------------------------------------------------ */
 typedef struct trmi_shm_head {
     _Alignas(64) _Atomic uint64_t arrivals;
     _Alignas(64) _Atomic uint64_t summed; /* parts so far */
@@ -192,8 +196,8 @@ typedef struct trmi_shm {
     int32_t spin_microseconds; /* at most */
     double spin_seconds;       /* at present */
     const trmi_reduce_table *reduce;
-    bool owes_ring;                 /* an arrival may have left somebody asleep */
-    uint64_t posts, phases, events; /* so far */
+    bool owes_ring;                             /* an arrival may have left somebody asleep */
+    uint64_t posts, phases, events;             /* so far */
     uint64_t parts, lane_parts[TRMI_SHM_LANES]; /* so far, those of the present sum included */
     int64_t lane_first[TRMI_SHM_LANES + 1];     /* of the present sum */
     trmi_shm_head *head;
@@ -202,15 +206,15 @@ typedef struct trmi_shm {
     size_t slot_bytes, slot_payload_bytes;
     trmi_shm_cell *cells;
     char *stages;
-    size_t stage_bytes; /* one chunk */
+    size_t stage_bytes;                   /* one chunk */
     uint64_t *cells_written, *cells_read; /* [n] so far, to and from each peer */
-    uint32_t mail_seen; /* this rank's mail when messages were last looked at */
+    uint32_t mail_seen;                   /* this rank's mail when messages were last looked at */
     trmi_shm_segment segment;
-    const void **sources; /* [n] scratch of an operation */
-    void **targets;       /* [n] */
-    trmi_shm_found *found; /* [n][2]: what each sends, where it receives */
+    const void **sources;     /* [n] scratch of an operation */
+    void **targets;           /* [n] */
+    trmi_shm_found *found;    /* [n][2]: what each sends, where it receives */
     trmi_shm_repeat *repeats; /* [REPEATS], filled by shm_repeat.c */
-    bool *missing;        /* [n] */
+    bool *missing;            /* [n] */
 } trmi_shm;
 
 typedef struct trmi_shm_options {
@@ -233,14 +237,16 @@ static inline char *trmi_shm_stage_of(const trmi_shm *shm, int32_t rank, int64_t
     return shm->stages + ((size_t)rank * 2 + (size_t)(round % 2)) * shm->stage_bytes;
 }
 
-/* shm_wait.c: the events. post publishes the slot of operation `posts + 1`, filled by the caller. */
+/* shm_wait.c: the events. post publishes the slot of operation `posts + 1`, filled by the caller.
+ */
 void trmi_shm_post(trmi_shm *shm);
 trm_status trmi_shm_wait_posts(trmi_shm *shm, const trmi_op *op, trm_error *err);
 /* At the end of an operation: wakes whoever slept through this rank's arrivals. */
 void trmi_shm_settle(trmi_shm *shm);
-/* Sums in parts, of groups with more ranks than CPUs. begin: the next `count` parts are this operation's. take: one that
- * nobody has taken, first of those that this CPU has had before and whose vectors its caches may hold; false = none is
- * left. end_part: it is summed. wait: for those of others. */
+/* Sums in parts, of groups with more ranks than CPUs. begin: the next `count` parts are this
+ * operation's. take: one that nobody has taken, first of those that this CPU has had before and
+ * whose vectors its caches may hold; false = none is left. end_part: it is summed. wait: for those
+ * of others. */
 void trmi_shm_begin_parts(trmi_shm *shm, int64_t count);
 bool trmi_shm_take_part(trmi_shm *shm, int64_t *part);
 void trmi_shm_end_part(trmi_shm *shm);
@@ -249,10 +255,11 @@ trm_status trmi_shm_wait_parts(trmi_shm *shm, const trmi_op *op, trm_error *err)
 /* arrive, then wait */
 trm_status trmi_shm_meet(trmi_shm *shm, const trmi_op *op, trm_error *err);
 
-/* shm_repeat.c: sums that are called again and again. recall: how `op` was done last, NULL if that is not known.
- * says_the_same: all peers have posted what they posted then, but for the numbers that slots carry. remember: `sources` and
- * `targets` of the engine point at this rank's slice of `count` elements, and all have posted; remember_carried: all have posted
- * `bytes` of numbers in their slots. Without memory for it nothing is remembered. */
+/* shm_repeat.c: sums that are called again and again. recall: how `op` was done last, NULL if that
+ * is not known. says_the_same: all peers have posted what they posted then, but for the numbers
+ * that slots carry. remember: `sources` and `targets` of the engine point at this rank's slice of
+ * `count` elements, and all have posted; remember_carried: all have posted `bytes` of numbers in
+ * their slots. Without memory for it nothing is remembered. */
 const trmi_shm_repeat *trmi_shm_recall(const trmi_shm *shm, const trmi_op *op);
 bool trmi_shm_says_the_same(const trmi_shm *shm, const trmi_shm_repeat *repeat);
 void trmi_shm_remember(trmi_shm *shm, const trmi_op *op, int32_t target_count, int64_t count);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The collectives of one host. All of them are one of two motions:
  *
  *   pull     every rank copies (or sums) its blocks out of the senders' vectors into its own
@@ -10,7 +11,8 @@
  *   staged   vectors go through the stages chunk by chunk: one event a chunk
  *
  *   staged, chunk k:   [motion k][copy in k+1] event [copy out k] [motion k+1][copy in k+2] event ...
- *   stage k%2 is filled before an event, used after it, and filled again only after the next one. */
+ *   stage k%2 is filled before an event, used after it, and filled again only after the next one.
+ */
 #include "comm/shm.h"
 
 #include "base/checked.h"
@@ -63,8 +65,9 @@ static trmi_reduce_fn *kernel_of(const trmi_shm *shm, const trmi_op *op) {
 }
 
 /* `count` elements of the vectors, which have `length` in all. */
-static void sum_vectors(const trmi_shm *shm, const trmi_op *op, int64_t length, void *const *targets, int32_t target_count,
-                        const void *const *sources, int64_t count) {
+static void sum_vectors(const trmi_shm *shm, const trmi_op *op, int64_t length,
+                        void *const *targets, int32_t target_count, const void *const *sources,
+                        int64_t count) {
     trmi_reduction what = {op->dtype, op->reduce, op->divisor};
     if (trmi_reduce_is_far(&what, shm->n, length)) {
         trmi_reduce_far(&what, targets, target_count, sources, shm->n, count);
@@ -88,8 +91,8 @@ static const int64_t *table_of(const trmi_shm *shm, const trmi_op *op, int32_t s
 
 static const char *part_of(const trmi_shm *shm, const trmi_op *op, int32_t src, const flow *f,
                            const window *w) {
-    int64_t element = w->packed ? (is_per_destination(op->kind) ? shm->me * w->limit : 0)
-                                : f->from + w->start;
+    int64_t element =
+        w->packed ? (is_per_destination(op->kind) ? shm->me * w->limit : 0) : f->from + w->start;
     return (const char *)shm->sources[src] + element * (int64_t)trm_dtype_bytes(op->dtype);
 }
 
@@ -122,7 +125,8 @@ static void pull(trmi_shm *shm, const trmi_op *op, const window *w) {
 }
 
 /* Moves sources[] and targets[] on by `moved` bytes and sums `count` elements of them. */
-static void sum_part(trmi_shm *shm, const trmi_op *op, int64_t moved, int64_t count, int32_t target_count) {
+static void sum_part(trmi_shm *shm, const trmi_op *op, int64_t moved, int64_t count,
+                     int32_t target_count) {
     for (int32_t r = 0; r < shm->n; r++) {
         shm->sources[r] = (const char *)shm->sources[r] + moved;
     }
@@ -133,10 +137,10 @@ static void sum_part(trmi_shm *shm, const trmi_op *op, int64_t moved, int64_t co
 }
 
 /* sources[] and targets[] hold the vectors; sums this rank's slice of their first `count` elements.
- * Vectors that a core's caches hold in part are taken in blocks, from the front and from the back in turn: what the
- * operation before left there last is met first. A block of all vectors together is a part of a core's own cache, and
- * long enough that it is still fetched ahead. Longer vectors in one go; and with more ranks than CPUs the caches hold
- * what another rank left. */
+ * Vectors that a core's caches hold in part are taken in blocks, from the front and from the back
+ * in turn: what the operation before left there last is met first. A block of all vectors together
+ * is a part of a core's own cache, and long enough that it is still fetched ahead. Longer vectors
+ * in one go; and with more ranks than CPUs the caches hold what another rank left. */
 enum { TURN_BLOCK_BYTES = 256 << 10, TURN_LEAST_BYTES = 32768, TURN_MOST_BYTES = 16 << 20 };
 
 /* Returns the slice's length where it was taken in one go, otherwise 0. */
@@ -163,7 +167,8 @@ static int64_t slice(trmi_shm *shm, const trmi_op *op, int64_t count, int32_t ta
     return blocks == 1 ? mine : 0;
 }
 
-/* --- small ---------------------------------------------------------------------------------------- */
+/* --- small
+ *  ---------------------------------------------------------------------------------------- */
 static int64_t published_bytes(const trmi_shm *shm, const trmi_op *op) {
     if (op->kind == TRM_BARRIER) {
         return 0;
@@ -207,7 +212,8 @@ static void run_small(trmi_shm *shm, const trmi_op *op, int64_t bytes) {
     }
 }
 
-/* --- direct --------------------------------------------------------------------------------------- */
+/* --- direct
+ *  --------------------------------------------------------------------------------------- */
 static const trmi_shm_references *references_of(const trmi_shm *shm, int32_t rank) {
     return &trmi_shm_slot_of(shm, rank, shm->posts)->said.at;
 }
@@ -227,9 +233,10 @@ static inline bool same_place(const trmi_shm_place *a, const trmi_shm_place *b) 
     return a->region == b->region && a->generation == b->generation && a->offset == b->offset;
 }
 
-/* Mostly where it was in the operation before: a buffer that was freed since has another generation. */
-static inline trm_status reach(trmi_shm *shm, int32_t r, const trmi_shm_place *place, size_t bytes, trmi_shm_found *found,
-                               trm_error *err) {
+/* Mostly where it was in the operation before: a buffer that was freed since has another
+ * generation. */
+static inline trm_status reach(trmi_shm *shm, int32_t r, const trmi_shm_place *place, size_t bytes,
+                               trmi_shm_found *found, trm_error *err) {
     if (found->bytes < bytes || !same_place(&found->place, place)) {
         TRMI_TRY(trmi_shm_reach(shm->host, shm->host_rank[r], *place, bytes, &found->at, err));
         found->place = *place;
@@ -238,8 +245,9 @@ static inline trm_status reach(trmi_shm *shm, int32_t r, const trmi_shm_place *p
     return TRM_OK;
 }
 
-/* Of the ranks that send into sources[], of those that a sum goes to into targets[]. This rank's own are not looked up:
- * reading the slot that it has just written would wait until peers have let go of the line. */
+/* Of the ranks that send into sources[], of those that a sum goes to into targets[]. This rank's
+ * own are not looked up: reading the slot that it has just written would wait until peers have let
+ * go of the line. */
 static trm_status reach_all(trmi_shm *shm, const trmi_op *op, size_t send_bytes,
                             int32_t *target_count, trm_error *err) {
     size_t element = trm_dtype_bytes(op->dtype), bytes = (size_t)op->count * element;
@@ -249,8 +257,10 @@ static trm_status reach_all(trmi_shm *shm, const trmi_op *op, size_t send_bytes,
         trmi_shm_found *found = &shm->found[2 * r];
         bool target = is_slice_kind(op->kind) && receives(op, r), own = r == shm->me;
         if (sends(op, r)) {
-            /* an all-to-allv's vector is as long as its sender says: its blocks are checked below */
-            size_t length = op->kind == TRM_ALLGATHERV ? (size_t)op->counts[r] * element : send_bytes;
+            /* an all-to-allv's vector is as long as its sender says: its blocks are checked below
+             */
+            size_t length =
+                op->kind == TRM_ALLGATHERV ? (size_t)op->counts[r] * element : send_bytes;
             if (!own) {
                 TRMI_TRY(reach(shm, r, &at->send, length, &found[0], err));
             }
@@ -266,33 +276,39 @@ static trm_status reach_all(trmi_shm *shm, const trmi_op *op, size_t send_bytes,
     return TRM_OK;
 }
 
-static trm_status fail_to_reach(const trmi_shm *shm, const trmi_op *op, trm_error *cause, trm_error *err) {
+static trm_status fail_to_reach(const trmi_shm *shm, const trmi_op *op, trm_error *cause,
+                                trm_error *err) {
     char what[112];
-    return trmi_group_unreachable(&shm->base.group, cause, trmi_op_format(op, what, sizeof what), err);
+    return trmi_group_unreachable(&shm->base.group, cause, trmi_op_format(op, what, sizeof what),
+                                  err);
 }
 
-/* Who slept until this rank came is woken before the work, unless the work is as short as the waking: otherwise
- * the last one to come would do its part alone, and the others theirs when it is done. */
+/* Who slept until this rank came is woken before the work, unless the work is as short as the
+ * waking: otherwise the last one to come would do its part alone, and the others theirs when it is
+ * done. */
 enum { WORTH_RINGING = 16384 };
 
-/* More ranks than CPUs: each would have to get a CPU for its slice, and another time to learn that all are done.
- * So whoever has one takes the next part. */
+/* More ranks than CPUs: each would have to get a CPU for its slice, and another time to learn that
+ * all are done. So whoever has one takes the next part. */
 enum { PART_BYTES = 16384, PARTS = 64 };
 
 static trm_status sum_in_parts(trmi_shm *shm, const trmi_op *op, trm_error *err) {
     int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype), line = 64 / bytes;
-    int64_t length = trmi_max_i64(PART_BYTES / bytes, trmi_round_up((op->count + PARTS - 1) / PARTS, line));
+    int64_t length =
+        trmi_max_i64(PART_BYTES / bytes, trmi_round_up((op->count + PARTS - 1) / PARTS, line));
     int64_t parts = (op->count + length - 1) / length, part, at = 0;
     int32_t target_count = 0;
     trm_error cause;
     trmi_shm_begin_parts(shm, parts);
     /* Once it is over, peers may have taken their buffers back. */
     if (!trmi_shm_parts_over(shm) &&
-        reach_all(shm, op, (size_t)(op->count * bytes), &target_count, &cause) != TRM_OK && !trmi_shm_parts_over(shm)) {
+        reach_all(shm, op, (size_t)(op->count * bytes), &target_count, &cause) != TRM_OK &&
+        !trmi_shm_parts_over(shm)) {
         return fail_to_reach(shm, op, &cause, err);
     }
     while (trmi_shm_take_part(shm, &part)) {
-        sum_part(shm, op, (part * length - at) * bytes, trmi_min_i64(length, op->count - part * length), target_count);
+        sum_part(shm, op, (part * length - at) * bytes,
+                 trmi_min_i64(length, op->count - part * length), target_count);
         at = part * length;
         trmi_shm_end_part(shm);
     }
@@ -300,9 +316,10 @@ static trm_status sum_in_parts(trmi_shm *shm, const trmi_op *op, trm_error *err)
 }
 
 static trm_status run_direct(trmi_shm *shm, const trmi_op *op, int64_t published, trm_error *err) {
-    size_t send_bytes = op->kind == TRM_ALLTOALLV ? 0
-                        : (size_t)(is_per_destination(op->kind) ? op->total : op->count) *
-                              trm_dtype_bytes(op->dtype);
+    size_t send_bytes = op->kind == TRM_ALLTOALLV
+                            ? 0
+                            : (size_t)(is_per_destination(op->kind) ? op->total : op->count) *
+                                  trm_dtype_bytes(op->dtype);
     int32_t target_count = 0;
     trm_error cause;
     if (shm->counted && is_slice_kind(op->kind)) {
@@ -325,7 +342,8 @@ static trm_status run_direct(trmi_shm *shm, const trmi_op *op, int64_t published
     return trmi_shm_meet(shm, op, err);
 }
 
-/* --- staged --------------------------------------------------------------------------------------- */
+/* --- staged
+ *  --------------------------------------------------------------------------------------- */
 static void copy_in(trmi_shm *shm, const trmi_op *op, const window *w, int64_t round) {
     if (!sends(op, shm->me)) {
         return;
@@ -397,7 +415,8 @@ static trm_status run_staged(trmi_shm *shm, const trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
-/* --- all together --------------------------------------------------------------------------------- */
+/* --- all together
+ *  --------------------------------------------------------------------------------- */
 static bool carries(trmi_shm *shm, const trmi_op *op, bool reachable, int64_t bytes) {
     if (bytes > TRMI_SHM_SMALL_BYTES) {
         return false;
@@ -405,18 +424,19 @@ static bool carries(trmi_shm *shm, const trmi_op *op, bool reachable, int64_t by
     return op->kind != TRM_ALLREDUCE || bytes <= TRMI_SHM_CARRY_BYTES || shm->counted || !reachable;
 }
 
-/* Written from registers: a copy by way of memory would wait until all stores before it are done, and those into
- * the slot take a cache line from the peers. */
-static void find_buffers(trmi_shm *shm, const trmi_op *op, int64_t send_count, trmi_shm_references *out) {
+/* Written from registers: a copy by way of memory would wait until all stores before it are done,
+ * and those into the slot take a cache line from the peers. */
+static void find_buffers(trmi_shm *shm, const trmi_op *op, int64_t send_count,
+                         trmi_shm_references *out) {
     size_t bytes = trm_dtype_bytes(op->dtype);
     trmi_shm_place send = {.region = TRMI_SHM_NOWHERE}, recv = send;
     if (!shm->no_direct && sends(op, shm->me)) {
         send = trmi_shm_find(shm->host, op->send, (size_t)send_count * bytes, shm->one_process);
     }
     if (!shm->no_direct && is_slice_kind(op->kind) && receives(op, shm->me)) {
-        recv = op->recv == op->send
-                   ? send
-                   : trmi_shm_find(shm->host, op->recv, (size_t)op->count * bytes, shm->one_process);
+        recv = op->recv == op->send ? send
+                                    : trmi_shm_find(shm->host, op->recv, (size_t)op->count * bytes,
+                                                    shm->one_process);
     }
     out->send = send;
     out->recv = recv;
@@ -427,13 +447,14 @@ static void fill_slot(trmi_shm *shm, const trmi_op *op, int64_t published) {
     trmi_shm_said *said = &slot->said;
     said->signature[0] = op->signature[0];
     said->signature[1] = op->signature[1];
-    int64_t send_count = op->kind == TRM_ALLGATHERV        ? op->counts[shm->me]
+    int64_t send_count = op->kind == TRM_ALLGATHERV     ? op->counts[shm->me]
                          : is_per_destination(op->kind) ? op->total
-                                                          : op->count;
+                                                        : op->count;
     bool reachable = false;
     if (published > TRMI_SHM_CARRY_BYTES) {
         find_buffers(shm, op, send_count, &said->at);
-        reachable = said->at.send.region != TRMI_SHM_NOWHERE && said->at.recv.region != TRMI_SHM_NOWHERE;
+        reachable =
+            said->at.send.region != TRMI_SHM_NOWHERE && said->at.recv.region != TRMI_SHM_NOWHERE;
     }
     if (carries(shm, op, reachable, published)) {
         said->way = TRMI_SHM_CARRIES;
@@ -454,7 +475,8 @@ static void fill_slot(trmi_shm *shm, const trmi_op *op, int64_t published) {
 static trm_status check_posts(trmi_shm *shm, const trmi_op *op, trm_error *err) {
     for (int32_t r = 0; r < shm->n; r++) {
         const uint64_t *signature = trmi_shm_slot_of(shm, r, shm->posts)->said.signature;
-        if (r != shm->me && (signature[0] != op->signature[0] || signature[1] != op->signature[1])) {
+        if (r != shm->me &&
+            (signature[0] != op->signature[0] || signature[1] != op->signature[1])) {
             return trmi_op_mismatch(&shm->base.group, op, r, op->sequence, signature, err);
         }
         if (op->kind == TRM_ALLTOALLV) {
@@ -463,10 +485,11 @@ static trm_status check_posts(trmi_shm *shm, const trmi_op *op, trm_error *err) 
                 const int32_t *members = shm->base.group.members;
                 trm_error cause;
                 char what[112];
-                TRMI_FAIL(&cause, TRM_INVALID, "ranks disagree: rank %d sends %lld elements to "
-                          "rank %d, which expects %lld, in %s", members[r], (long long)sent,
-                          members[shm->me], (long long)op->recv_counts[r],
-                          trmi_op_format(op, what, sizeof what));
+                TRMI_FAIL(&cause, TRM_INVALID,
+                          "ranks disagree: rank %d sends %lld elements to "
+                          "rank %d, which expects %lld, in %s",
+                          members[r], (long long)sent, members[shm->me],
+                          (long long)op->recv_counts[r], trmi_op_format(op, what, sizeof what));
                 return trmi_group_poison(&shm->base.group, &cause, err);
             }
         }
@@ -488,8 +511,9 @@ static trm_status run_posted(trmi_shm *shm, const trmi_op *op, int64_t published
                                                    : run_staged(shm, op, err);
 }
 
-/* Posts what is in the slot, and waits for the others' posts. Fetching the lines of the next arrivals ahead, of which peers
- * hold copies, costs more than it saves: they then come before what peers have posted. */
+/* Posts what is in the slot, and waits for the others' posts. Fetching the lines of the next
+ * arrivals ahead, of which peers hold copies, costs more than it saves: they then come before what
+ * peers have posted. */
 static trm_status post(trmi_shm *shm, const trmi_op *op, trm_error *err) {
     trmi_shm_post(shm);
     return trmi_shm_wait_posts(shm, op, err);
@@ -502,7 +526,8 @@ static trm_status run_first(trmi_shm *shm, const trmi_op *op, trm_error *err) {
     return run_posted(shm, op, published, err);
 }
 
-static trm_status run_again(trmi_shm *shm, const trmi_op *op, const trmi_shm_repeat *last, trm_error *err) {
+static trm_status run_again(trmi_shm *shm, const trmi_op *op, const trmi_shm_repeat *last,
+                            trm_error *err) {
     trmi_shm_slot *slot = trmi_shm_slot_of(shm, shm->me, shm->posts + 1);
     slot->said = last->said[shm->me];
     if (last->carried > 0) {
@@ -516,7 +541,8 @@ static trm_status run_again(trmi_shm *shm, const trmi_op *op, const trmi_shm_rep
         sum_carried(shm, op, last->carried, last->kernel);
         return TRM_OK;
     }
-    last->kernel(last->targets, last->target_count, last->sources, shm->n, last->count, op->divisor);
+    last->kernel(last->targets, last->target_count, last->sources, shm->n, last->count,
+                 op->divisor);
     return trmi_shm_meet(shm, op, err);
 }
 

@@ -1,10 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that the ranks of a host share. Each block is a memfd: it has no name anywhere, so nothing
- * of it can be left behind. A peer opens it through /proc/PID/fd and maps it on first use; ranks that
- * are threads of one process use the owner's own mapping.
+ * of it can be left behind. A peer opens it through /proc/PID/fd and maps it on first use; ranks
+ * that are threads of one process use the owner's own mapping.
  *
  *   owner:  regions[me][i] = {address, bytes, fd}, then generation (release)
  *   peer:   sees (i, generation) in a post, maps it, keeps the mapping in mappings[owner][i]; a newer
- *           generation replaces it */
+ *           generation replaces it
+ */
 #define _GNU_SOURCE
 #include "comm/reserve.h"
 #include "comm/shm.h"
@@ -19,7 +21,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HUGE_PAGE_BYTES = TRMI_HUGE_PAGE_BYTES, TRMI_MADV_COLLAPSE = 25 /* Linux 6.1; unknown to older headers */ };
+enum {
+    HUGE_PAGE_BYTES = TRMI_HUGE_PAGE_BYTES,
+    TRMI_MADV_COLLAPSE = 25 /* Linux 6.1; unknown to older headers */
+};
 
 static trmi_shm_process this_process(void) {
     trmi_shm_process self = {.pid = getpid()};
@@ -39,13 +44,15 @@ static void *map_shared(int fd, size_t bytes) {
     if (bytes < HUGE_PAGE_BYTES || bytes > SIZE_MAX / 2) {
         return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     }
-    char *room = mmap(NULL, bytes + HUGE_PAGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *room = mmap(NULL, bytes + HUGE_PAGE_BYTES, PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (room == MAP_FAILED) {
         return MAP_FAILED;
     }
     size_t before = (HUGE_PAGE_BYTES - (uintptr_t)room % HUGE_PAGE_BYTES) % HUGE_PAGE_BYTES;
     size_t pages = (bytes + 4095) / 4096 * 4096, all = bytes + HUGE_PAGE_BYTES;
-    void *memory = mmap(room + before, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+    void *memory =
+        mmap(room + before, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
     if (memory == MAP_FAILED) {
         munmap(room, bytes + HUGE_PAGE_BYTES);
         return MAP_FAILED;
@@ -60,14 +67,15 @@ static void *map_shared(int fd, size_t bytes) {
     return memory;
 }
 
-/* Whole huge pages in the file itself, whatever the machine's setting for shared memory (mostly never): walks
- * over weights and gradients then miss the TLB a hundred times less, and peers take a fault for 2 MB, not for
- * 4 KB. Where the kernel cannot, nothing changes. */
+/* Whole huge pages in the file itself, whatever the machine's setting for shared memory (mostly
+ * never): walks over weights and gradients then miss the TLB a hundred times less, and peers take a
+ * fault for 2 MB, not for 4 KB. Where the kernel cannot, nothing changes. */
 void trmi_comm_fill_shared(void *part, size_t bytes) {
     size_t before = (HUGE_PAGE_BYTES - (uintptr_t)part % HUGE_PAGE_BYTES) % HUGE_PAGE_BYTES;
     size_t whole = bytes < before ? 0 : (bytes - before) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
     for (size_t at = 0; at < whole; at += HUGE_PAGE_BYTES) {
-        (void)((volatile char *)part)[before + at]; /* pages that are not there at all are not collapsed */
+        /* pages that are not there at all are not collapsed */
+        (void)((volatile char *)part)[before + at];
     }
     if (whole > 0) {
         madvise((char *)part + before, whole, TRMI_MADV_COLLAPSE);
@@ -94,13 +102,15 @@ static trm_status make_memory(const char *name, size_t bytes, int *fd, void **ou
 }
 
 static trm_status attach_memory(const trmi_shm_process *owner, int32_t fd, size_t bytes, void **out,
-                           trm_error *err) {
+                                trm_error *err) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%lld/fd/%d", (long long)owner->pid, fd);
     int opened = open(path, O_RDWR | O_CLOEXEC);
     if (opened < 0) {
-        return TRMI_FAIL_SYS(err, "%s: cannot open the shared memory of that process (ranks of one "
-                             "host need one user and one pid namespace)", path);
+        return TRMI_FAIL_SYS(err,
+                             "%s: cannot open the shared memory of that process (ranks of one "
+                             "host need one user and one pid namespace)",
+                             path);
     }
     struct stat info;
     if (fstat(opened, &info) != 0 || (uint64_t)info.st_size < bytes) {
@@ -146,8 +156,10 @@ static trm_status agree(trm_status status, segment_card *mine, segment_card *car
     status = status == TRM_OK ? exchanged : status;
     for (int32_t r = 0; status == TRM_OK && r < n; r++) {
         if (!cards[r].ok) {
-            status = TRMI_FAIL(err, TRM_PEER, "rank %d of %d on this host could not share memory "
-                               "with the others", r, n);
+            status = TRMI_FAIL(err, TRM_PEER,
+                               "rank %d of %d on this host could not share memory "
+                               "with the others",
+                               r, n);
         }
     }
     return status;
@@ -275,8 +287,10 @@ void *trmi_shm_host_alloc(trmi_shm_host *host, size_t bytes, trm_error *err) {
         region = atomic_load(&mine[i].generation) % 2 == 0 ? &mine[i] : NULL;
     }
     if (region == NULL) {
-        TRMI_FAIL(err, TRM_NOMEM, "all %d shared buffers of this rank are in use: allocate fewer, "
-                  "larger ones", TRMI_SHM_REGIONS);
+        TRMI_FAIL(err, TRM_NOMEM,
+                  "all %d shared buffers of this rank are in use: allocate fewer, "
+                  "larger ones",
+                  TRMI_SHM_REGIONS);
     } else {
         int fd = -1;
         if (make_memory("trireme-buffer", wanted, &fd, &memory, err) == TRM_OK) {
@@ -338,8 +352,7 @@ trmi_shm_place trmi_shm_find(const trmi_shm_host *host, const void *buffer, size
 
 static trm_status attach_region(trmi_shm_host *host, int32_t peer, trmi_shm_place place,
                                 trmi_shm_mapping *mapping, trm_error *err) {
-    const trmi_shm_region *region =
-        &host->regions[(size_t)peer * TRMI_SHM_REGIONS + place.region];
+    const trmi_shm_region *region = &host->regions[(size_t)peer * TRMI_SHM_REGIONS + place.region];
     if ((uint32_t)atomic_load(&region->generation) != place.generation) {
         return TRMI_FAIL(err, TRM_INVALID, "a shared buffer was freed while an operation used it");
     }
@@ -380,8 +393,10 @@ trm_status trmi_shm_reach(trmi_shm_host *host, int32_t peer, trmi_shm_place plac
         base = atomic_load(&mapping->base);
     }
     if (place.offset > mapping->bytes || bytes > mapping->bytes - place.offset) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "a peer's buffer of %zu bytes reaches past its %zu bytes "
-                         "of shared memory", bytes, mapping->bytes);
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "a peer's buffer of %zu bytes reaches past its %zu bytes "
+                         "of shared memory",
+                         bytes, mapping->bytes);
     }
     *out = base + place.offset;
     return TRM_OK;

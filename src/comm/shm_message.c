@@ -1,10 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Messages between two ranks of a host: a ring of cells for each ordered pair.
  *
  *   sender    waits until cell k is empty, writes it, full = k + 1, rings the receiver's mail
  *   receiver  waits until cell k is full, reads it, empty = k + 1, rings the sender's mail
  *
- * A message is one or more cells of payload, or a single cell that says where the sender's buffer lies:
- * the receiver then copies it out, and the sender is done when that cell is empty. */
+ * A message is one or more cells of payload, or a single cell that says where the sender's buffer
+ * lies: the receiver then copies it out, and the sender is done when that cell is empty. */
 #include "comm/shm.h"
 
 #include "base/checked.h"
@@ -91,17 +92,20 @@ static trm_status disagree(trmi_shm *shm, const trmi_message *m, const trmi_shm_
                            trm_error *err) {
     const trmi_group *group = &shm->base.group;
     trm_error cause;
-    TRMI_FAIL(&cause, TRM_INVALID, "ranks disagree: rank %d sends %lld bytes of %s, rank %d expects "
-              "%lld bytes of %s", group->members[m->peer], (long long)cell->bytes,
+    TRMI_FAIL(&cause, TRM_INVALID,
+              "ranks disagree: rank %d sends %lld bytes of %s, rank %d expects "
+              "%lld bytes of %s",
+              group->members[m->peer], (long long)cell->bytes,
               trm_dtype_name((trm_dtype)cell->signature), group->members[shm->me],
               (long long)m->bytes, trm_dtype_name((trm_dtype)m->signature));
     return trmi_group_poison(group, &cause, err);
 }
 
-/* A peer that has left neither sends nor receives any more. Who left because the job had failed is not the cause: that is told
- * where this rank waits. */
+/* A peer that has left neither sends nor receives any more. Who left because the job had failed is
+ * not the cause: that is told where this rank waits. */
 static trm_status still_there(trmi_shm *shm, const trmi_message *m, trm_error *err) {
-    if (atomic_load(&shm->lines[m->peer].left) == 0 || !trmi_bootstrap_healthy(shm->base.group.bootstrap)) {
+    if (atomic_load(&shm->lines[m->peer].left) == 0 ||
+        !trmi_bootstrap_healthy(shm->base.group.bootstrap)) {
         return TRM_OK;
     }
     const trmi_group *group = &shm->base.group;
@@ -128,7 +132,8 @@ static trm_status receive_some(trmi_shm *shm, trmi_message *m, trm_error *err) {
             trm_error cause;
             if (trmi_shm_reach(shm->host, shm->host_rank[m->peer], cell->place, (size_t)m->bytes,
                                &from, &cause) != TRM_OK) {
-                return trmi_group_unreachable(&shm->base.group, &cause, "a message that it sends", err);
+                return trmi_group_unreachable(&shm->base.group, &cause, "a message that it sends",
+                                              err);
             }
             memcpy(m->buffer, from, (size_t)m->bytes);
             m->moved = m->bytes;

@@ -1,9 +1,12 @@
-/* Sums that are called again and again: of a training loop's statistics, every step on the same buffers. Where this rank's
- * call and the peers' posts are word for word those of last time, so are signatures, ways, places and slices: nothing is
- * left to be found out between the posts and the sum.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sums that are called again and again: of a training loop's statistics, every step on the same
+ * buffers. Where this rank's call and the peers' posts are word for word those of last time, so are
+ * signatures, ways, places and slices: nothing is left to be found out between the posts and the
+ * sum.
  *
  *   op --hash--> one of REPEATS entries --equal?--> said[me] into the slot, post, wait
- *                                                   said[r] as r's slot?  yes: kernel   no: the long way, which remembers anew */
+ *                                                   said[r] as r's slot?  yes: kernel   no: the long way, which remembers anew
+ */
 #include "comm/shm.h"
 
 #include "base/memory.h"
@@ -19,19 +22,22 @@ static trmi_shm_repeat *entry_of(const trmi_shm *shm, const trmi_op *op) {
 const trmi_shm_repeat *trmi_shm_recall(const trmi_shm *shm, const trmi_op *op) {
     const trmi_shm_repeat *entry = entry_of(shm, op);
     bool same = entry->recv == op->recv && entry->recv != NULL && entry->send == op->send &&
-                entry->signature[0] == op->signature[0] && entry->signature[1] == op->signature[1] &&
+                entry->signature[0] == op->signature[0] &&
+                entry->signature[1] == op->signature[1] &&
                 entry->changes == atomic_load_explicit(&shm->host->changes, memory_order_relaxed);
     return same ? entry : NULL;
 }
 
 static bool is_same(const trmi_shm_said *now, const trmi_shm_said *then) {
-    return now->signature[0] == then->signature[0] && now->signature[1] == then->signature[1] && now->way == then->way &&
+    return now->signature[0] == then->signature[0] && now->signature[1] == then->signature[1] &&
+           now->way == then->way &&
            (now->way == TRMI_SHM_CARRIES || memcmp(&now->at, &then->at, sizeof now->at) == 0);
 }
 
 bool trmi_shm_says_the_same(const trmi_shm *shm, const trmi_shm_repeat *repeat) {
     for (int32_t r = 0; r < shm->n; r++) {
-        if (r != shm->me && !is_same(&trmi_shm_slot_of(shm, r, shm->posts)->said, &repeat->said[r])) {
+        if (r != shm->me &&
+            !is_same(&trmi_shm_slot_of(shm, r, shm->posts)->said, &repeat->said[r])) {
             return false;
         }
     }

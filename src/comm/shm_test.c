@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every collective over shared memory: ranks as threads and as processes. */
 #include "collective_cases.h"
 
@@ -6,7 +7,8 @@
 static const int sizes[] = {1, 2, 3, 4, 5, 8};
 /* small path, its limit, direct and staged with several chunks */
 static const int64_t threads_counts[] = {0, 1, 7, 100, 1000, 5000, -1};
-static const int64_t crowd_counts[] = {0, 7, 1500, -1}; /* more ranks than CPUs: every event sleeps */
+/* more ranks than CPUs: every event sleeps */
+static const int64_t crowd_counts[] = {0, 7, 1500, -1};
 static const int64_t process_counts[] = {0, 1, 13, 511, 1025, 20011, -1};
 
 static void run_all(bool forked, case_run *run) {
@@ -31,13 +33,14 @@ static void as_processes(void **state) {
 }
 
 static void always_staged(void **state) {
-    case_run run = {.counts = process_counts, .quick = true,
+    case_run run = {.counts = process_counts,
+                    .quick = true,
                     .options = {.staging_bytes = 8192, .no_direct = true, .engine = "shm"}};
     run_all(false, &run);
 }
 
-/* More ranks than CPUs: sums are made in parts by who has a CPU, and who comes when all is summed must not miss what peers
- * have done since: changed their vector, or given it back. */
+/* More ranks than CPUs: sums are made in parts by who has a CPU, and who comes when all is summed
+ * must not miss what peers have done since: changed their vector, or given it back. */
 static void sums_behind_each_other(rank_context *context) {
     OPEN_COMM();
     enum { LONGEST = 300000, TIMES = 60 };
@@ -50,16 +53,21 @@ static void sums_behind_each_other(rank_context *context) {
             for (int64_t k = 0; k < count; k++) {
                 vector[k] = (float)((k + rank + again + i) % 11);
             }
-            trm_collective op = {.kind = again == 1 ? TRM_REDUCE : TRM_ALLREDUCE, .recv = vector, .count = count,
-                                 .dtype = TRM_FLOAT32, .reduce = TRM_REDUCE_SUM, .root = i % size, .tag = "behind"};
+            trm_collective op = {.kind = again == 1 ? TRM_REDUCE : TRM_ALLREDUCE,
+                                 .recv = vector,
+                                 .count = count,
+                                 .dtype = TRM_FLOAT32,
+                                 .reduce = TRM_REDUCE_SUM,
+                                 .root = i % size,
+                                 .tag = "behind"};
             EXPECT_OK(trm_comm_run(comm, &op, &err), err);
             for (int64_t k = 0; k < count && (again != 1 || rank == i % size); k++) {
                 float wanted = 0;
                 for (int r = 0; r < size; r++) {
                     wanted += (float)((k + r + again + i) % 11);
                 }
-                EXPECT(vector[k] == wanted, "sum %d, element %ld of %ld: %g, expected %g", i, (long)k, (long)count,
-                       (double)vector[k], (double)wanted);
+                EXPECT(vector[k] == wanted, "sum %d, element %ld of %ld: %g, expected %g", i,
+                       (long)k, (long)count, (double)vector[k], (double)wanted);
             }
         }
         trm_comm_free_shared(comm, vector);
@@ -88,13 +96,19 @@ static void crowded(void **state) {
 }
 
 /* Sums `count` numbers that depend on the rank and on `salt`, and looks at the result. */
-static bool sums_well(trm_comm *comm, float *send, float *recv, int64_t count, trm_reduce reduce, int salt, trm_error *err) {
+static bool sums_well(trm_comm *comm, float *send, float *recv, int64_t count, trm_reduce reduce,
+                      int salt, trm_error *err) {
     int rank = trm_comm_rank(comm), size = trm_comm_size(comm);
     float *from = send != NULL ? send : recv;
     for (int64_t k = 0; k < count; k++) {
         from[k] = (float)((k + 3 * rank + salt) % 13);
     }
-    trm_collective op = {.kind = TRM_ALLREDUCE, .send = send, .recv = recv, .count = count, .dtype = TRM_FLOAT32, .reduce = reduce};
+    trm_collective op = {.kind = TRM_ALLREDUCE,
+                         .send = send,
+                         .recv = recv,
+                         .count = count,
+                         .dtype = TRM_FLOAT32,
+                         .reduce = reduce};
     if (trm_comm_run(comm, &op, err) != TRM_OK) {
         return false;
     }
@@ -102,10 +116,13 @@ static bool sums_well(trm_comm *comm, float *send, float *recv, int64_t count, t
         float wanted = 0;
         for (int r = 0; r < size; r++) {
             float next = (float)((k + 3 * r + salt) % 13);
-            wanted = reduce == TRM_REDUCE_MAX && wanted > next ? wanted : reduce == TRM_REDUCE_MAX ? next : wanted + next;
+            wanted = reduce == TRM_REDUCE_MAX && wanted > next ? wanted
+                     : reduce == TRM_REDUCE_MAX                ? next
+                                                               : wanted + next;
         }
         if (recv[k] != wanted) {
-            snprintf(err->message, sizeof err->message, "salt %d, element %ld of %ld: %g, expected %g", salt, (long)k, (long)count,
+            snprintf(err->message, sizeof err->message,
+                     "salt %d, element %ld of %ld: %g, expected %g", salt, (long)k, (long)count,
                      (double)recv[k], (double)wanted);
             return false;
         }
@@ -113,22 +130,28 @@ static bool sums_well(trm_comm *comm, float *send, float *recv, int64_t count, t
     return true;
 }
 
-/* What was remembered of a sum holds for that sum only: not for another buffer of a peer, another reduction or count, nor
- * for memory that was given back and taken anew; and who disagrees is still told. */
+/* What was remembered of a sum holds for that sum only: not for another buffer of a peer, another
+ * reduction or count, nor for memory that was given back and taken anew; and who disagrees is still
+ * told. */
 static void sums_again(rank_context *context) {
     OPEN_COMM();
     enum { LONGEST = 4096 };
-    static const int64_t counts[] = {6, 200, 300, 1000, 3333, LONGEST}; /* the first two are carried in slots */
+    /* the first two are carried in slots */
+    static const int64_t counts[] = {6, 200, 300, 1000, 3333, LONGEST};
     int salt = 0;
     for (int round = 0; round < 3; round++) {
-        float *a = trm_comm_alloc_shared(comm, LONGEST * sizeof *a, &err), *b = trm_comm_alloc_shared(comm, LONGEST * sizeof *b, &err);
+        float *a = trm_comm_alloc_shared(comm, LONGEST * sizeof *a, &err),
+              *b = trm_comm_alloc_shared(comm, LONGEST * sizeof *b, &err);
         EXPECT(a != NULL && b != NULL, "%s", err.message);
         for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
             for (int i = 0; i < 12; i++) {
                 float *to = i % 3 == 2 ? b : a;
                 to = i > 5 && rank == i % size ? b : to; /* one rank elsewhere than last time */
-                EXPECT(sums_well(comm, NULL, to, counts[c], TRM_REDUCE_SUM, salt++, &err), "%s", err.message);
-                EXPECT(sums_well(comm, b, a, counts[c], i % 2 ? TRM_REDUCE_MAX : TRM_REDUCE_SUM, salt++, &err), "%s", err.message);
+                EXPECT(sums_well(comm, NULL, to, counts[c], TRM_REDUCE_SUM, salt++, &err), "%s",
+                       err.message);
+                EXPECT(sums_well(comm, b, a, counts[c], i % 2 ? TRM_REDUCE_MAX : TRM_REDUCE_SUM,
+                                 salt++, &err),
+                       "%s", err.message);
             }
         }
         if (round == 1 && rank == 0) { /* what follows may lie where a lay, or elsewhere */
@@ -141,17 +164,21 @@ static void sums_again(rank_context *context) {
     float *last = trm_comm_alloc_shared(comm, LONGEST * sizeof *last, &err);
     EXPECT(last != NULL, "%s", err.message);
     for (int i = 0; i < 3; i++) {
-        EXPECT(sums_well(comm, NULL, last, given->mode, TRM_REDUCE_SUM, i, &err), "%s", err.message);
+        EXPECT(sums_well(comm, NULL, last, given->mode, TRM_REDUCE_SUM, i, &err), "%s",
+               err.message);
     }
-    trm_status status = trm_comm_allreduce(comm, last, rank == 1 ? given->mode - 1 : given->mode, TRM_FLOAT32, TRM_REDUCE_SUM, &err);
-    EXPECT(status == TRM_INVALID && strstr(err.message, "ranks disagree") != NULL, "%d: %s", (int)status, err.message);
+    trm_status status = trm_comm_allreduce(comm, last, rank == 1 ? given->mode - 1 : given->mode,
+                                           TRM_FLOAT32, TRM_REDUCE_SUM, &err);
+    EXPECT(status == TRM_INVALID && strstr(err.message, "ranks disagree") != NULL, "%d: %s",
+           (int)status, err.message);
     CLOSE_COMM();
 }
 
 static void repeated(void **state) {
     rank_setup given = {.options = {.engine = "shm"}};
     for (int n = 2; n <= 3; n++) {
-        given.mode = n == 2 ? 2000 : 200; /* elements of the last sums, of which one rank has fewer */
+        /* elements of the last sums, of which one rank has fewer */
+        given.mode = n == 2 ? 2000 : 200;
         ranks_run(n, 0, true, sums_again, &given, "processes that sum again");
         ranks_run(n, 0, false, sums_again, &given, "threads that sum again");
     }
@@ -159,10 +186,8 @@ static void repeated(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_threads),
-        cmocka_unit_test(as_processes),
-        cmocka_unit_test(always_staged),
-        cmocka_unit_test(crowded),
+        cmocka_unit_test(as_threads),    cmocka_unit_test(as_processes),
+        cmocka_unit_test(always_staged), cmocka_unit_test(crowded),
         cmocka_unit_test(repeated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Events of a group: arrive, ring whoever sleeps, wait for the others. The drawing is in shm.h. */
 #define _GNU_SOURCE
 #include "comm/shm.h"
@@ -17,16 +18,20 @@
 #endif
 
 static const double slice_seconds = 0.05;
-/* Polling that paid is doubled, polling that was in vain is cut to a quarter, and where the rank that is missing was last
- * seen on this CPU: ranks that find themselves on one CPU soon hand it over instead of burning it. It is not in vain where the
- * others came soon after its end: to be woken takes as long (50 us here), and ranks that do the same work are tens of
- * microseconds apart. */
-static const double least_spin_seconds = 2e-6, store_seconds = 2e-6; /* store: until a store is seen everywhere */
-enum { SOON = 2, CPU_EVERY = 16 }; /* times the longest polling; events between looks at where this rank runs */
+/* Polling that paid is doubled, polling that was in vain is cut to a quarter, and where the rank
+ * that is missing was last seen on this CPU: ranks that find themselves on one CPU soon hand it
+ * over instead of burning it. It is not in vain where the others came soon after its end: to be
+ * woken takes as long (50 us here), and ranks that do the same work are tens of microseconds apart.
+ */
+/* store: until a store is seen everywhere */
+static const double least_spin_seconds = 2e-6, store_seconds = 2e-6;
+/* times the longest polling; events between looks at where this rank runs */
+enum { SOON = 2, CPU_EVERY = 16 };
 
-/* Everything stored before is visible before anything loaded after: 6 of the 150 ns that 1 KB takes, so only where this
- * rank waits anyway. At the end of an operation it looks for sleepers without: who goes to sleep looks once more when every store that
- * was made before it was counted has arrived, and were it ever too early it would sleep for a slice, not for ever. */
+/* Everything stored before is visible before anything loaded after: 6 of the 150 ns that 1 KB
+ * takes, so only where this rank waits anyway. At the end of an operation it looks for sleepers
+ * without: who goes to sleep looks once more when every store that was made before it was counted
+ * has arrived, and were it ever too early it would sleep for a slice, not for ever. */
 static void full_fence(trmi_shm *shm) {
 #if TRMI_THREAD_SANITIZER
     atomic_fetch_add(&shm->head->sleepers, 0); /* the sanitizer knows no fences */
@@ -43,9 +48,9 @@ static void ring(trmi_shm *shm) {
     }
 }
 
-/* In a counted group the last one to arrive rings, at once. Otherwise ringing is owed until the end of
- * the operation, or until this rank has to wait itself: a fence right behind the store would put the
- * store's latency on the critical path. */
+/* In a counted group the last one to arrive rings, at once. Otherwise ringing is owed until the end
+ * of the operation, or until this rank has to wait itself: a fence right behind the store would put
+ * the store's latency on the critical path. */
 static void arrived(trmi_shm *shm) {
     shm->events++;
     if (shm->events % CPU_EVERY == 1) {
@@ -102,10 +107,11 @@ static bool event_complete(trmi_shm *shm, rank_test *test, int32_t *next) {
     return all_here(shm, test, next);
 }
 
-/* A rank that left in order while others wait for it is an error like a death, but ours to find. Who left because the job
- * had failed did so after that was to be seen: the wait's check tells the failure, and what this rank was in. */
-static trm_status check_missing(trmi_shm *shm, rank_test *test, const trmi_op *op,
-                                trmi_wait *wait, trm_error *err) {
+/* A rank that left in order while others wait for it is an error like a death, but ours to find.
+ * Who left because the job had failed did so after that was to be seen: the wait's check tells the
+ * failure, and what this rank was in. */
+static trm_status check_missing(trmi_shm *shm, rank_test *test, const trmi_op *op, trmi_wait *wait,
+                                trm_error *err) {
     const trmi_group *group = &shm->base.group;
     char what[112];
     int32_t gone = -1;
@@ -121,8 +127,8 @@ static trm_status check_missing(trmi_shm *shm, rank_test *test, const trmi_op *o
         return TRM_OK;
     }
     trm_error cause;
-    TRMI_FAIL(&cause, TRM_PEER, "rank %d has left '%s', rank %d still waits for it in %s", group->members[gone],
-              group->name, group->members[shm->me], what);
+    TRMI_FAIL(&cause, TRM_PEER, "rank %d has left '%s', rank %d still waits for it in %s",
+              group->members[gone], group->name, group->members[shm->me], what);
     return trmi_group_poison(group, &cause, err);
 }
 
@@ -139,7 +145,8 @@ static trm_status sleep_until(trmi_shm *shm, rank_test *test, int32_t next, cons
     trmi_wait wait = {.start = trmi_os_now()};
     double next_check = wait.start + slice_seconds;
     atomic_fetch_add(&shm->head->sleepers, 1);
-    while (!shm->counted && !all_here(shm, test, &next) && trmi_os_now() - wait.start < store_seconds) {
+    while (!shm->counted && !all_here(shm, test, &next) &&
+           trmi_os_now() - wait.start < store_seconds) {
         RELAX();
     }
     for (;;) {
@@ -168,8 +175,8 @@ static void note_spin(trmi_shm *shm, double spin, bool paid) {
     shm->spin_seconds = next > most ? most : next < least_spin_seconds ? least_spin_seconds : next;
 }
 
-/* More ranks than CPUs: whoever waits hands its CPU to the next at every look, for that one may be who is waited
- * for. A look and a change of hands cost less than a sleep and a call to wake. */
+/* More ranks than CPUs: whoever waits hands its CPU to the next at every look, for that one may be
+ * who is waited for. A look and a change of hands cost less than a sleep and a call to wake. */
 static trm_status wait_crowded(trmi_shm *shm, rank_test *test, const trmi_op *op, trm_error *err) {
     int32_t next = 0;
     double start = trmi_os_now(), spin = shm->base.background ? 0 : shm->spin_seconds;
@@ -218,10 +225,12 @@ static inline trm_status wait_event(trmi_shm *shm, rank_test *test, const trmi_o
         }
     } while (trmi_os_now() - start < spin && trmi_bootstrap_healthy(shm->base.group.bootstrap));
     note_wait(shm, start);
-    bool shared = atomic_load_explicit(&shm->lines[next].cpu, memory_order_relaxed) == sched_getcpu();
+    bool shared =
+        atomic_load_explicit(&shm->lines[next].cpu, memory_order_relaxed) == sched_getcpu();
     trm_status status = sleep_until(shm, test, next, op, err);
     if (spin > 0) {
-        note_spin(shm, spin, !shared && trmi_os_now() - start < SOON * 1e-6 * shm->spin_microseconds);
+        note_spin(shm, spin,
+                  !shared && trmi_os_now() - start < SOON * 1e-6 * shm->spin_microseconds);
     }
     return status;
 }
@@ -280,7 +289,9 @@ void trmi_shm_end_part(trmi_shm *shm) {
     }
 }
 
-bool trmi_shm_parts_over(const trmi_shm *shm) { return atomic_load(&shm->head->summed) >= shm->parts; }
+bool trmi_shm_parts_over(const trmi_shm *shm) {
+    return atomic_load(&shm->head->summed) >= shm->parts;
+}
 
 trm_status trmi_shm_wait_parts(trmi_shm *shm, const trmi_op *op, trm_error *err) {
     shm->phases++;

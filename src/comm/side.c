@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What all of the side channel's files call: a peer's name in a sentence, and waking its thread. */
 #include "comm/side.h"
 
@@ -5,8 +6,7 @@
 #include <unistd.h>
 
 const char *trmi_side_name(const trmi_side *side, int32_t rank, char text[112]) {
-    snprintf(text, 112, "rank %d (%s pid %d)", rank, side->peers[rank].host,
-             side->peers[rank].pid);
+    snprintf(text, 112, "rank %d (%s pid %d)", rank, side->peers[rank].host, side->peers[rank].pid);
     return text;
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/side.h: the side channel, a star around rank 0 that outlives the rendezvous.
  *
  *   rank 1 --\                      each rank: one service thread, apart from progress
@@ -32,19 +33,19 @@ typedef struct trmi_peer {
 
 /* One all-gather in progress: rank 0 collects, every rank may wait. */
 typedef struct trmi_exchange_state {
-    int64_t id;         /* rank 0: being collected; 0 if none */
-    size_t bytes;       /* of one blob */
-    uint8_t *blobs;     /* rank 0: [size * bytes] */
+    int64_t id;     /* rank 0: being collected; 0 if none */
+    size_t bytes;   /* of one blob */
+    uint8_t *blobs; /* rank 0: [size * bytes] */
     int64_t capacity;
-    bool *arrived;      /* rank 0: [size] */
+    bool *arrived; /* rank 0: [size] */
     int32_t count;
     double began_time, said_time;
     int64_t waiting_id; /* this rank's own call; 0 if none */
     size_t waiting_bytes;
     void *waiting_all;
     bool done;
-    trm_error result;   /* status TRM_OK when it worked */
-    char missing[160];  /* rank 0's answer to WHO */
+    trm_error result;  /* status TRM_OK when it worked */
+    char missing[160]; /* rank 0's answer to WHO */
     int64_t missing_id;
 } trmi_exchange_state;
 
@@ -54,13 +55,13 @@ typedef struct trmi_side {
     trmi_peer *peers;         /* [size] */
     int32_t *host_of;         /* [size] */
     char address[TRMI_HOST_NAME_BYTES];
-    uint8_t secret[32];       /* sign() */
+    uint8_t secret[32]; /* sign() */
     char algorithm[TRMI_ALGORITHM_BYTES];
     uint32_t alarm;
     pthread_t thread;
     bool started;
     int wake_fd;
-    struct pollfd *polls;     /* [link_count + 1] */
+    struct pollfd *polls; /* [link_count + 1] */
 
     pthread_mutex_t lock;
     pthread_cond_t changed;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* All-gather and barrier over the side channel: rank 0 collects one exchange at a time.
  *
  *   GATHER(id, blob) from each rank -> blobs -> all arrived -> RESULT(id, all) to each rank
@@ -117,9 +118,10 @@ void trmi_exchange_arrive(trmi_side *side, int32_t rank, int64_t id, const void 
     exchange->arrived[rank] = true;
     exchange->count++;
     if (bytes != exchange->bytes) {
-        TRMI_FAIL(&result, TRM_INVALID,
-                  "exchange %lld: rank %d brings %zu bytes, others %zu; all must bring equally many",
-                  (long long)id, rank, bytes, exchange->bytes);
+        TRMI_FAIL(
+            &result, TRM_INVALID,
+            "exchange %lld: rank %d brings %zu bytes, others %zu; all must bring equally many",
+            (long long)id, rank, bytes, exchange->bytes);
         conclude(side, -1, id, &result);
         return;
     }
@@ -136,8 +138,8 @@ void trmi_exchange_arrive(trmi_side *side, int32_t rank, int64_t id, const void 
 static void list_missing(const trmi_side *side, char text[160]) {
     char list[96];
     trmi_missing_ranks(side->exchange.arrived, side->base.size, list);
-    snprintf(text, 160, "rank%s %s of %d",
-             side->exchange.count + 1 == side->base.size ? "" : "s", list, side->base.size);
+    snprintf(text, 160, "rank%s %s of %d", side->exchange.count + 1 == side->base.size ? "" : "s",
+             list, side->base.size);
 }
 
 void trmi_exchange_who(trmi_side *side, int32_t rank, int64_t id) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes of a peer: the hello, the challenge, then frames; with and without keys. */
 #include "fuzz_seed.h"
 
@@ -61,7 +62,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     uint16_t version;
     bool known;
     if (bytes >= TRMI_HELLO_BYTES && trmi_hello_decode(data, &hello) &&
-        (strlen(hello.host) >= sizeof hello.host || strlen(hello.address) >= sizeof hello.address)) {
+        (strlen(hello.host) >= sizeof hello.host ||
+         strlen(hello.address) >= sizeof hello.address)) {
         abort();
     }
     if (bytes >= TRMI_CHALLENGE_BYTES) {

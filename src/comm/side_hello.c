@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/side_hello.h"
 
 #include <openssl/crypto.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/side_hello.h: the first bytes between two ranks, before any of them trusts the other.
  *
  *   peer                                   rank 0
@@ -7,7 +8,8 @@
  *   proof (32 bytes, MAC "peer" over hello and challenge) -->   right? it is one of us
  *
  * MACs are HMAC-SHA256 under the job's token (zeros where none is needed: unix sockets of the same
- * user, addresses of the same host). Labels differ per direction; nonces are fresh. */
+ * user, addresses of the same host). Labels differ per direction; nonces are fresh.
+ */
 #ifndef TRMI_COMM_SIDE_HELLO_H
 #define TRMI_COMM_SIDE_HELLO_H
 
@@ -28,7 +30,7 @@ typedef struct trmi_hello {
     uint8_t digest[32]; /* of the cluster description */
     uint8_t key[32];    /* of the job */
     uint8_t nonce[32];
-    uint8_t host_id[32]; /* the same for ranks that can share memory */
+    uint8_t host_id[32];                /* the same for ranks that can share memory */
     char host[TRMI_HOST_NAME_BYTES];    /* name for messages */
     char address[TRMI_HOST_NAME_BYTES]; /* numeric address on which peers reach this rank */
 } trmi_hello;
@@ -42,8 +44,7 @@ bool trmi_hello_decode(const uint8_t wire[TRMI_HELLO_BYTES], trmi_hello *hello);
 void trmi_challenge_make(const uint8_t token[32], const uint8_t hello[TRMI_HELLO_BYTES],
                          const uint8_t nonce[32], uint8_t wire[TRMI_CHALLENGE_BYTES]);
 bool trmi_challenge_check(const uint8_t token[32], const uint8_t hello[TRMI_HELLO_BYTES],
-                          const uint8_t wire[TRMI_CHALLENGE_BYTES], uint16_t *version,
-                          bool *known);
+                          const uint8_t wire[TRMI_CHALLENGE_BYTES], uint16_t *version, bool *known);
 void trmi_proof_make(const uint8_t token[32], const uint8_t hello[TRMI_HELLO_BYTES],
                      const uint8_t challenge[TRMI_CHALLENGE_BYTES], uint8_t proof[32]);
 bool trmi_proof_check(const uint8_t token[32], const uint8_t hello[TRMI_HELLO_BYTES],

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/side_link.h: frames over one connection of the side channel.
  *
  *   bytes ->  in [ header 40 | payload ]  -> trmi_link_next -> frame      (checked: magic, length,
@@ -24,7 +25,7 @@ typedef enum trmi_frame_type {
     TRMI_FRAME_WHO = 6,     /* id: who is missing? */
     TRMI_FRAME_MISSING = 7, /* id, text */
     TRMI_FRAME_BYE = 8,
-    TRMI_FRAME_WELCOME = 9  /* the job, see side_form.c */
+    TRMI_FRAME_WELCOME = 9 /* the job, see side_form.c */
 } trmi_frame_type;
 
 typedef struct trmi_frame {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every other rank at the rendezvous: finds rank 0, proves itself, waits to be welcomed. */
 #include "comm/side.h"
 
@@ -159,8 +160,10 @@ static trm_status be_welcomed(trmi_side *side, trmi_join *join, trmi_link *link,
             return TRM_OK;
         }
         if (status != TRM_END) {
-            return status == TRM_OK ? TRMI_FAIL(err, TRM_CORRUPT, "rank 0 sent frame type %u "
-                                                "before the welcome", frame.type)
+            return status == TRM_OK ? TRMI_FAIL(err, TRM_CORRUPT,
+                                                "rank 0 sent frame type %u "
+                                                "before the welcome",
+                                                frame.type)
                                     : status;
         }
         if (closed) { /* only now: its last words came before the end */
@@ -184,7 +187,8 @@ static trm_status be_welcomed(trmi_side *side, trmi_join *join, trmi_link *link,
     }
 }
 
-/* One try: TRM_PENDING when it is worth another; *refused then says that rank 0 of some job would not have us. */
+/* One try: TRM_PENDING when it is worth another; *refused then says that rank 0 of some job would
+ * not have us. */
 static trm_status attempt(trmi_side *side, trmi_join *join, int32_t number, double deadline,
                           bool *wrong_token, bool *refused, trm_error *err) {
     int fd;
@@ -230,8 +234,9 @@ trm_status trmi_side_peer(trmi_side *side, trmi_join *join, trm_error *err) {
             refusal = why;
         }
         if (now >= deadline) { /* what somebody said is worth more than that nobody answers now */
-            return TRMI_FAIL(err, TRM_TIMEOUT, "rank %d waited %.0f s for rank 0 at %.60s: %.120s", join->hello.rank, now - start,
-                             join->place.text, refusal.message[0] != '\0' ? refusal.message : why.message);
+            return TRMI_FAIL(err, TRM_TIMEOUT, "rank %d waited %.0f s for rank 0 at %.60s: %.120s",
+                             join->hello.rank, now - start, join->place.text,
+                             refusal.message[0] != '\0' ? refusal.message : why.message);
         }
         if (now - said >= say_seconds) {
             said = now;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE /* struct ucred */
 #include "comm/side_place.h"
 
@@ -83,7 +84,8 @@ static trm_status private_dir(const char *path, trm_error *err) {
     return TRM_OK;
 }
 
-/* One listener per path: whoever holds the lock is alive, so an old socket file is only a corpse. */
+/* One listener per path: whoever holds the lock is alive, so an old socket file is only a corpse.
+ */
 static trm_status take_lock(const char *path, trmi_listener *out, trm_error *err) {
     char name[48];
     snprintf(out->lock_path, sizeof out->lock_path, "%s.lock", path);
@@ -100,7 +102,8 @@ static trm_status take_lock(const char *path, trmi_listener *out, trm_error *err
         out->lock_fd = -1;
         out->lock_path[0] = '\0';
         return TRMI_FAIL(err, TRM_INVALID,
-                         "another job of yours already meets at %s, or another process is rank 0 of this one; set "
+                         "another job of yours already meets at %s, or another process is rank 0 "
+                         "of this one; set "
                          "TRIREME_RENDEZVOUS to a place of this job's own, or each process's rank",
                          trmi_short_name(path, name));
     }
@@ -132,8 +135,8 @@ static trm_status listen_unix(const char *path, trmi_listener *out, trm_error *e
 }
 
 /* Resolves until it works: the names of pods may come late. */
-static trm_status resolve(const char *host, int32_t port, double deadline,
-                          struct addrinfo **out, trm_error *err) {
+static trm_status resolve(const char *host, int32_t port, double deadline, struct addrinfo **out,
+                          trm_error *err) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                              .ai_flags = AI_NUMERICSERV | AI_ADDRCONFIG};
     char service[8], part[64];

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/side_place.h: where ranks meet: "host:port", "unix:PATH" or "file:PATH", and who may come
  * in there without a token. */
 #ifndef TRMI_COMM_SIDE_PLACE_H
@@ -11,10 +12,10 @@ typedef enum trmi_place_kind { TRMI_PLACE_TCP, TRMI_PLACE_UNIX, TRMI_PLACE_FILE 
 
 typedef struct trmi_place {
     trmi_place_kind kind;
-    char path[108];       /* unix, file */
-    trmi_host_port tcp;   /* tcp */
-    int32_t ports;        /* consecutive ports to try */
-    char text[120];       /* for messages */
+    char path[108];     /* unix, file */
+    trmi_host_port tcp; /* tcp */
+    int32_t ports;      /* consecutive ports to try */
+    char text[120];     /* for messages */
 } trmi_place;
 
 /* Reads `text`.   error INVALID naming what is wrong */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rank 0 at the rendezvous: strangers come in, are bounded and examined, and become links.
  *
  *   accept -> half[64] --hello--> challenge --proof--> guest[rank] --all here--> welcome to all
@@ -167,7 +168,8 @@ static guest *guest_of(forming *form, int32_t rank) {
 /* It comes again and again: said once. */
 static void note_stranger(forming *form, const trmi_hello *peer) {
     char text[sizeof form->refused];
-    snprintf(text, sizeof text, "rank %d (%.24s pid %d), of another job or rank table", peer->rank, peer->host, peer->pid);
+    snprintf(text, sizeof text, "rank %d (%.24s pid %d), of another job or rank table", peer->rank,
+             peer->host, peer->pid);
     if (strcmp(text, form->refused) != 0) {
         strcpy(form->refused, text);
         trmi_log(TRM_LOG_WARN, "comm", "rendezvous: turned away: %s", text);
@@ -179,8 +181,9 @@ static trm_status examine(forming *form, guest *who, trm_error *err) {
     const trmi_hello *own = &form->join->hello, *peer = &who->hello;
     if (memcmp(peer->key, own->key, 32) != 0) {
         note_stranger(form, peer);
-        refuse(who, TRM_PENDING, "another job meets at %s, or one with another rank table: rank 0 is %s pid %d", form->join->place.text,
-               own->host, own->pid);
+        refuse(who, TRM_PENDING,
+               "another job meets at %s, or one with another rank table: rank 0 is %s pid %d",
+               form->join->place.text, own->host, own->pid);
         return TRM_OK;
     }
     if (peer->size != own->size) {
@@ -228,8 +231,9 @@ static trm_status hear_half(forming *form, half *one, trm_error *err) {
         return TRM_OK;
     }
     if (bytes <= 0) {
-        turn_away(form, one, one->challenged ? "it left (it has another token?)"
-                                             : "it left before it said who it is");
+        turn_away(form, one,
+                  one->challenged ? "it left (it has another token?)"
+                                  : "it left before it said who it is");
         return TRM_OK;
     }
     one->have += (size_t)bytes;
@@ -251,8 +255,8 @@ static trm_status hear_half(forming *form, half *one, trm_error *err) {
             return TRMI_FAIL_SYS(err, "no random bytes for the rendezvous");
         }
         trmi_challenge_make(form->join->token, one->hello, nonce, one->challenge);
-        ssize_t sent = send(one->fd, one->challenge, TRMI_CHALLENGE_BYTES,
-                            MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t sent =
+            send(one->fd, one->challenge, TRMI_CHALLENGE_BYTES, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent != TRMI_CHALLENGE_BYTES || hello.version != TRMI_SIDE_VERSION) {
             char why[64];
             snprintf(why, sizeof why, "protocol version %u, version %d is needed", hello.version,
@@ -365,8 +369,9 @@ static trm_status wait_for_all(forming *form, trm_error *err) {
         if (now - start >= limit) {
             say_missing(form, now - start, text, sizeof text);
             return TRMI_FAIL(err, TRM_TIMEOUT, "%.130s%s%.70s", text,
-                             form->refused[0] ? "; turned away: " : "; start them, or look at "
-                                                                    "their logs",
+                             form->refused[0] ? "; turned away: "
+                                              : "; start them, or look at "
+                                                "their logs",
                              form->refused);
         }
         if (now - said >= say_seconds) {
@@ -463,8 +468,10 @@ trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err) {
     }
     snprintf(join->hello.address, sizeof join->hello.address, "%.47s", form->listener.address);
     if (join->options.insecure && !join->has_token) {
-        trmi_log(TRM_LOG_WARN, "comm", "rendezvous at %s lets every host in without a token "
-                 "(insecure)", join->place.text);
+        trmi_log(TRM_LOG_WARN, "comm",
+                 "rendezvous at %s lets every host in without a token "
+                 "(insecure)",
+                 join->place.text);
     }
     status = wait_for_all(form, err);
     if (status == TRM_OK) {

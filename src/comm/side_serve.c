@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The service thread of the side channel: heartbeats, deaths, the first cause, exchanges. */
 #include "comm/side.h"
 
@@ -171,8 +172,10 @@ static void watch_silence(trmi_side *side, int32_t index, double now) {
     int step = silence >= 30 ? (int)(silence / 30) * 30 : silence >= 10 ? 10 : 0;
     if (step > link->warned_at) {
         link->warned_at = step;
-        trmi_log(TRM_LOG_WARN, "comm", "%s has sent no heartbeat for %.0f s; stopped, starved or "
-                 "hung?", name, silence);
+        trmi_log(TRM_LOG_WARN, "comm",
+                 "%s has sent no heartbeat for %.0f s; stopped, starved or "
+                 "hung?",
+                 name, silence);
     }
 }
 
@@ -211,8 +214,8 @@ static bool may_end(trmi_side *side, double now, double stop_time) {
 static void *serve(void *context) {
     trmi_side *side = context;
     double last_time = trmi_os_now(), stop_time = 0;
-    double tick = side->options.heartbeat_seconds < 0.5 ? side->options.heartbeat_seconds / 2
-                                                        : 0.25;
+    double tick =
+        side->options.heartbeat_seconds < 0.5 ? side->options.heartbeat_seconds / 2 : 0.25;
     for (;;) {
         pthread_mutex_lock(&side->lock);
         for (int32_t l = 0; l < side->link_count; l++) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks meet over TCP, unix sockets and files: threads and forked processes, and what can go wrong
  * while they meet and afterwards. */
 #include "check.h"
@@ -72,7 +73,8 @@ static const char *fresh(const char *kind) {
     static int count;
     if (strcmp(kind, "tcp") == 0) {
         /* a port that is free now */
-        struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        struct sockaddr_in address = {.sin_family = AF_INET,
+                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
         socklen_t bytes = sizeof address;
         int fd = socket(AF_INET, SOCK_STREAM, 0);
         assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
@@ -262,9 +264,11 @@ static void disagreement_names_both_sides(void **state) {
     for (int r = 0; r < 2; r++) {
         sprintf(paths[r], "%s/table%d", directory, r);
         FILE *file = fopen(paths[r], "w");
-        fprintf(file, "{\"version\":\"1.0\",\"server_count\":\"1\",\"status\":\"completed\","
-                      "\"server_list\":[{\"server_id\":\"h\",\"device\":[{\"device_id\":\"0\","
-                      "\"rank_id\":\"0\"},{\"device_id\":\"%d\",\"rank_id\":\"1\"}]}]}", r + 1);
+        fprintf(file,
+                "{\"version\":\"1.0\",\"server_count\":\"1\",\"status\":\"completed\","
+                "\"server_list\":[{\"server_id\":\"h\",\"device\":[{\"device_id\":\"0\","
+                "\"rank_id\":\"0\"},{\"device_id\":\"%d\",\"rank_id\":\"1\"}]}]}",
+                r + 1);
         fclose(file);
     }
     prepare(ranks, 2, fresh("unix"), 5);
@@ -334,8 +338,9 @@ static void *pester(void *context) {
     for (int i = 0; i < 300; i++) {
         int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0) {
-            static const char *const words[] = {"GET / HTTP/1.0\r\n\r\n", "\x16\x03\x01\x02\x00\x01",
-                                                "TRIREME", "", "TRIREME\0\x01\0\xff\xff\xff\xff"};
+            static const char *const words[] = {"GET / HTTP/1.0\r\n\r\n",
+                                                "\x16\x03\x01\x02\x00\x01", "TRIREME", "",
+                                                "TRIREME\0\x01\0\xff\xff\xff\xff"};
             char junk[TRMI_HELLO_BYTES] = {0};
             strcpy(junk, words[i % 5]);
             ssize_t sent = send(fd, junk, i % 2 ? sizeof junk : 12, MSG_NOSIGNAL);
@@ -395,7 +400,8 @@ static void two_jobs_do_not_mix(void **state) {
     prepare(ranks, 2, fresh("tcp"), 1);
     int fd = socket(AF_INET, SOCK_STREAM, 0), port;
     sscanf(ranks[0].flags.rendezvous, "127.0.0.1:%d", &port);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port),
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)port),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
     listen(fd, 1);
@@ -550,8 +556,8 @@ static void rank_process(report *shared, rank_case *one, int r) {
 }
 
 static report *start_processes(rank_case *ranks, int n, pid_t *pids) {
-    report *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                          -1, 0);
+    report *shared =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     for (int r = 0; r < n; r++) {
         pids[r] = fork();
         assert_true(pids[r] >= 0);
@@ -654,13 +660,14 @@ static bool make_hosts(void) {
     for (int h = 0; h < 2; h++) {
         sprintf(spaces[h], "trmside%d-%d", h, (int)getpid());
     }
-    bool made = command("ip netns add %s 2>/dev/null && ip netns add %s 2>/dev/null", spaces[0],
-                        spaces[1]) == 0 &&
-                command("ip -n %s link add w type veth peer name w netns %s", spaces[0],
-                        spaces[1]) == 0;
+    bool made =
+        command("ip netns add %s 2>/dev/null && ip netns add %s 2>/dev/null", spaces[0],
+                spaces[1]) == 0 &&
+        command("ip -n %s link add w type veth peer name w netns %s", spaces[0], spaces[1]) == 0;
     for (int h = 0; made && h < 2; h++) {
         made = command("ip -n %s addr add 10.77.0.%d/24 dev w && ip -n %s link set w up && "
-                       "ip -n %s link set lo up", spaces[h], h + 1, spaces[h], spaces[h]) == 0;
+                       "ip -n %s link set lo up",
+                       spaces[h], h + 1, spaces[h], spaces[h]) == 0;
     }
     if (!made) {
         remove_hosts();
@@ -681,8 +688,8 @@ static void enter_host(int h) {
 
 /* Ranks 0 .. n-1; the last one is on the second host. */
 static report *start_on_hosts(rank_case *ranks, int n, pid_t *pids, int ready) {
-    report *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                          -1, 0);
+    report *shared =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     for (int r = 0; r < n; r++) {
         pids[r] = fork();
         if (pids[r] == 0) {
@@ -737,7 +744,9 @@ static void cut_off_hosts_are_named_within_six_seconds(void **state) {
     /* packets to each other go to an address that nobody has */
     for (int h = 0; h < 2; h++) {
         assert_int_equal(command("ip -n %s neigh replace 10.77.0.%d lladdr 02:00:00:00:00:99 dev w "
-                                 "nud permanent", spaces[h], 2 - h), 0);
+                                 "nud permanent",
+                                 spaces[h], 2 - h),
+                         0);
     }
     shared->fault_time = trmi_os_now();
     for (int r = 0; r < 3; r++) {

@@ -1,11 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A network in memory, for tests: ranks are threads of one process.
  *
  *   world (the first rank's, shared by address)
  *     pair[from][to][channel]   queue of copies in flight, each with the time at which it arrives
  *
- * Delays and faults are pure functions of (seed, from, to, channel, number), so a seed is a replay. Frames
- * of one pair stay in order (as on TCP) unless `reorder` says otherwise; that, `flip`, `close` and `stall` are
- * faults that must be noticed. */
+ * Delays and faults are pure functions of (seed, from, to, channel, number), so a seed is a replay.
+ * Frames of one pair stay in order (as on TCP) unless `reorder` says otherwise; that, `flip`,
+ * `close` and `stall` are faults that must be noticed. */
 #include "comm/transport.h"
 
 #include "base/error.h"
@@ -73,7 +74,8 @@ static uint32_t checksum(const char *data, uint64_t bytes) {
     return sum;
 }
 
-/* --- sending -------------------------------------------------------------------------------------- */
+/* --- sending
+ *  -------------------------------------------------------------------------------------- */
 static void put_in_flight(world *w, pair *p, frame *f, uint64_t stream) {
     uint64_t number = p->sent++;
     uint32_t draw[4];
@@ -140,7 +142,8 @@ static trm_status sim_start(trmi_transport *transport, trmi_transfer *t, trm_err
     return is_stalled(self) ? TRM_OK : send_frame(self, t, err);
 }
 
-/* --- receiving ------------------------------------------------------------------------------------ */
+/* --- receiving
+ *  ------------------------------------------------------------------------------------ */
 static trm_status deliver(sim *self, trmi_transfer *t, const frame *f, trm_error *err) {
     const trmi_group *group = &self->base.group;
     self->base.culprit = t->peer;
@@ -151,8 +154,10 @@ static trm_status deliver(sim *self, trmi_transfer *t, const frame *f, trm_error
         return TRMI_FAIL(err, TRM_INVALID, "unexpected frame");
     }
     if (f->sum != checksum(f->data, f->bytes)) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "rank %d received damaged bytes from rank %d in operation "
-                         "%llu", group->members[group->rank], group->members[t->peer],
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "rank %d received damaged bytes from rank %d in operation "
+                         "%llu",
+                         group->members[group->rank], group->members[t->peer],
                          (unsigned long long)t->tag.sequence);
     }
     if (f->bytes > 0) {
@@ -226,7 +231,8 @@ static void sim_wait(trmi_transport *transport, double seconds) {
     nanosleep(&pause, NULL);
 }
 
-/* --- life ----------------------------------------------------------------------------------------- */
+/* --- life
+ *  ----------------------------------------------------------------------------------------- */
 static void free_world(world *w) {
     for (size_t i = 0; w->pairs != NULL && i < (size_t)w->size * (size_t)w->size * TRMI_CHANNELS;
          i++) {
@@ -275,8 +281,10 @@ static trm_status parse_faults(const char *text, faults *out, trm_error *err) {
         } else if (sscanf(at, "stall=%d@%lu%n", &rank, &after, &used) == 2 && used > 0) {
             out->stall_rank = rank, out->stall_after = after;
         } else {
-            return TRMI_FAIL(err, TRM_INVALID, "engine '%s': '%s' is not a fault of the simulated "
-                             "network (delay, reorder, flip, close, stall)", text, at);
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "engine '%s': '%s' is not a fault of the simulated "
+                             "network (delay, reorder, flip, close, stall)",
+                             text, at);
         }
         at = strchr(at, ',');
     }
@@ -343,8 +351,10 @@ trm_status trmi_sim_create(const trmi_group *group, const char *text, uint64_t s
                   done);
     for (int32_t r = 0; status == TRM_OK && r < group->size; r++) {
         if (cards[r].pid != mine.pid || cards[0].world == 0) {
-            status = TRMI_FAIL(err, TRM_UNSUPPORTED, "engine sim needs ranks that are threads of one "
-                               "process; ranks 0 and %d are not", r);
+            status = TRMI_FAIL(err, TRM_UNSUPPORTED,
+                               "engine sim needs ranks that are threads of one "
+                               "process; ranks 0 and %d are not",
+                               r);
         }
     }
     if (status == TRM_OK && group->rank != 0) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The TCP transport: always there. The frame is drawn in tcp.h. */
 #define _GNU_SOURCE
 #include "comm/tcp.h"
@@ -26,7 +27,8 @@ typedef struct tcp {
 
 static const uint32_t frame_magic = 0x464D5254; /* "TRMF" */
 
-/* --- frames --------------------------------------------------------------------------------------- */
+/* --- frames
+ *  --------------------------------------------------------------------------------------- */
 static void put64(uint8_t *to, uint64_t value) {
     for (int i = 0; i < 8; i++) {
         to[i] = (uint8_t)(value >> (8 * i));
@@ -55,11 +57,11 @@ static bool decode_head(const uint8_t head[TRMI_FRAME_HEAD_BYTES], trmi_tag *tag
                       .signature = {get64(head + 16), get64(head + 24)},
                       .step = get64(head) >> 32};
     *bytes = get64(head + 32);
-    return (get64(head) & 0xFFFFFFFFu) == frame_magic &&
-           get64(head + 48) == XXH3_64bits(head, 48);
+    return (get64(head) & 0xFFFFFFFFu) == frame_magic && get64(head + 48) == XXH3_64bits(head, 48);
 }
 
-/* --- errors --------------------------------------------------------------------------------------- */
+/* --- errors
+ *  --------------------------------------------------------------------------------------- */
 static trm_status lost(tcp *self, const trmi_link *link, const char *what, trm_error *err) {
     self->base.culprit = link->peer;
     const trmi_group *group = &self->base.group;
@@ -67,17 +69,19 @@ static trm_status lost(tcp *self, const trmi_link *link, const char *what, trm_e
                      group->members[group->rank], group->members[link->peer], what);
 }
 
-static trm_status damaged(tcp *self, const trmi_link *link, const trmi_transfer *t, const char *what,
-                          trm_error *err) {
+static trm_status damaged(tcp *self, const trmi_link *link, const trmi_transfer *t,
+                          const char *what, trm_error *err) {
     self->base.culprit = link->peer;
     const trmi_group *group = &self->base.group;
-    return TRMI_FAIL(err, TRM_CORRUPT, "rank %d received damaged bytes from rank %d (%s) in operation "
-                     "%llu, step %llu: the connection is given up", group->members[group->rank],
-                     group->members[link->peer], what, (unsigned long long)t->tag.sequence,
-                     (unsigned long long)t->tag.step);
+    return TRMI_FAIL(err, TRM_CORRUPT,
+                     "rank %d received damaged bytes from rank %d (%s) in operation "
+                     "%llu, step %llu: the connection is given up",
+                     group->members[group->rank], group->members[link->peer], what,
+                     (unsigned long long)t->tag.sequence, (unsigned long long)t->tag.step);
 }
 
-/* --- writing -------------------------------------------------------------------------------------- */
+/* --- writing
+ *  -------------------------------------------------------------------------------------- */
 static void begin_send(trmi_link *link) {
     link->out_done = link->out_hash_done = 0;
     if (link->sends != NULL) {
@@ -86,7 +90,8 @@ static void begin_send(trmi_link *link) {
     }
 }
 
-/* What is to be written next: rest of the head, a piece of payload, the tail if that is the last. */
+/* What is to be written next: rest of the head, a piece of payload, the tail if that is the last.
+ */
 static int gather_out(trmi_link *link, struct iovec iov[3]) {
     trmi_transfer *t = link->sends;
     uint64_t done = link->out_done, end = TRMI_FRAME_HEAD_BYTES + t->bytes;
@@ -108,8 +113,8 @@ static int gather_out(trmi_link *link, struct iovec iov[3]) {
     }
     if (done >= end) {
         put64(link->out_tail, XXH3_64bits_digest(link->out_hash));
-        iov[count++] = (struct iovec){link->out_tail + (done - end),
-                                      TRMI_FRAME_TAIL_BYTES - (done - end)};
+        iov[count++] =
+            (struct iovec){link->out_tail + (done - end), TRMI_FRAME_TAIL_BYTES - (done - end)};
     }
     return count;
 }
@@ -144,10 +149,12 @@ static trm_status write_some(tcp *self, trmi_link *link, bool *moved, trm_error 
     return TRM_OK;
 }
 
-/* --- reading -------------------------------------------------------------------------------------- */
+/* --- reading
+ *  -------------------------------------------------------------------------------------- */
 static uint32_t ahead(const trmi_link *link) { return link->ahead_to - link->ahead_from; }
 
-/* Reads into `to` (may be empty) and then ahead. *got = bytes in `to`; PENDING if there is nothing. */
+/* Reads into `to` (may be empty) and then ahead. *got = bytes in `to`; PENDING if there is nothing.
+ */
 static trm_status read_into(tcp *self, trmi_link *link, char *to, uint64_t wanted, uint64_t *got,
                             trm_error *err) {
     if (ahead(link) == 0) {
@@ -159,7 +166,8 @@ static trm_status read_into(tcp *self, trmi_link *link, char *to, uint64_t wante
     }
     struct iovec iov[2] = {{to, wanted},
                            {link->ahead + link->ahead_to, sizeof link->ahead - link->ahead_to}};
-    struct msghdr message = {.msg_iov = wanted > 0 ? iov : iov + 1, .msg_iovlen = wanted > 0 ? 2 : 1};
+    struct msghdr message = {.msg_iov = wanted > 0 ? iov : iov + 1,
+                             .msg_iovlen = wanted > 0 ? 2 : 1};
     ssize_t read_bytes = recvmsg(link->fd, &message, MSG_DONTWAIT);
     if (read_bytes < 0) {
         if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) {
@@ -263,7 +271,8 @@ static trm_status read_some(tcp *self, trmi_link *link, bool *moved, trm_error *
     return TRM_OK;
 }
 
-/* --- the table ------------------------------------------------------------------------------------ */
+/* --- the table
+ *  ------------------------------------------------------------------------------------ */
 static trm_status tcp_start(trmi_transport *transport, trmi_transfer *t, trm_error *err) {
     (void)err;
     tcp *self = (tcp *)(void *)transport;
@@ -366,9 +375,9 @@ trm_status trmi_tcp_create(const trmi_group *group, const trmi_exchange *exchang
         link->in_hash = XXH3_createState();
         enough = enough && link->out_hash != NULL && link->in_hash != NULL;
     }
-    trm_status status = enough ? trmi_tcp_connect(group, exchange, self->links, err)
-                               : TRMI_FAIL(err, TRM_NOMEM, "no memory for %d connections",
-                                           group->size);
+    trm_status status =
+        enough ? trmi_tcp_connect(group, exchange, self->links, err)
+               : TRMI_FAIL(err, TRM_NOMEM, "no memory for %d connections", group->size);
     if (status != TRM_OK) {
         tcp_destroy(&self->base);
         return status;

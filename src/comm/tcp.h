@@ -1,8 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/tcp.h: the TCP transport, inside.
  *
  *   frame   head 56 bytes: magic, step, sequence, signature[2], bytes, XXH3 of the 48 before
  *           payload, then XXH3 of the payload (8 bytes); little-endian
- *   link    one connection per peer and channel; writes its queue of sends, reads its queue of receives */
+ *   link    one connection per peer and channel; writes its queue of sends, reads its queue of receives
+ */
 #ifndef TRMI_COMM_TCP_H
 #define TRMI_COMM_TCP_H
 
@@ -31,8 +33,8 @@ typedef struct trmi_link {
     uint8_t ahead[TRMI_TCP_AHEAD_BYTES];
 } trmi_link;
 
-/* tcp_connect.c: connects the group pairwise; links[peer * TRMI_CHANNELS + channel], own entries unused
- * (fd -1). Each side proves with the job's secret that it belongs to the job. */
+/* tcp_connect.c: connects the group pairwise; links[peer * TRMI_CHANNELS + channel], own entries
+ * unused (fd -1). Each side proves with the job's secret that it belongs to the job. */
 trm_status trmi_tcp_connect(const trmi_group *group, const trmi_exchange *exchange,
                             trmi_link *links, trm_error *err);
 /* What a silent peer has not taken then is kept for seconds, not minutes. */

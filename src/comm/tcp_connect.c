@@ -1,11 +1,13 @@
-/* Who connects to whom: a higher rank to a lower one. Both prove that they know the job's secret before
- * anything else is said:
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who connects to whom: a higher rank to a lower one. Both prove that they know the job's secret
+ * before anything else is said:
  *
  *   connector -> acceptor   "TRMC", version, from, to, channel, communicator, nonce
  *   acceptor -> connector   its nonce, sign(hello, nonce, 'A')
  *   connector -> acceptor   sign(hello, nonce, 'C')
  *
- * A stranger is dropped after at most 5 s, silently; the job's own ranks are awaited to the deadline. */
+ * A stranger is dropped after at most 5 s, silently; the job's own ranks are awaited to the
+ * deadline. */
 #define _GNU_SOURCE
 #include "comm/tcp.h"
 
@@ -45,7 +47,8 @@ typedef struct place {
 
 static trm_status listen_somewhere(const char *address, int *out, place *mine, trm_error *err) {
     struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
-                             .ai_socktype = SOCK_STREAM}, *found = NULL;
+                             .ai_socktype = SOCK_STREAM},
+                    *found = NULL;
     if (getaddrinfo(address, "0", &hints, &found) != 0) {
         return TRMI_FAIL(err, TRM_INVALID, "'%s' is not a numeric address to listen on", address);
     }
@@ -61,17 +64,17 @@ static trm_status listen_somewhere(const char *address, int *out, place *mine, t
         }
     } else {
         *out = fd;
-        mine->port = ntohs(bound.ss_family == AF_INET6
-                               ? ((struct sockaddr_in6 *)(void *)&bound)->sin6_port
-                               : ((struct sockaddr_in *)(void *)&bound)->sin_port);
+        mine->port =
+            ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)(void *)&bound)->sin6_port
+                                              : ((struct sockaddr_in *)(void *)&bound)->sin_port);
         snprintf(mine->address, sizeof mine->address, "%s", address);
     }
     freeaddrinfo(found);
     return status;
 }
 
-/* No TCP_USER_TIMEOUT: the kernel counts a peer that is not reading yet, because it still computes or is stopped, like one that is
- * gone. Hosts that fall silent are the side channel's to find. */
+/* No TCP_USER_TIMEOUT: the kernel counts a peer that is not reading yet, because it still computes
+ * or is stopped, like one that is gone. Hosts that fall silent are the side channel's to find. */
 static void prepare_socket(int fd) {
     int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -95,7 +98,8 @@ static bool transfer_exactly(int fd, void *data, size_t bytes, bool write, doubl
             continue;
         }
         double left = deadline - trmi_os_now();
-        if ((moved == 0 && !write) || (moved < 0 && errno != EAGAIN && errno != EINTR) || left <= 0) {
+        if ((moved == 0 && !write) || (moved < 0 && errno != EAGAIN && errno != EINTR) ||
+            left <= 0) {
             return false;
         }
         struct pollfd wait = {.fd = fd, .events = write ? POLLOUT : POLLIN};
@@ -138,7 +142,8 @@ static trm_status connect_to(const trmi_group *group, int32_t peer, int32_t chan
     snprintf(port, sizeof port, "%u", at->port);
     snprintf(what, sizeof what, "rank %d at %s port %s", group->members[peer], at->address, port);
     struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
-                             .ai_socktype = SOCK_STREAM}, *found = NULL;
+                             .ai_socktype = SOCK_STREAM},
+                    *found = NULL;
     if (getaddrinfo(at->address, port, &hints, &found) != 0) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: not a numeric address", what);
     }
@@ -167,8 +172,12 @@ static trm_status connect_to(const trmi_group *group, int32_t peer, int32_t chan
         return status;
     }
     prepare_socket(fd);
-    hello h = {.magic = "TRMC", .version = VERSION, .from = group->rank, .to = peer,
-               .channel = channel, .communicator = at->communicator};
+    hello h = {.magic = "TRMC",
+               .version = VERSION,
+               .from = group->rank,
+               .to = peer,
+               .channel = channel,
+               .communicator = at->communicator};
     uint8_t answer[NONCE_BYTES + MAC_BYTES], expected[MAC_BYTES], mine[MAC_BYTES];
     bool good = getrandom(h.nonce, sizeof h.nonce, 0) == NONCE_BYTES &&
                 transfer_exactly(fd, &h, sizeof h, true, deadline) &&

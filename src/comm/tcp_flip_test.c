@@ -1,4 +1,6 @@
-/* Single flipped bits in vectors that travel over TCP: every one is noticed, and the link and the place are named.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Single flipped bits in vectors that travel over TCP: every one is noticed, and the link and the
+ * place are named.
  * Usage: tcp_flip_test [FLIPS]   bench/faults.sh makes a million */
 #undef _GNU_SOURCE
 #include "comm/tcp.c" /* the reading side, with its statics */
@@ -18,8 +20,8 @@ static size_t make_frame(const trmi_transfer *t, uint8_t *out) {
     return TRMI_FRAME_HEAD_BYTES + t->bytes + TRMI_FRAME_TAIL_BYTES;
 }
 
-static trm_status read_frame(tcp *self, int fds[2], const uint8_t *frame, size_t bytes, trmi_transfer *in,
-                             trm_error *err) {
+static trm_status read_frame(tcp *self, int fds[2], const uint8_t *frame, size_t bytes,
+                             trmi_transfer *in, trm_error *err) {
     trmi_link link = {.fd = fds[1], .peer = 0, .receives = in, .in_hash = XXH3_createState()};
     link.receives_tail = &in->next;
     bool moved = false;
@@ -44,7 +46,8 @@ static void none_passes(void **state) {
     for (long i = -1; i < flips; i++) {
         uint32_t random[4];
         trmi_philox(11, 0, (uint64_t)(i + 1), random);
-        trmi_transfer out = {.data = data, .bytes = random[0] % PAYLOAD,
+        trmi_transfer out = {.data = data,
+                             .bytes = random[0] % PAYLOAD,
                              .tag = {.sequence = 12, .signature = {1, 2}, .step = 4}};
         trmi_transfer in = out;
         trm_error err = {.status = TRM_OK};

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/tfconfig.h"
 
 #include "base/error.h"
@@ -110,9 +111,8 @@ static trm_status read_map(trmi_tfconfig *config, const char *place, json_t *map
         int64_t index;
         snprintf(here, sizeof here, "%s[\"%s\"]", place, trmi_printable(key, part, 24));
         if (!trmi_decimal(key, &index) || index >= TRMI_TASKS_MAX) {
-            return TRMI_FAIL(err, TRM_INVALID,
-                             "%s: a task index from 0 to %d expected as the key", here,
-                             TRMI_TASKS_MAX - 1);
+            return TRMI_FAIL(err, TRM_INVALID, "%s: a task index from 0 to %d expected as the key",
+                             here, TRMI_TASKS_MAX - 1);
         }
         if (trmi_tfconfig_task(config, TRM_ROLE_WORKER, (int32_t)index) != NULL) {
             return TRMI_FAIL(err, TRM_INVALID, "%s: worker %d is given twice", here, (int)index);
@@ -211,11 +211,13 @@ static trm_status read_index(const json_t *value, int32_t *out, trm_error *err) 
     if (json_is_integer(value)) {
         index = json_integer_value(value);
         if (index < 0) {
-            return TRMI_FAIL(err, TRM_INVALID, "TF_CONFIG: task.index: 0 or more expected, found %lld",
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "TF_CONFIG: task.index: 0 or more expected, found %lld",
                              (long long)index);
         }
     } else if (!json_is_string(value) || !trmi_decimal(json_string_value(value), &index)) {
-        return TRMI_FAIL(err, TRM_INVALID, "TF_CONFIG: task.index: a whole number expected, found %s",
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "TF_CONFIG: task.index: a whole number expected, found %s",
                          trmi_cjson_found(value, found, sizeof found));
     }
     if (index >= TRMI_TASKS_MAX) {
@@ -239,8 +241,9 @@ static trm_status read_task(trmi_tfconfig *config, json_t *task, trm_error *err)
     }
     const json_t *type = json_object_get(task, "type"), *index = json_object_get(task, "index");
     if (type == NULL) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "TF_CONFIG: task.type is missing; chief, worker, ps or evaluator expected");
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "TF_CONFIG: task.type is missing; chief, worker, ps or evaluator expected");
     }
     if (!json_is_string(type)) {
         return TRMI_FAIL(err, TRM_INVALID, "TF_CONFIG: task.type: a string expected, found %s",
@@ -267,8 +270,8 @@ static trm_status read_task(trmi_tfconfig *config, json_t *task, trm_error *err)
 }
 
 static trm_status read_others(trmi_tfconfig *config, const json_t *root, trm_error *err) {
-    static const char *const known[] = {"cluster",        "task",    "model_dir",
-                                        "session_master", "service", "eval_session_master",
+    static const char *const known[] = {"cluster",        "task",     "model_dir",
+                                        "session_master", "service",  "eval_session_master",
                                         "environment",    "rpc_layer"};
     trmi_cjson_at top = {.name = "TF_CONFIG"};
     const char *model_dir, *environment, *key;
@@ -321,7 +324,7 @@ typedef struct place {
 static int by_address(const void *a, const void *b) {
     const place *x = a, *y = b;
     int order = strcmp(x->task->address, y->task->address);
-    return order != 0 ? order
+    return order != 0           ? order
            : x->role != y->role ? x->role - y->role
                                 : x->task->index - y->task->index;
 }
@@ -348,11 +351,13 @@ static trm_status check_duplicates(const trmi_tfconfig *config, const char *sour
     for (size_t i = 1; i < total && status == TRM_OK; i++) {
         if (strcmp(all[i].task->address, all[i - 1].task->address) == 0) {
             char path[48];
-            snprintf(path, sizeof path, "cluster.%s[%d]", role_words[all[i].role], all[i].task->index);
+            snprintf(path, sizeof path, "cluster.%s[%d]", role_words[all[i].role],
+                     all[i].task->index);
             status = TRMI_FAIL(err, TRM_INVALID,
                                "%s: \"%s\" is both %s %d and %s %d; each task needs its own "
                                "host:port",
-                               at(source, path).text, trmi_printable(all[i].task->address, part, sizeof part),
+                               at(source, path).text,
+                               trmi_printable(all[i].task->address, part, sizeof part),
                                role_words[all[i - 1].role], all[i - 1].task->index,
                                role_words[all[i].role], all[i].task->index);
         }
@@ -411,8 +416,7 @@ static trm_status read_hosts(trmi_tfconfig *config, trm_role role, const char *f
     }
 }
 
-trm_status trmi_tfconfig_flags(const trm_cluster_flags *flags, trmi_tfconfig *out,
-                               trm_error *err) {
+trm_status trmi_tfconfig_flags(const trm_cluster_flags *flags, trmi_tfconfig *out, trm_error *err) {
     memset(out, 0, sizeof *out);
     int64_t index = 0;
     char part[40];
@@ -422,8 +426,10 @@ trm_status trmi_tfconfig_flags(const trm_cluster_flags *flags, trmi_tfconfig *ou
     TRMI_TRY(read_hosts(out, TRM_ROLE_EVALUATOR, "evaluator_hosts", flags->evaluator_hosts, err));
     if (flags->task_index != NULL &&
         (!trmi_decimal(flags->task_index, &index) || index >= TRMI_TASKS_MAX)) {
-        return TRMI_FAIL(err, TRM_INVALID, "--task_index: a whole number from 0 expected, found "
-                         "\"%s\"", trmi_printable(flags->task_index, part, sizeof part));
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "--task_index: a whole number from 0 expected, found "
+                         "\"%s\"",
+                         trmi_printable(flags->task_index, part, sizeof part));
     }
     /* Guide 000's script has job_name '' by default: not given. */
     bool named = flags->job_name != NULL && flags->job_name[0] != '\0';
@@ -462,7 +468,8 @@ static trm_status check_counts(const trmi_tfconfig *config, const char *source, 
         if (config->jobs[single[s]].count > 1) {
             return TRMI_FAIL(err, TRM_INVALID, "%s: %d %ss; at most one is possible",
                              at(source, s == 0 ? config->master ? "cluster.master" : "cluster.chief"
-                                               : "cluster.evaluator").text,
+                                               : "cluster.evaluator")
+                                 .text,
                              config->jobs[single[s]].count,
                              single[s] == TRM_ROLE_CHIEF && config->master ? "master"
                                                                            : role_words[single[s]]);
@@ -505,13 +512,15 @@ trm_status trmi_tfconfig_check(const trmi_tfconfig *config, const char *source, 
         }
         return TRM_OK; /* listed or not */
     }
-    const char *word = config->master && config->role == TRM_ROLE_CHIEF ? "master"
-                                                                        : role_words[config->role];
+    const char *word =
+        config->master && config->role == TRM_ROLE_CHIEF ? "master" : role_words[config->role];
     if (job->count == 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: the task is %s %d, but the cluster lists no %s; add its address: "
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: the task is %s %d, but the cluster lists no %s; add its address: "
                          "--%s_hosts, or cluster.%s in TF_CONFIG%s",
                          at(source, "task.type").text, word, config->index, word, word, word,
-                         config->role == TRM_ROLE_CHIEF ? "; or leave it out, and worker 0 is chief" : "");
+                         config->role == TRM_ROLE_CHIEF ? "; or leave it out, and worker 0 is chief"
+                                                        : "");
     }
     if (trmi_tfconfig_task(config, config->role, config->index) == NULL) {
         return config->sparse && config->role == TRM_ROLE_WORKER
@@ -520,7 +529,8 @@ trm_status trmi_tfconfig_check(const trmi_tfconfig *config, const char *source, 
                                at(source, "task.index").text, config->index)
                    : TRMI_FAIL(err, TRM_INVALID,
                                "%s: the task is %s %d, but the cluster lists %d (0 to %d)",
-                               at(source, "task.index").text, word, config->index, job->count, job->count - 1);
+                               at(source, "task.index").text, word, config->index, job->count,
+                               job->count - 1);
     }
     return TRM_OK;
 }

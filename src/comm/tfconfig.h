@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/tfconfig.h: roles and their addresses, from TF_CONFIG or from guide 000's flags. Both
  * dialects of TF_CONFIG are read (with and without chief, evaluator listed or not, TF1's master)
  * and TFJob's sparse worker map {"worker": {"1": "host:2222"}}. */

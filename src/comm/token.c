@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The job's token: 32 random bytes in a file that only its owner can read. */
 #include "trireme/cluster.h"
 
@@ -104,7 +105,8 @@ trm_status trm_token_share(const char *path, uint8_t token[32], trm_error *err) 
     }
     int length = snprintf(own, sizeof own, "%s.%016" PRIx64, path, mark);
     if (length < 0 || (size_t)length >= sizeof own) {
-        return TRMI_FAIL(err, TRM_INVALID, "token file %s: the path is too long", trmi_short_name(path, name));
+        return TRMI_FAIL(err, TRM_INVALID, "token file %s: the path is too long",
+                         trmi_short_name(path, name));
     }
     if (slash != NULL && slash != path) {
         own[slash - path] = '\0';
@@ -114,7 +116,9 @@ trm_status trm_token_share(const char *path, uint8_t token[32], trm_error *err) 
     TRMI_TRY(trm_token_create(own, err));
     /* Whole or not there; the first one wins. */
     bool made = link(own, path) == 0 || errno == EEXIST;
-    trm_status status = made ? TRM_OK : TRMI_FAIL_SYS(err, "token file %s cannot be made", trmi_short_name(path, name));
+    trm_status status =
+        made ? TRM_OK
+             : TRMI_FAIL_SYS(err, "token file %s cannot be made", trmi_short_name(path, name));
     unlink(own);
     TRMI_TRY(status);
     return trm_token_read(path, token, err);

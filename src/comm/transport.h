@@ -1,12 +1,13 @@
-/* comm/transport.h: bytes between ranks, as a table of functions. Schedules (runner.c) and messages run
- * over any of them: tcp.c, sim.c, plugins/ucx.c.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* comm/transport.h: bytes between ranks, as a table of functions. Schedules (runner.c) and messages
+ * run over any of them: tcp.c, sim.c, plugins/ucx.c.
  *
- * A transport joins the ranks of a group pairwise by ordered channels. What is started is a transfer;
- * nothing moves but in progress(). Each transfer carries a tag that both sides must agree on before a
- * byte of payload is delivered.
+ * A transport joins the ranks of a group pairwise by ordered channels. What is started is a
+ * transfer; nothing moves but in progress(). Each transfer carries a tag that both sides must agree
+ * on before a byte of payload is delivered.
  *
- * A plug-in is a shared object that exports `trmi_transport_plugin`, a trmi_transport_plugin_table. It may
- * call nothing of the library but what the table gives it. */
+ * A plug-in is a shared object that exports `trmi_transport_plugin`, a trmi_transport_plugin_table.
+ * It may call nothing of the library but what the table gives it. */
 #ifndef TRMI_COMM_TRANSPORT_H
 #define TRMI_COMM_TRANSPORT_H
 
@@ -37,8 +38,8 @@ typedef struct trmi_transfer {
 typedef struct trmi_transport trmi_transport;
 typedef struct trmi_transport_table {
     const char *name;
-    /* Takes the transfer; it must live until it is done or the transport is destroyed. Transfers of one
-     * peer, channel and direction match in the order in which they are started. */
+    /* Takes the transfer; it must live until it is done or the transport is destroyed. Transfers of
+     * one peer, channel and direction match in the order in which they are started. */
     trm_status (*start)(trmi_transport *transport, trmi_transfer *transfer, trm_error *err);
     /* Moves what can be moved without waiting. *moved is set if anything was.
      *   error  PEER: transport->culprit has closed its connection or sent damaged bytes
@@ -52,7 +53,7 @@ typedef struct trmi_transport_table {
 struct trmi_transport {
     const trmi_transport_table *table;
     trmi_group group;
-    int32_t culprit;              /* rank of the group, -1 if none */
+    int32_t culprit;               /* rank of the group, -1 if none */
     const trmi_transfer *expected; /* where tags differ */
     trmi_tag found;
     uint64_t found_bytes;
@@ -68,7 +69,8 @@ trm_status trmi_tcp_create(const trmi_group *group, const trmi_exchange *exchang
 trm_status trmi_sim_create(const trmi_group *group, const char *text, uint64_t seed,
                            const trmi_exchange *exchange, trmi_transport **out, trm_error *err);
 
-/* --- plug-ins --------------------------------------------------------------------------------------- */
+/* --- plug-ins
+ *  --------------------------------------------------------------------------------------- */
 enum { TRMI_PLUGIN_VERSION = 1 };
 typedef struct trmi_transport_plugin_table {
     int32_t version; /* TRMI_PLUGIN_VERSION */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every collective over the UCX plug-in, where it was built. */
 #include "collective_cases.h"
 
@@ -18,8 +19,8 @@ static void collectives(void **state) {
     }
     static const int sizes[] = {2, 3, 4};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        case_run run = {.counts = counts, .quick = true,
-                        .options = {.engine = "ucx", .plugin_dir = PLUGINS}};
+        case_run run = {
+            .counts = counts, .quick = true, .options = {.engine = "ucx", .plugin_dir = PLUGINS}};
         ranks_run(sizes[i], sizes[i] == 4 ? 2 : 1, true, case_body, &run, "ucx");
     }
 }
@@ -39,12 +40,14 @@ static void misbehaves(rank_context *context) {
     trm_status status = trm_comm_allreduce(comm, data, count, TRM_FLOAT32, TRM_REDUCE_SUM, &err);
     if (given->mode == 0) {
         EXPECT(status == TRM_OK, "%s", err.message);
-        status = trm_comm_allreduce(comm, data, context->rank == 1 ? 4999 : 5000, TRM_FLOAT32, TRM_REDUCE_SUM, &err);
+        status = trm_comm_allreduce(comm, data, context->rank == 1 ? 4999 : 5000, TRM_FLOAT32,
+                                    TRM_REDUCE_SUM, &err);
         EXPECT(status == TRM_INVALID && strstr(err.message, "4999") != NULL &&
-                   strstr(err.message, "5000") != NULL, "%s", err.message);
+                   strstr(err.message, "5000") != NULL,
+               "%s", err.message);
     } else {
         if (context->rank == 1 && given->mode == 1) {
-            raise(SIGKILL); /* others may still be in the first one */
+            raise(SIGKILL);              /* others may still be in the first one */
         } else if (context->rank == 1) { /* dies of a timer, in the middle of a large transfer */
             setitimer(ITIMER_REAL, &(struct itimerval){.it_value.tv_usec = 50000}, NULL);
         }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How long one thread works on a sample, beside libjpeg-turbo's own decode of the same bytes. */
 #include "data/dataset.h"
 
@@ -18,15 +19,15 @@ static double cpu_now(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Full decodes of the samples of a batch to RGB, through TurboJPEG as anybody would call it. Not `jpeg`
- * any more where a sample is something else. */
+/* Full decodes of the samples of a batch to RGB, through TurboJPEG as anybody would call it. Not
+ * `jpeg` any more where a sample is something else. */
 static trm_status decode_batch(const trm_dataset *dataset, trmi_scratch *scratch,
                                const trmi_slot *slot, bool *jpeg, double *seconds, trm_error *err) {
     *seconds = 0;
     for (int64_t i = 0; i < slot->batch.samples; i++) {
         trmi_sample sample;
-        TRMI_TRY(dataset->source->ops->load(dataset->source, scratch, slot->indices[i], &sample,
-                                            err));
+        TRMI_TRY(
+            dataset->source->ops->load(dataset->source, scratch, slot->indices[i], &sample, err));
         int width = 0, height = 0, subsampling = 0, space = 0;
         double start = cpu_now();
         if (scratch->decoder == NULL) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* CIFAR-10 binary files, mapped. */
 #include "data/cifar10.h"
 
@@ -74,12 +75,9 @@ static bool wanted(const char *name, trm_usage usage) {
         return false;
     }
     switch (usage) {
-    case TRM_USAGE_TRAIN:
-        return strncmp(name, "data_batch_", 11) == 0;
-    case TRM_USAGE_TEST:
-        return strcmp(name, "test_batch.bin") == 0;
-    default:
-        return strstr(name, "batch") != NULL;
+    case TRM_USAGE_TRAIN: return strncmp(name, "data_batch_", 11) == 0;
+    case TRM_USAGE_TEST: return strcmp(name, "test_batch.bin") == 0;
+    default: return strstr(name, "batch") != NULL;
     }
 }
 
@@ -112,8 +110,8 @@ static trm_status list_files(cifar10 *set, const char *path, trm_usage usage, tr
     qsort(set->files, (size_t)set->file_count, sizeof *set->files, by_name);
     int expected = usage == TRM_USAGE_TRAIN ? 5 : usage == TRM_USAGE_TEST ? 1 : 6;
     if (set->file_count < expected) {
-        return TRMI_FAIL(err, TRM_IO, "%s: %d of the %d files %s found", path,
-                         (int)set->file_count, expected,
+        return TRMI_FAIL(err, TRM_IO, "%s: %d of the %d files %s found", path, (int)set->file_count,
+                         expected,
                          usage == TRM_USAGE_TRAIN  ? "data_batch_1.bin .. data_batch_5.bin"
                          : usage == TRM_USAGE_TEST ? "test_batch.bin"
                                                    : "data_batch_*.bin, test_batch.bin");
@@ -193,11 +191,8 @@ static void destroy(trmi_source *source) {
     trmi_free(set);
 }
 
-static const trmi_source_ops cifar10_ops = {.kind = "cifar10",
-                                            .load = load,
-                                            .place = place,
-                                            .describe = describe,
-                                            .destroy = destroy};
+static const trmi_source_ops cifar10_ops = {
+    .kind = "cifar10", .load = load, .place = place, .describe = describe, .destroy = destroy};
 
 /* The text of path/records.txt, or NULL without one. */
 static trm_status read_list(const char *path, uint8_t **out, trm_error *err) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* data/cifar10.h: CIFAR-10's binary form, as bytes. */
 #ifndef TRMI_DATA_CIFAR10_H
 #define TRMI_DATA_CIFAR10_H

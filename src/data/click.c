@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What all readers of click data share: batch layout, options, numbers, lines. */
 #include "data/click.h"
 
@@ -16,9 +17,8 @@ int32_t trmi_click_fields(const trmi_source *source, int64_t size, trmi_field *f
     fields[count++] =
         (trmi_field){.name = "label", .dtype = TRM_FLOAT32, .shape = trm_shape_of(size)};
     if (click->dense_count > 0) {
-        fields[count++] = (trmi_field){.name = "dense",
-                                       .dtype = TRM_FLOAT32,
-                                       .shape = trm_shape_of(size, click->dense_count)};
+        fields[count++] = (trmi_field){
+            .name = "dense", .dtype = TRM_FLOAT32, .shape = trm_shape_of(size, click->dense_count)};
     }
     if (click->field_count == 0) {
         return count;
@@ -28,25 +28,25 @@ int32_t trmi_click_fields(const trmi_source *source, int64_t size, trmi_field *f
         entries = INT64_MAX; /* refused as too big by the caller */
     }
     trm_shape flat = trm_shape_of(entries);
-    fields[count++] = (trmi_field){
-        .name = "keys",
-        .dtype = TRM_INT64,
-        .shape = click->ragged ? flat : trm_shape_of(size, click->field_count),
-        .ragged = click->ragged};
+    fields[count++] =
+        (trmi_field){.name = "keys",
+                     .dtype = TRM_INT64,
+                     .shape = click->ragged ? flat : trm_shape_of(size, click->field_count),
+                     .ragged = click->ragged};
     if (click->ragged) {
         fields[count++] = (trmi_field){.name = "offsets",
                                        .dtype = TRM_INT64,
                                        .shape = trm_shape_of(size * click->field_count + 1)};
     }
     if (click->weighted) {
-        fields[count++] = (trmi_field){
-            .name = "values", .dtype = TRM_FLOAT32, .shape = flat, .ragged = true};
+        fields[count++] =
+            (trmi_field){.name = "values", .dtype = TRM_FLOAT32, .shape = flat, .ragged = true};
     }
     return count;
 }
 
-trm_status trmi_click_fill(const trmi_source *source, trmi_scratch *scratch,
-                           const trmi_work *work, trm_error *err) {
+trm_status trmi_click_fill(const trmi_source *source, trmi_scratch *scratch, const trmi_work *work,
+                           trm_error *err) {
     (void)scratch;
     const trmi_click_source *click = (const trmi_click_source *)source;
     const int64_t dense_count = click->dense_count, field_count = click->field_count;
@@ -59,12 +59,11 @@ trm_status trmi_click_fill(const trmi_source *source, trmi_scratch *scratch,
     trm_tensor *value_tensor = click->weighted ? &work->tensors[next++] : NULL;
     int64_t used = 0;
     for (int64_t i = 0; i < work->count; i++) {
-        trmi_row row = {
-            .dense = dense != NULL ? dense + i * dense_count : NULL,
-            .keys = keys != NULL ? keys + used : NULL,
-            .values = value_tensor != NULL ? (float *)value_tensor->data + used : NULL,
-            .ends = click->ragged ? offsets + 1 + i * field_count : NULL,
-            .capacity = click->entries_max};
+        trmi_row row = {.dense = dense != NULL ? dense + i * dense_count : NULL,
+                        .keys = keys != NULL ? keys + used : NULL,
+                        .values = value_tensor != NULL ? (float *)value_tensor->data + used : NULL,
+                        .ends = click->ragged ? offsets + 1 + i * field_count : NULL,
+                        .capacity = click->entries_max};
         TRMI_TRY(click->parse(click, work->indices[i], &row, err));
         labels[i] = row.label;
         for (int64_t f = 0; click->ragged && f < field_count; f++) {
@@ -75,8 +74,7 @@ trm_status trmi_click_fill(const trmi_source *source, trmi_scratch *scratch,
     int64_t rest = work->slots - work->count;
     memset(labels + work->count, 0, (size_t)rest * sizeof *labels);
     if (dense != NULL) {
-        memset(dense + work->count * dense_count, 0,
-               (size_t)(rest * dense_count) * sizeof *dense);
+        memset(dense + work->count * dense_count, 0, (size_t)(rest * dense_count) * sizeof *dense);
     }
     if (click->ragged) {
         offsets[0] = 0;
@@ -142,9 +140,13 @@ trm_status trmi_click_configure(trmi_click_source *source, const trm_click_optio
                          (double)o->label_threshold);
     }
     for (int32_t f = 0; f < o->same_as_count; f++) {
-        if (o->same_as[f] < 0 || o->same_as[f] >= o->same_as_count || o->same_as[o->same_as[f]] != o->same_as[f]) {
-            return TRMI_FAIL(err, TRM_INVALID, "same_as: field %d as %d: a field from 0 to %d that is keyed as itself "
-                             "expected", f, o->same_as[f], o->same_as_count - 1);
+        if (o->same_as[f] < 0 || o->same_as[f] >= o->same_as_count ||
+            o->same_as[o->same_as[f]] != o->same_as[f]) {
+            return TRMI_FAIL(
+                err, TRM_INVALID,
+                "same_as: field %d as %d: a field from 0 to %d that is keyed as itself "
+                "expected",
+                f, o->same_as[f], o->same_as_count - 1);
         }
     }
     source->keyer = (trmi_keyer){.buckets = o->buckets,
@@ -152,9 +154,8 @@ trm_status trmi_click_configure(trmi_click_source *source, const trm_click_optio
                                  .shared = o->shared_table,
                                  .same_as = o->same_as,
                                  .same_as_count = o->same_as_count,
-                                 .seed = o->vocabulary != NULL
-                                             ? trmi_vocabulary_seed(o->vocabulary)
-                                             : o->hash_seed};
+                                 .seed = o->vocabulary != NULL ? trmi_vocabulary_seed(o->vocabulary)
+                                                               : o->hash_seed};
     source->dense_form = o->dense != TRM_DENSE_DEFAULT ? o->dense
                          : log_by_default              ? TRM_DENSE_LOG
                                                        : TRM_DENSE_RAW;
@@ -186,7 +187,8 @@ bool trmi_click_label(const trmi_click_source *source, double value, float *out)
     return value == 0 || value == 1;
 }
 
-/* ---- numbers ---------------------------------------------------------------------------------- */
+/* ---- numbers ----------------------------------------------------------------------------------
+ */
 
 bool trmi_parse_integer(const char *at, const char *end, int64_t *out) {
     bool negative = at < end && *at == '-';
@@ -256,7 +258,8 @@ bool trmi_parse_number(const char *at, const char *end, double *out) {
     return at == end && isfinite(value);
 }
 
-/* ---- lines ------------------------------------------------------------------------------------- */
+/* ---- lines -------------------------------------------------------------------------------------
+ */
 
 static const char *line_end(const char *line, const char *limit, const char **next) {
     const char *end = memchr(line, '\n', (size_t)(limit - line));

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* data/click.h: rows of click data between their readers and the batch.
  *
  *   reader: parse row i --> trmi_row (label, dense, keys through trmi_keyer) --> batch tensors
@@ -70,8 +71,8 @@ struct trmi_click_source {
 
 /* The ops entries `fields` and `fill` of every click source. */
 int32_t trmi_click_fields(const trmi_source *source, int64_t size, trmi_field *fields);
-trm_status trmi_click_fill(const trmi_source *source, trmi_scratch *scratch,
-                           const trmi_work *work, trm_error *err);
+trm_status trmi_click_fill(const trmi_source *source, trmi_scratch *scratch, const trmi_work *work,
+                           trm_error *err);
 void trmi_click_describe(const trmi_source *source, trmi_text *text);
 
 /* Takes over what the options say (NULL = defaults); TRM_INVALID where it is impossible. */
@@ -89,7 +90,8 @@ bool trmi_parse_number(const char *at, const char *end, double *out);
 /* Whole numbers only. */
 bool trmi_parse_integer(const char *at, const char *end, int64_t *out);
 
-/* ---- lines of a text file ---------------------------------------------------------------------- */
+/* ---- lines of a text file ----------------------------------------------------------------------
+ */
 
 typedef struct trmi_lines {
     const char *data;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Separated text: Criteo's and Avazu's files, and any CSV with named columns. */
 #include "base/error.h"
 #include "base/os.h"
@@ -29,7 +30,8 @@ typedef struct csv {
     char separator, bag_separator;
 } csv;
 
-/* ---- a field of a line ------------------------------------------------------------------------- */
+/* ---- a field of a line -------------------------------------------------------------------------
+ */
 
 typedef struct cursor {
     const char *at, *end;
@@ -37,8 +39,7 @@ typedef struct cursor {
 } cursor;
 
 /* The next field, without its quotes; false at the end, or (with *bad) for an open quote. */
-static bool next_field(cursor *c, char separator, const char **begin, const char **end,
-                       bool *bad) {
+static bool next_field(cursor *c, char separator, const char **begin, const char **end, bool *bad) {
     if (c->done) {
         return false;
     }
@@ -66,17 +67,17 @@ static bool next_field(cursor *c, char separator, const char **begin, const char
     return true;
 }
 
-/* ---- a row -------------------------------------------------------------------------------------- */
+/* ---- a row --------------------------------------------------------------------------------------
+ */
 
 static trm_status fail_at(const csv *set, const char *line, int32_t at, const char *begin,
                           const char *end, const char *expected, trm_error *err) {
     int shown = end - begin > 24 ? 24 : (int)(end - begin);
     const char *name = set->columns[at].name;
-    return TRMI_FAIL(err, TRM_CORRUPT, "%s: line %lld, column %d%s%s%s: '%.*s', %s expected",
-                     set->path, (long long)(trmi_lines_number(&set->lines, line) +
-                                            set->header_lines),
-                     (int)at + 1, name ? " (" : "", name ? name : "", name ? ")" : "", shown, begin,
-                     expected);
+    return TRMI_FAIL(
+        err, TRM_CORRUPT, "%s: line %lld, column %d%s%s%s: '%.*s', %s expected", set->path,
+        (long long)(trmi_lines_number(&set->lines, line) + set->header_lines), (int)at + 1,
+        name ? " (" : "", name ? name : "", name ? ")" : "", shown, begin, expected);
 }
 
 static trm_status add_bag(const csv *set, const column *c, const char *line, int32_t at,
@@ -87,8 +88,9 @@ static trm_status add_bag(const csv *set, const column *c, const char *line, int
         stop = stop != NULL ? stop : end;
         if (stop > part) {
             if (count++ == set->bag_max ||
-                !trmi_row_add(row, trmi_key_of_text(&set->click.keyer, c->slot, part,
-                                                    (size_t)(stop - part)), 1)) {
+                !trmi_row_add(
+                    row, trmi_key_of_text(&set->click.keyer, c->slot, part, (size_t)(stop - part)),
+                    1)) {
                 char expected[64];
                 snprintf(expected, sizeof expected, "at most %lld keys (bag_max)",
                          (long long)set->bag_max);
@@ -126,14 +128,11 @@ static trm_status add_column(const csv *set, int32_t at, const char *line, const
             begin = end - c->last_chars;
         }
         /* The schema has room for one key a field. */
-        (void)trmi_row_add(row, trmi_key_of_text(&set->click.keyer, c->slot, begin,
-                                                 (size_t)(end - begin)), 1);
+        (void)trmi_row_add(
+            row, trmi_key_of_text(&set->click.keyer, c->slot, begin, (size_t)(end - begin)), 1);
         break;
-    case TRM_COLUMN_BAG:
-        TRMI_TRY(add_bag(set, c, line, at, begin, end, row, err));
-        break;
-    default:
-        return TRM_OK;
+    case TRM_COLUMN_BAG: TRMI_TRY(add_bag(set, c, line, at, begin, end, row, err)); break;
+    default: return TRM_OK;
     }
     if (row->ends != NULL) {
         row->ends[c->slot] = row->count;
@@ -167,21 +166,22 @@ static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row
     return TRM_OK;
 }
 
-/* ---- columns ------------------------------------------------------------------------------------ */
+/* ---- columns ------------------------------------------------------------------------------------
+ */
 
 static const trm_column avazu_columns[] = {
-    {"id", TRM_COLUMN_SKIP, 0},           {"click", TRM_COLUMN_LABEL, 0},
-    {"hour", TRM_COLUMN_KEY, 2},          {"C1", TRM_COLUMN_KEY, 0},
-    {"banner_pos", TRM_COLUMN_KEY, 0},    {"site_id", TRM_COLUMN_KEY, 0},
-    {"site_domain", TRM_COLUMN_KEY, 0},   {"site_category", TRM_COLUMN_KEY, 0},
-    {"app_id", TRM_COLUMN_KEY, 0},        {"app_domain", TRM_COLUMN_KEY, 0},
-    {"app_category", TRM_COLUMN_KEY, 0},  {"device_id", TRM_COLUMN_KEY, 0},
-    {"device_ip", TRM_COLUMN_KEY, 0},     {"device_model", TRM_COLUMN_KEY, 0},
-    {"device_type", TRM_COLUMN_KEY, 0},   {"device_conn_type", TRM_COLUMN_KEY, 0},
-    {"C14", TRM_COLUMN_KEY, 0},           {"C15", TRM_COLUMN_KEY, 0},
-    {"C16", TRM_COLUMN_KEY, 0},           {"C17", TRM_COLUMN_KEY, 0},
-    {"C18", TRM_COLUMN_KEY, 0},           {"C19", TRM_COLUMN_KEY, 0},
-    {"C20", TRM_COLUMN_KEY, 0},           {"C21", TRM_COLUMN_KEY, 0}};
+    {"id", TRM_COLUMN_SKIP, 0},          {"click", TRM_COLUMN_LABEL, 0},
+    {"hour", TRM_COLUMN_KEY, 2},         {"C1", TRM_COLUMN_KEY, 0},
+    {"banner_pos", TRM_COLUMN_KEY, 0},   {"site_id", TRM_COLUMN_KEY, 0},
+    {"site_domain", TRM_COLUMN_KEY, 0},  {"site_category", TRM_COLUMN_KEY, 0},
+    {"app_id", TRM_COLUMN_KEY, 0},       {"app_domain", TRM_COLUMN_KEY, 0},
+    {"app_category", TRM_COLUMN_KEY, 0}, {"device_id", TRM_COLUMN_KEY, 0},
+    {"device_ip", TRM_COLUMN_KEY, 0},    {"device_model", TRM_COLUMN_KEY, 0},
+    {"device_type", TRM_COLUMN_KEY, 0},  {"device_conn_type", TRM_COLUMN_KEY, 0},
+    {"C14", TRM_COLUMN_KEY, 0},          {"C15", TRM_COLUMN_KEY, 0},
+    {"C16", TRM_COLUMN_KEY, 0},          {"C17", TRM_COLUMN_KEY, 0},
+    {"C18", TRM_COLUMN_KEY, 0},          {"C19", TRM_COLUMN_KEY, 0},
+    {"C20", TRM_COLUMN_KEY, 0},          {"C21", TRM_COLUMN_KEY, 0}};
 
 enum { CRITEO_DENSE = 13, CRITEO_KEYS = 26, CRITEO_COLUMNS = 40 };
 
@@ -266,10 +266,9 @@ static trm_status placed_columns(csv *set, const trm_column *wanted, int32_t cou
     }
     TRMI_TRY(give_columns(set, count, err));
     for (int32_t i = 0; i < count; i++) {
-        char *name =
-            wanted[i].name != NULL ? trmi_arena_strdup(&set->arena, wanted[i].name) : NULL;
-        set->columns[i] = (column){
-            .name = name, .role = wanted[i].role, .last_chars = wanted[i].last_chars};
+        char *name = wanted[i].name != NULL ? trmi_arena_strdup(&set->arena, wanted[i].name) : NULL;
+        set->columns[i] =
+            (column){.name = name, .role = wanted[i].role, .last_chars = wanted[i].last_chars};
     }
     return TRM_OK;
 }
@@ -318,7 +317,8 @@ static bool looks_like_header(const csv *set, const char *line, const char *line
     return count == 0 && none;
 }
 
-/* ---- opening ------------------------------------------------------------------------------------ */
+/* ---- opening ------------------------------------------------------------------------------------
+ */
 
 static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
     const csv *set = (const csv *)source;
@@ -343,12 +343,10 @@ static void destroy(trmi_source *source) {
 }
 
 #define CSV_OPS(name)                                                                              \
-    {.kind = name,                                                                                 \
-     .fields = trmi_click_fields,                                                                  \
-     .fill = trmi_click_fill,                                                                      \
-     .place = place,                                                                               \
-     .describe = describe,                                                                         \
-     .destroy = destroy}
+    {                                                                                              \
+        .kind = name, .fields = trmi_click_fields, .fill = trmi_click_fill, .place = place,        \
+        .describe = describe, .destroy = destroy                                                   \
+    }
 static const trmi_source_ops csv_ops = CSV_OPS("csv");
 static const trmi_source_ops criteo_ops = CSV_OPS("criteo");
 static const trmi_source_ops avazu_ops = CSV_OPS("avazu");
@@ -356,8 +354,8 @@ static const trmi_source_ops avazu_ops = CSV_OPS("avazu");
 static trm_status open_text(csv *set, const trm_click_options *o, trm_error *err) {
     bool criteo = set->click.base.ops == &criteo_ops, avazu = set->click.base.ops == &avazu_ops;
     const trm_column *wanted = avazu ? avazu_columns : o->columns;
-    int32_t wanted_count = avazu ? (int32_t)(sizeof avazu_columns / sizeof *avazu_columns)
-                                 : o->column_count;
+    int32_t wanted_count =
+        avazu ? (int32_t)(sizeof avazu_columns / sizeof *avazu_columns) : o->column_count;
     TRMI_TRY(trmi_click_configure(&set->click, o, criteo, err));
     set->separator = criteo ? '\t' : o->separator != 0 ? o->separator : ',';
     set->bag_separator = o->bag_separator != 0 ? o->bag_separator : '|';
@@ -424,13 +422,13 @@ static trm_status open_kind(const char *kind, const char *path, const trm_click_
     return trmi_dataset_create(&source->base, out, err);
 }
 
-trm_status trm_dataset_criteo(const char *path, const trm_click_options *options,
-                              trm_dataset **out, trm_error *err) {
+trm_status trm_dataset_criteo(const char *path, const trm_click_options *options, trm_dataset **out,
+                              trm_error *err) {
     return open_kind("criteo", path, options, out, err);
 }
 
-trm_status trm_dataset_avazu(const char *path, const trm_click_options *options,
-                             trm_dataset **out, trm_error *err) {
+trm_status trm_dataset_avazu(const char *path, const trm_click_options *options, trm_dataset **out,
+                             trm_error *err) {
     return open_kind("avazu", path, options, out, err);
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Generated clicks: a planted factorisation machine whose probabilities are known.
  *
  *   row i --philox--> ranks (Zipf), dense (normal) --planted weights--> logit --coin--> label
@@ -26,7 +27,7 @@ typedef struct clicks {
     bool with_train;
     double power, reach; /* of the Zipf inverse: (1 + u * reach)^power, or exp(u * reach) */
     float bias;
-    float *table;        /* [fields][table_ranks][WEIGHTS] */
+    float *table; /* [fields][table_ranks][WEIGHTS] */
     int64_t table_ranks;
     float *dense_weights;
 } clicks;
@@ -87,9 +88,10 @@ static double draw_row(const clicks *set, int64_t row, int64_t *keys, float *den
             squares += (double)w[1 + k] * (double)w[1 + k];
         }
         if (keys != NULL) {
-            keys[f] = o->wide_keys
-                          ? (int64_t)(trmi_mix(trmi_mix(~o->seed, (uint64_t)f), (uint64_t)rank) >> 1)
-                          : rank + (o->shared_table ? f * o->vocabulary : 0);
+            keys[f] =
+                o->wide_keys
+                    ? (int64_t)(trmi_mix(trmi_mix(~o->seed, (uint64_t)f), (uint64_t)rank) >> 1)
+                    : rank + (o->shared_table ? f * o->vocabulary : 0);
         }
     }
     float normals[4];
@@ -135,7 +137,8 @@ static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row
     return TRM_OK;
 }
 
-/* ---- making it --------------------------------------------------------------------------------- */
+/* ---- making it ---------------------------------------------------------------------------------
+ */
 
 static trm_status fill_options(const trm_clicks_options *given, trm_clicks_options *o,
                                trm_error *err) {
@@ -160,7 +163,8 @@ static trm_status fill_options(const trm_clicks_options *given, trm_clicks_optio
                          (int)o->dense, FIELDS_MAX, DENSE_MAX);
     }
     if (o->shared_table && o->wide_keys) {
-        return TRMI_FAIL(err, TRM_INVALID, "generated clicks: wide keys are of no table's size; choose one");
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "generated clicks: wide keys are of no table's size; choose one");
     }
     if (!(o->zipf > 0 && o->zipf < 10) || !(o->click_rate > 0 && o->click_rate < 1) ||
         !(fabs(o->key_scale) < 100) || !(fabs(o->dense_scale) < 100) || !(o->pair_scale < 100)) {
@@ -272,14 +276,15 @@ static trm_status create(const trm_clicks_options *options, trm_usage usage, cli
     return TRM_OK;
 }
 
-trm_status trm_dataset_clicks(const trm_clicks_options *options, trm_usage usage,
-                              trm_dataset **out, trm_error *err) {
+trm_status trm_dataset_clicks(const trm_clicks_options *options, trm_usage usage, trm_dataset **out,
+                              trm_error *err) {
     clicks *set;
     TRMI_TRY(create(options, usage, &set, err));
     return trmi_dataset_create(&set->click.base, out, err);
 }
 
-/* ---- what the truth itself reaches ---------------------------------------------------------------- */
+/* ---- what the truth itself reaches
+ *  ---------------------------------------------------------------- */
 
 typedef struct outcome {
     double probability;
@@ -326,8 +331,7 @@ trm_status trm_clicks_measure(const trm_clicks_options *options, int64_t rows,
         status = TRMI_FAIL(err, TRM_INVALID, "measure over %lld rows: the test set has %lld",
                            (long long)count, (long long)set->click.base.count);
     } else if ((outcomes = trmi_alloc((size_t)count * sizeof *outcomes)) == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to measure over %lld rows",
-                           (long long)count);
+        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to measure over %lld rows", (long long)count);
     }
     if (status == TRM_OK) {
         trm_clicks_bayes bayes = {0};

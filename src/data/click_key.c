@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Keys of categorical values: hashing trick or vocabulary. */
 #include "base/error.h"
 #include "base/os.h"
@@ -42,20 +43,23 @@ struct trm_vocabulary {
     int64_t *base;
     vocabulary_word *words; /* in order of appearance */
     int64_t word_count, word_capacity;
-    int64_t *slots; /* 1 + index into words; 0 = free */
+    int64_t *slots;     /* 1 + index into words; 0 = free */
     int64_t slot_count; /* a power of two */
 };
 
 static int64_t unbounded(uint64_t hash) { return (int64_t)(hash >> 1); }
 
 /* Rows of the fields before this one. */
-static int64_t rows_before(const trm_vocabulary *v, int32_t field) { return field < v->fields ? v->base[field] : 0; }
+static int64_t rows_before(const trm_vocabulary *v, int32_t field) {
+    return field < v->fields ? v->base[field] : 0;
+}
 
 static int64_t bounded(const trmi_keyer *keyer, int32_t field, int64_t id) {
     if (!keyer->shared) {
         return id;
     }
-    return id + (keyer->vocabulary != NULL ? rows_before(keyer->vocabulary, field) : field * keyer->buckets);
+    return id + (keyer->vocabulary != NULL ? rows_before(keyer->vocabulary, field)
+                                           : field * keyer->buckets);
 }
 
 int64_t trmi_key_missing(const trmi_keyer *keyer, int32_t field) {
@@ -94,7 +98,8 @@ int64_t trmi_key_of_number(const trmi_keyer *keyer, int32_t field, int64_t numbe
     return bounded(keyer, field, 1 + (int64_t)(hash % (uint64_t)(keyer->buckets - 1)));
 }
 
-/* ---- vocabularies ------------------------------------------------------------------------------- */
+/* ---- vocabularies -------------------------------------------------------------------------------
+ */
 
 trm_status trmi_vocabulary_create(int32_t fields, uint64_t seed, trm_vocabulary **out,
                                   trm_error *err) {
@@ -211,8 +216,7 @@ int64_t trm_vocabulary_rows(const trm_vocabulary *vocabulary, int32_t field) {
     return field >= 0 && field < vocabulary->fields ? vocabulary->rows[field] : 0;
 }
 
-trm_status trm_vocabulary_save(const trm_vocabulary *vocabulary, const char *path,
-                               trm_error *err) {
+trm_status trm_vocabulary_save(const trm_vocabulary *vocabulary, const char *path, trm_error *err) {
     trmi_text text = {0};
     trmi_text_printf(&text, "trireme-vocabulary 1 %d %llu\n", (int)vocabulary->fields,
                      (unsigned long long)vocabulary->seed);
@@ -220,15 +224,13 @@ trm_status trm_vocabulary_save(const trm_vocabulary *vocabulary, const char *pat
         trmi_text_printf(&text, "%d %016llx\n", (int)vocabulary->words[i].field,
                          (unsigned long long)vocabulary->words[i].hash);
     }
-    trm_status status = text.failed
-                            ? TRMI_FAIL(err, TRM_NOMEM, "no memory to write %s", path)
-                            : trmi_os_replace_file(NULL, path, text.data, text.length, err);
+    trm_status status = text.failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory to write %s", path)
+                                    : trmi_os_replace_file(NULL, path, text.data, text.length, err);
     trmi_text_free(&text);
     return status;
 }
 
-static trm_status parse_words(trm_vocabulary *v, const char *path, const char *at,
-                              trm_error *err) {
+static trm_status parse_words(trm_vocabulary *v, const char *path, const char *at, trm_error *err) {
     for (int64_t line = 2; *at != '\0'; line++) {
         char *end;
         long field = strtol(at, &end, 10);

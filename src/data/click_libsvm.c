@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* "label index:value ..." and libffm's "label field:index:value ...". */
 #include "base/checked.h"
 #include "base/error.h"
@@ -172,8 +173,8 @@ static trm_status open_text(libsvm *set, const trm_click_options *options, trm_e
     }
     if (s.entries_max < 1 || s.entries_max > ENTRIES_MAX || s.field_max >= FIELDS_MAX) {
         return TRMI_FAIL(err, TRM_CORRUPT,
-                         "%s: rows of at most %lld entries in %lld fields: no libsvm file", set->path,
-                         (long long)s.entries_max, (long long)s.field_max + 1);
+                         "%s: rows of at most %lld entries in %lld fields: no libsvm file",
+                         set->path, (long long)s.entries_max, (long long)s.field_max + 1);
     }
     set->with_fields = s.with_fields;
     set->click.field_count = (int32_t)s.field_max + 1;
@@ -193,9 +194,8 @@ trm_status trmi_libsvm_source(const char *path, const trm_click_options *options
     set->click.base.classes = 2;
     set->click.parse = parse;
     set->path = trmi_arena_strdup(&set->arena, path);
-    trm_status status = set->path == NULL
-                            ? TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path)
-                            : open_text(set, options, err);
+    trm_status status = set->path == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path)
+                                          : open_text(set, options, err);
     if (status != TRM_OK) {
         destroy(&set->click.base);
         return status;
@@ -204,8 +204,8 @@ trm_status trmi_libsvm_source(const char *path, const trm_click_options *options
     return TRM_OK;
 }
 
-trm_status trm_dataset_libsvm(const char *path, const trm_click_options *options,
-                              trm_dataset **out, trm_error *err) {
+trm_status trm_dataset_libsvm(const char *path, const trm_click_options *options, trm_dataset **out,
+                              trm_error *err) {
     trmi_click_source *source;
     TRMI_TRY(trmi_libsvm_source(path, options, &source, err));
     return trmi_dataset_create(&source->base, out, err);

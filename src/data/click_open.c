@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Click data by kind: files in folders, and vocabularies. */
 #include "base/error.h"
 #include "data/click.h"
@@ -9,7 +10,8 @@
 #include <unistd.h>
 
 static bool known(const char *kind) {
-    static const char *const kinds[] = {"criteo", "avazu", "csv", "libsvm", "slots", "tfrecord-clicks"};
+    static const char *const kinds[] = {"criteo", "avazu", "csv",
+                                        "libsvm", "slots", "tfrecord-clicks"};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (strcmp(kind, kinds[i]) == 0) {
             return true;
@@ -39,8 +41,8 @@ static trm_status source_of(const char *kind, const char *path, const trm_click_
 }
 
 bool trmi_click_file_in(const char *folder, trm_usage usage, char *path, size_t size) {
-    static const char *const tails[] = {".csv",    ".tsv",    ".txt",     ".libsvm", ".svm",
-                                        ".libffm", ".ffm",    ".tfrecord"};
+    static const char *const tails[] = {".csv", ".tsv",    ".txt", ".libsvm",
+                                        ".svm", ".libffm", ".ffm", ".tfrecord"};
     for (size_t i = 0; i < sizeof tails / sizeof *tails; i++) {
         int length = snprintf(path, size, "%s/%s%s", folder,
                               usage == TRM_USAGE_TEST ? "test" : "train", tails[i]);
@@ -99,7 +101,8 @@ static trm_status count_keys(const trmi_click_source *source, trm_vocabulary *v,
                 field++;
             }
             if (keys[k] != trmi_key_missing(&source->keyer, field) &&
-                !trmi_vocabulary_count(v, trmi_keyed_as(&source->keyer, field), (uint64_t)keys[k])) {
+                !trmi_vocabulary_count(v, trmi_keyed_as(&source->keyer, field),
+                                       (uint64_t)keys[k])) {
                 status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a vocabulary");
             }
         }

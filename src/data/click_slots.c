@@ -1,5 +1,7 @@
-/* "click:0 dense_feature:0.05 dense_feature:0.3 1:715353 2:817085 2:5441 ...": slots with values, as Paddle's recommendation models
- * read them. A slot is a field of any number of keys, or gives numbers, or the label. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* "click:0 dense_feature:0.05 dense_feature:0.3 1:715353 2:817085 2:5441 ...": slots with values,
+ * as Paddle's recommendation models read them. A slot is a field of any number of keys, or gives
+ * numbers, or the label. */
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/os.h"
@@ -15,7 +17,7 @@ typedef struct slot {
     const char *name;
     size_t length;
     trm_column_role role;
-    int32_t place; /* the field of its keys; or which of the slots of numbers */
+    int32_t place;        /* the field of its keys; or which of the slots of numbers */
     int64_t first, count; /* of numbers: where they begin, and how many each row has */
 } slot;
 
@@ -50,7 +52,8 @@ static slot *find_slot(const slots *set, const char *name, size_t length, int32_
     return NULL;
 }
 
-static bool next_token(const slots *set, const char **at, const char *end, int32_t *hint, token *out) {
+static bool next_token(const slots *set, const char **at, const char *end, int32_t *hint,
+                       token *out) {
     while (*at < end && is_blank(**at)) {
         ++*at;
     }
@@ -63,21 +66,26 @@ static bool next_token(const slots *set, const char **at, const char *end, int32
     }
     out->end = *at;
     out->colon = memchr(out->begin, ':', (size_t)(out->end - out->begin));
-    out->slot = out->colon == NULL ? NULL : find_slot(set, out->begin, (size_t)(out->colon - out->begin), hint);
+    out->slot = out->colon == NULL
+                    ? NULL
+                    : find_slot(set, out->begin, (size_t)(out->colon - out->begin), hint);
     return true;
 }
 
-/* ---- a row -------------------------------------------------------------------------------------- */
+/* ---- a row --------------------------------------------------------------------------------------
+ */
 
-static trm_status fail_at(const slots *set, const char *line, const token *t, const char *expected, trm_error *err) {
+static trm_status fail_at(const slots *set, const char *line, const token *t, const char *expected,
+                          trm_error *err) {
     int shown = t->end - t->begin > 32 ? 32 : (int)(t->end - t->begin);
     return TRMI_FAIL(err, TRM_CORRUPT, "%s: line %lld, column %lld: '%.*s', %s expected", set->path,
-                     (long long)trmi_lines_number(&set->lines, line), (long long)(t->begin - line) + 1, shown, t->begin,
-                     expected);
+                     (long long)trmi_lines_number(&set->lines, line),
+                     (long long)(t->begin - line) + 1, shown, t->begin, expected);
 }
 
 /* Label and numbers; counts the keys of each field in row->ends. */
-static trm_status take_numbers(const slots *set, const char *line, const char *end, trmi_row *row, trm_error *err) {
+static trm_status take_numbers(const slots *set, const char *line, const char *end, trmi_row *row,
+                               trm_error *err) {
     int64_t used[DENSE_SLOTS_MAX] = {0}, numbers = 0;
     int32_t hint = 0, labels = 0;
     double number = 0;
@@ -90,7 +98,8 @@ static trm_status take_numbers(const slots *set, const char *line, const char *e
         if (t.colon == NULL) {
             return fail_at(set, line, &t, "slot:value", err);
         }
-        if (s != NULL && s->role != TRM_COLUMN_BAG && !trmi_parse_number(t.colon + 1, t.end, &number)) {
+        if (s != NULL && s->role != TRM_COLUMN_BAG &&
+            !trmi_parse_number(t.colon + 1, t.end, &number)) {
             return fail_at(set, line, &t, "a number", err);
         }
         if (s == NULL) {
@@ -110,15 +119,17 @@ static trm_status take_numbers(const slots *set, const char *line, const char *e
         }
     }
     if (labels == 0 || numbers != set->click.dense_count) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "%s: line %lld: %d labels and %lld numbers, 1 and %d expected", set->path,
-                         (long long)trmi_lines_number(&set->lines, line), (int)labels, (long long)numbers,
-                         (int)set->click.dense_count);
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "%s: line %lld: %d labels and %lld numbers, 1 and %d expected", set->path,
+                         (long long)trmi_lines_number(&set->lines, line), (int)labels,
+                         (long long)numbers, (int)set->click.dense_count);
     }
     return TRM_OK;
 }
 
 /* Keys go to where their field's lie, in whatever order their slots come. */
-static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row *row, trm_error *err) {
+static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row *row,
+                        trm_error *err) {
     const slots *set = (const slots *)source;
     const char *line, *end;
     trmi_lines_at(&set->lines, index, &line, &end);
@@ -130,24 +141,25 @@ static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row
         total += count;
     }
     if (total > row->capacity) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "%s: line %lld: %lld keys, at most %lld expected", set->path,
-                         (long long)trmi_lines_number(&set->lines, line), (long long)(total - row->count),
-                         (long long)(row->capacity - row->count));
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: line %lld: %lld keys, at most %lld expected",
+                         set->path, (long long)trmi_lines_number(&set->lines, line),
+                         (long long)(total - row->count), (long long)(row->capacity - row->count));
     }
     token t = {.begin = line};
     int32_t hint = 0;
     for (const char *at = line; next_token(set, &at, end, &hint, &t);) {
         const slot *s = t.slot;
         if (s != NULL && s->role == TRM_COLUMN_BAG) {
-            row->keys[row->ends[s->place]++] =
-                trmi_key_of_text(&source->keyer, s->place, t.colon + 1, (size_t)(t.end - t.colon - 1));
+            row->keys[row->ends[s->place]++] = trmi_key_of_text(
+                &source->keyer, s->place, t.colon + 1, (size_t)(t.end - t.colon - 1));
         }
     }
     row->count = total;
     return TRM_OK;
 }
 
-/* ---- which slots there are ------------------------------------------------------------------------ */
+/* ---- which slots there are
+ *  ------------------------------------------------------------------------ */
 
 /* What the scan at opening learns. */
 typedef struct survey {
@@ -161,7 +173,10 @@ static trm_column_role role_of(const char *name, size_t length) {
     static const struct {
         const char *name;
         trm_column_role role;
-    } known[] = {{"click", TRM_COLUMN_LABEL}, {"label", TRM_COLUMN_LABEL}, {"dense_feature", TRM_COLUMN_DENSE}, {"dense", TRM_COLUMN_DENSE}};
+    } known[] = {{"click", TRM_COLUMN_LABEL},
+                 {"label", TRM_COLUMN_LABEL},
+                 {"dense_feature", TRM_COLUMN_DENSE},
+                 {"dense", TRM_COLUMN_DENSE}};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (strlen(known[i].name) == length && memcmp(known[i].name, name, length) == 0) {
             return known[i].role;
@@ -206,7 +221,8 @@ static void visit(void *context, const char *line, const char *line_end) {
 static int by_name(const void *a, const void *b) {
     const slot *x = a, *y = b;
     int64_t p = 0, q = 0;
-    bool number = trmi_parse_integer(x->name, x->name + x->length, &p), other = trmi_parse_integer(y->name, y->name + y->length, &q);
+    bool number = trmi_parse_integer(x->name, x->name + x->length, &p),
+         other = trmi_parse_integer(y->name, y->name + y->length, &q);
     if (number != other) {
         return number ? -1 : 1;
     }
@@ -222,11 +238,14 @@ static trm_status take_columns(slots *set, const trm_click_options *o, trm_error
     set->chosen = o != NULL && o->column_count > 0;
     survey s = {.set = set};
     for (int32_t i = 0; set->chosen && i < o->column_count; i++) {
-        const char *name = o->columns[i].name == NULL ? NULL : trmi_arena_strdup(&set->arena, o->columns[i].name);
+        const char *name =
+            o->columns[i].name == NULL ? NULL : trmi_arena_strdup(&set->arena, o->columns[i].name);
         if (name == NULL) {
-            return TRMI_FAIL(err, TRM_INVALID, "%s: column %d has no name; the slot's expected", set->path, (int)i);
+            return TRMI_FAIL(err, TRM_INVALID, "%s: column %d has no name; the slot's expected",
+                             set->path, (int)i);
         }
-        trm_column_role role = o->columns[i].role == TRM_COLUMN_KEY ? TRM_COLUMN_BAG : o->columns[i].role;
+        trm_column_role role =
+            o->columns[i].role == TRM_COLUMN_KEY ? TRM_COLUMN_BAG : o->columns[i].role;
         if (role != TRM_COLUMN_SKIP && new_slot(&s, name, strlen(name), role) == NULL) {
             return TRMI_FAIL(err, TRM_INVALID, "%s: more than %d columns", set->path, SLOTS_MAX);
         }
@@ -253,20 +272,24 @@ static trm_status place_slots(slots *set, trm_error *err) {
     }
     if (labels != 1 || set->click.field_count == 0 || dense > DENSE_SLOTS_MAX) {
         return TRMI_FAIL(err, TRM_CORRUPT,
-                         "%s: %d label slots (click, label, or by columns), %d slots of keys, %d of numbers; 1, at least 1, and at "
+                         "%s: %d label slots (click, label, or by columns), %d slots of keys, %d "
+                         "of numbers; 1, at least 1, and at "
                          "most %d expected",
-                         set->path, (int)labels, (int)set->click.field_count, (int)dense, DENSE_SLOTS_MAX);
+                         set->path, (int)labels, (int)set->click.field_count, (int)dense,
+                         DENSE_SLOTS_MAX);
     }
     return TRM_OK;
 }
 
-/* ---- opening ------------------------------------------------------------------------------------ */
+/* ---- opening ------------------------------------------------------------------------------------
+ */
 
 static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
     const slots *set = (const slots *)source;
     const char *line, *end;
     trmi_lines_at(&set->lines, index, &line, &end);
-    snprintf(text, size, "%s: line %lld", set->path, (long long)trmi_lines_number(&set->lines, line));
+    snprintf(text, size, "%s: line %lld", set->path,
+             (long long)trmi_lines_number(&set->lines, line));
 }
 
 static void describe(const trmi_source *source, trmi_text *text) {
@@ -299,9 +322,12 @@ static trm_status open_text(slots *set, const trm_click_options *options, trm_er
     TRMI_TRY(trmi_click_configure(&set->click, options, false, err));
     TRMI_TRY(take_columns(set, options, err));
     TRMI_TRY(trmi_os_map(set->path, &set->mapping, err));
-    TRMI_TRY(trmi_lines_index((const char *)set->mapping.data, set->mapping.bytes, &set->lines, visit, &s, err));
+    TRMI_TRY(trmi_lines_index((const char *)set->mapping.data, set->mapping.bytes, &set->lines,
+                              visit, &s, err));
     if (set->lines.rows == 0 || s.no_slots || s.too_many || s.entries_max > ENTRIES_MAX) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "%s: %s; lines of slot:value (click:0 dense:0.5 1:4711) expected", set->path,
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "%s: %s; lines of slot:value (click:0 dense:0.5 1:4711) expected",
+                         set->path,
                          set->lines.rows == 0 ? "no rows"
                          : s.no_slots         ? "the first line has words without a slot"
                          : s.too_many         ? "more than 4096 slots"
@@ -314,7 +340,8 @@ static trm_status open_text(slots *set, const trm_click_options *options, trm_er
     return trmi_click_ready(&set->click, set->path, err);
 }
 
-trm_status trmi_slots_source(const char *path, const trm_click_options *options, trmi_click_source **out, trm_error *err) {
+trm_status trmi_slots_source(const char *path, const trm_click_options *options,
+                             trmi_click_source **out, trm_error *err) {
     slots *set = trmi_alloc(sizeof *set);
     if (set == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path);
@@ -323,7 +350,8 @@ trm_status trmi_slots_source(const char *path, const trm_click_options *options,
     set->click.base.classes = 2;
     set->click.parse = parse;
     set->path = trmi_arena_strdup(&set->arena, path);
-    trm_status status = set->path == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path) : open_text(set, options, err);
+    trm_status status = set->path == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path)
+                                          : open_text(set, options, err);
     if (status != TRM_OK) {
         destroy(&set->click.base);
         return status;
@@ -332,7 +360,8 @@ trm_status trmi_slots_source(const char *path, const trm_click_options *options,
     return TRM_OK;
 }
 
-trm_status trm_dataset_slots(const char *path, const trm_click_options *options, trm_dataset **out, trm_error *err) {
+trm_status trm_dataset_slots(const char *path, const trm_click_options *options, trm_dataset **out,
+                             trm_error *err) {
     trmi_click_source *source;
     TRMI_TRY(trmi_slots_source(path, options, &source, err));
     return trmi_dataset_create(&source->base, out, err);

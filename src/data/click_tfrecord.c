@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Click data as TFRecords of tf.Example with named features. */
 #include "base/error.h"
 #include "data/click.h"
@@ -132,8 +133,7 @@ static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row
             }
             field++;
             break;
-        default:
-            break;
+        default: break;
         }
     }
     return TRM_OK;
@@ -176,9 +176,8 @@ static trm_status give_columns(records *set, const char *path, const trm_click_o
     int32_t labels = 0;
     for (int32_t i = 0; i < o->column_count && set->names != NULL && set->roles != NULL; i++) {
         set->roles[i] = o->columns[i].role;
-        set->names[i] = o->columns[i].name == NULL
-                            ? NULL
-                            : trmi_arena_strdup(&set->arena, o->columns[i].name);
+        set->names[i] =
+            o->columns[i].name == NULL ? NULL : trmi_arena_strdup(&set->arena, o->columns[i].name);
         if (set->names[i] == NULL) {
             return TRMI_FAIL(err, TRM_INVALID, "%s: feature %d has no name", path, (int)i);
         }

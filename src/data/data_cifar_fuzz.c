@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* CIFAR-10 record files and the records.txt beside generated ones. */
 #include "fuzz_seed.h"
 

@@ -1,5 +1,6 @@
-/* Click files end to end: the bytes as Criteo, CSV (with bags), libsvm, slots and a vocabulary. The first
- * byte chooses. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Click files end to end: the bytes as Criteo, CSV (with bags), libsvm, slots and a vocabulary. The
+ * first byte chooses. */
 #include "fuzz_seed.h"
 
 #include "trireme/data_click.h"
@@ -11,13 +12,19 @@
 
 size_t trireme_fuzz_seed(int index, uint8_t *data, size_t capacity) {
     static const char *const seeds[] = {
-        "0" "1\t1\t-3\t\t5\t0\t1382\t4\t15\t2\t181\t1\t2\t1\ta\tb\tc\td\te\tf\tg\th\ti\tj\tk\tl\tm\tn"
+        "0"
+        "1\t1\t-3\t\t5\t0\t1382\t4\t15\t2\t181\t1\t2\t1\ta\tb\tc\td\te\tf\tg\th\ti\tj\tk\tl\tm\tn"
         "\to\tp\tq\tr\ts\tt\tu\tv\t\tx\ty\tz\n",
-        "1" "hour,click,price,tags\n14102107,1,2.5,red|green\n08,0,,\n07,1,\"-1e1\",\"x|y\"\n",
-        "2" "+1 3:0.5 10:2 # note\n-1 7:1\n0\n1 1:1 2:1 3:1\n",
-        "2" "1 0:3:1 2:9:0.5\n0 1:4:1 1:5:1\n",
-        "4" "click:0 dense:0.5 1:7 2:8 2:9\nclick:1 2:9 dense:1 1:3\n",
-        "3" "trireme-vocabulary 1 3 77\n0 12ab\n2 ffff\n1 3\n"};
+        "1"
+        "hour,click,price,tags\n14102107,1,2.5,red|green\n08,0,,\n07,1,\"-1e1\",\"x|y\"\n",
+        "2"
+        "+1 3:0.5 10:2 # note\n-1 7:1\n0\n1 1:1 2:1 3:1\n",
+        "2"
+        "1 0:3:1 2:9:0.5\n0 1:4:1 1:5:1\n",
+        "4"
+        "click:0 dense:0.5 1:7 2:8 2:9\nclick:1 2:9 dense:1 1:3\n",
+        "3"
+        "trireme-vocabulary 1 3 77\n0 12ab\n2 ffff\n1 3\n"};
     const char *seed = seeds[index % 6];
     size_t bytes = strlen(seed);
     memcpy(data, seed, bytes < capacity ? bytes : capacity);

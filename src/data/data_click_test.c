@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Click data: keys, Criteo, Avazu, CSV, libsvm, slots, tf.Example, vocabularies, the generator. */
 #include "folder.h"
 #include "real_data.h"
@@ -44,16 +45,24 @@ static int64_t key(int32_t f, const char *text, int64_t buckets) {
     return trmi_key_of_text(&keyer, f, text, strlen(text));
 }
 
-/* ---- numbers and keys --------------------------------------------------------------------------- */
+/* ---- numbers and keys ---------------------------------------------------------------------------
+ */
 
 static void numbers_are_parsed(void **state) {
     static const struct {
         const char *text;
         double value;
-    } good[] = {{"0", 0},         {"-3", -3},       {"+17", 17},   {"1.5", 1.5},
-                {".25", 0.25},    {"2.", 2},        {"1e3", 1000}, {"-1.25E-2", -0.0125},
+    } good[] = {{"0", 0},
+                {"-3", -3},
+                {"+17", 17},
+                {"1.5", 1.5},
+                {".25", 0.25},
+                {"2.", 2},
+                {"1e3", 1000},
+                {"-1.25E-2", -0.0125},
                 {"123456789012345678901234", 123456789012345678901234.0},
-                {"0.000000000000000000000000001", 1e-27}, {"9223372036854775807", 9223372036854775807.0}};
+                {"0.000000000000000000000000001", 1e-27},
+                {"9223372036854775807", 9223372036854775807.0}};
     double value;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         assert_true(trmi_parse_number(good[i].text, good[i].text + strlen(good[i].text), &value));
@@ -61,8 +70,8 @@ static void numbers_are_parsed(void **state) {
             fail_msg("%s: %.17g", good[i].text, value);
         }
     }
-    static const char *const bad[] = {"",     "-",   "+",  ".",    "e5",   "1e",   "1e999", "nan",
-                                      "inf",  "1 ",  " 1", "0x10", "1.2.3", "--1", "1e5x"};
+    static const char *const bad[] = {"",    "-",  "+",  ".",    "e5",    "1e",  "1e999", "nan",
+                                      "inf", "1 ", " 1", "0x10", "1.2.3", "--1", "1e5x"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_false(trmi_parse_number(bad[i], bad[i] + strlen(bad[i]), &value));
     }
@@ -129,7 +138,8 @@ static void fields_are_keyed_alike(void **state) {
     CHECK_FAILS(trm_dataset_csv(path, &options, &data, &err), TRM_INVALID, err, "field 1 as 2");
 }
 
-/* ---- Criteo and Avazu ------------------------------------------------------------------------------ */
+/* ---- Criteo and Avazu
+ *  ------------------------------------------------------------------------------ */
 
 #define C26 "a\tb\tc\td\te\tf\tg\th\ti\tj\tk\tl\tm\tn\to\tp\tq\tr\ts\tt\tu\tv\t\tx\ty\tz"
 
@@ -204,8 +214,11 @@ static void real_criteo_and_avazu_are_read(void **state) {
         }
         trm_dataset *data;
         const trm_batch *batch;
-        trm_dataset_spec spec = {.path = path, .usage = sets[i].usage, .batch_size = 128,
-                                 .threads = 2, .no_augment = true};
+        trm_dataset_spec spec = {.path = path,
+                                 .usage = sets[i].usage,
+                                 .batch_size = 128,
+                                 .threads = 2,
+                                 .no_augment = true};
         CHECK_OK(trm_dataset_open(&spec, &data, &err), err);
         assert_int_equal(trm_dataset_sample_count(data), sets[i].rows);
         int64_t rows = 0;
@@ -228,10 +241,12 @@ static void real_criteo_and_avazu_are_read(void **state) {
     /* Ratings: MovieLens' u.data, a click from four stars on. */
     const char *path = real_data("ml-100k/u.data");
     if (path != NULL) {
-        trm_column columns[] = {{"user", TRM_COLUMN_KEY, 0}, {"item", TRM_COLUMN_KEY, 0},
-                                {"rating", TRM_COLUMN_LABEL, 0}, {"time", TRM_COLUMN_SKIP, 0}};
-        trm_click_options options = {.columns = columns, .column_count = 4, .separator = '\t',
-                                     .label_threshold = 4};
+        trm_column columns[] = {{"user", TRM_COLUMN_KEY, 0},
+                                {"item", TRM_COLUMN_KEY, 0},
+                                {"rating", TRM_COLUMN_LABEL, 0},
+                                {"time", TRM_COLUMN_SKIP, 0}};
+        trm_click_options options = {
+            .columns = columns, .column_count = 4, .separator = '\t', .label_threshold = 4};
         trm_dataset *data;
         CHECK_OK(trm_dataset_csv(path, &options, &data, &err), err);
         assert_int_equal(trm_dataset_sample_count(data), 100000);
@@ -246,7 +261,9 @@ static void real_criteo_and_avazu_are_read(void **state) {
     }
 }
 
-/* ---- CSV ---------------------------------------------------------------------------------------------- */
+/* ---- CSV
+ *  ----------------------------------------------------------------------------------------------
+ */
 
 static void csv_with_header_quotes_and_bags(void **state) {
     trm_dataset *data;
@@ -333,12 +350,15 @@ static void many_lines_are_indexed(void **state) {
     trm_dataset_destroy(data);
 }
 
-/* ---- libsvm -------------------------------------------------------------------------------------------- */
+/* ---- libsvm
+ *  -------------------------------------------------------------------------------------------- */
 
 static void libsvm_and_libffm_are_read(void **state) {
     trm_dataset *data;
-    CHECK_OK(trm_dataset_libsvm(text_file("a.svm", "+1 3:0.5 10:2 # note\n-1 7:1\n0\n1 1:1 2:1 3:1\n"),
-                                NULL, &data, &err), err);
+    CHECK_OK(
+        trm_dataset_libsvm(text_file("a.svm", "+1 3:0.5 10:2 # note\n-1 7:1\n0\n1 1:1 2:1 3:1\n"),
+                           NULL, &data, &err),
+        err);
     const trm_batch *batch = first_batch(data, 5);
     static const int64_t offsets[] = {0, 2, 3, 3, 6, 6}, keys[] = {3, 10, 7, 1, 2, 3};
     assert_memory_equal(field(batch, "offsets"), offsets, sizeof offsets);
@@ -349,7 +369,8 @@ static void libsvm_and_libffm_are_read(void **state) {
     assert_null(trm_batch_tensor(batch, "dense"));
     trm_dataset_destroy(data);
     CHECK_OK(trm_dataset_libsvm(text_file("a.ffm", "1 0:3:1 2:9:0.5\n0 1:4:1 1:5:1\n"), NULL, &data,
-                                &err), err);
+                                &err),
+             err);
     batch = first_batch(data, 2);
     static const int64_t field_offsets[] = {0, 1, 1, 2, 2, 4, 4};
     assert_memory_equal(field(batch, "offsets"), field_offsets, sizeof field_offsets);
@@ -370,11 +391,13 @@ static void libsvm_and_libffm_are_read(void **state) {
                 err, "no libsvm file");
 }
 
-/* ---- slots --------------------------------------------------------------------------------------------- */
+/* ---- slots
+ *  --------------------------------------------------------------------------------------------- */
 
 static void slots_are_read_in_any_order(void **state) {
     trm_dataset *data;
-    const char *text = "click:0 dense_feature:0.5 dense_feature:2 10:7 2:x 2:y\n2:y click:1 dense_feature:1 10:8 dense_feature:-1\n";
+    const char *text = "click:0 dense_feature:0.5 dense_feature:2 10:7 2:x 2:y\n2:y click:1 "
+                       "dense_feature:1 10:8 dense_feature:-1\n";
     CHECK_OK(trm_dataset_slots(text_file("s.txt", text), NULL, &data, &err), err);
     const trm_batch *batch = first_batch(data, 2);
     /* Fields 2 and 10: by number, not by letter. */
@@ -383,23 +406,29 @@ static void slots_are_read_in_any_order(void **state) {
     const int64_t *keys = field(batch, "keys");
     assert_true(keys[0] != keys[1] && keys[1] == keys[3] && keys[2] != keys[4]);
     const float *dense = field(batch, "dense"), *label = field(batch, "label");
-    assert_true(dense[0] == 0.5f && dense[1] == 2 && dense[2] == 1 && dense[3] == -1 && label[0] == 0 && label[1] == 1);
+    assert_true(dense[0] == 0.5f && dense[1] == 2 && dense[2] == 1 && dense[3] == -1 &&
+                label[0] == 0 && label[1] == 1);
     trm_dataset_destroy(data);
     /* Slots that the caller chooses, in its order; others are skipped. */
-    static const trm_column columns[] = {{"10", TRM_COLUMN_BAG, 0}, {"2", TRM_COLUMN_KEY, 0}, {"click", TRM_COLUMN_LABEL, 0}};
-    CHECK_OK(trm_dataset_slots(text_file("s.txt", text), &(trm_click_options){.columns = columns, .column_count = 3}, &data, &err), err);
+    static const trm_column columns[] = {
+        {"10", TRM_COLUMN_BAG, 0}, {"2", TRM_COLUMN_KEY, 0}, {"click", TRM_COLUMN_LABEL, 0}};
+    CHECK_OK(trm_dataset_slots(text_file("s.txt", text),
+                               &(trm_click_options){.columns = columns, .column_count = 3}, &data,
+                               &err),
+             err);
     batch = first_batch(data, 2);
     static const int64_t chosen[] = {0, 1, 3, 4, 5};
     assert_memory_equal(field(batch, "offsets"), chosen, sizeof chosen);
     assert_null(trm_batch_tensor(batch, "dense"));
     trm_dataset_destroy(data);
-    static const char *const bad[][2] = {{"click:0 1:2\nclick:0 word\n", "line 2, column 9: 'word', slot:value"},
-                                         {"click:2 1:2\n", "column 1: 'click:2', one label, 0 or 1"},
-                                         {"click:0 click:1 1:2\n", "column 9: 'click:1', one label"},
-                                         {"click:0 1:2\n1:3\n", "line 2: 0 labels and 0 numbers, 1 and 0 expected"},
-                                         {"click:0 dense:1 1:2\nclick:0 1:2\n", "1 labels and 0 numbers, 1 and 1"},
-                                         {"click:0 dense:1 1:2\nclick:0 dense:1 dense:2\n", "no more numbers than in the first row"},
-                                         {"click:0 dense:x 1:2\n", "'dense:x', a number expected"}};
+    static const char *const bad[][2] = {
+        {"click:0 1:2\nclick:0 word\n", "line 2, column 9: 'word', slot:value"},
+        {"click:2 1:2\n", "column 1: 'click:2', one label, 0 or 1"},
+        {"click:0 click:1 1:2\n", "column 9: 'click:1', one label"},
+        {"click:0 1:2\n1:3\n", "line 2: 0 labels and 0 numbers, 1 and 0 expected"},
+        {"click:0 dense:1 1:2\nclick:0 1:2\n", "1 labels and 0 numbers, 1 and 1"},
+        {"click:0 dense:1 1:2\nclick:0 dense:1 dense:2\n", "no more numbers than in the first row"},
+        {"click:0 dense:x 1:2\n", "'dense:x', a number expected"}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         const trm_batch *none;
         CHECK_OK(trm_dataset_slots(text_file("b.txt", bad[i][0]), NULL, &data, &err), err);
@@ -412,20 +441,23 @@ static void slots_are_read_in_any_order(void **state) {
         assert_non_null(strstr(err.message, bad[i][1]));
         trm_dataset_destroy(data);
     }
-    CHECK_FAILS(trm_dataset_slots(text_file("b.txt", "0 1:2\n"), NULL, &data, &err), TRM_CORRUPT, err, "words without a slot");
-    CHECK_FAILS(trm_dataset_slots(text_file("b.txt", "click:0 dense:2\n"), NULL, &data, &err), TRM_CORRUPT, err, "0 slots of keys");
-    CHECK_FAILS(trm_dataset_slots(text_file("b.txt", "x:0 1:2\n"), NULL, &data, &err), TRM_CORRUPT, err, "0 label slots");
+    CHECK_FAILS(trm_dataset_slots(text_file("b.txt", "0 1:2\n"), NULL, &data, &err), TRM_CORRUPT,
+                err, "words without a slot");
+    CHECK_FAILS(trm_dataset_slots(text_file("b.txt", "click:0 dense:2\n"), NULL, &data, &err),
+                TRM_CORRUPT, err, "0 slots of keys");
+    CHECK_FAILS(trm_dataset_slots(text_file("b.txt", "x:0 1:2\n"), NULL, &data, &err), TRM_CORRUPT,
+                err, "0 label slots");
 }
 
-/* ---- tf.Example ------------------------------------------------------------------------------------------ */
+/* ---- tf.Example
+ *  ------------------------------------------------------------------------------------------ */
 
 /* One example, by hand: label int64 1, price float 2.5, user bytes "ann", tags int64 {5, 300}. */
 static const uint8_t example[] = {
-    10, 71,
-    10, 14, 10, 5, 'l', 'a', 'b', 'e', 'l', 18, 5, 26, 3, 10, 1, 1,
-    10, 17, 10, 5, 'p', 'r', 'i', 'c', 'e', 18, 8, 18, 6, 10, 4, 0, 0, 0x20, 0x40,
-    10, 17, 10, 4, 'u', 's', 'e', 'r', 18, 9, 10, 7, 10, 5, 'a', 'n', 'n', 'a', 'h',
-    10, 15, 10, 4, 't', 'a', 'g', 's', 18, 7, 26, 5, 8, 5, 8, 0xAC, 2};
+    10, 71, 10, 14,  10,  5,   'l', 'a', 'b', 'e', 'l', 18, 5,  26,  3,    10,  1,    1,    10,
+    17, 10, 5,  'p', 'r', 'i', 'c', 'e', 18,  8,   18,  6,  10, 4,   0,    0,   0x20, 0x40, 10,
+    17, 10, 4,  'u', 's', 'e', 'r', 18,  9,   10,  7,   10, 5,  'a', 'n',  'n', 'a',  'h',  10,
+    15, 10, 4,  't', 'a', 'g', 's', 18,  7,   26,  5,   8,  5,  8,   0xAC, 2};
 
 static size_t frame(uint8_t *out, const uint8_t *data, uint64_t bytes) {
     uint32_t crc = trmi_crc32c_mask(trmi_crc32c(0, &bytes, 8));
@@ -440,7 +472,7 @@ static size_t frame(uint8_t *out, const uint8_t *data, uint64_t bytes) {
 static void examples_are_read(void **state) {
     trm_dataset *data;
     uint8_t file[512];
-    trm_column columns[] = {{"label", TRM_COLUMN_LABEL, 0}, {"price", TRM_COLUMN_DENSE, 0},
+    trm_column columns[] = {{"label", TRM_COLUMN_LABEL, 0},  {"price", TRM_COLUMN_DENSE, 0},
                             {"absent", TRM_COLUMN_DENSE, 0}, {"user", TRM_COLUMN_KEY, 0},
                             {"tags", TRM_COLUMN_BAG, 0},     {"nobody", TRM_COLUMN_KEY, 0}};
     trm_click_options options = {.columns = columns, .column_count = 6, .missing_dense = 9};
@@ -473,13 +505,15 @@ static void examples_are_read(void **state) {
                 "name the features");
 }
 
-/* ---- vocabularies ----------------------------------------------------------------------------------------- */
+/* ---- vocabularies
+ *  ----------------------------------------------------------------------------------------- */
 
 static void vocabularies_number_values(void **state) {
     trm_vocabulary *v, *loaded;
     trm_dataset *data;
     char path[128], saved[160];
-    snprintf(path, sizeof path, "%s", text_file("v.csv", "y,b,c\n1,p,x\n0,q,x\n1,p,\n0,r,z\n1,q,p\n"));
+    snprintf(path, sizeof path, "%s",
+             text_file("v.csv", "y,b,c\n1,p,x\n0,q,x\n1,p,\n0,r,z\n1,q,p\n"));
     snprintf(saved, sizeof saved, "%s.vocabulary", path);
     CHECK_OK(trm_vocabulary_build("csv", path, NULL, 2, &v, &err), err);
     assert_int_equal(trm_vocabulary_fields(v), 2);
@@ -501,7 +535,9 @@ static void vocabularies_number_values(void **state) {
                 err, "1 key fields, but a vocabulary of 2");
     trm_vocabulary_destroy(loaded);
     trm_vocabulary_destroy(v);
-    static const char *const bad[] = {"", "hello\n", "trireme-vocabulary 1 0 0\n",
+    static const char *const bad[] = {"",
+                                      "hello\n",
+                                      "trireme-vocabulary 1 0 0\n",
                                       "trireme-vocabulary 1 1 0\n0 12 3\n",
                                       "trireme-vocabulary 1 1 0\n5 12\n",
                                       "trireme-vocabulary 1 1 0\n0 12\n0 12\n"};
@@ -528,11 +564,12 @@ static void a_large_vocabulary_grows(void **state) {
     trm_vocabulary_destroy(v);
 }
 
-/* ---- the generator ------------------------------------------------------------------------------------------ */
+/* ---- the generator
+ *  ------------------------------------------------------------------------------------------ */
 
 static void generated_rows_are_functions_of_their_index(void **state) {
-    trm_clicks_options options = {.rows = 1000, .fields = 5, .dense = 6, .vocabulary = 50000,
-                                  .seed = 4};
+    trm_clicks_options options = {
+        .rows = 1000, .fields = 5, .dense = 6, .vocabulary = 50000, .seed = 4};
     trm_dataset *a, *b, *test;
     CHECK_OK(trm_dataset_clicks(&options, TRM_USAGE_TRAIN, &a, &err), err);
     CHECK_OK(trm_dataset_clicks(&options, TRM_USAGE_TRAIN, &b, &err), err);
@@ -567,8 +604,8 @@ static void keys_follow_zipf(void **state) {
     enum { N = 60000 };
     for (int e = 0; e < 2; e++) {
         double s = e == 0 ? 1.0 : 1.3, top = 1001;
-        trm_clicks_options options = {.rows = N, .fields = 1, .dense = -1, .vocabulary = 1000,
-                                      .zipf = s};
+        trm_clicks_options options = {
+            .rows = N, .fields = 1, .dense = -1, .vocabulary = 1000, .zipf = s};
         trm_dataset *data;
         CHECK_OK(trm_dataset_clicks(&options, 0, &data, &err), err);
         const trm_batch *batch = first_batch(data, N);
@@ -593,8 +630,13 @@ static void keys_follow_zipf(void **state) {
 /* With one dense input the truth is a logistic curve over a normal: its AUC is an integral. */
 static void bayes_auc_equals_the_integral(void **state) {
     enum { N = 200000, STEPS = 2000 };
-    trm_clicks_options options = {.rows = 10, .test_rows = N, .fields = -1, .dense = 1,
-                                  .dense_scale = 2, .click_rate = 0.3, .seed = 11};
+    trm_clicks_options options = {.rows = 10,
+                                  .test_rows = N,
+                                  .fields = -1,
+                                  .dense = 1,
+                                  .dense_scale = 2,
+                                  .click_rate = 0.3,
+                                  .seed = 11};
     trm_dataset *data;
     trm_clicks_bayes bayes;
     CHECK_OK(trm_clicks_measure(&options, 0, &bayes, &err), err);
@@ -637,7 +679,8 @@ static void bayes_auc_equals_the_integral(void **state) {
     CHECK_CLOSE(bayes.realized_logloss, bayes.logloss, 0.01);
     assert_true(bayes.auc > 0.6 && bayes.logloss < 0.62);
     trm_dataset_destroy(data);
-    CHECK_FAILS(trm_clicks_measure(&options, N + 1, &bayes, &err), TRM_INVALID, err, "measure over");
+    CHECK_FAILS(trm_clicks_measure(&options, N + 1, &bayes, &err), TRM_INVALID, err,
+                "measure over");
 }
 
 static void the_default_model_is_worth_learning(void **state) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* TFRecord framing, tf.Example, and JPEG headers as far as they are ours. */
 #include "fuzz_seed.h"
 
@@ -9,11 +10,10 @@
 #include <string.h>
 #include <turbojpeg.h>
 
-static const uint8_t example[] = {
-    10, 46,
-    10, 14, 10, 5, 'l', 'a', 'b', 'e', 'l', 18, 5, 26, 3, 10, 1, 1,
-    10, 17, 10, 5, 'p', 'r', 'i', 'c', 'e', 18, 8, 18, 6, 10, 4, 0, 0, 0x20, 0x40,
-    10, 9, 10, 1, 'u', 18, 4, 10, 2, 10, 0};
+static const uint8_t example[] = {10,   46,  10,  14, 10, 5,   'l', 'a', 'b', 'e', 'l', 18,
+                                  5,    26,  3,   10, 1,  1,   10,  17,  10,  5,   'p', 'r',
+                                  'i',  'c', 'e', 18, 8,  18,  6,   10,  4,   0,   0,   0x20,
+                                  0x40, 10,  9,   10, 1,  'u', 18,  4,   10,  2,   10,  0};
 
 size_t trireme_fuzz_seed(int index, uint8_t *data, size_t capacity) {
     if (index % 3 == 0) {
@@ -32,8 +32,8 @@ size_t trireme_fuzz_seed(int index, uint8_t *data, size_t capacity) {
     }
     static const uint8_t pixels[16 * 16 * 4] = {9, 200, 30, 77};
     if (index % 6 == 5) {
-        png_image png = {.version = PNG_IMAGE_VERSION, .width = 16, .height = 16,
-                         .format = PNG_FORMAT_RGBA};
+        png_image png = {
+            .version = PNG_IMAGE_VERSION, .width = 16, .height = 16, .format = PNG_FORMAT_RGBA};
         png_alloc_size_t room = capacity;
         return png_image_write_to_memory(&png, data, &room, 0, pixels, 0, NULL) ? room : 0;
     }
@@ -95,7 +95,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
         picture.height * picture.width < 1 << 20) {
         const uint8_t *pixels;
         int64_t row_bytes;
-        (void)trmi_picture_decode(&scratch, data, bytes, &picture, 1, true, &pixels, &row_bytes, &err);
+        (void)trmi_picture_decode(&scratch, data, bytes, &picture, 1, true, &pixels, &row_bytes,
+                                  &err);
     }
     return 0;
 }

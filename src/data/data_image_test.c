@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Resize against PyTorch's numbers; JPEG by content; class folders, TFRecords, named pipelines. */
 #include "folder.h"
 #include "real_data.h"
@@ -31,7 +32,8 @@ static void write_file(const char *name, const void *data, size_t bytes) {
     free(path);
 }
 
-/* ---- resize ----------------------------------------------------------------------------------- */
+/* ---- resize -----------------------------------------------------------------------------------
+ */
 
 static void resize_agrees_with_pytorch(void **state) {
     enum { H = 12, W = 17 };
@@ -73,7 +75,8 @@ static void resize_agrees_with_pytorch(void **state) {
     trmi_scratch_free(&scratch);
 }
 
-/* ---- JPEG -------------------------------------------------------------------------------------- */
+/* ---- JPEG --------------------------------------------------------------------------------------
+ */
 
 /* A smooth picture of `channels` samples a pixel, as JPEG. The caller frees with tjFree. */
 static unsigned char *make_jpeg(int height, int width, int format, int subsampling, int phase,
@@ -90,8 +93,8 @@ static unsigned char *make_jpeg(int height, int width, int format, int subsampli
     }
     unsigned char *jpeg = NULL;
     tjhandle handle = tjInitCompress();
-    assert_int_equal(tjCompress2(handle, pixels, width, 0, height, format, &jpeg, bytes,
-                                 subsampling, 95, 0), 0);
+    assert_int_equal(
+        tjCompress2(handle, pixels, width, 0, height, format, &jpeg, bytes, subsampling, 95, 0), 0);
     tjDestroy(handle);
     free(pixels);
     return jpeg;
@@ -149,7 +152,8 @@ static void jpeg_is_decoded_by_content(void **state) {
         CHECK_CLOSE(result[i] / 255, color * black / 255 / 255, 0.04);
     }
     tjFree(cmyk);
-    CHECK_FAILS(run_jpeg(steps, 3, "GIF89a......", 12, &err), TRM_CORRUPT, err, "found a GIF image");
+    CHECK_FAILS(run_jpeg(steps, 3, "GIF89a......", 12, &err), TRM_CORRUPT, err,
+                "found a GIF image");
     CHECK_FAILS(run_jpeg(steps, 3, "", 0, &err), TRM_CORRUPT, err, "found an empty file");
 }
 
@@ -161,7 +165,8 @@ static void *padded(const unsigned char *jpeg, unsigned long bytes, int count) {
     return longer;
 }
 
-/* What the decoder only warns of. JPEG has no checksum: where it has nothing to say the damage is not seen. */
+/* What the decoder only warns of. JPEG has no checksum: where it has nothing to say the damage is
+ * not seen. */
 static void damaged_scans_are_refused(void **state) {
     trm_error err;
     unsigned long bytes;
@@ -170,8 +175,10 @@ static void damaged_scans_are_refused(void **state) {
     unsigned char *jpeg = make_jpeg(200, 200, TJPF_RGB, TJSAMP_420, 0, &bytes);
     void *few = padded(jpeg, bytes, 3), *many = padded(jpeg, bytes, 40);
     CHECK_OK(run_jpeg(steps, 3, few, bytes + 3, &err), err);
-    CHECK_FAILS(run_jpeg(steps, 3, many, bytes + 40, &err), TRM_CORRUPT, err, " extraneous bytes before marker 0xd9");
-    CHECK_FAILS(run_jpeg(steps, 3, jpeg, bytes - 40, &err), TRM_CORRUPT, err, "damaged JPEG data: ");
+    CHECK_FAILS(run_jpeg(steps, 3, many, bytes + 40, &err), TRM_CORRUPT, err,
+                " extraneous bytes before marker 0xd9");
+    CHECK_FAILS(run_jpeg(steps, 3, jpeg, bytes - 40, &err), TRM_CORRUPT, err,
+                "damaged JPEG data: ");
     enum { TRIALS = 200, SPAN = 200, HEADER_BYTES = 700 };
     int refused = 0;
     for (int trial = 0; trial < TRIALS; trial++) {
@@ -179,7 +186,8 @@ static void damaged_scans_are_refused(void **state) {
         memcpy(copy, jpeg, bytes);
         size_t at = HEADER_BYTES + (bytes - HEADER_BYTES - SPAN - 2) * (size_t)trial / TRIALS;
         for (uint32_t i = 0; i < SPAN; i++) {
-            copy[at + i] = (uint8_t)trmi_random_u32(1, TRMI_STREAM_TEST, (uint64_t)(trial * SPAN) + i);
+            copy[at + i] =
+                (uint8_t)trmi_random_u32(1, TRMI_STREAM_TEST, (uint64_t)(trial * SPAN) + i);
         }
         trm_status status = run_jpeg(steps, 3, copy, bytes, &err);
         assert_true(status == TRM_OK || status == TRM_CORRUPT);
@@ -259,11 +267,13 @@ static int png_expected(const png_case *test, int y, int x, int c) {
 }
 
 static void png_is_decoded_exactly(void **state) {
-    static const png_case cases[] = {
-        {"rgb", PNG_COLOR_TYPE_RGB, 8, 3, false},     {"gray", PNG_COLOR_TYPE_GRAY, 8, 1, false},
-        {"rgba", PNG_COLOR_TYPE_RGBA, 8, 4, false},   {"gray+alpha", PNG_COLOR_TYPE_GRAY_ALPHA, 8, 2, false},
-        {"palette", PNG_COLOR_TYPE_PALETTE, 8, 1, false}, {"rgb of 16 bits", PNG_COLOR_TYPE_RGB, 16, 3, false},
-        {"interlaced rgb", PNG_COLOR_TYPE_RGB, 8, 3, true}};
+    static const png_case cases[] = {{"rgb", PNG_COLOR_TYPE_RGB, 8, 3, false},
+                                     {"gray", PNG_COLOR_TYPE_GRAY, 8, 1, false},
+                                     {"rgba", PNG_COLOR_TYPE_RGBA, 8, 4, false},
+                                     {"gray+alpha", PNG_COLOR_TYPE_GRAY_ALPHA, 8, 2, false},
+                                     {"palette", PNG_COLOR_TYPE_PALETTE, 8, 1, false},
+                                     {"rgb of 16 bits", PNG_COLOR_TYPE_RGB, 16, 3, false},
+                                     {"interlaced rgb", PNG_COLOR_TYPE_RGB, 8, 3, true}};
     trm_error err;
     trm_transform steps[] = {trm_transform_decode(true), trm_transform_center_crop(30, 41),
                              trm_transform_type_cast(TRM_FLOAT32)};
@@ -273,13 +283,16 @@ static void png_is_decoded_exactly(void **state) {
         for (int i = 0; i < 30 * 41 * 3; i++) {
             int expected = png_expected(&cases[k], i / (41 * 3), i / 3 % 41, i % 3);
             if ((int)result[i] != expected) {
-                fail_msg("%s, element %d: %g, expected %d", cases[k].name, i, (double)result[i], expected);
+                fail_msg("%s, element %d: %g, expected %d", cases[k].name, i, (double)result[i],
+                         expected);
             }
         }
-        CHECK_FAILS(run_jpeg(steps, 3, png.data, png.bytes - 30, &err), TRM_CORRUPT, err, "damaged PNG data");
+        CHECK_FAILS(run_jpeg(steps, 3, png.data, png.bytes - 30, &err), TRM_CORRUPT, err,
+                    "damaged PNG data");
         CHECK_FAILS(run_jpeg(steps, 3, png.data, 20, &err), TRM_CORRUPT, err, "damaged PNG header");
         png.data[png.bytes - 40] ^= 0x40; /* a checksum does not fit */
-        CHECK_FAILS(run_jpeg(steps, 3, png.data, png.bytes, &err), TRM_CORRUPT, err, "damaged PNG data");
+        CHECK_FAILS(run_jpeg(steps, 3, png.data, png.bytes, &err), TRM_CORRUPT, err,
+                    "damaged PNG data");
         free(png.data);
     }
 }
@@ -311,7 +324,8 @@ static void small_decodes_look_like_full_ones(void **state) {
     tjFree(rgb);
 }
 
-/* ---- class folders ------------------------------------------------------------------------------ */
+/* ---- class folders ------------------------------------------------------------------------------
+ */
 
 static void class_folders_are_read(void **state) {
     trm_error err;
@@ -375,8 +389,8 @@ static void lack_of_memory_is_an_error(void **state) {
     write_file("a/1.jpg", jpeg, bytes);
     write_file("b/2.jpg", jpeg, bytes);
     tjFree(jpeg);
-    trm_dataset_spec spec = {.path = folder, .batch_size = 2, .image_size = 32,
-                             .prefetch_depth = -1};
+    trm_dataset_spec spec = {
+        .path = folder, .batch_size = 2, .image_size = 32, .prefetch_depth = -1};
     for (int64_t k = 1; k < 500; k++) {
         trm_dataset *data = NULL;
         const trm_batch *batch;
@@ -396,7 +410,8 @@ static void lack_of_memory_is_an_error(void **state) {
     fail_msg("still out of memory");
 }
 
-/* ---- TFRecord ------------------------------------------------------------------------------------ */
+/* ---- TFRecord
+ *  ------------------------------------------------------------------------------------ */
 
 typedef struct bytes {
     uint8_t data[1 << 17];
@@ -539,8 +554,11 @@ static void real_imagenet_sample_is_read(void **state) {
     trm_dataset *data;
     const trm_batch *batch;
     for (int usage = 0; usage < 2; usage++) {
-        trm_dataset_spec spec = {.path = path, .usage = (trm_usage)usage, .batch_size = 25,
-                                 .threads = 2, .prefetch_depth = 2};
+        trm_dataset_spec spec = {.path = path,
+                                 .usage = (trm_usage)usage,
+                                 .batch_size = 25,
+                                 .threads = 2,
+                                 .prefetch_depth = 2};
         CHECK_OK(trm_dataset_open(&spec, &data, &err), err);
         assert_int_equal(trm_dataset_sample_count(data), 125);
         assert_int_equal(trm_dataset_class_count(data), 125);
@@ -567,7 +585,8 @@ static void real_imagenet_sample_is_read(void **state) {
     }
 }
 
-/* ---- named pipelines ----------------------------------------------------------------------------- */
+/* ---- named pipelines
+ *  ----------------------------------------------------------------------------- */
 
 static void has_text(trm_dataset *data, const char *part) {
     char *text = trm_dataset_describe(data);
@@ -582,8 +601,9 @@ static void open_builds_the_guides_pipelines(void **state) {
     trm_error err;
     trm_dataset *data;
     trm_batch_field field;
-    CHECK_OK(trm_shapes_write(&(trm_shapes_options){.train_count = 100, .test_count = 20}, folder,
-                              &err), err);
+    CHECK_OK(
+        trm_shapes_write(&(trm_shapes_options){.train_count = 100, .test_count = 20}, folder, &err),
+        err);
     trm_dataset_spec spec = {.path = folder, .seed = 5, .shard_count = 2, .shard_index = 1};
     CHECK_OK(trm_dataset_open(&spec, &data, &err), err);
     CHECK_OK(trm_dataset_repeat(data, 3, &err), err); /* it can still be refined */
@@ -601,8 +621,11 @@ static void open_builds_the_guides_pipelines(void **state) {
     assert_true(trm_dataset_field(data, 0, &field));
     assert_int_equal(field.tensor.shape.dim[2], 224);
     trm_dataset_destroy(data);
-    spec = (trm_dataset_spec){.kind = "cifar10", .path = folder, .usage = TRM_USAGE_TEST,
-                              .channels_last = true, .batch_size = 16};
+    spec = (trm_dataset_spec){.kind = "cifar10",
+                              .path = folder,
+                              .usage = TRM_USAGE_TEST,
+                              .channels_last = true,
+                              .batch_size = 16};
     CHECK_OK(trm_dataset_open(&spec, &data, &err), err);
     assert_int_equal(trm_dataset_sample_count(data), 20);
     assert_int_equal(trm_dataset_epoch_batches(data), 2);

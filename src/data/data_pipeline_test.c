@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Order, shards, threads, resume, and the CIFAR-10 and generated sources. */
 #include "folder.h"
 #include "real_data.h"
@@ -24,7 +25,8 @@ static trm_dataset *make(const setup *s) {
     trm_error err;
     trm_dataset *data;
     CHECK_OK(trm_dataset_shapes(&(trm_shapes_options){.train_count = s->samples, .seed = 3},
-                                TRM_USAGE_TRAIN, &data, &err), err);
+                                TRM_USAGE_TRAIN, &data, &err),
+             err);
     CHECK_OK(trm_dataset_seed(data, 42, &err), err);
     if (s->shuffled) {
         CHECK_OK(trm_dataset_shuffle(data, s->window, &err), err);
@@ -95,8 +97,14 @@ static void seek_continues_bit_for_bit(void **state) {
     enum { COUNT = 33 };
     uint64_t straight[COUNT], got[COUNT];
     trm_error err;
-    setup s = {.samples = 150, .batch = 16, .shuffled = true, .window = 7, .threads = 2,
-               .depth = 3, .shards = 2, .shard = 1};
+    setup s = {.samples = 150,
+               .batch = 16,
+               .shuffled = true,
+               .window = 7,
+               .threads = 2,
+               .depth = 3,
+               .shards = 2,
+               .shard = 1};
     trm_dataset *data = make(&s);
     collect(data, straight, COUNT);
     trm_dataset_destroy(data);
@@ -175,8 +183,8 @@ static void shards_divide_one_epoch(void **state) {
                     int64_t count = epoch_samples(data, parts + got);
                     int64_t even = N / s.shards;
                     if (mode != TRM_SHARD_PAD) {
-                        assert_int_equal(count, mode == TRM_SHARD_DROP ? even
-                                                                       : (N + s.shards - 1) / s.shards);
+                        assert_int_equal(
+                            count, mode == TRM_SHARD_DROP ? even : (N + s.shards - 1) / s.shards);
                     }
                     got += count;
                     trm_dataset_destroy(data);
@@ -184,7 +192,8 @@ static void shards_divide_one_epoch(void **state) {
                 if (mode == TRM_SHARD_PAD) {
                     assert_int_equal(got, N);
                 }
-                /* The union is the epoch: nothing else, and nothing missing but what was dropped. */
+                /* The union is the epoch: nothing else, and nothing missing but what was dropped.
+                 */
                 qsort(parts, (size_t)got, sizeof *parts, by_value);
                 int64_t distinct = 0;
                 for (int64_t i = 0; i < got; i++) {
@@ -346,7 +355,8 @@ static void random_batches_are_constant(void **state) {
     const trm_batch *batch;
     trm_dataset *data;
     CHECK_OK(trm_dataset_random(&(trm_random_options){.height = 8, .width = 9, .classes = 5}, &data,
-                                &err), err);
+                                &err),
+             err);
     CHECK_OK(trm_dataset_batch(data, 16, true, &err), err);
     CHECK_OK(trm_dataset_prefetch(data, 2, 2, &err), err);
     uint64_t first = 0;
@@ -424,7 +434,8 @@ static void damaged_cifar_files_are_named(void **state) {
     unlink(in_folder("records.txt"));
     CHECK_FAILS(trm_dataset_cifar10(folder, TRM_USAGE_TEST, &data, &err), TRM_CORRUPT, err,
                 "expected 30730000");
-    CHECK_FAILS(trm_shapes_write(&options, folder, &err), TRM_INVALID, err, "has other data"); /* it may be CIFAR-10 itself */
+    /* it may be CIFAR-10 itself */
+    CHECK_FAILS(trm_shapes_write(&options, folder, &err), TRM_INVALID, err, "has other data");
     file = fopen(in_folder("records.txt"), "wb");
     fputs("test_batch.bin ten\n", file);
     fclose(file);
@@ -479,16 +490,28 @@ static void real_cifar_is_read_whole(void **state) {
 
 static void describe_tells_the_pipeline(void **state) {
     trm_error err;
-    setup s = {.samples = 101, .batch = 8, .shuffled = true, .window = 10, .shards = 4, .shard = 2,
-               .depth = 3, .threads = 2};
+    setup s = {.samples = 101,
+               .batch = 8,
+               .shuffled = true,
+               .window = 10,
+               .shards = 4,
+               .shard = 2,
+               .depth = 3,
+               .threads = 2};
     trm_dataset *data = make(&s);
     char *text = trm_dataset_describe(data);
     assert_non_null(text);
     static const char *const parts[] = {
-        "\"kind\":\"shapes\"", "\"samples\":101", "\"name\":\"RandomCrop\"", "\"padding\":4",
-        "\"shard\":{\"count\":4,\"index\":2,\"mode\":\"wrap\"}", "\"epoch_batches\":4",
-        "{\"name\":\"image\",\"dtype\":\"float32\",\"shape\":[8, 3, 32, 32]}", "\"window\":10",
-        "\"mean\":[0.4914,0.4822,0.4465]", "\"prefetch\":{\"depth\":3,\"threads\":2}"};
+        "\"kind\":\"shapes\"",
+        "\"samples\":101",
+        "\"name\":\"RandomCrop\"",
+        "\"padding\":4",
+        "\"shard\":{\"count\":4,\"index\":2,\"mode\":\"wrap\"}",
+        "\"epoch_batches\":4",
+        "{\"name\":\"image\",\"dtype\":\"float32\",\"shape\":[8, 3, 32, 32]}",
+        "\"window\":10",
+        "\"mean\":[0.4914,0.4822,0.4465]",
+        "\"prefetch\":{\"depth\":3,\"threads\":2}"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (strstr(text, parts[i]) == NULL) {
             fail_msg("no %s in %s", parts[i], text);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every transform against an obvious scalar twin, and the inner loops against each other. */
 #include "check.h"
 
@@ -155,8 +156,8 @@ static void compare(const trmi_chain *chain, const picture *p, double tolerance,
                 int at = chain->channels_first ? (c * p->height + y) * p->width + x
                                                : (y * p->width + x) * 3 + c;
                 if (!(fabs(result[at] - p->at[y][x][c]) <= tolerance)) {
-                    fail_msg("key %d (%d, %d, %d): %g, twin %g", key, y, x, c,
-                             (double)result[at], p->at[y][x][c]);
+                    fail_msg("key %d (%d, %d, %d): %g, twin %g", key, y, x, c, (double)result[at],
+                             p->at[y][x][c]);
                 }
             }
         }
@@ -230,8 +231,8 @@ static void resize_matches_its_twin(void **state) {
                     trm_transform_resize(sizes[s][2], sizes[s][3], (trm_resize_align)align),
                     trm_transform_type_cast(TRM_FLOAT32)};
                 trmi_chain chain;
-                run(steps, 3, s & 1 ? TRMI_FORM_PLANAR : TRMI_FORM_HWC, s, sizes[s][0],
-                    sizes[s][1], &chain);
+                run(steps, 3, s & 1 ? TRMI_FORM_PLANAR : TRMI_FORM_HWC, s, sizes[s][0], sizes[s][1],
+                    &chain);
                 noise(&p, s, sizes[s][0], sizes[s][1]);
                 if (flip) {
                     twin_flip(&p);
@@ -287,8 +288,8 @@ static void resized_crops_match_their_twin(void **state) {
 }
 
 static void shorter_sides_match_their_twin(void **state) {
-    static const int sizes[][4] = {{30, 45, 20, 30}, {45, 30, 30, 20}, {33, 50, 20, 30},
-                                   {10, 10, 20, 20}, {70, 31, 45, 20}};
+    static const int sizes[][4] = {
+        {30, 45, 20, 30}, {45, 30, 30, 20}, {33, 50, 20, 30}, {10, 10, 20, 20}, {70, 31, 45, 20}};
     static picture p;
     for (int k = 0; k < 30; k++) { /* with and without a centre crop, which is merged */
         int s = k % 5, crop = k / 5 % 2, align = k / 10;
@@ -316,7 +317,8 @@ static void random_resized_crop_stays_in_bounds(void **state) {
     trm_transform steps[] = {step, trm_transform_type_cast(TRM_FLOAT32)};
     trm_error err;
     trmi_chain chain;
-    trmi_source source = {.ops = &test_ops, .form = TRMI_FORM_HWC, .height = HEIGHT, .width = WIDTH};
+    trmi_source source = {
+        .ops = &test_ops, .form = TRMI_FORM_HWC, .height = HEIGHT, .width = WIDTH};
     CHECK_OK(trmi_chain_build(steps, 2, &source, &chain, &err), err);
     for (int y = 0; y < HEIGHT; y++) {
         for (int x = 0; x < WIDTH; x++) {
@@ -359,7 +361,8 @@ static void results_can_be_bytes_and_halves(void **state) {
     }
     static const trm_dtype halves[] = {TRM_BFLOAT16, TRM_FLOAT16};
     for (int h = 0; h < 2; h++) {
-        trm_transform steps[] = {trm_transform_rescale(0.5, -1), trm_transform_type_cast(halves[h])};
+        trm_transform steps[] = {trm_transform_rescale(0.5, -1),
+                                 trm_transform_type_cast(halves[h])};
         run(steps, 2, TRMI_FORM_HWC, 5, 20, 24, &chain);
         const uint16_t *words = (const uint16_t *)result;
         for (int i = 0; i < 20 * 24 * 3; i++) {
@@ -391,8 +394,10 @@ static void loops_of_all_instruction_sets_agree(void **state) {
                 case 0: set[s]->affine(in, n, scale[0], shift[0], out[s]); break;
                 case 1: set[s]->affine_mirror(in, n, scale[0], shift[0], out[s]); break;
                 case 2:
-                case 3: set[s]->affine_split(in, n, k == 3, scale, shift, out[s], out[s] + n,
-                                             out[s] + 2 * n); break;
+                case 3:
+                    set[s]->affine_split(in, n, k == 3, scale, shift, out[s], out[s] + n,
+                                         out[s] + 2 * n);
+                    break;
                 default: set[s]->affine_rgb(in, n, scale, shift, out[s]);
                 }
             }
@@ -441,13 +446,14 @@ static void impossible_chains_are_refused(void **state) {
                            trm_transform_random_flip(1.5),       trm_transform_resize(0, 3, 0),
                            trm_transform_normalize(mean, zero),  trm_transform_type_cast(TRM_INT32),
                            trm_transform_rescale(NAN, 0),        trm_transform_center_crop(33, 1)};
-    const char *text[] = {"does not fit", "pixels already", "probability", "sides are",
-                          "std must", "TypeCast to int32", "finite", "does not fit"};
+    const char *text[] = {"does not fit", "pixels already",    "probability", "sides are",
+                          "std must",     "TypeCast to int32", "finite",      "does not fit"};
     for (int i = 0; i < 8; i++) {
         CHECK_FAILS(trmi_chain_build(&bad[i], 1, &pixels, &chain, &err), TRM_INVALID, err, text[i]);
     }
     trm_transform late[] = {trm_transform_rescale(1, 0), trm_transform_random_flip(0.5)};
-    CHECK_FAILS(trmi_chain_build(late, 2, &pixels, &chain, &err), TRM_INVALID, err, "put it before");
+    CHECK_FAILS(trmi_chain_build(late, 2, &pixels, &chain, &err), TRM_INVALID, err,
+                "put it before");
     CHECK_FAILS(trmi_chain_build(late, 1, &encoded, &chain, &err), TRM_INVALID, err, "add Decode");
     CHECK_FAILS(trmi_chain_build(late + 1, 1, &encoded, &chain, &err), TRM_INVALID, err,
                 "must be Decode");

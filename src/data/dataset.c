@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The dataset object: made around a source, refined by verbs, sealed by the first reading. */
 #include "data/dataset.h"
 
@@ -34,8 +35,7 @@ void trm_dataset_destroy(trm_dataset *dataset) {
 
 static trm_status open_for(const trm_dataset *dataset, const char *verb, trm_error *err) {
     if (dataset->sealed) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: the dataset is being read; refine it before",
-                         verb);
+        return TRMI_FAIL(err, TRM_INVALID, "%s: the dataset is being read; refine it before", verb);
     }
     return TRM_OK;
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* data/dataset.h: the dataset object, shared by the files that build, run and describe it.
  *
  *   consumer                       worker w (of T), batches w, w+T, w+2T, ... from the start
@@ -64,10 +65,13 @@ struct trm_dataset {
     bool failed; /* the last batch could not be made; the workers have gone */
 };
 
-/* All shards together, however many they were, have used the first `used` samples of this epoch's order: the rest is dealt to those
- * that there are now, as the last batches of the epoch; *first is the first of them. Other epochs are as they are. (A window
+/* All shards together, however many they were, have used the first `used` samples of this epoch's
+ * order: the rest is dealt to those
+ * that there are now, as the last batches of the epoch; *first is the first of them. Other epochs
+ * are as they are. (A window
  * shuffle mixes over the seam.) The position is undefined until the next seek.   errors  INVALID */
-trm_status trmi_dataset_deal(trm_dataset *dataset, int64_t epoch, int64_t used, int64_t *first, trm_error *err);
+trm_status trmi_dataset_deal(trm_dataset *dataset, int64_t epoch, int64_t used, int64_t *first,
+                             trm_error *err);
 /* Checks the pipeline and computes chain, fields and epoch_batches. */
 trm_status trmi_dataset_seal(trm_dataset *dataset, trm_error *err);
 /* Makes batch `number` (epoch * epoch_batches + index) in `slot`; the outcome is in the slot. */

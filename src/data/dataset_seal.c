@@ -1,5 +1,6 @@
-/* What a dataset is once its verbs are said: checked once, then its fields, its batches and a description for
- * checkpoints are known. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a dataset is once its verbs are said: checked once, then its fields, its batches and a
+ * description for checkpoints are known. */
 #include "data/dataset.h"
 
 #include "base/checked.h"
@@ -9,8 +10,8 @@
 
 static trm_status image_fields(trm_dataset *dataset, trm_error *err) {
     trmi_chain *chain = &dataset->chain;
-    TRMI_TRY(trmi_chain_build(dataset->transforms, dataset->transform_count, dataset->source,
-                              chain, err));
+    TRMI_TRY(trmi_chain_build(dataset->transforms, dataset->transform_count, dataset->source, chain,
+                              err));
     int64_t n = dataset->batch_size;
     dataset->fields[0] = (trmi_field){
         .name = "image",
@@ -121,8 +122,7 @@ static void describe_transform(trmi_text *text, const trm_transform *t) {
     case TRM_TRANSFORM_TYPE_CAST:
         trmi_text_printf(text, ",\"dtype\":\"%s\"", trm_dtype_name(t->dtype));
         break;
-    default:
-        break;
+    default: break;
     }
     trmi_text_printf(text, "}");
 }
@@ -132,8 +132,8 @@ static void describe_fields(trmi_text *text, trm_dataset *dataset) {
     trm_batch_field field;
     for (int32_t i = 0; trm_dataset_field(dataset, i, &field); i++) {
         char shape[96];
-        trmi_text_printf(text, "%s{\"name\":\"%s\",\"dtype\":\"%s\",\"shape\":%s%s}",
-                         i ? "," : "", field.name, trm_dtype_name(field.tensor.dtype),
+        trmi_text_printf(text, "%s{\"name\":\"%s\",\"dtype\":\"%s\",\"shape\":%s%s}", i ? "," : "",
+                         field.name, trm_dtype_name(field.tensor.dtype),
                          trm_shape_format(&field.tensor.shape, shape, sizeof shape),
                          dataset->fields[i].ragged ? ",\"ragged\":true" : "");
     }

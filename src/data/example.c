@@ -1,4 +1,6 @@
-/* The protobuf wire form of tf.Example, read in place. Depth is fixed by the schema: no recursion. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The protobuf wire form of tf.Example, read in place. Depth is fixed by the schema: no recursion.
+ */
 #include "base/error.h"
 #include "data/tfrecord.h"
 
@@ -38,21 +40,15 @@ static bool read_field(const uint8_t **at, const uint8_t *end, field *out) {
     *out = (field){.number = (uint32_t)(key >> 3), .wire = (uint32_t)(key & 7)};
     uint64_t length;
     switch (out->wire) {
-    case WIRE_VARINT:
-        return read_varint(at, end, &out->value);
-    case WIRE_FIXED64:
-        length = 8;
-        break;
-    case WIRE_FIXED32:
-        length = 4;
-        break;
+    case WIRE_VARINT: return read_varint(at, end, &out->value);
+    case WIRE_FIXED64: length = 8; break;
+    case WIRE_FIXED32: length = 4; break;
     case WIRE_BYTES:
         if (!read_varint(at, end, &length)) {
             return false;
         }
         break;
-    default:
-        return false;
+    default: return false;
     }
     if (length > (uint64_t)(end - *at)) {
         return false;

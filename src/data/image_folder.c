@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* root/class/image.jpeg: listed at once, read by pread into the worker's scratch. */
 #include "base/error.h"
 #include "base/os.h"
@@ -35,7 +36,8 @@ static content content_of(const char *name) {
     if (dot == NULL || dot == name) {
         return CONTENT_OTHER;
     }
-    if (strcasecmp(dot, ".jpeg") == 0 || strcasecmp(dot, ".jpg") == 0 || strcasecmp(dot, ".png") == 0) {
+    if (strcasecmp(dot, ".jpeg") == 0 || strcasecmp(dot, ".jpg") == 0 ||
+        strcasecmp(dot, ".png") == 0) {
         return CONTENT_PICTURE;
     }
     for (size_t i = 0; i < sizeof unread / sizeof *unread; i++) {
@@ -51,8 +53,8 @@ static int by_text(const void *a, const void *b) {
 }
 
 /* Names in `path` (of folders, or of files), sorted, in a malloc'ed array. */
-static trm_status names_in(folder *set, const char *path, bool folders, char ***out,
-                           int64_t *count, trm_error *err) {
+static trm_status names_in(folder *set, const char *path, bool folders, char ***out, int64_t *count,
+                           trm_error *err) {
     DIR *dir = opendir(path);
     if (dir == NULL) {
         return TRMI_FAIL_SYS(err, "%s: not a readable folder", path);
@@ -98,8 +100,7 @@ static trm_status names_in(folder *set, const char *path, bool folders, char ***
 static trm_status add_class(folder *set, const char *below, const char *class_name, int32_t label,
                             trm_error *err) {
     char path[4096];
-    if (snprintf(path, sizeof path, "%s%s/%s", set->root, below, class_name) >=
-        (int)sizeof path) {
+    if (snprintf(path, sizeof path, "%s%s/%s", set->root, below, class_name) >= (int)sizeof path) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: the path is too long", set->root);
     }
     char **names;
@@ -109,15 +110,15 @@ static trm_status add_class(folder *set, const char *below, const char *class_na
     for (int64_t i = 0; i < count && status == TRM_OK; i++) {
         content kind = content_of(names[i]);
         if (kind == CONTENT_UNREAD) {
-            status = TRMI_FAIL(err, TRM_UNSUPPORTED, "%s/%s: only JPEG and PNG are read; convert it", path,
-                               names[i]);
+            status = TRMI_FAIL(err, TRM_UNSUPPORTED,
+                               "%s/%s: only JPEG and PNG are read; convert it", path, names[i]);
         }
         if (kind != CONTENT_PICTURE) {
             continue;
         }
         char *tail = trmi_arena_printf(&set->arena, "%s/%s/%s", below, class_name, names[i]);
-        if (tail == NULL || !trmi_grow((void **)&set->images, &set->capacity,
-                                       set->base.count + 1, sizeof *set->images)) {
+        if (tail == NULL || !trmi_grow((void **)&set->images, &set->capacity, set->base.count + 1,
+                                       sizeof *set->images)) {
             status = TRMI_FAIL(err, TRM_NOMEM, "no memory to list %s", path);
         } else {
             set->images[set->base.count++] = (image){tail, label};
@@ -232,10 +233,8 @@ static trm_status load(const trmi_source *source, trmi_scratch *scratch, int64_t
         }
         at += got > 0 ? got : 0;
     }
-    *out = (trmi_sample){.form = TRMI_FORM_ENCODED,
-                         .data = data,
-                         .bytes = (size_t)bytes,
-                         .label = one->label};
+    *out = (trmi_sample){
+        .form = TRMI_FORM_ENCODED, .data = data, .bytes = (size_t)bytes, .label = one->label};
 done:
     close(fd);
     return status;
@@ -254,11 +253,8 @@ static void destroy(trmi_source *source) {
     trmi_free(set);
 }
 
-static const trmi_source_ops folder_ops = {.kind = "imagefolder",
-                                           .load = load,
-                                           .place = place,
-                                           .describe = describe,
-                                           .destroy = destroy};
+static const trmi_source_ops folder_ops = {
+    .kind = "imagefolder", .load = load, .place = place, .describe = describe, .destroy = destroy};
 
 trm_status trm_dataset_image_folder(const char *path, trm_usage usage, trm_dataset **out,
                                     trm_error *err) {

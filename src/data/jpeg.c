@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* JPEG by libjpeg-turbo, scaled while decoding; CMYK as Adobe writes it (inverted) is made RGB. */
 #include "data/picture.h"
 
@@ -41,17 +42,17 @@ trm_status trmi_jpeg_open(trmi_scratch *scratch, const uint8_t *data, size_t byt
     }
     /* A header without an image in it succeeds and writes nothing. */
     int width = 0, height = 0, subsampling = 0, space = 0;
-    int failed = tjDecompressHeader3(scratch->decoder, data, bytes, &width, &height, &subsampling,
-                                     &space);
+    int failed =
+        tjDecompressHeader3(scratch->decoder, data, bytes, &width, &height, &subsampling, &space);
     if (failed || (width == 0 && height == 0)) {
         return TRMI_FAIL(err, TRM_CORRUPT, "damaged JPEG header: %s",
                          failed ? tjGetErrorStr2(scratch->decoder) : "no image follows");
     }
     bool cmyk = space == TJCS_CMYK || space == TJCS_YCCK;
     *out = (trmi_picture){.height = height,
-                       .width = width,
-                       .cmyk = cmyk,
-                       .inverted = cmyk && has_adobe_marker(data, bytes)};
+                          .width = width,
+                          .cmyk = cmyk,
+                          .inverted = cmyk && has_adobe_marker(data, bytes)};
     return TRM_OK;
 }
 
@@ -68,14 +69,16 @@ static void cmyk_to_rgb(uint8_t *pixels, int64_t count, bool inverted) {
     }
 }
 
-/* libjpeg-turbo goes on after damage with a warning, and keeps the first of an image. A few bytes between the last block and
- * the end marker are an encoder's padding, and nothing can follow them; more are left over where damaged data made blocks out of
- * fewer bytes (of 476 damaged files of which it said just this none had fewer than 5). What decodes to the end without
- * a warning, one damaged file of twelve, nobody can tell from a picture: JPEG has no checksum. */
+/* libjpeg-turbo goes on after damage with a warning, and keeps the first of an image. A few bytes
+ * between the last block and the end marker are an encoder's padding, and nothing can follow them;
+ * more are left over where damaged data made blocks out of fewer bytes (of 476 damaged files of
+ * which it said just this none had fewer than 5). What decodes to the end without a warning, one
+ * damaged file of twelve, nobody can tell from a picture: JPEG has no checksum. */
 static bool harmless(const char *warning) {
     enum { PADDING_BYTES = 4, END_MARKER = 0xD9 };
     unsigned bytes, marker;
-    return sscanf(warning, "Corrupt JPEG data: %u extraneous bytes before marker %x", &bytes, &marker) == 2 &&
+    return sscanf(warning, "Corrupt JPEG data: %u extraneous bytes before marker %x", &bytes,
+                  &marker) == 2 &&
            bytes <= PADDING_BYTES && marker == END_MARKER;
 }
 
@@ -92,12 +95,11 @@ trm_status trmi_jpeg_decode(trmi_scratch *scratch, const uint8_t *data, size_t b
     size_t needed = (size_t)(width * height * (jpeg->cmyk ? 4 : 3)) + SLACK_BYTES;
     uint8_t *buffer = trmi_scratch_get(scratch, TRMI_SCRATCH_SOURCE, needed);
     if (buffer == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for an image of %lld x %lld",
-                         (long long)width, (long long)height);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for an image of %lld x %lld", (long long)width,
+                         (long long)height);
     }
     int failed = tjDecompress2(scratch->decoder, data, bytes, buffer, (int)width, 0, (int)height,
-                               jpeg->cmyk ? TJPF_CMYK : TJPF_RGB,
-                               exact ? 0 : TJFLAG_FASTUPSAMPLE);
+                               jpeg->cmyk ? TJPF_CMYK : TJPF_RGB, exact ? 0 : TJFLAG_FASTUPSAMPLE);
     if (failed && (tjGetErrorCode(scratch->decoder) != TJERR_WARNING ||
                    !harmless(tjGetErrorStr2(scratch->decoder)))) {
         return TRMI_FAIL(err, TRM_CORRUPT, "damaged JPEG data: %s; replace or remove the image",

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Named pipelines: what the command line calls a dataset. */
 #include "trireme/data.h"
 #include "trireme/data_click.h"
@@ -107,18 +108,21 @@ static trm_status detect(const trm_dataset_spec *spec, const char **out, trm_err
     }
     *out = S_ISDIR(info.st_mode) ? kind_of_folder(spec->path) : kind_of_file(spec->path);
     if (*out == NULL && S_ISREG(info.st_mode) && ends(spec->path, ".bin")) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: a file; of CIFAR-10 the folder that has it is expected", spec->path);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: a file; of CIFAR-10 the folder that has it is expected", spec->path);
     }
     if (*out == NULL) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "%s: what data is this? expected *batch*.bin, class folders, TFRecords, or "
-                         "a Criteo, CSV, libsvm or slot file; name it with --dataset",
-                         spec->path);
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "%s: what data is this? expected *batch*.bin, class folders, TFRecords, or "
+            "a Criteo, CSV, libsvm or slot file; name it with --dataset",
+            spec->path);
     }
     return TRM_OK;
 }
 
-/* ---- pipelines -------------------------------------------------------------------------------- */
+/* ---- pipelines --------------------------------------------------------------------------------
+ */
 
 typedef struct recipe {
     trm_transform steps[8];
@@ -227,7 +231,8 @@ static trm_status open_source(const char *kind, const trm_dataset_spec *spec, bo
 trm_status trm_dataset_open(const trm_dataset_spec *spec, trm_dataset **out, trm_error *err) {
     const char *kind = spec->kind;
     if ((unsigned)spec->usage > TRM_USAGE_ALL) {
-        return TRMI_FAIL(err, TRM_INVALID, "usage %d: train, test or all expected", (int)spec->usage);
+        return TRMI_FAIL(err, TRM_INVALID, "usage %d: train, test or all expected",
+                         (int)spec->usage);
     }
     if (spec->image_size < 0 || spec->image_size > 16384) {
         return TRMI_FAIL(err, TRM_INVALID, "image size %lld: 1..16384 expected",

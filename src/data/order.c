@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "data/order.h"
 
 #include "base/checked.h"
@@ -9,7 +10,9 @@ int64_t trmi_order_places_of(const trmi_order *order, int64_t samples) {
     return order->mode == TRM_SHARD_DROP ? even : even + (samples % order->shards != 0);
 }
 
-int64_t trmi_order_places(const trmi_order *order) { return trmi_order_places_of(order, order->count); }
+int64_t trmi_order_places(const trmi_order *order) {
+    return trmi_order_places_of(order, order->count);
+}
 
 int64_t trmi_order_real(const trmi_order *order) {
     if (order->mode != TRM_SHARD_PAD) {
@@ -20,8 +23,11 @@ int64_t trmi_order_real(const trmi_order *order) {
 
 /* The sample at place `place` < trmi_order_real, before the window shuffle. */
 static int64_t sample_at(const trmi_order *order, int64_t epoch, int64_t place) {
-    int64_t global = (place * order->shards + order->shard + (epoch == order->moved_epoch ? order->moved : 0)) % order->count;
-    global += global < 0 ? order->count : 0; /* before where a moved epoch begins: a window draws from there */
+    int64_t global =
+        (place * order->shards + order->shard + (epoch == order->moved_epoch ? order->moved : 0)) %
+        order->count;
+    /* before where a moved epoch begins: a window draws from there */
+    global += global < 0 ? order->count : 0;
     if (!order->shuffled) {
         return global;
     }
@@ -49,8 +55,8 @@ static int64_t draw(trmi_cursor *cursor, const trmi_order *order) {
         cursor->pool[cursor->pooled++] = sample_at(order, cursor->epoch, cursor->taken++);
     }
     /* A seed of its own: the draws must not follow the permutation, nor another shard's. */
-    uint64_t seed = trmi_mix(trmi_mix(order->seed, (uint64_t)cursor->epoch),
-                             (uint64_t)order->shard + 1);
+    uint64_t seed =
+        trmi_mix(trmi_mix(order->seed, (uint64_t)cursor->epoch), (uint64_t)order->shard + 1);
     uint32_t bits = trmi_random_u32(seed, TRMI_STREAM_SHUFFLE, (uint64_t)cursor->place);
     uint32_t at = trmi_bounded(bits, (uint32_t)cursor->pooled);
     int64_t sample = cursor->pool[at];

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* data/order.h: which sample comes at which place. A pure function of (seed, epoch, shard), with a
  * cursor that makes walking forward cheap. */
 #ifndef TRMI_DATA_ORDER_H
@@ -12,7 +13,8 @@ typedef struct trmi_order {
     trm_shard_mode mode;
     bool shuffled;
     int64_t window; /* <= 1: none */
-    int64_t moved_epoch, moved; /* in this one all shards' places lie so many samples further on (or back) */
+    /* in this one all shards' places lie so many samples further on (or back) */
+    int64_t moved_epoch, moved;
 } trmi_order;
 
 /* Places of this shard in an epoch; real ones come first (only `pad` has others). */

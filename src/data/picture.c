@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "data/picture.h"
 
 #include "base/error.h"
@@ -11,10 +12,13 @@ static const char *format_of(const uint8_t *data, size_t bytes) {
         const char *name;
         const char *magic;
         size_t length;
-    } formats[] = {{"a GIF image", "GIF8", 4},      {"a BMP image", "BM", 2},
+    } formats[] = {{"a GIF image", "GIF8", 4},
+                   {"a BMP image", "BM", 2},
                    {"a WebP image or other RIFF file", "RIFF", 4},
-                   {"a TIFF image", "II*\0", 4},    {"a TIFF image", "MM\0*", 4},
-                   {"an HTML page", "<", 1},        {"a gzip archive", "\x1f\x8b", 2}};
+                   {"a TIFF image", "II*\0", 4},
+                   {"a TIFF image", "MM\0*", 4},
+                   {"an HTML page", "<", 1},
+                   {"a gzip archive", "\x1f\x8b", 2}};
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         if (bytes >= formats[i].length && memcmp(data, formats[i].magic, formats[i].length) == 0) {
             return formats[i].name;
@@ -34,7 +38,8 @@ trm_status trmi_picture_open(trmi_scratch *scratch, const uint8_t *data, size_t 
     } else if (is_jpeg(data, bytes)) {
         TRMI_TRY(trmi_jpeg_open(scratch, data, bytes, out, err));
     } else {
-        return TRMI_FAIL(err, TRM_CORRUPT, "expected a JPEG or PNG image, found %s; convert it to JPEG",
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "expected a JPEG or PNG image, found %s; convert it to JPEG",
                          format_of(data, bytes));
     }
     if (out->width < 1 || out->height < 1 || out->width > TRMI_PICTURE_SIDE_MAX ||
@@ -50,7 +55,8 @@ trm_status trmi_picture_decode(trmi_scratch *scratch, const uint8_t *data, size_
                                const trmi_picture *picture, int divisor, bool exact,
                                const uint8_t **pixels, int64_t *row_bytes, trm_error *err) {
     if (!picture->png) {
-        return trmi_jpeg_decode(scratch, data, bytes, picture, divisor, exact, pixels, row_bytes, err);
+        return trmi_jpeg_decode(scratch, data, bytes, picture, divisor, exact, pixels, row_bytes,
+                                err);
     }
     uint8_t *buffer = trmi_scratch_get(scratch, TRMI_SCRATCH_SOURCE,
                                        (size_t)(picture->width * picture->height * 3));

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* data/picture.h: image bytes to interleaved RGB: JPEG through libjpeg-turbo (jpeg.c), PNG through
  * libpng (png.c). The content says which; ImageNet has a PNG among its .JPEG files. */
 #ifndef TRMI_DATA_PICTURE_H
@@ -26,7 +27,8 @@ trm_status trmi_picture_decode(trmi_scratch *scratch, const uint8_t *data, size_
                                const uint8_t **pixels, int64_t *row_bytes, trm_error *err);
 void trmi_picture_close(trmi_scratch *scratch);
 
-/* ---- the two decoders, for picture.c alone ---------------------------------------------------- */
+/* ---- the two decoders, for picture.c alone ----------------------------------------------------
+ */
 trm_status trmi_jpeg_open(trmi_scratch *scratch, const uint8_t *data, size_t bytes,
                           trmi_picture *out, trm_error *err);
 trm_status trmi_jpeg_decode(trmi_scratch *scratch, const uint8_t *data, size_t bytes,

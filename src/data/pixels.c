@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "data/pixels.h"
 
 #include "base/cpu.h"
@@ -52,8 +53,8 @@ static void resize_row(const uint8_t *in, const int32_t *first, const float *wei
     }
 }
 
-static void blend_rows(const float *const *rows, const float *weights, int32_t taps,
-                       int64_t pixels, uint8_t *out) {
+static void blend_rows(const float *const *rows, const float *weights, int32_t taps, int64_t pixels,
+                       uint8_t *out) {
     for (int64_t i = 0; i < pixels; i++) {
         for (int c = 0; c < 3; c++) {
             float sum = 0;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* data/pixels.h: the inner loops of the image transforms, one table per instruction set. */
 #ifndef TRMI_DATA_PIXELS_H
 #define TRMI_DATA_PIXELS_H
@@ -20,8 +21,8 @@ typedef struct trmi_pixels {
     void (*resize_row)(const uint8_t *in, const int32_t *first, const float *weights, int32_t taps,
                        int64_t pixels, float *out);
     /* Sum of `taps` such rows by weight, rounded to uint8 RGB. */
-    void (*blend_rows)(const float *const *rows, const float *weights, int32_t taps,
-                       int64_t pixels, uint8_t *out);
+    void (*blend_rows)(const float *const *rows, const float *weights, int32_t taps, int64_t pixels,
+                       uint8_t *out);
 } trmi_pixels;
 
 extern const trmi_pixels trmi_pixels_plain;

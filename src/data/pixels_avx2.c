@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The loops of data/pixels.h for AVX2 with FMA. */
 #if defined(__x86_64__)
 #include "data/pixels.h"
@@ -120,8 +121,8 @@ static void resize_row(const uint8_t *in, const int32_t *first, const float *wei
     }
 }
 
-static void blend_rows(const float *const *rows, const float *weights, int32_t taps,
-                       int64_t pixels, uint8_t *out) {
+static void blend_rows(const float *const *rows, const float *weights, int32_t taps, int64_t pixels,
+                       uint8_t *out) {
     /* Four pixels of four floats become sixteen bytes, of which twelve are kept. */
     const __m128i keep = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
     int64_t i = 0;
@@ -134,8 +135,8 @@ static void blend_rows(const float *const *rows, const float *weights, int32_t t
         }
         __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(a), _mm256_cvtps_epi32(b));
         words = _mm256_permute4x64_epi64(words, 0xD8);
-        __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(words),
-                                         _mm256_extracti128_si256(words, 1));
+        __m128i bytes =
+            _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
         bytes = _mm_shuffle_epi8(bytes, keep);
         __builtin_memcpy(out + 3 * i, &bytes, 8);
         int32_t tail = _mm_extract_epi32(bytes, 2);

@@ -1,4 +1,6 @@
-/* PNG by libpng: any depth and colour to RGB; libpng's errors become ours without leaving its frames. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* PNG by libpng: any depth and colour to RGB; libpng's errors become ours without leaving its
+ * frames. */
 #include "data/picture.h"
 
 #include "base/error.h"
@@ -8,7 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* libpng reports by callbacks and leaves by longjmp; everything that a jump must not lose is here. */
+/* libpng reports by callbacks and leaves by longjmp; everything that a jump must not lose is here.
+ */
 typedef struct png_source {
     const uint8_t *data;
     size_t bytes, at;
@@ -87,7 +90,8 @@ trm_status trmi_png_decode(const uint8_t *data, size_t bytes, const trmi_picture
     source.rows = trmi_alloc((size_t)png->height * sizeof *source.rows);
     if (source.rows == NULL) {
         png_destroy_read_struct(&source.png, &source.info, NULL);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %lld rows of an image", (long long)png->height);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %lld rows of an image",
+                         (long long)png->height);
     }
     for (int64_t y = 0; y < png->height; y++) {
         source.rows[y] = pixels + y * png->width * 3;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The same random batch for ever: written once into each buffer, so that reading costs nothing. */
 #include "base/error.h"
 #include "base/rng.h"
@@ -14,11 +15,11 @@ typedef struct random_batch {
 
 static int32_t fields(const trmi_source *source, int64_t size, trmi_field *out) {
     const trm_random_options *o = &((const random_batch *)source)->options;
-    out[0] = (trmi_field){
-        .name = "image",
-        .dtype = TRM_FLOAT32,
-        .shape = o->channels_last ? trm_shape_of(size, o->height, o->width, o->channels)
-                                  : trm_shape_of(size, o->channels, o->height, o->width)};
+    out[0] = (trmi_field){.name = "image",
+                          .dtype = TRM_FLOAT32,
+                          .shape = o->channels_last
+                                       ? trm_shape_of(size, o->height, o->width, o->channels)
+                                       : trm_shape_of(size, o->channels, o->height, o->width)};
     out[1] = (trmi_field){.name = "label", .dtype = TRM_INT32, .shape = trm_shape_of(size)};
     return 2;
 }
@@ -32,8 +33,8 @@ static void prepare(const trmi_source *source, int64_t size, trm_tensor *tensors
         trmi_philox(0, TRMI_STREAM_SYNTH, (uint64_t)i, bits);
         for (int k = 0; k < 4 && i + k < count; k++) {
             /* The sum of a word's four bytes is near enough to normal. */
-            uint32_t sum = (bits[k] & 255) + (bits[k] >> 8 & 255) + (bits[k] >> 16 & 255) +
-                           (bits[k] >> 24);
+            uint32_t sum =
+                (bits[k] & 255) + (bits[k] >> 8 & 255) + (bits[k] >> 16 & 255) + (bits[k] >> 24);
             image[i + k] = ((float)sum - 510.0f) * (1.0f / 147.8f);
         }
     }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of click data that mean nothing, kept in memory: what a batch costs is copying it. */
 #include "base/checked.h"
 #include "base/error.h"
@@ -77,7 +78,8 @@ static void place(const trmi_source *source, int64_t index, char *text, size_t s
 
 static void describe(const trmi_source *source, trmi_text *text) {
     const random_clicks *set = (const random_clicks *)source;
-    trmi_text_printf(text, ",\"generated\":true,\"vocabulary\":%lld,\"zipf\":", (long long)set->vocabulary);
+    trmi_text_printf(
+        text, ",\"generated\":true,\"vocabulary\":%lld,\"zipf\":", (long long)set->vocabulary);
     trmi_text_json_number(text, set->zipf);
     trmi_text_printf(text, ",\"dense\":%d,\"key_fields\":%d", (int)set->click.dense_count,
                      (int)set->click.field_count);
@@ -98,7 +100,8 @@ static const trmi_source_ops random_clicks_ops = {.kind = "random-clicks",
                                                   .describe = describe,
                                                   .destroy = destroy};
 
-static trm_status draw_rows(random_clicks *set, const trm_random_clicks_options *o, trm_error *err) {
+static trm_status draw_rows(random_clicks *set, const trm_random_clicks_options *o,
+                            trm_error *err) {
     int64_t count = set->click.base.count, fields = set->click.field_count;
     int64_t dense = set->click.dense_count;
     set->keys = trmi_alloc((size_t)(count * fields) * sizeof *set->keys);
@@ -130,13 +133,14 @@ trm_status trm_dataset_random_clicks(const trm_random_clicks_options *options, t
     o.vocabulary = o.vocabulary == 0 ? 100000 : o.vocabulary;
     o.zipf = o.zipf == 0 ? 1.2 : o.zipf;
     o.click_rate = o.click_rate == 0 ? 0.25 : o.click_rate;
-    if (o.count < 1 || o.count > (int64_t)1 << 30 || o.fields < 1 || o.fields > 512 || o.dense > 4096 ||
-        o.vocabulary < 1 || o.vocabulary > (int64_t)1 << 40 || !(o.zipf > 1 && o.zipf < 10) ||
-        !(o.click_rate > 0 && o.click_rate < 1)) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "random clicks: %lld rows, %d fields of %lld keys, %d dense, zipf %g, click rate %g",
-                         (long long)o.count, (int)o.fields, (long long)o.vocabulary, (int)o.dense, o.zipf,
-                         o.click_rate);
+    if (o.count < 1 || o.count > (int64_t)1 << 30 || o.fields < 1 || o.fields > 512 ||
+        o.dense > 4096 || o.vocabulary < 1 || o.vocabulary > (int64_t)1 << 40 ||
+        !(o.zipf > 1 && o.zipf < 10) || !(o.click_rate > 0 && o.click_rate < 1)) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "random clicks: %lld rows, %d fields of %lld keys, %d dense, zipf %g, click rate %g",
+            (long long)o.count, (int)o.fields, (long long)o.vocabulary, (int)o.dense, o.zipf,
+            o.click_rate);
     }
     random_clicks *set = trmi_alloc(sizeof *set);
     if (set == NULL) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Separable resampling: rows first (only those that an output row needs, each once), then columns
  * of rows. A ring keeps the last `taps` resized rows. */
 #include "data/transform.h"
@@ -88,8 +89,8 @@ trm_status trmi_resize(trmi_scratch *scratch, const uint8_t *image, int64_t heig
     int32_t *words = trmi_scratch_get(scratch, TRMI_SCRATCH_WEIGHTS,
                                       (across_words + down_words) * 4 +
                                           (size_t)down.taps * (sizeof(float *) + 8) + 64);
-    float *ring = trmi_scratch_get(scratch, TRMI_SCRATCH_RESIZE,
-                                   (size_t)down.taps * (size_t)pixels_out * 16);
+    float *ring =
+        trmi_scratch_get(scratch, TRMI_SCRATCH_RESIZE, (size_t)down.taps * (size_t)pixels_out * 16);
     if (words == NULL || ring == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to resize an image to %lld x %lld",
                          (long long)rows_out, (long long)pixels_out);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A worker's buffers (source.h): below decoders and transforms, which all take from them. */
 #include "data/source.h"
 

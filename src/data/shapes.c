@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ten shape classes in CIFAR's form, drawn on the fly. A picture is a shape of random class, place,
  * size, angle and colour on a gradient with a wavy texture, some thin lines across, and noise. */
 #include "base/error.h"
@@ -49,26 +50,16 @@ static bool inside(int32_t label, float u, float v) {
     float square = u * u + v * v;
     float box = fmaxf(fabsf(u), fabsf(v));
     switch (label) {
-    case 0:
-        return square < 0.81f;
-    case 1:
-        return square < 1 && square > 0.36f;
-    case 2:
-        return box < 0.78f;
-    case 3:
-        return box < 0.85f && box > 0.52f;
-    case 4:
-        return v > -0.5f && v < 1 - 1.732f * fabsf(u);
-    case 5:
-        return box < 0.95f && fminf(fabsf(u), fabsf(v)) < 0.27f;
-    case 6:
-        return square < 1.1f && in_star(u, v);
-    case 7:
-        return square < 1 && v > -0.1f;
-    case 8:
-        return square < 1 && (u - 0.5f) * (u - 0.5f) + v * v > 0.64f;
-    default:
-        return fabsf(u) < 0.85f && fabsf(v) < 0.75f && fabsf(v) > 0.25f;
+    case 0: return square < 0.81f;
+    case 1: return square < 1 && square > 0.36f;
+    case 2: return box < 0.78f;
+    case 3: return box < 0.85f && box > 0.52f;
+    case 4: return v > -0.5f && v < 1 - 1.732f * fabsf(u);
+    case 5: return box < 0.95f && fminf(fabsf(u), fabsf(v)) < 0.27f;
+    case 6: return square < 1.1f && in_star(u, v);
+    case 7: return square < 1 && v > -0.1f;
+    case 8: return square < 1 && (u - 0.5f) * (u - 0.5f) + v * v > 0.64f;
+    default: return fabsf(u) < 0.85f && fabsf(v) < 0.75f && fabsf(v) > 0.25f;
     }
 }
 
@@ -100,7 +91,8 @@ static void paint_background(deck *d, float canvas[3][AREA]) {
         wave_y[i] = sinf(frequency_y * (float)i + phase_y);
     }
     for (int c = 0; c < 3; c++) {
-        float base = draw(d, 40, 215), slope_x = draw(d, -1.5f, 1.5f), slope_y = draw(d, -1.5f, 1.5f);
+        float base = draw(d, 40, 215), slope_x = draw(d, -1.5f, 1.5f),
+              slope_y = draw(d, -1.5f, 1.5f);
         float wave = draw(d, 0, 14);
         for (int y = 0; y < SIDE; y++) {
             for (int x = 0; x < SIDE; x++) {
@@ -218,11 +210,8 @@ static void describe(const trmi_source *source, trmi_text *text) {
 
 static void destroy(trmi_source *source) { trmi_free(source); }
 
-static const trmi_source_ops shapes_ops = {.kind = "shapes",
-                                           .load = load,
-                                           .place = place,
-                                           .describe = describe,
-                                           .destroy = destroy};
+static const trmi_source_ops shapes_ops = {
+    .kind = "shapes", .load = load, .place = place, .describe = describe, .destroy = destroy};
 
 static trm_status counts(const trm_shapes_options *options, int64_t *train, int64_t *test,
                          uint64_t *seed, trm_error *err) {
@@ -236,8 +225,8 @@ static trm_status counts(const trm_shapes_options *options, int64_t *train, int6
     return TRM_OK;
 }
 
-trm_status trm_dataset_shapes(const trm_shapes_options *options, trm_usage usage,
-                              trm_dataset **out, trm_error *err) {
+trm_status trm_dataset_shapes(const trm_shapes_options *options, trm_usage usage, trm_dataset **out,
+                              trm_error *err) {
     int64_t train, test;
     uint64_t seed;
     TRMI_TRY(counts(options, &train, &test, &seed, err));
@@ -299,12 +288,16 @@ static trm_status write_text(const char *path, const char *name, trmi_text *text
 
 static bool has(const char *path, const char *name) {
     char full[4096];
-    return snprintf(full, sizeof full, "%s/%s", path, name) < (int)sizeof full && access(full, F_OK) == 0;
+    return snprintf(full, sizeof full, "%s/%s", path, name) < (int)sizeof full &&
+           access(full, F_OK) == 0;
 }
 
-static int64_t records_of(int64_t train, int file) { return train / TRAIN_FILES + (file < train % TRAIN_FILES); }
+static int64_t records_of(int64_t train, int file) {
+    return train / TRAIN_FILES + (file < train % TRAIN_FILES);
+}
 
-/* How many records each file has: first, so that a folder of ours can be told from CIFAR-10's own. */
+/* How many records each file has: first, so that a folder of ours can be told from CIFAR-10's own.
+ */
 static trm_status write_list(const char *path, int64_t train, int64_t test, trm_error *err) {
     trmi_text list = {0};
     for (int f = 0; f < TRAIN_FILES; f++) {
@@ -320,7 +313,10 @@ trm_status trm_shapes_write(const trm_shapes_options *options, const char *path,
     TRMI_TRY(counts(options, &train, &test, &seed, err));
     TRMI_TRY(trmi_os_make_dirs(NULL, path, err));
     if (!has(path, RECORDS) && (has(path, "data_batch_1.bin") || has(path, "test_batch.bin"))) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s has other data (batch files without " RECORDS "), which would be lost: give another folder", path);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s has other data (batch files without " RECORDS
+                         "), which would be lost: give another folder",
+                         path);
     }
     TRMI_TRY(write_list(path, train, test, err));
     for (int f = 0; f < TRAIN_FILES; f++) {

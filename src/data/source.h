@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* data/source.h: what a source of samples is, and the dataset that refines it.
  *
  *   trmi_source (read-only once made, shared by all workers)
@@ -36,7 +37,8 @@ typedef struct trmi_field {
     bool ragged;
 } trmi_field;
 
-/* The work order for one batch: samples indices[0..count) of an epoch into views of `slots` rows. */
+/* The work order for one batch: samples indices[0..count) of an epoch into views of `slots` rows.
+ */
 typedef struct trmi_work {
     const int64_t *indices;
     int64_t count;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reading: slots, workers, position. See dataset.h for the drawing. */
 #include "data/dataset.h"
 
@@ -22,8 +23,7 @@ static trm_status fill_images(const trm_dataset *dataset, trmi_worker *worker,
                               const trmi_work *work, trm_error *err) {
     const trmi_source *source = dataset->source;
     const trmi_chain *chain = &dataset->chain;
-    size_t image_bytes =
-        (size_t)(chain->height * chain->width * 3) * trm_dtype_bytes(chain->dtype);
+    size_t image_bytes = (size_t)(chain->height * chain->width * 3) * trm_dtype_bytes(chain->dtype);
     uint8_t *images = work->tensors[0].data;
     int32_t *labels = work->tensors[1].data;
     for (int64_t i = 0; i < work->count; i++) {
@@ -143,8 +143,10 @@ static trm_status worker_start(trm_dataset *dataset, trmi_worker *worker, trmi_s
     }
     int failed = pthread_create(&worker->thread, NULL, work, worker);
     if (failed != 0) {
-        return TRMI_FAIL(err, TRM_NOMEM, "prefetch: no memory or no right for a thread (%s); fewer --workers may do",
-                         strerror(failed));
+        return TRMI_FAIL(
+            err, TRM_NOMEM,
+            "prefetch: no memory or no right for a thread (%s); fewer --workers may do",
+            strerror(failed));
     }
     worker->running = true;
     return TRM_OK;
@@ -174,8 +176,7 @@ trm_status trmi_dataset_start(trm_dataset *dataset, trm_error *err) {
     dataset->slots = trmi_alloc((size_t)(workers * each) * sizeof *dataset->slots);
     if (dataset->workers == NULL || dataset->slots == NULL) {
         trmi_dataset_stop(dataset);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %lld prefetch threads",
-                         (long long)workers);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %lld prefetch threads", (long long)workers);
     }
     dataset->worker_count = workers;
     dataset->slot_count = workers * each;
@@ -229,8 +230,7 @@ void trmi_dataset_stop(trm_dataset *dataset) {
 static trmi_slot *next_slot(trm_dataset *dataset) {
     trmi_worker *worker = &dataset->workers[dataset->next_worker];
     if (dataset->threads == 0) {
-        trmi_slot_fill(dataset, worker,
-                       dataset->epoch * dataset->epoch_batches + dataset->index,
+        trmi_slot_fill(dataset, worker, dataset->epoch * dataset->epoch_batches + dataset->index,
                        &dataset->slots[0]);
         return &dataset->slots[0];
     }
@@ -288,12 +288,14 @@ void trm_dataset_position(const trm_dataset *dataset, int64_t *epoch, int64_t *b
     *batch_index = dataset->index;
 }
 
-trm_status trmi_dataset_deal(trm_dataset *dataset, int64_t epoch, int64_t used, int64_t *first, trm_error *err) {
+trm_status trmi_dataset_deal(trm_dataset *dataset, int64_t epoch, int64_t used, int64_t *first,
+                             trm_error *err) {
     TRMI_TRY(trmi_dataset_seal(dataset, err));
     trmi_order *order = &dataset->order;
     const int64_t size = dataset->batch_size;
     if (epoch < 0 || used < 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "%lld samples of epoch %lld: numbers >= 0 expected", (long long)used, (long long)epoch);
+        return TRMI_FAIL(err, TRM_INVALID, "%lld samples of epoch %lld: numbers >= 0 expected",
+                         (long long)used, (long long)epoch);
     }
     const int64_t places = trmi_order_places_of(order, trmi_max_i64(order->count - used, 0));
     const int64_t left = dataset->drop_remainder ? places / size : (places + size - 1) / size;
@@ -308,12 +310,10 @@ trm_status trm_dataset_seek(trm_dataset *dataset, int64_t epoch, int64_t batch_i
                             trm_error *err) {
     const int64_t epoch_max = (int64_t)1 << 31;
     TRMI_TRY(trmi_dataset_seal(dataset, err));
-    if (epoch < 0 || epoch > epoch_max || batch_index < 0 ||
-        batch_index > dataset->epoch_batches) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "seek to epoch %lld, batch %lld: an epoch has %lld batches",
-                         (long long)epoch, (long long)batch_index,
-                         (long long)dataset->epoch_batches);
+    if (epoch < 0 || epoch > epoch_max || batch_index < 0 || batch_index > dataset->epoch_batches) {
+        return TRMI_FAIL(
+            err, TRM_INVALID, "seek to epoch %lld, batch %lld: an epoch has %lld batches",
+            (long long)epoch, (long long)batch_index, (long long)dataset->epoch_batches);
     }
     trmi_dataset_stop(dataset);
     dataset->epoch = epoch;

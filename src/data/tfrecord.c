@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* TFRecord files, mapped, with an index of their records; and ImageNet in that form. */
 #include "data/tfrecord.h"
 
@@ -31,8 +32,8 @@ trm_status trmi_tfrecord_at(const char *name, const uint8_t *file, size_t bytes,
     size_t left = bytes - offset;
     if (left < TRMI_TFRECORD_FRAME) {
         return TRMI_FAIL(err, TRM_CORRUPT,
-                         "%s: record %lld at byte %zu: %zu bytes left, the file is truncated",
-                         name, (long long)record, offset, left);
+                         "%s: record %lld at byte %zu: %zu bytes left, the file is truncated", name,
+                         (long long)record, offset, left);
     }
     const uint8_t *head = file + offset;
     if (trmi_crc32c_mask(trmi_crc32c(0, head, 8)) != read_u32(head + 8)) {
@@ -196,7 +197,8 @@ void trmi_tfrecord_place(const trmi_tfrecord_set *set, int64_t index, char *text
     snprintf(text, size, "%s: record %lld", file->name, (long long)record);
 }
 
-/* ---- ImageNet --------------------------------------------------------------------------------- */
+/* ---- ImageNet ---------------------------------------------------------------------------------
+ */
 
 typedef struct imagenet {
     trmi_source base;
@@ -254,11 +256,8 @@ static void destroy(trmi_source *source) {
     trmi_free(source);
 }
 
-static const trmi_source_ops imagenet_ops = {.kind = "tfrecord",
-                                             .load = load,
-                                             .place = place,
-                                             .describe = describe,
-                                             .destroy = destroy};
+static const trmi_source_ops imagenet_ops = {
+    .kind = "tfrecord", .load = load, .place = place, .describe = describe, .destroy = destroy};
 
 trm_status trm_dataset_tfrecord_imagenet(const char *path, trm_usage usage, trm_dataset **out,
                                          trm_error *err) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* data/tfrecord.h: the framing of TFRecord files, and a bounded reader of tf.Example.
  *
  *   record: length u64le | masked crc32c of length | data | masked crc32c of data
@@ -13,8 +14,8 @@
 
 enum { TRMI_TFRECORD_HEAD = 12, TRMI_TFRECORD_FRAME = 16 };
 
-/* The record at `offset`: its data and the offset of the next one. Checks the frame and the length's
- * checksum, and the data's if `verify`. `name` and `record` are for the message. */
+/* The record at `offset`: its data and the offset of the next one. Checks the frame and the
+ * length's checksum, and the data's if `verify`. `name` and `record` are for the message. */
 trm_status trmi_tfrecord_at(const char *name, const uint8_t *file, size_t bytes, size_t offset,
                             int64_t record, bool verify, const uint8_t **data, size_t *length,
                             size_t *next, trm_error *err);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "data/transform.h"
 
 #include "base/error.h"
@@ -13,10 +14,8 @@ trm_transform trm_transform_decode(bool exact) {
     return (trm_transform){.kind = TRM_TRANSFORM_DECODE, .exact = exact};
 }
 trm_transform trm_transform_random_crop(int64_t height, int64_t width, int64_t padding) {
-    return (trm_transform){.kind = TRM_TRANSFORM_RANDOM_CROP,
-                           .height = height,
-                           .width = width,
-                           .padding = padding};
+    return (trm_transform){
+        .kind = TRM_TRANSFORM_RANDOM_CROP, .height = height, .width = width, .padding = padding};
 }
 trm_transform trm_transform_random_resized_crop(int64_t height, int64_t width) {
     return (trm_transform){.kind = TRM_TRANSFORM_RANDOM_RESIZED_CROP,
@@ -48,19 +47,18 @@ trm_transform trm_transform_normalize(const double mean[3], const double std[3])
     memcpy(transform.std, std, sizeof transform.std);
     return transform;
 }
-trm_transform trm_transform_hwc2chw(void) {
-    return (trm_transform){.kind = TRM_TRANSFORM_HWC2CHW};
-}
+trm_transform trm_transform_hwc2chw(void) { return (trm_transform){.kind = TRM_TRANSFORM_HWC2CHW}; }
 trm_transform trm_transform_type_cast(trm_dtype dtype) {
     return (trm_transform){.kind = TRM_TRANSFORM_TYPE_CAST, .dtype = dtype};
 }
 
 const char *trmi_transform_name(trm_transform_kind kind) {
-    static const char *const names[] = {"",           "Decode",     "RandomCrop",
-                                        "RandomResizedCrop",        "CenterCrop",
-                                        "RandomHorizontalFlip",     "Resize",
-                                        "ResizeShorter",            "Rescale",
-                                        "Normalize",  "HWC2CHW",    "TypeCast"};
+    static const char *const names[] = {"",           "Decode",
+                                        "RandomCrop", "RandomResizedCrop",
+                                        "CenterCrop", "RandomHorizontalFlip",
+                                        "Resize",     "ResizeShorter",
+                                        "Rescale",    "Normalize",
+                                        "HWC2CHW",    "TypeCast"};
     return kind >= TRM_TRANSFORM_DECODE && kind <= TRM_TRANSFORM_TYPE_CAST ? names[kind]
                                                                            : "unknown transform";
 }
@@ -122,9 +120,7 @@ static trm_status add_geometry(build *b, const trm_transform *step, trm_error *e
     }
     int64_t height = b->height, width = b->width;
     switch (step->kind) {
-    case TRM_TRANSFORM_DECODE:
-        b->encoded = false;
-        break;
+    case TRM_TRANSFORM_DECODE: b->encoded = false; break;
     case TRM_TRANSFORM_RANDOM_FLIP:
         if (!(step->probability >= 0 && step->probability <= 1)) {
             return TRMI_FAIL(err, TRM_INVALID, "%s: probability %g, 0..1 expected", name,
@@ -138,17 +134,15 @@ static trm_status add_geometry(build *b, const trm_transform *step, trm_error *e
         break;
     case TRM_TRANSFORM_RANDOM_CROP:
     case TRM_TRANSFORM_CENTER_CROP:
-        if (height > 0 &&
-            (step->height > height + 2 * step->padding || step->width > width + 2 * step->padding)) {
+        if (height > 0 && (step->height > height + 2 * step->padding ||
+                           step->width > width + 2 * step->padding)) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "%s: %lld x %lld does not fit images of %lld x %lld with padding %lld",
                              name, (long long)step->height, (long long)step->width,
                              (long long)height, (long long)width, (long long)step->padding);
         }
         /* fall through */
-    default:
-        b->height = step->height;
-        b->width = step->width;
+    default: b->height = step->height; b->width = step->width;
     }
     b->chain->steps[b->chain->count++] = *step;
     return TRM_OK;

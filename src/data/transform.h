@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* data/transform.h: a chain of transforms, checked once, then run per sample.
  *
  *   sample --decode--> pixels --crop/flip: only a window moves--> [resize] --> one finishing pass:
@@ -21,16 +22,15 @@ typedef struct trmi_chain {
 trm_status trmi_chain_build(const trm_transform *transforms, int32_t count,
                             const trmi_source *source, trmi_chain *out, trm_error *err);
 /* Writes height * width * 3 elements of chain->dtype. `sample_key` is the sample's global index. */
-trm_status trmi_chain_run(const trmi_chain *chain, trmi_scratch *scratch,
-                          const trmi_sample *sample, uint64_t epoch_seed, int64_t sample_key,
-                          void *out, trm_error *err);
+trm_status trmi_chain_run(const trmi_chain *chain, trmi_scratch *scratch, const trmi_sample *sample,
+                          uint64_t epoch_seed, int64_t sample_key, void *out, trm_error *err);
 
 /* A rectangle of an image of interleaved RGB rows, in pixels; fractions are fine. */
 typedef struct trmi_rect {
     double top, left, height, width;
 } trmi_rect;
-/* What to compute: `rect` becomes full_height x full_width, of which the window of height x width at
- * (top, left) is wanted. */
+/* What to compute: `rect` becomes full_height x full_width, of which the window of height x width
+ * at (top, left) is wanted. */
 typedef struct trmi_resize_plan {
     trmi_rect rect;
     trm_resize_align align;

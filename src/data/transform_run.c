@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Running a chain on one sample. Crops and flips only move a window over pixels that stay where
  * they are; the finishing pass (or a resize) reads through the window. */
 #include "data/transform.h"
@@ -15,14 +16,14 @@
 enum { SLACK_BYTES = 16, SIDE_MAX = 65500, PIXELS_MAX = 256 << 20 };
 
 typedef struct view {
-    const uint8_t *data;             /* of pixel (0, 0) */
-    int64_t rows, columns;           /* that exist; what the window has beyond them is zero */
-    int64_t row, pixel, channel;     /* strides in bytes */
-    int64_t top, left;               /* of the window */
-    int64_t height, width;           /* of the window */
-    bool flipped;                    /* the window is read right to left */
-    const uint8_t *encoded;          /* not decoded yet */
-    int next_buffer;                 /* which scratch a copy goes to */
+    const uint8_t *data;         /* of pixel (0, 0) */
+    int64_t rows, columns;       /* that exist; what the window has beyond them is zero */
+    int64_t row, pixel, channel; /* strides in bytes */
+    int64_t top, left;           /* of the window */
+    int64_t height, width;       /* of the window */
+    bool flipped;                /* the window is read right to left */
+    const uint8_t *encoded;      /* not decoded yet */
+    int next_buffer;             /* which scratch a copy goes to */
 } view;
 
 /* Random words of a step: block `attempt` (< 16) of step `step` of a sample. */
@@ -71,8 +72,8 @@ static trm_status materialize(view *v, trmi_scratch *scratch, trm_error *err) {
                 .channel = 1,
                 .height = v->height,
                 .width = v->width,
-                .next_buffer = which == TRMI_SCRATCH_PIXELS_A ? TRMI_SCRATCH_PIXELS_B
-                                                              : TRMI_SCRATCH_PIXELS_A};
+                .next_buffer =
+                    which == TRMI_SCRATCH_PIXELS_A ? TRMI_SCRATCH_PIXELS_B : TRMI_SCRATCH_PIXELS_A};
     return TRM_OK;
 }
 
@@ -84,18 +85,17 @@ static void narrow(view *v, int64_t top, int64_t left, int64_t height, int64_t w
     v->width = width;
 }
 
-static trm_status crop(view *v, trmi_scratch *scratch, const trm_transform *step,
-                       const dice *d, trm_error *err) {
+static trm_status crop(view *v, trmi_scratch *scratch, const trm_transform *step, const dice *d,
+                       trm_error *err) {
     bool random = step->kind == TRM_TRANSFORM_RANDOM_CROP;
     int64_t padding = random ? step->padding : 0;
     int64_t room_y = v->height + 2 * padding - step->height;
     int64_t room_x = v->width + 2 * padding - step->width;
     if (room_y < 0 || room_x < 0) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "%s of %lld x %lld from an image of %lld x %lld with padding %lld",
-                         trmi_transform_name(step->kind), (long long)step->height,
-                         (long long)step->width, (long long)v->height, (long long)v->width,
-                         (long long)padding);
+        return TRMI_FAIL(
+            err, TRM_INVALID, "%s of %lld x %lld from an image of %lld x %lld with padding %lld",
+            trmi_transform_name(step->kind), (long long)step->height, (long long)step->width,
+            (long long)v->height, (long long)v->width, (long long)padding);
     }
     /* Padding is zeros, not what lies around an earlier crop. */
     if (padding > 0 && (v->height != v->rows || v->width != v->columns || v->top || v->left)) {
@@ -137,8 +137,7 @@ static trmi_rect random_window(const trm_transform *step, int64_t height, int64_
     } else if (ratio > step->ratio[1]) {
         w = trmi_max_i64(1, llround((double)height * step->ratio[1]));
     }
-    return (trmi_rect){(double)((height - h) / 2), (double)((width - w) / 2), (double)h,
-                       (double)w};
+    return (trmi_rect){(double)((height - h) / 2), (double)((width - w) / 2), (double)h, (double)w};
 }
 
 /* What a resizing step makes of an image of height x width. If a centre crop follows, only that is
@@ -209,8 +208,8 @@ static trm_status resize(view *v, trmi_scratch *scratch, const trmi_resize_plan 
                 .channel = 1,
                 .height = plan->height,
                 .width = plan->width,
-                .next_buffer = which == TRMI_SCRATCH_PIXELS_A ? TRMI_SCRATCH_PIXELS_B
-                                                              : TRMI_SCRATCH_PIXELS_A};
+                .next_buffer =
+                    which == TRMI_SCRATCH_PIXELS_A ? TRMI_SCRATCH_PIXELS_B : TRMI_SCRATCH_PIXELS_A};
     return TRM_OK;
 }
 
@@ -234,8 +233,8 @@ static trm_status decode(const trmi_chain *chain, view *v, trmi_scratch *scratch
             divisor *= 2;
         }
     }
-    TRMI_TRY(trmi_picture_decode(scratch, sample->data, sample->bytes, &picture, divisor, exact, &v->data,
-                              &v->row, err));
+    TRMI_TRY(trmi_picture_decode(scratch, sample->data, sample->bytes, &picture, divisor, exact,
+                                 &v->data, &v->row, err));
     v->pixel = 3;
     v->channel = 1;
     v->rows = v->height = (picture.height + divisor - 1) / divisor;
@@ -270,9 +269,8 @@ static void finish_planar(const trmi_chain *chain, const view *v, float *out) {
                 out[x] = zero;
             }
             if (filled > 0) {
-                (v->flipped ? pixels->affine_mirror
-                            : pixels->affine)(plane + source_y * v->row, filled, scale, zero,
-                                              out + lead);
+                (v->flipped ? pixels->affine_mirror : pixels->affine)(
+                    plane + source_y * v->row, filled, scale, zero, out + lead);
             }
             for (int64_t x = lead + filled; x < v->width; x++) {
                 out[x] = zero;
@@ -348,9 +346,8 @@ static trm_status finish(const trmi_chain *chain, view *v, trmi_scratch *scratch
     return TRM_OK;
 }
 
-trm_status trmi_chain_run(const trmi_chain *chain, trmi_scratch *scratch,
-                          const trmi_sample *sample, uint64_t epoch_seed, int64_t sample_key,
-                          void *out, trm_error *err) {
+trm_status trmi_chain_run(const trmi_chain *chain, trmi_scratch *scratch, const trmi_sample *sample,
+                          uint64_t epoch_seed, int64_t sample_key, void *out, trm_error *err) {
     bool planar = sample->form == TRMI_FORM_PLANAR;
     view v = {.data = sample->data,
               .rows = sample->height,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/backend.h: a back-end turns each step of a program into a kernel: a function and what it
  * bound at creation. `ref` is slow and obvious, the oracle of every test; `onednn` is fast.
  *
@@ -12,8 +13,8 @@
 typedef struct trmi_norm_sync trmi_norm_sync;
 struct trmi_norm_sync {
     int32_t size; /* ranks that normalise together, at least 2 */
-    /* values[count] of this rank -> *all: [size * count] of all, in rank order; valid until the next
-     * call. Called by all of them, in the same order, from the kernel's own thread. */
+    /* values[count] of this rank -> *all: [size * count] of all, in rank order; valid until the
+     * next call. Called by all of them, in the same order, from the kernel's own thread. */
     trm_status (*gather)(trmi_norm_sync *sync, const double *values, int64_t count,
                          const double **all, trm_error *err);
     double *values; /* [capacity] room for the kernel's own */
@@ -25,16 +26,17 @@ typedef struct trmi_env {
     uint64_t seed;
     uint64_t step; /* global step: dropout masks depend on it */
     int threads;
-    trmi_norm_sync *norm_sync; /* NULL = this rank by itself */
-    trmi_norm_sync *sync[16];  /* split programs: by mask of mesh axes; [0] = NULL */
+    trmi_norm_sync *norm_sync;    /* NULL = this rank by itself */
+    trmi_norm_sync *sync[16];     /* split programs: by mask of mesh axes; [0] = NULL */
     struct trmi_shard_run *shard; /* split programs: exec/shard.h */
-    bool exact; /* the same bits however the graph is cut: exec/exact.h */
+    bool exact;                   /* the same bits however the graph is cut: exec/exact.h */
 } trmi_env;
 
-/* What a rank makes of the output of a joint step (plan/lower_joint.c): elements [begin, begin + count), as they lie. A few
- * neighbours may be written, too. */
+/* What a rank makes of the output of a joint step (plan/lower_joint.c): elements [begin, begin +
+ * count), as they lie. A few neighbours may be written, too. */
 typedef struct trmi_joint_part {
-    int32_t rank; /* of program->joint_ranks; what it reads of its own is behind that of the ranks before it */
+    /* of program->joint_ranks; what it reads of its own is behind that of the ranks before it */
+    int32_t rank;
     int64_t begin, count;
 } trmi_joint_part;
 
@@ -53,12 +55,13 @@ struct trmi_backend {
     const char *name;
     trmi_target target; /* what the plan may ask */
     void *state;
-    /* Fills kernel->run, destroy, state (program and step are set by the caller). A back-end without
-     * a kernel for the step answers TRM_UNSUPPORTED and the caller binds the reference kernel
-     * (whose layouts must then be PLAIN, which `supports` guarantees). */
+    /* Fills kernel->run, destroy, state (program and step are set by the caller). A back-end
+     * without a kernel for the step answers TRM_UNSUPPORTED and the caller binds the reference
+     * kernel (whose layouts must then be PLAIN, which `supports` guarantees). */
     trm_status (*bind)(trmi_backend *backend, trmi_kernel *kernel, trm_error *err);
     /* The same for joint steps; NULL where target.joint is false. */
-    trm_status (*bind_joint)(trmi_backend *backend, trmi_kernel *kernel, const trmi_joint_part *part, trm_error *err);
+    trm_status (*bind_joint)(trmi_backend *backend, trmi_kernel *kernel,
+                             const trmi_joint_part *part, trm_error *err);
     /* All kernels are bound: what only planning and binding need goes. NULL: nothing. */
     void (*settle)(trmi_backend *backend);
     void (*destroy)(trmi_backend *backend);
@@ -68,10 +71,11 @@ trm_status trmi_backend_ref(int threads, trmi_backend **out, trm_error *err);
 #ifdef TRIREME_ONEDNN
 trm_status trmi_backend_onednn(int threads, const char *cache_file, trmi_backend **out,
                                trm_error *err);
-/* From here on what earlier processes only guessed, for lack of time, is measured, for so many seconds in all. */
+/* From here on what earlier processes only guessed, for lack of time, is measured, for so many
+ * seconds in all. */
 void trmi_backend_onednn_retune(trmi_backend *backend, double seconds);
-/* From here on each choice is the one that `file` has, and the others are written to it: whoever is given the
- * file again computes the same bits, whatever has been measured since. */
+/* From here on each choice is the one that `file` has, and the others are written to it: whoever is
+ * given the file again computes the same bits, whatever has been measured since. */
 trm_status trmi_backend_onednn_keep(trmi_backend *backend, const char *file, trm_error *err);
 #endif
 
@@ -97,7 +101,8 @@ static inline const trmi_buffer *trmi_kernel_output_buffer(const trmi_kernel *k,
                : NULL;
 }
 
-/* ---- reference kernels: float64 accumulation, plain layout, one thread ------------------------- */
+/* ---- reference kernels: float64 accumulation, plain layout, one thread -------------------------
+ */
 
 /* A reference kernel reads and writes plain tensors only, so that it also serves tests directly. */
 typedef struct trmi_ref_args {
@@ -110,7 +115,7 @@ typedef struct trmi_ref_args {
     bool training;
     trmi_norm_sync *norm_sync;
     trmi_norm_sync *const *sync; /* by mask of mesh axes; NULL = none */
-    bool exact; /* sums whose bits do not depend on how many ranks make them */
+    bool exact;                  /* sums whose bits do not depend on how many ranks make them */
 } trmi_ref_args;
 typedef trm_status (*trmi_ref_kernel)(const trmi_ref_args *args, trm_error *err);
 /* By kind; NULL for leaves. exec/ref/ref_*.c define trmi_ref_<row>. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/convert.h"
 
 #include "base/checked.h"
@@ -20,8 +21,7 @@ static int64_t place(trmi_layout layout, bool weights, const int64_t *dim, int64
         return ((((a / 16 * blocks + b / 16) * H + y) * W + x) * 16 + b % 16) * 16 + a % 16;
     }
     case TRMI_PLAIN:
-    case TRMI_LAYOUTS:
-        break;
+    case TRMI_LAYOUTS: break;
     }
     return ((a * B + b) * H + y) * W + x;
 }
@@ -54,31 +54,15 @@ void trmi_convert_layout(const void *from, trmi_layout from_layout, void *to, tr
 void trmi_convert_to_float(const void *from, trm_dtype dtype, float *to, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         switch (dtype) {
-        case TRM_FLOAT32:
-            to[i] = ((const float *)from)[i];
-            break;
-        case TRM_FLOAT64:
-            to[i] = (float)((const double *)from)[i];
-            break;
-        case TRM_BFLOAT16:
-            to[i] = trmi_bf16_to_float(((const uint16_t *)from)[i]);
-            break;
-        case TRM_FLOAT16:
-            to[i] = trmi_f16_to_float(((const uint16_t *)from)[i]);
-            break;
-        case TRM_INT32:
-            to[i] = (float)((const int32_t *)from)[i];
-            break;
-        case TRM_INT64:
-            to[i] = (float)((const int64_t *)from)[i];
-            break;
-        case TRM_INT8:
-            to[i] = (float)((const int8_t *)from)[i];
-            break;
+        case TRM_FLOAT32: to[i] = ((const float *)from)[i]; break;
+        case TRM_FLOAT64: to[i] = (float)((const double *)from)[i]; break;
+        case TRM_BFLOAT16: to[i] = trmi_bf16_to_float(((const uint16_t *)from)[i]); break;
+        case TRM_FLOAT16: to[i] = trmi_f16_to_float(((const uint16_t *)from)[i]); break;
+        case TRM_INT32: to[i] = (float)((const int32_t *)from)[i]; break;
+        case TRM_INT64: to[i] = (float)((const int64_t *)from)[i]; break;
+        case TRM_INT8: to[i] = (float)((const int8_t *)from)[i]; break;
         case TRM_UINT8:
-        case TRM_DTYPE_NONE:
-            to[i] = (float)((const uint8_t *)from)[i];
-            break;
+        case TRM_DTYPE_NONE: to[i] = (float)((const uint8_t *)from)[i]; break;
         }
     }
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/convert.h: copies between layouts, element by element: for reading and writing variables and
  * for the reference REORDER step. The fast back-end has its own reorders. */
 #ifndef TRMI_EXEC_CONVERT_H

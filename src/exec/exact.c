@@ -1,10 +1,13 @@
-/* Sums in integers. With L the largest magnitudes of a sum's factors over all ranks (LARGEST, ALL_REDUCE), the unit is
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sums in integers. With L the largest magnitudes of a sum's factors over all ranks (LARGEST,
+ * ALL_REDUCE), the unit is
  *
  *      2^q,  q = exponent of L - 50 (more where over 4096 terms are added)
  *
- * and a term is rounded to whole units by itself, before anything is added: what is added afterwards are 64-bit
- * integers, whose sum no order changes and none overflows. A term keeps 50 bits below the largest possible one, where
- * float32 sums keep 24 below their own size. Infinities and NaN make the whole result NaN. */
+ * and a term is rounded to whole units by itself, before anything is added: what is added
+ * afterwards are 64-bit integers, whose sum no order changes and none overflows. A term keeps 50
+ * bits below the largest possible one, where float32 sums keep 24 below their own size. Infinities
+ * and NaN make the whole result NaN. */
 #include "exec/exact.h"
 
 #include "exec/convert.h"
@@ -23,7 +26,9 @@ enum { BITS = 50, FREE_TERMS = 12 };
 
 static const trmi_exact_loops *loops(void) { return TRMI_CPU_CHOICE(&trmi_exact_loops); }
 
-/* ---- units ----------------------------------------------------------------------------------------------- */
+/* ---- units
+ *  -----------------------------------------------------------------------------------------------
+ */
 
 static int log2_above(double x) { /* x < 2^result */
     int exponent;
@@ -32,7 +37,8 @@ static int log2_above(double x) { /* x < 2^result */
 }
 
 double trmi_exact_anchor(double largest, double count) {
-    return largest > 0 && isfinite(largest) ? ldexp(1.5, log2_above(largest) + log2_above(count)) : 0;
+    return largest > 0 && isfinite(largest) ? ldexp(1.5, log2_above(largest) + log2_above(count))
+                                            : 0;
 }
 
 static double bound_of(const trmi_exact *what, const float *largest) {
@@ -42,14 +48,10 @@ static double bound_of(const trmi_exact *what, const float *largest) {
     case TRMI_OP_CONV2D_GRAD_DATA:
     case TRMI_OP_CONV2D_GRAD_WEIGHTS:
     case TRMI_OP_LINEAR:
-    case TRMI_OP_MATMUL:
-        return a * b;
-    case TRMI_OP_PAIR_DOTS:
-        return a * a;
-    case TRMI_OP_BCE_LOGITS:
-        return a * (1 + b) + 1;
-    default:
-        return a;
+    case TRMI_OP_MATMUL: return a * b;
+    case TRMI_OP_PAIR_DOTS: return a * a;
+    case TRMI_OP_BCE_LOGITS: return a * (1 + b) + 1;
+    default: return a;
     }
 }
 
@@ -62,7 +64,9 @@ static int unit_of(const trmi_exact *what, const float *largest) {
 
 static bool sound(const float *largest) { return isfinite(largest[0]) && isfinite(largest[1]); }
 
-/* ---- sums --------------------------------------------------------------------------------------------------- */
+/* ---- sums
+ *  ---------------------------------------------------------------------------------------------------
+ */
 
 typedef struct job {
     const trmi_exact *what;
@@ -83,21 +87,26 @@ static void columns(int64_t out, int64_t in, int64_t stride, int64_t at, int64_t
 typedef void (*tap)(const job *j, int64_t x, int64_t y, int64_t w, int64_t count);
 
 static void add_forward(const job *j, int64_t x, int64_t y, int64_t w, int64_t count) {
-    j->loops->add(j->sums + y, 1, j->a + x, j->what->attrs.conv.stride[1], (double)j->b[w], j->anchor, count);
+    j->loops->add(j->sums + y, 1, j->a + x, j->what->attrs.conv.stride[1], (double)j->b[w],
+                  j->anchor, count);
 }
 static void add_data(const job *j, int64_t x, int64_t y, int64_t w, int64_t count) {
-    j->loops->add(j->sums + x, j->what->attrs.conv.stride[1], j->a + y, 1, (double)j->b[w], j->anchor, count);
+    j->loops->add(j->sums + x, j->what->attrs.conv.stride[1], j->a + y, 1, (double)j->b[w],
+                  j->anchor, count);
 }
 static void add_weights(const job *j, int64_t x, int64_t y, int64_t w, int64_t count) {
-    j->sums[w] += j->loops->dot(j->a + y, 1, j->b + x, j->what->attrs.conv.stride[1], j->anchor, count);
+    j->sums[w] +=
+        j->loops->dot(j->a + y, 1, j->b + x, j->what->attrs.conv.stride[1], j->anchor, count);
 }
 
 /* Planes n, k of y with channel c of x, for all taps. */
-static void join_planes(const job *j, const trm_shape *x, const trm_shape *w, const trm_shape *y, int64_t n, int64_t k,
-                        int64_t c, tap visit) {
+static void join_planes(const job *j, const trm_shape *x, const trm_shape *w, const trm_shape *y,
+                        int64_t n, int64_t k, int64_t c, tap visit) {
     const trmi_attrs *a = &j->what->attrs;
-    int64_t in_group = w->dim[1], group = k / (w->dim[0] / a->conv.groups), channel = group * in_group + c;
-    int64_t x0 = (n * x->dim[1] + channel) * x->dim[2] * x->dim[3], y0 = (n * y->dim[1] + k) * y->dim[2] * y->dim[3];
+    int64_t in_group = w->dim[1], group = k / (w->dim[0] / a->conv.groups),
+            channel = group * in_group + c;
+    int64_t x0 = (n * x->dim[1] + channel) * x->dim[2] * x->dim[3],
+            y0 = (n * y->dim[1] + k) * y->dim[2] * y->dim[3];
     for (int64_t r = 0; r < w->dim[2]; r++) {
         for (int64_t s = 0; s < w->dim[3]; s++) {
             int64_t lo, hi, at = s * a->conv.dilation[1] - a->conv.pad[2];
@@ -106,7 +115,8 @@ static void join_planes(const job *j, const trm_shape *x, const trm_shape *w, co
             for (int64_t oh = 0; oh < y->dim[2] && lo < hi; oh++) {
                 int64_t ih = oh * a->conv.stride[0] - a->conv.pad[0] + r * a->conv.dilation[0];
                 if (ih >= 0 && ih < x->dim[2]) {
-                    visit(j, x0 + ih * x->dim[3] + lo * a->conv.stride[1] + at, y0 + oh * y->dim[3] + lo, weight, hi - lo);
+                    visit(j, x0 + ih * x->dim[3] + lo * a->conv.stride[1] + at,
+                          y0 + oh * y->dim[3] + lo, weight, hi - lo);
                 }
             }
         }
@@ -152,7 +162,8 @@ static void sum_weights(const job *j) {
 }
 
 static void sum_linear(const job *j) {
-    int64_t out = j->second.shape.dim[0], in = j->second.shape.dim[1], rows = trm_shape_count(&j->first.shape) / (in > 0 ? in : 1);
+    int64_t out = j->second.shape.dim[0], in = j->second.shape.dim[1],
+            rows = trm_shape_count(&j->first.shape) / (in > 0 ? in : 1);
 #pragma omp parallel for schedule(static) collapse(2)
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t o = 0; o < out; o++) {
@@ -170,7 +181,8 @@ static void sum_matmul(const job *j) {
 #pragma omp parallel for schedule(static) collapse(2)
     for (int64_t s = 0; s < batch; s++) {
         for (int64_t i = 0; i < m; i++) {
-            const float *left = j->a + s * m * inner + (ta ? i : i * inner), *right = j->b + s * inner * n;
+            const float *left = j->a + s * m * inner + (ta ? i : i * inner),
+                        *right = j->b + s * inner * n;
             int64_t step = ta ? m : 1, *sums = j->sums + (s * m + i) * n;
             for (int64_t o = 0; tb && o < n; o++) {
                 sums[o] = j->loops->dot(left, step, right + o * inner, 1, j->anchor, inner);
@@ -222,12 +234,14 @@ static void sum_pool(const job *j) { /* MAX_POOL_GRAD, AVG_POOL_GRAD */
         trmi_ref_window v = trmi_ref_window_of(&j->what->attrs, x, p[2], p[3]);
         int64_t plane = p[0] * x->dim[1] + p[1];
         if (most) {
-            j->loops->add(j->sums + trmi_ref_arg_max(&j->second, &v, plane), 1, j->a + i, 1, 1, j->anchor, 1);
+            j->loops->add(j->sums + trmi_ref_arg_max(&j->second, &v, plane), 1, j->a + i, 1, 1,
+                          j->anchor, 1);
             continue;
         }
         float each = (float)((double)j->a[i] / v.size);
         for (int64_t h = v.h0; h < v.h1; h++) {
-            j->loops->add(j->sums + (plane * x->dim[2] + h) * x->dim[3] + v.w0, 1, &each, 0, 1, j->anchor, v.w1 - v.w0);
+            j->loops->add(j->sums + (plane * x->dim[2] + h) * x->dim[3] + v.w0, 1, &each, 0, 1,
+                          j->anchor, v.w1 - v.w0);
         }
     }
 }
@@ -251,14 +265,17 @@ static void sum_logistic(const job *j) {
     int64_t count = trm_shape_count(&j->first.shape), zero;
     memcpy(&zero, &j->anchor, sizeof zero);
     for (int64_t i = 0; i < count; i++) {
-        double x = (double)j->a[i], value = fmax(x, 0) - x * (double)j->b[i] + log1p(exp(-fabs(x))) + j->anchor;
+        double x = (double)j->a[i],
+               value = fmax(x, 0) - x * (double)j->b[i] + log1p(exp(-fabs(x))) + j->anchor;
         int64_t bits;
         memcpy(&bits, &value, sizeof bits);
         j->sums[0] += bits - zero;
     }
 }
 
-/* ---- kernels ---------------------------------------------------------------------------------------------------- */
+/* ---- kernels
+ *  ----------------------------------------------------------------------------------------------------
+ */
 
 typedef struct bound {
     void (*sum)(const job *j);
@@ -276,7 +293,9 @@ static void destroy(trmi_kernel *k) {
 static trm_tensor tensor_of(const trmi_kernel *k, const trmi_env *env, int i) {
     const trmi_buffer *b = trmi_kernel_input_buffer(k, i);
     return b == NULL ? (trm_tensor){.data = NULL}
-                     : (trm_tensor){.data = trmi_kernel_input(k, env, i), .dtype = b->dtype, .shape = b->shape};
+                     : (trm_tensor){.data = trmi_kernel_input(k, env, i),
+                                    .dtype = b->dtype,
+                                    .shape = b->shape};
 }
 
 static const float *floats_of(const trm_tensor *t, float *copy) {
@@ -312,8 +331,11 @@ static trm_status run_round(const trmi_kernel *k, const trmi_env *env, trm_error
     const trmi_buffer *out = trmi_kernel_output_buffer(k, 0);
     const int64_t *sums = trmi_kernel_input(k, env, 0);
     const float *largest = trmi_kernel_input(k, env, 1);
-    trm_tensor bias = tensor_of(k, env, 2), y = {.data = trmi_kernel_output(k, env, 0), .dtype = out->dtype, .shape = out->shape};
-    int64_t count = trm_shape_count(&y.shape), inner = what->kind == TRMI_OP_CONV2D ? y.shape.dim[2] * y.shape.dim[3] : 1;
+    trm_tensor bias = tensor_of(k, env, 2), y = {.data = trmi_kernel_output(k, env, 0),
+                                                 .dtype = out->dtype,
+                                                 .shape = out->shape};
+    int64_t count = trm_shape_count(&y.shape),
+            inner = what->kind == TRMI_OP_CONV2D ? y.shape.dim[2] * y.shape.dim[3] : 1;
     int64_t channels = bias.data != NULL ? trm_shape_count(&bias.shape) : 1;
     int unit = unit_of(what, largest);
     bool fine = sound(largest);
@@ -349,27 +371,17 @@ static trm_status run_largest(const trmi_kernel *k, const trmi_env *env, trm_err
 
 static void (*sum_of(trmi_op_kind kind))(const job *j) {
     switch (kind) {
-    case TRMI_OP_CONV2D:
-        return sum_forward;
-    case TRMI_OP_CONV2D_GRAD_DATA:
-        return sum_data;
-    case TRMI_OP_CONV2D_GRAD_WEIGHTS:
-        return sum_weights;
-    case TRMI_OP_LINEAR:
-        return sum_linear;
-    case TRMI_OP_MATMUL:
-        return sum_matmul;
-    case TRMI_OP_EMBEDDING_GRAD:
-        return sum_rows;
+    case TRMI_OP_CONV2D: return sum_forward;
+    case TRMI_OP_CONV2D_GRAD_DATA: return sum_data;
+    case TRMI_OP_CONV2D_GRAD_WEIGHTS: return sum_weights;
+    case TRMI_OP_LINEAR: return sum_linear;
+    case TRMI_OP_MATMUL: return sum_matmul;
+    case TRMI_OP_EMBEDDING_GRAD: return sum_rows;
     case TRMI_OP_MAX_POOL_GRAD:
-    case TRMI_OP_AVG_POOL_GRAD:
-        return sum_pool;
-    case TRMI_OP_PAIR_DOTS:
-        return sum_pairs;
-    case TRMI_OP_BCE_LOGITS:
-        return sum_logistic;
-    default:
-        return sum_reduce;
+    case TRMI_OP_AVG_POOL_GRAD: return sum_pool;
+    case TRMI_OP_PAIR_DOTS: return sum_pairs;
+    case TRMI_OP_BCE_LOGITS: return sum_logistic;
+    default: return sum_reduce;
     }
 }
 
@@ -385,7 +397,8 @@ static trm_status bind_sum(trmi_kernel *k, trm_error *err) {
     for (int i = 0; fine && i < s->largest && i < 2; i++) {
         const trmi_buffer *b = trmi_kernel_input_buffer(k, i);
         bool convert = b != NULL && (b->dtype == TRM_BFLOAT16 || b->dtype == TRM_FLOAT16);
-        s->copies[i] = convert ? trmi_alloc((size_t)trm_shape_count(&b->shape) * sizeof(float)) : NULL;
+        s->copies[i] =
+            convert ? trmi_alloc((size_t)trm_shape_count(&b->shape) * sizeof(float)) : NULL;
         fine = !convert || s->copies[i] != NULL;
     }
     k->run = run_sum;

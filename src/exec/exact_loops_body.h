@@ -1,5 +1,6 @@
-/* exec/exact_loops_body.h: included once an instruction set, with EXACT_LOOPS = the table's name. Contraction to FMA
- * changes nothing: the product is exact. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec/exact_loops_body.h: included once an instruction set, with EXACT_LOOPS = the table's name.
+ * Contraction to FMA changes nothing: the product is exact. */
 #include "exec/exact_loops.h"
 
 #include <string.h>
@@ -10,7 +11,8 @@ static inline int64_t bits_of(double x) {
     return bits;
 }
 
-static void add(int64_t *sums, int64_t sums_step, const float *x, int64_t x_step, double w, double anchor, int64_t count) {
+static void add(int64_t *sums, int64_t sums_step, const float *x, int64_t x_step, double w,
+                double anchor, int64_t count) {
     int64_t zero = bits_of(anchor);
     if (sums_step == 1 && x_step == 1) {
         for (int64_t i = 0; i < count; i++) {
@@ -23,7 +25,8 @@ static void add(int64_t *sums, int64_t sums_step, const float *x, int64_t x_step
     }
 }
 
-static int64_t dot(const float *x, int64_t x_step, const float *y, int64_t y_step, double anchor, int64_t count) {
+static int64_t dot(const float *x, int64_t x_step, const float *y, int64_t y_step, double anchor,
+                   int64_t count) {
     int64_t zero = bits_of(anchor), sum = 0;
     if (x_step == 1 && y_step == 1) {
         for (int64_t i = 0; i < count; i++) {

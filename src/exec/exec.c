@@ -1,8 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A step of an executor, and what goes in and comes out:
  *
- *      feed -> inputs | forward, backward: here, in lanes, or with other ranks | gradients, loss, outputs -> read
+ *      feed -> inputs | forward, backward: here, in lanes, or with other ranks | gradients, loss,
+ *      outputs -> read
  *
- * The update of the parameters is exec_update.c; who makes and ends an executor is exec_create.c. */
+ * The update of the parameters is exec_update.c; who makes and ends an executor is exec_create.c.
+ */
 #include "exec/exec.h"
 #include "exec/shard.h"
 
@@ -14,7 +17,8 @@
 
 #include <string.h>
 
-/* ---- run ------------------------------------------------------------------------------------------ */
+/* ---- run
+ *  ------------------------------------------------------------------------------------------ */
 
 trm_status trm_exec_forward(trm_exec *exec, trm_error *err) {
     trmi_exec_use_threads(exec);
@@ -31,8 +35,9 @@ trm_status trm_exec_forward(trm_exec *exec, trm_error *err) {
 
 trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
     if (!exec->program->training) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "forward_backward needs a training graph and a loss; use trm_exec_forward");
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "forward_backward needs a training graph and a loss; use trm_exec_forward");
     }
     trmi_exec_use_threads(exec);
     double begin = trmi_os_now();
@@ -59,7 +64,8 @@ trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- feed and read ----------------------------------------------------------------------------- */
+/* ---- feed and read -----------------------------------------------------------------------------
+ */
 
 static const trmi_buffer *input_named(const trm_exec *exec, const char *name) {
     const trm_program *p = exec->program;
@@ -84,8 +90,8 @@ trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out, trm
         trmi_text_free(&names);
         return status;
     }
-    *out = (trm_tensor){.data = exec->env.arena[b->arena] + b->offset, .dtype = b->dtype,
-                        .shape = b->shape};
+    *out = (trm_tensor){
+        .data = exec->env.arena[b->arena] + b->offset, .dtype = b->dtype, .shape = b->shape};
     for (int32_t i = 0; exec->whole_inputs != NULL && i < exec->program->inputs_count; i++) {
         if (&exec->program->buffers[exec->program->inputs[i]] == b) {
             trmi_shard_input *in = &exec->whole_inputs[i];
@@ -122,14 +128,16 @@ trm_status trm_exec_feed(trm_exec *exec, const char *name, const trm_tensor *ten
 
 float trm_exec_loss(const trm_exec *exec) {
     const trmi_parallel *p = exec->parallel;
-    return p != NULL && p->valid && (p->shard == NULL || exec->program->own_loss) ? p->agreed->loss : trmi_exec_own_loss(exec);
+    return p != NULL && p->valid && (p->shard == NULL || exec->program->own_loss)
+               ? p->agreed->loss
+               : trmi_exec_own_loss(exec);
 }
 
 trm_status trm_exec_output(trm_exec *exec, int32_t index, trm_tensor *out, trm_error *err) {
     const trm_program *p = exec->program;
     if (index < 0 || index + 1 >= p->outputs_count) {
-        return TRMI_FAIL(err, TRM_INVALID, "output %d: the executor was made with %d outputs", index,
-                         p->outputs_count - 1);
+        return TRMI_FAIL(err, TRM_INVALID, "output %d: the executor was made with %d outputs",
+                         index, p->outputs_count - 1);
     }
     const trmi_output *output = &exec->outputs[index + 1];
     const trmi_buffer *b = &p->buffers[output->buffer];
@@ -154,7 +162,7 @@ void trm_exec_ranges(trm_exec *exec, float **parameters, float **gradients, int6
     exec->gradients_handed_out = true;
     trmi_exec_multiply_factors(exec); /* of a step that is between backward and update */
     *parameters = (float *)exec->env.arena[TRMI_ARENA_PARAM];
-    *gradients = exec->accumulator != NULL ? exec->accumulator
-                                           : (float *)exec->env.arena[TRMI_ARENA_GRAD];
+    *gradients =
+        exec->accumulator != NULL ? exec->accumulator : (float *)exec->env.arena[TRMI_ARENA_GRAD];
     *count = exec->program->arena_bytes[TRMI_ARENA_PARAM] / (int64_t)sizeof(float);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/exec.h: inside of trm_exec, shared by the files of the room.
  *
  *      graph --plan--> program --bind--> kernels        arenas: one allocation each
@@ -19,7 +20,7 @@
 typedef struct trmi_shard_input {
     void *data; /* a mapping of so many bytes */
     size_t bytes;
-    void *own; /* own_samples: what this rank feeds; else NULL */
+    void *own;  /* own_samples: what this rank feeds; else NULL */
     bool taken; /* what was fed last: `data` has nothing new */
     const struct trmi_shard_leaf *leaf;
 } trmi_shard_input;
@@ -29,9 +30,11 @@ typedef struct trmi_output {
     float *copy; /* float outputs are handed out as plain float32 */
 } trmi_output;
 
-/* Finds the plan of `training`, what `graph` becomes by `options`, for the ranks of `exec`. Collective. */
-typedef trm_status trmi_exec_search(trm_exec *exec, const trm_graph *graph, const trmi_plan_options *options,
-                                    const trm_graph *training, trm_error *err);
+/* Finds the plan of `training`, what `graph` becomes by `options`, for the ranks of `exec`.
+ * Collective. */
+typedef trm_status trmi_exec_search(trm_exec *exec, const trm_graph *graph,
+                                    const trmi_plan_options *options, const trm_graph *training,
+                                    trm_error *err);
 
 struct trm_exec {
     trmi_exec_search *search;
@@ -51,28 +54,33 @@ struct trm_exec {
     trm_variable *variables;
     int32_t *variable_buffers; /* slots: the parameter's buffer */
     int32_t *variable_slots;   /* which slot, -1 = not a slot */
-    void **wholes;             /* split graphs: variables that are cut, as gathered; NULL = not yet, or not cut */
+    /* split graphs: variables that are cut, as gathered; NULL = not yet, or not cut */
+    void **wholes;
     trmi_shard_input *whole_inputs; /* split graphs: [program->inputs_count] */
     int32_t variables_count;
     trm_step_profile *profile;
     trmi_parallel *parallel; /* NULL: one rank */
     trmi_lanes *lanes;       /* NULL: the batch as one */
-    struct trmi_shard_plan *alone; /* one rank, exact or within a limit of memory: its plan; owned */
-    int64_t memory_bytes;          /* the limit (exec/limit.h); 0 = none */
+    /* one rank, exact or within a limit of memory: its plan; owned */
+    struct trmi_shard_plan *alone;
+    int64_t memory_bytes; /* the limit (exec/limit.h); 0 = none */
     double create_seconds, step_seconds;
     bool scaling;
     trmi_loss_scale scale;
     float *seed; /* in CONSTANT: what backward begins with; NULL where that is always 1 */
-    float seed_share; /* by which it begins with less: gradients are averaged over ranks where they are made (parallel_joint.c); else 1 */
+    /* by which it begins with less: gradients are averaged over ranks where they are made
+     * (parallel_joint.c); else 1 */
+    float seed_share;
     int64_t overhead_bytes; /* that creation made resident outside the arenas */
     int64_t parameter_count;
-    bool gradients_handed_out; /* trm_exec_ranges: those in factors are multiplied after each backward */
+    /* trm_exec_ranges: those in factors are multiplied after each backward */
+    bool gradients_handed_out;
 };
 
-/* exec_create.c: trm_exec_create, handed what searches a plan (exec_open.c does). NULL: what is made here needs no search, as
- * the operators that a search measures. */
-trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *options, trmi_exec_search *search, trm_exec **out,
-                            trm_error *err);
+/* exec_create.c: trm_exec_create, handed what searches a plan (exec_open.c does). NULL: what is
+ * made here needs no search, as the operators that a search measures. */
+trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *options,
+                            trmi_exec_search *search, trm_exec **out, trm_error *err);
 /* exec_parts.c: this rank's part of a variable, in plain layout, and where it lies in its own. */
 void trmi_exec_read_part(const trm_exec *exec, int32_t index, void *data);
 void trmi_exec_write_part(trm_exec *exec, int32_t index, const void *data);
@@ -87,11 +95,13 @@ bool trmi_exec_place(const trm_exec *exec, const char *name, float **values, flo
 /* exec_update.c */
 /* Gradient in factors: tells the optimiser where they are; false: it is not in factors. */
 bool trmi_exec_give_factors(const trm_exec *exec, int32_t parameter);
-/* Where ranges were handed out: those gradients too are where all are, and the optimiser takes them from there. */
+/* Where ranges were handed out: those gradients too are where all are, and the optimiser takes them
+ * from there. */
 void trmi_exec_multiply_factors(trm_exec *exec);
 trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err);
 /* exec_scale.c: loss scaling. After make_update. */
-trm_status trmi_exec_make_scale(trm_exec *exec, const trm_loss_scale_options *options, trm_error *err);
+trm_status trmi_exec_make_scale(trm_exec *exec, const trm_loss_scale_options *options,
+                                trm_error *err);
 /* Is this update to be skipped? The scale moves on. */
 bool trmi_exec_skips(trm_exec *exec, bool overflow);
 /* What gradients are multiplied by. */

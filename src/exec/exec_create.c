@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How an executor comes to be, and goes:
  *
  *      ranks      trmi_parallel_open   who computes with whom (nothing when alone)
@@ -7,7 +8,8 @@
  *      kernels    bind_kernels         a step's: communication of a split graph, exact twin, fast, reference
  *      state      create               outputs, optimiser, loss scale, variables and their first values
  *
- * Everything that a step needs is made here: a step allocates nothing. */
+ * Everything that a step needs is made here: a step allocates nothing.
+ */
 #include "exec/exec.h"
 #include "exec/limit.h"
 #include "exec/shard.h"
@@ -32,19 +34,22 @@ static trm_status make_backends(trm_exec *exec, const trm_exec_options *options,
         char path[512], *file = NULL;
         if (options->lanes > 0) {
             TRMI_TRY(trmi_backend_onednn(1, NULL, &exec->backend, err));
-            exec->backend->target.flops_per_second = 1e11; /* never measured: the program depends on them */
+            /* never measured: the program depends on them */
+            exec->backend->target.flops_per_second = 1e11;
             exec->backend->target.bytes_per_second = 1e10;
             return TRM_OK;
         }
         if (options->tuning_file != NULL) {
-            file = options->tuning_file[0] == '\0' ? NULL
-                                                   : trmi_arena_strdup(&exec->memory, options->tuning_file);
+            file = options->tuning_file[0] == '\0'
+                       ? NULL
+                       : trmi_arena_strdup(&exec->memory, options->tuning_file);
         } else if (trmi_os_cache_dir(path, sizeof path)) {
             file = trmi_arena_printf(&exec->memory, "%s/tuning.txt", path);
         }
         TRMI_TRY(trmi_backend_onednn(exec->env.threads, file, &exec->backend, err));
         const trmi_parallel *ranks = exec->parallel; /* of a host the first one measures, for all */
-        if (options->retune_seconds > 0 && (ranks == NULL || ranks->shard != NULL || trm_comm_local_rank(ranks->comm) == 0)) {
+        if (options->retune_seconds > 0 &&
+            (ranks == NULL || ranks->shard != NULL || trm_comm_local_rank(ranks->comm) == 0)) {
             trmi_backend_onednn_retune(exec->backend, options->retune_seconds);
         }
         return options->choices_file == NULL
@@ -72,10 +77,14 @@ static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec
         .outputs_count = options->outputs_count,
         .precision = options->precision,
         .no_fusion = options->no_fusion,
-        .dense_gradients = exec->accumulate > 1 || exec->parallel != NULL || options->lanes > 0 || exec->env.exact,
-        /* Sums over ranks, micro-batches or lanes need them whole, and so does who takes them elsewhere. */
-        .factored_gradients = !options->whole_gradients && exec->accumulate == 1 && options->lanes == 0 && !exec->env.exact && !exec->updated_elsewhere &&
-                              options->arena_alloc == NULL && (exec->parallel == NULL || exec->parallel->shard != NULL),
+        .dense_gradients =
+            exec->accumulate > 1 || exec->parallel != NULL || options->lanes > 0 || exec->env.exact,
+        /* Sums over ranks, micro-batches or lanes need them whole, and so does who takes them
+         * elsewhere. */
+        .factored_gradients = !options->whole_gradients && exec->accumulate == 1 &&
+                              options->lanes == 0 && !exec->env.exact && !exec->updated_elsewhere &&
+                              options->arena_alloc == NULL &&
+                              (exec->parallel == NULL || exec->parallel->shard != NULL),
         .local_norms = options->parallel.sync_batch_norm == TRM_NORM_LOCAL,
         .shard = exec->alone,
     };
@@ -90,14 +99,16 @@ static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec
         exec->parallel->shard->plan->exact = exec->env.exact;
     } else if (exec->alone != NULL) {
         exec->alone->exact = true;
-    } else if (exec->memory_bytes > 0 && exec->parallel == NULL && options->lanes == 0 && options->loss.id != 0) {
+    } else if (exec->memory_bytes > 0 && exec->parallel == NULL && options->lanes == 0 &&
+               options->loss.id != 0) {
         TRMI_TRY(trmi_limit_alone(exec, graph, &plan, &exec->alone, err));
         plan.shard = exec->alone;
     }
     plan.joint_ranks = trmi_joint_ranks(exec, options);
     plan.joint_products = options->parallel.joint == TRM_JOINT_ALL;
     trmi_shard_report report = {.work = NULL};
-    bool tells = exec->parallel != NULL && exec->parallel->shard != NULL && exec->parallel->rank == 0;
+    bool tells =
+        exec->parallel != NULL && exec->parallel->shard != NULL && exec->parallel->rank == 0;
     plan.report = tells ? &report : NULL;
     trm_status status = trmi_plan_create(graph, &plan, &exec->program, err);
     if (status == TRM_OK && tells) {
@@ -119,9 +130,11 @@ static trm_status move_to_shared(trm_exec *exec, trm_error *err) {
         const trmi_buffer *same = NULL;
         for (int32_t j = 1; j < theirs->buffers_count && same == NULL; j++) {
             const trmi_buffer *c = &theirs->buffers[j];
-            same = c->arena == b->arena && c->alias_of == 0 && strcmp(c->name, b->name) == 0 ? c : NULL;
+            same = c->arena == b->arena && c->alias_of == 0 && strcmp(c->name, b->name) == 0 ? c
+                                                                                             : NULL;
         }
-        if (same == NULL || !trm_shape_equal(&same->shape, &b->shape) || same->layout != b->layout) {
+        if (same == NULL || !trm_shape_equal(&same->shape, &b->shape) ||
+            same->layout != b->layout) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "%s: the graph to share with has no such %s of this shape and layout",
                              b->name, b->arena == TRMI_ARENA_PARAM ? "parameter" : "state");
@@ -144,12 +157,16 @@ static trm_status take_memory(trm_exec *exec, const trm_exec_options *options, t
     }
     if (needed > present) {
         char a[TRMI_BYTES_TEXT], b[TRMI_BYTES_TEXT], c[TRMI_BYTES_TEXT];
-        return TRMI_FAIL(err, TRM_NOMEM, "the program needs %s (activations %s), this process may have %s; use a smaller batch or image",
-                         trmi_bytes_text((double)needed, a), trmi_bytes_text((double)p->arena_bytes[TRMI_ARENA_ACTIVATION], b),
+        return TRMI_FAIL(err, TRM_NOMEM,
+                         "the program needs %s (activations %s), this process may have %s; use a "
+                         "smaller batch or image",
+                         trmi_bytes_text((double)needed, a),
+                         trmi_bytes_text((double)p->arena_bytes[TRMI_ARENA_ACTIVATION], b),
                          trmi_bytes_text((double)present, c));
     }
     for (int a = 1; a < TRMI_ARENAS; a++) {
-        bool first = a == TRMI_ARENA_PARAM || a == TRMI_ARENA_CAST || a == TRMI_ARENA_JOINT; /* of rank 0 for all */
+        /* of rank 0 for all */
+        bool first = a == TRMI_ARENA_PARAM || a == TRMI_ARENA_CAST || a == TRMI_ARENA_JOINT;
         bool ranks = first || a == TRMI_ARENA_GRAD;
         bool shared = exec->share != NULL && (a == TRMI_ARENA_PARAM || a == TRMI_ARENA_STATE);
         size_t bytes = (size_t)p->arena_bytes[a];
@@ -169,8 +186,8 @@ static trm_status take_memory(trm_exec *exec, const trm_exec_options *options, t
             exec->env.arena[a] = exec->owned[a] = trmi_map(bytes);
         }
         if (exec->env.arena[a] == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for %.1f MB of %.1f MB", (double)bytes / 1e6,
-                             (double)needed / 1e6);
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for %.1f MB of %.1f MB",
+                             (double)bytes / 1e6, (double)needed / 1e6);
         }
         if (a == TRMI_ARENA_GRAD && p->untouched_bytes > 0) {
             size_t tail = (size_t)p->untouched_bytes;
@@ -181,7 +198,8 @@ static trm_status take_memory(trm_exec *exec, const trm_exec_options *options, t
         const trmi_buffer *b = &p->buffers[i];
         if (b->arena == TRMI_ARENA_CONSTANT && b->alias_of == 0) {
             const trmi_op *op = &p->graph->ops[p->graph->values[b->value].op];
-            memcpy(exec->env.arena[b->arena] + b->offset, op->attrs.constant.data, (size_t)b->bytes);
+            memcpy(exec->env.arena[b->arena] + b->offset, op->attrs.constant.data,
+                   (size_t)b->bytes);
         }
     }
     return TRM_OK;
@@ -218,13 +236,15 @@ static trm_status bind_kernels(trm_exec *exec, const trm_exec_options *options, 
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d kernels", steps);
     }
     TRMI_TRY(bind_into(exec, exec->kernels, err));
-    return options->lanes > 0 ? trmi_lanes_create(exec, options->lanes, threads_of(options), bind_into, err)
-                              : TRM_OK;
+    return options->lanes > 0
+               ? trmi_lanes_create(exec, options->lanes, threads_of(options), bind_into, err)
+               : TRM_OK;
 }
 
 static trm_status make_outputs(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
-    exec->outputs = trmi_arena_alloc(&exec->memory, (size_t)(p->outputs_count + 1) * sizeof *exec->outputs);
+    exec->outputs =
+        trmi_arena_alloc(&exec->memory, (size_t)(p->outputs_count + 1) * sizeof *exec->outputs);
     if (exec->outputs == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for outputs");
     }
@@ -232,8 +252,8 @@ static trm_status make_outputs(trm_exec *exec, trm_error *err) {
         const trmi_buffer *b = &p->buffers[p->outputs[i]];
         exec->outputs[i].buffer = p->outputs[i];
         if (p->outputs[i] != 0 && (b->dtype == TRM_BFLOAT16 || b->dtype == TRM_FLOAT16)) {
-            exec->outputs[i].copy = trmi_arena_alloc(
-                &exec->memory, (size_t)trm_shape_count(&b->shape) * sizeof(float));
+            exec->outputs[i].copy =
+                trmi_arena_alloc(&exec->memory, (size_t)trm_shape_count(&b->shape) * sizeof(float));
             if (exec->outputs[i].copy == NULL) {
                 return TRMI_FAIL(err, TRM_NOMEM, "no memory for outputs");
             }
@@ -289,8 +309,8 @@ static trm_status create(trm_exec *exec, const trm_graph *graph, const trm_exec_
     return TRM_OK;
 }
 
-trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *options, trmi_exec_search *search, trm_exec **out,
-                            trm_error *err) {
+trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *options,
+                            trmi_exec_search *search, trm_exec **out, trm_error *err) {
     double begin = trmi_os_now();
     trm_exec *exec = trmi_alloc(sizeof *exec);
     if (exec == NULL) {
@@ -304,7 +324,8 @@ trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *opti
     exec->accumulate = options->accumulate > 1 ? options->accumulate : 1;
     exec->env.seed = options->seed;
     exec->env.exact = options->parallel.exact;
-    exec->env.threads = options->lanes > 0 ? 1 : threads_of(options); /* lanes share threads out themselves */
+    /* lanes share threads out themselves */
+    exec->env.threads = options->lanes > 0 ? 1 : threads_of(options);
     trmi_exec_use_threads(exec);
     trm_status status = trmi_lanes_check(options, err);
     status = status == TRM_OK ? trmi_parallel_open(exec, &options->parallel, err) : status;

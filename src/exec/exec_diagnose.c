@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* After a NaN: the steps once more, one by one, looking at what each makes. Slow, and only then. */
 #include "exec/exec.h"
 
@@ -61,11 +62,12 @@ static trm_status look_at_step(const trm_exec *exec, const trmi_env *env, const 
     return TRM_OK;
 }
 
-/* The first place on this rank, or TRM_OK. With many ranks all steps run on all of them: some kernels
- * wait for each other. */
+/* The first place on this rank, or TRM_OK. With many ranks all steps run on all of them: some
+ * kernels wait for each other. */
 static trm_status look(trm_exec *exec, trm_error *err) {
     trm_status found = look_at_leaves(exec, &exec->env, err);
-    for (int32_t i = 0; i < exec->program->joint_begin; i++) { /* behind them there is only what others' samples made, too */
+    /* behind them there is only what others' samples made, too */
+    for (int32_t i = 0; i < exec->program->joint_begin; i++) {
         if (found == TRM_DIVERGED && exec->parallel == NULL) {
             break;
         }
@@ -113,14 +115,18 @@ static trm_status compare(trm_exec *exec, trm_status found, trm_error *err) {
     if (status != TRM_OK) {
         return TRMI_FAIL(err, status, "%s", broken.message);
     }
-    return first < 0 ? TRM_OK
-                     : TRMI_FAIL(err, TRM_DIVERGED, "NaN or infinity in a gradient of rank %d, which says where", first);
+    return first < 0
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_DIVERGED,
+                           "NaN or infinity in a gradient of rank %d, which says where", first);
 }
 
-/* What was made of all ranks' samples, where those were in order: this rank's slices, as they are. */
+/* What was made of all ranks' samples, where those were in order: this rank's slices, as they are.
+ */
 static trm_status look_at_joint(const trm_exec *exec, trm_error *err) {
     trm_status found = TRM_OK;
-    for (int32_t i = exec->program->joint_begin; i < exec->program->steps_count && found == TRM_OK; i++) {
+    for (int32_t i = exec->program->joint_begin; i < exec->program->steps_count && found == TRM_OK;
+         i++) {
         found = look_at_step(exec, &exec->env, &exec->program->steps[i], err);
     }
     return found;
@@ -135,8 +141,10 @@ trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err) {
     if (found == TRM_OK && exec->program->joint_begin < exec->program->steps_count) {
         found = compare(exec, look_at_joint(exec, err), err);
     }
-    return found != TRM_OK ? found
-                           : TRMI_FAIL(err, TRM_DIVERGED,
-                                       "NaN or infinity in a gradient, which did not show again when the step was "
-                                       "repeated");
+    return found != TRM_OK
+               ? found
+               : TRMI_FAIL(
+                     err, TRM_DIVERGED,
+                     "NaN or infinity in a gradient, which did not show again when the step was "
+                     "repeated");
 }

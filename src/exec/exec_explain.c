@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The program as people and scripts read it. */
 #include "exec/exec.h"
 
@@ -10,16 +11,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of each peer's gradients a rank reads its slices, or its share of a sum: a process' resident set has those pages, too, and memory
- * that ranks share is in huge ones. */
+/* Of each peer's gradients a rank reads its slices, or its share of a sum: a process' resident set
+ * has those pages, too, and memory that ranks share is in huge ones. */
 static int64_t peers_bytes(const trm_exec *exec) {
     const trmi_parallel *p = exec->parallel;
     int64_t pages = 0, seen = 0;
-    bool here = p != NULL && p->shared_count > 0 && trm_comm_reaches_first(p->comm) && p->wire == NULL;
+    bool here =
+        p != NULL && p->shared_count > 0 && trm_comm_reaches_first(p->comm) && p->wire == NULL;
     for (int32_t i = 0; here && i < p->ranges_count; i++) {
         const trmi_range *range = &p->ranges[i];
-        bool travels = !range->still && !range->joint && !range->summed && trm_comm_size(range->comm) == p->size;
-        int64_t share = range->count / p->size, begin = range->begin + p->rank * share, count = share;
+        bool travels = !range->still && !range->joint && !range->summed &&
+                       trm_comm_size(range->comm) == p->size;
+        int64_t share = range->count / p->size, begin = range->begin + p->rank * share,
+                count = share;
         if (p->options.shard_optimizer) {
             begin = trmi_parallel_slice_begin(p, range);
             count = range->counts[p->rank];
@@ -31,7 +35,9 @@ static int64_t peers_bytes(const trm_exec *exec) {
             seen = trmi_max_i64(seen, end);
         }
     }
-    int64_t each = trmi_min_i64(pages * TRMI_HUGE_PAGE_BYTES, here ? trmi_program_arena_resident(exec->program, TRMI_ARENA_GRAD, true) : 0);
+    int64_t each =
+        trmi_min_i64(pages * TRMI_HUGE_PAGE_BYTES,
+                     here ? trmi_program_arena_resident(exec->program, TRMI_ARENA_GRAD, true) : 0);
     return here ? each * (p->size - 1) : 0;
 }
 
@@ -40,8 +46,11 @@ static int64_t peers_bytes(const trm_exec *exec) {
 static int64_t overhead_bytes(const trm_exec *exec) {
     int64_t bytes = exec->overhead_bytes;
     for (int a = 1; a < TRMI_ARENAS; a++) {
-        int64_t used = exec->program->arena_bytes[a] - (a == TRMI_ARENA_GRAD ? exec->program->untouched_bytes : 0);
-        bytes += exec->env.arena[a] != NULL ? trmi_program_arena_resident(exec->program, a, exec->owned[a] == NULL) - used : 0;
+        int64_t used = exec->program->arena_bytes[a] -
+                       (a == TRMI_ARENA_GRAD ? exec->program->untouched_bytes : 0);
+        bytes += exec->env.arena[a] != NULL
+                     ? trmi_program_arena_resident(exec->program, a, exec->owned[a] == NULL) - used
+                     : 0;
     }
     int64_t slots = trmi_update_bytes(exec->update), count = trmi_update_slots(exec->update);
     for (int64_t i = 0; i < count && trmi_parallel_slot_bytes(exec) == slots; i++) {
@@ -53,7 +62,10 @@ static int64_t overhead_bytes(const trm_exec *exec) {
 
 static int64_t fed_bytes(const trm_exec *exec) {
     const trmi_parallel *p = exec->parallel;
-    return exec->whole_inputs == NULL ? 0 : trmi_program_fed_bytes(exec->program, p != NULL ? p->size : 1, p != NULL && p->options.own_samples);
+    return exec->whole_inputs == NULL
+               ? 0
+               : trmi_program_fed_bytes(exec->program, p != NULL ? p->size : 1,
+                                        p != NULL && p->options.own_samples);
 }
 
 void trm_exec_describe(const trm_exec *exec, trm_exec_info *out) {
@@ -61,10 +73,13 @@ void trm_exec_describe(const trm_exec *exec, trm_exec_info *out) {
     *out = (trm_exec_info){
         .parameter_count = exec->parameter_count,
         .parameter_bytes = p->arena_bytes[TRMI_ARENA_PARAM],
-        .gradient_bytes = (p->arena_bytes[TRMI_ARENA_GRAD] - (exec->gradients_handed_out ? 0 : p->untouched_bytes)) *
-                          (exec->accumulator != NULL ? 2 : 1) - trmi_parallel_untouched(exec),
+        .gradient_bytes = (p->arena_bytes[TRMI_ARENA_GRAD] -
+                           (exec->gradients_handed_out ? 0 : p->untouched_bytes)) *
+                              (exec->accumulator != NULL ? 2 : 1) -
+                          trmi_parallel_untouched(exec),
         .slot_bytes = trmi_parallel_slot_bytes(exec),
-        .activation_bytes = p->arena_bytes[TRMI_ARENA_ACTIVATION] + p->arena_bytes[TRMI_ARENA_JOINT] +
+        .activation_bytes = p->arena_bytes[TRMI_ARENA_ACTIVATION] +
+                            p->arena_bytes[TRMI_ARENA_JOINT] +
                             (exec->lanes != NULL ? trmi_lanes_bytes(exec->lanes) : 0),
         .other_bytes = p->arena_bytes[TRMI_ARENA_INPUT] + p->arena_bytes[TRMI_ARENA_STATE] +
                        p->arena_bytes[TRMI_ARENA_CONSTANT] + p->arena_bytes[TRMI_ARENA_SCRATCH] +
@@ -101,7 +116,8 @@ static void step_json(const trm_exec *exec, const trmi_step *step, trmi_text *te
         trmi_text_printf(text, ",\"algorithm\":");
         trmi_text_json_string(text, step->algorithm);
     }
-    trmi_text_printf(text, ",\"flops\":%.0f,\"bytes\":%.0f,\"predicted_seconds\":", step->cost.flops,
+    trmi_text_printf(text,
+                     ",\"flops\":%.0f,\"bytes\":%.0f,\"predicted_seconds\":", step->cost.flops,
                      step->cost.bytes);
     trmi_text_json_number(text, step->predicted_seconds);
     trmi_text_printf(text, "}");
@@ -109,15 +125,16 @@ static void step_json(const trm_exec *exec, const trmi_step *step, trmi_text *te
 
 static void explain_json(const trm_exec *exec, const trm_exec_info *info, trmi_text *text) {
     const trm_program *p = exec->program;
-    trmi_text_printf(text,
-                     "{\"backend\":\"%s\",\"threads\":%d,\"parameters\":%lld,\"memory\":{"
-                     "\"parameters\":%lld,\"gradients\":%lld,\"slots\":%lld,\"activations\":%lld,"
-                     "\"other\":%lld,\"overhead\":%lld,\"total\":%lld},\"flops\":%.0f,\"predicted_seconds\":",
-                     exec->backend->name, exec->env.threads, (long long)info->parameter_count,
-                     (long long)info->parameter_bytes, (long long)info->gradient_bytes,
-                     (long long)info->slot_bytes, (long long)info->activation_bytes,
-                     (long long)info->other_bytes, (long long)info->overhead_bytes,
-                     (long long)info->total_bytes, info->flops);
+    trmi_text_printf(
+        text,
+        "{\"backend\":\"%s\",\"threads\":%d,\"parameters\":%lld,\"memory\":{"
+        "\"parameters\":%lld,\"gradients\":%lld,\"slots\":%lld,\"activations\":%lld,"
+        "\"other\":%lld,\"overhead\":%lld,\"total\":%lld},\"flops\":%.0f,\"predicted_seconds\":",
+        exec->backend->name, exec->env.threads, (long long)info->parameter_count,
+        (long long)info->parameter_bytes, (long long)info->gradient_bytes,
+        (long long)info->slot_bytes, (long long)info->activation_bytes,
+        (long long)info->other_bytes, (long long)info->overhead_bytes, (long long)info->total_bytes,
+        info->flops);
     trmi_text_json_number(text, info->predicted_seconds);
     trmi_text_printf(text, ",\"plan_seconds\":");
     trmi_text_json_number(text, p->plan_seconds);
@@ -147,27 +164,26 @@ static void explain_text(const trm_exec *exec, const trm_exec_info *info, trmi_t
         if (step->outputs[0] != 0) {
             trm_shape_format(&b->shape, shape, sizeof shape);
         }
-        trmi_text_printf(text, "%-4d %-34s %-20s %-10s %-24s %-9s %-14s %9.3f %9.2f %9.1f%s%s\n", i,
-                         step->name, trmi_step_kind_name(step),
-                         step->phase == TRMI_FORWARD ? "forward" : "backward", shape,
-                         step->outputs[0] != 0 ? trm_dtype_name(b->dtype) : "-",
-                         step->outputs[0] != 0 ? trmi_layout_name(b->layout) : "-",
-                         step->cost.flops / 1e9, step->cost.bytes / 1e6,
-                         step->predicted_seconds * 1e6, step->algorithm != NULL ? "  " : "",
-                         step->algorithm != NULL ? step->algorithm : "");
+        trmi_text_printf(
+            text, "%-4d %-34s %-20s %-10s %-24s %-9s %-14s %9.3f %9.2f %9.1f%s%s\n", i, step->name,
+            trmi_step_kind_name(step), step->phase == TRMI_FORWARD ? "forward" : "backward", shape,
+            step->outputs[0] != 0 ? trm_dtype_name(b->dtype) : "-",
+            step->outputs[0] != 0 ? trmi_layout_name(b->layout) : "-", step->cost.flops / 1e9,
+            step->cost.bytes / 1e6, step->predicted_seconds * 1e6,
+            step->algorithm != NULL ? "  " : "", step->algorithm != NULL ? step->algorithm : "");
     }
-    trmi_text_printf(text,
-                     "\n%d steps, %d reorders, %d fused norms; back-end %s, %d threads\n"
-                     "%lld parameters; memory: parameters %.1f MB, gradients %.1f MB, slots %.1f MB, "
-                     "activations %.1f MB, other %.1f MB, overhead %.1f MB, total %.1f MB\n"
-                     "%.2f GFLOP a step, predicted %.1f ms; planned in %.1f ms, created in %.1f ms\n",
-                     p->steps_count, reorders, fused, exec->backend->name, exec->env.threads,
-                     (long long)info->parameter_count, (double)info->parameter_bytes / 1e6,
-                     (double)info->gradient_bytes / 1e6, (double)info->slot_bytes / 1e6,
-                     (double)info->activation_bytes / 1e6, (double)info->other_bytes / 1e6,
-                     (double)info->overhead_bytes / 1e6, (double)info->total_bytes / 1e6, info->flops / 1e9,
-                     info->predicted_seconds * 1e3, p->plan_seconds * 1e3,
-                     exec->create_seconds * 1e3);
+    trmi_text_printf(
+        text,
+        "\n%d steps, %d reorders, %d fused norms; back-end %s, %d threads\n"
+        "%lld parameters; memory: parameters %.1f MB, gradients %.1f MB, slots %.1f MB, "
+        "activations %.1f MB, other %.1f MB, overhead %.1f MB, total %.1f MB\n"
+        "%.2f GFLOP a step, predicted %.1f ms; planned in %.1f ms, created in %.1f ms\n",
+        p->steps_count, reorders, fused, exec->backend->name, exec->env.threads,
+        (long long)info->parameter_count, (double)info->parameter_bytes / 1e6,
+        (double)info->gradient_bytes / 1e6, (double)info->slot_bytes / 1e6,
+        (double)info->activation_bytes / 1e6, (double)info->other_bytes / 1e6,
+        (double)info->overhead_bytes / 1e6, (double)info->total_bytes / 1e6, info->flops / 1e9,
+        info->predicted_seconds * 1e3, p->plan_seconds * 1e3, exec->create_seconds * 1e3);
 }
 
 char *trm_exec_explain(const trm_exec *exec, bool json) {

@@ -1,5 +1,6 @@
-/* Gradients that stay in factors (update_factors.c): the optimiser against its dense self, a network against itself with
- * gradients that somebody reads. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gradients that stay in factors (update_factors.c): the optimiser against its dense self, a
+ * network against itself with gradients that somebody reads. */
 #include "check.h"
 
 #include "exec/exec.h"
@@ -17,7 +18,9 @@ static float random_value(uint64_t stream, int64_t i) {
     return trmi_unit_float(trmi_random_u32(stream, TRMI_STREAM_TEST, (uint64_t)i)) - 0.5f;
 }
 
-/* ---- the optimiser ------------------------------------------------------------------------------------------------- */
+/* ---- the optimiser
+ *  -------------------------------------------------------------------------------------------------
+ */
 
 typedef struct pair {
     float left[MOST * ROWS], right[MOST * COLUMNS];
@@ -49,9 +52,15 @@ static void multiply(const pair *p, int factors, float *out) {
 
 static void equals_dense(trm_optimizer_kind kind, int factors, bool half) {
     trm_error err;
-    const trm_optimizer_options options = {.kind = kind, .momentum = 0.9, .weight_decay = 1e-3, .initial_accumulator = 0.1,
-                                           .l1 = 0.01, .l2 = 0.01, .clip_norm = 50};
-    const trmi_update_segment dense[] = {{.count = COUNT, .decay = true}, {.offset = COUNT, .count = 7}};
+    const trm_optimizer_options options = {.kind = kind,
+                                           .momentum = 0.9,
+                                           .weight_decay = 1e-3,
+                                           .initial_accumulator = 0.1,
+                                           .l1 = 0.01,
+                                           .l2 = 0.01,
+                                           .clip_norm = 50};
+    const trmi_update_segment dense[] = {{.count = COUNT, .decay = true},
+                                         {.offset = COUNT, .count = 7}};
     trmi_update_segment apart[] = {dense[0], dense[1]};
     apart[0].factors = factors;
     apart[0].columns = COLUMNS;
@@ -68,7 +77,8 @@ static void equals_dense(trm_optimizer_kind kind, int factors, bool half) {
     for (uint64_t t = 1; t <= STEPS; t++) {
         draw(&p, factors, t);
         multiply(&p, factors, g);
-        trmi_update_factors(b, 0, half ? (const void *)p.left_half : p.left, half ? (const void *)p.right_half : p.right,
+        trmi_update_factors(b, 0, half ? (const void *)p.left_half : p.left,
+                            half ? (const void *)p.right_half : p.right,
                             half ? TRM_BFLOAT16 : TRM_FLOAT32);
         trmi_update_product(b, 0, product);
         CHECK_OK(trmi_update_run(a, wa, g, 0.1, t, &err), err);
@@ -82,7 +92,8 @@ static void equals_dense(trm_optimizer_kind kind, int factors, bool half) {
     for (int i = 0; i < COUNT + 7; i++) {
         difference = fmax(difference, fabs((double)wa[i] - (double)wb[i]));
     }
-    if (!(difference < (kind == TRM_ADAM || kind == TRM_ADAGRAD ? 1e-3 : 1e-5))) { /* these divide by small numbers */
+    /* these divide by small numbers */
+    if (!(difference < (kind == TRM_ADAM || kind == TRM_ADAGRAD ? 1e-3 : 1e-5))) {
         fail_msg("optimiser %d, %d factors: %g apart", (int)kind, factors, difference);
     }
     free(wa);
@@ -107,16 +118,20 @@ static void what_is_not_finite_changes_nothing(void **state) {
     trm_error err;
     const trmi_update_segment segment = {.count = COUNT, .factors = 2, .columns = COLUMNS};
     trmi_update *u;
-    CHECK_OK(trmi_update_create(&(trm_optimizer_options){.kind = TRM_SGD}, &segment, 1, COUNT, &u, &err), err);
+    CHECK_OK(
+        trmi_update_create(&(trm_optimizer_options){.kind = TRM_SGD}, &segment, 1, COUNT, &u, &err),
+        err);
     static pair p;
     static float w[COUNT];
-    const float bad[][2] = {{NAN, 1}, {INFINITY, 1}, {1e30f, 1e30f}}; /* the last one's product is infinite */
+    /* the last one's product is infinite */
+    const float bad[][2] = {{NAN, 1}, {INFINITY, 1}, {1e30f, 1e30f}};
     for (int i = 0; i < 3; i++) {
         draw(&p, 2, 0);
         p.left[ROWS + 5] = bad[i][0];
         p.right[COLUMNS + 7] = bad[i][1];
         trmi_update_factors(u, 0, p.left, p.right, TRM_FLOAT32);
-        CHECK_FAILS(trmi_update_run(u, w, NULL, 0.1, 1, &err), TRM_DIVERGED, err, "NaN or infinite");
+        CHECK_FAILS(trmi_update_run(u, w, NULL, 0.1, 1, &err), TRM_DIVERGED, err,
+                    "NaN or infinite");
         assert_true(w[5 * COLUMNS + 7] == 0);
     }
     draw(&p, 2, 0); /* large times small is neither */
@@ -129,7 +144,9 @@ static void what_is_not_finite_changes_nothing(void **state) {
     trmi_update_destroy(u);
 }
 
-/* ---- a network ---------------------------------------------------------------------------------------------------- */
+/* ---- a network
+ *  ----------------------------------------------------------------------------------------------------
+ */
 
 static trm_exec *make(trm_exec_options options) {
     enum { BATCH = 5, WIDTH = 300, HIDDEN = 420 };
@@ -138,14 +155,21 @@ static trm_exec *make(trm_exec_options options) {
     trm_exec *exec;
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
     trm_node x = trm_input(g, "x", TRM_FLOAT32, trm_shape_of(BATCH, WIDTH));
-    trm_node h = trm_relu(g, trm_linear(g, x, trm_parameter(g, "a.weight", trm_shape_of(HIDDEN, WIDTH), TRM_INIT_LINEAR),
-                                        trm_parameter(g, "a.bias", trm_shape_of(HIDDEN), TRM_INIT_LINEAR)));
-    h = trm_linear(g, h, trm_parameter(g, "b.weight", trm_shape_of(HIDDEN, HIDDEN), TRM_INIT_LINEAR), TRM_NO_NODE);
-    h = trm_linear(g, h, trm_parameter(g, "c.weight", trm_shape_of(9, HIDDEN), TRM_INIT_LINEAR), TRM_NO_NODE);
-    options.loss = trm_softmax_cross_entropy(g, h, trm_input(g, "label", TRM_INT32, trm_shape_of(BATCH)), NULL);
+    trm_node h = trm_relu(
+        g,
+        trm_linear(g, x, trm_parameter(g, "a.weight", trm_shape_of(HIDDEN, WIDTH), TRM_INIT_LINEAR),
+                   trm_parameter(g, "a.bias", trm_shape_of(HIDDEN), TRM_INIT_LINEAR)));
+    h = trm_linear(g, h,
+                   trm_parameter(g, "b.weight", trm_shape_of(HIDDEN, HIDDEN), TRM_INIT_LINEAR),
+                   TRM_NO_NODE);
+    h = trm_linear(g, h, trm_parameter(g, "c.weight", trm_shape_of(9, HIDDEN), TRM_INIT_LINEAR),
+                   TRM_NO_NODE);
+    options.loss = trm_softmax_cross_entropy(
+        g, h, trm_input(g, "label", TRM_INT32, trm_shape_of(BATCH)), NULL);
     options.seed = 3;
     options.tuning_file = "";
-    options.optimizer = (trm_optimizer_options){.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3, .clip_norm = 1};
+    options.optimizer = (trm_optimizer_options){
+        .kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3, .clip_norm = 1};
     CHECK_OK(trm_exec_create(g, &options, &exec, &err), err);
     trm_graph_destroy(g);
     return exec;
@@ -211,7 +235,9 @@ static void training_is_the_same(void **state) {
     static const char *const backends[] = {"ref", "onednn"};
     for (int i = 0; i < 2; i++) {
         for (int mixed = 0; mixed < 2; mixed++) {
-            const trm_exec_options options = {.backend = backends[i], .precision = mixed ? TRM_PRECISION_MIXED : TRM_PRECISION_FP32};
+            const trm_exec_options options = {.backend = backends[i],
+                                              .precision =
+                                                  mixed ? TRM_PRECISION_MIXED : TRM_PRECISION_FP32};
             trm_exec_options plain = options;
             plain.no_fusion = true;
             trm_exec *a = make(options), *b = make(plain);
@@ -223,13 +249,15 @@ static void training_is_the_same(void **state) {
     }
 }
 
-/* Who holds the ranges sees all gradients, and what is written there is what the optimiser takes. */
+/* Who holds the ranges sees all gradients, and what is written there is what the optimiser takes.
+ */
 static void ranges_show_all_gradients(void **state) {
     (void)state;
     trm_error err;
     float *parameters, *gradients;
     int64_t count;
-    trm_exec *a = make((trm_exec_options){.backend = "ref"}), *b = make((trm_exec_options){.backend = "ref"});
+    trm_exec *a = make((trm_exec_options){.backend = "ref"}),
+             *b = make((trm_exec_options){.backend = "ref"});
     trm_exec_ranges(b, &parameters, &gradients, &count);
     compare(a, b, 1e-6);
     trm_exec *c = make((trm_exec_options){.backend = "ref"});

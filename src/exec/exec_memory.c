@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/exec_memory.h"
 
 #include "base/checked.h"
@@ -5,20 +6,25 @@
 #include "exec/parallel.h"
 #include "exec/shard.h"
 
-/* What is allocated beside the arenas, as a trace of the heap has it: first chunks of the arenas (base/memory.h) of the graph, the graph
- * that is compiled, its program, the executor, the plan and the names of variables; a step of the program 1.5 KB, its graph's operator
- * 0.5, its kernel's tables 2.6 (1.7 where few are convolutions, 3.8 at most), the optimiser's and the buckets' 0.4. */
+/* What is allocated beside the arenas, as a trace of the heap has it: first chunks of the arenas
+ * (base/memory.h) of the graph, the graph that is compiled, its program, the executor, the plan and
+ * the names of variables; a step of the program 1.5 KB, its graph's operator 0.5, its kernel's
+ * tables 2.6 (1.7 where few are convolutions, 3.8 at most), the optimiser's and the buckets' 0.4.
+ */
 enum { CHUNKS = 6 * (64 << 10), EACH_STEP = 5 << 10 };
 
 int64_t trmi_program_arena_resident(const trm_program *program, int arena, bool ranks) {
-    bool shared = ranks && (arena == TRMI_ARENA_PARAM || arena == TRMI_ARENA_GRAD || arena == TRMI_ARENA_CAST ||
-                             arena == TRMI_ARENA_JOINT);
-    size_t bytes = (size_t)program->arena_bytes[arena], used = bytes - (arena == TRMI_ARENA_GRAD ? (size_t)program->untouched_bytes : 0);
+    bool shared = ranks && (arena == TRMI_ARENA_PARAM || arena == TRMI_ARENA_GRAD ||
+                            arena == TRMI_ARENA_CAST || arena == TRMI_ARENA_JOINT);
+    size_t bytes = (size_t)program->arena_bytes[arena],
+           used = bytes - (arena == TRMI_ARENA_GRAD ? (size_t)program->untouched_bytes : 0);
     if (used < bytes) {
-        size_t page = !shared && used < trmi_map_huge(bytes) ? TRMI_HUGE_PAGE_BYTES : trmi_map_resident(1);
+        size_t page =
+            !shared && used < trmi_map_huge(bytes) ? TRMI_HUGE_PAGE_BYTES : trmi_map_resident(1);
         return trmi_round_up((int64_t)used, (int64_t)page);
     }
-    return bytes == 0 ? 0 : (int64_t)(shared ? trmi_shared_resident(bytes) : trmi_map_resident(bytes));
+    return bytes == 0 ? 0
+                      : (int64_t)(shared ? trmi_shared_resident(bytes) : trmi_map_resident(bytes));
 }
 
 int64_t trmi_program_fed_bytes(const trm_program *program, int32_t ranks, bool own_samples) {
@@ -26,7 +32,8 @@ int64_t trmi_program_fed_bytes(const trm_program *program, int32_t ranks, bool o
     for (int32_t i = 0; own_samples && i < program->inputs_count; i++) {
         const trmi_buffer *b = &program->buffers[program->inputs[i]];
         const trmi_shard_leaf *leaf = trmi_shard_leaf_named(program, b->name);
-        int64_t whole = leaf != NULL ? trm_shape_count(&leaf->global) * (int64_t)trm_dtype_bytes(b->dtype) : 0;
+        int64_t whole =
+            leaf != NULL ? trm_shape_count(&leaf->global) * (int64_t)trm_dtype_bytes(b->dtype) : 0;
         sum += whole + whole / ranks;
     }
     return sum;
@@ -37,7 +44,9 @@ static size_t joint_bytes(const trm_program *program) {
     size_t bytes = 0;
     for (int32_t i = 0; program->joint_ranks > 1 && i < program->params_count; i++) {
         const trmi_param *param = &program->params[i];
-        bytes += trmi_joint_makes(program, param) ? (size_t)program->buffers[param->param_buffer].bytes : 0;
+        bytes += trmi_joint_makes(program, param)
+                     ? (size_t)program->buffers[param->param_buffer].bytes
+                     : 0;
     }
     return bytes;
 }
@@ -47,21 +56,26 @@ static int64_t factors_bytes(const trm_program *program) {
     int64_t bytes = 0;
     for (int32_t i = 0; i < program->params_count; i++) {
         const trmi_param *param = &program->params[i];
-        const trmi_buffer *left = &program->buffers[param->factor_left], *right = &program->buffers[param->factor_right];
+        const trmi_buffer *left = &program->buffers[param->factor_left],
+                          *right = &program->buffers[param->factor_right];
         if (param->factor_left != 0 && left->dtype != TRM_FLOAT32) {
-            bytes += (trm_shape_count(&left->shape) + trm_shape_count(&right->shape)) * (int64_t)sizeof(float);
+            bytes += (trm_shape_count(&left->shape) + trm_shape_count(&right->shape)) *
+                     (int64_t)sizeof(float);
         }
     }
     return bytes;
 }
 
 /* What slices leave to others of so many bytes. */
-static int64_t others_part(size_t bytes, int32_t ranks) { return (int64_t)(bytes - bytes / (size_t)ranks); }
+static int64_t others_part(size_t bytes, int32_t ranks) {
+    return (int64_t)(bytes - bytes / (size_t)ranks);
+}
 
 int64_t trmi_program_resident(const trm_program *program, const trmi_training *t) {
     bool ranks = t->ranks > 1;
     size_t params = (size_t)program->arena_bytes[TRMI_ARENA_PARAM];
-    int64_t slot = (int64_t)trmi_map_resident(params) - (t->sliced ? others_part(params, t->ranks) : 0);
+    int64_t slot =
+        (int64_t)trmi_map_resident(params) - (t->sliced ? others_part(params, t->ranks) : 0);
     int64_t sum = slot * t->slots - (t->sliced ? others_part(joint_bytes(program), t->ranks) : 0);
     int64_t gradients = trmi_program_arena_resident(program, TRMI_ARENA_GRAD, ranks);
     for (int a = 1; a < TRMI_ARENAS; a++) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the planner predicts of a program's memory, against by how much a process grows. */
 #include "check.h"
 
@@ -36,8 +37,11 @@ static void grows_as_predicted(void **state) {
     trmi_os_trim();
     int64_t before = trmi_os_own_bytes();
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
-    const trm_exec_options options = {.loss = network(g), .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9}, .threads = 1,
-                                     .tuning_file = ""}; /* what else this machine has measured takes memory, too */
+    const trm_exec_options options = {.loss = network(g),
+                                      .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
+                                      .threads = 1,
+                                      /* what else this machine has measured takes memory, too */
+                                      .tuning_file = ""};
     CHECK_OK(trm_exec_create(g, &options, &exec, &err), err);
     trm_tensor x;
     CHECK_OK(trm_exec_input(exec, "x", &x, &err), err);
@@ -48,21 +52,31 @@ static void grows_as_predicted(void **state) {
         CHECK_OK(trm_exec_forward_backward(exec, &err), err);
         CHECK_OK(trm_exec_update(exec, 1e-3, &err), err);
     }
-    double grown = (double)(trmi_os_own_bytes() - before), predicted = (double)trmi_program_resident(exec->program, &(trmi_training){.slots = 1, .ranks = 1});
+    double grown = (double)(trmi_os_own_bytes() - before),
+           predicted = (double)trmi_program_resident(exec->program,
+                                                     &(trmi_training){.slots = 1, .ranks = 1});
     print_message("[  note  ] grew by %.2f MB, predicted %.2f MB\n", grown / 1e6, predicted / 1e6);
     assert_true(fabs(predicted / grown - 1) < 0.03);
     trm_exec_destroy(exec);
     trm_graph_destroy(g);
 }
 
-/* What every rank feeds whole goes straight to where kernels read it; own samples are put together first. */
+/* What every rank feeds whole goes straight to where kernels read it; own samples are put together
+ * first. */
 static void fed_batches_count(void **state) {
     (void)state;
     char name[] = "x";
-    trmi_buffer buffers[2] = {{.name = NULL}, {.name = name, .dtype = TRM_FLOAT32, .shape = {.rank = 2, .dim = {SAMPLES / 4, OWN}}}};
+    trmi_buffer buffers[2] = {
+        {.name = NULL},
+        {.name = name, .dtype = TRM_FLOAT32, .shape = {.rank = 2, .dim = {SAMPLES / 4, OWN}}}};
     trmi_shard_leaf leaf = {.name = name, .global = {.rank = 2, .dim = {SAMPLES, OWN}}};
     int32_t inputs[1] = {1};
-    trm_program p = {.buffers = buffers, .buffers_count = 2, .inputs = inputs, .inputs_count = 1, .leaves = &leaf, .leaves_count = 1};
+    trm_program p = {.buffers = buffers,
+                     .buffers_count = 2,
+                     .inputs = inputs,
+                     .inputs_count = 1,
+                     .leaves = &leaf,
+                     .leaves_count = 1};
     assert_int_equal(trmi_program_fed_bytes(&p, 4, false), 0);
     assert_int_equal(trmi_program_fed_bytes(&p, 4, true), SAMPLES * OWN * 4 + SAMPLES * OWN);
     p.leaves_count = 0;
@@ -74,14 +88,16 @@ static void shared_memory_is_whole_pages(void **state) {
     trm_program p = {.arena_bytes = {0}};
     p.arena_bytes[TRMI_ARENA_PARAM] = 5000;
     assert_int_equal(trmi_program_arena_resident(&p, TRMI_ARENA_PARAM, true), 8192);
-    p.arena_bytes[TRMI_ARENA_PARAM] = (4 << 20) + 1; /* an end that fills less than half of a huge page is in small ones */
+    /* an end that fills less than half of a huge page is in small ones */
+    p.arena_bytes[TRMI_ARENA_PARAM] = (4 << 20) + 1;
     assert_int_equal(trmi_program_arena_resident(&p, TRMI_ARENA_PARAM, true), (4 << 20) + 4096);
     p.arena_bytes[TRMI_ARENA_PARAM] = (5 << 20) + 1;
     assert_int_equal(trmi_program_arena_resident(&p, TRMI_ARENA_PARAM, true), 6 << 20);
     assert_int_equal(trmi_program_arena_resident(&p, TRMI_ARENA_GRAD, true), 0);
 }
 
-/* Casts of parameters move out of ACTIVATION: of two pages, into one of which somebody else writes, the other is left. */
+/* Casts of parameters move out of ACTIVATION: of two pages, into one of which somebody else writes,
+ * the other is left. */
 static void casts_leave_the_room_that_nobody_else_uses(void **state) {
     (void)state;
     int64_t page = (int64_t)trmi_map_resident(2 << 20);
@@ -90,7 +106,11 @@ static void casts_leave_the_room_that_nobody_else_uses(void **state) {
                               {.arena = TRMI_ARENA_ACTIVATION, .bytes = 2 * page},
                               {.arena = TRMI_ARENA_ACTIVATION, .offset = 2 * page - 8, .bytes = 8}};
     int32_t input = 1, output = 2;
-    trmi_step step = {.kind = TRMI_STEP_OP, .op_kind = TRMI_OP_CAST, .inputs = &input, .inputs_count = 1, .outputs = &output};
+    trmi_step step = {.kind = TRMI_STEP_OP,
+                      .op_kind = TRMI_OP_CAST,
+                      .inputs = &input,
+                      .inputs_count = 1,
+                      .outputs = &output};
     trm_program p = {.buffers = buffers, .buffers_count = 4, .steps = &step, .steps_count = 1};
     p.arena_bytes[TRMI_ARENA_ACTIVATION] = 2 * page;
     assert_int_equal(trmi_parallel_casts_bytes(&p), page);
@@ -99,7 +119,8 @@ static void casts_leave_the_room_that_nobody_else_uses(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(grows_as_predicted), cmocka_unit_test(fed_batches_count),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(grows_as_predicted),
+                                       cmocka_unit_test(fed_batches_count),
                                        cmocka_unit_test(casts_leave_the_room_that_nobody_else_uses),
                                        cmocka_unit_test(shared_memory_is_whole_pages)};
     return cmocka_run_group_tests(tests, NULL, NULL);

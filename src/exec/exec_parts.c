@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What this rank holds of a variable: where it lies, and its values in plain layout. */
 #include "exec/exec.h"
 
@@ -14,12 +15,12 @@ void *trmi_exec_variable_address(const trm_exec *exec, int32_t index) {
 
 void trmi_exec_write_part(trm_exec *exec, int32_t index, const void *data) {
     const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
-    trmi_convert_layout(data, TRMI_PLAIN, trmi_exec_variable_address(exec, index), b->layout, b->dtype, &b->shape,
-                        b->weights);
+    trmi_convert_layout(data, TRMI_PLAIN, trmi_exec_variable_address(exec, index), b->layout,
+                        b->dtype, &b->shape, b->weights);
 }
 
 void trmi_exec_read_part(const trm_exec *exec, int32_t index, void *data) {
     const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
-    trmi_convert_layout(trmi_exec_variable_address(exec, index), b->layout, data, TRMI_PLAIN, b->dtype, &b->shape,
-                        b->weights);
+    trmi_convert_layout(trmi_exec_variable_address(exec, index), b->layout, data, TRMI_PLAIN,
+                        b->dtype, &b->shape, b->weights);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What each step of the program and the optimiser take, one after the other as in training. */
 #include "exec/exec.h"
 #include "exec/peak.h"
@@ -7,7 +8,6 @@
 #include "base/memory.h"
 #include "base/order.h"
 #include "base/os.h"
-
 
 /* How many steps are as this one, and the first of them. */
 static int32_t equal_steps(const trm_program *p, const trmi_step *step, int32_t *first) {
@@ -34,8 +34,10 @@ static int32_t equal_steps(const trm_program *p, const trmi_step *step, int32_t 
 
 static bool touches(const trm_program *p, const trmi_step *step, const trmi_buffer *b) {
     for (int32_t i = 0; i < step->inputs_count + step->outputs_count; i++) {
-        int32_t other = i < step->inputs_count ? step->inputs[i] : step->outputs[i - step->inputs_count];
-        if (other != 0 && p->buffers[other].arena == b->arena && p->buffers[other].offset == b->offset) {
+        int32_t other =
+            i < step->inputs_count ? step->inputs[i] : step->outputs[i - step->inputs_count];
+        if (other != 0 && p->buffers[other].arena == b->arena &&
+            p->buffers[other].offset == b->offset) {
             return true;
         }
     }
@@ -88,7 +90,8 @@ typedef struct stopwatch {
     bool update;
 } stopwatch;
 
-/* Rarely: while a sample runs, others who share the caches empty them. After each operator it cost a tenth of them. */
+/* Rarely: while a sample runs, others who share the caches empty them. After each operator it cost
+ * a tenth of them. */
 static const double between_samples = 0.05; /* seconds */
 
 static void sample_between(stopwatch *w, double now) {
@@ -124,9 +127,13 @@ static void describe(const trm_program *p, int32_t i, double seconds, trm_step_p
     const trmi_step *step = &p->steps[i];
     int32_t first = i, same = equal_steps(p, step, &first);
     *out = (trm_step_profile){
-        .name = step->name, .kind = trmi_step_kind_name(step), .algorithm = step->algorithm,
+        .name = step->name,
+        .kind = trmi_step_kind_name(step),
+        .algorithm = step->algorithm,
         .phase = step->phase == TRMI_FORWARD ? "forward" : "backward",
-        .seconds = seconds, .flops = step->cost.flops, .bytes = step->cost.bytes,
+        .seconds = seconds,
+        .flops = step->cost.flops,
+        .bytes = step->cost.bytes,
         .written_bytes = written_bytes(p, step),
         .first_bytes = step->cost.first_read + step->cost.first_written,
         .first_written_bytes = step->cost.first_written,
@@ -134,32 +141,47 @@ static void describe(const trm_program *p, int32_t i, double seconds, trm_step_p
         .work_float32 = step->work_float32,
         .bfloat16 = step->inputs_count > 0 && p->buffers[step->inputs[0]].dtype == TRM_BFLOAT16,
         .reuse_bytes = reuse_bytes(p, i),
-        .same = same, .first_same = first};
+        .same = same,
+        .first_same = first};
 }
 
-/* The optimiser over the gradients that are in GRAD: it reads parameters, gradients and slots once and writes all but the gradients. */
+/* The optimiser over the gradients that are in GRAD: it reads parameters, gradients and slots once
+ * and writes all but the gradients. */
 static void describe_update(const trm_exec *exec, double seconds, trm_step_profile *out) {
     const trm_program *p = exec->program;
     double bytes = 0, step = 0, slots = trmi_update_slots(exec->update);
     for (int32_t i = 0; i < p->params_count; i++) {
         const trmi_param *param = &p->params[i];
-        bool whole = param->grad_buffer != 0 && param->factor_left == 0 && !param->table && !param->remote;
+        bool whole =
+            param->grad_buffer != 0 && param->factor_left == 0 && !param->table && !param->remote;
         bytes += whole ? (double)p->buffers[param->param_buffer].bytes : 0;
     }
     for (int32_t i = 0; i < p->steps_count; i++) {
         step += p->steps[i].cost.bytes;
     }
-    *out = (trm_step_profile){.name = "update", .kind = "optimizer", .phase = "update", .seconds = seconds,
-                              .flops = bytes / 4 * 2 * (1 + slots), .work_flops = bytes / 4 * 2 * (1 + slots),
-                              .bytes = bytes * (3 + 2 * slots), .written_bytes = bytes * (1 + slots),
-                              .reuse_bytes = step, .same = 1, .first_same = p->steps_count};
+    *out = (trm_step_profile){.name = "update",
+                              .kind = "optimizer",
+                              .phase = "update",
+                              .seconds = seconds,
+                              .flops = bytes / 4 * 2 * (1 + slots),
+                              .work_flops = bytes / 4 * 2 * (1 + slots),
+                              .bytes = bytes * (3 + 2 * slots),
+                              .written_bytes = bytes * (1 + slots),
+                              .reuse_bytes = step,
+                              .same = 1,
+                              .first_same = p->steps_count};
 }
 
-trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_meter *beside, const trm_step_profile **out,
-                            int32_t *count, double *step_seconds, trm_error *err) {
+trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_meter *beside,
+                            const trm_step_profile **out, int32_t *count, double *step_seconds,
+                            trm_error *err) {
     const trm_program *p = exec->program;
-    stopwatch w = {.exec = exec, .beside = beside, .repeats = repeats < 1 ? 1 : repeats, .sampled = trmi_os_now()};
-    w.update = step_seconds != NULL && p->training && !exec->updated_elsewhere && exec->accumulator == NULL;
+    stopwatch w = {.exec = exec,
+                   .beside = beside,
+                   .repeats = repeats < 1 ? 1 : repeats,
+                   .sampled = trmi_os_now()};
+    w.update = step_seconds != NULL && p->training && !exec->updated_elsewhere &&
+               exec->accumulator == NULL;
     w.rows = p->steps_count + w.update;
     w.times = trmi_alloc((size_t)(w.rows + 1) * (size_t)w.repeats * sizeof *w.times);
     trmi_free(exec->profile);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Walks a range of the program: the step's own loop. */
 #include "exec/convert.h"
 #include "exec/exec.h"

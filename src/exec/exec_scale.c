@@ -1,10 +1,10 @@
-/* Loss scaling from end to end: backward begins with the scale instead of 1, the optimiser divides it
- * out (trmi_update_set_scale), an overflow skips the update and the state machine moves on.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loss scaling from end to end: backward begins with the scale instead of 1, the optimiser divides
+ * it out (trmi_update_set_scale), an overflow skips the update and the state machine moves on.
  *
  *      seed (CONSTANT) = scale --backward--> scale * gradients --reduce--> norm finite?
  *                ^                                                  |yes: update by 1/scale
- *                +------------------ trmi_loss_scale_step <---------+no: nothing changes
- */
+ *                +------------------ trmi_loss_scale_step <---------+no: nothing changes */
 #include "exec/exec.h"
 
 #include "base/error.h"
@@ -18,7 +18,8 @@ static void write_seed(const trm_exec *exec) {
     trmi_update_set_scale(exec->update, exec->scaling ? 1 / exec->scale.scale : 1);
 }
 
-trm_status trmi_exec_make_scale(trm_exec *exec, const trm_loss_scale_options *options, trm_error *err) {
+trm_status trmi_exec_make_scale(trm_exec *exec, const trm_loss_scale_options *options,
+                                trm_error *err) {
     const trm_program *p = exec->program;
     bool mean = p->joint_ranks > 1 && !exec->parallel->options.sum;
     exec->seed_share = mean ? 1 / (float)p->joint_ranks : 1;
@@ -27,7 +28,8 @@ trm_status trmi_exec_make_scale(trm_exec *exec, const trm_loss_scale_options *op
         return TRM_OK;
     }
     if (exec->updated_elsewhere) {
-        return TRMI_FAIL(err, TRM_INVALID, "loss scaling needs the optimiser where the gradients are, not on "
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "loss scaling needs the optimiser where the gradients are, not on "
                          "parameter servers");
     }
     if (exec->scaling) {
@@ -60,21 +62,25 @@ double trmi_exec_unscale(const trm_exec *exec) { return exec->scaling ? 1 / exec
 
 bool trm_exec_loss_scale(const trm_exec *exec, trm_loss_scale_state *out) {
     if (exec->scaling) {
-        *out = (trm_loss_scale_state){.scale = exec->scale.scale, .good = exec->scale.good,
-                                      .bad = exec->scale.bad, .skipped = exec->scale.skipped,
+        *out = (trm_loss_scale_state){.scale = exec->scale.scale,
+                                      .good = exec->scale.good,
+                                      .bad = exec->scale.bad,
+                                      .skipped = exec->scale.skipped,
                                       .overflow = exec->scale.overflow};
     }
     return exec->scaling;
 }
 
-trm_status trm_exec_set_loss_scale(trm_exec *exec, const trm_loss_scale_state *state, trm_error *err) {
+trm_status trm_exec_set_loss_scale(trm_exec *exec, const trm_loss_scale_state *state,
+                                   trm_error *err) {
     if (!exec->scaling) {
         return TRMI_FAIL(err, TRM_INVALID, "a loss scale for an executor that scales no loss");
     }
-    if (!(state->scale >= 1 && isfinite((float)state->scale)) || state->good < 0 || state->bad < 0 ||
-        state->skipped < 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "loss scale %g after %d good and %d bad steps: impossible",
-                         state->scale, (int)state->good, (int)state->bad);
+    if (!(state->scale >= 1 && isfinite((float)state->scale)) || state->good < 0 ||
+        state->bad < 0 || state->skipped < 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "loss scale %g after %d good and %d bad steps: impossible", state->scale,
+                         (int)state->good, (int)state->bad);
     }
     exec->scale.scale = state->scale;
     exec->scale.good = state->good;

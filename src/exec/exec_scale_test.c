@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loss scaling end to end: the scale leaves no trace where nothing overflows; an overflow skips the
  * update, is reported, and the scale recovers. */
 #include "check.h"
@@ -8,7 +9,13 @@
 
 #include <math.h>
 
-enum { BATCH = 4, IN = 6, HIDDEN = 8, CLASSES = 3, PARAMETERS = IN * HIDDEN + HIDDEN * CLASSES + CLASSES };
+enum {
+    BATCH = 4,
+    IN = 6,
+    HIDDEN = 8,
+    CLASSES = 3,
+    PARAMETERS = IN * HIDDEN + HIDDEN * CLASSES + CLASSES
+};
 
 static trm_exec *make(trm_exec_options options) {
     trm_error err;
@@ -17,7 +24,9 @@ static trm_exec *make(trm_exec_options options) {
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
     trm_node x = trm_input(g, "x", TRM_FLOAT32, trm_shape_of(BATCH, IN));
     trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(BATCH));
-    x = trm_relu(g, trm_linear(g, x, trm_parameter(g, "a", trm_shape_of(HIDDEN, IN), TRM_INIT_LINEAR), TRM_NO_NODE));
+    x = trm_relu(g,
+                 trm_linear(g, x, trm_parameter(g, "a", trm_shape_of(HIDDEN, IN), TRM_INIT_LINEAR),
+                            TRM_NO_NODE));
     x = trm_linear(g, x, trm_parameter(g, "b", trm_shape_of(CLASSES, HIDDEN), TRM_INIT_LINEAR),
                    trm_parameter(g, "c", trm_shape_of(CLASSES), TRM_INIT_ZERO));
     options.loss = trm_softmax_cross_entropy(g, x, label, NULL);
@@ -34,13 +43,18 @@ static void feed(trm_exec *exec, int step, float size) {
     float x[BATCH * IN];
     int32_t label[BATCH];
     for (int i = 0; i < BATCH * IN; i++) {
-        x[i] = size * (trmi_unit_float(trmi_random_u32(5, TRMI_STREAM_TEST, (uint64_t)(step * BATCH * IN + i))) - 0.5f);
+        x[i] = size * (trmi_unit_float(trmi_random_u32(5, TRMI_STREAM_TEST,
+                                                       (uint64_t)(step * BATCH * IN + i))) -
+                       0.5f);
     }
     for (int i = 0; i < BATCH; i++) {
         label[i] = (i + step) % CLASSES;
     }
-    CHECK_OK(trm_exec_feed(exec, "x", &(trm_tensor){x, TRM_FLOAT32, trm_shape_of(BATCH, IN)}, &err), err);
-    CHECK_OK(trm_exec_feed(exec, "label", &(trm_tensor){label, TRM_INT32, trm_shape_of(BATCH)}, &err), err);
+    CHECK_OK(trm_exec_feed(exec, "x", &(trm_tensor){x, TRM_FLOAT32, trm_shape_of(BATCH, IN)}, &err),
+             err);
+    CHECK_OK(
+        trm_exec_feed(exec, "label", &(trm_tensor){label, TRM_INT32, trm_shape_of(BATCH)}, &err),
+        err);
 }
 
 static void one_step(trm_exec *exec, int step, float size) {
@@ -61,7 +75,8 @@ static int read_all(const trm_exec *exec, float *out) {
     return n;
 }
 
-/* A power of two changes exponents only: the same bits with and without, clipping and LARS included. */
+/* A power of two changes exponents only: the same bits with and without, clipping and LARS
+ * included. */
 static void a_scale_leaves_no_trace(void **state) {
     static const trm_optimizer_options kinds[] = {
         {.kind = TRM_MOMENTUM, .momentum = 0.9, .clip_norm = 0.05, .weight_decay = 1e-3},
@@ -76,7 +91,8 @@ static void a_scale_leaves_no_trace(void **state) {
             o.loss_scale = (trm_loss_scale_options){.on = true, .dynamic = true, .grow_every = 3};
             trm_exec *dynamic = make(o);
             trm_exec *all[] = {plain, fixed, dynamic};
-            float want[4 * PARAMETERS], got[4 * PARAMETERS], gradient[PARAMETERS], other[PARAMETERS];
+            float want[4 * PARAMETERS], got[4 * PARAMETERS], gradient[PARAMETERS],
+                other[PARAMETERS];
             for (int step = 0; step < 8; step++) {
                 for (int e = 0; e < 3; e++) {
                     trm_error err;
@@ -85,7 +101,8 @@ static void a_scale_leaves_no_trace(void **state) {
                         CHECK_OK(trm_exec_forward_backward(all[e], &err), err);
                     }
                     CHECK_OK(trm_exec_gradient(all[e], 0, e == 0 ? gradient : other, &err), err);
-                    assert_true(e == 0 || memcmp(gradient, other, IN * HIDDEN * sizeof(float)) == 0);
+                    assert_true(e == 0 ||
+                                memcmp(gradient, other, IN * HIDDEN * sizeof(float)) == 0);
                     CHECK_OK(trm_exec_update(all[e], 0.1, &err), err);
                 }
             }
@@ -97,7 +114,8 @@ static void a_scale_leaves_no_trace(void **state) {
             trm_loss_scale_state s;
             assert_false(trm_exec_loss_scale(plain, &s));
             assert_true(trm_exec_loss_scale(fixed, &s) && s.scale == 1024 && s.skipped == 0);
-            assert_true(trm_exec_loss_scale(dynamic, &s) && s.scale == 65536 * 4 && s.good == 2 && s.skipped == 0);
+            assert_true(trm_exec_loss_scale(dynamic, &s) && s.scale == 65536 * 4 && s.good == 2 &&
+                        s.skipped == 0);
             for (int e = 0; e < 3; e++) {
                 trm_exec_destroy(all[e]);
             }
@@ -137,7 +155,8 @@ static void an_overflow_skips_the_update(void **state) {
 static void what_is_not_finite_at_scale_one_has_diverged(void **state) {
     trm_error err;
     trm_loss_scale_state s;
-    trm_exec *exec = make((trm_exec_options){.loss_scale = {.on = true, .dynamic = true, .initial = 4}});
+    trm_exec *exec =
+        make((trm_exec_options){.loss_scale = {.on = true, .dynamic = true, .initial = 4}});
     for (int step = 0; step < 2; step++) {
         one_step(exec, step, NAN);
         assert_true(trm_exec_loss_scale(exec, &s) && s.overflow && s.scale == (step == 0 ? 2 : 1));
@@ -157,7 +176,8 @@ static void what_is_not_finite_at_scale_one_has_diverged(void **state) {
 static void a_run_goes_on_with_its_scale(void **state) {
     trm_error err;
     trm_loss_scale_state s = {.scale = 512, .good = 1, .skipped = 7};
-    trm_exec *exec = make((trm_exec_options){.loss_scale = {.on = true, .dynamic = true, .grow_every = 2}});
+    trm_exec *exec =
+        make((trm_exec_options){.loss_scale = {.on = true, .dynamic = true, .grow_every = 2}});
     CHECK_OK(trm_exec_set_loss_scale(exec, &s, &err), err);
     one_step(exec, 0, 1);
     assert_true(trm_exec_loss_scale(exec, &s) && s.scale == 1024 && s.good == 0 && s.skipped == 7);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A small convolutional network through plan and exec on the reference back-end: gradients against
  * finite differences, fused against unfused, recomputed against kept, memory without overlaps. */
 #include "check.h"
@@ -20,11 +21,12 @@ static trm_node network(trm_graph *g, bool expanded) {
         trm_node w = trm_parameter(g, "conv.weight", trm_shape_of(CHANNELS, i ? CHANNELS : 3, 3, 3),
                                    TRM_INIT_HE_NORMAL_FAN_OUT);
         x = trm_conv2d(g, x, w, TRM_NO_NODE, &(trm_conv_options){.pad = {1, 1, 1, 1}});
-        x = trm_batch_norm(g, x, trm_parameter(g, "bn.weight", trm_shape_of(CHANNELS), TRM_INIT_ONE),
-                           trm_parameter(g, "bn.bias", trm_shape_of(CHANNELS), TRM_INIT_ZERO),
-                           trm_state(g, "bn.running_mean", TRM_FLOAT32, trm_shape_of(CHANNELS), TRM_INIT_ZERO),
-                           trm_state(g, "bn.running_var", TRM_FLOAT32, trm_shape_of(CHANNELS), TRM_INIT_ONE),
-                           NULL);
+        x = trm_batch_norm(
+            g, x, trm_parameter(g, "bn.weight", trm_shape_of(CHANNELS), TRM_INIT_ONE),
+            trm_parameter(g, "bn.bias", trm_shape_of(CHANNELS), TRM_INIT_ZERO),
+            trm_state(g, "bn.running_mean", TRM_FLOAT32, trm_shape_of(CHANNELS), TRM_INIT_ZERO),
+            trm_state(g, "bn.running_var", TRM_FLOAT32, trm_shape_of(CHANNELS), TRM_INIT_ONE),
+            NULL);
         x = i == 0 ? x : trm_add(g, x, skip);
         x = trm_relu(g, x);
         skip = x;
@@ -32,8 +34,9 @@ static trm_node network(trm_graph *g, bool expanded) {
     }
     x = trm_max_pool(g, x, &(trm_pool_options){.kernel = {2, 2}});
     x = trm_global_avg_pool(g, x);
-    trm_node logits = trm_linear(g, x, trm_parameter(g, "fc.weight", trm_shape_of(CLASSES, CHANNELS), TRM_INIT_LINEAR),
-                                 trm_parameter(g, "fc.bias", trm_shape_of(CLASSES), TRM_INIT_LINEAR));
+    trm_node logits = trm_linear(
+        g, x, trm_parameter(g, "fc.weight", trm_shape_of(CLASSES, CHANNELS), TRM_INIT_LINEAR),
+        trm_parameter(g, "fc.bias", trm_shape_of(CLASSES), TRM_INIT_LINEAR));
     if (!expanded) {
         return trm_softmax_cross_entropy(g, logits, label, NULL);
     }
@@ -60,7 +63,8 @@ static trm_exec *make(bool expanded, trm_exec_options options) {
     CHECK_OK(trm_exec_input(exec, "image", &image, &err), err);
     CHECK_OK(trm_exec_input(exec, "label", &label, &err), err);
     for (int i = 0; i < BATCH * 3 * SIZE * SIZE; i++) {
-        ((float *)image.data)[i] = trmi_unit_float(trmi_random_u32(1, TRMI_STREAM_TEST, (uint64_t)i)) - 0.5f;
+        ((float *)image.data)[i] =
+            trmi_unit_float(trmi_random_u32(1, TRMI_STREAM_TEST, (uint64_t)i)) - 0.5f;
     }
     for (int i = 0; i < BATCH; i++) {
         ((int32_t *)label.data)[i] = i % CLASSES;
@@ -100,7 +104,8 @@ static void gradients_match_finite_differences(void **state) {
             values[i] = kept;
             trm_exec_write(exec, v, values);
             if (!(best < 2e-3)) {
-                fail_msg("%s[%ld]: gradient %g is off by %g", variable.name, (long)i, analytic[i], best);
+                fail_msg("%s[%ld]: gradient %g is off by %g", variable.name, (long)i, analytic[i],
+                         best);
             }
         }
     }
@@ -133,7 +138,8 @@ static void same_training(trm_exec *a, trm_exec *b, double tolerance) {
     trm_exec_destroy(b);
 }
 
-static const trm_optimizer_options momentum = {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3};
+static const trm_optimizer_options momentum = {
+    .kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3};
 
 static void fusion_changes_nothing(void **state) {
     same_training(make(false, (trm_exec_options){.optimizer = momentum}),
@@ -153,7 +159,8 @@ static int32_t kinds_of(trm_exec *exec, const char *kinds[64]) {
     return count;
 }
 
-/* Guide 002's loss of small operators becomes the fused one: the same steps, so the same time, and the same bits. */
+/* Guide 002's loss of small operators becomes the fused one: the same steps, so the same time, and
+ * the same bits. */
 static void expanded_loss_equals_fused(void **state) {
     trm_exec *fused = make(true, (trm_exec_options){.optimizer = momentum});
     char *text = trm_exec_explain(fused, false);
@@ -169,7 +176,8 @@ static void expanded_loss_equals_fused(void **state) {
     trm_exec_destroy(written_fused);
     trm_exec_destroy(fused);
     fused = make(true, (trm_exec_options){.optimizer = momentum});
-    same_training(fused, make(true, (trm_exec_options){.optimizer = momentum, .no_fusion = true}), 2e-5);
+    same_training(fused, make(true, (trm_exec_options){.optimizer = momentum, .no_fusion = true}),
+                  2e-5);
     same_training(make(true, (trm_exec_options){.optimizer = momentum}),
                   make(false, (trm_exec_options){.optimizer = momentum}), 0);
 }
@@ -197,8 +205,9 @@ static void fast_backend_equals_reference(void **state) {
 static void mixed_gradients_are_close(const char *backend) {
     trm_error err;
     trm_exec *full = make(false, (trm_exec_options){.backend = backend, .tuning_file = ""});
-    trm_exec *mixed = make(false, (trm_exec_options){.backend = backend, .tuning_file = "",
-                                                     .precision = TRM_PRECISION_MIXED});
+    trm_exec *mixed =
+        make(false, (trm_exec_options){
+                        .backend = backend, .tuning_file = "", .precision = TRM_PRECISION_MIXED});
     CHECK_OK(trm_exec_forward_backward(full, &err), err);
     CHECK_OK(trm_exec_forward_backward(mixed, &err), err);
     CHECK_CLOSE(trm_exec_loss(mixed), trm_exec_loss(full), 2e-2);
@@ -219,7 +228,8 @@ static void mixed_gradients_are_close(const char *backend) {
             apart = fmax(apart, fabs((double)x[i] - (double)y[i]));
         }
         if (!(apart <= 0.1 * largest + 1e-3)) {
-            fail_msg("%s of %s: mixed is off by %g, largest %g", backend, variable.name, apart, largest);
+            fail_msg("%s of %s: mixed is off by %g, largest %g", backend, variable.name, apart,
+                     largest);
         }
     }
     trm_exec_destroy(full);
@@ -332,7 +342,9 @@ static void evaluation_shares_parameters(void **state) {
     trm_exec *eval;
     CHECK_OK(trm_graph_create(NULL, &g, &err), err);
     trm_node loss = network(g, false);
-    CHECK_OK(trm_exec_create(g, &(trm_exec_options){.loss = loss, .backend = "ref", .share = train}, &eval, &err), err);
+    CHECK_OK(trm_exec_create(g, &(trm_exec_options){.loss = loss, .backend = "ref", .share = train},
+                             &eval, &err),
+             err);
     trm_graph_destroy(g);
     trm_tensor from, to;
     for (int i = 0; i < 2; i++) {
@@ -354,7 +366,8 @@ static void evaluation_shares_parameters(void **state) {
     trm_exec_destroy(train);
 }
 
-/* A pool or a norm that comes first does not stay in the plain layout, which only the reference computes in. */
+/* A pool or a norm that comes first does not stay in the plain layout, which only the reference
+ * computes in. */
 static void image_operators_run_channels_last(void **state) {
 #ifdef TRIREME_ONEDNN
     trm_error err;
@@ -362,19 +375,22 @@ static void image_operators_run_channels_last(void **state) {
     trm_exec *exec;
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(BATCH, CHANNELS, SIZE, SIZE));
-    x = trm_batch_norm(g, x, trm_parameter(g, "bn.weight", trm_shape_of(CHANNELS), TRM_INIT_ONE),
-                       trm_parameter(g, "bn.bias", trm_shape_of(CHANNELS), TRM_INIT_ZERO),
-                       trm_state(g, "bn.running_mean", TRM_FLOAT32, trm_shape_of(CHANNELS), TRM_INIT_ZERO),
-                       trm_state(g, "bn.running_var", TRM_FLOAT32, trm_shape_of(CHANNELS), TRM_INIT_ONE), NULL);
+    x = trm_batch_norm(
+        g, x, trm_parameter(g, "bn.weight", trm_shape_of(CHANNELS), TRM_INIT_ONE),
+        trm_parameter(g, "bn.bias", trm_shape_of(CHANNELS), TRM_INIT_ZERO),
+        trm_state(g, "bn.running_mean", TRM_FLOAT32, trm_shape_of(CHANNELS), TRM_INIT_ZERO),
+        trm_state(g, "bn.running_var", TRM_FLOAT32, trm_shape_of(CHANNELS), TRM_INIT_ONE), NULL);
     x = trm_avg_pool(g, x, &(trm_pool_options){.kernel = {2, 2}});
     x = trm_max_pool(g, x, &(trm_pool_options){.kernel = {2, 2}});
     int32_t all[] = {0, 1, 2, 3};
-    trm_exec_options options = {.loss = trm_reduce_mean(g, x, all, 4, false), .backend = "onednn", .tuning_file = ""};
+    trm_exec_options options = {
+        .loss = trm_reduce_mean(g, x, all, 4, false), .backend = "onednn", .tuning_file = ""};
     CHECK_OK(trm_exec_create(g, &options, &exec, &err), err);
     int seen = 0;
     for (int32_t i = 0; i < exec->program->steps_count; i++) {
         const trmi_step *step = &exec->program->steps[i];
-        bool image = step->op_kind == TRMI_OP_BATCH_NORM || step->op_kind == TRMI_OP_BATCH_NORM_GRAD ||
+        bool image = step->op_kind == TRMI_OP_BATCH_NORM ||
+                     step->op_kind == TRMI_OP_BATCH_NORM_GRAD ||
                      step->op_kind == TRMI_OP_NORM_ACT || step->op_kind == TRMI_OP_NORM_ACT_GRAD ||
                      step->op_kind == TRMI_OP_AVG_POOL || step->op_kind == TRMI_OP_AVG_POOL_GRAD ||
                      step->op_kind == TRMI_OP_MAX_POOL || step->op_kind == TRMI_OP_MAX_POOL_GRAD;
@@ -392,9 +408,11 @@ static void image_operators_run_channels_last(void **state) {
 #endif
 }
 
-/* must_keep_origin_dtype makes no cast; allow_mix_precision computes in bfloat16 and keeps parameters. */
+/* must_keep_origin_dtype makes no cast; allow_mix_precision computes in bfloat16 and keeps
+ * parameters. */
 static void precisions_are_what_they_say(void **state) {
-    static const trm_precision precisions[] = {TRM_PRECISION_FP32, TRM_PRECISION_ORIGIN, TRM_PRECISION_MIXED};
+    static const trm_precision precisions[] = {TRM_PRECISION_FP32, TRM_PRECISION_ORIGIN,
+                                               TRM_PRECISION_MIXED};
     trm_error err;
     float loss[3];
     for (int i = 0; i < 3; i++) {

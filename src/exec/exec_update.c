@@ -1,4 +1,6 @@
-/* The optimiser over the arenas: the parameters as one range, tables row by row, factors multiplied first. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The optimiser over the arenas: the parameters as one range, tables row by row, factors multiplied
+ * first. */
 #include "exec/exec.h"
 
 #include "base/error.h"
@@ -44,15 +46,19 @@ trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
                         : 0,
             .width = p->params[i].sparse_rows != 0 ? b->shape.dim[1] : 0,
             .table_width = p->params[i].table ? b->shape.dim[1] : 0,
-            .factors = p->params[i].factor_left != 0 ? p->buffers[p->params[i].factor_left].shape.dim[0] : 0,
+            .factors = p->params[i].factor_left != 0
+                           ? p->buffers[p->params[i].factor_left].shape.dim[0]
+                           : 0,
             .columns = b->shape.rank == 2 ? b->shape.dim[1] : 0,
         };
     }
-    TRMI_TRY(trmi_update_create(&exec->optimizer, segments, segments_count, count, &exec->update, err));
+    TRMI_TRY(
+        trmi_update_create(&exec->optimizer, segments, segments_count, count, &exec->update, err));
     if (p->training && exec->accumulate > 1) {
         size_t bytes = (size_t)p->arena_bytes[TRMI_ARENA_GRAD];
-        exec->accumulator = exec->parallel != NULL ? trmi_parallel_memory(exec->parallel, bytes, err)
-                                                   : trmi_alloc(bytes);
+        exec->accumulator = exec->parallel != NULL
+                                ? trmi_parallel_memory(exec->parallel, bytes, err)
+                                : trmi_alloc(bytes);
         if (exec->accumulator == NULL) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory to accumulate %.1f MB of gradients",
                              (double)p->arena_bytes[TRMI_ARENA_GRAD] / 1e6);
@@ -90,7 +96,8 @@ static trm_status each_table(trm_exec *exec, bool prepare, double learning_rate,
 bool trmi_exec_give_factors(const trm_exec *exec, int32_t parameter) {
     const trm_program *p = exec->program;
     const trmi_param *param = &p->params[parameter];
-    const trmi_buffer *left = &p->buffers[param->factor_left], *right = &p->buffers[param->factor_right];
+    const trmi_buffer *left = &p->buffers[param->factor_left],
+                      *right = &p->buffers[param->factor_right];
     if (param->factor_left != 0) {
         trmi_update_factors(exec->update, parameter, exec->env.arena[left->arena] + left->offset,
                             exec->env.arena[right->arena] + right->offset, left->dtype);
@@ -103,7 +110,8 @@ void trmi_exec_multiply_factors(trm_exec *exec) {
     for (int32_t i = 0; exec->gradients_handed_out && i < p->params_count; i++) {
         if (trmi_exec_give_factors(exec, i)) {
             const trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
-            trmi_update_product(exec->update, i, (float *)(void *)(exec->env.arena[TRMI_ARENA_GRAD] + b->offset));
+            trmi_update_product(exec->update, i,
+                                (float *)(void *)(exec->env.arena[TRMI_ARENA_GRAD] + b->offset));
             trmi_update_factors(exec->update, i, NULL, NULL, TRM_FLOAT32);
         }
     }

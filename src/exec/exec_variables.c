@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Parameters, states and slots by name, in plain layout whatever the program uses. */
 #include "exec/exec.h"
 #include "exec/shard.h"
@@ -14,7 +15,9 @@ static void add_variable(trm_exec *exec, const char *name, trm_variable_kind kin
     const trmi_buffer *b = &exec->program->buffers[buffer];
     int32_t i = exec->variables_count++;
     const trmi_shard_leaf *leaf = trmi_shard_leaf_named(exec->program, b->name);
-    exec->variables[i] = (trm_variable){.name = name, .kind = kind, .dtype = b->dtype,
+    exec->variables[i] = (trm_variable){.name = name,
+                                        .kind = kind,
+                                        .dtype = b->dtype,
                                         .shape = leaf != NULL ? leaf->global : b->shape};
     exec->variable_buffers[i] = buffer;
     exec->variable_slots[i] = slot;
@@ -45,8 +48,8 @@ trm_status trmi_exec_list_variables(trm_exec *exec, trm_error *err) {
     exec->variable_slots = trmi_arena_alloc(&exec->memory, rows * sizeof *exec->variable_slots);
     exec->wholes = trmi_arena_alloc(&exec->memory, rows * sizeof *exec->wholes);
     int32_t *order = trmi_arena_alloc(&exec->memory, (size_t)(p->params_count + 1) * sizeof *order);
-    if (exec->wholes == NULL || exec->variables == NULL || exec->variable_buffers == NULL || exec->variable_slots == NULL ||
-        order == NULL) {
+    if (exec->wholes == NULL || exec->variables == NULL || exec->variable_buffers == NULL ||
+        exec->variable_slots == NULL || order == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d variables", count);
     }
     sorted_params(p, order);
@@ -70,8 +73,8 @@ trm_status trmi_exec_list_variables(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-/* Values are made in plain layout: in their place where that is theirs, else in the gradient's place,
- * which nobody uses yet and which is zero again afterwards. */
+/* Values are made in plain layout: in their place where that is theirs, else in the gradient's
+ * place, which nobody uses yet and which is zero again afterwards. */
 static bool initialise_one(trm_exec *exec, int32_t index) {
     const trm_program *p = exec->program;
     const trm_variable *v = &exec->variables[index];
@@ -106,8 +109,8 @@ static bool initialise_one(trm_exec *exec, int32_t index) {
     return true;
 }
 
-/* One copy of the parameters for all ranks, by rank 0's seed: each variable is made by the one that has least to make
- * so far. All meet before anyone reads them (trmi_parallel_begin). */
+/* One copy of the parameters for all ranks, by rank 0's seed: each variable is made by the one that
+ * has least to make so far. All meet before anyone reads them (trmi_parallel_begin). */
 static void deal_out(const trm_exec *exec, uint8_t *mine, int64_t *loads) {
     const trmi_parallel *ranks = exec->parallel;
     bool common = ranks != NULL && ranks->common;
@@ -134,7 +137,8 @@ trm_status trmi_exec_initialise(trm_exec *exec, trm_error *err) {
     if (mine == NULL || loads == NULL) {
         trmi_free(mine);
         trmi_free(loads);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to initialise %d variables", exec->variables_count);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to initialise %d variables",
+                         exec->variables_count);
     }
     deal_out(exec, mine, loads);
 #pragma omp parallel for schedule(dynamic, 1) reduction(+ : failed)
@@ -193,7 +197,8 @@ void trm_exec_write(trm_exec *exec, int32_t index, const void *data) {
     size_t element = trm_dtype_bytes(exec->variables[index].dtype);
     void *part = trmi_alloc((size_t)trmi_box_count(&leaf->box) * element);
     if (part != NULL) {
-        trmi_shard_copy_box((void *)(uintptr_t)data, &leaf->global, &leaf->box, part, element, false);
+        trmi_shard_copy_box((void *)(uintptr_t)data, &leaf->global, &leaf->box, part, element,
+                            false);
         trmi_exec_write_part(exec, index, part);
     }
     trmi_free(part);
@@ -226,8 +231,8 @@ static void densify(const trm_exec *exec, const trmi_param *param, float *data) 
     const float *row_data = (const float *)(exec->env.arena[rows->arena] + rows->offset);
     memset(data, 0, (size_t)trm_shape_count(table) * sizeof *data);
     for (int64_t i = 0; i < count; i++) {
-        int64_t id = ids->dtype == TRM_INT64 ? ((const int64_t *)id_data)[i]
-                                             : ((const int32_t *)id_data)[i];
+        int64_t id =
+            ids->dtype == TRM_INT64 ? ((const int64_t *)id_data)[i] : ((const int32_t *)id_data)[i];
         for (int64_t j = 0; j < width; j++) {
             data[id * width + j] += row_data[i * width + j];
         }
@@ -238,22 +243,25 @@ static void densify(const trm_exec *exec, const trmi_param *param, float *data) 
 static void own_gradient(const trm_exec *exec, int32_t parameter, float *data) {
     const trmi_param *param = &exec->program->params[parameter];
     const trmi_buffer *b = &exec->program->buffers[param->param_buffer];
-    const char *base = exec->accumulator != NULL ? (const char *)exec->accumulator : exec->env.arena[TRMI_ARENA_GRAD];
+    const char *base = exec->accumulator != NULL ? (const char *)exec->accumulator
+                                                 : exec->env.arena[TRMI_ARENA_GRAD];
     if (!exec->gradients_handed_out && trmi_exec_give_factors(exec, parameter)) {
         trmi_update_product(exec->update, parameter, data);
     } else {
-        trmi_convert_layout(base + b->offset, b->layout, data, TRMI_PLAIN, TRM_FLOAT32, &b->shape, b->weights);
+        trmi_convert_layout(base + b->offset, b->layout, data, TRMI_PLAIN, TRM_FLOAT32, &b->shape,
+                            b->weights);
     }
 }
 
-static trm_status gather_gradient(const trm_exec *exec, const trmi_shard_leaf *leaf, int32_t parameter, float *data,
-                                  trm_error *err) {
+static trm_status gather_gradient(const trm_exec *exec, const trmi_shard_leaf *leaf,
+                                  int32_t parameter, float *data, trm_error *err) {
     float *part = trmi_alloc((size_t)trmi_box_count(&leaf->box) * sizeof *part);
     if (part == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to gather a gradient of %s", leaf->name);
     }
     own_gradient(exec, parameter, part);
-    trm_status status = trmi_shard_assemble((trm_exec *)(uintptr_t)exec, leaf, TRM_FLOAT32, part, data, err);
+    trm_status status =
+        trmi_shard_assemble((trm_exec *)(uintptr_t)exec, leaf, TRM_FLOAT32, part, data, err);
     trmi_free(part);
     return status;
 }
@@ -262,8 +270,8 @@ trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, t
     const trm_program *p = exec->program;
     if (index < 0 || index >= exec->variables_count ||
         exec->variables[index].kind != TRM_VARIABLE_PARAMETER || !p->training) {
-        return TRMI_FAIL(err, TRM_INVALID, "variable %d has no gradient: not a parameter that trains",
-                         index);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "variable %d has no gradient: not a parameter that trains", index);
     }
     for (int32_t i = 0; i < p->params_count; i++) {
         const trmi_param *param = &p->params[i];

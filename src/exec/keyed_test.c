@@ -1,5 +1,7 @@
-/* A click model's first layer, made once for each id (KEYED_LINEAR), against the layer made for each sample: the same
- * losses and the same parameters after some steps, with few ids in a batch and with many. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A click model's first layer, made once for each id (KEYED_LINEAR), against the layer made for
+ * each sample: the same losses and the same parameters after some steps, with few ids in a batch
+ * and with many. */
 #include "check.h"
 
 #include "exec/exec.h"
@@ -19,9 +21,12 @@ static trm_node network(trm_graph *g, bool with_dense) {
     trm_node x = trm_reshape(g, trm_embedding(g, table, keys), trm_shape_of(SAMPLES, -1));
     x = with_dense ? trm_concat(g, (trm_node[]){x, dense}, 2, 1) : x;
     int64_t width = trm_node_shape(g, x).dim[1];
-    x = trm_relu(g, trm_linear(g, x, trm_parameter(g, "a.weight", trm_shape_of(40, width), TRM_INIT_GLOROT_UNIFORM),
+    x = trm_relu(g, trm_linear(g, x,
+                               trm_parameter(g, "a.weight", trm_shape_of(40, width),
+                                             TRM_INIT_GLOROT_UNIFORM),
                                trm_parameter(g, "a.bias", trm_shape_of(40), TRM_INIT_ZERO)));
-    x = trm_linear(g, x, trm_parameter(g, "b.weight", trm_shape_of(1, 40), TRM_INIT_GLOROT_UNIFORM), TRM_NO_NODE);
+    x = trm_linear(g, x, trm_parameter(g, "b.weight", trm_shape_of(1, 40), TRM_INIT_GLOROT_UNIFORM),
+                   TRM_NO_NODE);
     return trm_bce_with_logits(g, trm_reshape(g, x, trm_shape_of(SAMPLES)), label);
 }
 
@@ -44,18 +49,24 @@ static void feed(trm_exec *exec, const char *name, int64_t limit) {
 static bool has_step(const trm_exec *exec, trmi_op_kind kind) {
     bool found = false;
     for (int32_t i = 0; i < exec->program->steps_count; i++) {
-        found = found || (exec->program->steps[i].kind == TRMI_STEP_OP && exec->program->steps[i].op_kind == kind);
+        found = found || (exec->program->steps[i].kind == TRMI_STEP_OP &&
+                          exec->program->steps[i].op_kind == kind);
     }
     return found;
 }
 
-static trm_exec *make(const char *backend, bool with_dense, bool plain, int64_t ids, trm_optimizer_kind kind) {
+static trm_exec *make(const char *backend, bool with_dense, bool plain, int64_t ids,
+                      trm_optimizer_kind kind) {
     trm_error err;
     trm_graph *g;
     trm_exec *exec;
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
-    const trm_exec_options options = {.loss = network(g, with_dense), .backend = backend, .threads = 2, .seed = 3,
-                                      .optimizer = {.kind = kind, .initial_accumulator = 0.1}, .no_fusion = plain};
+    const trm_exec_options options = {.loss = network(g, with_dense),
+                                      .backend = backend,
+                                      .threads = 2,
+                                      .seed = 3,
+                                      .optimizer = {.kind = kind, .initial_accumulator = 0.1},
+                                      .no_fusion = plain};
     CHECK_OK(trm_graph_check(g, &err), err);
     CHECK_OK(trm_exec_create(g, &options, &exec, &err), err);
     trm_graph_destroy(g);
@@ -86,7 +97,8 @@ static void compare_variables(const trm_exec *a, const trm_exec *b) {
 
 static void train_both(const char *backend, bool with_dense, int64_t ids, trm_optimizer_kind kind) {
     trm_error err;
-    trm_exec *fused = make(backend, with_dense, false, ids, kind), *plain = make(backend, with_dense, true, ids, kind);
+    trm_exec *fused = make(backend, with_dense, false, ids, kind),
+             *plain = make(backend, with_dense, true, ids, kind);
     for (uint64_t step = 0; step < STEPS; step++) {
         CHECK_OK(trm_exec_forward_backward(fused, &err), err);
         CHECK_OK(trm_exec_forward_backward(plain, &err), err);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lanes: their memory and kernels. */
 #include "exec/exec.h"
 
@@ -15,24 +16,32 @@ trm_status trmi_lanes_check(const trm_exec_options *o, trm_error *err) {
         return TRM_OK;
     }
     if (o->outputs_count > 0 || o->share != NULL) {
-        return TRMI_FAIL(err, TRM_INVALID, "lanes are for training programs without outputs of their own");
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "lanes are for training programs without outputs of their own");
     }
     if (p->wire != 0 && p->wire != TRM_FLOAT32) {
-        return TRMI_FAIL(err, TRM_INVALID, "strict determinism sends sums as they are: the wire must be float32, "
-                         "not %s", trm_dtype_name(p->wire));
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "strict determinism sends sums as they are: the wire must be float32, "
+                         "not %s",
+                         trm_dtype_name(p->wire));
     }
     if (p->layerwise_count > 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "strict determinism makes any number of ranks one big batch; parameters "
-                         "that each rank keeps to itself (%.60s) cannot be part of it", p->layerwise[0]);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "strict determinism makes any number of ranks one big batch; parameters "
+                         "that each rank keeps to itself (%.60s) cannot be part of it",
+                         p->layerwise[0]);
     }
     if (p->sync_batch_norm > 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "strict determinism normalises over the whole batch; groups of %d ranks "
-                         "would depend on their number", p->sync_batch_norm);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "strict determinism normalises over the whole batch; groups of %d ranks "
+                         "would depend on their number",
+                         p->sync_batch_norm);
     }
     return TRM_OK;
 }
 
-/* ---- what the program asks for ---------------------------------------------------------------------- */
+/* ---- what the program asks for
+ *  ---------------------------------------------------------------------- */
 
 static bool is_norm(const trmi_step *s) {
     return s->kind == TRMI_STEP_OP &&
@@ -43,7 +52,8 @@ static int64_t widest_exchange(const trm_program *program) {
     int64_t widest = 1;
     for (int32_t i = 0; i < program->steps_count; i++) {
         const trmi_step *s = &program->steps[i];
-        widest = is_norm(s) ? trmi_max_i64(widest, program->buffers[s->inputs[0]].shape.dim[1]) : widest;
+        widest =
+            is_norm(s) ? trmi_max_i64(widest, program->buffers[s->inputs[0]].shape.dim[1]) : widest;
     }
     return 3 * widest; /* the reference asks by channel: two sums and the count */
 }
@@ -72,7 +82,8 @@ static void find_gradients(const trm_program *program, trmi_lanes *l) {
             }
         }
         for (int32_t j = 0; j < s->inputs_count; j++) {
-            l->whole |= s->inputs[j] != 0 && program->buffers[s->inputs[j]].arena == TRMI_ARENA_GRAD;
+            l->whole |=
+                s->inputs[j] != 0 && program->buffers[s->inputs[j]].arena == TRMI_ARENA_GRAD;
         }
         l->low[i] = high > 0 ? low : 0;
         l->stride = trmi_max_i64(l->stride, high - l->low[i]);
@@ -87,17 +98,20 @@ static void find_gradients(const trm_program *program, trmi_lanes *l) {
 static int64_t count_chunks(const trm_program *program) {
     int64_t chunks = 0;
     for (int32_t i = 0; i < program->params_count; i++) {
-        int64_t count = program->buffers[program->params[i].param_buffer].bytes / (int64_t)sizeof(float);
+        int64_t count =
+            program->buffers[program->params[i].param_buffer].bytes / (int64_t)sizeof(float);
         chunks += (count + CHUNK - 1) / CHUNK;
     }
     return chunks;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------- */
+/* ---- memory
+ *  ------------------------------------------------------------------------------------------- */
 
 /* Where peers reach it, with many ranks. */
 static void *reachable(trm_exec *exec, size_t bytes, trm_error *err) {
-    return exec->parallel != NULL ? trmi_parallel_memory(exec->parallel, bytes, err) : trmi_map(bytes);
+    return exec->parallel != NULL ? trmi_parallel_memory(exec->parallel, bytes, err)
+                                  : trmi_map(bytes);
 }
 
 static trm_status take_shared(trm_exec *exec, trmi_lanes *l, trm_error *err) {
@@ -110,9 +124,10 @@ static trm_status take_shared(trm_exec *exec, trmi_lanes *l, trm_error *err) {
     l->sums = reachable(exec, l->sums_bytes, err);
     l->gathered = l->sums != NULL ? reachable(exec, l->gathered_bytes, err) : NULL;
     l->largest = l->gathered != NULL ? reachable(exec, l->largest_bytes, err) : NULL;
-    return l->largest != NULL ? TRM_OK
-                              : TRMI_FAIL(err, TRM_NOMEM, "no memory for %.1f MB of sums of gradients",
-                                          (double)l->sums_bytes / 1e6);
+    return l->largest != NULL
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_NOMEM, "no memory for %.1f MB of sums of gradients",
+                           (double)l->sums_bytes / 1e6);
 }
 
 static trm_status take_own(const trm_program *program, trmi_lanes *l, trm_error *err) {
@@ -132,21 +147,24 @@ static trm_status take_own(const trm_program *program, trmi_lanes *l, trm_error 
     return fine ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for %d lanes", l->count);
 }
 
-static trm_status gather(trmi_norm_sync *sync, const double *values, int64_t count, const double **all,
-                         trm_error *err);
+static trm_status gather(trmi_norm_sync *sync, const double *values, int64_t count,
+                         const double **all, trm_error *err);
 
 static trm_status take_lane(trm_exec *exec, trmi_lanes *l, int32_t index, trm_error *err) {
     static const trmi_arena_id own[] = {TRMI_ARENA_INPUT, TRMI_ARENA_ACTIVATION, TRMI_ARENA_STATE};
     trmi_lane *lane = &l->lanes[index];
     *lane = (trmi_lane){.env = exec->env, .lanes = l, .index = index};
-    lane->sync = (trmi_norm_sync){.size = l->total, .gather = gather,
+    lane->sync = (trmi_norm_sync){.size = l->total,
+                                  .gather = gather,
                                   .values = trmi_alloc((size_t)l->capacity * sizeof(double))};
     lane->env.norm_sync = &lane->sync;
     /* Random numbers of a step (dropout) belong to the lane, wherever it is. */
-    lane->env.seed = exec->env.seed + 0x9E3779B97F4A7C15ull * (uint64_t)(index * l->ranks + l->rank);
+    lane->env.seed =
+        exec->env.seed + 0x9E3779B97F4A7C15ull * (uint64_t)(index * l->ranks + l->rank);
     bool fine = lane->sync.values != NULL;
     for (int i = 0; i < 3 && fine; i++) {
-        bool first = index == 0 && own[i] != TRMI_ARENA_STATE; /* lane 0 lies where one program would */
+        /* lane 0 lies where one program would */
+        bool first = index == 0 && own[i] != TRMI_ARENA_STATE;
         if (!first) {
             lane->owned[own[i]] = trmi_map((size_t)exec->program->arena_bytes[own[i]] + 1);
             lane->env.arena[own[i]] = lane->owned[own[i]];
@@ -154,12 +172,14 @@ static trm_status take_lane(trm_exec *exec, trmi_lanes *l, int32_t index, trm_er
         }
     }
     return fine ? TRM_OK
-                : TRMI_FAIL(err, TRM_NOMEM, "no memory for %d lanes of %.1f MB of activations", l->count,
+                : TRMI_FAIL(err, TRM_NOMEM, "no memory for %d lanes of %.1f MB of activations",
+                            l->count,
                             (double)exec->program->arena_bytes[TRMI_ARENA_ACTIVATION] / 1e6);
 }
 
 static trm_status fill(trm_exec *exec, trmi_lanes *l,
-                       trm_status (*bind)(trm_exec *exec, trmi_kernel *kernels, trm_error *err), trm_error *err) {
+                       trm_status (*bind)(trm_exec *exec, trmi_kernel *kernels, trm_error *err),
+                       trm_error *err) {
     const trm_program *program = exec->program;
     l->lanes = trmi_alloc((size_t)l->count * sizeof *l->lanes);
     l->low = trmi_alloc((size_t)(program->steps_count + 1) * sizeof *l->low);
@@ -186,7 +206,8 @@ static trm_status fill(trm_exec *exec, trmi_lanes *l,
 }
 
 trm_status trmi_lanes_create(trm_exec *exec, int32_t count, int32_t workers,
-                             trm_status (*bind)(trm_exec *exec, trmi_kernel *kernels, trm_error *err),
+                             trm_status (*bind)(trm_exec *exec, trmi_kernel *kernels,
+                                                trm_error *err),
                              trm_error *err) {
     trmi_lanes *l = trmi_alloc(sizeof *l);
     if (l == NULL) {
@@ -258,15 +279,18 @@ int64_t trmi_lanes_bytes(const trmi_lanes *l) {
     int64_t each = bytes[TRMI_ARENA_INPUT] + bytes[TRMI_ARENA_ACTIVATION];
     return (l->count - 1) * each + l->count * bytes[TRMI_ARENA_STATE] +
            (l->workers - 1) * bytes[TRMI_ARENA_SCRATCH] +
-           (int64_t)(l->sums_bytes + l->gathered_bytes + l->largest_bytes + l->answers_bytes + l->stage_bytes);
+           (int64_t)(l->sums_bytes + l->gathered_bytes + l->largest_bytes + l->answers_bytes +
+                     l->stage_bytes);
 }
 
-/* ---- what kernels of lanes tell each other -------------------------------------------------------------- */
+/* ---- what kernels of lanes tell each other
+ *  -------------------------------------------------------------- */
 
-/* A kernel asks in the middle of its work. The first time it is sent home (TRM_PENDING); when all lanes have
- * asked, what they said is exchanged, and the kernel is run again and finds the answer. */
-static trm_status gather(trmi_norm_sync *sync, const double *values, int64_t count, const double **all,
-                         trm_error *err) {
+/* A kernel asks in the middle of its work. The first time it is sent home (TRM_PENDING); when all
+ * lanes have asked, what they said is exchanged, and the kernel is run again and finds the answer.
+ */
+static trm_status gather(trmi_norm_sync *sync, const double *values, int64_t count,
+                         const double **all, trm_error *err) {
     trmi_lane *lane = (trmi_lane *)((char *)sync - offsetof(trmi_lane, sync));
     trmi_lanes *l = lane->lanes;
     if (lane->asked < l->answered) {
@@ -274,7 +298,8 @@ static trm_status gather(trmi_norm_sync *sync, const double *values, int64_t cou
         return TRM_OK;
     }
     TRMI_ASSERT(l->answers_used + count * l->total <= l->capacity * l->total);
-    memcpy(l->gathered + (l->rank * l->count + lane->index) * count, values, (size_t)count * sizeof *values);
+    memcpy(l->gathered + (l->rank * l->count + lane->index) * count, values,
+           (size_t)count * sizeof *values);
     if (lane->index == 0) {
         l->asked_count = count;
     }

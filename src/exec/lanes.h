@@ -1,22 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/lanes.h: the same bits on any number of ranks and threads.
  *
  *      global batch, sample by sample    0 1 2 3 4 5 6 7 8 9 10 11          6 lanes of 2 samples: i mod 6
  *      lane of each                      0 1 2 3 4 5 0 1 2 3 4  5
  *      2 ranks (samples dealt in turn)   rank 0: lanes 0 2 4, rank 1: lanes 1 3 5
  *
- * The program is compiled for one lane and for one thread, and each step of it runs for all lanes of this
- * rank before the next begins; threads share out lanes. What is in a lane, and so all that it computes,
- * does not depend on the number of ranks. What crosses lanes is either combined in the lanes' global
- * order (statistics of batch norm, losses), or summed so that no order matters (gradients): values are
- * rounded to multiples of a unit so coarse that sums of them are exact in float64, and so fine (about 2^-45 of
- * the largest of 4096 neighbours) that this costs no digit of a float32.
+ * The program is compiled for one lane and for one thread, and each step of it runs for all lanes
+ * of this rank before the next begins; threads share out lanes. What is in a lane, and so all that
+ * it computes, does not depend on the number of ranks. What crosses lanes is either combined in the
+ * lanes' global order (statistics of batch norm, losses), or summed so that no order matters
+ * (gradients): values are rounded to multiples of a unit so coarse that sums of them are exact in
+ * float64, and so fine (about 2^-45 of the largest of 4096 neighbours) that this costs no digit of
+ * a float32.
  *
  *      step k of backward    stage[lane] <- gradient of each lane        largest of all lanes and ranks
  *      fold                  sums += rounded(stage[lane])                all-reduce of sums (float64)
  *      end                   GRAD = (float) (sums / lanes)
  *
- * The price: no measured choices, one thread a kernel, 8 bytes a gradient to send, a small message for each
- * batch norm and each gradient.
+ * The price: no measured choices, one thread a kernel, 8 bytes a gradient to send, a small message
+ * for each batch norm and each gradient.
  */
 #ifndef TRMI_EXEC_LANES_H
 #define TRMI_EXEC_LANES_H
@@ -52,8 +54,8 @@ struct trmi_lanes {
     /* exchanges of a kernel: answers to those that are done, then the one that is asked for */
     int32_t answered;
     int64_t answers_used, asked_count, capacity; /* doubles of a lane */
-    double *answers;  /* [total * capacity]: one behind the other, each [total * its count] */
-    double *gathered; /* [ranks][count lanes][of a lane]; peers reach it */
+    double *answers;       /* [total * capacity]: one behind the other, each [total * its count] */
+    double *gathered;      /* [ranks][count lanes][of a lane]; peers reach it */
     int64_t *answer_begin; /* [capacity + 1] exchanges */
     /* gradients */
     bool whole;       /* GRAD of a lane is kept whole: some step reads it again */
@@ -69,16 +71,19 @@ struct trmi_lanes {
 
 /* The options fit each other and `lanes`.   error  INVALID */
 trm_status trmi_lanes_check(const trm_exec_options *options, trm_error *err);
-/* After kernels are bound and exec->env has its arenas, with env.threads 1; `bind` fills a set of kernels.
+/* After kernels are bound and exec->env has its arenas, with env.threads 1; `bind` fills a set of
+ * kernels.
  *   owns  exec->lanes, trmi_lanes_destroy before the communicator's memory goes    error  NOMEM */
 trm_status trmi_lanes_create(struct trm_exec *exec, int32_t count, int32_t workers,
-                             trm_status (*bind)(struct trm_exec *exec, trmi_kernel *kernels, trm_error *err),
+                             trm_status (*bind)(struct trm_exec *exec, trmi_kernel *kernels,
+                                                trm_error *err),
                              trm_error *err);
 void trmi_lanes_destroy(struct trm_exec *exec);
 /* Extra bytes beside the program's own arenas. */
 int64_t trmi_lanes_bytes(const trmi_lanes *lanes);
 
-/* Rows of `from`, count times as many as of `to` (an input of lane 0), dealt out to the lanes in turn. */
+/* Rows of `from`, count times as many as of `to` (an input of lane 0), dealt out to the lanes in
+ * turn. */
 void trmi_lanes_feed(struct trm_exec *exec, const trm_tensor *to, const void *from);
 /* Forward only; the loss is that of this rank's lanes. */
 trm_status trmi_lanes_forward(struct trm_exec *exec, trm_error *err);

@@ -1,4 +1,6 @@
-/* A step on lanes: each kernel for all of them, their gradients folded as soon as they are there. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A step on lanes: each kernel for all of them, their gradients folded as soon as they are there.
+ */
 #include "exec/exec.h"
 
 #include "base/checked.h"
@@ -17,7 +19,8 @@ static trm_comm *side_comm(const trm_exec *exec) {
     return exec->parallel != NULL ? exec->parallel->norm_comm : NULL;
 }
 
-/* ---- kernels -------------------------------------------------------------------------------------------- */
+/* ---- kernels
+ *  -------------------------------------------------------------------------------------------- */
 
 static trmi_env env_of(const trmi_lanes *l, int32_t lane, int32_t worker, int32_t step) {
     trmi_env env = l->lanes[lane].env;
@@ -30,15 +33,16 @@ trmi_env trmi_lanes_env(const trm_exec *exec, int32_t lane, int32_t step) {
     return env_of(exec->lanes, lane, 0, step);
 }
 
-/* Running statistics as they were before the kernel: it is run again once its question is answered. */
+/* Running statistics as they were before the kernel: it is run again once its question is answered.
+ */
 static void restore_states(const trm_exec *exec, trmi_lane *lane, int32_t step) {
     const trm_program *program = exec->program;
     const trmi_step *s = &program->steps[step];
     for (int32_t j = 0; j < s->inputs_count; j++) {
         const trmi_buffer *b = &program->buffers[s->inputs[j]];
         if (s->inputs[j] != 0 && b->arena == TRMI_ARENA_STATE) {
-            memcpy(lane->env.arena[TRMI_ARENA_STATE] + b->offset, exec->env.arena[TRMI_ARENA_STATE] + b->offset,
-                   (size_t)b->bytes);
+            memcpy(lane->env.arena[TRMI_ARENA_STATE] + b->offset,
+                   exec->env.arena[TRMI_ARENA_STATE] + b->offset, (size_t)b->bytes);
         }
     }
 }
@@ -72,15 +76,20 @@ static void run_all(trm_exec *exec, int32_t step) {
     }
 }
 
-/* ---- exchanges ------------------------------------------------------------------------------------------ */
+/* ---- exchanges
+ *  ------------------------------------------------------------------------------------------ */
 
 /* What each lane put into `gathered`, `count` doubles each, to `to` in the lanes' global order. */
-static trm_status exchange(trm_exec *exec, int64_t count, double *to, const char *tag, trm_error *err) {
+static trm_status exchange(trm_exec *exec, int64_t count, double *to, const char *tag,
+                           trm_error *err) {
     trmi_lanes *l = exec->lanes;
     trm_comm *comm = side_comm(exec);
     if (comm != NULL) {
-        const trm_collective op = {.kind = TRM_ALLGATHER, .recv = l->gathered, .count = count * l->count,
-                                   .dtype = TRM_FLOAT64, .tag = tag};
+        const trm_collective op = {.kind = TRM_ALLGATHER,
+                                   .recv = l->gathered,
+                                   .count = count * l->count,
+                                   .dtype = TRM_FLOAT64,
+                                   .tag = tag};
         TRMI_TRY(trm_comm_run(comm, &op, err));
     }
     for (int32_t r = 0; r < l->ranks; r++) {
@@ -127,7 +136,8 @@ trm_status trmi_lanes_step(trm_exec *exec, int32_t step, trm_error *err) {
     }
 }
 
-/* ---- gradients ------------------------------------------------------------------------------------------- */
+/* ---- gradients
+ *  ------------------------------------------------------------------------------------------- */
 
 static const float *gradient_of(const trmi_lanes *l, int32_t lane, int32_t step, int64_t offset) {
     return (const float *)(const void *)(l->stage + lane * l->stride - l->low[step] + offset);
@@ -140,15 +150,16 @@ static int32_t largest_bits(const trmi_lanes *l, int32_t step, int64_t offset, i
         for (int64_t i = 0; i < count; i++) {
             int32_t bits;
             memcpy(&bits, &g[i], sizeof bits);
-            bits &= INT32_MAX; /* of the magnitude; NaN is above infinity, infinity above all numbers */
+            /* of the magnitude; NaN is above infinity, infinity above all numbers */
+            bits &= INT32_MAX;
             largest = bits > largest ? bits : largest;
         }
     }
     return largest;
 }
 
-/* (g + anchor) - anchor rounds g to a multiple of the unit, 2^-50 of the largest possible sum. 0: nothing to
- * sum, or something that is no number and shall show. */
+/* (g + anchor) - anchor rounds g to a multiple of the unit, 2^-50 of the largest possible sum. 0:
+ * nothing to sum, or something that is no number and shall show. */
 static double anchor_of(int32_t largest, int32_t total) {
     float magnitude;
     int exponent, room;
@@ -161,8 +172,8 @@ static double anchor_of(int32_t largest, int32_t total) {
     return ldexp(1.5, exponent + room + 2);
 }
 
-static void add_lanes(const trmi_lanes *l, int32_t step, int64_t offset, int64_t count, double anchor,
-                      double *sums) {
+static void add_lanes(const trmi_lanes *l, int32_t step, int64_t offset, int64_t count,
+                      double anchor, double *sums) {
     for (int32_t lane = 0; lane < l->count; lane++) {
         const float *g = gradient_of(l, lane, step, offset);
         for (int64_t i = 0; i < count; i++) {
@@ -172,11 +183,13 @@ static void add_lanes(const trmi_lanes *l, int32_t step, int64_t offset, int64_t
     }
 }
 
-/* Chunk `chunk` of the gradients [first, end), each cut by itself: its place in GRAD and its length. */
+/* Chunk `chunk` of the gradients [first, end), each cut by itself: its place in GRAD and its
+ * length. */
 static int64_t chunk_of(const trm_program *program, int32_t first, int64_t chunk, int64_t *count) {
     for (int32_t i = first;; i++) {
         const trmi_buffer *b = &program->buffers[program->params[i].param_buffer];
-        int64_t elements = b->bytes / (int64_t)sizeof(float), chunks = (elements + CHUNK - 1) / CHUNK;
+        int64_t elements = b->bytes / (int64_t)sizeof(float),
+                chunks = (elements + CHUNK - 1) / CHUNK;
         if (chunk < chunks) {
             *count = trmi_min_i64(CHUNK, elements - chunk * CHUNK);
             return b->offset + chunk * CHUNK * (int64_t)sizeof(float);
@@ -194,7 +207,8 @@ static int64_t chunks_of(const trm_program *program, int32_t first, int32_t end)
     return chunks;
 }
 
-/* The gradients [first, end), which `step` has completed on all lanes, into the sums of this rank. */
+/* The gradients [first, end), which `step` has completed on all lanes, into the sums of this rank.
+ */
 static trm_status fold(trm_exec *exec, int32_t step, int32_t first, int32_t end, trm_error *err) {
     trmi_lanes *l = exec->lanes;
     const trm_program *program = exec->program;
@@ -205,7 +219,8 @@ static trm_status fold(trm_exec *exec, int32_t step, int32_t first, int32_t end,
         l->largest[c] = largest_bits(l, step, offset, count);
     }
     if (side_comm(exec) != NULL) {
-        TRMI_TRY(trm_comm_allreduce(side_comm(exec), l->largest, chunks, TRM_INT32, TRM_REDUCE_MAX, err));
+        TRMI_TRY(trm_comm_allreduce(side_comm(exec), l->largest, chunks, TRM_INT32, TRM_REDUCE_MAX,
+                                    err));
     }
 #pragma omp parallel for schedule(static) num_threads(l->workers) if (l->workers > 1)
     for (int64_t c = 0; c < chunks; c++) {
@@ -224,26 +239,33 @@ static void conclude(trm_exec *exec, int64_t begin, int64_t count) {
     float *gradients = (float *)(void *)exec->env.arena[TRMI_ARENA_GRAD];
 #pragma omp parallel for schedule(static) num_threads(l->workers) if (l->workers > 1)
     for (int64_t c = begin / CHUNK; c < (begin + count + CHUNK - 1) / CHUNK; c++) {
-        int64_t from = trmi_max_i64(begin, c * CHUNK), to = trmi_min_i64(begin + count, (c + 1) * CHUNK);
+        int64_t from = trmi_max_i64(begin, c * CHUNK),
+                to = trmi_min_i64(begin + count, (c + 1) * CHUNK);
         for (int64_t i = from; i < to; i++) {
             gradients[i] = (float)(l->sums[i] * scale);
         }
     }
 }
 
-/* ---- ranks ------------------------------------------------------------------------------------------------ */
+/* ---- ranks
+ *  ------------------------------------------------------------------------------------------------
+ */
 
 static trm_status start_range(trm_exec *exec, trmi_range *range, trm_error *err) {
     trmi_parallel *p = exec->parallel;
     bool slices = p->options.shard_optimizer;
     const trm_collective op = {.kind = slices ? TRM_REDUCE_SCATTERV : TRM_ALLREDUCE,
-                               .recv = exec->lanes->sums + range->begin, .count = range->count,
-                               .counts = slices ? range->counts : NULL, .dtype = TRM_FLOAT64,
-                               .reduce = TRM_REDUCE_SUM, .tag = range->name};
+                               .recv = exec->lanes->sums + range->begin,
+                               .count = range->count,
+                               .counts = slices ? range->counts : NULL,
+                               .dtype = TRM_FLOAT64,
+                               .reduce = TRM_REDUCE_SUM,
+                               .tag = range->name};
     return trm_comm_start(p->comm, &op, &range->request, err);
 }
 
-/* ---- forward and backward ----------------------------------------------------------------------------------- */
+/* ---- forward and backward
+ *  ----------------------------------------------------------------------------------- */
 
 void trmi_lanes_feed(trm_exec *exec, const trm_tensor *to, const void *from) {
     trmi_lanes *l = exec->lanes;

@@ -1,4 +1,6 @@
-/* Any number of ranks and threads, the same bits: losses, parameters, slots and running statistics. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Any number of ranks and threads, the same bits: losses, parameters, slots and running statistics.
+ */
 #include "check.h"
 
 #include "exec/exec.h"
@@ -8,7 +10,16 @@
 
 #include <math.h>
 
-enum { SAMPLES = 12, STEPS = 3, CHANNELS = 8, CLASSES = 5, SIZE = 6, HIDDEN = 70, VALUES = 40000, RANKS = 6 };
+enum {
+    SAMPLES = 12,
+    STEPS = 3,
+    CHANNELS = 8,
+    CLASSES = 5,
+    SIZE = 6,
+    HIDDEN = 70,
+    VALUES = 40000,
+    RANKS = 6
+};
 
 typedef struct setup {
     trm_exec_options options;
@@ -30,14 +41,15 @@ typedef struct shared {
 } shared;
 
 static trm_node norm_conv(trm_graph *g, trm_node x, int64_t in) {
-    x = trm_conv2d(g, x, trm_parameter(g, "conv.weight", trm_shape_of(CHANNELS, in, 3, 3),
-                                       TRM_INIT_HE_NORMAL_FAN_OUT),
+    x = trm_conv2d(g, x,
+                   trm_parameter(g, "conv.weight", trm_shape_of(CHANNELS, in, 3, 3),
+                                 TRM_INIT_HE_NORMAL_FAN_OUT),
                    TRM_NO_NODE, &(trm_conv_options){.pad = {1, 1, 1, 1}});
-    return trm_batch_norm(g, x, trm_parameter(g, "bn.weight", trm_shape_of(CHANNELS), TRM_INIT_ONE),
-                          trm_parameter(g, "bn.bias", trm_shape_of(CHANNELS), TRM_INIT_ZERO),
-                          trm_state(g, "bn.running_mean", TRM_FLOAT32, trm_shape_of(CHANNELS), TRM_INIT_ZERO),
-                          trm_state(g, "bn.running_var", TRM_FLOAT32, trm_shape_of(CHANNELS), TRM_INIT_ONE),
-                          NULL);
+    return trm_batch_norm(
+        g, x, trm_parameter(g, "bn.weight", trm_shape_of(CHANNELS), TRM_INIT_ONE),
+        trm_parameter(g, "bn.bias", trm_shape_of(CHANNELS), TRM_INIT_ZERO),
+        trm_state(g, "bn.running_mean", TRM_FLOAT32, trm_shape_of(CHANNELS), TRM_INIT_ZERO),
+        trm_state(g, "bn.running_var", TRM_FLOAT32, trm_shape_of(CHANNELS), TRM_INIT_ONE), NULL);
 }
 
 static trm_node dense(trm_graph *g, const char *name, trm_node x, int64_t in, int64_t out) {
@@ -69,7 +81,8 @@ static trm_node network(trm_graph *g, int64_t batch, bool dropout) {
     return trm_softmax_cross_entropy(g, dense(g, "fc3", x, HIDDEN, CLASSES), label, NULL);
 }
 
-static trm_status make(const setup *s, trm_comm *comm, int64_t batch, trm_exec **out, trm_error *err) {
+static trm_status make(const setup *s, trm_comm *comm, int64_t batch, trm_exec **out,
+                       trm_error *err) {
     trm_graph *g;
     trm_status status = trm_graph_create(&(trm_graph_options){.training = true}, &g, err);
     if (status != TRM_OK) {
@@ -95,7 +108,8 @@ static trm_status feed(trm_exec *exec, int step, int rank, int size, trm_error *
         int64_t sample = (step * SAMPLES + rank) + size * i;
         for (int64_t k = 0; k < each; k++) {
             uint64_t place = (uint64_t)(sample * each + k);
-            image[i * each + k] = trmi_unit_float(trmi_random_u32(1, TRMI_STREAM_TEST, place)) - 0.3f;
+            image[i * each + k] =
+                trmi_unit_float(trmi_random_u32(1, TRMI_STREAM_TEST, place)) - 0.3f;
         }
         label[i] = (int32_t)((sample * 3 + step) % CLASSES);
     }
@@ -105,7 +119,8 @@ static trm_status feed(trm_exec *exec, int step, int rank, int size, trm_error *
     return status == TRM_OK ? trm_exec_feed(exec, "label", &labels, err) : status;
 }
 
-static trm_status steps(trm_exec *exec, const setup *s, int rank, int size, outcome *o, trm_error *err) {
+static trm_status steps(trm_exec *exec, const setup *s, int rank, int size, outcome *o,
+                        trm_error *err) {
     int32_t accumulate = s->options.accumulate > 1 ? s->options.accumulate : 1;
     for (int step = 0; step < STEPS; step++) {
         for (int32_t a = 0; a < accumulate; a++) {
@@ -156,7 +171,8 @@ static void rank_main(rank_context *context, trm_comm *comm) {
 }
 
 static shared *play(setup s, int ranks) {
-    shared *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    shared *all =
+        mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     all->setup = s;
     if (ranks == 1) {
         train(&s, NULL, 0, 1, &all->of[0]);
@@ -200,13 +216,16 @@ static void same_bits(const shared *one, setup s, int ranks, const char *what) {
 }
 
 static setup blocks(const char *backend, int64_t block) {
-    setup s = {.block = block,
-               .options = {.backend = backend, .threads = 1,
-                           .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3}}};
+    setup s = {
+        .block = block,
+        .options = {.backend = backend,
+                    .threads = 1,
+                    .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3}}};
     return s;
 }
 
-/* ---- tests -------------------------------------------------------------------------------------------- */
+/* ---- tests
+ *  -------------------------------------------------------------------------------------------- */
 
 static void any_number_of_ranks_has_the_same_bits(void **state) {
     static const char *const backends[] = {"ref", NULL};
@@ -214,7 +233,8 @@ static void any_number_of_ranks_has_the_same_bits(void **state) {
         for (int64_t block = 1; block <= 2; block++) {
             setup s = blocks(backends[b], block);
             shared *one = play_ok(s, 1);
-            assert_true(one->of[0].count > 10000 && one->of[0].loss[0] != one->of[0].loss[STEPS - 1]);
+            assert_true(one->of[0].count > 10000 &&
+                        one->of[0].loss[0] != one->of[0].loss[STEPS - 1]);
             for (int n = 2; n <= (block == 1 ? 4 : 6); n++) {
                 if (SAMPLES % (n * block) == 0) {
                     same_bits(one, s, n, b ? "fast" : "ref");
@@ -236,7 +256,8 @@ static void any_number_of_threads_has_the_same_bits(void **state) {
     drop(one);
 }
 
-/* Blocks change the last digits only: batch norm is over the whole batch, losses and gradients are means. */
+/* Blocks change the last digits only: batch norm is over the whole batch, losses and gradients are
+ * means. */
 static void blocks_are_the_batch_to_the_last_digits(void **state) {
     setup s = blocks(NULL, 0);
     shared *whole = play_ok(s, 1);
@@ -282,7 +303,8 @@ static void options_keep_the_bits(void **state) {
     one = play_ok(s, 2);
     s.options.parallel.sum = true;
     shared *sum = play_ok(s, 2);
-    assert_true(one->of[0].loss[0] == sum->of[0].loss[0] && one->of[0].loss[1] != sum->of[0].loss[1]);
+    assert_true(one->of[0].loss[0] == sum->of[0].loss[0] &&
+                one->of[0].loss[1] != sum->of[0].loss[1]);
     drop(one);
     drop(sum);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/limit.h"
 
 #include "exec/exec.h"
@@ -21,7 +22,8 @@ int64_t trmi_limit_bytes(const trm_exec *exec, const trm_program *p, const trmi_
         .slots = exec->updated_elsewhere ? 0 : trmi_optimizer_slots(&exec->optimizer),
         .ranks = ranks != NULL ? ranks->size : 1,
         .own_samples = split && ranks->options.own_samples,
-        .sliced = split ? ranks->shard->slices && trmi_shard_is_sliced(p, mesh) : ranks != NULL && ranks->options.shard_optimizer,
+        .sliced = split ? ranks->shard->slices && trmi_shard_is_sliced(p, mesh)
+                        : ranks != NULL && ranks->options.shard_optimizer,
         .accumulates = exec->accumulate > 1,
         .ordered = ranks != NULL && trm_comm_deterministic(ranks->comm) != TRM_DETERMINISTIC_FALSE,
         .packs = ranks != NULL && ranks->options.wire != TRM_FLOAT32,
@@ -30,8 +32,9 @@ int64_t trmi_limit_bytes(const trm_exec *exec, const trm_program *p, const trmi_
     return trmi_program_resident(p, &how);
 }
 
-trm_status trmi_limit_compiled(const trm_exec *exec, const trm_graph *graph, const trmi_plan_options *options,
-                               const trmi_shard_plan *plan, int64_t *bytes, trm_error *err) {
+trm_status trmi_limit_compiled(const trm_exec *exec, const trm_graph *graph,
+                               const trmi_plan_options *options, const trmi_shard_plan *plan,
+                               int64_t *bytes, trm_error *err) {
     trmi_plan_options own = *options;
     trm_program *program;
     own.shard = plan;
@@ -43,21 +46,28 @@ trm_status trmi_limit_compiled(const trm_exec *exec, const trm_graph *graph, con
     return TRM_OK;
 }
 
-/* ---- one device ------------------------------------------------------------------------------------------------------- */
+/* ---- one device
+ *  -------------------------------------------------------------------------------------------------------
+ */
 
 static trm_status refuse(const trm_exec *exec, double least, trm_error *err) {
     char a[TRMI_BYTES_TEXT], b[TRMI_BYTES_TEXT];
-    return TRMI_FAIL(err, TRM_NOMEM, "no plan fits %s; the one of least memory, with all made again that can be, takes %s: "
-                     "a smaller batch, mixed precision, or more ranks with parallel_mode auto_parallel",
-                     trmi_bytes_text((double)exec->memory_bytes, a), trmi_bytes_text(least, b));
+    return TRMI_FAIL(
+        err, TRM_NOMEM,
+        "no plan fits %s; the one of least memory, with all made again that can be, takes %s: "
+        "a smaller batch, mixed precision, or more ranks with parallel_mode auto_parallel",
+        trmi_bytes_text((double)exec->memory_bytes, a), trmi_bytes_text(least, b));
 }
 
-/* The search counts what is kept; a program also has what lives for a moment: that is kept off the limit. */
-static trm_status search(const trm_exec *exec, const trm_graph *graph, const trmi_plan_options *options, const trmi_space *space,
+/* The search counts what is kept; a program also has what lives for a moment: that is kept off the
+ * limit. */
+static trm_status search(const trm_exec *exec, const trm_graph *graph,
+                         const trmi_plan_options *options, const trmi_space *space,
                          trmi_shard_plan **plan, trm_error *err) {
     double limit = (double)exec->memory_bytes, beyond = 0, least = 0;
     trmi_found *found = trmi_alloc(sizeof *found);
-    trm_status status = found != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+    trm_status status =
+        found != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
     bool fits = false;
     for (int i = 0; status == TRM_OK && i < ROUNDS && !fits; i++) {
         trmi_arena arena = {0};
@@ -65,12 +75,15 @@ static trm_status search(const trm_exec *exec, const trm_graph *graph, const trm
         bool infeasible = false;
         trmi_shard_plan_destroy(*plan);
         *plan = NULL;
-        status = trmi_search(space, &(trmi_search_options){.memory_bytes = limit > beyond ? limit - beyond : 1}, &arena, found, err);
+        status = trmi_search(
+            space, &(trmi_search_options){.memory_bytes = limit > beyond ? limit - beyond : 1},
+            &arena, found, err);
         if (status == TRM_OK) {
             infeasible = found->infeasible;
             status = trmi_space_plan(space, &found->best.choice, plan, err);
         }
-        status = status == TRM_OK ? trmi_limit_compiled(exec, graph, options, *plan, &bytes, err) : status;
+        status = status == TRM_OK ? trmi_limit_compiled(exec, graph, options, *plan, &bytes, err)
+                                  : status;
         least = (double)bytes;
         fits = least <= limit;
         double more = least - found->best.measure.bytes + 1e-3 * i * limit;
@@ -84,8 +97,9 @@ static trm_status search(const trm_exec *exec, const trm_graph *graph, const trm
     return status == TRM_OK && !fits ? refuse(exec, least, err) : status;
 }
 
-trm_status trmi_limit_alone(const trm_exec *exec, const trm_graph *graph, const trmi_plan_options *options,
-                            trmi_shard_plan **plan, trm_error *err) {
+trm_status trmi_limit_alone(const trm_exec *exec, const trm_graph *graph,
+                            const trmi_plan_options *options, trmi_shard_plan **plan,
+                            trm_error *err) {
     int64_t bytes;
     *plan = NULL;
     TRMI_TRY(trmi_limit_compiled(exec, graph, options, NULL, &bytes, err));
@@ -93,9 +107,12 @@ trm_status trmi_limit_alone(const trm_exec *exec, const trm_graph *graph, const 
         return TRM_OK;
     }
     const trmi_target *target = options->target;
-    const trmi_prices prices = {.flop = target->flops_per_second > 0 ? 1 / target->flops_per_second : 0,
-                                .byte = target->bytes_per_second > 0 ? 1 / target->bytes_per_second : 0};
-    const trmi_search_costs costs = {.prices = &prices, .rule = target->recompute_norm_act && !options->no_recompute, .slots = trmi_optimizer_slots(&exec->optimizer),
+    const trmi_prices prices = {
+        .flop = target->flops_per_second > 0 ? 1 / target->flops_per_second : 0,
+        .byte = target->bytes_per_second > 0 ? 1 / target->bytes_per_second : 0};
+    const trmi_search_costs costs = {.prices = &prices,
+                                     .rule = target->recompute_norm_act && !options->no_recompute,
+                                     .slots = trmi_optimizer_slots(&exec->optimizer),
                                      .gradients = exec->accumulate > 1 ? 2 : 1};
     const trmi_mesh mesh = {.axes = 0};
     trmi_arena arena = {0};
@@ -117,7 +134,9 @@ trm_status trmi_limit_alone(const trm_exec *exec, const trm_graph *graph, const 
     return status;
 }
 
-/* ---- all ---------------------------------------------------------------------------------------------------------------- */
+/* ---- all
+ *  ----------------------------------------------------------------------------------------------------------------
+ */
 
 trm_status trmi_limit_check(const trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
@@ -129,9 +148,12 @@ trm_status trmi_limit_check(const trm_exec *exec, trm_error *err) {
     char a[TRMI_BYTES_TEXT], b[TRMI_BYTES_TEXT], c[TRMI_BYTES_TEXT], d[TRMI_BYTES_TEXT];
     return bytes <= exec->memory_bytes
                ? TRM_OK
-               : TRMI_FAIL(err, TRM_NOMEM, "a rank takes %s (parameters %s, activations %s), its limit is %s: "
-                           "parallel_mode auto_parallel searches a plan within it; or a smaller batch, mixed precision, more ranks",
-                           trmi_bytes_text((double)bytes, a), trmi_bytes_text((double)p->arena_bytes[TRMI_ARENA_PARAM], b),
+               : TRMI_FAIL(err, TRM_NOMEM,
+                           "a rank takes %s (parameters %s, activations %s), its limit is %s: "
+                           "parallel_mode auto_parallel searches a plan within it; or a smaller "
+                           "batch, mixed precision, more ranks",
+                           trmi_bytes_text((double)bytes, a),
+                           trmi_bytes_text((double)p->arena_bytes[TRMI_ARENA_PARAM], b),
                            trmi_bytes_text((double)p->arena_bytes[TRMI_ARENA_ACTIVATION], c),
                            trmi_bytes_text((double)exec->memory_bytes, d));
 }

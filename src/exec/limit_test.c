@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A limit of memory: on one device, in a searched split, and where nothing can be searched. */
 #include "check.h"
 
@@ -11,7 +12,13 @@
 #include <math.h>
 #include <sys/mman.h>
 
-enum { BATCH = 2048, WIDTH = 48, LAYERS = 8, STEPS = 2, PARAMETERS = 2 * LAYERS * (WIDTH * WIDTH + WIDTH) };
+enum {
+    BATCH = 2048,
+    WIDTH = 48,
+    LAYERS = 8,
+    STEPS = 2,
+    PARAMETERS = 2 * LAYERS * (WIDTH * WIDTH + WIDTH)
+};
 
 /* Outputs of tanh and exp are read by backward, and can be made again. */
 static trm_exec *make(int64_t limit, trm_parallel_options parallel, trm_error *err) {
@@ -21,21 +28,30 @@ static trm_exec *make(int64_t limit, trm_parallel_options parallel, trm_error *e
     trm_node x = trm_input(g, "x", TRM_FLOAT32, trm_shape_of(BATCH, WIDTH));
     for (int i = 0; i < LAYERS; i++) {
         trm_graph_push_scope(g, "%d", i);
-        x = trm_linear(g, x, trm_parameter(g, "weight", trm_shape_of(WIDTH, WIDTH), TRM_INIT_LINEAR),
+        x = trm_linear(g, x,
+                       trm_parameter(g, "weight", trm_shape_of(WIDTH, WIDTH), TRM_INIT_LINEAR),
                        trm_parameter(g, "bias", trm_shape_of(WIDTH), TRM_INIT_LINEAR));
         x = trm_tanh(g, trm_scale(g, trm_exp(g, trm_tanh(g, x)), 0.5));
         trm_graph_pop_scope(g);
     }
-    trm_node loss = trm_softmax_cross_entropy(g, x, trm_input(g, "label", TRM_INT32, trm_shape_of(BATCH)), NULL);
-    const trm_exec_options options = {.loss = loss, .backend = "ref", .threads = 1, .seed = 7, .tuning_file = "",
-                                      .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9}, .memory_bytes = limit,
+    trm_node loss = trm_softmax_cross_entropy(
+        g, x, trm_input(g, "label", TRM_INT32, trm_shape_of(BATCH)), NULL);
+    const trm_exec_options options = {.loss = loss,
+                                      .backend = "ref",
+                                      .threads = 1,
+                                      .seed = 7,
+                                      .tuning_file = "",
+                                      .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
+                                      .memory_bytes = limit,
                                       .parallel = parallel};
     status = status == TRM_OK ? trm_exec_create(g, &options, &exec, err) : status;
     trm_graph_destroy(g);
     return status == TRM_OK ? exec : NULL;
 }
 
-static int64_t bytes_of(const trm_exec *exec) { return trmi_limit_bytes(exec, exec->program, NULL); }
+static int64_t bytes_of(const trm_exec *exec) {
+    return trmi_limit_bytes(exec, exec->program, NULL);
+}
 
 static void train(trm_exec *exec, float *values) {
     trm_error err;
@@ -44,7 +60,9 @@ static void train(trm_exec *exec, float *values) {
         CHECK_OK(trm_exec_input(exec, "x", &x, &err), err);
         CHECK_OK(trm_exec_input(exec, "label", &label, &err), err);
         for (int i = 0; i < BATCH * WIDTH; i++) {
-            ((float *)x.data)[i] = trmi_unit_float(trmi_random_u32((uint64_t)step, TRMI_STREAM_TEST, (uint64_t)i)) - 0.5f;
+            ((float *)x.data)[i] =
+                trmi_unit_float(trmi_random_u32((uint64_t)step, TRMI_STREAM_TEST, (uint64_t)i)) -
+                0.5f;
         }
         for (int i = 0; i < BATCH; i++) {
             ((int32_t *)label.data)[i] = (i * 7 + step) % WIDTH;
@@ -102,21 +120,25 @@ typedef struct shared {
 static void rank_main(rank_context *context, trm_comm *comm) {
     shared *all = context->arg;
     trm_error err = {.status = TRM_OK};
-    trm_exec *exec = make(all->limit, (trm_parallel_options){.comm = comm, .split = all->split}, &err);
+    trm_exec *exec =
+        make(all->limit, (trm_parallel_options){.comm = comm, .split = all->split}, &err);
     all->status[context->rank] = exec != NULL ? TRM_OK : err.status;
     all->bytes[context->rank] = exec != NULL ? bytes_of(exec) : 0;
-    snprintf(all->message[context->rank], sizeof all->message[0], "%s", exec != NULL ? "" : err.message);
+    snprintf(all->message[context->rank], sizeof all->message[0], "%s",
+             exec != NULL ? "" : err.message);
     trm_exec_destroy(exec);
 }
 
 static void check_ranks(trm_split split, int64_t limit, trm_status expected, const char *says) {
-    shared *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    shared *all =
+        mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     memset(all, 0, sizeof *all);
     all->split = split;
     all->limit = limit;
     ranks_run_joined(2, false, rank_main, all, "limit");
     for (int r = 0; r < 2; r++) {
-        if (all->status[r] != expected && !(expected == TRM_NOMEM && r > 0 && all->status[r] != TRM_OK)) {
+        if (all->status[r] != expected &&
+            !(expected == TRM_NOMEM && r > 0 && all->status[r] != TRM_OK)) {
             fail_msg("rank %d: status %d, %s", r, (int)all->status[r], all->message[r]);
         }
         assert_true(all->bytes[r] <= limit || limit == 0);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "exec/line_state.h"
 
@@ -44,7 +45,8 @@ static void *serve(void *context) {
     game *g = context;
     bool on = move_to(g->cpu[0]);
     double begin = 0;
-    for (int i = 0; on && i < (CHUNKS + 1) * TURNS; i++) { /* the first chunk waits for the other thread */
+    /* the first chunk waits for the other thread */
+    for (int i = 0; on && i < (CHUNKS + 1) * TURNS; i++) {
         begin = i % TURNS == 0 ? trmi_os_now() : begin;
         atomic_store_explicit(&g->line, 2 * i + 1, memory_order_release);
         on = await(g, 2 * i + 2);
@@ -84,7 +86,8 @@ static bool find_cpus(int cpu[2]) {
             cpu[found++] = i;
         }
     }
-    if (found == 1 && sched_getaffinity(1, sizeof all, &all) == 0) { /* what the first process may use */
+    /* what the first process may use */
+    if (found == 1 && sched_getaffinity(1, sizeof all, &all) == 0) {
         for (int i = 0; i < CPU_SETSIZE && found < 2; i++) {
             if (CPU_ISSET(i, &all) && i != cpu[0]) {
                 cpu[found++] = i;
@@ -121,7 +124,7 @@ trmi_lines trmi_lines_usual(void) {
         count[trmi_lines_now()]++;
         (void)nanosleep(&(struct timespec){.tv_nsec = 4000000}, NULL);
     }
-    return count[TRMI_LINES_UNKNOWN] > LOOKS / 2      ? TRMI_LINES_UNKNOWN
+    return count[TRMI_LINES_UNKNOWN] > LOOKS / 2 ? TRMI_LINES_UNKNOWN
            : 4 * count[TRMI_LINES_NEAR] >= LOOKS ? TRMI_LINES_NEAR
-                                                      : TRMI_LINES_FAR;
+                                                 : TRMI_LINES_FAR;
 }

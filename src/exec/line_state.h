@@ -1,12 +1,15 @@
-/* exec/line_state.h: how far two CPUs are from each other, now. A virtual machine's CPUs move between cores of its host, within seconds or
- * minutes: now they have a cache in common, now they do not, and whatever ranks or threads hand to each other takes three times as long.
- * What is measured in one state says little about the other, so measurements are told apart by it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec/line_state.h: how far two CPUs are from each other, now. A virtual machine's CPUs move
+ * between cores of its host, within seconds or minutes: now they have a cache in common, now they
+ * do not, and whatever ranks or threads hand to each other takes three times as long. What is
+ * measured in one state says little about the other, so measurements are told apart by it. */
 #ifndef TRMI_EXEC_LINE_STATE_H
 #define TRMI_EXEC_LINE_STATE_H
 
 typedef enum trmi_lines {
     TRMI_LINES_UNKNOWN, /* one CPU, or others were in the way */
-    TRMI_LINES_NEAR,    /* a line that the other CPU has written comes out of a cache that both have: below 100 ns */
+    /* a line that the other CPU has written comes out of a cache that both have: below 100 ns */
+    TRMI_LINES_NEAR,
     TRMI_LINES_FAR
 } trmi_lines;
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How far CPUs are from each other: an answer in time, on any machine, however loaded. */
 #include "check.h"
 
@@ -27,6 +28,7 @@ static void leaves_the_caller(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(an_answer_in_time), cmocka_unit_test(leaves_the_caller)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(an_answer_in_time),
+                                       cmocka_unit_test(leaves_the_caller)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

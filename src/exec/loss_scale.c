@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/loss_scale.h"
 
 #include "base/error.h"
@@ -23,9 +24,10 @@ trm_status trmi_loss_scale_start(trmi_loss_scale *state, const trm_loss_scale_op
                          o.grow_by, o.shrink_by);
     }
     if (o.grow_every < 1 || o.shrink_after < 1) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "loss scale: grows after %d and shrinks after %d steps; 1 or more expected",
-                         o.grow_every, o.shrink_after);
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "loss scale: grows after %d and shrinks after %d steps; 1 or more expected",
+            o.grow_every, o.shrink_after);
     }
     *state = (trmi_loss_scale){.options = o, .scale = o.initial};
     return TRM_OK;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/loss_scale.h: the state machine of loss scaling, for gradients in half precision.
  *
  *      finite step:  good + 1; at `grow_every` good ones  scale *= grow_by    (both counts to 0)
@@ -13,16 +14,19 @@
 
 #include "trireme/exec.h"
 
-
 /* ExponentialUpdateLossScaleManager of guide 000's framework: two bad steps, times 0.8. */
 #define TRMI_LOSS_SCALE_EXPONENTIAL(initial_scale, increase_every)                                 \
-    ((trm_loss_scale_options){.on = true, .dynamic = true, .initial = (initial_scale), .grow_by = 2,          \
-                               .shrink_by = 0.8, .grow_every = (increase_every),                   \
-                               .shrink_after = 2})
+    ((trm_loss_scale_options){.on = true,                                                          \
+                              .dynamic = true,                                                     \
+                              .initial = (initial_scale),                                          \
+                              .grow_by = 2,                                                        \
+                              .shrink_by = 0.8,                                                    \
+                              .grow_every = (increase_every),                                      \
+                              .shrink_after = 2})
 
 typedef struct trmi_loss_scale {
     trm_loss_scale_options options; /* defaults filled in */
-    double scale;                    /* 1 .. FLT_MAX / grow_by */
+    double scale;                   /* 1 .. FLT_MAX / grow_by */
     int32_t good, bad;
     int64_t skipped; /* updates so far that an overflow skipped */
     bool overflow;   /* in the last update */

@@ -1,4 +1,6 @@
-/* What many ranks add to an executor's life: shared arenas, the same beginning, synchronised norms, slots gathered for a save. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What many ranks add to an executor's life: shared arenas, the same beginning, synchronised norms,
+ * slots gathered for a save. */
 #include "exec/exec.h"
 #include "exec/exact.h"
 #include "exec/probe.h"
@@ -11,18 +13,23 @@
 
 #include <string.h>
 
-/* ---- open ------------------------------------------------------------------------------------------ */
+/* ---- open
+ *  ------------------------------------------------------------------------------------------ */
 
 static trm_status check_options(const trm_parallel_options *o, int32_t size, trm_error *err) {
-    if (o->wire != 0 && o->wire != TRM_FLOAT32 && o->wire != TRM_BFLOAT16 && o->wire != TRM_FLOAT16) {
-        return TRMI_FAIL(err, TRM_INVALID, "gradients cannot travel as %s; float32, bfloat16, float16",
+    if (o->wire != 0 && o->wire != TRM_FLOAT32 && o->wire != TRM_BFLOAT16 &&
+        o->wire != TRM_FLOAT16) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "gradients cannot travel as %s; float32, bfloat16, float16",
                          trm_dtype_name(o->wire));
     }
     if (o->bucket == TRM_BUCKET_SIZE && o->bucket_bytes <= 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "gradient buckets of %lld bytes", (long long)o->bucket_bytes);
+        return TRMI_FAIL(err, TRM_INVALID, "gradient buckets of %lld bytes",
+                         (long long)o->bucket_bytes);
     }
     if (o->sync_batch_norm > 0 && (o->sync_batch_norm > size || size % o->sync_batch_norm != 0)) {
-        return TRMI_FAIL(err, TRM_INVALID, "batch norm over groups of %d ranks: %d ranks do not divide",
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "batch norm over groups of %d ranks: %d ranks do not divide",
                          o->sync_batch_norm, size);
     }
     return TRM_OK;
@@ -61,7 +68,9 @@ trm_status trmi_parallel_open(trm_exec *exec, const trm_parallel_options *option
     if (p == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for an executor of many ranks");
     }
-    *p = (trmi_parallel){.options = *options, .comm = options->comm, .size = size,
+    *p = (trmi_parallel){.options = *options,
+                         .comm = options->comm,
+                         .size = size,
                          .rank = trm_comm_rank(options->comm)};
     p->options.wire = options->wire == 0 ? TRM_FLOAT32 : options->wire;
     exec->parallel = p;
@@ -71,7 +80,8 @@ trm_status trmi_parallel_open(trm_exec *exec, const trm_parallel_options *option
 
 static trm_status check_same(trm_exec *exec, trm_error *err);
 
-/* Split programs have shapes of their own on every rank: one rank after the other measures and chooses. */
+/* Split programs have shapes of their own on every rank: one rank after the other measures and
+ * chooses. */
 static trm_status take_turns(const trm_exec *exec, int32_t turns, trm_error *err) {
     const trmi_parallel *p = exec->parallel;
     if (exec->env.exact) {
@@ -158,8 +168,8 @@ void trmi_parallel_close(trm_exec *exec) {
     }
     trmi_parallel_leave_slices(exec);
     trm_comm_destroy(p->norm_comm);
-    /* Peers may still read: after an error they are told by the poison, otherwise every operation that
-     * touches this memory has ended on all ranks before it ended here. */
+    /* Peers may still read: after an error they are told by the poison, otherwise every operation
+     * that touches this memory has ended on all ranks before it ended here. */
     for (int64_t i = 0; i < p->shared_count; i++) {
         trm_comm_free_shared(p->comm, p->shared[i]);
     }
@@ -178,7 +188,8 @@ void trmi_parallel_close(trm_exec *exec) {
     exec->parallel = NULL;
 }
 
-/* ---- the same program everywhere ----------------------------------------------------------------- */
+/* ---- the same program everywhere
+ *  ----------------------------------------------------------------- */
 
 static uint64_t digest_of(const trm_exec *exec) {
     const trm_program *program = exec->program;
@@ -195,9 +206,15 @@ static uint64_t digest_of(const trm_exec *exec) {
         hash = trmi_hash(hash, form, sizeof form);
     }
     hash = exec->parallel->shard != NULL ? trmi_shard_mix(exec, hash) : hash;
-    int32_t settings[9] = {(int32_t)o->wire, (int32_t)o->bucket, o->bucket_list_count, o->sync_batch_norm,
-                           o->layerwise_count, exec->accumulate, o->sum | o->shard_optimizer << 1,
-                           exec->lanes != NULL ? exec->lanes->count : 0, program->joint_ranks};
+    int32_t settings[9] = {(int32_t)o->wire,
+                           (int32_t)o->bucket,
+                           o->bucket_list_count,
+                           o->sync_batch_norm,
+                           o->layerwise_count,
+                           exec->accumulate,
+                           o->sum | o->shard_optimizer << 1,
+                           exec->lanes != NULL ? exec->lanes->count : 0,
+                           program->joint_ranks};
     hash = trmi_hash(hash, settings, sizeof settings);
     hash = trmi_hash(hash, o->bucket_list, (size_t)o->bucket_list_count * sizeof *o->bucket_list);
     hash = trmi_hash(hash, &exec->optimizer.kind, sizeof exec->optimizer.kind);
@@ -211,21 +228,28 @@ static trm_status check_same(trm_exec *exec, trm_error *err) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to compare programs");
     }
     int64_t mine = (int64_t)digest_of(exec);
-    const trm_collective gather = {.kind = TRM_ALLGATHER, .send = &mine, .recv = all, .count = 1,
-                                   .dtype = TRM_INT64, .tag = "program"};
+    const trm_collective gather = {.kind = TRM_ALLGATHER,
+                                   .send = &mine,
+                                   .recv = all,
+                                   .count = 1,
+                                   .dtype = TRM_INT64,
+                                   .tag = "program"};
     trm_status status = trm_comm_run(p->comm, &gather, err);
     for (int32_t r = 0; r < p->size && status == TRM_OK; r++) {
         if (all[r] != all[0]) {
-            status = TRMI_FAIL(err, TRM_INVALID,
-                               "rank %d has another program than rank 0: parameters, their layouts, the "
-                               "optimiser or the parallel options differ (of a split graph: the plan, the seed)", r);
+            status = TRMI_FAIL(
+                err, TRM_INVALID,
+                "rank %d has another program than rank 0: parameters, their layouts, the "
+                "optimiser or the parallel options differ (of a split graph: the plan, the seed)",
+                r);
         }
     }
     trmi_free(all);
     return status;
 }
 
-/* ---- synchronised batch norm --------------------------------------------------------------------- */
+/* ---- synchronised batch norm
+ *  --------------------------------------------------------------------- */
 
 static trm_status gather_norm(trmi_norm_sync *sync, const double *values, int64_t count,
                               const double **all, trm_error *err) {
@@ -233,8 +257,11 @@ static trm_status gather_norm(trmi_norm_sync *sync, const double *values, int64_
     TRMI_ASSERT(count <= p->norm_capacity);
     int32_t rank = trm_comm_rank(p->norm_comm);
     memcpy(p->norm_all + rank * count, values, (size_t)count * sizeof *values);
-    const trm_collective gather = {.kind = TRM_ALLGATHER, .recv = p->norm_all, .count = count,
-                                   .dtype = TRM_FLOAT64, .tag = "batch norm"};
+    const trm_collective gather = {.kind = TRM_ALLGATHER,
+                                   .recv = p->norm_all,
+                                   .count = count,
+                                   .dtype = TRM_FLOAT64,
+                                   .tag = "batch norm"};
     TRMI_TRY(trm_comm_run(p->norm_comm, &gather, err));
     *all = p->norm_all;
     return TRM_OK;
@@ -256,7 +283,8 @@ static trm_status begin_norm_sync(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = exec->parallel;
     int32_t group = p->options.sync_batch_norm;
     int64_t widest = widest_norm(exec->program);
-    if (exec->lanes != NULL) { /* they exchange by themselves, over a communicator beside the gradients' */
+    /* they exchange by themselves, over a communicator beside the gradients' */
+    if (exec->lanes != NULL) {
         return trm_comm_split(p->comm, 0, p->rank, &p->norm_comm, err);
     }
     group = group < 0 ? p->size : group;
@@ -269,9 +297,10 @@ static trm_status begin_norm_sync(trm_exec *exec, trm_error *err) {
     if (p->norm_all == NULL) {
         return err == NULL ? TRM_NOMEM : err->status;
     }
-    p->norm_sync = (trmi_norm_sync){
-        .size = group, .gather = gather_norm,
-        .values = trmi_alloc((size_t)p->norm_capacity * sizeof(double))};
+    p->norm_sync =
+        (trmi_norm_sync){.size = group,
+                         .gather = gather_norm,
+                         .values = trmi_alloc((size_t)p->norm_capacity * sizeof(double))};
     if (p->norm_sync.values == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for synchronised batch norm");
     }
@@ -279,13 +308,17 @@ static trm_status begin_norm_sync(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- all of rank 0 -------------------------------------------------------------------------------- */
+/* ---- all of rank 0
+ *  -------------------------------------------------------------------------------- */
 
 static trm_status broadcast_variable(trm_exec *exec, int32_t index, trm_error *err) {
     trmi_parallel *p = exec->parallel;
     const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
-    const trm_collective op = {.kind = TRM_BROADCAST, .recv = trmi_exec_variable_address(exec, index),
-                               .count = b->bytes, .dtype = TRM_UINT8, .tag = exec->variables[index].name};
+    const trm_collective op = {.kind = TRM_BROADCAST,
+                               .recv = trmi_exec_variable_address(exec, index),
+                               .count = b->bytes,
+                               .dtype = TRM_UINT8,
+                               .tag = exec->variables[index].name};
     return trm_comm_run(p->comm, &op, err);
 }
 
@@ -300,7 +333,8 @@ static trm_status broadcast_kind(trm_exec *exec, trm_variable_kind kind, trm_err
     return TRM_OK;
 }
 
-/* Slots begin equal everywhere; they stay untouched, so that slices take memory only where they live. */
+/* Slots begin equal everywhere; they stay untouched, so that slices take memory only where they
+ * live. */
 static trm_status broadcast_initial(trm_exec *exec, trm_error *err) {
     if (!exec->parallel->common) {
         TRMI_TRY(broadcast_kind(exec, TRM_VARIABLE_PARAMETER, err));
@@ -342,14 +376,17 @@ trm_status trm_exec_gather_slots(trm_exec *exec, trm_error *err) {
             const trmi_range *range = &p->ranges[i];
             const trm_collective op = {.kind = TRM_ALLGATHERV,
                                        .recv = trmi_update_slot(exec->update, s) + range->begin,
-                                       .dtype = TRM_FLOAT32, .counts = range->counts, .tag = "slots"};
+                                       .dtype = TRM_FLOAT32,
+                                       .counts = range->counts,
+                                       .tag = "slots"};
             TRMI_TRY(trm_comm_run(p->comm, &op, err));
         }
     }
     return TRM_OK;
 }
 
-/* ---- begin ----------------------------------------------------------------------------------------- */
+/* ---- begin
+ *  ----------------------------------------------------------------------------------------- */
 
 static trm_status take_memory(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = exec->parallel;
@@ -400,12 +437,15 @@ trm_status trmi_parallel_begin(trm_exec *exec, trm_error *err) {
         TRMI_TRY(begin_norm_sync(exec, err));
         TRMI_TRY(trmi_parallel_set_apart(exec, err));
         if (p->options.shard_optimizer) {
-            trmi_update_share(exec->update, p->mine, exec->env.exact ? trmi_exact_norms : trmi_parallel_exchange, exec);
+            trmi_update_share(exec->update, p->mine,
+                              exec->env.exact ? trmi_exact_norms : trmi_parallel_exchange, exec);
         }
     }
-    if (p->shard != NULL) { /* initial values are a function of the seed; of one copy, each rank has made some */
+    /* initial values are a function of the seed; of one copy, each rank has made some */
+    if (p->shard != NULL) {
         if (!p->options.shard_optimizer) {
-            trmi_update_share(exec->update, NULL, exec->env.exact ? trmi_exact_norms : trmi_shard_norms, exec);
+            trmi_update_share(exec->update, NULL,
+                              exec->env.exact ? trmi_exact_norms : trmi_shard_norms, exec);
         }
         return p->common ? trm_comm_barrier(p->comm, err) : TRM_OK;
     }

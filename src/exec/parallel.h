@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/parallel.h: one graph on the ranks of a communicator.
  *
  *      backward   ---[k]---[k]---[k]----------|            kernels, this thread
@@ -6,12 +7,13 @@
  *                                             |exposed|
  *      update                                         ---[all or own slice]--publish slices
  *
- * A bucket is a range of GRAD. Its reduction is started behind the kernel of its last gradient. Where the ranks' threads fill
- * the cores, the communicator's thread would take one from a kernel: one bucket then. With
- * shard_optimizer it is a reduce-scatter: rank r keeps the slice counts[r], updates it in PARAM, and the
- * slices are gathered again. Slices end where blocks of the optimiser do, so that norms, and with them
- * all bits, are those of the whole. Gradients that all ranks make jointly are in such slices from the beginning. PARAM, GRAD and what travels lie in memory that peers reach.
- */
+ * A bucket is a range of GRAD. Its reduction is started behind the kernel of its last gradient.
+ * Where the ranks' threads fill the cores, the communicator's thread would take one from a kernel:
+ * one bucket then. With shard_optimizer it is a reduce-scatter: rank r keeps the slice counts[r],
+ * updates it in PARAM, and the slices are gathered again. Slices end where blocks of the optimiser
+ * do, so that norms, and with them all bits, are those of the whole. Gradients that all ranks make
+ * jointly are in such slices from the beginning. PARAM, GRAD and what travels lie in memory that
+ * peers reach. */
 #ifndef TRMI_EXEC_PARALLEL_H
 #define TRMI_EXEC_PARALLEL_H
 
@@ -26,9 +28,10 @@ typedef struct trmi_range {
     bool still;      /* zero on all ranks: nothing travels (parallel_still.c) */
     int64_t *counts; /* [size] slices, with shard_optimizer */
     bool summed;     /* already, on every rank: nothing travels */
-    bool joint;      /* the ranks make their slices of it together: nothing travels (parallel_joint.c) */
-    trm_comm *comm;  /* of all ranks; split graphs: of those that hold the same parameters */
-    char name[40];   /* "gradients 2/7 fc.weight": of the first parameter, for reports */
+    /* the ranks make their slices of it together: nothing travels (parallel_joint.c) */
+    bool joint;
+    trm_comm *comm; /* of all ranks; split graphs: of those that hold the same parameters */
+    char name[40];  /* "gradients 2/7 fc.weight": of the first parameter, for reports */
     trm_request *request;
 } trmi_range;
 
@@ -42,7 +45,8 @@ enum { TRMI_WAITS_MOST = 1024 };
 typedef struct trmi_waits {
     float seconds[TRMI_WAITS_MOST];
     int32_t count, half; /* half: of them, which go first; 0 = not yet known */
-    double begin_seconds, half_seconds; /* of the steps, when the first of them began, and behind the half */
+    /* of the steps, when the first of them began, and behind the half */
+    double begin_seconds, half_seconds;
 } trmi_waits;
 
 typedef enum trmi_cast { TRMI_CAST_NONE, TRMI_CAST_MINE, TRMI_CAST_OTHERS } trmi_cast;
@@ -59,8 +63,10 @@ typedef struct trmi_parallel {
     int32_t ranges_count;
     double alpha, beta; /* seconds, seconds a byte */
     int cores;          /* that all ranks have between them */
-    double own_slice;   /* seconds, as it was before there were longer ones; 0: there are none (parallel_slices.c) */
-    bool crowded;       /* all ranks are on this host and their threads fill its cores: nothing runs beside backward */
+    /* seconds, as it was before there were longer ones; 0: there are none (parallel_slices.c) */
+    double own_slice;
+    /* all ranks are on this host and their threads fill its cores: nothing runs beside backward */
+    bool crowded;
     double *step_end;   /* [steps + 1] measured, from the start of forward */
     int32_t measured;   /* steps so far */
     uint8_t *mine;      /* by block of the optimiser */
@@ -74,15 +80,15 @@ typedef struct trmi_parallel {
     trm_request *agreement;
     void **shared; /* owned list; a mesh of three axes alone adds eight */
     int64_t shared_count, shared_capacity;
-    bool common; /* PARAM is rank 0's memory on all ranks, each writes its slice */
+    bool common;         /* PARAM is rank 0's memory on all ranks, each writes its slice */
     uint64_t first_seed; /* rank 0's, where PARAM is common: initial values are its */
-    uint8_t *casts; /* by step, a trmi_cast: parallel_casts.c; NULL = none */
+    uint8_t *casts;      /* by step, a trmi_cast: parallel_casts.c; NULL = none */
     int32_t casts_count;
-    bool casts_fresh; /* they are those of the parameters as they are */
+    bool casts_fresh;           /* they are those of the parameters as they are */
     bool parameters_handed_out; /* and may change at any time: trm_exec_ranges */
-    float flag; /* of this rank, for the next step */
-    bool valid; /* agreed holds the last step's */
-    bool joint_read; /* peers may still read what this rank has in JOINT */
+    float flag;                 /* of this rank, for the next step */
+    bool valid;                 /* agreed holds the last step's */
+    bool joint_read;            /* peers may still read what this rank has in JOINT */
     /* synchronised batch norm */
     trm_comm *norm_comm; /* owned; NULL = off */
     trmi_norm_sync norm_sync;
@@ -95,8 +101,10 @@ typedef struct trmi_parallel {
 
 struct trm_exec;
 
-/* Before the program is made: NULL in exec->parallel where there is one rank. Collective from here on. */
-trm_status trmi_parallel_open(struct trm_exec *exec, const trm_parallel_options *options, trm_error *err);
+/* Before the program is made: NULL in exec->parallel where there is one rank. Collective from here
+ * on. */
+trm_status trmi_parallel_open(struct trm_exec *exec, const trm_parallel_options *options,
+                              trm_error *err);
 /* After initial values: same program everywhere, buckets, batch-norm exchange, broadcast. */
 trm_status trmi_parallel_begin(struct trm_exec *exec, trm_error *err);
 void trmi_parallel_close(struct trm_exec *exec);
@@ -104,14 +112,15 @@ void trmi_parallel_close(struct trm_exec *exec);
 /* Where trmi_parallel_may_share: rank 0's PARAM becomes everybody's. */
 trm_status trmi_parallel_share_parameters(struct trm_exec *exec, trm_error *err);
 
-/* parallel_casts.c: casts of parameters find their place in CAST, before memory is taken; and are made by all
- * ranks together, collectively, once all slices of PARAM are updated. */
+/* parallel_casts.c: casts of parameters find their place in CAST, before memory is taken; and are
+ * made by all ranks together, collectively, once all slices of PARAM are updated. */
 trm_status trmi_parallel_place_casts(struct trm_exec *exec, trm_error *err);
-/* Bytes by which a rank grows when they are given that place: theirs, less the pages of ACTIVATION that nobody else is in. */
+/* Bytes by which a rank grows when they are given that place: theirs, less the pages of ACTIVATION
+ * that nobody else is in. */
 int64_t trmi_parallel_casts_bytes(const trm_program *program);
 trm_status trmi_parallel_run_casts(struct trm_exec *exec, trm_error *err);
-/* Parts of split programs may differ, and with them the layout in which kernels want a parameter: are the casts alike on all ranks?
- * Where not, each rank makes its own. Collective. */
+/* Parts of split programs may differ, and with them the layout in which kernels want a parameter:
+ * are the casts alike on all ranks? Where not, each rank makes its own. Collective. */
 trm_status trmi_parallel_compare_casts(struct trm_exec *exec, bool *alike, trm_error *err);
 
 /* Ranks of a host compile one after the other's measurements: `before` waits on all but the first,
@@ -119,28 +128,35 @@ trm_status trmi_parallel_compare_casts(struct trm_exec *exec, bool *alike, trm_e
 trm_status trmi_parallel_before_compile(struct trm_exec *exec, trm_error *err);
 trm_status trmi_parallel_after_compile(struct trm_exec *exec, trm_error *err);
 
-/* parallel_buckets.c: cuts by the options, from the predicted or (measured) rank 0's measured times. */
+/* parallel_buckets.c: cuts by the options, from the predicted or (measured) rank 0's measured
+ * times. */
 trm_status trmi_parallel_cut(struct trm_exec *exec, bool measured, trm_error *err);
 trm_status trmi_parallel_measure_link(struct trm_exec *exec, trm_error *err);
-/* Parameters that each rank keeps to itself: each rank's part counts in the norm that gradients are clipped by. */
+/* Parameters that each rank keeps to itself: each rank's part counts in the norm that gradients are
+ * clipped by. */
 trm_status trmi_parallel_set_apart(struct trm_exec *exec, trm_error *err);
 
-/* parallel_slices.c: longer turns where threads share CPUs, for this thread and those of its team; and their own again. */
+/* parallel_slices.c: longer turns where threads share CPUs, for this thread and those of its team;
+ * and their own again. */
 void trmi_parallel_take_slices(struct trm_exec *exec);
 void trmi_parallel_leave_slices(struct trm_exec *exec);
 
-/* parallel_still.c: cuts what is zero on all ranks out of the ranges, TRMI_STILL_MOST times a parameter. */
+/* parallel_still.c: cuts what is zero on all ranks out of the ranges, TRMI_STILL_MOST times a
+ * parameter. */
 enum { TRMI_STILL_MOST = 2, TRMI_RANGES_MOST = 1 + 2 * TRMI_STILL_MOST };
 void trmi_parallel_cut_still(struct trm_exec *exec);
 
-/* parallel_joint.c: gradients that are made from all ranks' samples (plan/lower_joint.c). How many ranks make them, 0 = none;
- * where each rank's part of JOINT is, before memory is taken; kernels, once slices are cut. */
+/* parallel_joint.c: gradients that are made from all ranks' samples (plan/lower_joint.c). How many
+ * ranks make them, 0 = none; where each rank's part of JOINT is, before memory is taken; kernels,
+ * once slices are cut. */
 int32_t trmi_joint_ranks(const struct trm_exec *exec, const trm_exec_options *options);
 void trmi_joint_place(struct trm_exec *exec);
-/* GRAD: gradients that are made jointly are the last of it, and of those a rank has its slices only. */
+/* GRAD: gradients that are made jointly are the last of it, and of those a rank has its slices
+ * only. */
 char *trmi_joint_gradients(struct trm_exec *exec, trm_error *err);
 trm_status trmi_joint_bind(struct trm_exec *exec, trm_error *err);
-/* Collective: before the first kernel that writes into JOINT, and to make the gradients behind all others. */
+/* Collective: before the first kernel that writes into JOINT, and to make the gradients behind all
+ * others. */
 trm_status trmi_joint_begin_step(struct trm_exec *exec, trm_error *err);
 trm_status trmi_joint_run(struct trm_exec *exec, trm_error *err);
 
@@ -154,7 +170,8 @@ trm_status trmi_parallel_exchange(void *context, double *sums, int64_t count, tr
 /* True on every rank if any passes true. */
 trm_status trmi_parallel_any(trmi_parallel *parallel, bool *flag, trm_error *err);
 
-/* parallel_waits.c: this rank has waited for the others since `begin`, which all of them do; a step begins. */
+/* parallel_waits.c: this rank has waited for the others since `begin`, which all of them do; a step
+ * begins. */
 void trmi_parallel_waited(trmi_parallel *parallel, double begin);
 void trmi_parallel_note_step(struct trm_exec *exec);
 
@@ -164,27 +181,32 @@ void trmi_parallel_note_step(struct trm_exec *exec);
 void *trmi_parallel_memory(trmi_parallel *parallel, size_t bytes, trm_error *err);
 /* The same without its pages (comm/reserve.h). */
 void *trmi_parallel_reserve(trmi_parallel *parallel, size_t bytes, trm_error *err);
-/* Slices of an optimiser on one host: all ranks take rank 0's PARAM, so that nobody copies slices of others.
- * Until then the others that may get it have none. */
+/* Slices of an optimiser on one host: all ranks take rank 0's PARAM, so that nobody copies slices
+ * of others. Until then the others that may get it have none. */
 bool trmi_parallel_may_share(const struct trm_exec *exec);
 bool trmi_parallel_waits_for_first(const struct trm_exec *exec);
-/* Collective: until all are here; `what` they wait for, for who reports that it lasts. Counts as waiting. */
+/* Collective: until all are here; `what` they wait for, for who reports that it lasts. Counts as
+ * waiting. */
 trm_status trmi_parallel_meet(trmi_parallel *parallel, const char *what, trm_error *err);
-/* Does each rank look at gradients that others do not have, and does nobody add up what they find? Of slices all see the sums. */
+/* Does each rank look at gradients that others do not have, and does nobody add up what they find?
+ * Of slices all see the sums. */
 bool trmi_parallel_norms_differ(const struct trm_exec *exec);
 /* Where this rank's slice of a range begins. */
 int64_t trmi_parallel_slice_begin(const trmi_parallel *parallel, const trmi_range *range);
-/* parallel_run.c: waits for all sums that were started, whatever happens; `status` is how it went before, the first error counts.
- * `arrived`, if not NULL, is called with what this rank looks at of each range that has come. */
+/* parallel_run.c: waits for all sums that were started, whatever happens; `status` is how it went
+ * before, the first error counts. `arrived`, if not NULL, is called with what this rank looks at of
+ * each range that has come. */
 typedef void trmi_range_arrived(struct trm_exec *exec, int64_t begin, int64_t count);
-trm_status trmi_parallel_finish(struct trm_exec *exec, trm_status status, trmi_range_arrived *arrived, trm_error *err);
+trm_status trmi_parallel_finish(struct trm_exec *exec, trm_status status,
+                                trmi_range_arrived *arrived, trm_error *err);
 /* Is a parameter's gradient made by all ranks together? */
 bool trmi_joint_makes(const trm_program *program, const trmi_param *param);
 /* Bytes of GRAD that this rank never touches: others' slices of what is made jointly. */
 int64_t trmi_parallel_untouched(const struct trm_exec *exec);
 /* Bytes of slots that this rank uses: its slices, or all. */
 int64_t trmi_parallel_slot_bytes(const struct trm_exec *exec);
-/* Somebody has written parameters by other ways: every rank casts for itself before its next forward. */
+/* Somebody has written parameters by other ways: every rank casts for itself before its next
+ * forward. */
 void trmi_parallel_parameters_changed(struct trm_exec *exec);
 /* For the conductor: a flag that travels with the next step, and the sum of the last step's. */
 void trmi_exec_set_flag(struct trm_exec *exec, bool flag);

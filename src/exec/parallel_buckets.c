@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where the gradients are cut into buckets, and buckets into the slices of ranks. */
 #include "exec/exec.h"
 #include "exec/shard.h"
@@ -11,22 +12,28 @@
 
 enum { SMALL_BYTES = 4096, LARGE_BYTES = 4 << 20, SMALL_TURNS = 7, LARGE_TURNS = 3 };
 
-/* ---- what a reduction costs ----------------------------------------------------------------------- */
+/* ---- what a reduction costs
+ *  ----------------------------------------------------------------------- */
 
 /* Does the communicator's thread have a core of its own? The same answer on all ranks. */
 static trm_status find_crowd(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = exec->parallel;
-    int32_t crowded = trm_comm_local_size(p->comm) == p->size && p->size * exec->env.threads >= p->cores;
+    int32_t crowded =
+        trm_comm_local_size(p->comm) == p->size && p->size * exec->env.threads >= p->cores;
     TRMI_TRY(trm_comm_broadcast(p->comm, &crowded, 1, TRM_INT32, 0, err));
     p->crowded = crowded != 0;
     return TRM_OK;
 }
 
 /* Seconds of one started reduction of `count` elements: the best of a few turns. */
-static trm_status time_reduction(trm_exec *exec, int64_t count, int turns, double *best, trm_error *err) {
+static trm_status time_reduction(trm_exec *exec, int64_t count, int turns, double *best,
+                                 trm_error *err) {
     trmi_parallel *p = exec->parallel;
-    const trm_collective op = {.kind = TRM_ALLREDUCE, .recv = exec->env.arena[TRMI_ARENA_GRAD],
-                               .count = count, .dtype = TRM_FLOAT32, .reduce = TRM_REDUCE_SUM,
+    const trm_collective op = {.kind = TRM_ALLREDUCE,
+                               .recv = exec->env.arena[TRMI_ARENA_GRAD],
+                               .count = count,
+                               .dtype = TRM_FLOAT32,
+                               .reduce = TRM_REDUCE_SUM,
                                .tag = "calibration"};
     *best = 1e9;
     for (int i = 0; i <= turns; i++) {
@@ -63,7 +70,8 @@ trm_status trmi_parallel_measure_link(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- the cut ----------------------------------------------------------------------------------------- */
+/* ---- the cut
+ *  ----------------------------------------------------------------------------------------- */
 
 /* Split graphs: gradients that are not summed over all ranks. */
 static bool elsewhere(const trmi_parallel *p, const trmi_param *param) {
@@ -89,14 +97,15 @@ static void fill_items(trm_exec *exec, bool measured) {
         p->items[i] = (trmi_bucket_item){
             .bytes = (int64_t)((double)bytes * half),
             .ready_seconds = ready ? p->step_end[param->ready_step] : p->backward_end,
-            .skip = elsewhere(p, param) || param->grad_buffer == 0 || param->remote || trmi_parallel_is_layerwise(p, param->name) ||
-                    trmi_joint_makes(program, param)};
+            .skip = elsewhere(p, param) || param->grad_buffer == 0 || param->remote ||
+                    trmi_parallel_is_layerwise(p, param->name) || trmi_joint_makes(program, param)};
     }
 }
 
 static int64_t begin_of(const trm_program *program, int32_t param) {
     return param < program->params_count
-               ? program->buffers[program->params[param].param_buffer].offset / (int64_t)sizeof(float)
+               ? program->buffers[program->params[param].param_buffer].offset /
+                     (int64_t)sizeof(float)
                : program->arena_bytes[TRMI_ARENA_PARAM] / (int64_t)sizeof(float);
 }
 
@@ -118,8 +127,8 @@ static void fill_ranges(trm_exec *exec, int32_t count) {
     p->ranges_count = count;
 }
 
-/* Gradients that only some ranks hold in common, and, to be sliced, those that all ranks have already: runs of neighbours with
- * the same axes, in their place among the others. */
+/* Gradients that only some ranks hold in common, and, to be sliced, those that all ranks have
+ * already: runs of neighbours with the same axes, in their place among the others. */
 static void add_group_ranges(trm_exec *exec) {
     trmi_parallel *p = exec->parallel;
     const trm_program *program = exec->program;
@@ -140,11 +149,14 @@ static void add_group_ranges(trm_exec *exec) {
         for (; at > 0 && p->ranges[at - 1].begin > begin; at--) {
             p->ranges[at] = p->ranges[at - 1];
         }
-        p->ranges[at] = (trmi_range){.begin = begin, .count = begin_of(program, end) - begin,
+        p->ranges[at] = (trmi_range){.begin = begin,
+                                     .count = begin_of(program, end) - begin,
                                      .ready_step = program->params[end - 1].ready_step,
                                      .counts = p->counts + (int64_t)number * p->size,
-                                     .comm = axes != 0 ? p->shard->groups[axes].comm : p->comm, .summed = axes == 0};
-        snprintf(p->ranges[at].name, sizeof p->ranges[at].name, "gradients %s", program->params[i].name);
+                                     .comm = axes != 0 ? p->shard->groups[axes].comm : p->comm,
+                                     .summed = axes == 0};
+        snprintf(p->ranges[at].name, sizeof p->ranges[at].name, "gradients %s",
+                 program->params[i].name);
         i = end;
     }
 }
@@ -157,14 +169,19 @@ static void add_joint_range(trm_exec *exec) {
     while (first < program->params_count && !trmi_joint_makes(program, &program->params[first])) {
         first++;
     }
-    for (end = first; end < program->params_count && trmi_joint_makes(program, &program->params[end]);) {
+    for (end = first;
+         end < program->params_count && trmi_joint_makes(program, &program->params[end]);) {
         end++;
     }
     if (end > first) {
         int32_t at = p->ranges_count++;
-        p->ranges[at] = (trmi_range){.begin = begin_of(program, first), .count = begin_of(program, end) - begin_of(program, first),
-                                     .ready_step = program->params[end - 1].ready_step, .joint = true, .comm = p->comm,
-                                     .counts = p->counts + (int64_t)at * p->size, .name = "gradients of all ranks"};
+        p->ranges[at] = (trmi_range){.begin = begin_of(program, first),
+                                     .count = begin_of(program, end) - begin_of(program, first),
+                                     .ready_step = program->params[end - 1].ready_step,
+                                     .joint = true,
+                                     .comm = p->comm,
+                                     .counts = p->counts + (int64_t)at * p->size,
+                                     .name = "gradients of all ranks"};
     }
 }
 
@@ -215,8 +232,12 @@ static void slice_all(trm_exec *exec) {
 /* The sums of all ranks, added: trmi_update_exchange. `context`: the exec. */
 static trm_status add_over_ranks(void *context, double *sums, int64_t count, trm_error *err) {
     const trm_exec *exec = context;
-    const trm_collective op = {.kind = TRM_ALLREDUCE, .recv = sums, .count = count, .dtype = TRM_FLOAT64,
-                               .reduce = TRM_REDUCE_SUM, .tag = "norms of layerwise gradients"};
+    const trm_collective op = {.kind = TRM_ALLREDUCE,
+                               .recv = sums,
+                               .count = count,
+                               .dtype = TRM_FLOAT64,
+                               .reduce = TRM_REDUCE_SUM,
+                               .tag = "norms of layerwise gradients"};
     return trm_comm_run(exec->parallel->comm, &op, err);
 }
 
@@ -233,7 +254,8 @@ trm_status trmi_parallel_set_apart(trm_exec *exec, trm_error *err) {
     int64_t block = 0;
     for (int32_t i = 0; i < program->params_count; i++) {
         bool own = trmi_parallel_is_layerwise(p, program->params[i].name);
-        while (block < p->blocks && trmi_update_block_offset(exec->update, block) < begin_of(program, i + 1)) {
+        while (block < p->blocks &&
+               trmi_update_block_offset(exec->update, block) < begin_of(program, i + 1)) {
             p->apart[block++] = own;
         }
     }
@@ -248,19 +270,23 @@ trm_status trmi_parallel_cut(trm_exec *exec, bool measured, trm_error *err) {
     fill_items(exec, measured);
     if (o->bucket == TRM_BUCKET_AUTO) {
         /* Every rank cuts by rank 0's times. */
-        const trm_collective op = {.kind = TRM_BROADCAST, .recv = p->items,
+        const trm_collective op = {.kind = TRM_BROADCAST,
+                                   .recv = p->items,
                                    .count = (int64_t)params * (int64_t)sizeof *p->items,
-                                   .dtype = TRM_UINT8, .tag = "gradient times"};
+                                   .dtype = TRM_UINT8,
+                                   .tag = "gradient times"};
         TRMI_TRY(trm_comm_run(p->comm, &op, err));
         count = p->crowded ? trmi_buckets_fixed(p->items, params, INT64_MAX, p->cut)
-                           : trmi_buckets_optimal(p->items, params, p->alpha, p->beta, p->cut, &p->predicted_end);
+                           : trmi_buckets_optimal(p->items, params, p->alpha, p->beta, p->cut,
+                                                  &p->predicted_end);
         if (count < 0) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory to cut gradients into buckets");
         }
-        p->predicted_end = p->crowded ? trmi_buckets_end(p->items, p->cut, count, p->alpha, p->beta) : p->predicted_end;
+        p->predicted_end = p->crowded ? trmi_buckets_end(p->items, p->cut, count, p->alpha, p->beta)
+                                      : p->predicted_end;
     } else if (o->bucket == TRM_BUCKET_LIST) {
-        TRMI_TRY(trmi_buckets_list(p->items, params, o->bucket_list, o->bucket_list_count, p->cut, &count,
-                                   err));
+        TRMI_TRY(trmi_buckets_list(p->items, params, o->bucket_list, o->bucket_list_count, p->cut,
+                                   &count, err));
     } else {
         int64_t limit = o->bucket == TRM_BUCKET_SIZE ? o->bucket_bytes : 0;
         count = trmi_buckets_fixed(p->items, params, limit, p->cut);

@@ -1,4 +1,6 @@
-/* Mixed precision on the ranks of one host: bfloat16 copies of the parameters, once for all of them.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Mixed precision on the ranks of one host: bfloat16 copies of the parameters, once for all of
+ * them.
  *
  *      update       [slice][slice][slice]      each rank its slice of PARAM
  *      barrier
@@ -6,8 +8,8 @@
  *      barrier
  *      forward      skips those steps
  *
- * Without it each rank would convert all of them before each batch: with 8 ranks and small batches an eighth of a
- * step. The kernels and what they read are the same, so the bits are. */
+ * Without it each rank would convert all of them before each batch: with 8 ranks and small batches
+ * an eighth of a step. The kernels and what they read are the same, so the bits are. */
 #include "exec/exec.h"
 
 #include "base/checked.h"
@@ -35,11 +37,12 @@ static bool is_cast_of_parameter(const trm_program *p, const trmi_step *s) {
         return false;
     }
     const trmi_buffer *from = &p->buffers[s->inputs[0]], *to = &p->buffers[s->outputs[0]];
-    return from->arena == TRMI_ARENA_PARAM && to->arena == TRMI_ARENA_ACTIVATION && to->alias_of == 0 &&
-           !has_alias(p, s->outputs[0]);
+    return from->arena == TRMI_ARENA_PARAM && to->arena == TRMI_ARENA_ACTIVATION &&
+           to->alias_of == 0 && !has_alias(p, s->outputs[0]);
 }
 
-/* Small pages of which a byte's page of ACTIVATION consists, and the first of them: its beginning is in huge pages. */
+/* Small pages of which a byte's page of ACTIVATION consists, and the first of them: its beginning
+ * is in huge pages. */
 static int64_t page_of(int64_t at, int64_t huge, int64_t *first) {
     enum { PAGE = 4096, EACH = TRMI_HUGE_PAGE_BYTES / PAGE };
     *first = at < huge ? at / TRMI_HUGE_PAGE_BYTES * EACH : at / PAGE;
@@ -47,8 +50,10 @@ static int64_t page_of(int64_t at, int64_t huge, int64_t *first) {
 }
 
 int64_t trmi_parallel_casts_bytes(const trm_program *p) {
-    int64_t bytes = p->arena_bytes[TRMI_ARENA_ACTIVATION], huge = (int64_t)trmi_map_huge((size_t)bytes), casts = 0, first;
-    int64_t page = (int64_t)trmi_map_resident(1), pages = (int64_t)trmi_map_resident((size_t)bytes) / page, left = pages;
+    int64_t bytes = p->arena_bytes[TRMI_ARENA_ACTIVATION],
+            huge = (int64_t)trmi_map_huge((size_t)bytes), casts = 0, first;
+    int64_t page = (int64_t)trmi_map_resident(1),
+            pages = (int64_t)trmi_map_resident((size_t)bytes) / page, left = pages;
     bool *moves = trmi_alloc((size_t)p->buffers_count), *used = trmi_alloc((size_t)pages + 1);
     for (int32_t i = 0; moves != NULL && i < p->steps_count; i++) {
         if (is_cast_of_parameter(p, &p->steps[i])) {

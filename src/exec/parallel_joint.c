@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Gradients that the ranks of a host make together (plan/lower_joint.c says which, and why):
  *
  *      forward, backward   each rank its own x and dy, in its part of JOINT
@@ -6,8 +7,9 @@
  *      joint steps         each rank the rows that its slice of the optimiser needs, from all samples
  *      update, meet        and JOINT may be written again
  *
- * What they make is the mean over all samples at once, so backward begins with 1/ranks (exec_scale.c), and what each rank made
- * by itself is added, not averaged. */
+ * What they make is the mean over all samples at once, so backward begins with 1/ranks
+ * (exec_scale.c), and what each rank made by itself is added, not averaged.
+ */
 #include "exec/exec.h"
 #include "exec/shard.h"
 
@@ -19,10 +21,12 @@
 int32_t trmi_joint_ranks(const trm_exec *exec, const trm_exec_options *options) {
     const trmi_parallel *p = exec->parallel;
     const trm_parallel_options *o = &options->parallel;
-    bool alike = p != NULL && o->joint != TRM_JOINT_OFF && (p->shard != NULL ? p->shard->slices : o->shard_optimizer) && o->bucket == TRM_BUCKET_AUTO &&
-                 !o->no_broadcast && o->layerwise_count == 0 && !o->exact && o->block == 0;
-    bool once = options->lanes == 0 && options->arena_alloc == NULL && options->share == NULL && exec->accumulate == 1 &&
-                !exec->updated_elsewhere && options->memory_bytes == 0;
+    bool alike = p != NULL && o->joint != TRM_JOINT_OFF &&
+                 (p->shard != NULL ? p->shard->slices : o->shard_optimizer) &&
+                 o->bucket == TRM_BUCKET_AUTO && !o->no_broadcast && o->layerwise_count == 0 &&
+                 !o->exact && o->block == 0;
+    bool once = options->lanes == 0 && options->arena_alloc == NULL && options->share == NULL &&
+                exec->accumulate == 1 && !exec->updated_elsewhere && options->memory_bytes == 0;
     return alike && once && trm_comm_reaches_first(p->comm) ? p->size : 0;
 }
 
@@ -37,17 +41,20 @@ void trmi_joint_place(trm_exec *exec) {
 /* What this rank's slices have of a parameter's gradient, from the first element to the last. */
 static trmi_joint_part part_of(const trm_exec *exec, const trmi_buffer *gradient) {
     const trmi_parallel *p = exec->parallel;
-    int64_t first = gradient->offset / (int64_t)sizeof(float), end = first + gradient->bytes / (int64_t)sizeof(float);
+    int64_t first = gradient->offset / (int64_t)sizeof(float),
+            end = first + gradient->bytes / (int64_t)sizeof(float);
     int64_t from = end, to = first;
     for (int32_t i = 0; i < p->ranges_count; i++) {
         const trmi_range *range = &p->ranges[i];
-        int64_t begin = trmi_parallel_slice_begin(p, range), behind = begin + range->counts[p->rank];
+        int64_t begin = trmi_parallel_slice_begin(p, range),
+                behind = begin + range->counts[p->rank];
         if (range->joint && !range->still && behind > first && begin < end && behind > begin) {
             from = trmi_min_i64(from, trmi_max_i64(begin, first));
             to = trmi_max_i64(to, trmi_min_i64(behind, end));
         }
     }
-    return (trmi_joint_part){.rank = p->rank, .begin = from - first, .count = trmi_max_i64(to - from, 0)};
+    return (trmi_joint_part){
+        .rank = p->rank, .begin = from - first, .count = trmi_max_i64(to - from, 0)};
 }
 
 static trm_status make_nothing(const trmi_kernel *kernel, const trmi_env *env, trm_error *err) {
@@ -59,7 +66,8 @@ static trm_status make_nothing(const trmi_kernel *kernel, const trmi_env *env, t
 
 char *trmi_joint_gradients(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
-    size_t bytes = (size_t)p->arena_bytes[TRMI_ARENA_GRAD], used = bytes - (size_t)p->untouched_bytes;
+    size_t bytes = (size_t)p->arena_bytes[TRMI_ARENA_GRAD],
+           used = bytes - (size_t)p->untouched_bytes;
     size_t end = used < bytes ? used : trmi_shared_resident(bytes);
     char *memory = trmi_parallel_reserve(exec->parallel, bytes, err);
     for (int32_t i = 0; i < p->params_count; i++) {
@@ -78,9 +86,11 @@ static void take_slices(trm_exec *exec) {
     float *gradients = (float *)(void *)exec->env.arena[TRMI_ARENA_GRAD];
     for (int32_t i = 0; i < p->ranges_count; i++) {
         const trmi_range *range = &p->ranges[i];
-        int64_t own = trmi_parallel_slice_begin(p, range), behind = own + range->counts[p->rank], end = range->begin + range->count;
+        int64_t own = trmi_parallel_slice_begin(p, range), behind = own + range->counts[p->rank],
+                end = range->begin + range->count;
         if (range->joint) {
-            trmi_release_pages(gradients + range->begin, (size_t)(own - range->begin) * sizeof *gradients);
+            trmi_release_pages(gradients + range->begin,
+                               (size_t)(own - range->begin) * sizeof *gradients);
             trmi_release_pages(gradients + behind, (size_t)(end - behind) * sizeof *gradients);
             trmi_comm_fill_shared(gradients + own, (size_t)(behind - own) * sizeof *gradients);
         }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A step on many ranks: reductions started behind the kernels that complete their buckets. */
 #include "exec/exec.h"
 
@@ -10,10 +11,12 @@
 enum { MEASURED_STEPS = 2, CHUNK = 16384 };
 
 static float *gradients_of(const trm_exec *exec) {
-    return exec->accumulator != NULL ? exec->accumulator : (float *)exec->env.arena[TRMI_ARENA_GRAD];
+    return exec->accumulator != NULL ? exec->accumulator
+                                     : (float *)exec->env.arena[TRMI_ARENA_GRAD];
 }
 
-/* ---- what travels -------------------------------------------------------------------------------------- */
+/* ---- what travels
+ *  -------------------------------------------------------------------------------------- */
 
 static void pack(trmi_parallel *p, const float *from, int64_t begin, int64_t count) {
     bool bf16 = p->options.wire == TRM_BFLOAT16;
@@ -55,7 +58,8 @@ static trm_status start_range(trm_exec *exec, trmi_range *range, trm_error *err)
     }
     const trm_collective op = {
         .kind = p->options.shard_optimizer ? TRM_REDUCE_SCATTERV : TRM_ALLREDUCE,
-        .recv = p->wire != NULL ? (void *)(p->wire + range->begin) : (void *)(gradients + range->begin),
+        .recv =
+            p->wire != NULL ? (void *)(p->wire + range->begin) : (void *)(gradients + range->begin),
         .count = range->count,
         .counts = p->options.shard_optimizer ? range->counts : NULL,
         .dtype = p->options.wire,
@@ -64,7 +68,8 @@ static trm_status start_range(trm_exec *exec, trmi_range *range, trm_error *err)
     return trm_comm_start(range->comm, &op, &range->request, err);
 }
 
-trm_status trmi_parallel_finish(trm_exec *exec, trm_status status, trmi_range_arrived *arrived, trm_error *err) {
+trm_status trmi_parallel_finish(trm_exec *exec, trm_status status, trmi_range_arrived *arrived,
+                                trm_error *err) {
     trmi_parallel *p = exec->parallel;
     trm_error later;
     double begin = trmi_os_now();
@@ -91,9 +96,11 @@ trm_status trmi_parallel_finish(trm_exec *exec, trm_status status, trmi_range_ar
     return status;
 }
 
-/* ---- forward and backward ------------------------------------------------------------------------------ */
+/* ---- forward and backward
+ *  ------------------------------------------------------------------------------ */
 
-static trm_status run_measured(trm_exec *exec, int32_t begin, int32_t end, double start, trm_error *err) {
+static trm_status run_measured(trm_exec *exec, int32_t begin, int32_t end, double start,
+                               trm_error *err) {
     for (int32_t i = begin; i < end; i++) {
         TRMI_TRY(trmi_exec_run(exec, i, i + 1, err));
         exec->parallel->step_end[i] = trmi_os_now() - start;
@@ -105,8 +112,12 @@ static trm_status start_agreement(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = exec->parallel;
     p->valid = false;
     *p->agreed = (trmi_agreed){.loss = trmi_exec_own_loss(exec), .flag = p->flag};
-    const trm_collective op = {.kind = TRM_ALLREDUCE, .recv = p->agreed, .count = 4,
-                               .dtype = TRM_FLOAT32, .reduce = TRM_REDUCE_MEAN, .tag = "loss"};
+    const trm_collective op = {.kind = TRM_ALLREDUCE,
+                               .recv = p->agreed,
+                               .count = 4,
+                               .dtype = TRM_FLOAT32,
+                               .reduce = TRM_REDUCE_MEAN,
+                               .tag = "loss"};
     return trm_comm_start(p->comm, &op, &p->agreement, err);
 }
 
@@ -126,12 +137,13 @@ static trm_status run_steps(trm_exec *exec, bool last, trm_error *err) {
     bool measure = p->measured <= MEASURED_STEPS;
     int32_t at = 0;
     for (int32_t i = -1; i <= p->ranges_count; i++) {
-        int32_t to = i < 0 ? program->backward_begin
+        int32_t to = i < 0                           ? program->backward_begin
                      : i == p->ranges_count || !last ? program->joint_begin
                                                      : p->ranges[i].ready_step + 1;
         to = to < program->joint_begin ? to : program->joint_begin;
         if (to > at) {
-            TRMI_TRY(measure ? run_measured(exec, at, to, start, err) : trmi_exec_run(exec, at, to, err));
+            TRMI_TRY(measure ? run_measured(exec, at, to, start, err)
+                             : trmi_exec_run(exec, at, to, err));
             at = to;
         }
         if (i < 0) {
@@ -143,8 +155,8 @@ static trm_status run_steps(trm_exec *exec, bool last, trm_error *err) {
     return trmi_joint_run(exec, err);
 }
 
-/* Once two steps have been timed the buckets are cut anew; not where slots lie by slices, nor where the
- * bits are promised not to depend on time. */
+/* Once two steps have been timed the buckets are cut anew; not where slots lie by slices, nor where
+ * the bits are promised not to depend on time. */
 static trm_status recut(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = exec->parallel;
     bool free_to = p->options.bucket == TRM_BUCKET_AUTO && !p->options.shard_optimizer &&
@@ -157,7 +169,8 @@ static trm_status recut(trm_exec *exec, trm_error *err) {
 
 /* Gradients that are in no range: nobody else adds the last batch's to theirs. */
 static bool in_no_range(const trmi_parallel *p, const trmi_param *param, int32_t index) {
-    bool group = p->shard != NULL && (param->grad_axes != 0 || p->options.shard_optimizer) && param->grad_buffer != 0;
+    bool group = p->shard != NULL && (param->grad_axes != 0 || p->options.shard_optimizer) &&
+                 param->grad_buffer != 0;
     return p->items[index].skip && !group;
 }
 
@@ -170,8 +183,8 @@ static void accumulate_skipped(trm_exec *exec) {
         if (in_no_range(p, &program->params[i], i)) {
             int64_t begin = b->offset / (int64_t)sizeof(float);
             trmi_update_accumulate(exec->accumulator + begin, fresh + begin,
-                                   b->bytes / (int64_t)sizeof(float), 1.0f / (float)exec->accumulate,
-                                   exec->accumulated == 0);
+                                   b->bytes / (int64_t)sizeof(float),
+                                   1.0f / (float)exec->accumulate, exec->accumulated == 0);
         }
     }
 }
@@ -193,16 +206,19 @@ trm_status trmi_parallel_forward_backward(trm_exec *exec, trm_error *err) {
         if (last) {
             accumulate_skipped(exec);
         } else {
-            trmi_update_accumulate(exec->accumulator, (const float *)exec->env.arena[TRMI_ARENA_GRAD],
-                                   exec->program->arena_bytes[TRMI_ARENA_GRAD] / (int64_t)sizeof(float),
-                                   1.0f / (float)exec->accumulate, exec->accumulated == 0);
+            trmi_update_accumulate(
+                exec->accumulator, (const float *)exec->env.arena[TRMI_ARENA_GRAD],
+                exec->program->arena_bytes[TRMI_ARENA_GRAD] / (int64_t)sizeof(float),
+                1.0f / (float)exec->accumulate, exec->accumulated == 0);
         }
         exec->accumulated++;
     }
     return TRM_OK;
 }
 
-/* ---- update ---------------------------------------------------------------------------------------------- */
+/* ---- update
+ *  ----------------------------------------------------------------------------------------------
+ */
 
 trm_status trmi_parallel_exchange(void *context, double *sums, int64_t count, trm_error *err) {
     trm_exec *exec = context;
@@ -211,8 +227,12 @@ trm_status trmi_parallel_exchange(void *context, double *sums, int64_t count, tr
         p->sums[i] = sums[i];
         sums[i] = p->everyones[i % p->blocks] ? 0 : sums[i];
     }
-    const trm_collective op = {.kind = TRM_ALLREDUCE, .recv = sums, .count = count, .dtype = TRM_FLOAT64,
-                               .reduce = TRM_REDUCE_SUM, .tag = "norms of the update"};
+    const trm_collective op = {.kind = TRM_ALLREDUCE,
+                               .recv = sums,
+                               .count = count,
+                               .dtype = TRM_FLOAT64,
+                               .reduce = TRM_REDUCE_SUM,
+                               .tag = "norms of the update"};
     double begin = trmi_os_now();
     TRMI_TRY(trm_comm_run(p->comm, &op, err));
     trmi_parallel_waited(p, begin);
@@ -224,15 +244,19 @@ trm_status trmi_parallel_exchange(void *context, double *sums, int64_t count, tr
 
 trm_status trmi_parallel_any(trmi_parallel *p, bool *flag, trm_error *err) {
     int32_t any = *flag;
-    const trm_collective op = {.kind = TRM_ALLREDUCE, .recv = &any, .count = 1, .dtype = TRM_INT32,
-                               .reduce = TRM_REDUCE_MAX, .tag = "whether a number is not finite"};
+    const trm_collective op = {.kind = TRM_ALLREDUCE,
+                               .recv = &any,
+                               .count = 1,
+                               .dtype = TRM_INT32,
+                               .reduce = TRM_REDUCE_MAX,
+                               .tag = "whether a number is not finite"};
     TRMI_TRY(trm_comm_run(p->comm, &op, err));
     *flag = any != 0;
     return TRM_OK;
 }
 
-/* Where all have one copy of the parameters nobody needs the old ones any more when the first slice is written: norms were
- * exchanged before (trmi_parallel_exchange). */
+/* Where all have one copy of the parameters nobody needs the old ones any more when the first slice
+ * is written: norms were exchanged before (trmi_parallel_exchange). */
 trm_status trmi_parallel_publish(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = exec->parallel;
     if (p == NULL || !p->options.shard_optimizer) {
@@ -247,8 +271,11 @@ trm_status trmi_parallel_publish(trm_exec *exec, trm_error *err) {
     for (int32_t i = 0; i < p->ranges_count; i++) {
         trmi_range *range = &p->ranges[i];
         const trm_collective op = {.kind = TRM_ALLGATHERV,
-                                   .recv = (float *)exec->env.arena[TRMI_ARENA_PARAM] + range->begin,
-                                   .counts = range->counts, .dtype = TRM_FLOAT32, .tag = "parameters"};
+                                   .recv =
+                                       (float *)exec->env.arena[TRMI_ARENA_PARAM] + range->begin,
+                                   .counts = range->counts,
+                                   .dtype = TRM_FLOAT32,
+                                   .tag = "parameters"};
         TRMI_TRY(trm_comm_run(p->comm, &op, err));
     }
     trmi_parallel_waited(p, begin);

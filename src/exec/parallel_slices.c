@@ -1,9 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* More threads of ranks than CPUs: they take turns, and in longer ones than others do.
  *
  *      1.4 ms each    0 1 2 3 0 1 2 3 0 1 ...     who is on again finds its caches full of what the others had there: 100 us
  *      20 ms each     0.............. 1 .....
  *
- * Nobody's share of the CPUs changes, and who has slept still comes before whoever runs; only ranks do not interrupt each other. */
+ * Nobody's share of the CPUs changes, and who has slept still comes before whoever runs; only ranks
+ * do not interrupt each other.
+ */
 #include "exec/exec.h"
 
 #include "base/os.h"
@@ -18,7 +21,8 @@ static void ask(const trm_exec *exec, double seconds) {
 void trmi_parallel_take_slices(trm_exec *exec) {
     trmi_parallel *p = exec->parallel;
     double own = trmi_os_slice();
-    if (trm_comm_local_size(p->comm) * exec->env.threads > p->cores && own > 0 && own < slice_seconds) {
+    if (trm_comm_local_size(p->comm) * exec->env.threads > p->cores && own > 0 &&
+        own < slice_seconds) {
         p->own_slice = own;
         ask(exec, slice_seconds);
     }

@@ -1,4 +1,6 @@
-/* Ranks that share CPUs run in longer slices while they have an executor, and those that have a CPU each do not. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks that share CPUs run in longer slices while they have an executor, and those that have a CPU
+ * each do not. */
 #include "check.h"
 
 #include "exec/exec.h"
@@ -35,13 +37,15 @@ static void take_and_leave(rank_context *context, trm_comm *comm) {
 
 static void ranks_that_share_a_cpu_take_longer_turns(void **state) {
     for (int cores = 1; cores <= RANKS; cores++) {
-        shared *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        shared *all =
+            mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         all->cores = cores;
         ranks_run_joined(RANKS, true, take_and_leave, all, "slices");
         for (int r = 0; r < RANKS; r++) {
             const outcome *o = &all->of[r];
             bool longer = cores < RANKS && o->before > 0; /* 0: nothing can be asked for */
-            assert_true(longer ? o->meanwhile > o->before && o->meanwhile > 0.01 : o->meanwhile == o->before);
+            assert_true(longer ? o->meanwhile > o->before && o->meanwhile > 0.01
+                               : o->meanwhile == o->before);
             assert_true(o->after == o->before);
         }
         munmap(all, sizeof *all);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Small questions and changes that need no other rank, and the ranks' meeting. */
 #include "exec/exec.h"
 
@@ -9,7 +10,8 @@
 #include <string.h>
 
 void *trmi_parallel_reserve(trmi_parallel *p, size_t bytes, trm_error *err) {
-    if (!trmi_grow((void **)&p->shared, &p->shared_capacity, p->shared_count + 1, sizeof *p->shared)) {
+    if (!trmi_grow((void **)&p->shared, &p->shared_capacity, p->shared_count + 1,
+                   sizeof *p->shared)) {
         (void)TRMI_FAIL(err, TRM_NOMEM, "no memory to list what ranks share");
         return NULL;
     }
@@ -49,7 +51,8 @@ trm_status trmi_parallel_meet(trmi_parallel *p, const char *what, trm_error *err
 
 bool trmi_parallel_norms_differ(const trm_exec *exec) {
     const trmi_parallel *p = exec->parallel;
-    return p->options.layerwise_count > 0 || (p->shard != NULL && (!p->options.shard_optimizer || exec->env.exact));
+    return p->options.layerwise_count > 0 ||
+           (p->shard != NULL && (!p->options.shard_optimizer || exec->env.exact));
 }
 
 void trmi_parallel_parameters_changed(trm_exec *exec) {
@@ -67,7 +70,8 @@ int64_t trmi_parallel_slice_begin(const trmi_parallel *p, const trmi_range *rang
 }
 
 bool trmi_joint_makes(const trm_program *p, const trmi_param *param) {
-    return param->grad_buffer != 0 && param->ready_step >= p->joint_begin && param->ready_step < p->steps_count;
+    return param->grad_buffer != 0 && param->ready_step >= p->joint_begin &&
+           param->ready_step < p->steps_count;
 }
 
 int64_t trmi_parallel_untouched(const trm_exec *exec) {
@@ -81,12 +85,15 @@ int64_t trmi_parallel_untouched(const trm_exec *exec) {
 
 int64_t trmi_parallel_slot_bytes(const trm_exec *exec) {
     const trmi_parallel *p = exec->parallel;
-    int64_t elements = 0, whole = trmi_update_bytes(exec->update), slots = trmi_update_slots(exec->update);
+    int64_t elements = 0, whole = trmi_update_bytes(exec->update),
+            slots = trmi_update_slots(exec->update);
     if (p == NULL || !p->options.shard_optimizer || p->blocks == 0) {
         return whole;
     }
     for (int64_t b = 0; b < p->blocks; b++) {
-        elements += p->mine[b] ? trmi_update_block_offset(exec->update, b + 1) - trmi_update_block_offset(exec->update, b) : 0;
+        elements += p->mine[b] ? trmi_update_block_offset(exec->update, b + 1) -
+                                     trmi_update_block_offset(exec->update, b)
+                               : 0;
     }
     return elements * slots * (int64_t)sizeof(float);
 }
@@ -94,7 +101,8 @@ int64_t trmi_parallel_slot_bytes(const trm_exec *exec) {
 /* "fc" names fc, fc.weight and the slot fc.weight/momentum. */
 static bool names(const char *layerwise, const char *name) {
     size_t length = strlen(layerwise);
-    return strncmp(name, layerwise, length) == 0 && (name[length] == '\0' || name[length] == '.' || name[length] == '/');
+    return strncmp(name, layerwise, length) == 0 &&
+           (name[length] == '\0' || name[length] == '.' || name[length] == '/');
 }
 
 bool trmi_parallel_is_layerwise(const trmi_parallel *p, const char *name) {
@@ -107,7 +115,8 @@ bool trmi_parallel_is_layerwise(const trmi_parallel *p, const char *name) {
 }
 
 bool trm_exec_layerwise(const trm_exec *exec, int32_t index) {
-    return exec->parallel != NULL && trmi_parallel_is_layerwise(exec->parallel, exec->variables[index].name);
+    return exec->parallel != NULL &&
+           trmi_parallel_is_layerwise(exec->parallel, exec->variables[index].name);
 }
 
 trm_status trmi_parallel_check_layerwise(const trm_exec *exec, trm_error *err) {
@@ -115,12 +124,15 @@ trm_status trmi_parallel_check_layerwise(const trm_exec *exec, trm_error *err) {
     const trm_program *program = exec->program;
     for (int32_t i = 0; i < p->options.layerwise_count; i++) {
         int32_t k = 0;
-        while (k < program->params_count && !names(p->options.layerwise[i], program->params[k].name)) {
+        while (k < program->params_count &&
+               !names(p->options.layerwise[i], program->params[k].name)) {
             k++;
         }
         if (k == program->params_count) {
-            return TRMI_FAIL(err, TRM_INVALID, "layerwise parameter '%s': no parameter has this name or is below it; "
-                             "there is '%s', for one", p->options.layerwise[i], k > 0 ? program->params[0].name : "none");
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "layerwise parameter '%s': no parameter has this name or is below it; "
+                             "there is '%s', for one",
+                             p->options.layerwise[i], k > 0 ? program->params[0].name : "none");
         }
     }
     return TRM_OK;

@@ -1,10 +1,14 @@
-/* Gradients that are zero whatever the batch: of a convolution's taps that meet nothing but padding.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gradients that are zero whatever the batch: of a convolution's taps that meet nothing but
+ * padding.
  *
  *      3x3 with padding on an image of one pixel:    . . .      [ tap 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 ]
  *                                                    . x .      [   nothing travels  | x |  nothing     ]
  *                                                    . . .
  *
- * Of ResNet-50's gradients at 32x32 they are a quarter. Parameters, slices and their updates are as they would be. */
+ * Of ResNet-50's gradients at 32x32 they are a quarter. Parameters, slices and their updates are as
+ * they would be.
+ */
 #include "exec/exec.h"
 
 #include "base/checked.h"
@@ -24,12 +28,15 @@ static bool meets(const trmi_attrs *a, int d, int64_t tap, int64_t in, int64_t o
     return false;
 }
 
-/* The step that makes a parameter's gradient, if it is a convolution's and taps are its outermost dimension. */
+/* The step that makes a parameter's gradient, if it is a convolution's and taps are its outermost
+ * dimension. */
 static const trmi_step *taps_of(const trm_program *p, const trmi_param *param) {
     const trmi_buffer *b = &p->buffers[param->param_buffer];
-    for (int32_t i = 0; i < p->steps_count && b->shape.rank == 4 && b->layout == TRMI_CHANNELS_LAST; i++) {
+    for (int32_t i = 0; i < p->steps_count && b->shape.rank == 4 && b->layout == TRMI_CHANNELS_LAST;
+         i++) {
         const trmi_step *s = &p->steps[i];
-        if (s->kind == TRMI_STEP_OP && s->op_kind == TRMI_OP_CONV2D_GRAD_WEIGHTS && s->outputs[0] == param->grad_buffer) {
+        if (s->kind == TRMI_STEP_OP && s->op_kind == TRMI_OP_CONV2D_GRAD_WEIGHTS &&
+            s->outputs[0] == param->grad_buffer) {
             return s;
         }
     }
@@ -39,7 +46,8 @@ static const trmi_step *taps_of(const trm_program *p, const trmi_param *param) {
 static bool is_still(const trm_program *p, const trmi_step *s, int64_t tap) {
     const trm_shape *dy = &p->buffers[s->inputs[0]].shape, *x = &p->buffers[s->inputs[1]].shape;
     int64_t width = p->buffers[s->outputs[0]].shape.dim[3];
-    return !meets(s->attrs, 0, tap / width, x->dim[2], dy->dim[2]) || !meets(s->attrs, 1, tap % width, x->dim[3], dy->dim[3]);
+    return !meets(s->attrs, 0, tap / width, x->dim[2], dy->dim[2]) ||
+           !meets(s->attrs, 1, tap % width, x->dim[3], dy->dim[3]);
 }
 
 /* The optimiser's first block that begins at element `at` or behind it. */
@@ -69,7 +77,8 @@ static void cut_out(trmi_parallel *p, int64_t begin, int64_t end) {
         parts[1].begin = begin, parts[1].count = end - begin, parts[1].still = true;
         parts[2].begin = end, parts[2].count = behind - end;
         int32_t first = parts[0].count == 0, more = (parts[0].count > 0) + (parts[2].count > 0);
-        memmove(&p->ranges[i + 1 + more], &p->ranges[i + 1], (size_t)(p->ranges_count - i - 1) * sizeof *p->ranges);
+        memmove(&p->ranges[i + 1 + more], &p->ranges[i + 1],
+                (size_t)(p->ranges_count - i - 1) * sizeof *p->ranges);
         memcpy(&p->ranges[i], parts + first, (size_t)(more + 1) * sizeof *p->ranges);
         p->ranges_count += more;
         return;
@@ -90,8 +99,10 @@ static void cut_parameter(trm_exec *exec, const trmi_param *param) {
         if (tap < taps && is_still(program, s, tap)) {
             continue;
         }
-        int64_t last = tap == taps ? first_block(exec, at + tap * each) : first_block(exec, at + tap * each + 1) - 1;
-        int64_t first = trmi_update_block_offset(exec->update, first_block(exec, at + begin * each));
+        int64_t last = tap == taps ? first_block(exec, at + tap * each)
+                                   : first_block(exec, at + tap * each + 1) - 1;
+        int64_t first =
+            trmi_update_block_offset(exec->update, first_block(exec, at + begin * each));
         int64_t end = trmi_update_block_offset(exec->update, last);
         if (end - first >= LEAST) {
             found++;
@@ -103,7 +114,8 @@ static void cut_parameter(trm_exec *exec, const trmi_param *param) {
 
 void trmi_parallel_cut_still(trm_exec *exec) {
     trmi_parallel *p = exec->parallel;
-    if ((p->shard != NULL && !exec->program->by_samples) || exec->lanes != NULL) { /* rows at a cut meet other taps */
+    /* rows at a cut meet other taps */
+    if ((p->shard != NULL && !exec->program->by_samples) || exec->lanes != NULL) {
         return;
     }
     for (int32_t i = 0; i < exec->program->params_count; i++) {

@@ -1,4 +1,6 @@
-/* n ranks with b samples each against one rank with n * b; and the ways to reduce against each other. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* n ranks with b samples each against one rank with n * b; and the ways to reduce against each
+ * other. */
 #include "check.h"
 
 #include "exec/exec.h"
@@ -8,7 +10,18 @@
 
 #include <math.h>
 
-enum { SAMPLES = 12, STEPS = 4, CHANNELS = 8, CLASSES = 5, SIZE = 6, HIDDEN = 200, WIDE = 136, LARGE = 128, VALUES = 400000, RANKS = 4 };
+enum {
+    SAMPLES = 12,
+    STEPS = 4,
+    CHANNELS = 8,
+    CLASSES = 5,
+    SIZE = 6,
+    HIDDEN = 200,
+    WIDE = 136,
+    LARGE = 128,
+    VALUES = 400000,
+    RANKS = 4
+};
 
 typedef struct setup {
     trm_exec_options options;
@@ -38,17 +51,18 @@ typedef struct shared {
 } shared;
 
 static trm_node norm_conv(trm_graph *g, trm_node x, int64_t in, bool norm) {
-    x = trm_conv2d(g, x, trm_parameter(g, "conv.weight", trm_shape_of(CHANNELS, in, 3, 3),
-                                       TRM_INIT_HE_NORMAL_FAN_OUT),
+    x = trm_conv2d(g, x,
+                   trm_parameter(g, "conv.weight", trm_shape_of(CHANNELS, in, 3, 3),
+                                 TRM_INIT_HE_NORMAL_FAN_OUT),
                    TRM_NO_NODE, &(trm_conv_options){.pad = {1, 1, 1, 1}});
     if (!norm) {
         return x;
     }
-    return trm_batch_norm(g, x, trm_parameter(g, "bn.weight", trm_shape_of(CHANNELS), TRM_INIT_ONE),
-                          trm_parameter(g, "bn.bias", trm_shape_of(CHANNELS), TRM_INIT_ZERO),
-                          trm_state(g, "bn.running_mean", TRM_FLOAT32, trm_shape_of(CHANNELS), TRM_INIT_ZERO),
-                          trm_state(g, "bn.running_var", TRM_FLOAT32, trm_shape_of(CHANNELS), TRM_INIT_ONE),
-                          NULL);
+    return trm_batch_norm(
+        g, x, trm_parameter(g, "bn.weight", trm_shape_of(CHANNELS), TRM_INIT_ONE),
+        trm_parameter(g, "bn.bias", trm_shape_of(CHANNELS), TRM_INIT_ZERO),
+        trm_state(g, "bn.running_mean", TRM_FLOAT32, trm_shape_of(CHANNELS), TRM_INIT_ZERO),
+        trm_state(g, "bn.running_var", TRM_FLOAT32, trm_shape_of(CHANNELS), TRM_INIT_ONE), NULL);
 }
 
 static trm_node dense(trm_graph *g, const char *name, trm_node x, int64_t in, int64_t out) {
@@ -79,24 +93,31 @@ static trm_node network(trm_graph *g, int64_t batch, bool norm) {
 static trm_node small_network(trm_graph *g, int64_t batch) {
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(batch, 3, SIZE, SIZE));
     trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(batch));
-    x = trm_conv2d(g, x, trm_parameter(g, "whole.weight", trm_shape_of(WIDE, 3, SIZE, SIZE), TRM_INIT_HE_NORMAL_FAN_OUT),
+    x = trm_conv2d(g, x,
+                   trm_parameter(g, "whole.weight", trm_shape_of(WIDE, 3, SIZE, SIZE),
+                                 TRM_INIT_HE_NORMAL_FAN_OUT),
                    TRM_NO_NODE, NULL);
     x = trm_conv2d(g, trm_relu(g, x),
-                   trm_parameter(g, "pixel.weight", trm_shape_of(WIDE, WIDE, 3, 3), TRM_INIT_HE_NORMAL_FAN_OUT),
+                   trm_parameter(g, "pixel.weight", trm_shape_of(WIDE, WIDE, 3, 3),
+                                 TRM_INIT_HE_NORMAL_FAN_OUT),
                    TRM_NO_NODE, &(trm_conv_options){.pad = {1, 1, 1, 1}});
     x = trm_global_avg_pool(g, trm_relu(g, x));
     return trm_softmax_cross_entropy(g, dense(g, "fc", x, WIDE, CLASSES), label, NULL);
 }
 
-/* The weights of pixels, fc1 and fc2 are made jointly; the input of fc1 is a view of what pooling made. */
+/* The weights of pixels, fc1 and fc2 are made jointly; the input of fc1 is a view of what pooling
+ * made. */
 static trm_node large_network(trm_graph *g, int64_t batch) {
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(batch, 3, SIZE, SIZE));
     trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(batch));
     x = trm_relu(g, norm_conv(g, x, 3, true));
-    x = trm_conv2d(g, x, trm_parameter(g, "wide.weight", trm_shape_of(LARGE, CHANNELS, 3, 3), TRM_INIT_HE_NORMAL_FAN_OUT),
+    x = trm_conv2d(g, x,
+                   trm_parameter(g, "wide.weight", trm_shape_of(LARGE, CHANNELS, 3, 3),
+                                 TRM_INIT_HE_NORMAL_FAN_OUT),
                    TRM_NO_NODE, &(trm_conv_options){.stride = {3, 3}});
     x = trm_conv2d(g, trm_relu(g, x),
-                   trm_parameter(g, "pixels.weight", trm_shape_of(LARGE, LARGE, 3, 3), TRM_INIT_HE_NORMAL_FAN_OUT),
+                   trm_parameter(g, "pixels.weight", trm_shape_of(LARGE, LARGE, 3, 3),
+                                 TRM_INIT_HE_NORMAL_FAN_OUT),
                    TRM_NO_NODE, &(trm_conv_options){.pad = {1, 1, 1, 1}});
     x = trm_global_avg_pool(g, trm_relu(g, x));
     x = trm_relu(g, dense(g, "fc1", x, LARGE, 4 * LARGE));
@@ -137,7 +158,8 @@ static void feed(trm_exec *exec, int step, int64_t first, int64_t batch) {
     int64_t each = 3 * SIZE * SIZE;
     for (int64_t i = 0; i < batch * each; i++) {
         uint64_t place = (uint64_t)(step * SAMPLES * each + first * each + i);
-        ((float *)image.data)[i] = trmi_unit_float(trmi_random_u32(1, TRMI_STREAM_TEST, place)) - 0.3f;
+        ((float *)image.data)[i] =
+            trmi_unit_float(trmi_random_u32(1, TRMI_STREAM_TEST, place)) - 0.3f;
     }
     for (int64_t i = 0; i < batch; i++) {
         ((int32_t *)label.data)[i] = (int32_t)((first + i + step) % CLASSES);
@@ -200,16 +222,20 @@ static void train(const setup *s, trm_comm *comm, int rank, int64_t batch, outco
 
 static void rank_main(rank_context *context, trm_comm *comm) {
     shared *all = context->arg;
-    bool split = all->setup.options.parallel.split != TRM_SPLIT_NONE; /* every rank feeds the whole batch */
-    train(&all->setup, comm, split ? 0 : context->rank, split ? SAMPLES : SAMPLES / context->size, &all->of[context->rank]);
+    /* every rank feeds the whole batch */
+    bool split = all->setup.options.parallel.split != TRM_SPLIT_NONE;
+    train(&all->setup, comm, split ? 0 : context->rank, split ? SAMPLES : SAMPLES / context->size,
+          &all->of[context->rank]);
 }
 
 /* The outcomes of `ranks`; freed by drop. */
 static shared *play(setup s, int ranks, bool forked) {
-    shared *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    shared *all =
+        mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     all->setup = s;
     if (ranks == 1) {
-        train(&s, NULL, s.only > 0 ? s.only - 1 : 0, s.only > 0 ? SAMPLES / 2 : SAMPLES, &all->of[0]);
+        train(&s, NULL, s.only > 0 ? s.only - 1 : 0, s.only > 0 ? SAMPLES / 2 : SAMPLES,
+              &all->of[0]);
     } else {
         ranks_run_joined(ranks, forked, rank_main, all, "ranks");
     }
@@ -229,8 +255,8 @@ static void same_bits(const shared *a, const shared *b, int ranks, const char *w
     for (int r = 0; r < ranks; r++) {
         for (int i = 0; i < STEPS * 4; i++) {
             if (a->of[0].loss[i] != b->of[r].loss[i]) {
-                fail_msg("%s: loss %d of rank %d: %.9g and %.9g", what, i, r, (double)a->of[0].loss[i],
-                         (double)b->of[r].loss[i]);
+                fail_msg("%s: loss %d of rank %d: %.9g and %.9g", what, i, r,
+                         (double)a->of[0].loss[i], (double)b->of[r].loss[i]);
             }
         }
         assert_int_equal(a->of[0].count, b->of[r].count);
@@ -258,13 +284,15 @@ static double largest_difference(const shared *a, const shared *b, int ranks) {
 }
 
 static setup momentum(const char *backend) {
-    setup s = {.options = {.backend = backend,
-                           .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3},
-                           .parallel = {.sync_batch_norm = -1}}};
+    setup s = {
+        .options = {.backend = backend,
+                    .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3},
+                    .parallel = {.sync_batch_norm = -1}}};
     return s;
 }
 
-/* ---- tests -------------------------------------------------------------------------------------------- */
+/* ---- tests
+ *  -------------------------------------------------------------------------------------------- */
 
 static void ranks_are_one_big_batch(void **state) {
     static const char *const backends[] = {"ref", NULL};
@@ -312,7 +340,8 @@ static void processes_and_groups_and_sums(void **state) {
     shared *mean = play_ok(s, 2);
     s.options.parallel.sum = true;
     shared *sum = play_ok(s, 2);
-    assert_true(mean->of[0].loss[0] == sum->of[0].loss[0] && mean->of[0].loss[1] != sum->of[0].loss[1]);
+    assert_true(mean->of[0].loss[0] == sum->of[0].loss[0] &&
+                mean->of[0].loss[1] != sum->of[0].loss[1]);
     drop(sum);
     s.rate = 0.05 / 2;
     sum = play_ok(s, 2);
@@ -365,7 +394,8 @@ static void processes_share_parameters(void **state) {
     drop(whole);
 }
 
-/* Of mixed precision they have one bfloat16 copy, too, which all make together behind the update. */
+/* Of mixed precision they have one bfloat16 copy, too, which all make together behind the update.
+ */
 static void processes_share_casts(void **state) {
     static const trm_optimizer_options optimizers[] = {
         {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3},
@@ -397,10 +427,11 @@ static void every_cut_has_the_same_bits(void **state) {
         shared *automatic = play_ok(s, n);
         assert_true(automatic->of[0].info.buckets >= 1);
         assert_int_equal(automatic->of[0].info.size, n);
-        const trm_parallel_options cuts[] = {{.bucket = TRM_BUCKET_OFF},
-                                             {.bucket = TRM_BUCKET_SIZE, .bucket_bytes = 50000},
-                                             {.bucket = TRM_BUCKET_SIZE, .bucket_bytes = 1 << 30},
-                                             {.bucket = TRM_BUCKET_LIST, .bucket_list = list, .bucket_list_count = 3}};
+        const trm_parallel_options cuts[] = {
+            {.bucket = TRM_BUCKET_OFF},
+            {.bucket = TRM_BUCKET_SIZE, .bucket_bytes = 50000},
+            {.bucket = TRM_BUCKET_SIZE, .bucket_bytes = 1 << 30},
+            {.bucket = TRM_BUCKET_LIST, .bucket_list = list, .bucket_list_count = 3}};
         static const int32_t buckets[] = {15, 0, 1, 4};
         for (int i = 0; i < 4; i++) {
             s.options.parallel = cuts[i];
@@ -414,7 +445,8 @@ static void every_cut_has_the_same_bits(void **state) {
     }
 }
 
-/* Taps that meet only padding have no gradient to send; they are updated (decay) and saved as others are. */
+/* Taps that meet only padding have no gradient to send; they are updated (decay) and saved as
+ * others are. */
 static void still_gradients_do_not_travel(void **state) {
     setup s = momentum(NULL);
     s.small = true;
@@ -441,7 +473,11 @@ static void still_gradients_do_not_travel(void **state) {
 static void ranks_make_gradients_jointly(void **state) {
     static const trm_optimizer_options optimizers[] = {
         {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3},
-        {.kind = TRM_ADAM, .weight_decay = 1e-2, .decoupled = true, .clip_norm = 0.1, .epsilon = 1e-3},
+        {.kind = TRM_ADAM,
+         .weight_decay = 1e-2,
+         .decoupled = true,
+         .clip_norm = 0.1,
+         .epsilon = 1e-3},
         {.kind = TRM_LARS, .momentum = 0.9, .weight_decay = 1e-3}};
     for (int i = 0; i < 12; i++) {
         int n = 2 + i % 3;
@@ -461,10 +497,13 @@ static void ranks_make_gradients_jointly(void **state) {
         }
         int64_t most = (int64_t)sizeof(float) * LARGE * LARGE * (9 + 4 + 4);
         assert_true(summed->of[0].info.joint_bytes == 0);
-        assert_true(joint->of[0].info.joint_bytes == most && joint->of[0].gradient_bytes < summed->of[0].gradient_bytes - most / 3);
+        assert_true(joint->of[0].info.joint_bytes == most &&
+                    joint->of[0].gradient_bytes < summed->of[0].gradient_bytes - most / 3);
         double close = s.options.precision == TRM_PRECISION_FP32 ? 1e-5 : 2e-2;
-        double differs = largest_difference(summed, joint, n), worst = s.options.parallel.sum ? 0 : largest_difference(one, joint, n);
-        printf("%d ranks: largest difference to sums %.2g, to one device %.2g\n", n, differs, worst);
+        double differs = largest_difference(summed, joint, n),
+               worst = s.options.parallel.sum ? 0 : largest_difference(one, joint, n);
+        printf("%d ranks: largest difference to sums %.2g, to one device %.2g\n", n, differs,
+               worst);
         assert_true(differs > 0 && differs < close && worst < close);
         same_bits(joint, again, n, "once more");
         drop(summed);
@@ -484,7 +523,8 @@ static void joint_gradients_may_be_still(void **state) {
     for (int n = 2; n <= 3; n++) {
         shared *joint = play(s, n, true);
         CHECK_OK(joint->of[0].status, joint->of[0].error);
-        assert_true(joint->of[0].info.still_bytes >= 2 * (1 << 16) * 4 && joint->of[0].info.joint_bytes > 0);
+        assert_true(joint->of[0].info.still_bytes >= 2 * (1 << 16) * 4 &&
+                    joint->of[0].info.joint_bytes > 0);
         assert_true(largest_difference(one, joint, n) < 1e-5);
         drop(joint);
     }
@@ -505,8 +545,10 @@ static void split_graphs_make_gradients_jointly(void **state) {
             CHECK_OK(joint->of[r].status, joint->of[r].error);
         }
         double worst = largest_difference(one, joint, n);
-        printf("%d ranks: largest difference %.2g, %lld bytes\n", n, worst, (long long)joint->of[0].info.joint_bytes);
-        assert_true(worst < 1e-5 && joint->of[0].info.joint_bytes == (int64_t)sizeof(float) * LARGE * LARGE * (9 + 4 + 4));
+        printf("%d ranks: largest difference %.2g, %lld bytes\n", n, worst,
+               (long long)joint->of[0].info.joint_bytes);
+        assert_true(worst < 1e-5 && joint->of[0].info.joint_bytes ==
+                                        (int64_t)sizeof(float) * LARGE * LARGE * (9 + 4 + 4));
         drop(joint);
     }
     drop(one);
@@ -526,7 +568,8 @@ static void split_graphs_have_still_gradients(void **state) {
         for (int r = 0; r < n; r++) {
             CHECK_OK(split->of[r].status, split->of[r].error);
         }
-        assert_true(split->of[0].info.still_bytes >= 2 * (1 << 16) * 4 && (split->of[0].info.joint_bytes > 0) == (i >= 4));
+        assert_true(split->of[0].info.still_bytes >= 2 * (1 << 16) * 4 &&
+                    (split->of[0].info.joint_bytes > 0) == (i >= 4));
         assert_true(largest_difference(one, split, n) < 1e-5);
         drop(split);
     }
@@ -603,7 +646,8 @@ static void layerwise_parameters_stay(void **state) {
         s.options.parallel.shard_optimizer = shard;
         shared *all = play_ok(s, 2);
         int64_t first = (int64_t)CHANNELS * 3 * 9; /* layer0.conv.weight comes first in the graph */
-        assert_true(memcmp(all->of[0].values, all->of[1].values, (size_t)first * sizeof(float)) == 0);
+        assert_true(memcmp(all->of[0].values, all->of[1].values, (size_t)first * sizeof(float)) ==
+                    0);
         int64_t different = 0;
         for (int64_t i = 0; i < all->of[0].count; i++) {
             different += all->of[0].values[i] != all->of[1].values[i];
@@ -614,7 +658,8 @@ static void layerwise_parameters_stay(void **state) {
     }
 }
 
-/* After one step fc3 of each rank is what its own samples alone make of it; all else is the mean's. */
+/* After one step fc3 of each rank is what its own samples alone make of it; all else is the mean's.
+ */
 static void layerwise_gradients_are_the_ranks_own(void **state) {
     setup s = momentum(NULL);
     s.options.optimizer = (trm_optimizer_options){.kind = TRM_SGD};
@@ -634,9 +679,12 @@ static void layerwise_gradients_are_the_ranks_own(void **state) {
             shared *alone = play_ok(lonely, 1);
             int64_t count = alone->of[0].count, rest = count - own;
             assert_true(count > own && hybrid->of[r].count == count && all->of[r].count == count);
-            assert_memory_equal(hybrid->of[r].values, all->of[r].values, (size_t)rest * sizeof(float));
-            assert_memory_equal(hybrid->of[r].values + rest, alone->of[0].values + rest, (size_t)own * sizeof(float));
-            assert_memory_not_equal(all->of[r].values + rest, alone->of[0].values + rest, (size_t)own * sizeof(float));
+            assert_memory_equal(hybrid->of[r].values, all->of[r].values,
+                                (size_t)rest * sizeof(float));
+            assert_memory_equal(hybrid->of[r].values + rest, alone->of[0].values + rest,
+                                (size_t)own * sizeof(float));
+            assert_memory_not_equal(all->of[r].values + rest, alone->of[0].values + rest,
+                                    (size_t)own * sizeof(float));
             drop(alone);
         }
         drop(all);
@@ -645,7 +693,8 @@ static void layerwise_gradients_are_the_ranks_own(void **state) {
 }
 
 /* The values after one step of SGD at rate 1 without a limit: where it began, less the gradient. */
-static void take_gradient(setup s, int32_t only, const float *from, int64_t begin, int64_t end, double *out) {
+static void take_gradient(setup s, int32_t only, const float *from, int64_t begin, int64_t end,
+                          double *out) {
     s.only = only;
     s.layerwise = NULL;
     s.options.optimizer.clip_norm = 0;
@@ -656,8 +705,8 @@ static void take_gradient(setup s, int32_t only, const float *from, int64_t begi
     drop(one);
 }
 
-/* One device has all gradients: those of what is shared by the whole batch, those of fc3 by each half of it. The norm is of
- * the shared ones once and of fc3's twice, and cuts all of them. */
+/* One device has all gradients: those of what is shared by the whole batch, those of fc3 by each
+ * half of it. The norm is of the shared ones once and of fc3's twice, and cuts all of them. */
 static void one_norm_clips_what_is_shared_and_what_is_not(void **state) {
     setup s = momentum(NULL);
     s.options.optimizer = (trm_optimizer_options){.kind = TRM_SGD};
@@ -694,7 +743,8 @@ static void one_norm_clips_what_is_shared_and_what_is_not(void **state) {
         }
         printf("norm %.4g, limit %.4g: largest difference %.2g\n", sqrt(squares), limit, worst);
         assert_true(worst < 2e-6);
-        assert_memory_equal(many->of[0].values, many->of[1].values, (size_t)(count - own) * sizeof(float));
+        assert_memory_equal(many->of[0].values, many->of[1].values,
+                            (size_t)(count - own) * sizeof(float));
         drop(many);
     }
     free(gradient[0]);

@@ -1,10 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the ranks wait for each other, and of this what communication takes:
  *
  *      rank 0   --backward--------|wait|              the last one to come to a meeting waits for communication alone;
  *      rank 1   --backward---|wait     |              what others wait beyond that, they wait for it: imbalance
  *
- * All ranks come to the same meetings in the same order. So the least wait of each meeting over the ranks is told without a
- * common clock, afterwards, between hosts too. The last MEETINGS of them are kept, the older half goes first. */
+ * All ranks come to the same meetings in the same order. So the least wait of each meeting over the
+ * ranks is told without a common clock, afterwards, between hosts too. The last MEETINGS of them
+ * are kept, the older half goes first.
+ */
 #include "exec/exec.h"
 
 #include "base/error.h"
@@ -12,7 +15,8 @@
 
 #include <string.h>
 
-enum { STEP_MOST = 64, KEPT = TRMI_WAITS_MOST - STEP_MOST }; /* meetings of a step; at its beginning */
+/* meetings of a step; at its beginning */
+enum { STEP_MOST = 64, KEPT = TRMI_WAITS_MOST - STEP_MOST };
 
 void trmi_parallel_waited(trmi_parallel *p, double begin) {
     trmi_waits *w = &p->waits;
@@ -28,7 +32,8 @@ void trmi_parallel_note_step(trm_exec *exec) {
         w->half_seconds = exec->step_seconds;
     }
     if (w->count > KEPT) {
-        memmove(w->seconds, w->seconds + w->half, (size_t)(w->count - w->half) * sizeof *w->seconds);
+        memmove(w->seconds, w->seconds + w->half,
+                (size_t)(w->count - w->half) * sizeof *w->seconds);
         w->count -= w->half;
         w->begin_seconds = w->half_seconds;
         w->half = 0;
@@ -54,14 +59,18 @@ trm_status trm_exec_waiting(trm_exec *exec, trm_waiting *out, trm_error *err) {
     float shortest[TRMI_WAITS_MOST];
     memcpy(shortest, w->seconds, sizeof shortest);
     TRMI_TRY(trm_comm_allreduce(p->comm, ends, 2, TRM_INT32, TRM_REDUCE_MIN, err));
-    TRMI_TRY(trm_comm_allreduce(p->comm, shortest, TRMI_WAITS_MOST, TRM_FLOAT32, TRM_REDUCE_MIN, err));
-    bool alike = ends[0] == -ends[1]; /* parts of split programs may differ: what is waited for whom is not told apart then */
+    TRMI_TRY(
+        trm_comm_allreduce(p->comm, shortest, TRMI_WAITS_MOST, TRM_FLOAT32, TRM_REDUCE_MIN, err));
+    /* parts of split programs may differ: what is waited for whom is not told apart then */
+    bool alike = ends[0] == -ends[1];
     for (int32_t i = 0; i < w->count; i++) {
         sums[0] += (double)w->seconds[i];
         least += (double)shortest[i];
     }
     TRMI_TRY(trm_comm_allreduce(p->comm, sums, 2, TRM_FLOAT64, TRM_REDUCE_MEAN, err));
-    *out = (trm_waiting){.meetings = w->count, .step_seconds = sums[1], .communication_seconds = alike ? least : sums[0],
+    *out = (trm_waiting){.meetings = w->count,
+                         .step_seconds = sums[1],
+                         .communication_seconds = alike ? least : sums[0],
                          .imbalance_seconds = alike ? sums[0] - least : 0};
     return TRM_OK;
 }

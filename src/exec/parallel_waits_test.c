@@ -1,4 +1,6 @@
-/* What ranks wait for each other is told apart: what the last one to come waits, and what the others wait for it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ranks wait for each other is told apart: what the last one to come waits, and what the
+ * others wait for it. */
 #include "check.h"
 
 #include "exec/exec.h"
@@ -55,11 +57,13 @@ static void check(const trm_waiting *w, int64_t meetings, double communication, 
 static void waiting_is_communication_or_for_another_rank(void **state) {
     static const int steps[] = {1, 7, 1000};
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
-        shared *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        shared *all =
+            mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         all->steps = steps[i];
         ranks_run_joined(RANKS, true, wait_in_turns, all, "waits");
         int64_t kept = all->of[0].first.meetings; /* of many, the last ones: whole steps */
-        assert_true(steps[i] < 100 ? kept == MEETINGS * steps[i] : kept > 400 && kept <= TRMI_WAITS_MOST && kept % MEETINGS == 0);
+        assert_true(steps[i] < 100 ? kept == MEETINGS * steps[i]
+                                   : kept > 400 && kept <= TRMI_WAITS_MOST && kept % MEETINGS == 0);
         for (int r = 0; r < RANKS; r++) {
             check(&all->of[r].first, kept, 2.0 * (double)kept, 1.5 * (double)kept);
             check(&all->of[r].anew, 1, 2, 1);

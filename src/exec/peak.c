@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/peak.h"
 
 #include "base/cpu.h"
@@ -11,7 +12,8 @@
 enum { ROUNDS = 20000, SMALLEST = 3 << 18, ROOM = 3 << 27, STEP = 2, FIRST_ROOM = 256 };
 enum { TRAFFIC = 48 << 20 }; /* bytes of one sample at least */
 
-/* Of each mix: arrays in the working set, and of the words that it moves the part that is written. */
+/* Of each mix: arrays in the working set, and of the words that it moves the part that is written.
+ */
 static const int arrays[TRM_PEAK_MIXES] = {1, 3, 2, 1};
 static const double written[TRM_PEAK_MIXES] = {0, 1.0 / 3, 0.5, 1};
 
@@ -33,7 +35,8 @@ struct trm_meter {
     samples memory_rate[TRM_PEAK_SETS][TRM_PEAK_MIXES][2]; /* stores: plain, past the caches */
 };
 
-/* ---- samples -------------------------------------------------------------------------------------- */
+/* ---- samples
+ *  -------------------------------------------------------------------------------------- */
 
 /* A sample for which there is no memory is left out. */
 static void keep(samples *s, double rate) {
@@ -72,7 +75,8 @@ static double highest(const samples *s) {
     return most;
 }
 
-/* ---- loops ---------------------------------------------------------------------------------------- */
+/* ---- loops
+ *  ---------------------------------------------------------------------------------------- */
 
 /* Flops per second of all threads together. */
 static double arithmetic(loop *run, int threads) {
@@ -123,7 +127,8 @@ static void sample_memory(trm_meter *m) {
     }
 }
 
-/* ---- the machine ---------------------------------------------------------------------------------- */
+/* ---- the machine
+ *  ---------------------------------------------------------------------------------- */
 
 trm_status trm_meter_create(int threads, trm_meter **out, trm_error *err) {
     trm_meter *m = trmi_alloc(sizeof *m);
@@ -131,8 +136,8 @@ trm_status trm_meter_create(int threads, trm_meter **out, trm_error *err) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure the machine");
     }
     *m = (trm_meter){.kernels = TRMI_CPU_CHOICE(&trmi_peak),
-                       .threads = threads > 0 ? threads : trmi_os_cpu_count(),
-                       .memory_bytes = ROOM};
+                     .threads = threads > 0 ? threads : trmi_os_cpu_count(),
+                     .memory_bytes = ROOM};
     while (m->memory_bytes > trmi_os_memory_bytes() / 4) {
         m->memory_bytes /= STEP;
     }
@@ -140,10 +145,12 @@ trm_status trm_meter_create(int threads, trm_meter **out, trm_error *err) {
     if (m->memory == NULL) {
         long long bytes = (long long)m->memory_bytes;
         trmi_free(m);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure the machine's peak (%lld bytes)", bytes);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure the machine's peak (%lld bytes)",
+                         bytes);
     }
 #pragma omp parallel for num_threads(m->threads) schedule(static)
-    for (int64_t i = 0; i < m->memory_bytes / 4; i++) { /* pages that were never written are all one page */
+    /* pages that were never written are all one page */
+    for (int64_t i = 0; i < m->memory_bytes / 4; i++) {
         m->memory[i] = 1;
     }
     while (m->sets < TRM_PEAK_SETS && set_bytes(m->sets) <= m->memory_bytes) {
@@ -175,7 +182,8 @@ void trm_meter_sample(trm_meter *m) {
 }
 
 /* All rates by one statistic; of memory the better way to store. */
-static void describe(const trm_meter *m, double (*statistic)(const samples *), trm_machine_peak *out) {
+static void describe(const trm_meter *m, double (*statistic)(const samples *),
+                     trm_machine_peak *out) {
     *out = (trm_machine_peak){.threads = m->threads,
                               .float32_flops = statistic(&m->float32),
                               .bfloat16_flops = statistic(&m->bfloat16),
@@ -200,7 +208,8 @@ void trm_meter_describe(const trm_meter *m, trm_machine_peak *middle, trm_machin
 }
 
 /* What lies between two mixes is some of each: one after the other they do it. */
-double trm_machine_memory_seconds(const trm_machine_peak *p, double bytes, double bytes_written, double held) {
+double trm_machine_memory_seconds(const trm_machine_peak *p, double bytes, double bytes_written,
+                                  double held) {
     int32_t set = 0;
     while (set + 1 < p->memory_count && (double)p->memory[set + 1].bytes <= held) {
         set++;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/peak_body.h: the loops of exec/peak.h over vec.h; the including file names the table
  * (PEAK_TABLE) and its flags set the width. */
 #include "exec/peak.h"
@@ -42,24 +43,25 @@ static void read_all(float *a, const float *b, const float *c, int64_t count) {
 }
 
 /* One loop for each mix of reading and writing; `stream`: the stores pass the caches. */
-#define PEAK_LOOPS(name, value)                                                       \
-    static void name(float *a, const float *b, const float *c, int64_t count) {       \
-        const vf s = vf_set(0.5f);                                                     \
-        (void)b, (void)c, (void)s;                                                    \
-        for (int64_t i = 0; i < count; i += VL) {                                     \
-            vf_store(a + i, value);                                                   \
-        }                                                                             \
-    }                                                                                 \
-    static void name##_stream(float *a, const float *b, const float *c, int64_t count) { \
-        const vf s = vf_set(0.5f);                                                     \
-        (void)b, (void)c, (void)s;                                                    \
-        for (int64_t i = 0; i < count; i += VL) {                                     \
-            vf_stream_float(a + i, value);                                            \
-        }                                                                             \
-        vf_fence();                                                                   \
+#define PEAK_LOOPS(name, value)                                                                    \
+    static void name(float *a, const float *b, const float *c, int64_t count) {                    \
+        const vf s = vf_set(0.5f);                                                                 \
+        (void)b, (void)c, (void)s;                                                                 \
+        for (int64_t i = 0; i < count; i += VL) {                                                  \
+            vf_store(a + i, value);                                                                \
+        }                                                                                          \
+    }                                                                                              \
+    static void name##_stream(float *a, const float *b, const float *c, int64_t count) {           \
+        const vf s = vf_set(0.5f);                                                                 \
+        (void)b, (void)c, (void)s;                                                                 \
+        for (int64_t i = 0; i < count; i += VL) {                                                  \
+            vf_stream_float(a + i, value);                                                         \
+        }                                                                                          \
+        vf_fence();                                                                                \
     }
 PEAK_LOOPS(triad, vf_fma(vf_load(c + i), s, vf_load(b + i)))
-PEAK_LOOPS(copy, vf_add(vf_load(b + i), vf_zero())) /* an addition: no call of memcpy is made of it */
+PEAK_LOOPS(copy,
+           vf_add(vf_load(b + i), vf_zero())) /* an addition: no call of memcpy is made of it */
 PEAK_LOOPS(fill, s)
 
 const trmi_peak_kernels PEAK_TABLE = {.multiply_add = multiply_add,

@@ -1,4 +1,6 @@
-/* The machine's samples: rates that a machine can have, and a median between the slowest and the best. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The machine's samples: rates that a machine can have, and a median between the slowest and the
+ * best. */
 #include "check.h"
 
 #include "exec/peak.h"
@@ -24,7 +26,8 @@ static void rates_are_plausible(void **state) {
     for (int32_t i = 0; i < middle.memory_count; i++) {
         for (int mix = 0; mix < TRM_PEAK_MIXES; mix++) {
             assert_true(middle.memory[i].bytes_per_second[mix] > 1e6);
-            assert_true(middle.memory[i].bytes_per_second[mix] <= best.memory[i].bytes_per_second[mix]);
+            assert_true(middle.memory[i].bytes_per_second[mix] <=
+                        best.memory[i].bytes_per_second[mix]);
         }
         assert_true(i == 0 || middle.memory[i].bytes > middle.memory[i - 1].bytes);
     }
@@ -36,12 +39,15 @@ static void memory_takes_what_its_loops_take(void **state) {
     (void)state;
     const trm_machine_peak p = {.memory_count = 2,
                                 .memory = {{1000, {100, 60, 50, 25}}, {2000, {10, 6, 5, 2}}}};
-    assert_float_equal(trm_machine_memory_seconds(&p, 600, 0, 100), 6, 1e-12);      /* less than the smallest set */
+    /* less than the smallest set */
+    assert_float_equal(trm_machine_memory_seconds(&p, 600, 0, 100), 6, 1e-12);
     assert_float_equal(trm_machine_memory_seconds(&p, 600, 200, 1999), 10, 1e-12);
     assert_float_equal(trm_machine_memory_seconds(&p, 600, 300, 2000), 120, 1e-12);
     assert_float_equal(trm_machine_memory_seconds(&p, 600, 600, 9000), 300, 1e-12);
-    assert_float_equal(trm_machine_memory_seconds(&p, 600, 100, 1000), 3 + 5, 1e-12);  /* half read, half triad */
-    assert_float_equal(trm_machine_memory_seconds(&p, 600, 450, 1000), 6 + 12, 1e-12); /* half copy, half write */
+    /* half read, half triad */
+    assert_float_equal(trm_machine_memory_seconds(&p, 600, 100, 1000), 3 + 5, 1e-12);
+    /* half copy, half write */
+    assert_float_equal(trm_machine_memory_seconds(&p, 600, 450, 1000), 6 + 12, 1e-12);
     assert_float_equal(trm_machine_memory_seconds(&p, 0, 0, 1000), 0, 0);
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "exec/probe.h"
 
@@ -13,8 +14,8 @@
 #include <time.h>
 
 enum { REPEATS = 11, BRIEF = 5, LEAST = 3, BACKWARD_MAX = 64 };
-/* Of what a step touches between two uses so much lies between forward and backward: slots and updates do not, and late layers' backward
- * comes at once. */
+/* Of what a step touches between two uses so much lies between forward and backward: slots and
+ * updates do not, and late layers' backward comes at once. */
 enum { BACKWARD_PART = 4 };
 static const double enough = 0.4, rough = 0.1; /* seconds for one operator */
 
@@ -28,7 +29,8 @@ typedef struct request {
     trmi_race race; /* without what has an address */
 } request;
 
-/* ---- load --------------------------------------------------------------------------------------------- */
+/* ---- load
+ *  --------------------------------------------------------------------------------------------- */
 
 /* All threads of all ranks work for 30 ms of their own: how long does it take? */
 static trm_status find_load(trmi_probe *probe, trm_error *err) {
@@ -41,7 +43,9 @@ static trm_status find_load(trmi_probe *probe, trm_error *err) {
         for (int i = 0; i < 20000; i++) {
             sum += i;
         }
-        own = clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0 ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec : begin;
+        own = clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0
+                  ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec
+                  : begin;
         first = first < 0 ? own : first;
         own -= first;
     }
@@ -52,14 +56,19 @@ static trm_status find_load(trmi_probe *probe, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- an operator by itself ------------------------------------------------------------------------------ */
+/* ---- an operator by itself
+ *  ------------------------------------------------------------------------------ */
 
-static bool is_float(trm_dtype dtype) { return dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16; }
+static bool is_float(trm_dtype dtype) {
+    return dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16;
+}
 
 /* A leaf for input i. Activations are parameters too, so that their gradients are computed. */
-static trm_node leaf_for(trm_graph *to, const trm_graph *g, const trmi_op *op, int32_t i, trm_shape shape) {
+static trm_node leaf_for(trm_graph *to, const trm_graph *g, const trmi_op *op, int32_t i,
+                         trm_shape shape) {
     const trmi_value *v = trmi_input_of(g, op, i);
-    trmi_op_kind kind = trmi_parameter_of(g, op->inputs[i]) != NULL ? TRMI_OP_PARAMETER : g->ops[v->op].kind;
+    trmi_op_kind kind =
+        trmi_parameter_of(g, op->inputs[i]) != NULL ? TRMI_OP_PARAMETER : g->ops[v->op].kind;
     char name[32];
     snprintf(name, sizeof name, "input%d", (int)i);
     if (kind == TRMI_OP_STATE) {
@@ -80,8 +89,8 @@ static trm_node leaf_for(trm_graph *to, const trm_graph *g, const trmi_op *op, i
     return v->dtype == TRM_FLOAT32 ? x : trm_cast(to, x, v->dtype);
 }
 
-static trm_status build(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh, const trmi_strategy *s,
-                        trm_graph *to, trm_node *loss, trm_error *err) {
+static trm_status build(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
+                        const trmi_strategy *s, trm_graph *to, trm_node *loss, trm_error *err) {
     trm_node inputs[TRMI_SHARD_INPUTS];
     for (int32_t i = 0; i < op->inputs_count; i++) {
         inputs[i] = TRM_NO_NODE;
@@ -96,11 +105,13 @@ static trm_status build(const trm_graph *g, const trmi_op *op, const trmi_mesh *
         attrs.bag.bags = s->local_output.dim[0];
         attrs.bag.global = trmi_input_of(g, op, 0)->shape.dim[0];
     }
-    int32_t made = trmi_graph_add(to, op->kind, "measured", inputs, op->inputs_count, op->outputs_count, &attrs);
+    int32_t made = trmi_graph_add(to, op->kind, "measured", inputs, op->inputs_count,
+                                  op->outputs_count, &attrs);
     TRMI_TRY(trm_graph_check(to, err));
     trm_node y = {to->ops[made].outputs[0]};
     trm_shape shape = trm_node_shape(to, y);
-    /* Gradients of images arrive in the layout in which images lie; the mean's own would be plain. */
+    /* Gradients of images arrive in the layout in which images lie; the mean's own would be plain.
+     */
     bool image = shape.rank == 4 && to->values[y.id].dtype == TRM_FLOAT32;
     y = image ? trm_relu(to, y) : y;
     y = to->values[y.id].dtype != TRM_FLOAT32 ? trm_cast(to, y, TRM_FLOAT32) : y;
@@ -108,7 +119,8 @@ static trm_status build(const trm_graph *g, const trmi_op *op, const trmi_mesh *
     return trm_graph_check(to, err);
 }
 
-/* A product that makes the gradient of weights is another kind than one that makes that of an input: a first layer has no such. */
+/* A product that makes the gradient of weights is another kind than one that makes that of an
+ * input: a first layer has no such. */
 static int32_t kind_of(trmi_op_kind kind, const trmi_attrs *attrs) {
     return 2 * (int32_t)kind + (kind == TRMI_OP_MATMUL && attrs->matmul.transpose_a);
 }
@@ -118,7 +130,8 @@ static int32_t backward_of(const trm_graph *g, int32_t op, int32_t kinds[BACKWAR
     int32_t count = 0;
     for (int64_t i = op + 1; i < g->ops_count && count < BACKWARD_MAX; i++) {
         const trmi_op *back = &g->ops[i];
-        if (back->phase == TRMI_BACKWARD && back->origin != NULL && strcmp(back->origin, g->ops[op].name) == 0) {
+        if (back->phase == TRMI_BACKWARD && back->origin != NULL &&
+            strcmp(back->origin, g->ops[op].name) == 0) {
             kinds[count++] = kind_of(back->kind, &back->attrs);
         }
     }
@@ -128,23 +141,28 @@ static int32_t backward_of(const trm_graph *g, int32_t op, int32_t kinds[BACKWAR
 /* What a step computes: of exact sums (plan/shard_exact.c) the operator that they are of. */
 static int32_t kind_of_step(const trmi_step *step) {
     bool sums = step->op_kind == TRMI_OP_EXACT_SUM;
-    return sums ? kind_of(step->attrs->exact.what->kind, &step->attrs->exact.what->attrs) : kind_of(step->op_kind, step->attrs);
+    return sums ? kind_of(step->attrs->exact.what->kind, &step->attrs->exact.what->attrs)
+                : kind_of(step->op_kind, step->attrs);
 }
 
-/* "NAME", "NAME magnitudes", "NAME sums": is it of the operator whose step is called `name` or "NAME sums"? */
+/* "NAME", "NAME magnitudes", "NAME sums": is it of the operator whose step is called `name` or
+ * "NAME sums"? */
 static bool is_part_of(const char *part, const char *name) {
     size_t length = strcspn(name, " ");
     return strncmp(part, name, length) == 0 && (part[length] == ' ' || part[length] == '\0');
 }
 
-/* Which steps count: 0 none, 1 forward, 2 backward. The gradient of the last operator comes first: each kind is taken as
- * often as the operator has it. */
-static void mark_steps(const trm_program *p, const int32_t *kinds, int32_t kinds_count, uint8_t *marks) {
+/* Which steps count: 0 none, 1 forward, 2 backward. The gradient of the last operator comes first:
+ * each kind is taken as often as the operator has it. */
+static void mark_steps(const trm_program *p, const int32_t *kinds, int32_t kinds_count,
+                       uint8_t *marks) {
     uint64_t found = 0;
     for (int32_t i = 0; i < p->steps_count; i++) {
         const trmi_step *step = &p->steps[i];
-        if (step->phase == TRMI_FORWARD) { /* an input is brought into the layout that its reader likes, each step again */
-            bool brings = step->kind == TRMI_STEP_REORDER && p->buffers[step->inputs[0]].arena == TRMI_ARENA_INPUT;
+        /* an input is brought into the layout that its reader likes, each step again */
+        if (step->phase == TRMI_FORWARD) {
+            bool brings = step->kind == TRMI_STEP_REORDER &&
+                          p->buffers[step->inputs[0]].arena == TRMI_ARENA_INPUT;
             marks[i] = brings || is_part_of(step->name, "measured");
             continue;
         }
@@ -156,34 +174,45 @@ static void mark_steps(const trm_program *p, const int32_t *kinds, int32_t kinds
             }
         }
     }
-    for (int32_t i = 0; i < p->steps_count; i++) { /* of an exact sum what comes before and behind it, too */
+    /* of an exact sum what comes before and behind it, too */
+    for (int32_t i = 0; i < p->steps_count; i++) {
         bool sums = marks[i] == 2 && p->steps[i].op_kind == TRMI_OP_EXACT_SUM;
         for (int32_t k = 0; sums && k < p->steps_count; k++) {
-            bool part = p->steps[k].kind == TRMI_STEP_OP && (p->steps[k].op_kind == TRMI_OP_LARGEST || p->steps[k].op_kind == TRMI_OP_EXACT_ROUND);
-            marks[k] = part && p->steps[k].phase == TRMI_BACKWARD && is_part_of(p->steps[k].name, p->steps[i].name) ? 2 : marks[k];
+            bool part =
+                p->steps[k].kind == TRMI_STEP_OP && (p->steps[k].op_kind == TRMI_OP_LARGEST ||
+                                                     p->steps[k].op_kind == TRMI_OP_EXACT_ROUND);
+            marks[k] = part && p->steps[k].phase == TRMI_BACKWARD &&
+                               is_part_of(p->steps[k].name, p->steps[i].name)
+                           ? 2
+                           : marks[k];
         }
     }
 }
 
-/* What caches lose is what a step touches meanwhile; what every operator uses they still have: scratch. */
+/* What caches lose is what a step touches meanwhile; what every operator uses they still have:
+ * scratch. */
 static void leave_behind(trmi_probe *probe, trm_exec *exec, int64_t own, int part) {
     trmi_probe_sweep(probe, own, part);
     if (exec->env.arena[TRMI_ARENA_SCRATCH] != NULL) {
-        memset(exec->env.arena[TRMI_ARENA_SCRATCH], 0, (size_t)exec->program->arena_bytes[TRMI_ARENA_SCRATCH]);
+        memset(exec->env.arena[TRMI_ARENA_SCRATCH], 0,
+               (size_t)exec->program->arena_bytes[TRMI_ARENA_SCRATCH]);
     }
 }
 
-static trm_status time_op(trmi_probe *probe, trm_exec *exec, const uint8_t *marks, trmi_probe_time *out,
-                          trm_error *err) {
+static trm_status time_op(trmi_probe *probe, trm_exec *exec, const uint8_t *marks,
+                          trmi_probe_time *out, trm_error *err) {
     double times[3][REPEATS], begin = trmi_os_now(), used = 0;
     const int64_t *arenas = exec->program->arena_bytes;
-    int64_t own = arenas[TRMI_ARENA_PARAM] + arenas[TRMI_ARENA_GRAD] + arenas[TRMI_ARENA_ACTIVATION];
+    int64_t own =
+        arenas[TRMI_ARENA_PARAM] + arenas[TRMI_ARENA_GRAD] + arenas[TRMI_ARENA_ACTIVATION];
     int32_t count = 0;
     trmi_probe_begin(probe);
-    /* By itself a process measures for ranks that are not here: many operators roughly say more than few well. */
+    /* By itself a process measures for ranks that are not here: many operators roughly say more
+     * than few well. */
     bool here = probe->comm != NULL;
     int32_t most = probe->brief ? BRIEF : REPEATS;
-    for (int32_t r = -1; r < most && (r < (here ? LEAST : 1) || used < (here ? enough : rough));) { /* the first touches pages */
+    /* the first touches pages */
+    for (int32_t r = -1; r < most && (r < (here ? LEAST : 1) || used < (here ? enough : rough));) {
         bool counts;
         leave_behind(probe, exec, own, 1);
         double start = trmi_os_now();
@@ -191,7 +220,8 @@ static trm_status time_op(trmi_probe *probe, trm_exec *exec, const uint8_t *mark
         TRMI_TRY(trmi_probe_largest(probe, &used, 1, err)); /* all begin together */
         double sums[3] = {0, 0, 0};
         for (int32_t i = 0; i < exec->program->steps_count; i++) {
-            if (i == exec->program->backward_begin) { /* some of what forward left in caches is gone until backward comes by */
+            /* some of what forward left in caches is gone until backward comes by */
+            if (i == exec->program->backward_begin) {
                 leave_behind(probe, exec, own, BACKWARD_PART);
             }
             double at = trmi_probe_clock(probe);
@@ -230,22 +260,26 @@ static trm_status fill_bags(trm_exec *exec, const trm_graph *g, const trmi_op *o
 }
 
 /* What measuring it takes, about: its inputs, outputs and their gradients, in two layouts. */
-static int64_t working_set(const trmi_probe *probe, const trmi_op *op, const trmi_mesh *mesh, const trmi_strategy *s) {
+static int64_t working_set(const trmi_probe *probe, const trmi_op *op, const trmi_mesh *mesh,
+                           const trmi_strategy *s) {
     enum { COPIES = 4 };
     int64_t bytes = 0;
     for (int32_t i = 0; i < op->inputs_count; i++) {
         const trmi_value *v = trmi_input_of(probe->graph, op, i);
-        bytes += v == NULL ? 0 : trmi_spread_most(mesh, &v->shape, &s->inputs[i]) * (int64_t)trm_dtype_bytes(v->dtype);
+        bytes += v == NULL ? 0
+                           : trmi_spread_most(mesh, &v->shape, &s->inputs[i]) *
+                                 (int64_t)trm_dtype_bytes(v->dtype);
     }
     for (int32_t i = 0; i < op->outputs_count; i++) {
         const trmi_value *v = trmi_output_of(probe->graph, op, i);
-        bytes += trmi_spread_most(mesh, &v->shape, &s->outputs[i]) * (int64_t)trm_dtype_bytes(v->dtype);
+        bytes +=
+            trmi_spread_most(mesh, &v->shape, &s->outputs[i]) * (int64_t)trm_dtype_bytes(v->dtype);
     }
     return COPIES * bytes;
 }
 
-static trm_status make_exec(const trmi_probe *probe, const request *ask, trmi_strategy *strategy, trm_exec **exec, uint8_t **marks,
-                            trm_error *err) {
+static trm_status make_exec(const trmi_probe *probe, const request *ask, trmi_strategy *strategy,
+                            trm_exec **exec, uint8_t **marks, trm_error *err) {
     const trmi_op *op = &probe->graph->ops[ask->op];
     trm_graph *graph;
     trm_node loss = TRM_NO_NODE;
@@ -253,13 +287,18 @@ static trm_status make_exec(const trmi_probe *probe, const request *ask, trmi_st
         return TRMI_FAIL(err, TRM_INVALID, "%s cannot be cut by '%s'", op->name, ask->letters);
     }
     if (probe->limit > 0 && working_set(probe, op, &ask->mesh, strategy) > probe->limit) {
-        return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s cut by '%s' needs more memory to be measured than there is", op->name, ask->letters);
+        return TRMI_FAIL(err, TRM_UNSUPPORTED,
+                         "%s cut by '%s' needs more memory to be measured than there is", op->name,
+                         ask->letters);
     }
     TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &graph, err));
     trm_status status = build(probe->graph, op, &ask->mesh, strategy, graph, &loss, err);
-    const trm_exec_options options = {.loss = loss, .backend = probe->backend, .threads = probe->threads,
+    const trm_exec_options options = {.loss = loss,
+                                      .backend = probe->backend,
+                                      .threads = probe->threads,
                                       .tuning_file = probe->tuning_file,
-                                      .whole_gradients = !trmi_shard_in_factors(probe->graph, op, strategy, 1),
+                                      .whole_gradients =
+                                          !trmi_shard_in_factors(probe->graph, op, strategy, 1),
                                       .parallel = {.exact = probe->exact}};
     status = status == TRM_OK ? trmi_exec_create(graph, &options, NULL, exec, err) : status;
     trm_graph_destroy(graph);
@@ -278,7 +317,8 @@ static trm_status make_exec(const trmi_probe *probe, const request *ask, trmi_st
 }
 
 /* Every rank does this. One after the other chooses kernels, which may be measured for it. */
-static trm_status run_op(trmi_probe *probe, const request *ask, trmi_probe_time *out, trm_error *err) {
+static trm_status run_op(trmi_probe *probe, const request *ask, trmi_probe_time *out,
+                         trm_error *err) {
     trm_exec *exec = NULL;
     uint8_t *marks = NULL;
     trmi_strategy strategy;
@@ -286,7 +326,8 @@ static trm_status run_op(trmi_probe *probe, const request *ask, trmi_probe_time 
     if (probe->limit > 0) {
         trmi_probe_close(probe); /* until it is known what the operator leaves for it */
     }
-    int32_t size = probe->comm != NULL ? trm_comm_size(probe->comm) : 1, rank = probe->comm != NULL ? trm_comm_rank(probe->comm) : 0;
+    int32_t size = probe->comm != NULL ? trm_comm_size(probe->comm) : 1,
+            rank = probe->comm != NULL ? trm_comm_rank(probe->comm) : 0;
     trm_error own;
     trm_status status = TRM_OK;
     for (int32_t r = 0; r < size; r++) {
@@ -299,13 +340,15 @@ static trm_status run_op(trmi_probe *probe, const request *ask, trmi_probe_time 
     double failed = status != TRM_OK;
     status = trmi_probe_largest(probe, &failed, 1, err);
     if (status == TRM_OK && failed > 0) {
-        status = TRMI_FAIL(err, TRM_UNSUPPORTED, "%s cut by '%s' does not run by itself", op->name, ask->letters);
+        status = TRMI_FAIL(err, TRM_UNSUPPORTED, "%s cut by '%s' does not run by itself", op->name,
+                           ask->letters);
     }
     status = status == TRM_OK ? time_op(probe, exec, marks, out, err) : status;
     trm_exec_destroy(exec);
     trmi_free(marks);
     if (status == TRM_OK && trmi_shard_in_factors(probe->graph, op, &strategy, 1)) {
-        status = trmi_probe_factors(probe, &strategy, trmi_input_of(probe->graph, op, 0)->dtype, &out->factors, err);
+        status = trmi_probe_factors(probe, &strategy, trmi_input_of(probe->graph, op, 0)->dtype,
+                                    &out->factors, err);
     }
     double all[4] = {out->forward, out->backward, out->factors, out->spread};
     status = status == TRM_OK ? trmi_probe_largest(probe, all, 4, err) : status;
@@ -316,20 +359,24 @@ static trm_status run_op(trmi_probe *probe, const request *ask, trmi_probe_time 
     return status;
 }
 
-/* ---- asking ------------------------------------------------------------------------------------------------ */
+/* ---- asking
+ *  ------------------------------------------------------------------------------------------------
+ */
 
 /* Rank 0's word to all. */
 static trm_status send(trmi_probe *probe, request *what, trm_error *err) {
     what->reach = probe->reach;
     what->brief = probe->brief;
-    TRMI_TRY(probe->comm == NULL ? TRM_OK : trm_comm_broadcast(probe->comm, what, (int64_t)sizeof *what, TRM_UINT8, 0, err));
+    TRMI_TRY(probe->comm == NULL
+                 ? TRM_OK
+                 : trm_comm_broadcast(probe->comm, what, (int64_t)sizeof *what, TRM_UINT8, 0, err));
     probe->reach = what->reach;
     probe->brief = what->brief;
     return TRM_OK;
 }
 
-trm_status trmi_probe_op(trmi_probe *probe, int32_t op, const trmi_mesh *mesh, const char *letters, trmi_probe_time *out,
-                         trm_error *err) {
+trm_status trmi_probe_op(trmi_probe *probe, int32_t op, const trmi_mesh *mesh, const char *letters,
+                         trmi_probe_time *out, trm_error *err) {
     request ask;
     memset(&ask, 0, sizeof ask);
     memset(out, 0, sizeof *out);
@@ -355,8 +402,8 @@ trm_status trmi_probe_load(trmi_probe *probe, trm_error *err) {
 }
 
 /* Every rank. Plans have the memory that was swept with. */
-static trm_status run_race(trmi_probe *probe, const request *ask, const char *const *plans, trmi_race_result *out,
-                           trm_error *err) {
+static trm_status run_race(trmi_probe *probe, const request *ask, const char *const *plans,
+                           trmi_race_result *out, trm_error *err) {
     trmi_race race = ask->race;
     trmi_probe_close(probe);
     race.comm = probe->comm;
@@ -368,7 +415,8 @@ static trm_status run_race(trmi_probe *probe, const request *ask, const char *co
     return trmi_race_run(&race, out, err);
 }
 
-trm_status trmi_probe_race(trmi_probe *probe, const trmi_race *race, trmi_race_result *out, trm_error *err) {
+trm_status trmi_probe_race(trmi_probe *probe, const trmi_race *race, trmi_race_result *out,
+                           trm_error *err) {
     request ask;
     memset(&ask, 0, sizeof ask);
     ask.what = ASK_RACE;
@@ -404,14 +452,9 @@ trm_status trmi_probe_serve(trmi_probe *probe, trm_error *err) {
             status = trmi_probe_run_links(probe, &none, err);
             trmi_text_free(&none);
             break;
-        case ASK_RACE:
-            status = run_race(probe, &ask, NULL, &result, err);
-            break;
-        case ASK_LOAD:
-            status = find_load(probe, err);
-            break;
-        default:
-            return TRM_OK;
+        case ASK_RACE: status = run_race(probe, &ask, NULL, &result, err); break;
+        case ASK_LOAD: status = find_load(probe, err); break;
+        default: return TRM_OK;
         }
         TRMI_TRY(status);
     }

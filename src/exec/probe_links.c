@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Messages as a split program sends them, all groups of a size at once:
  *
  *      a [r x p] . b [p x c] cut by the sum --P+--> all:   all-reduce
@@ -5,7 +6,8 @@
  *                                                                         --> all:     all-gather
  *      the same tensor, whole --> columns: local copy
  *
- * and buckets of gradients in memory that peers reach, the optimiser's pass, and a step with next to nothing in it. */
+ * and buckets of gradients in memory that peers reach, the optimiser's pass, and a step with next
+ * to nothing in it. */
 #include "exec/probe.h"
 
 #include "exec/exec.h"
@@ -21,17 +23,33 @@
 #include <string.h>
 #include <time.h>
 
-enum { SIZES = 6, SMALL = 3, UPDATES = 6, TURNS = 9, TURNS_SMALL = 33, BRIEF = 3, TURNS_LEAST = 3, MOVES = 9, NAME = 32, BUCKETS = 4, SLICES = 8 };
+enum {
+    SIZES = 6,
+    SMALL = 3,
+    UPDATES = 6,
+    TURNS = 9,
+    TURNS_SMALL = 33,
+    BRIEF = 3,
+    TURNS_LEAST = 3,
+    MOVES = 9,
+    NAME = 32,
+    BUCKETS = 4,
+    SLICES = 8
+};
 enum { MESSAGE_COPIES = 8, UPDATE_COPIES = 6 }; /* of a vector, that measuring it takes at most */
-static const int64_t sizes[SIZES] = {4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20}; /* the first SMALL are taken more often */
-static const trmi_move moves[MOVES] = {TRMI_MOVE_ALL_REDUCE,     TRMI_MOVE_ALL_GATHER, TRMI_MOVE_REDUCE_SCATTER,
-                                       TRMI_MOVE_ALL_TO_ALL, TRMI_MOVE_GRADIENTS,  TRMI_MOVE_LOCAL,
-                                       TRMI_MOVE_GATHER_STORE,   TRMI_MOVE_SCATTER_STORE, TRMI_MOVE_SLICES};
+/* the first SMALL are taken more often */
+static const int64_t sizes[SIZES] = {4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20};
+static const trmi_move moves[MOVES] = {
+    TRMI_MOVE_ALL_REDUCE,   TRMI_MOVE_ALL_GATHER,    TRMI_MOVE_REDUCE_SCATTER,
+    TRMI_MOVE_ALL_TO_ALL,   TRMI_MOVE_GRADIENTS,     TRMI_MOVE_LOCAL,
+    TRMI_MOVE_GATHER_STORE, TRMI_MOVE_SCATTER_STORE, TRMI_MOVE_SLICES};
 
 static const double enough = 0.7; /* seconds for one program of messages */
 
 /* Turns, where there are other looks. */
-static int turns_of(const trmi_probe *probe, int turns) { return probe->brief ? (turns + BRIEF - 1) / BRIEF : turns; }
+static int turns_of(const trmi_probe *probe, int turns) {
+    return probe->brief ? (turns + BRIEF - 1) / BRIEF : turns;
+}
 
 typedef struct links {
     trmi_probe *probe;
@@ -45,16 +63,19 @@ static trm_status together(const links *l, trm_error *err) {
     return l->probe->comm != NULL ? trm_comm_barrier(l->probe->comm, err) : TRM_OK;
 }
 
-/* ---- the program ---------------------------------------------------------------------------------------- */
+/* ---- the program
+ *  ---------------------------------------------------------------------------------------- */
 
-static trm_node named(trm_graph *g, trmi_op_kind kind, const char *what, int size, const trm_node *inputs, int count) {
+static trm_node named(trm_graph *g, trmi_op_kind kind, const char *what, int size,
+                      const trm_node *inputs, int count) {
     char name[NAME];
     snprintf(name, sizeof name, "%s%d", what, size);
     int32_t made = trmi_graph_add(g, kind, name, inputs, count, 1, NULL);
     return (trm_node){made != 0 ? g->ops[made].outputs[0] : 0};
 }
 
-static trm_status set(trmi_shard_plan *plan, const char *what, int size, const char *letter, trm_error *err) {
+static trm_status set(trmi_shard_plan *plan, const char *what, int size, const char *letter,
+                      trm_error *err) {
     char name[NAME], letters[TRMI_MESH_AXES + 1];
     snprintf(name, sizeof name, "%s%d", what, size);
     snprintf(letters, sizeof letters, "%s%s", plan->mesh.axes > 1 ? "." : "", letter);
@@ -69,21 +90,24 @@ static void sides_of(int64_t bytes, int64_t *rows, int64_t *columns) {
     }
 }
 
-static trm_status add_size(const links *l, trm_graph *g, trmi_shard_plan *plan, int i, trm_node outputs[4], trm_error *err) {
+static trm_status add_size(const links *l, trm_graph *g, trmi_shard_plan *plan, int i,
+                           trm_node outputs[4], trm_error *err) {
     char a[NAME], b[NAME];
     int64_t rows, columns;
     sides_of(sizes[i], &rows, &columns);
     snprintf(a, sizeof a, "a%d", i);
     snprintf(b, sizeof b, "b%d", i);
-    trm_node factors[2] = {trm_parameter(g, a, trm_shape_of(rows, l->group), TRM_INIT_NORMAL_001),
-                           trm_parameter(g, b, trm_shape_of(l->group, columns), TRM_INIT_NORMAL_001)};
+    trm_node factors[2] = {
+        trm_parameter(g, a, trm_shape_of(rows, l->group), TRM_INIT_NORMAL_001),
+        trm_parameter(g, b, trm_shape_of(l->group, columns), TRM_INIT_NORMAL_001)};
     /* A form that is there already would be cut locally: two sums, and columns before all. */
     for (int k = 0; k < 2; k++) {
         trm_node sum = trm_matmul(g, factors[0], factors[1], false, false);
         TRMI_TRY(trm_graph_check(g, err));
         char letters[TRMI_MESH_AXES + 1];
         snprintf(letters, sizeof letters, "%sc", plan->mesh.axes > 1 ? "." : "");
-        TRMI_TRY(trmi_shard_plan_set(plan, g->ops[g->values[sum.id].op].name, letters, false, NULL, err));
+        TRMI_TRY(trmi_shard_plan_set(plan, g->ops[g->values[sum.id].op].name, letters, false, NULL,
+                                     err));
         outputs[k] = named(g, TRMI_OP_RELU, k == 0 ? "all" : "rows", i, &sum, 1);
     }
     trm_node parts = outputs[1];
@@ -98,25 +122,29 @@ static trm_status add_size(const links *l, trm_graph *g, trmi_shard_plan *plan, 
     return set(plan, "local", i, "c", err);
 }
 
-/* Of the program with parameters in parts: what is gathered is stored, what is added is a gradient. */
+/* Of the program with parameters in parts: what is gathered is stored, what is added is a gradient.
+ */
 static int store_message_of(const trm_program *p, const trmi_step *step, int *size) {
     if (step->kind != TRMI_STEP_OP || step->op_kind != TRMI_OP_EXCHANGE) {
         return -1;
     }
-    bool scatter = step->attrs->exchange.what->combine == TRMI_COMBINE_SUM, stored = p->buffers[step->inputs[0]].arena == TRMI_ARENA_PARAM;
+    bool scatter = step->attrs->exchange.what->combine == TRMI_COMBINE_SUM,
+         stored = p->buffers[step->inputs[0]].arena == TRMI_ARENA_PARAM;
     const trmi_buffer *whole = &p->buffers[scatter ? step->inputs[0] : step->outputs[0]];
     for (*size = 0; *size < SIZES; ++*size) {
-        if (trm_shape_count(&whole->shape) * (int64_t)sizeof(float) == sizes[*size] && (scatter || stored)) {
+        if (trm_shape_count(&whole->shape) * (int64_t)sizeof(float) == sizes[*size] &&
+            (scatter || stored)) {
             return scatter ? 7 : 6;
         }
     }
     return -1;
 }
 
-/* Which message a step is: its place in `moves`, and the size; -1: none. Forms are named after who made the value:
- * "matmul0 -> S0". Outputs are brought whole in the end: that is not looked at. */
+/* Which message a step is: its place in `moves`, and the size; -1: none. Forms are named after who
+ * made the value: "matmul0 -> S0". Outputs are brought whole in the end: that is not looked at. */
 static int message_of(const trm_program *p, const trmi_step *step, int *size) {
-    if (step->kind != TRMI_STEP_OP || (step->op_kind != TRMI_OP_EXCHANGE && step->op_kind != TRMI_OP_ALL_REDUCE)) {
+    if (step->kind != TRMI_STEP_OP ||
+        (step->op_kind != TRMI_OP_EXCHANGE && step->op_kind != TRMI_OP_ALL_REDUCE)) {
         return -1;
     }
     /* Who reads it says what it is for. */
@@ -127,7 +155,8 @@ static int message_of(const trm_program *p, const trmi_step *step, int *size) {
         }
         for (int m = 0; m < (int)(sizeof names / sizeof *names); m++) {
             size_t length = strlen(names[m]);
-            if (length > 0 && strncmp(reader->name, names[m], length) == 0 && reader->name[length] >= '0' && reader->name[length] <= '9') {
+            if (length > 0 && strncmp(reader->name, names[m], length) == 0 &&
+                reader->name[length] >= '0' && reader->name[length] <= '9') {
                 *size = reader->name[length] - '0';
                 return *size < SIZES ? m : -1;
             }
@@ -138,12 +167,13 @@ static int message_of(const trm_program *p, const trmi_step *step, int *size) {
 
 typedef int classify(const trm_program *p, const trmi_step *step, int *size);
 /* One pass over the program; times[step][turn]. */
-static trm_status time_turn(links *l, trm_exec *exec, classify *message, int turn, double *times, trm_error *err) {
+static trm_status time_turn(links *l, trm_exec *exec, classify *message, int turn, double *times,
+                            trm_error *err) {
     const trm_program *p = exec->program;
     for (int32_t i = 0; i < p->steps_count; i++) {
         int size, what = message(p, &p->steps[i], &size);
-        /* A copy is this rank's own work. What makes the values begins together, out of cold caches; ranks are not done
-         * with it at the same time, and messages wait. */
+        /* A copy is this rank's own work. What makes the values begins together, out of cold
+         * caches; ranks are not done with it at the same time, and messages wait. */
         bool own = what >= 0 && moves[what] == TRMI_MOVE_LOCAL;
         if (what < 0) {
             TRMI_TRY(together(l, err));
@@ -152,33 +182,42 @@ static trm_status time_turn(links *l, trm_exec *exec, classify *message, int tur
         double begin = own ? trmi_probe_clock(l->probe) : trmi_os_now();
         TRMI_TRY(trmi_exec_run(exec, i, i + 1, err));
         if (turn >= 0) {
-            times[(int64_t)i * l->most + turn] = (own ? trmi_probe_clock(l->probe) : trmi_os_now()) - begin;
+            times[(int64_t)i * l->most + turn] =
+                (own ? trmi_probe_clock(l->probe) : trmi_os_now()) - begin;
         }
     }
     return TRM_OK;
 }
 
-/* A message takes what it takes on the mean of the ranks, of which the early ones wait; in the usual turn. */
-static trm_status usual(const links *l, double *times, int32_t turns, double *seconds, trm_error *err) {
-    trm_status status = l->probe->comm == NULL ? TRM_OK
-                                               : trm_comm_allreduce(l->probe->comm, times, turns, TRM_FLOAT64, TRM_REDUCE_MEAN, err);
+/* A message takes what it takes on the mean of the ranks, of which the early ones wait; in the
+ * usual turn. */
+static trm_status usual(const links *l, double *times, int32_t turns, double *seconds,
+                        trm_error *err) {
+    trm_status status =
+        l->probe->comm == NULL
+            ? TRM_OK
+            : trm_comm_allreduce(l->probe->comm, times, turns, TRM_FLOAT64, TRM_REDUCE_MEAN, err);
     *seconds = trmi_median(times, turns);
     return status;
 }
 
 static trm_status time_program(links *l, trm_exec *exec, classify *message, trm_error *err) {
     const trm_program *p = exec->program;
-    double *times = trmi_alloc((size_t)p->steps_count * (size_t)l->most * sizeof *times + 1), begin = trmi_os_now(), used = 0;
-    trm_status status = times != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages");
+    double *times = trmi_alloc((size_t)p->steps_count * (size_t)l->most * sizeof *times + 1),
+           begin = trmi_os_now(), used = 0;
+    trm_status status =
+        times != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages");
     int32_t turns = 0;
     trmi_probe_begin(l->probe);
-    for (int turn = -1; status == TRM_OK && turn < l->most && (turn < TURNS_LEAST || used < enough);) {
+    for (int turn = -1;
+         status == TRM_OK && turn < l->most && (turn < TURNS_LEAST || used < enough);) {
         bool counts = true;
         double start = trmi_os_now();
         status = time_turn(l, exec, message, turn, times, err);
         status = status == TRM_OK ? trmi_probe_counts(l->probe, start, &counts, err) : status;
         used = trmi_os_now() - begin;
-        status = status == TRM_OK ? trmi_probe_largest(l->probe, &used, 1, err) : status; /* all stop together */
+        /* all stop together */
+        status = status == TRM_OK ? trmi_probe_largest(l->probe, &used, 1, err) : status;
         turn += counts;
         turns = turn;
     }
@@ -203,8 +242,8 @@ static trm_status mesh_of(const links *l, trmi_mesh *mesh, trm_error *err) {
 }
 
 /* The graph cut by the plan on all ranks, message by message. */
-static trm_status run_graph(links *l, const trm_graph *g, const trmi_shard_plan *plan, trm_exec_options *options, classify *message,
-                            trm_error *err) {
+static trm_status run_graph(links *l, const trm_graph *g, const trmi_shard_plan *plan,
+                            trm_exec_options *options, classify *message, trm_error *err) {
     trm_exec *exec = NULL;
     char *words = trmi_shard_plan_text(plan);
     if (words == NULL) {
@@ -214,7 +253,8 @@ static trm_status run_graph(links *l, const trm_graph *g, const trmi_shard_plan 
     options->threads = l->probe->threads;
     options->tuning_file = l->probe->tuning_file;
     options->no_fusion = true;
-    options->parallel = (trm_parallel_options){.comm = l->probe->comm, .split = TRM_SPLIT_PLANNED, .plan = words};
+    options->parallel =
+        (trm_parallel_options){.comm = l->probe->comm, .split = TRM_SPLIT_PLANNED, .plan = words};
     trm_status status = trmi_exec_create(g, options, NULL, &exec, err);
     status = status == TRM_OK ? time_program(l, exec, message, err) : status;
     trm_exec_destroy(exec);
@@ -240,8 +280,10 @@ static trm_status run_program(links *l, trm_error *err) {
     return status;
 }
 
-/* x [p x c] . w [r x c]' cut by the rows of x, w stored by rows: gathered before, its gradient scattered after. */
-static trm_status add_store(const links *l, trm_graph *g, trmi_shard_plan *plan, int i, trm_node *sum, trm_error *err) {
+/* x [p x c] . w [r x c]' cut by the rows of x, w stored by rows: gathered before, its gradient
+ * scattered after. */
+static trm_status add_store(const links *l, trm_graph *g, trmi_shard_plan *plan, int i,
+                            trm_node *sum, trm_error *err) {
     char w[NAME], x[NAME], letters[TRMI_MESH_AXES + 1];
     int64_t rows, columns;
     trmi_spread parts = {{0}, {0}};
@@ -250,8 +292,9 @@ static trm_status add_store(const links *l, trm_graph *g, trmi_shard_plan *plan,
     snprintf(x, sizeof x, "x%d", i);
     snprintf(letters, sizeof letters, "%sn", plan->mesh.axes > 1 ? "." : "");
     parts.at[plan->mesh.axes - 1] = TRMI_SPLIT;
-    trm_node y = trm_linear(g, trm_parameter(g, x, trm_shape_of(l->group, columns), TRM_INIT_NORMAL_001),
-                            trm_parameter(g, w, trm_shape_of(rows, columns), TRM_INIT_NORMAL_001), TRM_NO_NODE);
+    trm_node y = trm_linear(
+        g, trm_parameter(g, x, trm_shape_of(l->group, columns), TRM_INIT_NORMAL_001),
+        trm_parameter(g, w, trm_shape_of(rows, columns), TRM_INIT_NORMAL_001), TRM_NO_NODE);
     TRMI_TRY(trm_graph_check(g, err));
     TRMI_TRY(trmi_shard_plan_set(plan, g->ops[g->values[y.id].op].name, letters, false, NULL, err));
     TRMI_TRY(trmi_shard_plan_store(plan, w, &parts, err));
@@ -278,7 +321,8 @@ static trm_status run_stores(links *l, trm_error *err) {
     return status;
 }
 
-/* ---- buckets of gradients -------------------------------------------------------------------------------- */
+/* ---- buckets of gradients
+ *  -------------------------------------------------------------------------------- */
 
 /* All-reduced, or reduced to a slice for each rank. */
 static trm_status time_buckets(links *l, trm_comm *group, float *data, int move, trm_error *err) {
@@ -301,9 +345,13 @@ static trm_status time_buckets(links *l, trm_comm *group, float *data, int move,
             trmi_probe_sweep(l->probe, 0, 1);
             memset(data, 0, (size_t)sizes[i]); /* as backward leaves it: in the cache of its rank */
             /* As a step does it: the communicator's thread is woken, and works for this one. */
-            const trm_collective op = {.kind = move == SLICES ? TRM_REDUCE_SCATTERV : TRM_ALLREDUCE, .recv = data, .count = count,
-                                       .counts = move == SLICES ? counts : NULL, .dtype = TRM_FLOAT32,
-                                       .reduce = TRM_REDUCE_SUM, .tag = "gradients"};
+            const trm_collective op = {.kind = move == SLICES ? TRM_REDUCE_SCATTERV : TRM_ALLREDUCE,
+                                       .recv = data,
+                                       .count = count,
+                                       .counts = move == SLICES ? counts : NULL,
+                                       .dtype = TRM_FLOAT32,
+                                       .reduce = TRM_REDUCE_SUM,
+                                       .tag = "gradients"};
             trm_request *request = NULL;
             double begin = trmi_os_now();
             status = status == TRM_OK ? trm_comm_start(group, &op, &request, err) : status;
@@ -326,7 +374,8 @@ static trm_status run_buckets(links *l, trm_error *err) {
     int32_t rank = trm_comm_rank(l->probe->comm);
     TRMI_TRY(trm_comm_split(l->probe->comm, rank / l->group, rank, &group, err));
     float *data = trm_comm_alloc_shared(group, (size_t)sizes[l->end - 1], err);
-    trm_status status = data != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages");
+    trm_status status =
+        data != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages");
     status = status == TRM_OK ? time_buckets(l, group, data, BUCKETS, err) : status;
     status = status == TRM_OK ? time_buckets(l, group, data, SLICES, err) : status;
     if (data != NULL) {
@@ -336,23 +385,31 @@ static trm_status run_buckets(links *l, trm_error *err) {
     return status;
 }
 
-/* ---- the optimiser, and a step with nothing in it ---------------------------------------------------------- */
+/* ---- the optimiser, and a step with nothing in it
+ *  ---------------------------------------------------------- */
 
-/* A parameter of so many elements and a mean of it, trained: cut by a step's default, or whole on every rank, of one copy and updated in
- * slices or each rank its own. */
+/* A parameter of so many elements and a mean of it, trained: cut by a step's default, or whole on
+ * every rank, of one copy and updated in slices or each rank its own. */
 typedef enum kind { CUT, OWN, SLICED } kind;
 
-static trm_status small_exec(const trmi_probe *probe, int64_t rows, kind what, trm_exec **out, trm_error *err) {
+static trm_status small_exec(const trmi_probe *probe, int64_t rows, kind what, trm_exec **out,
+                             trm_error *err) {
     trm_graph *g;
     char mesh[16], plan[96];
     TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &g, err));
     trm_node x = trm_parameter(g, "w", trm_shape_of(rows, 64), TRM_INIT_NORMAL_001);
     trm_node y = trm_relu(g, x), loss = trm_reduce_mean(g, y, NULL, 0, false);
     snprintf(mesh, sizeof mesh, "%d", (int)trm_comm_size(probe->comm));
-    snprintf(plan, sizeof plan, "trireme-plan 1\nmesh %s\nop %.40s .\n", mesh, g->ops[g->values[y.id].op].name);
-    const trm_exec_options options = {.loss = loss, .optimizer = probe->optimizer, .backend = probe->backend, .threads = probe->threads,
+    snprintf(plan, sizeof plan, "trireme-plan 1\nmesh %s\nop %.40s .\n", mesh,
+             g->ops[g->values[y.id].op].name);
+    const trm_exec_options options = {.loss = loss,
+                                      .optimizer = probe->optimizer,
+                                      .backend = probe->backend,
+                                      .threads = probe->threads,
                                       .tuning_file = probe->tuning_file,
-                                      .parallel = {.comm = probe->comm, .split = TRM_SPLIT_PLANNED, .plan = what == CUT ? NULL : plan,
+                                      .parallel = {.comm = probe->comm,
+                                                   .split = TRM_SPLIT_PLANNED,
+                                                   .plan = what == CUT ? NULL : plan,
                                                    .shard_optimizer = what == SLICED}};
     trm_status status = trm_graph_check(g, err);
     status = status == TRM_OK ? trmi_exec_create(g, &options, NULL, out, err) : status;
@@ -361,7 +418,8 @@ static trm_status small_exec(const trmi_probe *probe, int64_t rows, kind what, t
 }
 
 /* A step, or (not CUT) its update alone. */
-static trm_status time_small(trmi_probe *probe, int64_t rows, kind what, double *seconds, trm_error *err) {
+static trm_status time_small(trmi_probe *probe, int64_t rows, kind what, double *seconds,
+                             trm_error *err) {
     double times[TURNS], none = 0;
     bool step = what == CUT;
     int turns = turns_of(probe, TURNS);
@@ -378,7 +436,8 @@ static trm_status time_small(trmi_probe *probe, int64_t rows, kind what, double 
         begin = step ? begin : trmi_probe_clock(probe);
         status = status == TRM_OK ? trm_exec_update(exec, 1e-6, err) : status;
         double took = (step ? trmi_os_now() : trmi_probe_clock(probe)) - begin;
-        status = status == TRM_OK ? trmi_probe_counts(probe, trmi_os_now() - took, &usable, err) : status;
+        status = status == TRM_OK ? trmi_probe_counts(probe, trmi_os_now() - took, &usable, err)
+                                  : status;
         if (usable && turn >= 0) {
             times[turn] = took;
         }
@@ -389,16 +448,20 @@ static trm_status time_small(trmi_probe *probe, int64_t rows, kind what, double 
     return status == TRM_OK ? trmi_probe_largest(probe, seconds, 1, err) : status;
 }
 
-/* ---- words ------------------------------------------------------------------------------------------------- */
+/* ---- words
+ *  -------------------------------------------------------------------------------------------------
+ */
 
-/* Costs rise with bytes: a point below its forerunner, or more than its successor, was disturbed. */
+/* Costs rise with bytes: a point below its forerunner, or more than its successor, was disturbed.
+ */
 static void smooth(double *seconds, int32_t count) {
     for (int32_t i = count - 1; i > 0; i--) {
         seconds[i - 1] = fmin(seconds[i - 1], seconds[i]);
     }
 }
 
-static void tell_curve(trmi_text *out, trmi_move move, int32_t ranks, const int64_t *bytes, const double *seconds, int32_t count) {
+static void tell_curve(trmi_text *out, trmi_move move, int32_t ranks, const int64_t *bytes,
+                       const double *seconds, int32_t count) {
     trmi_text_printf(out, "points %s %d", trmi_links_word(move), (int)ranks);
     for (int32_t i = 0; i < count; i++) {
         trmi_text_printf(out, " %lld:%.3f", (long long)bytes[i], fmax(0.01, seconds[i] * 1e6));
@@ -407,17 +470,21 @@ static void tell_curve(trmi_text *out, trmi_move move, int32_t ranks, const int6
 }
 
 /* The optimiser's pass by bytes, as far as memory allows. */
-static trm_status measure_updates(const links *l, kind what, double crowd, trmi_text *out, trm_error *err) {
+static trm_status measure_updates(const links *l, kind what, double crowd, trmi_text *out,
+                                  trm_error *err) {
     static const int64_t rows[UPDATES] = {1 << 10, 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 17};
     trmi_probe *probe = l->probe;
     int32_t share = what == SLICED ? l->ranks : 1;
     int64_t bytes[UPDATES];
     double seconds[UPDATES];
     int count = 0;
-    for (; count < UPDATES; count++) { /* one at a time: a parameter, its gradient, slots, a mean of it */
+    /* one at a time: a parameter, its gradient, slots, a mean of it */
+    for (; count < UPDATES; count++) {
         bytes[count] = rows[count] * 64 * (int64_t)sizeof(float);
-        bool beyond = count > 0 && probe->reach > 0 && rows[count - 1] * 64 * (int64_t)sizeof(float) >= sizes[l->count - 1];
-        if (count >= 2 && (beyond || (probe->limit > 0 && UPDATE_COPIES * bytes[count] > probe->limit))) {
+        bool beyond = count > 0 && probe->reach > 0 &&
+                      rows[count - 1] * 64 * (int64_t)sizeof(float) >= sizes[l->count - 1];
+        if (count >= 2 &&
+            (beyond || (probe->limit > 0 && UPDATE_COPIES * bytes[count] > probe->limit))) {
             break;
         }
         TRMI_TRY(time_small(probe, rows[count], what, &seconds[count], err));
@@ -473,27 +540,35 @@ int64_t trmi_probe_longest(const trm_graph *g) {
 
 int trmi_probe_links_sizes(const trmi_probe *probe) {
     int count = trmi_probe_affords(probe, sizes, SIZES, SMALL + 1, MESSAGE_COPIES);
-    while (count > SMALL + 1 && probe->reach > 0 && sizes[count - 2] >= probe->reach) { /* the one below says it all */
+    /* the one below says it all */
+    while (count > SMALL + 1 && probe->reach > 0 && sizes[count - 2] >= probe->reach) {
         count--;
     }
     return count;
 }
 
 static trm_status run_links(trmi_probe *probe, trmi_text *out, trm_error *err) {
-    links l = {.probe = probe, .ranks = trm_comm_size(probe->comm), .count = trmi_probe_links_sizes(probe)};
+    links l = {.probe = probe,
+               .ranks = trm_comm_size(probe->comm),
+               .count = trmi_probe_links_sizes(probe)};
     double step;
     char date[32];
     time_t now = (time_t)trmi_os_wall();
     struct tm day;
     int cores = probe->cores;
     strftime(date, sizeof date, "%Y-%m-%d %H:%M", gmtime_r(&now, &day));
-    trmi_text_printf(out, "# messages of %d ranks of this machine (form 5), measured %s UTC\nlevel host %d 5 4\ncores %d\noverlap %d\n"
-                     "together %d\nload %.3f\n", (int)l.ranks, date, (int)l.ranks, cores,
-                     l.ranks * probe->threads < cores, (int)l.ranks, probe->load);
+    trmi_text_printf(out,
+                     "# messages of %d ranks of this machine (form 5), measured %s UTC\nlevel host "
+                     "%d 5 4\ncores %d\noverlap %d\n"
+                     "together %d\nload %.3f\n",
+                     (int)l.ranks, date, (int)l.ranks, cores, l.ranks * probe->threads < cores,
+                     (int)l.ranks, probe->load);
     double crowd = fmax(1, (double)l.ranks * probe->threads / cores);
     TRMI_TRY(measure_groups(&l, crowd, out, err));
     TRMI_TRY(measure_updates(&l, OWN, crowd, out, err));
-    TRMI_TRY(l.ranks == trm_comm_local_size(probe->comm) ? measure_updates(&l, SLICED, crowd, out, err) : TRM_OK);
+    TRMI_TRY(l.ranks == trm_comm_local_size(probe->comm)
+                 ? measure_updates(&l, SLICED, crowd, out, err)
+                 : TRM_OK);
     TRMI_TRY(time_small(probe, 16, CUT, &step, err));
     trmi_text_printf(out, "overhead %.3f\n", step * 1e6);
     return out->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages") : TRM_OK;

@@ -1,4 +1,6 @@
-/* How a rank times: its clock, what it sweeps out of caches before, what it makes of the times, which CPUs all have. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a rank times: its clock, what it sweeps out of caches before, what it makes of the times,
+ * which CPUs all have. */
 #define _GNU_SOURCE
 #include "exec/probe.h"
 
@@ -12,7 +14,8 @@
 #include <string.h>
 #include <time.h>
 
-enum { SWEEP = 8 << 20, SWEEP_LEAST = 1 << 20, SWEEP_MAX = 512 << 20 }; /* bytes: what a step touches is not known; is little; is much */
+/* bytes: what a step touches is not known; is little; is much */
+enum { SWEEP = 8 << 20, SWEEP_LEAST = 1 << 20, SWEEP_MAX = 512 << 20 };
 static const double patience = 0.4; /* seconds of samples of one thing that may be thrown away */
 
 double trmi_probe_clock(const trmi_probe *probe) {
@@ -34,7 +37,8 @@ void trmi_probe_sweep(trmi_probe *probe, int64_t own_bytes, int part) {
     int64_t others = trmi_min_i64((probe->footprint - own_bytes) / 2 / part, SWEEP_MAX);
     int64_t least = probe->footprint > 0 ? SWEEP_LEAST : SWEEP;
     size_t bytes = (size_t)(others > least ? others : least);
-    size_t rest = probe->limit > 2 * own_bytes ? (size_t)(probe->limit - 2 * own_bytes) : 0; /* kernels have tables, too */
+    /* kernels have tables, too */
+    size_t rest = probe->limit > 2 * own_bytes ? (size_t)(probe->limit - 2 * own_bytes) : 0;
     bytes = probe->limit > 0 && rest < bytes ? rest : bytes;
     bool beyond = probe->limit > 0 && probe->block_bytes > rest;
     if (probe->block == NULL || probe->block_bytes < bytes || beyond) {
@@ -71,10 +75,12 @@ trm_status trmi_probe_counts(trmi_probe *probe, double begin, bool *counts, trm_
     return TRM_OK;
 }
 
-int trmi_probe_affords(const trmi_probe *probe, const int64_t *bytes, int count, int least, int copies) {
+int trmi_probe_affords(const trmi_probe *probe, const int64_t *bytes, int count, int least,
+                       int copies) {
     int64_t sum = 0;
     int some = 0;
-    while (some < count && (probe->limit == 0 || some < least || (sum + bytes[some]) * copies <= probe->limit)) {
+    while (some < count &&
+           (probe->limit == 0 || some < least || (sum + bytes[some]) * copies <= probe->limit)) {
         sum += bytes[some++];
     }
     return some;
@@ -88,9 +94,11 @@ double trmi_probe_usual(double *times, int32_t count, double *spread) {
     return middle;
 }
 
-trm_status trmi_probe_largest(const trmi_probe *probe, double *values, int32_t count, trm_error *err) {
-    return probe->comm == NULL ? TRM_OK
-                               : trm_comm_allreduce(probe->comm, values, count, TRM_FLOAT64, TRM_REDUCE_MAX, err);
+trm_status trmi_probe_largest(const trmi_probe *probe, double *values, int32_t count,
+                              trm_error *err) {
+    return probe->comm == NULL
+               ? TRM_OK
+               : trm_comm_allreduce(probe->comm, values, count, TRM_FLOAT64, TRM_REDUCE_MAX, err);
 }
 
 trm_status trmi_probe_cores(trm_comm *comm, int *cores, trm_error *err) {

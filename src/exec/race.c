@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/race.h"
 
 #include "exec/exec.h"
@@ -19,16 +20,19 @@ typedef struct runner {
     trm_exec *exec;
 } runner;
 
-/* ---- inputs --------------------------------------------------------------------------------------------- */
+/* ---- inputs
+ *  --------------------------------------------------------------------------------------------- */
 
-/* Below what integers of an input must be: rows of the table that they look up, classes that they name. */
+/* Below what integers of an input must be: rows of the table that they look up, classes that they
+ * name. */
 static uint32_t bound_of(const trm_graph *g, int32_t value) {
     int64_t least = INT32_MAX;
     for (int64_t i = 1; i < g->ops_count; i++) {
         const trmi_op *op = &g->ops[i];
         for (int32_t k = 0; k < op->inputs_count; k++) {
-            const trm_shape *first = op->inputs[k] == value ? &trmi_input_of(g, op, 0)->shape : NULL;
-            int64_t most = first == NULL                          ? INT32_MAX
+            const trm_shape *first =
+                op->inputs[k] == value ? &trmi_input_of(g, op, 0)->shape : NULL;
+            int64_t most = first == NULL                      ? INT32_MAX
                            : op->kind == TRMI_OP_EMBEDDING    ? first->dim[0]
                            : op->kind == TRMI_OP_SOFTMAX_XENT ? first->dim[first->rank - 1]
                                                               : 1;
@@ -55,7 +59,8 @@ static void fill(trm_tensor *to, uint32_t bound) {
 trm_status trmi_race_feed(trm_exec *exec, const char *name, uint32_t bound, trm_error *err) {
     trm_tensor batch;
     trm_error none;
-    if (trm_exec_input(exec, name, &batch, &none) != TRM_OK) { /* one that nobody reads is not there */
+    /* one that nobody reads is not there */
+    if (trm_exec_input(exec, name, &batch, &none) != TRM_OK) {
         return TRM_OK;
     }
     batch.data = trmi_alloc((size_t)trm_tensor_bytes(&batch));
@@ -78,7 +83,8 @@ static trm_status feed(const trmi_race *r, trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- one plan --------------------------------------------------------------------------------------------- */
+/* ---- one plan
+ *  --------------------------------------------------------------------------------------------- */
 
 static trm_status open_runner(const trmi_race *r, runner *of, trm_error *err) {
     trm_exec_options options = *r->options;
@@ -106,7 +112,8 @@ static trm_status step(const trmi_race *r, trm_exec *exec, trm_error *err) {
 }
 
 /* Seconds of a step, of the slowest rank; *used: since `start`. */
-static trm_status time_turn(const trmi_race *r, runner *of, double start, double *seconds, double *used, trm_error *err) {
+static trm_status time_turn(const trmi_race *r, runner *of, double start, double *seconds,
+                            double *used, trm_error *err) {
     for (int32_t warm = of->exec == NULL ? 2 : 1; warm > 0; warm--) {
         if (of->exec == NULL) {
             TRMI_TRY(open_runner(r, of, err));
@@ -122,13 +129,16 @@ static trm_status time_turn(const trmi_race *r, runner *of, double start, double
     if (r->one_at_a_time) {
         close_runner(of);
     }
-    TRMI_TRY(trm_comm_allreduce(r->comm, both, 2, TRM_FLOAT64, TRM_REDUCE_MAX, err)); /* all stop together */
+    /* all stop together */
+    TRMI_TRY(trm_comm_allreduce(r->comm, both, 2, TRM_FLOAT64, TRM_REDUCE_MAX, err));
     *seconds = both[0];
     *used = both[1];
     return TRM_OK;
 }
 
-/* ---- all --------------------------------------------------------------------------------------------------- */
+/* ---- all
+ *  ---------------------------------------------------------------------------------------------------
+ */
 
 static trm_status share_plan(const trmi_race *r, int32_t index, runner *of, trm_error *err) {
     const char *text = trm_comm_rank(r->comm) == 0 ? r->plans[index] : NULL;
@@ -155,7 +165,8 @@ static double median_of(const double *values, int32_t count, double *quartiles) 
 }
 
 /* There and back, until time is up. */
-static trm_status take_turns(const trmi_race *r, runner *runners, trmi_race_result *out, trm_error *err) {
+static trm_status take_turns(const trmi_race *r, runner *runners, trmi_race_result *out,
+                             trm_error *err) {
     for (int32_t i = 0; i < r->count && !r->one_at_a_time; i++) {
         TRMI_TRY(open_runner(r, &runners[i], err));
         TRMI_TRY(step(r, runners[i].exec, err));
@@ -165,7 +176,8 @@ static trm_status take_turns(const trmi_race *r, runner *runners, trmi_race_resu
     for (int32_t i = 0; i < r->count; i++) {
         running[i] = true;
     }
-    while (!settled && out->turns < TRMI_RACE_TURNS && (out->turns < r->at_least || used + last < r->seconds)) {
+    while (!settled && out->turns < TRMI_RACE_TURNS &&
+           (out->turns < r->at_least || used + last < r->seconds)) {
         for (int32_t i = 0; i < r->count; i++) {
             int32_t k = out->turns % 2 == 0 ? i : r->count - 1 - i;
             if (!running[k]) {
@@ -204,7 +216,8 @@ trm_status trmi_race_run(const trmi_race *r, trmi_race_result *out, trm_error *e
     for (int32_t i = 0; i < r->count; i++) {
         close_runner(&runners[i]);
         trmi_free(runners[i].plan);
-        out->seconds[i] = status == TRM_OK && out->ran[i] > 0 ? median_of(out->took[i], out->ran[i], NULL) : 0;
+        out->seconds[i] =
+            status == TRM_OK && out->ran[i] > 0 ? median_of(out->took[i], out->ran[i], NULL) : 0;
     }
     return status;
 }
@@ -216,7 +229,9 @@ double trmi_race_behind(const trmi_race_result *result, int32_t a, int32_t b, do
         ratios[i] = result->took[a][i] / result->took[b][i];
     }
     double median = median_of(ratios, turns, &spread);
-    if (resolution != NULL) { /* of a median: 1.25 standard deviations over the root of the count; quartiles are 1.35 of them apart */
+    /* of a median: 1.25 standard deviations over the root of the count; quartiles are 1.35 of them
+     * apart */
+    if (resolution != NULL) {
         *resolution = 2 * 1.25 / 1.35 * spread / sqrt(turns);
     }
     return median - 1;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Plans run in turns on ranks, what their times say, and which of them is taken. */
 #include "ranks.h"
 
@@ -20,7 +21,8 @@ typedef struct shared {
     trm_error error;
 } shared;
 
-static const char samples[] = "trireme-plan 1\nmesh 2\nop linear0 n\nop linear1 n\n", classes[] = "trireme-plan 1\nmesh 2\nop linear0 n\nop linear1 k\n",
+static const char samples[] = "trireme-plan 1\nmesh 2\nop linear0 n\nop linear1 n\n",
+                  classes[] = "trireme-plan 1\nmesh 2\nop linear0 n\nop linear1 k\n",
                   hidden[] = "trireme-plan 1\nmesh 2\nop linear0 k\nop linear1 c\n";
 
 static void body(rank_context *context, trm_comm *comm) {
@@ -29,15 +31,30 @@ static void body(rank_context *context, trm_comm *comm) {
     trm_graph *g;
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
     trm_node ids = trm_input(g, "ids", TRM_INT32, trm_shape_of(BATCH));
-    trm_node x = trm_embedding(g, trm_parameter(g, "table", trm_shape_of(7, WIDTH), TRM_INIT_NORMAL_001), ids);
+    trm_node x = trm_embedding(
+        g, trm_parameter(g, "table", trm_shape_of(7, WIDTH), TRM_INIT_NORMAL_001), ids);
     x = trm_add(g, x, trm_input(g, "x", TRM_FLOAT32, trm_shape_of(BATCH, WIDTH)));
-    x = trm_linear(g, x, trm_parameter(g, "a", trm_shape_of(WIDTH, WIDTH), TRM_INIT_LINEAR), TRM_NO_NODE);
-    x = trm_linear(g, trm_relu(g, x), trm_parameter(g, "b", trm_shape_of(CLASSES, WIDTH), TRM_INIT_LINEAR), TRM_NO_NODE);
-    trm_node loss = trm_softmax_cross_entropy(g, x, trm_input(g, "label", TRM_INT32, trm_shape_of(BATCH)), NULL);
-    const trm_exec_options options = {.loss = loss, .backend = "ref", .threads = 1, .tuning_file = "", .accumulate = 2,
+    x = trm_linear(g, x, trm_parameter(g, "a", trm_shape_of(WIDTH, WIDTH), TRM_INIT_LINEAR),
+                   TRM_NO_NODE);
+    x = trm_linear(g, trm_relu(g, x),
+                   trm_parameter(g, "b", trm_shape_of(CLASSES, WIDTH), TRM_INIT_LINEAR),
+                   TRM_NO_NODE);
+    trm_node loss = trm_softmax_cross_entropy(
+        g, x, trm_input(g, "label", TRM_INT32, trm_shape_of(BATCH)), NULL);
+    const trm_exec_options options = {.loss = loss,
+                                      .backend = "ref",
+                                      .threads = 1,
+                                      .tuning_file = "",
+                                      .accumulate = 2,
                                       .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9}};
-    trmi_race race = {.comm = comm, .graph = g, .options = &options, .count = 3, .steps = 2, .seconds = all->seconds,
-                      .fine = all->fine, .one_at_a_time = all->one_at_a_time};
+    trmi_race race = {.comm = comm,
+                      .graph = g,
+                      .options = &options,
+                      .count = 3,
+                      .steps = 2,
+                      .seconds = all->seconds,
+                      .fine = all->fine,
+                      .one_at_a_time = all->one_at_a_time};
     if (context->rank == 0) {
         race.plans[0] = samples;
         race.plans[1] = classes;
@@ -48,7 +65,8 @@ static void body(rank_context *context, trm_comm *comm) {
 }
 
 static shared *run(double seconds, double fine, bool one_at_a_time) {
-    shared *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    shared *all =
+        mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     all->seconds = seconds;
     all->fine = fine;
     all->one_at_a_time = one_at_a_time;
@@ -62,7 +80,8 @@ static shared *run(double seconds, double fine, bool one_at_a_time) {
 
 static void every_plan_runs_in_every_turn(void **state) {
     (void)state;
-    for (int alone = 0; alone < 2; alone++) { /* where every difference is fine enough, a few turns will do */
+    /* where every difference is fine enough, a few turns will do */
+    for (int alone = 0; alone < 2; alone++) {
         shared *all = run(3600, alone ? 1e9 : 0, alone);
         int turns = all->of[0].turns;
         assert_true(alone ? turns > 2 && turns < 12 : turns == TRMI_RACE_TURNS);
@@ -98,7 +117,8 @@ static void differences_are_those_within_a_turn(void **state) {
     }
     double resolution;
     assert_true(fabs(trmi_race_behind(&r, 0, 1, &resolution) - 0.04) < 1e-12 && resolution < 1e-12);
-    assert_true(fabs(trmi_race_behind(&r, 2, 1, &resolution)) < 1e-12 && resolution > 0.1 && resolution < 0.2);
+    assert_true(fabs(trmi_race_behind(&r, 2, 1, &resolution)) < 1e-12 && resolution > 0.1 &&
+                resolution < 0.2);
 }
 
 /* Of three plans one is 20 % behind, and one wavers. */
@@ -122,11 +142,13 @@ static void who_is_behind_rests_and_the_others_run_until_they_are_told_apart(voi
     assert_true(trmi_race_settle(&r, 3, 0.01, running));
     assert_true(trmi_race_fastest(&r, 3) == 2 && !running[0] && !running[1] && running[2]);
     r.took[1][0] = 0.1; /* of a plan that rested only its own turns are compared */
-    assert_true(trmi_race_fastest(&r, 3) == 2 && fabs(trmi_race_behind(&r, 1, 2, NULL) - 0.224) < 0.005);
+    assert_true(trmi_race_fastest(&r, 3) == 2 &&
+                fabs(trmi_race_behind(&r, 1, 2, NULL) - 0.224) < 0.005);
     r.turns = 2;
     r.ran[0] = r.ran[1] = r.ran[2] = 2;
     running[0] = running[1] = true;
-    assert_true(!trmi_race_settle(&r, 3, 0.01, running) && running[0] && running[1]); /* too few to conclude anything */
+    /* too few to conclude anything */
+    assert_true(!trmi_race_settle(&r, 3, 0.01, running) && running[0] && running[1]);
 }
 
 static trmi_trial *with(const double *predicted, const bool *simple, int count) {
@@ -155,7 +177,8 @@ static void a_few_near_the_best_are_run(void **state) {
     static const bool simple[] = {true, false, false, false, false, false, false, false};
     trmi_trial *t = with(predicted, simple, 8);
     trmi_trial_narrow(t, 10);
-    assert_true(t->count == 5 && t->list[0].predicted == 0.010 && t->list[1].predicted == 0.0105 && t->list[4].simple);
+    assert_true(t->count == 5 && t->list[0].predicted == 0.010 && t->list[1].predicted == 0.0105 &&
+                t->list[4].simple);
     trmi_trial_narrow(t, 4 * 2 * 6 * 0.010); /* time for two: the best, and data parallel */
     assert_true(t->count == 2 && !t->list[0].simple && t->list[1].simple);
     trmi_trial_narrow(t, 0);
@@ -184,11 +207,13 @@ static int taken(double best, double other, double parallel, double resolution) 
 static void what_runs_cannot_tell_apart_is_decided_by_simplicity(void **state) {
     (void)state;
     assert_int_equal(taken(0, 0.03, 0.05, 0.01), 0);
-    assert_int_equal(taken(0.03, 0, 0.05, 0.01), 1);    /* another one is faster than was predicted */
-    assert_int_equal(taken(0.005, 0, 0.05, 0.01), 0);   /* not by more than chance */
-    assert_int_equal(taken(0, 0.03, 0.005, 0.01), 2);   /* data parallel is as fast */
+    /* another one is faster than was predicted */
+    assert_int_equal(taken(0.03, 0, 0.05, 0.01), 1);
+    assert_int_equal(taken(0.005, 0, 0.05, 0.01), 0); /* not by more than chance */
+    assert_int_equal(taken(0, 0.03, 0.005, 0.01), 2); /* data parallel is as fast */
     assert_int_equal(taken(0.05, 0.04, 0, 0.01), 2);
-    assert_int_equal(taken(0, 0.04, 0.05, 0.5), 0);     /* on a busy machine 5 % are not given away */
+    /* on a busy machine 5 % are not given away */
+    assert_int_equal(taken(0, 0.04, 0.05, 0.5), 0);
 }
 
 int main(void) {

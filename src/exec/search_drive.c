@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/search_drive.h"
 
 #include "base/error.h"
@@ -10,18 +11,23 @@
 #include <string.h>
 
 enum { ROUNDS = 4, LIMIT_ROUNDS = 12 };
-/* Seconds to measure in for ranks that are not here: the largest part of a step is known by then, the rest is scaled from it. */
+/* Seconds to measure in for ranks that are not here: the largest part of a step is known by then,
+ * the rest is scaled from it. */
 static const double alone = 8;
 
-/* ---- meshes ---------------------------------------------------------------------------------------------- */
+/* ---- meshes
+ *  ----------------------------------------------------------------------------------------------
+ */
 
-trm_status trmi_drive_meshes(trmi_drive *d, const trmi_mesh *only, int32_t ranks, int32_t hosts, trm_error *err) {
+trm_status trmi_drive_meshes(trmi_drive *d, const trmi_mesh *only, int32_t ranks, int32_t hosts,
+                             trm_error *err) {
     trmi_mesh list[TRMI_MESH_LIST];
     int32_t count = 1;
     if (only != NULL) {
         list[0] = *only;
     } else if (ranks < 1 || ranks % hosts != 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "%d ranks do not divide among %d hosts", (int)ranks, (int)hosts);
+        return TRMI_FAIL(err, TRM_INVALID, "%d ranks do not divide among %d hosts", (int)ranks,
+                         (int)hosts);
     } else {
         count = trmi_mesh_list(hosts, ranks / hosts, list);
     }
@@ -45,7 +51,9 @@ void trmi_drive_free(trmi_drive *d) {
     trmi_arena_free(&d->arena);
 }
 
-/* ---- search ---------------------------------------------------------------------------------------------- */
+/* ---- search
+ *  ----------------------------------------------------------------------------------------------
+ */
 
 static trm_status search_mesh(trmi_drive *d, trmi_drive_mesh *m, bool frontier, trm_error *err) {
     trmi_space_destroy(m->space);
@@ -56,7 +64,11 @@ static trm_status search_mesh(trmi_drive *d, trmi_drive_mesh *m, bool frontier, 
         TRMI_TRY(trmi_space_choice(m->space, d->given, &own, err));
         given = &own;
     }
-    const trmi_search_options options = {.mode = d->mode, .memory_bytes = trmi_drive_limit(d), .frontier = frontier, .own = given, .take = m->taken};
+    const trmi_search_options options = {.mode = d->mode,
+                                         .memory_bytes = trmi_drive_limit(d),
+                                         .frontier = frontier,
+                                         .own = given,
+                                         .take = m->taken};
     return trmi_search(m->space, &options, &d->arena, &m->found, err);
 }
 
@@ -65,7 +77,8 @@ static void choose_mesh(trmi_drive *d) {
         const trmi_found *a = &d->meshes[i].found, *b = &d->meshes[d->best].found;
         bool fits = b->infeasible && !a->infeasible;
         bool better = a->infeasible == b->infeasible &&
-                      (a->infeasible ? a->best.measure.bytes < b->best.measure.bytes : a->objective < b->objective * (1 - 1e-9));
+                      (a->infeasible ? a->best.measure.bytes < b->best.measure.bytes
+                                     : a->objective < b->objective * (1 - 1e-9));
         d->best = fits || better ? i : d->best;
     }
 }
@@ -86,7 +99,8 @@ trm_status trmi_drive_compile(trmi_drive *d, trm_error *err) {
     return d->compile(d->context, best->space, &best->found.best.choice, &d->compiled_bytes, err);
 }
 
-/* The search counts what is kept; a program also has what lives for a moment. What it takes beyond is kept off the limit. */
+/* The search counts what is kept; a program also has what lives for a moment. What it takes beyond
+ * is kept off the limit. */
 static trm_status respect_limit(trmi_drive *d, trm_error *err) {
     double limit = (double)d->memory_bytes;
     for (int i = 0; i < LIMIT_ROUNDS && limit > 0; i++) {
@@ -96,26 +110,32 @@ static trm_status respect_limit(trmi_drive *d, trm_error *err) {
         if (d->compiled_bytes <= limit || f->infeasible || beyond <= d->beyond) {
             break;
         }
-        d->beyond = beyond + 1e-3 * i * limit; /* other plans take a little more than the last one */
+        /* other plans take a little more than the last one */
+        d->beyond = beyond + 1e-3 * i * limit;
         TRMI_TRY(search_meshes(d, err));
     }
     return TRM_OK;
 }
 
-trm_status trmi_drive_measure(trmi_drive *d, const trmi_candidate *plans, int32_t count, int32_t *news, trm_error *err) {
+trm_status trmi_drive_measure(trmi_drive *d, const trmi_candidate *plans, int32_t count,
+                              int32_t *news, trm_error *err) {
     for (int32_t i = 0; i < count; i++) {
-        TRMI_TRY(trmi_costs_measure(d->costs, trmi_drive_best(d)->space, &plans[i].choice, news, err));
+        TRMI_TRY(
+            trmi_costs_measure(d->costs, trmi_drive_best(d)->space, &plans[i].choice, news, err));
     }
     return TRM_OK;
 }
 
-/* Once: the footprint is that of a rank's data-parallel step, and so much time is worth such a step. */
+/* Once: the footprint is that of a rank's data-parallel step, and so much time is worth such a
+ * step. */
 static void settle_measuring(trmi_drive *d) {
     const trmi_found *first = &d->meshes[0].found;
     if (d->probe->footprint == 0 && first->baselines_count > 0) {
         d->probe->footprint = (int64_t)first->baselines[0].measure.bytes;
-        double seconds = trmi_costs_limit(d->costs, d->measure_seconds, first->baselines[0].measure.step);
-        d->costs->limit_seconds = d->probe->comm == NULL && d->measure_seconds <= 0 ? alone : seconds;
+        double seconds =
+            trmi_costs_limit(d->costs, d->measure_seconds, first->baselines[0].measure.step);
+        d->costs->limit_seconds =
+            d->probe->comm == NULL && d->measure_seconds <= 0 ? alone : seconds;
     }
 }
 
@@ -129,7 +149,8 @@ trm_status trmi_drive_search(trmi_drive *d, trm_error *err) {
             settle_measuring(d);
             TRMI_TRY(trmi_costs_measure(d->costs, m->space, &m->found.best.choice, &news, err));
             if (m->found.baselines_count > 0) {
-                TRMI_TRY(trmi_costs_measure(d->costs, m->space, &m->found.baselines[0].choice, &news, err));
+                TRMI_TRY(trmi_costs_measure(d->costs, m->space, &m->found.baselines[0].choice,
+                                            &news, err));
             }
         }
         if (news == 0 || d->rounds == ROUNDS) {
@@ -140,10 +161,12 @@ trm_status trmi_drive_search(trmi_drive *d, trm_error *err) {
     return d->frontier ? search_mesh(d, &d->meshes[d->best], true, err) : TRM_OK;
 }
 
-/* ---- the plans beside the best ---------------------------------------------------------------------------- */
+/* ---- the plans beside the best
+ *  ---------------------------------------------------------------------------- */
 
 static int by_step(const void *a, const void *b) {
-    double x = ((const trmi_ranked *)a)->candidate->measure.step, y = ((const trmi_ranked *)b)->candidate->measure.step;
+    double x = ((const trmi_ranked *)a)->candidate->measure.step,
+           y = ((const trmi_ranked *)b)->candidate->measure.step;
     return (x > y) - (x < y);
 }
 
@@ -170,7 +193,8 @@ int32_t trmi_drive_list(const trmi_drive *d, trmi_ranked list[TRMI_RANKED]) {
     }
     for (int32_t i = 0; i < m->found.frontier_count && count < 2 * TRMI_CANDIDATES; i++) {
         const trmi_ranked point = {&m->found.frontier[i], d->best};
-        if (apart(list, count, &point)) { /* neighbours on the curve are alike: runs cannot tell them apart */
+        /* neighbours on the curve are alike: runs cannot tell them apart */
+        if (apart(list, count, &point)) {
             list[count++] = point;
         }
     }
@@ -181,7 +205,8 @@ int32_t trmi_drive_list(const trmi_drive *d, trmi_ranked list[TRMI_RANKED]) {
         bool known = false;
         for (int32_t k = 0; k < kept && !known; k++) {
             known = list[k].mesh == list[i].mesh &&
-                    trmi_choice_equal(&list[k].candidate->choice, &list[i].candidate->choice, d->meshes[list[i].mesh].space);
+                    trmi_choice_equal(&list[k].candidate->choice, &list[i].candidate->choice,
+                                      d->meshes[list[i].mesh].space);
         }
         if (!known) {
             list[kept++] = list[i];
@@ -191,32 +216,42 @@ int32_t trmi_drive_list(const trmi_drive *d, trmi_ranked list[TRMI_RANKED]) {
     return kept;
 }
 
-/* ---- in turns ----------------------------------------------------------------------------------------------- */
+/* ---- in turns
+ *  -----------------------------------------------------------------------------------------------
+ */
 
 static trm_status add(trmi_drive *d, trmi_ranked *r, trm_error *err) {
     const trmi_candidate *c = r->candidate;
     const trmi_drive_mesh *m = &d->meshes[r->mesh];
     trmi_shard_plan *plan;
     TRMI_TRY(trmi_space_plan(m->space, &c->choice, &plan, err));
-    trmi_trial_plan about = {.what = r, .group = r->mesh, .simple = strcmp(c->name, trmi_baseline_name(TRMI_BASELINE_SAMPLES)) == 0,
-                             .predicted = c->measure.step, .bytes = c->measure.bytes};
+    trmi_trial_plan about = {.what = r,
+                             .group = r->mesh,
+                             .simple =
+                                 strcmp(c->name, trmi_baseline_name(TRMI_BASELINE_SAMPLES)) == 0,
+                             .predicted = c->measure.step,
+                             .bytes = c->measure.bytes};
     char mesh[48];
     if (c == &m->found.best) {
-        snprintf(about.name, sizeof about.name, "best on mesh %.24s", trmi_mesh_text(&m->mesh, mesh, sizeof mesh));
+        snprintf(about.name, sizeof about.name, "best on mesh %.24s",
+                 trmi_mesh_text(&m->mesh, mesh, sizeof mesh));
     } else {
-        snprintf(about.name, sizeof about.name, "%s", strcmp(c->name, "frontier") == 0 ? "one of less memory" : c->name);
+        snprintf(about.name, sizeof about.name, "%s",
+                 strcmp(c->name, "frontier") == 0 ? "one of less memory" : c->name);
     }
     trm_status status = trmi_trial_add(&d->trial, plan, &about, err);
     trmi_shard_plan_destroy(plan);
     return status;
 }
 
-/* What a program takes beyond what the search counts is known when it is compiled; what does not keep the limit does not run. */
+/* What a program takes beyond what the search counts is known when it is compiled; what does not
+ * keep the limit does not run. */
 static trm_status weigh(trmi_drive *d, trm_error *err) {
     for (int32_t i = d->trial.count - 1; i >= 0; i--) {
         trmi_trial_plan *t = &d->trial.list[i];
         const trmi_ranked *r = t->what;
-        TRMI_TRY(d->compile(d->context, d->meshes[r->mesh].space, &r->candidate->choice, &t->bytes, err));
+        TRMI_TRY(d->compile(d->context, d->meshes[r->mesh].space, &r->candidate->choice, &t->bytes,
+                            err));
         if (d->memory_bytes > 0 && t->bytes > (double)d->memory_bytes) {
             trmi_trial_drop(&d->trial, i);
         }
@@ -227,7 +262,8 @@ static trm_status weigh(trmi_drive *d, trm_error *err) {
 trm_status trmi_drive_try(trmi_drive *d, trm_error *err) {
     const trmi_found *best = &trmi_drive_best(d)->found;
     double seconds = trmi_trial_seconds(d->trial_seconds, best->objective);
-    if (d->costs->probe == NULL || d->probe->comm == NULL || d->mode != TRMI_SEARCH_OPTIMAL || best->infeasible || seconds <= 0) {
+    if (d->costs->probe == NULL || d->probe->comm == NULL || d->mode != TRMI_SEARCH_OPTIMAL ||
+        best->infeasible || seconds <= 0) {
         return TRM_OK;
     }
     trmi_ranked list[TRMI_RANKED];
@@ -245,7 +281,8 @@ trm_status trmi_drive_try(trmi_drive *d, trm_error *err) {
         return TRM_OK;
     }
     const trmi_ranked *chosen = d->trial.list[d->trial.chosen].what;
-    trmi_choice *taken = trmi_arena_alloc(&d->arena, sizeof *taken); /* what is found is found again */
+    /* what is found is found again */
+    trmi_choice *taken = trmi_arena_alloc(&d->arena, sizeof *taken);
     if (taken == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan");
     }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Groups, staging and leaves of a split program. */
 #include "exec/shard.h"
 
@@ -8,14 +9,19 @@
 
 #include <string.h>
 
-/* ---- groups -------------------------------------------------------------------------------------------------------- */
+/* ---- groups
+ *  --------------------------------------------------------------------------------------------------------
+ */
 
-static trm_status gather(trmi_norm_sync *sync, const double *values, int64_t count, const double **all,
-                         trm_error *err) {
+static trm_status gather(trmi_norm_sync *sync, const double *values, int64_t count,
+                         const double **all, trm_error *err) {
     trmi_shard_group *g = (trmi_shard_group *)(void *)sync;
     TRMI_ASSERT(count <= g->capacity);
     memcpy(g->all + trm_comm_rank(g->comm) * count, values, (size_t)count * sizeof *values);
-    const trm_collective op = {.kind = TRM_ALLGATHER, .recv = g->all, .count = count, .dtype = TRM_FLOAT64,
+    const trm_collective op = {.kind = TRM_ALLGATHER,
+                               .recv = g->all,
+                               .count = count,
+                               .dtype = TRM_FLOAT64,
                                .tag = "statistics"};
     TRMI_TRY(trm_comm_run(g->comm, &op, err));
     *all = g->all;
@@ -26,7 +32,8 @@ static trm_status gather(trmi_norm_sync *sync, const double *values, int64_t cou
 static void need(trmi_shard_run *run, bool used[TRMI_SHARD_MASKS], uint32_t axes, int64_t numbers) {
     if (axes != 0) {
         used[axes] = true;
-        run->groups[axes].capacity = numbers > run->groups[axes].capacity ? numbers : run->groups[axes].capacity;
+        run->groups[axes].capacity =
+            numbers > run->groups[axes].capacity ? numbers : run->groups[axes].capacity;
     }
 }
 
@@ -37,12 +44,8 @@ static void find_needs(const trm_program *p, trmi_shard_run *run, bool used[TRMI
             continue;
         }
         switch (s->op_kind) {
-        case TRMI_OP_ALL_REDUCE:
-            need(run, used, s->attrs->all_reduce.axes, 0);
-            break;
-        case TRMI_OP_EXCHANGE:
-            need(run, used, s->attrs->exchange.what->axes, 0);
-            break;
+        case TRMI_OP_ALL_REDUCE: need(run, used, s->attrs->all_reduce.axes, 0); break;
+        case TRMI_OP_EXCHANGE: need(run, used, s->attrs->exchange.what->axes, 0); break;
         case TRMI_OP_BATCH_NORM:
         case TRMI_OP_NORM_ACT:
         case TRMI_OP_BATCH_NORM_GRAD:
@@ -53,8 +56,7 @@ static void find_needs(const trm_program *p, trmi_shard_run *run, bool used[TRMI
             need(run, used, s->attrs->xent.sync_classes, 3 * p->buffers[s->inputs[0]].shape.dim[0]);
             need(run, used, s->attrs->xent.sync_samples, 2);
             break;
-        default:
-            break;
+        default: break;
         }
     }
     for (int32_t i = 0; i < p->params_count; i++) {
@@ -91,13 +93,15 @@ trm_status trmi_shard_open(trm_exec *exec, trm_error *err) {
     }
     bool used[TRMI_SHARD_MASKS] = {false};
     find_needs(exec->program, run, used);
-    trmi_shard_staging(exec->program, trm_comm_deterministic(p->comm) != TRM_DETERMINISTIC_FALSE, &run->send_bytes, &run->recv_bytes);
+    trmi_shard_staging(exec->program, trm_comm_deterministic(p->comm) != TRM_DETERMINISTIC_FALSE,
+                       &run->send_bytes, &run->recv_bytes);
     /* Parts differ by one: all ranks take the largest. */
     int64_t most[2 + TRMI_SHARD_MASKS] = {run->send_bytes, run->recv_bytes};
     for (int i = 0; i < TRMI_SHARD_MASKS; i++) {
         most[2 + i] = run->groups[i].capacity + used[i];
     }
-    TRMI_TRY(trm_comm_allreduce(p->comm, most, 2 + TRMI_SHARD_MASKS, TRM_INT64, TRM_REDUCE_MAX, err));
+    TRMI_TRY(
+        trm_comm_allreduce(p->comm, most, 2 + TRMI_SHARD_MASKS, TRM_INT64, TRM_REDUCE_MAX, err));
     for (uint32_t axes = 1; axes < TRMI_SHARD_MASKS; axes++) {
         run->groups[axes].capacity = most[2 + axes];
         if (most[2 + axes] > 0) {

@@ -1,5 +1,6 @@
-/* Communication steps. An EXCHANGE packs what others want of this rank's part, swaps, and unpacks or adds in
- * the order of the members, so that the bits do not depend on who was first. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Communication steps. An EXCHANGE packs what others want of this rank's part, swaps, and unpacks
+ * or adds in the order of the members, so that the bits do not depend on who was first. */
 #include "exec/shard.h"
 
 #include "base/checked.h"
@@ -9,12 +10,16 @@
 
 #include <string.h>
 
-/* ---- boxes in memory -------------------------------------------------------------------------------------------- */
+/* ---- boxes in memory
+ *  -------------------------------------------------------------------------------------------- */
 
 /* Element strides of a tensor of `box` in a layout. */
-static void strides_of(const trmi_box *box, trmi_layout layout, bool weights, int64_t stride[TRM_MAX_RANK]) {
-    static const int32_t plain[] = {0, 1, 2, 3, 4, 5}, last[] = {0, 2, 3, 1}, last_weights[] = {2, 3, 1, 0};
-    const int32_t *order = box->rank == 4 && layout == TRMI_CHANNELS_LAST ? (weights ? last_weights : last) : plain;
+static void strides_of(const trmi_box *box, trmi_layout layout, bool weights,
+                       int64_t stride[TRM_MAX_RANK]) {
+    static const int32_t plain[] = {0, 1, 2, 3, 4, 5}, last[] = {0, 2, 3, 1},
+                         last_weights[] = {2, 3, 1, 0};
+    const int32_t *order =
+        box->rank == 4 && layout == TRMI_CHANNELS_LAST ? (weights ? last_weights : last) : plain;
     int64_t step = 1;
     for (int32_t i = box->rank - 1; i >= 0; i--) {
         stride[order[i]] = step;
@@ -37,9 +42,10 @@ static void add_loop(walk *w, int64_t length, int64_t a, int64_t b) {
     w->b[w->rank++] = b;
 }
 
-/* Between a tensor of `of` and the packed box (or a tensor of `with`), in the memory order of `of`. */
-static walk walk_of(const trmi_box *box, const trmi_box *of, const int64_t *stride, const trmi_box *with,
-                    const int64_t *with_stride) {
+/* Between a tensor of `of` and the packed box (or a tensor of `with`), in the memory order of `of`.
+ */
+static walk walk_of(const trmi_box *box, const trmi_box *of, const int64_t *stride,
+                    const trmi_box *with, const int64_t *with_stride) {
     walk w = {.rank = 0};
     int32_t order[TRM_MAX_RANK];
     for (int32_t d = 0; d < box->rank; d++) {
@@ -58,7 +64,8 @@ static walk walk_of(const trmi_box *box, const trmi_box *of, const int64_t *stri
     }
     for (int32_t i = 0; i < box->rank; i++) {
         int32_t d = order[i];
-        add_loop(&w, box->end[d] - box->begin[d], stride[d], with != NULL ? with_stride[d] : packed[d]);
+        add_loop(&w, box->end[d] - box->begin[d], stride[d],
+                 with != NULL ? with_stride[d] : packed[d]);
     }
     /* Join loops that run on in both. */
     for (int32_t i = w.rank - 2; i >= 0; i--) {
@@ -66,7 +73,8 @@ static walk walk_of(const trmi_box *box, const trmi_box *of, const int64_t *stri
             w.length[i] *= w.length[i + 1];
             w.a[i] = w.a[i + 1];
             w.b[i] = w.b[i + 1];
-            memmove(&w.length[i + 1], &w.length[i + 2], (size_t)(w.rank - i - 2) * sizeof w.length[0]);
+            memmove(&w.length[i + 1], &w.length[i + 2],
+                    (size_t)(w.rank - i - 2) * sizeof w.length[0]);
             memmove(&w.a[i + 1], &w.a[i + 2], (size_t)(w.rank - i - 2) * sizeof w.a[0]);
             memmove(&w.b[i + 1], &w.b[i + 2], (size_t)(w.rank - i - 2) * sizeof w.b[0]);
             w.rank--;
@@ -76,8 +84,8 @@ static walk walk_of(const trmi_box *box, const trmi_box *of, const int64_t *stri
 }
 
 /* to = to op from, `count` elements with strides. */
-static void put_run(trmi_reduce_fn *reduce, char *to, int64_t to_step, const char *from, int64_t from_step, int64_t count,
-                    size_t element) {
+static void put_run(trmi_reduce_fn *reduce, char *to, int64_t to_step, const char *from,
+                    int64_t from_step, int64_t count, size_t element) {
     int64_t calls = to_step == 1 && from_step == 1 ? 1 : count;
     for (int64_t i = 0; i < calls; i++) {
         char *t = to + (size_t)(i * to_step) * element;
@@ -87,18 +95,22 @@ static void put_run(trmi_reduce_fn *reduce, char *to, int64_t to_step, const cha
     }
 }
 
-static void copy_run(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t count, size_t element) {
+static void copy_run(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t count,
+                     size_t element) {
     if (to_step == 1 && from_step == 1) {
         memcpy(to, from, (size_t)count * element);
         return;
     }
     for (int64_t i = 0; i < count; i++) {
-        memcpy(to + (size_t)(i * to_step) * element, from + (size_t)(i * from_step) * element, element);
+        memcpy(to + (size_t)(i * to_step) * element, from + (size_t)(i * from_step) * element,
+               element);
     }
 }
 
-/* Moves the box: a's side to b's (`pack`), or b's to a's; there `reduce` puts it together with what is there. */
-static void move_box(const walk *w, char *a, char *b, trm_dtype dtype, bool pack, trm_reduce reduce) {
+/* Moves the box: a's side to b's (`pack`), or b's to a's; there `reduce` puts it together with what
+ * is there. */
+static void move_box(const walk *w, char *a, char *b, trm_dtype dtype, bool pack,
+                     trm_reduce reduce) {
     trmi_reduce_fn *put = reduce != TRM_REDUCE_NONE ? trmi_reduce_find(dtype, reduce) : NULL;
     size_t element = trm_dtype_bytes(dtype);
     int32_t inner = w->rank - 1;
@@ -126,7 +138,8 @@ static void move_box(const walk *w, char *a, char *b, trm_dtype dtype, bool pack
     }
 }
 
-void trmi_shard_copy_box(void *whole, const trm_shape *shape, const trmi_box *box, void *part, size_t element, bool into) {
+void trmi_shard_copy_box(void *whole, const trm_shape *shape, const trmi_box *box, void *part,
+                         size_t element, bool into) {
     trmi_box all = trmi_box_whole(shape);
     int64_t stride[TRM_MAX_RANK], own[TRM_MAX_RANK];
     strides_of(&all, TRMI_PLAIN, false, stride);
@@ -135,37 +148,50 @@ void trmi_shard_copy_box(void *whole, const trm_shape *shape, const trmi_box *bo
         return;
     }
     walk w = walk_of(box, &all, stride, box, own);
-    trm_dtype dtype = element == 8 ? TRM_INT64 : element == 4 ? TRM_INT32 : element == 2 ? TRM_BFLOAT16 : TRM_UINT8;
+    trm_dtype dtype = element == 8   ? TRM_INT64
+                      : element == 4 ? TRM_INT32
+                      : element == 2 ? TRM_BFLOAT16
+                                     : TRM_UINT8;
     move_box(&w, whole, part, dtype, !into, TRM_REDUCE_NONE);
 }
 
-static const trm_reduce reduce_of[] = {[TRMI_COMBINE_NONE] = TRM_REDUCE_NONE, [TRMI_COMBINE_SUM] = TRM_REDUCE_SUM,
-                                       [TRMI_COMBINE_MAX] = TRM_REDUCE_MAX, [TRMI_COMBINE_MIN] = TRM_REDUCE_MIN};
+static const trm_reduce reduce_of[] = {[TRMI_COMBINE_NONE] = TRM_REDUCE_NONE,
+                                       [TRMI_COMBINE_SUM] = TRM_REDUCE_SUM,
+                                       [TRMI_COMBINE_MAX] = TRM_REDUCE_MAX,
+                                       [TRMI_COMBINE_MIN] = TRM_REDUCE_MIN};
 
-/* ---- EXCHANGE ------------------------------------------------------------------------------------------------------ */
+/* ---- EXCHANGE
+ *  ------------------------------------------------------------------------------------------------------
+ */
 
 typedef struct exchange_state {
     const trmi_exchange *what;
-    trm_collective_kind whole; /* one collective on the tensors as they lie: ALLGATHERV, REDUCE_SCATTERV; else NONE */
+    /* one collective on the tensors as they lie: ALLGATHERV, REDUCE_SCATTERV; else NONE */
+    trm_collective_kind whole;
     trm_dtype dtype;
     walk own;           /* input -> output, of this rank's own share */
     bool has_own, fill; /* fill: some of the output is nobody's, or is added to */
     walk *send, *recv;  /* [members] */
-    int64_t *counts;    /* [5 * members]: send, receive, their displacements; elements of the parts of `whole` */
+    /* [5 * members]: send, receive, their displacements; elements of the parts of `whole` */
+    int64_t *counts;
 } exchange_state;
 
-static void unpack(const exchange_state *s, int32_t member, const char *in, char *out, char *received) {
+static void unpack(const exchange_state *s, int32_t member, const char *in, char *out,
+                   char *received) {
     const trmi_exchange *what = s->what;
     size_t element = trm_dtype_bytes(s->dtype);
     /* Sums are added to zeros; of extremes, all have all: the first begins. */
-    trm_reduce reduce = reduce_of[what->combine == TRMI_COMBINE_SUM || member > 0 ? what->combine : TRMI_COMBINE_NONE];
+    trm_reduce reduce =
+        reduce_of[what->combine == TRMI_COMBINE_SUM || member > 0 ? what->combine
+                                                                  : TRMI_COMBINE_NONE];
     if (member == what->self) {
         if (s->has_own) {
             move_box(&s->own, out, (char *)(uintptr_t)in, s->dtype, false, reduce);
         }
     } else if (s->counts[what->members + member] > 0) {
-        move_box(&s->recv[member], out, received + (size_t)s->counts[3 * what->members + member] * element, s->dtype, false,
-                 reduce);
+        move_box(&s->recv[member], out,
+                 received + (size_t)s->counts[3 * what->members + member] * element, s->dtype,
+                 false, reduce);
     }
 }
 
@@ -180,12 +206,18 @@ static trm_status run_exchange(const trmi_kernel *k, const trmi_env *env, trm_er
     if (n > 1) {
         for (int32_t m = 0; m < n; m++) {
             if (m != what->self && s->counts[m] > 0) {
-                move_box(&s->send[m], in, sent + (size_t)s->counts[2 * n + m] * element, s->dtype, true, TRM_REDUCE_NONE);
+                move_box(&s->send[m], in, sent + (size_t)s->counts[2 * n + m] * element, s->dtype,
+                         true, TRM_REDUCE_NONE);
             }
         }
-        const trm_collective op = {.kind = TRM_ALLTOALLV, .send = sent, .recv = received,
-                                   .dtype = s->dtype, .counts = s->counts, .recv_counts = s->counts + n,
-                                   .displacements = s->counts + 2 * n, .recv_displacements = s->counts + 3 * n,
+        const trm_collective op = {.kind = TRM_ALLTOALLV,
+                                   .send = sent,
+                                   .recv = received,
+                                   .dtype = s->dtype,
+                                   .counts = s->counts,
+                                   .recv_counts = s->counts + n,
+                                   .displacements = s->counts + 2 * n,
+                                   .recv_displacements = s->counts + 3 * n,
                                    .tag = k->step->name};
         TRMI_TRY(trm_comm_run(env->shard->groups[what->axes].comm, &op, err));
     }
@@ -201,11 +233,15 @@ static trm_status run_exchange(const trmi_kernel *k, const trmi_env *env, trm_er
 /* Parts that lie one behind the other in memory, in the order of the members. */
 static trm_status run_whole(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
     const exchange_state *s = k->state;
-    if (s->what->combine == TRMI_COMBINE_SUM && trm_comm_deterministic(env->shard->world) != TRM_DETERMINISTIC_FALSE) {
+    if (s->what->combine == TRMI_COMBINE_SUM &&
+        trm_comm_deterministic(env->shard->world) != TRM_DETERMINISTIC_FALSE) {
         return run_exchange(k, env, err);
     }
-    const trm_collective op = {.kind = s->whole, .send = trmi_kernel_input(k, env, 0), .recv = trmi_kernel_output(k, env, 0),
-                               .dtype = s->dtype, .counts = s->counts + 4 * s->what->members,
+    const trm_collective op = {.kind = s->whole,
+                               .send = trmi_kernel_input(k, env, 0),
+                               .recv = trmi_kernel_output(k, env, 0),
+                               .dtype = s->dtype,
+                               .counts = s->counts + 4 * s->what->members,
                                .reduce = reduce_of[s->what->combine],
                                .tag = k->step->name};
     return trm_comm_run(env->shard->groups[s->what->axes].comm, &op, err);
@@ -246,10 +282,12 @@ static void plan_boxes(exchange_state *s, const trmi_buffer *in, const trmi_buff
 }
 
 /* Are `parts` the whole box, cut along its outermost dimension in memory, in order? */
-static bool in_order(const trmi_box *parts, int32_t count, const trmi_box *whole, const int64_t *stride) {
+static bool in_order(const trmi_box *parts, int32_t count, const trmi_box *whole,
+                     const int64_t *stride) {
     int32_t along = -1;
     for (int32_t d = 0; d < whole->rank; d++) {
-        bool outer = whole->end[d] - whole->begin[d] > 1 && (along < 0 || stride[d] > stride[along]);
+        bool outer =
+            whole->end[d] - whole->begin[d] > 1 && (along < 0 || stride[d] > stride[along]);
         along = outer ? d : along;
     }
     for (int32_t m = 0; along >= 0 && m < count; m++) {
@@ -265,14 +303,16 @@ static bool in_order(const trmi_box *parts, int32_t count, const trmi_box *whole
     return along >= 0 && parts[count - 1].end[along] == whole->end[along];
 }
 
-/* An all-gather or a reduce-scatter of tensors as they lie needs no packing. Sums that must not depend on the number of
- * ranks keep the order of the exchange. */
-static trm_collective_kind whole_of(const trmi_exchange *what, const trmi_buffer *in, const trmi_buffer *out) {
+/* An all-gather or a reduce-scatter of tensors as they lie needs no packing. Sums that must not
+ * depend on the number of ranks keep the order of the exchange. */
+static trm_collective_kind whole_of(const trmi_exchange *what, const trmi_buffer *in,
+                                    const trmi_buffer *out) {
     bool reduces = what->combine != TRMI_COMBINE_NONE;
-    const trmi_box *one = reduces ? what->wants : what->has, *all = reduces ? what->has : what->wants;
+    const trmi_box *one = reduces ? what->wants : what->has,
+                   *all = reduces ? what->has : what->wants;
     int64_t stride[TRM_MAX_RANK];
-    bool same = what->members > 1 && in->layout == out->layout && in->weights == out->weights && in->dtype == out->dtype &&
-                trmi_box_equal(&what->held, &what->has[what->self]);
+    bool same = what->members > 1 && in->layout == out->layout && in->weights == out->weights &&
+                in->dtype == out->dtype && trmi_box_equal(&what->held, &what->has[what->self]);
     for (int32_t m = 0; same && m < what->members; m++) {
         same = trmi_box_equal(&all[m], &all[0]);
     }
@@ -280,7 +320,9 @@ static trm_collective_kind whole_of(const trmi_exchange *what, const trmi_buffer
         return TRM_COLLECTIVE_NONE;
     }
     strides_of(&all[0], in->layout, in->weights, stride);
-    return in_order(one, what->members, &all[0], stride) ? (reduces ? TRM_REDUCE_SCATTERV : TRM_ALLGATHERV) : TRM_COLLECTIVE_NONE;
+    return in_order(one, what->members, &all[0], stride)
+               ? (reduces ? TRM_REDUCE_SCATTERV : TRM_ALLGATHERV)
+               : TRM_COLLECTIVE_NONE;
 }
 
 static void staging(const trmi_exchange *what, trm_dtype dtype, int64_t *send, int64_t *recv) {
@@ -288,8 +330,12 @@ static void staging(const trmi_exchange *what, trm_dtype dtype, int64_t *send, i
     *send = *recv = 0;
     for (int32_t m = 0; m < what->members; m++) {
         if (m != what->self) {
-            *send += trmi_box_intersect(&what->has[what->self], &what->wants[m], &both) ? trmi_box_count(&both) : 0;
-            *recv += trmi_box_intersect(&what->has[m], &what->wants[what->self], &both) ? trmi_box_count(&both) : 0;
+            *send += trmi_box_intersect(&what->has[what->self], &what->wants[m], &both)
+                         ? trmi_box_count(&both)
+                         : 0;
+            *recv += trmi_box_intersect(&what->has[m], &what->wants[what->self], &both)
+                         ? trmi_box_count(&both)
+                         : 0;
         }
     }
     *send *= (int64_t)trm_dtype_bytes(dtype);
@@ -300,10 +346,13 @@ void trmi_shard_staging(const trm_program *program, bool ordered, int64_t *send,
     *send = *recv = 0;
     for (int32_t i = 0; i < program->steps_count; i++) {
         const trmi_step *step = &program->steps[i];
-        const trmi_buffer *in = &program->buffers[step->inputs[0]], *out = &program->buffers[step->outputs[0]];
+        const trmi_buffer *in = &program->buffers[step->inputs[0]],
+                          *out = &program->buffers[step->outputs[0]];
         bool exchange = step->kind == TRMI_STEP_OP && step->op_kind == TRMI_OP_EXCHANGE;
-        bool adds = ordered && exchange && step->attrs->exchange.what->combine == TRMI_COMBINE_SUM; /* run_whole */
-        if (exchange && (adds || whole_of(step->attrs->exchange.what, in, out) == TRM_COLLECTIVE_NONE)) {
+        /* run_whole */
+        bool adds = ordered && exchange && step->attrs->exchange.what->combine == TRMI_COMBINE_SUM;
+        if (exchange &&
+            (adds || whole_of(step->attrs->exchange.what, in, out) == TRM_COLLECTIVE_NONE)) {
             int64_t sent, received;
             staging(step->attrs->exchange.what, in->dtype, &sent, &received);
             *send = trmi_max_i64(*send, sent);
@@ -333,22 +382,29 @@ static trm_status bind_exchange(trmi_kernel *k, trm_error *err) {
     s->whole = whole_of(what, trmi_kernel_input_buffer(k, 0), trmi_kernel_output_buffer(k, 0));
     if (s->whole != TRM_COLLECTIVE_NONE) {
         for (size_t m = 0; m < n; m++) {
-            s->counts[4 * n + m] = trmi_box_count(what->combine != TRMI_COMBINE_NONE ? &what->wants[m] : &what->has[m]);
+            s->counts[4 * n + m] = trmi_box_count(
+                what->combine != TRMI_COMBINE_NONE ? &what->wants[m] : &what->has[m]);
         }
         k->run = run_whole;
     }
     return TRM_OK;
 }
 
-/* ---- ALL_REDUCE ------------------------------------------------------------------------------------------------------ */
+/* ---- ALL_REDUCE
+ *  ------------------------------------------------------------------------------------------------------
+ */
 
 static trm_status run_all_reduce(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
     const trmi_attrs *a = k->step->attrs;
     const trmi_buffer *b = trmi_kernel_output_buffer(k, 0);
     void *in = trmi_kernel_input(k, env, 0), *out = trmi_kernel_output(k, env, 0);
-    const trm_collective op = {.kind = TRM_ALLREDUCE, .send = in == out ? NULL : in, .recv = out,
-                               .count = trm_shape_count(&b->shape), .dtype = b->dtype,
-                               .reduce = reduce_of[a->all_reduce.combine], .tag = k->step->name};
+    const trm_collective op = {.kind = TRM_ALLREDUCE,
+                               .send = in == out ? NULL : in,
+                               .recv = out,
+                               .count = trm_shape_count(&b->shape),
+                               .dtype = b->dtype,
+                               .reduce = reduce_of[a->all_reduce.combine],
+                               .tag = k->step->name};
     return trm_comm_run(env->shard->groups[a->all_reduce.axes].comm, &op, err);
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Variables and inputs of a split executor as the caller sees them: whole. */
 #include "exec/exec.h"
 #include "exec/shard.h"
@@ -7,7 +8,9 @@
 
 #include <string.h>
 
-/* ---- variables ------------------------------------------------------------------------------------------------------- */
+/* ---- variables
+ *  -------------------------------------------------------------------------------------------------------
+ */
 
 const trmi_shard_leaf *trmi_shard_cut(const trm_exec *exec, int32_t variable) {
     const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[variable]];
@@ -19,8 +22,8 @@ const trmi_shard_leaf *trmi_shard_cut(const trm_exec *exec, int32_t variable) {
     return trmi_box_equal(&whole, &leaf->box) ? NULL : leaf;
 }
 
-trm_status trmi_shard_assemble(trm_exec *exec, const trmi_shard_leaf *leaf, trm_dtype dtype, const void *part,
-                               void *whole, trm_error *err) {
+trm_status trmi_shard_assemble(trm_exec *exec, const trmi_shard_leaf *leaf, trm_dtype dtype,
+                               const void *part, void *whole, trm_error *err) {
     trmi_parallel *p = exec->parallel;
     size_t element = trm_dtype_bytes(dtype);
     int64_t *counts = trmi_alloc((size_t)p->size * sizeof *counts), total = 0;
@@ -30,11 +33,16 @@ trm_status trmi_shard_assemble(trm_exec *exec, const trmi_shard_leaf *leaf, trm_
         total += counts[r];
     }
     char *all = trmi_alloc((size_t)total * element);
-    trm_status status = counts == NULL || all == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to gather %s", leaf->name)
-                                                      : TRM_OK;
+    trm_status status = counts == NULL || all == NULL
+                            ? TRMI_FAIL(err, TRM_NOMEM, "no memory to gather %s", leaf->name)
+                            : TRM_OK;
     if (status == TRM_OK) {
-        const trm_collective op = {.kind = TRM_ALLGATHERV, .send = part, .recv = all, .dtype = dtype,
-                                   .counts = counts, .tag = leaf->name};
+        const trm_collective op = {.kind = TRM_ALLGATHERV,
+                                   .send = part,
+                                   .recv = all,
+                                   .dtype = dtype,
+                                   .counts = counts,
+                                   .tag = leaf->name};
         status = trm_comm_run(p->comm, &op, err);
     }
     int64_t at = 0;
@@ -57,7 +65,8 @@ trm_status trmi_shard_gather(trm_exec *exec, trm_error *err) {
         trm_dtype dtype = exec->variables[i].dtype;
         void *part = trmi_alloc((size_t)trmi_box_count(&leaf->box) * trm_dtype_bytes(dtype));
         if (exec->wholes[i] == NULL) {
-            exec->wholes[i] = trmi_alloc((size_t)trm_shape_count(&leaf->global) * trm_dtype_bytes(dtype));
+            exec->wholes[i] =
+                trmi_alloc((size_t)trm_shape_count(&leaf->global) * trm_dtype_bytes(dtype));
         }
         if (part == NULL || exec->wholes[i] == NULL) {
             trmi_free(part);
@@ -71,7 +80,8 @@ trm_status trmi_shard_gather(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- norms over cut parameters ---------------------------------------------------------------------------------------- */
+/* ---- norms over cut parameters
+ *  ---------------------------------------------------------------------------------------- */
 
 /* Does this rank speak for its part: the first of those that hold the same. */
 static bool speaks(const trm_exec *exec, const trmi_shard_leaf *leaf) {
@@ -102,7 +112,8 @@ trm_status trmi_shard_norms(void *context, double *sums, int64_t count, trm_erro
             const trmi_shard_leaf *leaf = trmi_shard_leaf_named(p, b->name);
             for (; block < blocks && trmi_update_block_offset(exec->update, block) < end; block++) {
                 for (int64_t set = 0; set < sets; set++) {
-                    double *sum = &sums[set * blocks + block], *total = &totals[set * p->params_count + i];
+                    double *sum = &sums[set * blocks + block],
+                           *total = &totals[set * p->params_count + i];
                     if (turn == 0) {
                         *total += leaf != NULL && speaks(exec, leaf) ? *sum : 0;
                     } else {
@@ -112,17 +123,21 @@ trm_status trmi_shard_norms(void *context, double *sums, int64_t count, trm_erro
             }
         }
         if (turn == 0) {
-            status = trm_comm_allreduce(exec->parallel->comm, totals, sets * p->params_count, TRM_FLOAT64,
-                                        TRM_REDUCE_SUM, err);
+            status = trm_comm_allreduce(exec->parallel->comm, totals, sets * p->params_count,
+                                        TRM_FLOAT64, TRM_REDUCE_SUM, err);
         }
     }
     trmi_free(totals);
     return status;
 }
 
-/* ---- inputs --------------------------------------------------------------------------------------------------------- */
+/* ---- inputs
+ *  ---------------------------------------------------------------------------------------------------------
+ */
 
-static bool feeds_own(const trm_exec *exec) { return exec->parallel != NULL && exec->parallel->options.own_samples; }
+static bool feeds_own(const trm_exec *exec) {
+    return exec->parallel != NULL && exec->parallel->options.own_samples;
+}
 
 trm_shape trmi_shard_fed_shape(const trm_exec *exec, const trm_shape *global) {
     trm_shape shape = *global;
@@ -132,15 +147,18 @@ trm_shape trmi_shard_fed_shape(const trm_exec *exec, const trm_shape *global) {
     return shape;
 }
 
-static trm_status make_own(trm_exec *exec, trmi_shard_input *in, const trmi_buffer *b, trm_error *err) {
+static trm_status make_own(trm_exec *exec, trmi_shard_input *in, const trmi_buffer *b,
+                           trm_error *err) {
     if (!feeds_own(exec)) {
         return TRM_OK;
     }
     const trm_shape *global = &in->leaf->global;
     if (global->rank < 1 || global->dim[0] % exec->parallel->size != 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "input '%s': %lld samples do not divide among %d ranks that feed their own; let "
-                         "every rank feed the whole batch (full_batch)", b->name,
-                         (long long)(global->rank < 1 ? 1 : global->dim[0]), exec->parallel->size);
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "input '%s': %lld samples do not divide among %d ranks that feed their own; let "
+            "every rank feed the whole batch (full_batch)",
+            b->name, (long long)(global->rank < 1 ? 1 : global->dim[0]), exec->parallel->size);
     }
     trm_shape shape = trmi_shard_fed_shape(exec, global);
     in->own = trmi_alloc((size_t)trm_shape_count(&shape) * trm_dtype_bytes(b->dtype));
@@ -148,19 +166,26 @@ static trm_status make_own(trm_exec *exec, trmi_shard_input *in, const trmi_buff
 }
 
 /* Samples of all ranks, dealt in turn. */
-static trm_status join_samples(trm_exec *exec, const trmi_shard_input *in, trm_dtype dtype, trm_error *err) {
+static trm_status join_samples(trm_exec *exec, const trmi_shard_input *in, trm_dtype dtype,
+                               trm_error *err) {
     const trmi_parallel *p = exec->parallel;
-    int64_t rows = in->leaf->global.dim[0] / p->size, count = trm_shape_count(&in->leaf->global) / p->size;
+    int64_t rows = in->leaf->global.dim[0] / p->size,
+            count = trm_shape_count(&in->leaf->global) / p->size;
     size_t each = (size_t)(count / (rows > 0 ? rows : 1)) * trm_dtype_bytes(dtype);
     char *all = trmi_alloc((size_t)(count * p->size) * trm_dtype_bytes(dtype));
     if (all == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the batch");
     }
-    const trm_collective op = {.kind = TRM_ALLGATHER, .send = in->own, .recv = all, .count = count, .dtype = dtype,
+    const trm_collective op = {.kind = TRM_ALLGATHER,
+                               .send = in->own,
+                               .recv = all,
+                               .count = count,
+                               .dtype = dtype,
                                .tag = "samples"};
     trm_status status = trm_comm_run(p->comm, &op, err);
     for (int64_t i = 0; status == TRM_OK && i < rows * p->size; i++) {
-        memcpy((char *)in->data + (size_t)i * each, all + (size_t)(i % p->size * rows + i / p->size) * each, each);
+        memcpy((char *)in->data + (size_t)i * each,
+               all + (size_t)(i % p->size * rows + i / p->size) * each, each);
     }
     trmi_free(all);
     return status;
@@ -171,32 +196,37 @@ trm_status trmi_shard_make_inputs(trm_exec *exec, trm_error *err) {
     if (p->leaves_count == 0) {
         return TRM_OK;
     }
-    exec->whole_inputs = trmi_arena_alloc(&exec->memory, (size_t)(p->inputs_count + 1) * sizeof *exec->whole_inputs);
+    exec->whole_inputs =
+        trmi_arena_alloc(&exec->memory, (size_t)(p->inputs_count + 1) * sizeof *exec->whole_inputs);
     for (int32_t i = 0; exec->whole_inputs != NULL && i < p->inputs_count; i++) {
         const trmi_buffer *b = &p->buffers[p->inputs[i]];
         const trmi_shard_leaf *leaf = trmi_shard_leaf_named(p, b->name);
-        size_t bytes = leaf == NULL ? 0 : (size_t)trm_shape_count(&leaf->global) * trm_dtype_bytes(b->dtype);
-        void *data = leaf == NULL ? NULL : trmi_map(bytes); /* a batch that is fed goes straight to where kernels read it */
+        size_t bytes =
+            leaf == NULL ? 0 : (size_t)trm_shape_count(&leaf->global) * trm_dtype_bytes(b->dtype);
+        /* a batch that is fed goes straight to where kernels read it */
+        void *data = leaf == NULL ? NULL : trmi_map(bytes);
         if (data == NULL) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for the batch");
         }
         exec->whole_inputs[i] = (trmi_shard_input){.data = data, .bytes = bytes, .leaf = leaf};
         TRMI_TRY(make_own(exec, &exec->whole_inputs[i], b, err));
     }
-    return exec->whole_inputs != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for the batch");
+    return exec->whole_inputs != NULL ? TRM_OK
+                                      : TRMI_FAIL(err, TRM_NOMEM, "no memory for the batch");
 }
 
 static void take(trm_exec *exec, int32_t input, const void *whole) {
     const trmi_buffer *b = &exec->program->buffers[exec->program->inputs[input]];
     const trmi_shard_leaf *leaf = exec->whole_inputs[input].leaf;
-    trmi_shard_copy_box((void *)(uintptr_t)whole, &leaf->global, &leaf->box, exec->env.arena[b->arena] + b->offset,
-                        trm_dtype_bytes(b->dtype), false);
+    trmi_shard_copy_box((void *)(uintptr_t)whole, &leaf->global, &leaf->box,
+                        exec->env.arena[b->arena] + b->offset, trm_dtype_bytes(b->dtype), false);
 }
 
 bool trmi_shard_feed(trm_exec *exec, const char *name, const void *whole) {
     for (int32_t i = 0; exec->whole_inputs != NULL && i < exec->program->inputs_count; i++) {
         trmi_shard_input *in = &exec->whole_inputs[i];
-        if (in->own == NULL && strcmp(exec->program->buffers[exec->program->inputs[i]].name, name) == 0) {
+        if (in->own == NULL &&
+            strcmp(exec->program->buffers[exec->program->inputs[i]].name, name) == 0) {
             in->taken = whole != NULL;
             if (in->taken) {
                 take(exec, i, whole);

@@ -1,26 +1,34 @@
-/* Every operator that has a rule, with sizes, strides, kernels, padding and axes drawn at random, between two
- * elementwise operators and cut by letters drawn at random, against one device (tests/shard_trial.h). Inputs are
- * parameters, and the loss weighs the operator's output by another: its gradient is the output itself, so outputs,
- * gradients and what follows from them in three steps are all compared, tensor by tensor; by turns to rounding, and
- * bit for bit where sums are exact. TRIREME_SHARD_TRIALS=20 tries that many of each operator. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every operator that has a rule, with sizes, strides, kernels, padding and axes drawn at random,
+ * between two elementwise operators and cut by letters drawn at random, against one device
+ * (tests/shard_trial.h). Inputs are parameters, and the loss weighs the operator's output by
+ * another: its gradient is the output itself, so outputs, gradients and what follows from them in
+ * three steps are all compared, tensor by tensor; by turns to rounding, and bit for bit where sums
+ * are exact. TRIREME_SHARD_TRIALS=20 tries that many of each operator. */
 #include "shard_trial.h"
 
 #include "base/checked.h"
 
-/* ---- drawing ------------------------------------------------------------------------------------------------------- */
+/* ---- drawing
+ *  -------------------------------------------------------------------------------------------------------
+ */
 
 typedef struct dice {
     uint64_t variant, rolls;
 } dice;
 
-static int64_t roll(dice *d, int64_t from, int64_t to) { return pick(d->variant, d->rolls++, from, to); }
+static int64_t roll(dice *d, int64_t from, int64_t to) {
+    return pick(d->variant, d->rolls++, from, to);
+}
 
 static trm_node values(trm_graph *g, const char *name, trm_shape shape) {
     return trm_parameter(g, name, shape, TRM_INIT_LINEAR);
 }
 
 /* A tensor that somebody else has made: cut in its own way. */
-static trm_node made(trm_graph *g, const char *name, trm_shape shape) { return trm_tanh(g, values(g, name, shape)); }
+static trm_node made(trm_graph *g, const char *name, trm_shape shape) {
+    return trm_tanh(g, values(g, name, shape));
+}
 
 static trm_shape some_shape(dice *d, int32_t rank) {
     trm_shape s = {.rank = rank};
@@ -31,14 +39,21 @@ static trm_shape some_shape(dice *d, int32_t rank) {
 }
 
 static trm_node weighed(trm_graph *g, trm_node y) {
-    return trm_reduce_mean(g, trm_mul(g, y, values(g, "weights_of_the_loss", trm_node_shape(g, y))), NULL, 0, false);
+    return trm_reduce_mean(g, trm_mul(g, y, values(g, "weights_of_the_loss", trm_node_shape(g, y))),
+                           NULL, 0, false);
 }
 
-static trm_node labels(trm_graph *g, int64_t count) { return trm_input(g, "label", TRM_INT32, trm_shape_of(count)); }
+static trm_node labels(trm_graph *g, int64_t count) {
+    return trm_input(g, "label", TRM_INT32, trm_shape_of(count));
+}
 
-/* ---- operators ------------------------------------------------------------------------------------------------------ */
+/* ---- operators
+ *  ------------------------------------------------------------------------------------------------------
+ */
 
-static trm_shape an_image(dice *d) { return trm_shape_of(roll(d, 3, 6), 2 * roll(d, 2, 4), roll(d, 9, 17), roll(d, 9, 17)); }
+static trm_shape an_image(dice *d) {
+    return trm_shape_of(roll(d, 3, 6), 2 * roll(d, 2, 4), roll(d, 9, 17), roll(d, 9, 17));
+}
 
 static trm_node convolution(trm_graph *g, dice *d) {
     trm_shape x = an_image(d);
@@ -52,8 +67,11 @@ static trm_node convolution(trm_graph *g, dice *d) {
         o.pad[2 * i + 1] = roll(d, 0, kernel[i] - 1);
     }
     trm_node bias = roll(d, 0, 1) ? values(g, "bias", trm_shape_of(out)) : TRM_NO_NODE;
-    return weighed(g, trm_conv2d(g, made(g, "x", x), values(g, "filter", trm_shape_of(out, x.dim[1] / o.groups, kernel[0], kernel[1])),
-                                 bias, &o));
+    return weighed(g,
+                   trm_conv2d(g, made(g, "x", x),
+                              values(g, "filter",
+                                     trm_shape_of(out, x.dim[1] / o.groups, kernel[0], kernel[1])),
+                              bias, &o));
 }
 
 static trm_node pooling(trm_graph *g, dice *d) {
@@ -89,15 +107,17 @@ static trm_node normalization(trm_graph *g, dice *d) {
 static trm_node linear(trm_graph *g, dice *d) {
     trm_shape s = some_shape(d, (int32_t)roll(d, 2, 3));
     int64_t out = roll(d, 3, 9);
-    trm_node y = trm_linear(g, made(g, "x", s), values(g, "matrix", trm_shape_of(out, s.dim[s.rank - 1])),
-                            roll(d, 0, 1) ? values(g, "bias", trm_shape_of(out)) : TRM_NO_NODE);
+    trm_node y =
+        trm_linear(g, made(g, "x", s), values(g, "matrix", trm_shape_of(out, s.dim[s.rank - 1])),
+                   roll(d, 0, 1) ? values(g, "bias", trm_shape_of(out)) : TRM_NO_NODE);
     return weighed(g, roll(d, 0, 1) ? trm_relu(g, y) : y);
 }
 
 static trm_node product(trm_graph *g, dice *d) {
     int64_t n = roll(d, 3, 9), k = roll(d, 3, 9), c = roll(d, 3, 9), batch = roll(d, 3, 5);
     bool left = roll(d, 0, 1), right = roll(d, 0, 1), batched = roll(d, 0, 1);
-    trm_shape a = left ? trm_shape_of(c, n) : trm_shape_of(n, c), b = right ? trm_shape_of(k, c) : trm_shape_of(c, k);
+    trm_shape a = left ? trm_shape_of(c, n) : trm_shape_of(n, c),
+              b = right ? trm_shape_of(k, c) : trm_shape_of(c, k);
     if (batched) {
         a = trm_shape_of(batch, a.dim[0], a.dim[1]);
         b = trm_shape_of(batch, b.dim[0], b.dim[1]);
@@ -117,54 +137,47 @@ static trm_node two_by_two(trm_graph *g, dice *d) {
     }
     trm_node a = made(g, "a", s), b = made(g, "b", t);
     switch (roll(d, 0, 3)) {
-    case 0:
-        return weighed(g, trm_add(g, a, b));
-    case 1:
-        return weighed(g, trm_sub(g, b, a));
-    case 2:
-        return weighed(g, trm_mul(g, a, b));
-    default:
-        return weighed(g, trm_div(g, a, trm_exp(g, b)));
+    case 0: return weighed(g, trm_add(g, a, b));
+    case 1: return weighed(g, trm_sub(g, b, a));
+    case 2: return weighed(g, trm_mul(g, a, b));
+    default: return weighed(g, trm_div(g, a, trm_exp(g, b)));
     }
 }
 
 static trm_node one_by_one(trm_graph *g, dice *d) {
     trm_node x = made(g, "x", some_shape(d, (int32_t)roll(d, 1, 4)));
     switch (roll(d, 0, 6)) {
-    case 0:
-        return weighed(g, trm_relu(g, x));
-    case 1:
-        return weighed(g, trm_sigmoid(g, x));
-    case 2:
-        return weighed(g, trm_log(g, trm_exp(g, x)));
-    case 3:
-        return weighed(g, trm_sqrt(g, trm_exp(g, x)));
-    case 4:
-        return weighed(g, trm_scale(g, x, -1.7));
-    case 5:
-        return weighed(g, trm_dropout(g, x, 0.4));
-    default:
-        return weighed(g, trm_cast(g, trm_cast(g, x, TRM_BFLOAT16), TRM_FLOAT32));
+    case 0: return weighed(g, trm_relu(g, x));
+    case 1: return weighed(g, trm_sigmoid(g, x));
+    case 2: return weighed(g, trm_log(g, trm_exp(g, x)));
+    case 3: return weighed(g, trm_sqrt(g, trm_exp(g, x)));
+    case 4: return weighed(g, trm_scale(g, x, -1.7));
+    case 5: return weighed(g, trm_dropout(g, x, 0.4));
+    default: return weighed(g, trm_cast(g, trm_cast(g, x, TRM_BFLOAT16), TRM_FLOAT32));
     }
 }
 
 static trm_node reshaping(trm_graph *g, dice *d) {
     trm_shape s = some_shape(d, 4);
-    const trm_shape forms[] = {trm_shape_of(s.dim[0] * s.dim[1], s.dim[2], s.dim[3]), trm_shape_of(s.dim[0], s.dim[1] * s.dim[2] * s.dim[3]),
-                               trm_shape_of(s.dim[0], 1, s.dim[1], s.dim[2] * s.dim[3]), trm_shape_of(-1),
+    const trm_shape forms[] = {trm_shape_of(s.dim[0] * s.dim[1], s.dim[2], s.dim[3]),
+                               trm_shape_of(s.dim[0], s.dim[1] * s.dim[2] * s.dim[3]),
+                               trm_shape_of(s.dim[0], 1, s.dim[1], s.dim[2] * s.dim[3]),
+                               trm_shape_of(-1),
                                trm_shape_of(s.dim[2], s.dim[0] * s.dim[1], s.dim[3])};
     return weighed(g, trm_reshape(g, made(g, "x", s), forms[roll(d, 0, 4)]));
 }
 
 static trm_node transposition(trm_graph *g, dice *d) {
-    static const int32_t orders[][4] = {{1, 0}, {2, 0, 1}, {1, 2, 0}, {0, 2, 1}, {0, 2, 3, 1}, {3, 1, 0, 2}};
+    static const int32_t orders[][4] = {{1, 0},    {2, 0, 1},    {1, 2, 0},
+                                        {0, 2, 1}, {0, 2, 3, 1}, {3, 1, 0, 2}};
     static const int32_t ranks[] = {2, 3, 3, 3, 4, 4};
     int64_t which = roll(d, 0, 5);
     return weighed(g, trm_transpose(g, made(g, "x", some_shape(d, ranks[which])), orders[which]));
 }
 
 static trm_node concatenation(trm_graph *g, dice *d) {
-    int32_t rank = (int32_t)roll(d, 2, 4), axis = (int32_t)roll(d, 0, rank - 1), count = (int32_t)roll(d, 2, 3);
+    int32_t rank = (int32_t)roll(d, 2, 4), axis = (int32_t)roll(d, 0, rank - 1),
+            count = (int32_t)roll(d, 2, 3);
     trm_shape s = some_shape(d, rank);
     trm_node all[3];
     static const char *const names[] = {"x", "y", "z"};
@@ -221,7 +234,8 @@ static trm_node softmax(trm_graph *g, dice *d) {
 static trm_node cross_entropy(trm_graph *g, dice *d) {
     int64_t n = roll(d, 3, 9);
     trm_node x = made(g, "x", trm_shape_of(n, roll(d, 8, 13)));
-    const trm_xent_options o = {.label_smoothing = roll(d, 0, 1) ? 0.1 : 0, .use_ignore_index = roll(d, 0, 1),
+    const trm_xent_options o = {.label_smoothing = roll(d, 0, 1) ? 0.1 : 0,
+                                .use_ignore_index = roll(d, 0, 1),
                                 .ignore_index = (int32_t)roll(d, 0, 7)};
     return trm_softmax_cross_entropy(g, trm_scale(g, x, 3), labels(g, n), &o);
 }
@@ -233,7 +247,8 @@ static trm_node binary_cross_entropy(trm_graph *g, dice *d) {
 
 static trm_node embedding(trm_graph *g, dice *d) {
     trm_node ids = trm_input(g, "ids", TRM_INT32, some_shape(d, (int32_t)roll(d, 1, 2)));
-    trm_node y = trm_embedding(g, values(g, "table", trm_shape_of(roll(d, 11, 17), roll(d, 3, 6))), ids);
+    trm_node y =
+        trm_embedding(g, values(g, "table", trm_shape_of(roll(d, 11, 17), roll(d, 3, 6))), ids);
     return weighed(g, roll(d, 0, 1) ? trm_tanh(g, y) : y);
 }
 
@@ -242,7 +257,8 @@ static trm_node one_hot(trm_graph *g, dice *d) {
     return weighed(g, trm_one_hot(g, labels(g, n), roll(d, 8, 11), 0.9, roll(d, 0, 1) ? 0.05 : 0));
 }
 
-/* Bags of any length, empty ones and rows in no bag too, as a constant says; with weights, some of them negative. */
+/* Bags of any length, empty ones and rows in no bag too, as a constant says; with weights, some of
+ * them negative. */
 static trm_node bags(trm_graph *g, dice *d) {
     int64_t rows = roll(d, 6, 17), count = roll(d, 3, 9), at = roll(d, 0, 2);
     int32_t offsets[16];
@@ -256,29 +272,48 @@ static trm_node bags(trm_graph *g, dice *d) {
         values_of[i] = (float)roll(d, -2, 5) + 0.25f;
     }
     if (roll(d, 0, 1)) {
-        weights = trm_constant(g, &(trm_tensor){.data = values_of, .dtype = TRM_FLOAT32, .shape = trm_shape_of(rows)});
+        weights = trm_constant(
+            g, &(trm_tensor){.data = values_of, .dtype = TRM_FLOAT32, .shape = trm_shape_of(rows)});
     }
-    trm_node bounds = trm_constant(g, &(trm_tensor){.data = offsets, .dtype = TRM_INT32, .shape = trm_shape_of(count + 1)});
-    return weighed(g, trm_bag_pool(g, made(g, "x", trm_shape_of(rows, roll(d, 3, 9))), bounds, weights,
-                                   (trm_bag_pooling)roll(d, 0, 2)));
+    trm_node bounds = trm_constant(
+        g, &(trm_tensor){.data = offsets, .dtype = TRM_INT32, .shape = trm_shape_of(count + 1)});
+    return weighed(g, trm_bag_pool(g, made(g, "x", trm_shape_of(rows, roll(d, 3, 9))), bounds,
+                                   weights, (trm_bag_pooling)roll(d, 0, 2)));
 }
 
-static trm_node pairs(trm_graph *g, dice *d) { return weighed(g, trm_pair_dots(g, made(g, "x", some_shape(d, 3)))); }
+static trm_node pairs(trm_graph *g, dice *d) {
+    return weighed(g, trm_pair_dots(g, made(g, "x", some_shape(d, 3))));
+}
 
-/* ---- all of them -------------------------------------------------------------------------------------------------- */
+/* ---- all of them
+ *  --------------------------------------------------------------------------------------------------
+ */
 
 static const struct {
     const char *name;
     trm_node (*make)(trm_graph *g, dice *d);
     int weight; /* trials for each of another's: what has many forms */
 } operators[] = {
-    {"convolution", convolution, 5},    {"pooling", pooling, 3},       {"global pooling", global_pooling, 1},
-    {"normalization", normalization, 3}, {"linear", linear, 2},         {"product", product, 3},
-    {"two by two", two_by_two, 3},      {"one by one", one_by_one, 3}, {"reshaping", reshaping, 2},
-    {"transposition", transposition, 1}, {"concatenation", concatenation, 1}, {"slicing", slicing, 1},
-    {"padding", padding, 1},            {"reduction", reduction, 3},   {"softmax", softmax, 1},
-    {"cross entropy", cross_entropy, 3}, {"binary cross entropy", binary_cross_entropy, 1},
-    {"embedding", embedding, 2},        {"one hot", one_hot, 1},       {"pairs", pairs, 2},
+    {"convolution", convolution, 5},
+    {"pooling", pooling, 3},
+    {"global pooling", global_pooling, 1},
+    {"normalization", normalization, 3},
+    {"linear", linear, 2},
+    {"product", product, 3},
+    {"two by two", two_by_two, 3},
+    {"one by one", one_by_one, 3},
+    {"reshaping", reshaping, 2},
+    {"transposition", transposition, 1},
+    {"concatenation", concatenation, 1},
+    {"slicing", slicing, 1},
+    {"padding", padding, 1},
+    {"reduction", reduction, 3},
+    {"softmax", softmax, 1},
+    {"cross entropy", cross_entropy, 3},
+    {"binary cross entropy", binary_cross_entropy, 1},
+    {"embedding", embedding, 2},
+    {"one hot", one_hot, 1},
+    {"pairs", pairs, 2},
     {"bags", bags, 3},
 };
 enum { OPERATORS = sizeof operators / sizeof operators[0], OPERATOR_BITS = 8 };
@@ -297,8 +332,11 @@ static void try_one(shared *all, int which, uint64_t seed) {
     bool exact = seed % 3 == 2;
     memset(all, 0, sizeof *all);
     memset(&one, 0, sizeof one);
-    all->trial = (trial){.network = network, .variant = seed << OPERATOR_BITS | (uint64_t)which, .exact = exact,
-                         .mesh = meshes[(seed * 7 + (uint64_t)which) % 6], .backend = exact || seed % 3 == 1 ? "ref" : "onednn",
+    all->trial = (trial){.network = network,
+                         .variant = seed << OPERATOR_BITS | (uint64_t)which,
+                         .exact = exact,
+                         .mesh = meshes[(seed * 7 + (uint64_t)which) % 6],
+                         .backend = exact || seed % 3 == 1 ? "ref" : "onednn",
                          .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9}};
     CHECK_OK(trmi_mesh_parse(all->trial.mesh, &mesh, &err), err);
     draw_plan(&all->trial, seed);
@@ -315,7 +353,8 @@ static void every_operator_equals_one_device(void **state) {
     (void)state;
     const char *first = getenv("TRIREME_SHARD_FIRST"), *only = getenv("TRIREME_SHARD_OPERATOR");
     uint64_t from = first != NULL ? (uint64_t)atoll(first) : 1;
-    shared *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    shared *all =
+        mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     for (int which = 0; which < OPERATORS; which++) {
         for (int64_t i = 0; i < trials(1) * operators[which].weight; i++) {
             if (only == NULL || strcmp(only, operators[which].name) == 0) {

@@ -1,11 +1,11 @@
-/* What part of each leaf a rank has, and which ranks have the same parts of all parameters (MindSpore's
- * group_ckpt_save_file): those that differ only in mesh axes that cut no parameter.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What part of each leaf a rank has, and which ranks have the same parts of all parameters
+ * (MindSpore's group_ckpt_save_file): those that differ only in mesh axes that cut no parameter.
  *
  *      mesh 2x4, the classes of fc.weight over axis 1:     trireme-groups 1
  *                                                          mesh 2x4
  *                                                          0 4
- *                                                          1 5   ...
- */
+ *                                                          1 5   ... */
 #include "exec/exec.h"
 #include "exec/shard.h"
 
@@ -60,7 +60,8 @@ static void put_group(trmi_text *text, const trmi_mesh *mesh, uint32_t common, i
 
 trm_status trmi_shard_save_groups(const trm_exec *exec, trm_error *err) {
     const trmi_parallel *p = exec->parallel;
-    if (p == NULL || p->shard == NULL || p->options.save_groups == NULL || p->rank != 0 || !exec->program->training) {
+    if (p == NULL || p->shard == NULL || p->options.save_groups == NULL || p->rank != 0 ||
+        !exec->program->training) {
         return TRM_OK;
     }
     const trmi_mesh *mesh = &p->shard->plan->mesh;
@@ -71,8 +72,10 @@ trm_status trmi_shard_save_groups(const trm_exec *exec, trm_error *err) {
     for (int32_t r = 0; r < trmi_mesh_ranks(mesh); r++) {
         put_group(&text, mesh, common, r);
     }
-    trm_status status = text.failed ? TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to write it", p->options.save_groups)
-                                    : trmi_os_replace_file(NULL, p->options.save_groups, text.data, text.length, err);
+    trm_status status =
+        text.failed
+            ? TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to write it", p->options.save_groups)
+            : trmi_os_replace_file(NULL, p->options.save_groups, text.data, text.length, err);
     trmi_text_free(&text);
     return status;
 }

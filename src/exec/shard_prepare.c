@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which plan a split executor runs: read, searched, or by samples. */
 #include "exec/exec.h"
 #include "exec/shard.h"
@@ -20,14 +21,18 @@ trm_status trmi_shard_prepare(trm_exec *exec, trm_error *err) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to split a graph");
     }
     if (o->layerwise_count > 0 || o->sync_batch_norm > 0) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "a split graph has its own place for each parameter and batch norm over all samples or each rank's: "
-                         "layerwise parameters and groups of sync_batch_norm are for data parallel");
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "a split graph has its own place for each parameter and batch norm over all samples or "
+            "each rank's: "
+            "layerwise parameters and groups of sync_batch_norm are for data parallel");
     }
     p->options.shard_optimizer = false; /* until the plan is known */
     if (o->exact && o->sync_batch_norm == TRM_NORM_LOCAL) {
-        return TRMI_FAIL(err, TRM_INVALID, "results that do not depend on the ranks want batch norm over all samples, not "
-                         "each rank's (sync_batch_norm off)");
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "results that do not depend on the ranks want batch norm over all samples, not "
+            "each rank's (sync_batch_norm off)");
     }
     run->world = p->comm;
     p->options.sum = true;
@@ -46,7 +51,8 @@ trm_status trmi_shard_prepare(trm_exec *exec, trm_error *err) {
     }
     if (trmi_mesh_ranks(&run->plan->mesh) != p->size) {
         return TRMI_FAIL(err, TRM_INVALID, "mesh %s has %d ranks, this job has %d",
-                         trmi_mesh_text(&run->plan->mesh, text, sizeof text), trmi_mesh_ranks(&run->plan->mesh), p->size);
+                         trmi_mesh_text(&run->plan->mesh, text, sizeof text),
+                         trmi_mesh_ranks(&run->plan->mesh), p->size);
     }
     return TRM_OK;
 }
@@ -60,7 +66,8 @@ static trm_status default_samples(trmi_shard_plan *plan, const trm_graph *graph,
         bool reads = false;
         for (int32_t j = 0; j < op->inputs_count; j++) {
             const trmi_value *v = trmi_input_of(graph, op, j);
-            reads = reads || (v != NULL && graph->ops[v->op].kind == TRMI_OP_INPUT && v->shape.rank >= 2);
+            reads = reads ||
+                    (v != NULL && graph->ops[v->op].kind == TRMI_OP_INPUT && v->shape.rank >= 2);
         }
         trmi_strategy strategy;
         if (reads && op->phase == TRMI_FORWARD && trmi_shard_plan_find(plan, op->name) == NULL &&
@@ -71,8 +78,8 @@ static trm_status default_samples(trmi_shard_plan *plan, const trm_graph *graph,
     return TRM_OK;
 }
 
-trm_status trmi_shard_complete(trm_exec *exec, const trm_graph *graph, const trmi_plan_options *options,
-                               trm_error *err) {
+trm_status trmi_shard_complete(trm_exec *exec, const trm_graph *graph,
+                               const trmi_plan_options *options, trm_error *err) {
     trmi_shard_run *run = exec->parallel->shard;
     bool pinned = run->plan->choices_count > 0;
     trmi_arena arena = {0};
@@ -104,12 +111,14 @@ trm_status trmi_shard_complete(trm_exec *exec, const trm_graph *graph, const trm
     return status;
 }
 
-/* Whole on every rank, and its gradient is summed over all of them, or there whole on each of them. */
+/* Whole on every rank, and its gradient is summed over all of them, or there whole on each of them.
+ */
 static bool is_everybodys(const trm_program *p, const trmi_mesh *mesh, const trmi_param *param) {
     uint32_t all = (1u << mesh->axes) - 1;
     const trmi_shard_leaf *leaf = trmi_shard_leaf_named(p, p->buffers[param->param_buffer].name);
     bool summed = param->grad_axes == all || param->grad_axes == 0;
-    bool whole = leaf != NULL && summed && param->factor_left == 0 && param->sparse_rows == 0 && !param->remote;
+    bool whole = leaf != NULL && summed && param->factor_left == 0 && param->sparse_rows == 0 &&
+                 !param->remote;
     for (int32_t i = 0; whole && i < TRMI_MESH_AXES; i++) {
         whole = leaf->spread.at[i] == TRMI_WHOLE;
     }
@@ -117,8 +126,8 @@ static bool is_everybodys(const trm_program *p, const trmi_mesh *mesh, const trm
 }
 
 bool trmi_shard_may_slice(const trm_exec *exec, const trm_exec_options *options) {
-    return options->parallel.shard_optimizer && options->lanes == 0 && options->arena_alloc == NULL && !exec->updated_elsewhere &&
-           !options->whole_gradients;
+    return options->parallel.shard_optimizer && options->lanes == 0 &&
+           options->arena_alloc == NULL && !exec->updated_elsewhere && !options->whole_gradients;
 }
 
 bool trmi_shard_is_sliced(const trm_program *program, const trmi_mesh *mesh) {
@@ -132,7 +141,8 @@ bool trmi_shard_is_sliced(const trm_program *program, const trmi_mesh *mesh) {
 void trmi_shard_settle_slices(trm_exec *exec) {
     trmi_parallel *p = exec->parallel;
     if (p != NULL && p->shard != NULL) {
-        p->options.shard_optimizer = p->shard->slices && trmi_shard_is_sliced(exec->program, &p->shard->plan->mesh);
+        p->options.shard_optimizer =
+            p->shard->slices && trmi_shard_is_sliced(exec->program, &p->shard->plan->mesh);
     }
 }
 
@@ -146,8 +156,11 @@ void trmi_shard_warn(const trm_exec *exec, const trmi_shard_report *report) {
         double compute = w->cost.flops / flops, traffic = w->cost.bytes / bytes;
         double seconds = (compute > traffic ? compute : traffic) * passes * (1 - 1.0 / ranks);
         if (w->phase == TRMI_FORWARD && w->warning != NULL && w->cost.bytes > 0) {
-            trmi_log(TRM_LOG_WARN, "plan", "%s runs whole on each of %d ranks: %s; about %.3g ms of a step that they could share, "
-                     "and its input gathered", w->op, ranks, w->warning, seconds * 1e3);
+            trmi_log(TRM_LOG_WARN, "plan",
+                     "%s runs whole on each of %d ranks: %s; about %.3g ms of a step that they "
+                     "could share, "
+                     "and its input gathered",
+                     w->op, ranks, w->warning, seconds * 1e3);
         }
     }
 }
@@ -156,11 +169,13 @@ uint64_t trmi_shard_mix(const trm_exec *exec, uint64_t hash) {
     const trm_program *p = exec->program;
     char *text = trmi_shard_plan_text(exec->parallel->shard->plan);
     hash = text != NULL ? trmi_hash(hash, text, strlen(text)) : hash;
-    hash = trmi_hash(hash, &exec->env.seed, sizeof exec->env.seed); /* each rank makes its parts from it */
+    /* each rank makes its parts from it */
+    hash = trmi_hash(hash, &exec->env.seed, sizeof exec->env.seed);
     trm_string_free(text);
     for (int32_t i = 0; i < p->steps_count; i++) {
         const trmi_step *s = &p->steps[i];
-        bool talks = s->kind == TRMI_STEP_OP && (s->op_kind == TRMI_OP_EXCHANGE || s->op_kind == TRMI_OP_ALL_REDUCE);
+        bool talks = s->kind == TRMI_STEP_OP &&
+                     (s->op_kind == TRMI_OP_EXCHANGE || s->op_kind == TRMI_OP_ALL_REDUCE);
         if (talks) { /* both ends must lay their parts out alike */
             int32_t form[3] = {(int32_t)s->op_kind, (int32_t)p->buffers[s->inputs[0]].layout,
                                (int32_t)p->buffers[s->outputs[0]].layout};

@@ -1,19 +1,26 @@
-/* Random networks cut in random ways, run on threads as ranks, against one device (tests/shard_trial.h).
- * TRIREME_TEST_FILTER='clicks*' runs these alone. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Random networks cut in random ways, run on threads as ranks, against one device
+ * (tests/shard_trial.h). TRIREME_TEST_FILTER='clicks*' runs these alone. */
 #include "shard_trial.h"
 
-/* ---- networks ------------------------------------------------------------------------------------------------------- */
+/* ---- networks
+ *  -------------------------------------------------------------------------------------------------------
+ */
 
-static trm_node conv(trm_graph *g, const char *name, trm_node x, int64_t out, int64_t kernel, int64_t stride,
-                     int64_t dilation, int64_t groups, bool bias) {
+static trm_node conv(trm_graph *g, const char *name, trm_node x, int64_t out, int64_t kernel,
+                     int64_t stride, int64_t dilation, int64_t groups, bool bias) {
     trm_shape s = trm_node_shape(g, x);
     trm_graph_push_scope(g, "%s", name);
     int64_t pad = dilation * (kernel - 1) / 2;
-    trm_node y = trm_conv2d(g, x, trm_parameter(g, "weight", trm_shape_of(out, s.dim[1] / groups, kernel, kernel),
-                                                TRM_INIT_HE_NORMAL_FAN_OUT),
-                            bias ? trm_parameter(g, "bias", trm_shape_of(out), TRM_INIT_NORMAL_001) : TRM_NO_NODE,
-                            &(trm_conv_options){.stride = {stride, stride}, .dilation = {dilation, dilation},
-                                                .pad = {pad, pad, pad, pad}, .groups = groups});
+    trm_node y = trm_conv2d(
+        g, x,
+        trm_parameter(g, "weight", trm_shape_of(out, s.dim[1] / groups, kernel, kernel),
+                      TRM_INIT_HE_NORMAL_FAN_OUT),
+        bias ? trm_parameter(g, "bias", trm_shape_of(out), TRM_INIT_NORMAL_001) : TRM_NO_NODE,
+        &(trm_conv_options){.stride = {stride, stride},
+                            .dilation = {dilation, dilation},
+                            .pad = {pad, pad, pad, pad},
+                            .groups = groups});
     trm_graph_pop_scope(g);
     return y;
 }
@@ -24,7 +31,8 @@ static trm_node norm(trm_graph *g, const char *name, trm_node x) {
     x = trm_batch_norm(g, x, trm_parameter(g, "weight", trm_shape_of(c), TRM_INIT_ONE),
                        trm_parameter(g, "bias", trm_shape_of(c), TRM_INIT_ZERO),
                        trm_state(g, "running_mean", TRM_FLOAT32, trm_shape_of(c), TRM_INIT_ZERO),
-                       trm_state(g, "running_var", TRM_FLOAT32, trm_shape_of(c), TRM_INIT_ONE), NULL);
+                       trm_state(g, "running_var", TRM_FLOAT32, trm_shape_of(c), TRM_INIT_ONE),
+                       NULL);
     trm_graph_pop_scope(g);
     return x;
 }
@@ -32,22 +40,30 @@ static trm_node norm(trm_graph *g, const char *name, trm_node x) {
 static trm_node dense(trm_graph *g, const char *name, trm_node x, int64_t out) {
     trm_shape s = trm_node_shape(g, x);
     trm_graph_push_scope(g, "%s", name);
-    x = trm_linear(g, x, trm_parameter(g, "weight", trm_shape_of(out, s.dim[s.rank - 1]), TRM_INIT_LINEAR),
-                   trm_parameter(g, "bias", trm_shape_of(out), TRM_INIT_LINEAR));
+    x = trm_linear(
+        g, x, trm_parameter(g, "weight", trm_shape_of(out, s.dim[s.rank - 1]), TRM_INIT_LINEAR),
+        trm_parameter(g, "bias", trm_shape_of(out), TRM_INIT_LINEAR));
     trm_graph_pop_scope(g);
     return x;
 }
 
-/* Stem, pool, a residual block with a projection, global pool, classes: sizes, strides and kernels by variant. */
+/* Stem, pool, a residual block with a projection, global pool, classes: sizes, strides and kernels
+ * by variant. */
 static trm_node images(trm_graph *g, uint64_t v) {
     int64_t batch = pick(v, 0, 4, 6), size = pick(v, 1, 13, 19), classes = pick(v, 2, 8, 11);
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(batch, 3, size, size + 2));
     trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(batch));
-    x = trm_relu(g, norm(g, "bn1", conv(g, "stem", x, 8, 2 * pick(v, 3, 0, 3) + 1, pick(v, 4, 1, 2), 1, 1, v % 2)));
-    const trm_pool_options pool = {.kernel = {3, 3}, .stride = {pick(v, 5, 1, 2), 2}, .pad = {1, 1, 1, 1},
+    x = trm_relu(
+        g, norm(g, "bn1",
+                conv(g, "stem", x, 8, 2 * pick(v, 3, 0, 3) + 1, pick(v, 4, 1, 2), 1, 1, v % 2)));
+    const trm_pool_options pool = {.kernel = {3, 3},
+                                   .stride = {pick(v, 5, 1, 2), 2},
+                                   .pad = {1, 1, 1, 1},
                                    .count_padding = v % 3 == 0};
     x = v % 2 ? trm_avg_pool(g, x, &pool) : trm_max_pool(g, x, &pool);
-    trm_node y = trm_relu(g, norm(g, "bn2", conv(g, "conv2", x, 8, 3, 1, pick(v, 6, 1, 2), v % 3 == 1 ? 4 : 1, false)));
+    trm_node y = trm_relu(
+        g,
+        norm(g, "bn2", conv(g, "conv2", x, 8, 3, 1, pick(v, 6, 1, 2), v % 3 == 1 ? 4 : 1, false)));
     y = norm(g, "bn3", conv(g, "conv3", y, 12, 1, 1, 1, 1, false));
     trm_node side = norm(g, "bn4", conv(g, "project", x, 12, 1, 1, 1, 1, false));
     y = trm_relu(g, trm_add(g, y, side));
@@ -55,7 +71,8 @@ static trm_node images(trm_graph *g, uint64_t v) {
     trm_node logits = dense(g, "fc", trm_dropout(g, trm_global_avg_pool(g, y), 0.3), classes);
     return trm_softmax_cross_entropy(g, logits, label,
                                      &(trm_xent_options){.label_smoothing = v % 2 ? 0.1 : 0,
-                                                         .use_ignore_index = v % 3 == 2, .ignore_index = 1});
+                                                         .use_ignore_index = v % 3 == 2,
+                                                         .ignore_index = 1});
 }
 
 /* Tables, towers, a bottom of concatenated features, losses of both kinds, means and maxima. */
@@ -64,7 +81,8 @@ static trm_node clicks(trm_graph *g, uint64_t v) {
     trm_node ids = trm_input(g, "ids", TRM_INT32, trm_shape_of(batch, fields));
     trm_node x = trm_input(g, "dense", TRM_FLOAT32, trm_shape_of(batch, 6));
     trm_node label = trm_input(g, "target", TRM_FLOAT32, trm_shape_of(batch, 1));
-    trm_node e = trm_embedding(g, trm_parameter(g, "table", trm_shape_of(rows, width), TRM_INIT_NORMAL_001), ids);
+    trm_node e = trm_embedding(
+        g, trm_parameter(g, "table", trm_shape_of(rows, width), TRM_INIT_NORMAL_001), ids);
     e = trm_reshape(g, e, trm_shape_of(batch, fields * width));
     x = trm_tanh(g, dense(g, "bottom", x, 8));
     trm_node all = trm_concat(g, (trm_node[]){e, x}, 2, 1);
@@ -72,8 +90,12 @@ static trm_node clicks(trm_graph *g, uint64_t v) {
     trm_node w = trm_parameter(g, "mix", trm_shape_of(9, 6), TRM_INIT_LINEAR);
     h = trm_sigmoid(g, trm_matmul(g, h, w, false, false));
     trm_node spread = trm_sub(g, h, trm_reduce_mean(g, h, (const int32_t[]){0}, 1, true));
-    spread = trm_mul(g, spread, trm_exp(g, trm_scale(g, trm_transpose(g, trm_transpose(g, h, (const int32_t[]){1, 0}),
-                                                                     (const int32_t[]){1, 0}), -1)));
+    spread =
+        trm_mul(g, spread,
+                trm_exp(g, trm_scale(g,
+                                     trm_transpose(g, trm_transpose(g, h, (const int32_t[]){1, 0}),
+                                                   (const int32_t[]){1, 0}),
+                                     -1)));
     trm_node soft = trm_softmax(g, spread);
     trm_node top = trm_reduce_max(g, spread, (const int32_t[]){1}, 1, true);
     trm_node z = trm_add(g, dense(g, "out", trm_add(g, spread, soft), 1), top);
@@ -90,25 +112,32 @@ static trm_node wide(trm_graph *g, uint64_t v) {
     return trm_softmax_cross_entropy(g, dense(g, "b", x, classes), label, NULL);
 }
 
-static trm_status twice_infer(const trm_custom_op *self, const trm_tensor *in, int32_t count, trm_tensor *out, trm_error *err) {
+static trm_status twice_infer(const trm_custom_op *self, const trm_tensor *in, int32_t count,
+                              trm_tensor *out, trm_error *err) {
     (void)self, (void)count, (void)err;
     out[0].shape = in[0].shape;
     out[0].dtype = in[0].dtype;
     return TRM_OK;
 }
-static trm_status twice_run(const trm_custom_op *self, const trm_tensor *in, int32_t count, trm_tensor *out, trm_error *err) {
+static trm_status twice_run(const trm_custom_op *self, const trm_tensor *in, int32_t count,
+                            trm_tensor *out, trm_error *err) {
     (void)self, (void)count, (void)err;
     for (int64_t i = 0; i < trm_shape_count(&in[0].shape); i++) {
         ((float *)out[0].data)[i] = 2 * ((const float *)in[0].data)[i];
     }
     return TRM_OK;
 }
-static void twice_gradient(const trm_custom_op *self, trm_graph *g, const trm_node *in, int32_t count, const trm_node *out,
-                           const trm_node *d_out, trm_node *d_in) {
+static void twice_gradient(const trm_custom_op *self, trm_graph *g, const trm_node *in,
+                           int32_t count, const trm_node *out, const trm_node *d_out,
+                           trm_node *d_in) {
     (void)self, (void)in, (void)count, (void)out;
     d_in[0] = trm_scale(g, d_out[0], 2);
 }
-static const trm_custom_op twice = {.name = "twice", .outputs = 1, .infer = twice_infer, .run = twice_run, .gradient = twice_gradient};
+static const trm_custom_op twice = {.name = "twice",
+                                    .outputs = 1,
+                                    .infer = twice_infer,
+                                    .run = twice_run,
+                                    .gradient = twice_gradient};
 
 /* An operator that nobody has a rule for, between two that are cut. */
 static trm_node strange(trm_graph *g, uint64_t v) {
@@ -119,18 +148,25 @@ static trm_node strange(trm_graph *g, uint64_t v) {
     return trm_softmax_cross_entropy(g, dense(g, "b", y, 8), label, NULL);
 }
 
-static void try_all(network_function network, uint64_t first, int count, const char *backend, int32_t accumulate,
-                    double tolerance) {
-    static const char *const meshes[] = {"2", "2x2", "3", "4", "2x2x2", "2x3"}; /* the larger ones in long runs */
+static void try_all(network_function network, uint64_t first, int count, const char *backend,
+                    int32_t accumulate, double tolerance) {
+    /* the larger ones in long runs */
+    static const char *const meshes[] = {"2", "2x2", "3", "4", "2x2x2", "2x3"};
     trm_error err;
-    shared *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    shared *all =
+        mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     static outcome one;
     for (uint64_t seed = first; seed < first + (uint64_t)count; seed++) {
         memset(all, 0, sizeof *all);
         memset(&one, 0, sizeof one);
-        all->trial = (trial){.network = network, .variant = seed / 3, .mesh = meshes[seed % (count > 20 ? 6 : 4)], .backend = backend,
+        all->trial = (trial){.network = network,
+                             .variant = seed / 3,
+                             .mesh = meshes[seed % (count > 20 ? 6 : 4)],
+                             .backend = backend,
                              .accumulate = accumulate,
-                             .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3,
+                             .optimizer = {.kind = TRM_MOMENTUM,
+                                           .momentum = 0.9,
+                                           .weight_decay = 1e-3,
                                            .clip_norm = seed % 4 == 0 ? 0.5 : 0}};
         trmi_mesh mesh;
         CHECK_OK(trmi_mesh_parse(all->trial.mesh, &mesh, &err), err);
@@ -143,16 +179,23 @@ static void try_all(network_function network, uint64_t first, int count, const c
 }
 
 /* One network under many layouts of 1 to 8 ranks: the same bits. */
-static void try_bits(network_function network, uint64_t variant, int layouts, trm_optimizer_options optimizer,
-                     trm_precision precision) {
+static void try_bits(network_function network, uint64_t variant, int layouts,
+                     trm_optimizer_options optimizer, trm_precision precision) {
     /* Three axes take long to partition: in long runs. */
-    static const char *const meshes[] = {"2", "2x2", "3", "4", "2x3", "5", "4x2", "7", "8", "2x2x2"};
+    static const char *const meshes[] = {"2", "2x2", "3", "4", "2x3",
+                                         "5", "4x2", "7", "8", "2x2x2"};
     trm_error err;
-    shared *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    shared *all =
+        mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     static outcome one;
     memset(&one, 0, sizeof one);
-    const trial plain = {.network = network, .variant = variant, .mesh = "1", .backend = "ref", .precision = precision,
-                         .exact = true, .optimizer = optimizer};
+    const trial plain = {.network = network,
+                         .variant = variant,
+                         .mesh = "1",
+                         .backend = "ref",
+                         .precision = precision,
+                         .exact = true,
+                         .optimizer = optimizer};
     CHECK_OK(run_trial(&plain, NULL, &one, &err), err);
     assert_true(isfinite(one.loss[STEPS - 1]) && one.loss[0] != one.loss[STEPS - 1]);
     for (int layout = 0; layout < layouts; layout++) {
@@ -168,18 +211,27 @@ static void try_bits(network_function network, uint64_t variant, int layouts, tr
     munmap(all, sizeof *all);
 }
 
-/* Processes that have one copy of the parameters and a slice of the optimiser each (`hosts`: ranks of as many hosts, each with a copy
- * of its own), and such that have all of it. */
-static void compare_slices(network_function network, const char *mesh, trm_optimizer_options optimizer, trm_precision precision, bool exact,
+/* Processes that have one copy of the parameters and a slice of the optimiser each (`hosts`: ranks
+ * of as many hosts, each with a copy of its own), and such that have all of it. */
+static void compare_slices(network_function network, const char *mesh,
+                           trm_optimizer_options optimizer, trm_precision precision, bool exact,
                            int32_t accumulate, bool hosts) {
     trm_error err;
     trmi_mesh parsed;
-    shared *both = mmap(NULL, 2 * sizeof *both, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    shared *both =
+        mmap(NULL, 2 * sizeof *both, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK_OK(trmi_mesh_parse(mesh, &parsed, &err), err);
     int ranks = trmi_mesh_ranks(&parsed);
     for (int i = 0; i < 2; i++) {
-        both[i].trial = (trial){.network = network, .variant = 1, .mesh = mesh, .backend = exact ? "ref" : NULL, .optimizer = optimizer,
-                                .precision = precision, .exact = exact, .accumulate = accumulate, .slices = i == 1};
+        both[i].trial = (trial){.network = network,
+                                .variant = 1,
+                                .mesh = mesh,
+                                .backend = exact ? "ref" : NULL,
+                                .optimizer = optimizer,
+                                .precision = precision,
+                                .exact = exact,
+                                .accumulate = accumulate,
+                                .slices = i == 1};
         joined_start start = {rank_main, &both[i]};
         ranks_run(ranks, hosts ? 1 : 0, !hosts, rank_joined, &start, "slices");
     }
@@ -187,18 +239,25 @@ static void compare_slices(network_function network, const char *mesh, trm_optim
         const outcome *whole = &both[0].of[r], *slices = &both[1].of[r];
         CHECK_OK(whole->status, whole->error);
         CHECK_OK(slices->status, slices->error);
-        assert_true(slices->one_copy == !hosts && !whole->one_copy && slices->own_slots < whole->own_slots);
+        assert_true(slices->one_copy == !hosts && !whole->one_copy &&
+                    slices->own_slots < whole->own_slots);
         assert_true((slices->casts > 0) == (precision == TRM_PRECISION_MIXED && !hosts));
         same_bits(&both[1].trial, r, 0, "losses", slices->loss, whole->loss, STEPS);
-        same_bits(&both[1].trial, r, 0, "variables", slices->values, whole->values, whole->values_count);
+        same_bits(&both[1].trial, r, 0, "variables", slices->values, whole->values,
+                  whole->values_count);
     }
     munmap(both, 2 * sizeof *both);
 }
 
-/* Without a tuning file algorithms are guessed, by what pairs of bfloat16 gain; each process measures that once, and where it lies
- * between two answers (a sanitizer's build) ranks choose differently. Ranks that are forked after this know it. */
+/* Without a tuning file algorithms are guessed, by what pairs of bfloat16 gain; each process
+ * measures that once, and where it lies between two answers (a sanitizer's build) ranks choose
+ * differently. Ranks that are forked after this know it. */
 static void measure_pairs_here(void) {
-    const trial mixed = {.network = images, .variant = 1, .mesh = "1", .optimizer = {.kind = TRM_SGD}, .precision = TRM_PRECISION_MIXED};
+    const trial mixed = {.network = images,
+                         .variant = 1,
+                         .mesh = "1",
+                         .optimizer = {.kind = TRM_SGD},
+                         .precision = TRM_PRECISION_MIXED};
     static outcome once;
     trm_error err;
     CHECK_OK(run_trial(&mixed, NULL, &once, &err), err);
@@ -213,18 +272,22 @@ static void one_copy_in_slices_has_the_same_bits(void **state) {
     measure_pairs_here();
     for (int i = 0; i < 6; i++) {
         trm_precision precision = i % 2 ? TRM_PRECISION_MIXED : TRM_PRECISION_FP32;
-        compare_slices(images, i % 3 == 1 ? "2x2" : "2", optimizers[i % 3], precision, false, 1 + i / 3, false);
-        compare_slices(images, i % 3 == 1 ? "3" : "2", optimizers[i % 3], precision, true, 1 + i / 3, false);
+        compare_slices(images, i % 3 == 1 ? "2x2" : "2", optimizers[i % 3], precision, false,
+                       1 + i / 3, false);
+        compare_slices(images, i % 3 == 1 ? "3" : "2", optimizers[i % 3], precision, true,
+                       1 + i / 3, false);
     }
     for (int i = 0; i < 4; i++) {
-        compare_slices(images, i == 1 ? "3" : "2", optimizers[i % 3], i % 2 ? TRM_PRECISION_MIXED : TRM_PRECISION_FP32, i >= 2, 1 + i / 2, true);
+        compare_slices(images, i == 1 ? "3" : "2", optimizers[i % 3],
+                       i % 2 ? TRM_PRECISION_MIXED : TRM_PRECISION_FP32, i >= 2, 1 + i / 2, true);
     }
 }
 
 static int warned;
 static void listen(void *context, trm_log_level level, const char *room, const char *line) {
     (void)context, (void)room;
-    warned += level == TRM_LOG_WARN && strstr(line, "runs whole on each of") != NULL && strstr(line, "custom operator") != NULL;
+    warned += level == TRM_LOG_WARN && strstr(line, "runs whole on each of") != NULL &&
+              strstr(line, "custom operator") != NULL;
 }
 
 static void images_cut_at_random(void **state) {
@@ -260,7 +323,10 @@ static void check_factors(bool factored, int expected) {
     trm_program *program;
     CHECK_OK(trmi_backend_ref(1, &backend, &err), err);
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
-    trmi_plan_options options = {.target = &backend->target, .loss = wide(g, 1), .dense_gradients = true, .factored_gradients = factored};
+    trmi_plan_options options = {.target = &backend->target,
+                                 .loss = wide(g, 1),
+                                 .dense_gradients = true,
+                                 .factored_gradients = factored};
     CHECK_OK(trmi_shard_graph(g, &options, &training, &roots, &arena, &err), err);
     CHECK_OK(trmi_mesh_parse("2", &mesh, &err), err);
     CHECK_OK(trmi_shard_plan_create(&mesh, &plan, &err), err);
@@ -296,7 +362,8 @@ static void what_the_search_takes_for_factors_is_compiled_so(void **state) {
     check_factors(false, 0);
 }
 
-/* ---- batch norm over each rank's samples ------------------------------------------------------------------------------ */
+/* ---- batch norm over each rank's samples
+ *  ------------------------------------------------------------------------------ */
 
 enum { NORM_BATCH = 8, NORM_WIDTH = 6, NORM_VALUES = 512 };
 typedef struct normed {
@@ -311,16 +378,26 @@ static void norm_rank(rank_context *context, trm_comm *comm) {
     trm_graph *g;
     trm_exec *exec;
     trm_tensor t;
-    int64_t rows = all->split ? NORM_BATCH : NORM_BATCH / 2, first = all->split ? 0 : context->rank * rows, at = 0;
+    int64_t rows = all->split ? NORM_BATCH : NORM_BATCH / 2,
+            first = all->split ? 0 : context->rank * rows, at = 0;
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
     trm_node x = trm_input(g, "dense", TRM_FLOAT32, trm_shape_of(rows, NORM_WIDTH));
     trm_shape c = trm_shape_of(9);
-    x = trm_batch_norm(g, dense(g, "a", x, 9), trm_parameter(g, "gamma", c, TRM_INIT_ONE), trm_parameter(g, "beta", c, TRM_INIT_ZERO),
-                       trm_state(g, "mean", TRM_FLOAT32, c, TRM_INIT_ZERO), trm_state(g, "variance", TRM_FLOAT32, c, TRM_INIT_ONE), NULL);
-    trm_node loss = trm_softmax_cross_entropy(g, dense(g, "b", trm_relu(g, x), 8), trm_input(g, "label", TRM_INT32, trm_shape_of(rows)), NULL);
+    x = trm_batch_norm(g, dense(g, "a", x, 9), trm_parameter(g, "gamma", c, TRM_INIT_ONE),
+                       trm_parameter(g, "beta", c, TRM_INIT_ZERO),
+                       trm_state(g, "mean", TRM_FLOAT32, c, TRM_INIT_ZERO),
+                       trm_state(g, "variance", TRM_FLOAT32, c, TRM_INIT_ONE), NULL);
+    trm_node loss =
+        trm_softmax_cross_entropy(g, dense(g, "b", trm_relu(g, x), 8),
+                                  trm_input(g, "label", TRM_INT32, trm_shape_of(rows)), NULL);
     const trm_exec_options options = {
-        .loss = loss, .threads = 1, .seed = 5, .tuning_file = "", .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
-        .parallel = {.comm = comm, .split = all->split ? TRM_SPLIT_PLANNED : TRM_SPLIT_NONE,
+        .loss = loss,
+        .threads = 1,
+        .seed = 5,
+        .tuning_file = "",
+        .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
+        .parallel = {.comm = comm,
+                     .split = all->split ? TRM_SPLIT_PLANNED : TRM_SPLIT_NONE,
                      .sync_batch_norm = all->split && all->local ? TRM_NORM_LOCAL : 0}};
     CHECK_OK(trm_exec_create(g, &options, &exec, &err), err);
     trm_graph_destroy(g);
@@ -328,7 +405,8 @@ static void norm_rank(rank_context *context, trm_comm *comm) {
         CHECK_OK(trm_exec_input(exec, "dense", &t, &err), err);
         for (int64_t i = 0; i < rows * NORM_WIDTH; i++) {
             uint64_t number = (uint64_t)(first * NORM_WIDTH + i);
-            ((float *)t.data)[i] = trmi_unit_float(trmi_random_u32((uint64_t)step, TRMI_STREAM_TEST, number));
+            ((float *)t.data)[i] =
+                trmi_unit_float(trmi_random_u32((uint64_t)step, TRMI_STREAM_TEST, number));
         }
         CHECK_OK(trm_exec_input(exec, "label", &t, &err), err);
         for (int64_t i = 0; i < rows; i++) {
@@ -356,7 +434,8 @@ static double norms_apart(normed *a, normed *b) {
 
 static void norms_of_each_ranks_samples_are_those_of_data_parallel(void **state) {
     (void)state;
-    normed *both = mmap(NULL, 2 * sizeof *both, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    normed *both =
+        mmap(NULL, 2 * sizeof *both, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     both[0] = (normed){.split = false};
     both[1] = (normed){.split = true, .local = true};
     double same = norms_apart(&both[0], &both[1]);
@@ -368,7 +447,8 @@ static void norms_of_each_ranks_samples_are_those_of_data_parallel(void **state)
     munmap(both, 2 * sizeof *both);
 }
 
-static const trm_optimizer_options momentum = {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3};
+static const trm_optimizer_options momentum = {
+    .kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3};
 
 static void images_bit_for_bit(void **state) {
     (void)state;
@@ -377,13 +457,16 @@ static void images_bit_for_bit(void **state) {
 }
 static void images_with_groups_and_ignored_labels_bit_for_bit(void **state) {
     (void)state;
-    try_bits(images, 4, (int)trials(4), (trm_optimizer_options){.kind = TRM_LARS, .momentum = 0.9, .weight_decay = 1e-3, .clip_norm = 0.5},
+    try_bits(images, 4, (int)trials(4),
+             (trm_optimizer_options){
+                 .kind = TRM_LARS, .momentum = 0.9, .weight_decay = 1e-3, .clip_norm = 0.5},
              TRM_PRECISION_FP32);
     try_bits(images, 5, (int)trials(3), momentum, TRM_PRECISION_MIXED);
 }
 static void clicks_bit_for_bit(void **state) {
     (void)state;
-    try_bits(clicks, 2, (int)trials(9), (trm_optimizer_options){.kind = TRM_ADAM, .clip_norm = 0.1}, TRM_PRECISION_FP32);
+    try_bits(clicks, 2, (int)trials(9), (trm_optimizer_options){.kind = TRM_ADAM, .clip_norm = 0.1},
+             TRM_PRECISION_FP32);
 }
 
 static void an_operator_without_a_rule_runs_whole_and_says_its_price(void **state) {

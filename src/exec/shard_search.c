@@ -1,6 +1,8 @@
-/* auto_parallel without a plan: rank 0 searches every mesh of so many ranks, all ranks measure what it asks for (what the
- * plans found use, and messages; kept in the cache directory, as trireme plan does), and its plan goes to all. Without the
- * fast back-end or a place to keep measurements: operators by the machine's rates, links by two sums. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* auto_parallel without a plan: rank 0 searches every mesh of so many ranks, all ranks measure what
+ * it asks for (what the plans found use, and messages; kept in the cache directory, as trireme plan
+ * does), and its plan goes to all. Without the fast back-end or a place to keep measurements:
+ * operators by the machine's rates, links by two sums. */
 #include "exec/exec.h"
 #include "exec/limit.h"
 #include "exec/search_drive.h"
@@ -35,11 +37,15 @@ static bool has_hosts(const searching *s) {
     return trm_comm_local_size(comm) != trm_comm_size(comm);
 }
 
-static bool makes_jointly(const searching *s) { return trmi_joint_ranks(s->exec, s->exec->parallel->shard->options) > 1; }
+static bool makes_jointly(const searching *s) {
+    return trmi_joint_ranks(s->exec, s->exec->parallel->shard->options) > 1;
+}
 
-/* ---- without measuring ----------------------------------------------------------------------------------- */
+/* ---- without measuring
+ *  ----------------------------------------------------------------------------------- */
 
-static trm_status time_sum(trmi_parallel *p, float *data, int64_t count, double *best, trm_error *err) {
+static trm_status time_sum(trmi_parallel *p, float *data, int64_t count, double *best,
+                           trm_error *err) {
     *best = 1e9;
     for (int i = 0; i < TURNS; i++) {
         TRMI_TRY(trm_comm_barrier(p->comm, err));
@@ -65,36 +71,48 @@ static trm_status guess(searching *s, trm_error *err) {
     status = status == TRM_OK ? time_sum(p, data, LARGE, &large, err) : status;
     trm_comm_free_shared(p->comm, data);
     TRMI_TRY(status);
-    double alpha = small / (2 * (n - 1)), beta = (large - small) / ((LARGE - SMALL) * 4.0 * 2 * (n - 1) / n);
+    double alpha = small / (2 * (n - 1)),
+           beta = (large - small) / ((LARGE - SMALL) * 4.0 * 2 * (n - 1) / n);
     for (int i = 0; i < TRMI_MESH_AXES; i++) {
         prices->alpha[i] = alpha > 1e-7 ? alpha : 1e-7;
         prices->beta[i] = beta > 1e-12 ? beta : 1e-12;
     }
-    double crowd = fmax(1, (double)s->exec->env.threads * trm_comm_local_size(p->comm) / s->probe.cores);
+    double crowd =
+        fmax(1, (double)s->exec->env.threads * trm_comm_local_size(p->comm) / s->probe.cores);
     prices->flop = target->flops_per_second > 0 ? crowd / target->flops_per_second : 0;
     prices->byte = target->bytes_per_second > 0 ? crowd / target->bytes_per_second : 0;
     prices->copy = prices->byte;
     return TRM_OK;
 }
 
-/* ---- what the drive asks ---------------------------------------------------------------------------------------- */
+/* ---- what the drive asks
+ *  ---------------------------------------------------------------------------------------- */
 
 /* What a step of this executor is priced by, whatever operators and messages cost. */
 static trmi_search_costs costs_of(const searching *s) {
     const trmi_parallel *p = s->exec->parallel;
-    return (trmi_search_costs){.prices = &s->prices, .fuse = true, .rule = s->options->target->recompute_norm_act && !s->exec->env.exact, .slices = p->shard->slices, .gathers = has_hosts(s), .joint = makes_jointly(s),
-                               .wire = trmi_wire_part(p->options.wire), .slots = trmi_optimizer_slots(&s->exec->optimizer),
+    return (trmi_search_costs){.prices = &s->prices,
+                               .fuse = true,
+                               .rule =
+                                   s->options->target->recompute_norm_act && !s->exec->env.exact,
+                               .slices = p->shard->slices,
+                               .gathers = has_hosts(s),
+                               .joint = makes_jointly(s),
+                               .wire = trmi_wire_part(p->options.wire),
+                               .slots = trmi_optimizer_slots(&s->exec->optimizer),
                                .gradients = s->exec->accumulate > 1 ? 2 : 1};
 }
 
-static trm_status guessed_space(void *context, const trmi_mesh *mesh, trmi_space **out, trm_error *err) {
+static trm_status guessed_space(void *context, const trmi_mesh *mesh, trmi_space **out,
+                                trm_error *err) {
     const searching *s = context;
     trmi_search_costs costs = costs_of(s);
     costs.overlap = 0.5;
     return trmi_space_create(s->training, mesh, &costs, s->drive.given, out, err);
 }
 
-static trm_status measured_space(void *context, const trmi_mesh *mesh, trmi_space **out, trm_error *err) {
+static trm_status measured_space(void *context, const trmi_mesh *mesh, trmi_space **out,
+                                 trm_error *err) {
     searching *s = context;
     trmi_search_costs costs = costs_of(s);
     trmi_links *links = trmi_arena_alloc(&s->drive.arena, sizeof *links);
@@ -103,7 +121,10 @@ static trm_status measured_space(void *context, const trmi_mesh *mesh, trmi_spac
     }
     *links = s->links;
     links->mesh = mesh;
-    const trmi_prices prices = {.seconds = trmi_links_seconds, .context = links, .flop = s->costs.flop, .byte = s->costs.byte};
+    const trmi_prices prices = {.seconds = trmi_links_seconds,
+                                .context = links,
+                                .flop = s->costs.flop,
+                                .byte = s->costs.byte};
     costs.prices = &prices;
     costs.seconds = trmi_costs_seconds;
     costs.context = &s->costs;
@@ -117,7 +138,8 @@ static trm_status measured_space(void *context, const trmi_mesh *mesh, trmi_spac
     return trmi_space_create(s->training, mesh, &costs, s->drive.given, out, err);
 }
 
-static trm_status compile(void *context, const trmi_space *space, const trmi_choice *choice, double *bytes, trm_error *err) {
+static trm_status compile(void *context, const trmi_space *space, const trmi_choice *choice,
+                          double *bytes, trm_error *err) {
     const searching *s = context;
     trmi_shard_plan *plan;
     int64_t taken;
@@ -128,14 +150,19 @@ static trm_status compile(void *context, const trmi_space *space, const trmi_cho
     return status;
 }
 
-/* ---- rank 0 ---------------------------------------------------------------------------------------------------- */
+/* ---- rank 0
+ *  ----------------------------------------------------------------------------------------------------
+ */
 
 static void tell_trial(const trmi_trial *trial) {
     if (trial->turns > 0) {
         const trmi_trial_plan *best = &trial->list[trial->chosen];
-        trmi_log(TRM_LOG_INFO, "plan", "%d plans were run%s: taken is %s, %.4g ms a step (%.4g predicted)", (int)trial->count,
-                 trial->kept ? " earlier" : "", best->simple ? "data parallel" : trial->chosen == 0 ? "the one predicted to be the fastest"
-                                                                                                    : "one that was predicted to be slower",
+        trmi_log(TRM_LOG_INFO, "plan",
+                 "%d plans were run%s: taken is %s, %.4g ms a step (%.4g predicted)",
+                 (int)trial->count, trial->kept ? " earlier" : "",
+                 best->simple         ? "data parallel"
+                 : trial->chosen == 0 ? "the one predicted to be the fastest"
+                                      : "one that was predicted to be slower",
                  best->measured * 1e3, best->predicted * 1e3);
     }
 }
@@ -144,7 +171,8 @@ static trm_status drive(searching *s, trm_error *err) {
     trmi_drive *d = &s->drive;
     const trmi_parallel *p = s->exec->parallel;
     const trmi_shard_plan *given = p->shard->plan;
-    int32_t local = trm_comm_local_size(p->comm), hosts = p->size % local == 0 ? p->size / local : 1;
+    int32_t local = trm_comm_local_size(p->comm),
+            hosts = p->size % local == 0 ? p->size / local : 1;
     bool one = p->options.mesh != NULL || given->choices_count > 0;
     d->given = given->choices_count > 0 ? given : NULL;
     d->probe = &s->probe;
@@ -156,10 +184,14 @@ static trm_status drive(searching *s, trm_error *err) {
     d->context = s;
     TRMI_TRY(trmi_drive_meshes(d, one ? &given->mesh : NULL, p->size, hosts, err));
     TRMI_TRY(trmi_drive_search(d, err));
-    if (d->memory_bytes > 0 && (trmi_drive_best(d)->found.infeasible || d->compiled_bytes > (double)d->memory_bytes)) {
+    if (d->memory_bytes > 0 &&
+        (trmi_drive_best(d)->found.infeasible || d->compiled_bytes > (double)d->memory_bytes)) {
         char limit[TRMI_BYTES_TEXT], least[TRMI_BYTES_TEXT];
-        return TRMI_FAIL(err, TRM_NOMEM, "no plan fits %s a rank; the one of least memory takes %s (trireme plan -n %d --memory shows it)",
-                         trmi_bytes_text((double)d->memory_bytes, limit), trmi_bytes_text(d->compiled_bytes, least), p->size);
+        return TRMI_FAIL(err, TRM_NOMEM,
+                         "no plan fits %s a rank; the one of least memory takes %s (trireme plan "
+                         "-n %d --memory shows it)",
+                         trmi_bytes_text((double)d->memory_bytes, limit),
+                         trmi_bytes_text(d->compiled_bytes, least), p->size);
     }
     TRMI_TRY(trmi_drive_try(d, err));
     tell_trial(&d->trial);
@@ -170,14 +202,19 @@ static trm_status drive(searching *s, trm_error *err) {
 static trm_status settle_costs(searching *s, trm_error *err) {
     const trm_exec *exec = s->exec;
     int32_t ranks = trm_comm_local_size(s->probe.comm);
-    const trmi_costs_options options = {.probe = &s->probe, .backend = s->probe.backend, .tuning_file = s->probe.tuning_file,
-                                        .threads = exec->env.threads, .ranks = trm_comm_size(s->probe.comm),
-                                        .together = (int)fmin((double)ranks * exec->env.threads, s->probe.cores)};
+    const trmi_costs_options options = {
+        .probe = &s->probe,
+        .backend = s->probe.backend,
+        .tuning_file = s->probe.tuning_file,
+        .threads = exec->env.threads,
+        .ranks = trm_comm_size(s->probe.comm),
+        .together = (int)fmin((double)ranks * exec->env.threads, s->probe.cores)};
     char *text = NULL;
     TRMI_TRY(trmi_costs_open(&s->costs, &options, err));
     TRMI_TRY(trmi_probe_load(&s->probe, err));
     s->probe.lines = options.together > 1 ? trmi_lines_usual() : TRMI_LINES_UNKNOWN;
-    s->probe.reach = trmi_probe_longest(s->probe.graph); /* a job of a small model shall not take a large one's memory to begin */
+    /* a job of a small model shall not take a large one's memory to begin */
+    s->probe.reach = trmi_probe_longest(s->probe.graph);
     TRMI_TRY(trmi_costs_links(&s->costs, &text, err));
     trm_status status = trmi_links_parse(text, &s->links, err);
     trm_string_free(text);
@@ -188,7 +225,8 @@ static trm_status settle_costs(searching *s, trm_error *err) {
 
 /* Rank 0's plan; the others measure. */
 static trm_status find_plan(searching *s, trm_error *err) {
-    bool leads = s->exec->parallel->rank == 0, measured = s->probe.tuning_file == NULL || s->probe.tuning_file[0] != '\0';
+    bool leads = s->exec->parallel->rank == 0,
+         measured = s->probe.tuning_file == NULL || s->probe.tuning_file[0] != '\0';
     const char *asked = s->exec->parallel->shard->options->backend;
     const char *backend = s->probe.exact ? asked : s->exec->backend->target.name;
     measured = measured && (backend == NULL || strcmp(backend, "ref") != 0);
@@ -207,7 +245,9 @@ static trm_status find_plan(searching *s, trm_error *err) {
     return status == TRM_OK ? ended : status;
 }
 
-/* ---- to all ------------------------------------------------------------------------------------------------------ */
+/* ---- to all
+ *  ------------------------------------------------------------------------------------------------------
+ */
 
 /* Rank 0's plan, or its reason, on every rank. */
 static trm_status share(searching *s, trm_status status, const trm_error *why, trm_error *err) {
@@ -218,8 +258,9 @@ static trm_status share(searching *s, trm_status status, const trm_error *why, t
     if (sent != TRM_OK || head[0] != TRM_OK || head[1] == 0) {
         trm_string_free(text);
         TRMI_TRY(sent);
-        return TRMI_FAIL(err, head[0] != TRM_OK ? (trm_status)head[0] : TRM_NOMEM, "rank 0 found no plan%s%s",
-                         status != TRM_OK ? ": " : "", status != TRM_OK ? why->message : "");
+        return TRMI_FAIL(err, head[0] != TRM_OK ? (trm_status)head[0] : TRM_NOMEM,
+                         "rank 0 found no plan%s%s", status != TRM_OK ? ": " : "",
+                         status != TRM_OK ? why->message : "");
     }
     char *copy = trmi_alloc((size_t)head[1] + 1);
     if (copy == NULL) {
@@ -232,7 +273,9 @@ static trm_status share(searching *s, trm_status status, const trm_error *why, t
     trm_string_free(text);
     status = trm_comm_broadcast(p->comm, copy, head[1], TRM_UINT8, 0, err);
     trmi_shard_plan *shared = NULL;
-    status = status == TRM_OK ? trmi_shard_plan_parse(copy, (size_t)head[1], "the plan of rank 0", &shared, err) : status;
+    status = status == TRM_OK
+                 ? trmi_shard_plan_parse(copy, (size_t)head[1], "the plan of rank 0", &shared, err)
+                 : status;
     trmi_free(copy);
     if (status == TRM_OK) {
         trmi_shard_plan_destroy(p->shard->plan);
@@ -241,7 +284,8 @@ static trm_status share(searching *s, trm_status status, const trm_error *why, t
     return status;
 }
 
-trm_status trmi_shard_search(trm_exec *exec, const trm_graph *graph, const trmi_plan_options *options, const trm_graph *training,
+trm_status trmi_shard_search(trm_exec *exec, const trm_graph *graph,
+                             const trmi_plan_options *options, const trm_graph *training,
                              trm_error *err) {
     trmi_parallel *p = exec->parallel;
     searching *s = trmi_alloc(sizeof *s);
@@ -253,10 +297,19 @@ trm_status trmi_shard_search(trm_exec *exec, const trm_graph *graph, const trmi_
     s->training = training;
     s->graph = graph;
     s->options = options;
-    bool exact = exec->env.exact; /* its kernels are the reference's, messages and the optimiser are not */
-    s->probe = (trmi_probe){.comm = p->comm, .graph = training, .backend = exact ? NULL : exec->backend->target.name, .exact = exact,
-                            .tuning_file = p->shard->tuning_file, .threads = exec->env.threads, .optimizer = exec->optimizer,
-                            .whole = graph, .whole_options = p->shard->options, .limit = exec->memory_bytes, .load = 1};
+    /* its kernels are the reference's, messages and the optimiser are not */
+    bool exact = exec->env.exact;
+    s->probe = (trmi_probe){.comm = p->comm,
+                            .graph = training,
+                            .backend = exact ? NULL : exec->backend->target.name,
+                            .exact = exact,
+                            .tuning_file = p->shard->tuning_file,
+                            .threads = exec->env.threads,
+                            .optimizer = exec->optimizer,
+                            .whole = graph,
+                            .whole_options = p->shard->options,
+                            .limit = exec->memory_bytes,
+                            .load = 1};
     trm_status status = trmi_search_mode_parse(p->options.search, &s->drive.mode, err);
     status = status == TRM_OK ? trmi_probe_cores(p->comm, &s->probe.cores, err) : status;
     if (status == TRM_OK) {

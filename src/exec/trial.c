@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/trial.h"
 
 #include "base/error.h"
@@ -15,19 +16,24 @@
 #include <string.h>
 
 enum { PLANS = 5, STEPS_MOST = 8, TURNS_LEAST = 4 };
-/* If nobody says for how long: so many steps of plans, within bounds. What long steps are made of takes long to tell apart. */
+/* If nobody says for how long: so many steps of plans, within bounds. What long steps are made of
+ * takes long to tell apart. */
 static const double shortest = 10, longest = 40, steps_tried = 240;
-static const double apart = 0.01; /* predictions that differ by less are of plans that hardly differ */
-static const double turn = 0.05;  /* seconds that steps of a turn take, about */
-static const double cautious = 0.02; /* a resolution beyond this says that the machine is busy: simplicity is then worth no more */
+/* predictions that differ by less are of plans that hardly differ */
+static const double apart = 0.01;
+static const double turn = 0.05; /* seconds that steps of a turn take, about */
+/* a resolution beyond this says that the machine is busy: simplicity is then worth no more */
+static const double cautious = 0.02;
 
 double trmi_trial_seconds(double said, double step) {
     return said > 0 ? said : said < 0 ? 0 : fmin(longest, fmax(shortest, steps_tried * step));
 }
 
-/* ---- who runs -------------------------------------------------------------------------------------------- */
+/* ---- who runs
+ *  -------------------------------------------------------------------------------------------- */
 
-trm_status trmi_trial_add(trmi_trial *t, const trmi_shard_plan *plan, const trmi_trial_plan *about, trm_error *err) {
+trm_status trmi_trial_add(trmi_trial *t, const trmi_shard_plan *plan, const trmi_trial_plan *about,
+                          trm_error *err) {
     char *text = trmi_shard_plan_text(plan);
     if (text == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan");
@@ -63,12 +69,15 @@ void trmi_trial_drop(trmi_trial *t, int32_t index) {
 
 static int by_prediction(const void *a, const void *b) {
     const trmi_trial_plan *x = a, *y = b;
-    return x->predicted != y->predicted ? (x->predicted > y->predicted) - (x->predicted < y->predicted) : strcmp(x->text, y->text);
+    return x->predicted != y->predicted
+               ? (x->predicted > y->predicted) - (x->predicted < y->predicted)
+               : strcmp(x->text, y->text);
 }
 
 static bool is_apart(const trmi_trial *t, int32_t count, const trmi_trial_plan *from) {
     for (int32_t i = 0; i < count; i++) {
-        if (t->list[i].group == from->group && from->predicted <= t->list[i].predicted * (1 + apart)) {
+        if (t->list[i].group == from->group &&
+            from->predicted <= t->list[i].predicted * (1 + apart)) {
             return false;
         }
     }
@@ -99,13 +108,16 @@ static void keep_few(trmi_trial *t) {
     }
 }
 
-/* ---- what is known ----------------------------------------------------------------------------------------- */
+/* ---- what is known
+ *  ----------------------------------------------------------------------------------------- */
 
 #ifdef TRIREME_ONEDNN
-static void key_of(const trmi_trial *t, const trmi_probe *probe, const trmi_costs *c, int32_t index, char *key, size_t size) {
+static void key_of(const trmi_trial *t, const trmi_probe *probe, const trmi_costs *c, int32_t index,
+                   char *key, size_t size) {
     uint64_t h = TRMI_HASH_BEGIN;
     const trm_exec_options *o = probe->whole_options;
-    const int32_t how[5] = {(int32_t)o->precision, o->accumulate, (int32_t)o->parallel.wire, o->parallel.sync_batch_norm, (int32_t)o->parallel.joint};
+    const int32_t how[5] = {(int32_t)o->precision, o->accumulate, (int32_t)o->parallel.wire,
+                            o->parallel.sync_batch_norm, (int32_t)o->parallel.joint};
     for (int32_t i = 0; i < t->count; i++) {
         h = trmi_hash(h, t->list[i].text, strlen(t->list[i].text) + 1);
     }
@@ -124,7 +136,8 @@ static bool recall(trmi_trial *t, const trmi_probe *probe, const trmi_costs *c) 
         trmi_trial_plan *p = &t->list[i];
         key_of(t, probe, c, i, key, sizeof key);
         if (!trmi_tuning_find(c->file, key, &how, &p->measured) ||
-            sscanf(how, "turns %d;behind %lf;resolution %lf", &t->turns, &p->behind, &p->resolution) != 3) {
+            sscanf(how, "turns %d;behind %lf;resolution %lf", &t->turns, &p->behind,
+                   &p->resolution) != 3) {
             t->turns = 0;
             break;
         }
@@ -143,7 +156,8 @@ static void keep(const trmi_trial *t, const trmi_probe *probe, trmi_costs *c) {
         char key[96], how[80];
         const trmi_trial_plan *p = &t->list[i];
         key_of(t, probe, c, i, key, sizeof key);
-        snprintf(how, sizeof how, "turns %d;behind %.5f;resolution %.5f", (int)t->turns, p->behind, p->resolution);
+        snprintf(how, sizeof how, "turns %d;behind %.5f;resolution %.5f", (int)t->turns, p->behind,
+                 p->resolution);
         trmi_tuning_add(c->file, key, how, p->measured);
     }
     if (c->file != NULL) {
@@ -154,7 +168,8 @@ static void keep(const trmi_trial *t, const trmi_probe *probe, trmi_costs *c) {
 #endif
 }
 
-/* ---- run and choose ------------------------------------------------------------------------------------------ */
+/* ---- run and choose
+ *  ------------------------------------------------------------------------------------------ */
 
 static int32_t steps_of(const trmi_trial *t) {
     double steps = ceil(turn / fmax(1e-6, t->list[0].predicted));
@@ -162,17 +177,23 @@ static int32_t steps_of(const trmi_trial *t) {
 }
 
 /* Of so many plans, with what their making takes. */
-static double least_seconds(const trmi_trial *t, int32_t count) { return TURNS_LEAST * count * (1 + steps_of(t)) * t->list[0].predicted; }
+static double least_seconds(const trmi_trial *t, int32_t count) {
+    return TURNS_LEAST * count * (1 + steps_of(t)) * t->list[0].predicted;
+}
 
 void trmi_trial_narrow(trmi_trial *t, double seconds) {
     keep_few(t);
-    while (t->count > 1 && least_seconds(t, t->count) > seconds) { /* of two data parallel is the second, if it is there */
-        trmi_trial_drop(t, t->list[t->count - 1].simple && t->count > 2 ? t->count - 2 : t->count - 1);
+    /* of two data parallel is the second, if it is there */
+    while (t->count > 1 && least_seconds(t, t->count) > seconds) {
+        trmi_trial_drop(t,
+                        t->list[t->count - 1].simple && t->count > 2 ? t->count - 2 : t->count - 1);
     }
 }
 
-static trm_status run(trmi_trial *t, trmi_probe *probe, double seconds, double memory, trm_error *err) {
-    trmi_race race = {.count = t->count, .steps = steps_of(t), .seconds = seconds, .fine = TRMI_TRIAL_FINE};
+static trm_status run(trmi_trial *t, trmi_probe *probe, double seconds, double memory,
+                      trm_error *err) {
+    trmi_race race = {
+        .count = t->count, .steps = steps_of(t), .seconds = seconds, .fine = TRMI_TRIAL_FINE};
     trmi_race_result result;
     double all = 0, begin = trmi_os_now(), ranks = trm_comm_local_size(probe->comm);
     for (int32_t i = 0; i < t->count; i++) {
@@ -180,12 +201,17 @@ static trm_status run(trmi_trial *t, trmi_probe *probe, double seconds, double m
         all += t->list[i].bytes;
     }
     race.one_at_a_time = all > (memory > 0 ? memory : 0.5 * (double)trmi_os_memory_bytes() / ranks);
-    trmi_log(TRM_LOG_INFO, "plan", "%d plans are predicted within %.0f %% of each other: they are run in turns, %.0f s at most", (int)t->count,
-             100 * (t->list[t->count - 1].predicted / t->list[0].predicted - 1), seconds);
+    trmi_log(TRM_LOG_INFO, "plan",
+             "%d plans are predicted within %.0f %% of each other: they are run in turns, %.0f s "
+             "at most",
+             (int)t->count, 100 * (t->list[t->count - 1].predicted / t->list[0].predicted - 1),
+             seconds);
     TRMI_TRY(trmi_probe_race(probe, &race, &result, err));
     t->seconds = trmi_os_now() - begin;
     if (result.turns < TURNS_LEAST) {
-        trmi_log(TRM_LOG_INFO, "plan", "%d turns in %.1f s are too few to tell them apart: predictions decide", (int)result.turns, t->seconds);
+        trmi_log(TRM_LOG_INFO, "plan",
+                 "%d turns in %.1f s are too few to tell them apart: predictions decide",
+                 (int)result.turns, t->seconds);
         return TRM_OK;
     }
     int32_t first = trmi_race_fastest(&result, t->count);
@@ -210,7 +236,8 @@ void trmi_trial_choose(trmi_trial *t) {
     }
 }
 
-trm_status trmi_trial_run(trmi_trial *t, trmi_probe *probe, trmi_costs *costs, double seconds, double memory, trm_error *err) {
+trm_status trmi_trial_run(trmi_trial *t, trmi_probe *probe, trmi_costs *costs, double seconds,
+                          double memory, trm_error *err) {
     t->chosen = 0;
     if (t->count < 2 || probe->comm == NULL || probe->whole == NULL) {
         return TRM_OK;
@@ -218,8 +245,11 @@ trm_status trmi_trial_run(trmi_trial *t, trmi_probe *probe, trmi_costs *costs, d
     if (!recall(t, probe, costs)) {
         TRMI_TRY(trmi_probe_load(probe, err));
         if (probe->load > TRMI_COSTS_BUSY) {
-            trmi_log(TRM_LOG_INFO, "plan", "others load this machine (threads take %.1f times as long): %d plans that are predicted alike are "
-                     "not run, predictions decide", probe->load, (int)t->count);
+            trmi_log(TRM_LOG_INFO, "plan",
+                     "others load this machine (threads take %.1f times as long): %d plans that "
+                     "are predicted alike are "
+                     "not run, predictions decide",
+                     probe->load, (int)t->count);
             return TRM_OK;
         }
         TRMI_TRY(run(t, probe, seconds, memory, err));

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One update:
  *
  *      gradient --squares by block--> finite? norms --clip, trust ratios--> rule by block
@@ -17,7 +18,8 @@ enum {
     BLOCK = 16384 /* elements: 64 KB of each range, so that a block's ranges fit in L2 */
 };
 
-/* ---- options ----------------------------------------------------------------------------------- */
+/* ---- options -----------------------------------------------------------------------------------
+ */
 
 typedef struct kind {
     int32_t slots;
@@ -70,7 +72,8 @@ static void fill_defaults(trm_optimizer_options *o) {
     o->trust_coefficient = o->trust_coefficient == 0 ? 0.001 : o->trust_coefficient;
 }
 
-/* ---- life -------------------------------------------------------------------------------------- */
+/* ---- life --------------------------------------------------------------------------------------
+ */
 
 static trm_status copy_segments(trmi_update *u, const trmi_update_segment *segments, int64_t count,
                                 trm_error *err) {
@@ -78,10 +81,9 @@ static trm_status copy_segments(trmi_update *u, const trmi_update_segment *segme
         int64_t end;
         if (segments[i].offset < 0 || segments[i].count < 0 ||
             !trmi_add_i64(segments[i].offset, segments[i].count, &end) || end > count) {
-            return TRMI_FAIL(err, TRM_INVALID,
-                             "optimizer: segment %d is [%lld, +%lld), the range has %lld", i,
-                             (long long)segments[i].offset, (long long)segments[i].count,
-                             (long long)count);
+            return TRMI_FAIL(
+                err, TRM_INVALID, "optimizer: segment %d is [%lld, +%lld), the range has %lld", i,
+                (long long)segments[i].offset, (long long)segments[i].count, (long long)count);
         }
         u->segments[i] = segments[i];
         u->blocks_count += segments[i].sparse ? 0 : (segments[i].count + BLOCK - 1) / BLOCK;
@@ -137,15 +139,16 @@ static trm_status create(trmi_update *u, const trmi_update_segment *segments, tr
     u->pairs = trmi_alloc(n * sizeof *u->pairs);
     u->segment_gradient = trmi_alloc(n * sizeof *u->segment_gradient);
     u->segment_weight = trmi_alloc(n * sizeof *u->segment_weight);
-    if (u->segments == NULL || (sparse && u->rows == NULL) || u->pairs == NULL || u->segment_gradient == NULL ||
-        u->segment_weight == NULL) {
+    if (u->segments == NULL || (sparse && u->rows == NULL) || u->pairs == NULL ||
+        u->segment_gradient == NULL || u->segment_weight == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for an optimiser");
     }
     TRMI_TRY(copy_segments(u, segments, u->count, err));
     TRMI_TRY(make_blocks(u, err));
     for (int32_t i = 0; i < u->segments_count; i++) {
         if (u->segments[i].sparse) {
-            TRMI_TRY(trmi_update_rows_reserve(&u->rows[i], u->segments[i].rows, u->segments[i].width, err));
+            TRMI_TRY(trmi_update_rows_reserve(&u->rows[i], u->segments[i].rows,
+                                              u->segments[i].width, err));
         }
         if (u->segments[i].factors > 0) {
             TRMI_TRY(trmi_update_product_reserve(u, i, err));
@@ -222,14 +225,17 @@ int64_t trmi_update_block_offset(const trmi_update *u, int64_t index) {
                ? u->blocks[u->blocks_count - 1].offset + u->blocks[u->blocks_count - 1].count
                : 0;
 }
-/* A huge page that other ranks' blocks lie in, too, would be taken whole for the sake of the own ones. */
+/* A huge page that other ranks' blocks lie in, too, would be taken whole for the sake of the own
+ * ones. */
 static void split_pages(trmi_update *u) {
     enum { EACH = TRMI_HUGE_PAGE_BYTES / sizeof(float) };
     for (int64_t i = 0, done = 0; i < u->blocks_count; i++) {
-        int64_t begin = trmi_max_i64(done, u->blocks[i].offset / EACH * EACH), end = trmi_round_up(u->blocks[i].offset + u->blocks[i].count, EACH);
+        int64_t begin = trmi_max_i64(done, u->blocks[i].offset / EACH * EACH),
+                end = trmi_round_up(u->blocks[i].offset + u->blocks[i].count, EACH);
         if (u->mine[i] == 0 && end > begin) {
             for (int32_t s = 0; s < u->slots_count; s++) {
-                trmi_use_small_pages(u->slots[s] + begin, (size_t)(trmi_min_i64(end, u->count) - begin) * sizeof(float));
+                trmi_use_small_pages(u->slots[s] + begin,
+                                     (size_t)(trmi_min_i64(end, u->count) - begin) * sizeof(float));
             }
             done = end;
         }
@@ -254,7 +260,8 @@ void trmi_update_set_apart(trmi_update *u, const uint8_t *apart, trmi_update_exc
 void trmi_update_set_scale(trmi_update *u, double scale) { u->scale = scale; }
 double trmi_update_norm(const trmi_update *u) { return u->norm; }
 
-/* ---- one step ---------------------------------------------------------------------------------- */
+/* ---- one step ----------------------------------------------------------------------------------
+ */
 
 /* The sum of squares; where float does not hold it, again in double. */
 static double block_squares(const trmi_update_kernels *kernels, const float *x, int64_t count) {
@@ -347,14 +354,15 @@ trmi_rule trmi_update_rule(const trmi_update *u, int32_t segment, double learnin
     if (o->kind == TRM_ADAM) {
         rule.step_size = (float)(learning_rate / (1 - pow(o->beta1, (double)step)));
         rule.root_scale = (float)(1 / sqrt(1 - pow(o->beta2, (double)step)));
-    } else if (o->kind == TRM_LARS && !u->segments[segment].sparse && u->segments[segment].table_width == 0) {
+    } else if (o->kind == TRM_LARS && !u->segments[segment].sparse &&
+               u->segments[segment].table_width == 0) {
         rule.local = (float)(learning_rate * trust_ratio(u, segment));
     }
     return rule;
 }
 
-static void run_pass(const trmi_update *u, const trmi_rule *rule, float *parameters, const float *gradient, int64_t offset,
-                     int64_t count) {
+static void run_pass(const trmi_update *u, const trmi_rule *rule, float *parameters,
+                     const float *gradient, int64_t offset, int64_t count) {
     u->kernels->rule[u->options.kind](rule, parameters + offset, gradient,
                                       u->slots[0] == NULL ? NULL : u->slots[0] + offset,
                                       u->slots[1] == NULL ? NULL : u->slots[1] + offset, count);
@@ -370,8 +378,8 @@ static bool all_zero(const float *x, int64_t count) {
 }
 
 /* Stretches of rows that somebody used. */
-static void run_table(const trmi_update *u, const trmi_rule *rule, float *parameters, const float *gradients,
-                      const trmi_update_block *b) {
+static void run_table(const trmi_update *u, const trmi_rule *rule, float *parameters,
+                      const float *gradients, const trmi_update_block *b) {
     const trmi_update_segment *s = &u->segments[b->segment];
     int64_t end = b->offset + b->count, begin = b->offset; /* of the stretch */
     for (int64_t at = b->offset; at < end;) {

@@ -1,8 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/update_body.h: the loops of update_kernels.h; included once per instruction set with
  * UPDATE_TABLE = the table's name. Each rule is one expression over vectors; `n` < VL in a tail. */
 #include "exec/update_kernels.h"
 #include "exec/vec.h"
-
 
 /* One element group: w and the slots are updated in place, g is the ready gradient. */
 typedef struct lane {
@@ -137,20 +137,21 @@ static inline void sum_row(const float *from, float *sum, int64_t width, bool fi
     }
 }
 
-static inline void sum_rows_of(const float *from, const uint64_t *keys, const uint32_t *group, int64_t count,
-                               const int64_t width, float *sums) {
+static inline void sum_rows_of(const float *from, const uint64_t *keys, const uint32_t *group,
+                               int64_t count, const int64_t width, float *sums) {
     uint32_t groups = 0;
     for (int64_t i = 0; i < count; i++) {
         int64_t ahead = i + ROWS_AHEAD < count ? i + ROWS_AHEAD : count - 1;
         __builtin_prefetch(from + (int64_t)(uint32_t)keys[ahead] * width);
         bool first = group[i] == groups;
         groups += first;
-        sum_row(from + (int64_t)(uint32_t)keys[i] * width, sums + (int64_t)group[i] * width, width, first);
+        sum_row(from + (int64_t)(uint32_t)keys[i] * width, sums + (int64_t)group[i] * width, width,
+                first);
     }
 }
 
-static void sum_rows(const float *from, const uint64_t *keys, const uint32_t *group, int64_t count, int64_t width,
-                     float *sums) {
+static void sum_rows(const float *from, const uint64_t *keys, const uint32_t *group, int64_t count,
+                     int64_t width, float *sums) {
     uint32_t groups = 0;
     if (width == 16) { /* the usual width: one vector or a few */
         sum_rows_of(from, keys, group, count, 16, sums);

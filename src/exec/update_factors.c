@@ -1,5 +1,6 @@
-/* Gradients in factors: that of a matrix W in y = x W^T over n samples is dy^T x. With few samples, making it, measuring
- * it and reading it again costs more than all else that is done to W:
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gradients in factors: that of a matrix W in y = x W^T over n samples is dy^T x. With few samples,
+ * making it, measuring it and reading it again costs more than all else that is done to W:
  *
  *      dense       write g   read g (norm)   read g, w, v   write w, v       and each write reads first
  *      in factors                            read    w, v   write w, v       n multiply-adds an element
@@ -19,13 +20,17 @@ enum { PIECE = 1 << 16, STRETCH = 512 };
 
 static int64_t rows_of(const trmi_update_segment *s) { return s->count / s->columns; }
 
-static size_t copy_bytes(const trmi_update_segment *s) { return (size_t)(s->factors * (rows_of(s) + s->columns)) * sizeof(float); }
+static size_t copy_bytes(const trmi_update_segment *s) {
+    return (size_t)(s->factors * (rows_of(s) + s->columns)) * sizeof(float);
+}
 
 /* What is float32 already is not copied: such room is never used. */
 trm_status trmi_update_product_reserve(trmi_update *u, int32_t segment, trm_error *err) {
     const trmi_update_segment *s = &u->segments[segment];
     u->pairs[segment].copy = trmi_map(copy_bytes(s));
-    return u->pairs[segment].copy != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for the factors of a gradient");
+    return u->pairs[segment].copy != NULL
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_NOMEM, "no memory for the factors of a gradient");
 }
 
 void trmi_update_product_free(trmi_update *u, int32_t segment) {
@@ -34,7 +39,8 @@ void trmi_update_product_free(trmi_update *u, int32_t segment) {
     }
 }
 
-void trmi_update_factors(trmi_update *u, int32_t segment, const void *left, const void *right, trm_dtype dtype) {
+void trmi_update_factors(trmi_update *u, int32_t segment, const void *left, const void *right,
+                         trm_dtype dtype) {
     const trmi_update_segment *s = &u->segments[segment];
     trmi_update_pair *p = &u->pairs[segment];
     int64_t lefts = s->factors * rows_of(s), rights = s->factors * s->columns;
@@ -74,7 +80,8 @@ static void inner_products(const trmi_update *u, const float *rows, int64_t fact
     for (int64_t at = 0; at < length; at += STRETCH) {
         for (int64_t a = 0; a < factors; a++) {
             for (int64_t b = 0; b <= a; b++) {
-                sums[a][b] += inner(u, rows + a * length + at, rows + b * length + at, trmi_min_i64(STRETCH, length - at));
+                sums[a][b] += inner(u, rows + a * length + at, rows + b * length + at,
+                                    trmi_min_i64(STRETCH, length - at));
             }
         }
     }
@@ -83,7 +90,8 @@ static void inner_products(const trmi_update *u, const float *rows, int64_t fact
 double trmi_update_product_squares(const trmi_update *u, int32_t segment) {
     const trmi_update_segment *s = &u->segments[segment];
     const trmi_update_pair *p = &u->pairs[segment];
-    double left[TRMI_FACTORS_MOST][TRMI_FACTORS_MOST], right[TRMI_FACTORS_MOST][TRMI_FACTORS_MOST], sum = 0;
+    double left[TRMI_FACTORS_MOST][TRMI_FACTORS_MOST], right[TRMI_FACTORS_MOST][TRMI_FACTORS_MOST],
+        sum = 0;
     inner_products(u, p->left, s->factors, rows_of(s), left);
     inner_products(u, p->right, s->factors, s->columns, right);
     for (int64_t a = 0; a < s->factors; a++) {
@@ -91,11 +99,13 @@ double trmi_update_product_squares(const trmi_update *u, int32_t segment) {
             sum += (a == b ? 1 : 2) * left[a][b] * right[a][b];
         }
     }
-    bool overflows = sum > (double)__FLT_MAX__ * (double)__FLT_MAX__; /* some element may be infinite */
+    /* some element may be infinite */
+    bool overflows = sum > (double)__FLT_MAX__ * (double)__FLT_MAX__;
     return overflows ? INFINITY : sum < 0 ? 0 : sum;
 }
 
-/* Elements [begin, begin + count) of the product, row-major, begin with this stretch of whole rows, or of one. */
+/* Elements [begin, begin + count) of the product, row-major, begin with this stretch of whole rows,
+ * or of one. */
 static trmi_product stretch(const trmi_update *u, int32_t segment, int64_t begin, int64_t count) {
     const trmi_update_segment *s = &u->segments[segment];
     const trmi_update_pair *p = &u->pairs[segment];
@@ -111,12 +121,13 @@ static trmi_product stretch(const trmi_update *u, int32_t segment, int64_t begin
                           .step = s->columns};
 }
 
-void trmi_update_product_rule(const trmi_update *u, int32_t segment, const trmi_rule *rule, float *parameters,
-                              int64_t offset, int64_t count) {
+void trmi_update_product_rule(const trmi_update *u, int32_t segment, const trmi_rule *rule,
+                              float *parameters, int64_t offset, int64_t count) {
     int64_t first = u->segments[segment].offset, end = offset + count;
     while (offset < end) {
         trmi_product p = stretch(u, segment, offset - first, end - offset);
-        u->kernels->product[u->options.kind](rule, &p, parameters + offset, u->slots[0] == NULL ? NULL : u->slots[0] + offset,
+        u->kernels->product[u->options.kind](rule, &p, parameters + offset,
+                                             u->slots[0] == NULL ? NULL : u->slots[0] + offset,
                                              u->slots[1] == NULL ? NULL : u->slots[1] + offset);
         offset += p.rows * p.columns;
     }

@@ -1,10 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ids of a step in groups of equal ones, by all threads:
  *
  *      ids [7 2 7 9]  --dealt by their high bits-->  [2] [7 7] [9]     a bucket is one thread's, small enough for
  *      group          --a table of hashes------->     0   0 0   0      the first-level cache with all it needs
  *
- * A key is id << 32 | position, in the order of the batch within its bucket, whatever the threads do. Groups are
- * numbered in each bucket, as they come. */
+ * A key is id << 32 | position, in the order of the batch within its bucket, whatever the threads
+ * do. Groups are numbered in each bucket, as they come.
+ */
 #include "exec/update_state.h"
 
 #include "base/error.h"
@@ -19,7 +21,8 @@ enum {
     LEAST_CELLS = 16
 };
 
-/* ---- room -------------------------------------------------------------------------------------------- */
+/* ---- room
+ *  -------------------------------------------------------------------------------------------- */
 
 static int64_t cells_of(int64_t count) { return 4 * count + BUCKETS * LEAST_CELLS; }
 
@@ -53,7 +56,8 @@ trm_status trmi_update_rows_reserve(trmi_update_rows *rows, int64_t count, int64
     return TRM_OK;
 }
 
-/* ---- groups ------------------------------------------------------------------------------------------ */
+/* ---- groups
+ *  ------------------------------------------------------------------------------------------ */
 
 typedef struct deal {
     const void *ids;
@@ -110,7 +114,8 @@ static void deal_keys(deal *d, uint64_t *keys) {
 static void group_bucket(trmi_update_rows *r, int64_t bucket) {
     int64_t begin = r->begin[bucket], count = r->begin[bucket + 1] - begin;
     const uint64_t *keys = r->keys + begin;
-    uint32_t *group = r->group + begin, *id = r->id + begin, *cell = r->cells + 4 * begin + bucket * LEAST_CELLS;
+    uint32_t *group = r->group + begin, *id = r->id + begin,
+             *cell = r->cells + 4 * begin + bucket * LEAST_CELLS;
     uint32_t groups = 0, bits = 4;
     while (((int64_t)1 << bits) < 2 * count) {
         bits++;
@@ -131,13 +136,14 @@ static void group_bucket(trmi_update_rows *r, int64_t bucket) {
     r->groups[bucket] = groups;
 }
 
-trm_status trmi_update_group(trmi_update_rows *r, const void *ids, trm_dtype id_dtype, int64_t count,
-                             int64_t table_rows, trm_error *err) {
+trm_status trmi_update_group(trmi_update_rows *r, const void *ids, trm_dtype id_dtype,
+                             int64_t count, int64_t table_rows, trm_error *err) {
     deal d = {.ids = ids, .wide = id_dtype == TRM_INT64, .count = count};
     if (count > (int64_t)1 << 30 || table_rows > (int64_t)1 << 32) {
-        return TRMI_FAIL(err, TRM_UNSUPPORTED,
-                         "%lld embedding ids in a step, %lld rows of a table: at most 2^30 and 2^32",
-                         (long long)count, (long long)table_rows);
+        return TRMI_FAIL(
+            err, TRM_UNSUPPORTED,
+            "%lld embedding ids in a step, %lld rows of a table: at most 2^30 and 2^32",
+            (long long)count, (long long)table_rows);
     }
     while (((table_rows - 1) >> d.shift) >= BUCKETS) {
         d.shift++;

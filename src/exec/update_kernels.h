@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/update_kernels.h: the optimisers' inner loops, one table per instruction set. */
 #ifndef TRMI_EXEC_UPDATE_KERNELS_H
 #define TRMI_EXEC_UPDATE_KERNELS_H
@@ -14,10 +15,10 @@ typedef struct trmi_rule {
     float shrink; /* decoupled decay: w is first multiplied by this */
     float momentum;
     float beta1, beta2;
-    float step_size;      /* ADAM: lr / (1 - beta1^step) */
-    float root_scale;     /* ADAM: 1 / sqrt(1 - beta2^step) */
+    float step_size;  /* ADAM: lr / (1 - beta1^step) */
+    float root_scale; /* ADAM: 1 / sqrt(1 - beta2^step) */
     float epsilon;
-    float local;          /* LARS: lr * trust ratio */
+    float local; /* LARS: lr * trust ratio */
     float l1, l2, lr_inverse;
 } trmi_rule;
 
@@ -29,8 +30,8 @@ typedef void (*trmi_rule_pass)(const trmi_rule *rule, float *w, const float *g, 
 typedef void (*trmi_rule_rows)(const trmi_rule *rule, float *w, const float *g, float *slot0,
                                float *slot1, const int64_t *at, int64_t rows, int64_t width);
 
-/* A stretch of left^T right, rows x columns: element (r, j) is the sum, in the order of s < factors, of
- * left[s * left_step + r] * right[s * right_step + j]. */
+/* A stretch of left^T right, rows x columns: element (r, j) is the sum, in the order of s <
+ * factors, of left[s * left_step + r] * right[s * right_step + j]. */
 typedef struct trmi_product {
     const float *left, *right;
     int64_t left_step, right_step, factors;
@@ -38,16 +39,18 @@ typedef struct trmi_product {
     int64_t step; /* from row to row of what it belongs to */
 } trmi_product;
 
-/* The rule where the gradient of w[r * step + j] (and so in the slots) is the product's element (r, j). */
-typedef void (*trmi_rule_product)(const trmi_rule *rule, const trmi_product *product, float *w, float *slot0, float *slot1);
+/* The rule where the gradient of w[r * step + j] (and so in the slots) is the product's element (r,
+ * j). */
+typedef void (*trmi_rule_product)(const trmi_rule *rule, const trmi_product *product, float *w,
+                                  float *slot0, float *slot1);
 
 typedef struct trmi_update_kernels {
     trmi_rule_pass rule[TRMI_OPTIMIZERS];
     trmi_rule_rows rows[TRMI_OPTIMIZERS];
-    /* sums[group[i]][width] = the sum, in order, of the rows of `from` [.., width] at the positions, the low
-     * halves of keys[0 .. count). Groups are numbered as they first come. */
-    void (*sum_rows)(const float *from, const uint64_t *keys, const uint32_t *group, int64_t count, int64_t width,
-                     float *sums);
+    /* sums[group[i]][width] = the sum, in order, of the rows of `from` [.., width] at the
+     * positions, the low halves of keys[0 .. count). Groups are numbered as they first come. */
+    void (*sum_rows)(const float *from, const uint64_t *keys, const uint32_t *group, int64_t count,
+                     int64_t width, float *sums);
     trmi_rule_product product[TRMI_OPTIMIZERS];
     /* out[r * step + j] = the product's element (r, j). */
     void (*multiply)(const trmi_product *product, float *out);

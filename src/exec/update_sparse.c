@@ -1,9 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The optimiser on the rows of an embedding table that a batch used:
  *
  *      ids  [7 2 7 9]  --groups-->  2 | 7 7 | 9      groups of equal ids, by bucket (update_group.c)
  *      rows [a b c d]               b | a+c | d      summed in the batch's order
- *                                                    64 groups at a time: the rule runs over each row, or
- *                                                    over all of them gathered, where rows are narrow
+ *                                                    64 groups at a time: the rule runs over each
+ *                                                    row, or
+ *                                                    over all of them gathered, where rows are
+ *                                                    narrow
  */
 #include "exec/update_state.h"
 
@@ -15,12 +18,13 @@
 enum {
     GROUPS = TRMI_UPDATE_GROUPS,
     BUCKETS = TRMI_UPDATE_BUCKETS,
-    NARROW = 16,  /* rows of fewer numbers are gathered */
-    FIRST = 16,   /* rows of a chunk that nobody has prefetched yet */
-    ALONE = 512   /* ids that are not worth waking threads for */
+    NARROW = 16, /* rows of fewer numbers are gathered */
+    FIRST = 16,  /* rows of a chunk that nobody has prefetched yet */
+    ALONE = 512  /* ids that are not worth waking threads for */
 };
 
-/* ---- before the update: sums and squares ----------------------------------------------------------- */
+/* ---- before the update: sums and squares
+ *  ----------------------------------------------------------- */
 
 static double sum_of_squares(const trmi_update *u, const float *x, int64_t count) {
     float part = u->kernels->squares(x, count);
@@ -63,7 +67,8 @@ trm_status trmi_update_prepare(trmi_update *u, int32_t segment, const void *ids,
     for (int64_t b = 0; b < BUCKETS; b++) {
         int64_t begin = order->begin[b];
         float *sums = r->sums + begin * width;
-        u->kernels->sum_rows(rows, order->keys + begin, order->group + begin, order->begin[b + 1] - begin, width, sums);
+        u->kernels->sum_rows(rows, order->keys + begin, order->group + begin,
+                             order->begin[b + 1] - begin, width, sums);
         r->squares[b] = sum_of_squares(u, sums, order->groups[b] * width);
     }
     double squares = 0;
@@ -81,10 +86,12 @@ trm_status trmi_update_prepare(trmi_update *u, int32_t segment, const void *ids,
     return TRM_OK;
 }
 
-/* ---- the update ------------------------------------------------------------------------------------- */
+/* ---- the update
+ *  ------------------------------------------------------------------------------------- */
 
 /* Narrow rows of one array, side by side in `block`. */
-static void gather(const float *from, const int64_t *at, int64_t rows, int64_t width, float *block) {
+static void gather(const float *from, const int64_t *at, int64_t rows, int64_t width,
+                   float *block) {
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t j = 0; j < width; j++) {
             block[i * width + j] = from[at[i] + j];
@@ -99,7 +106,8 @@ static void scatter(const float *block, const int64_t *at, int64_t rows, int64_t
     }
 }
 
-/* Rows of fewer numbers than a vector has: gathered, so that the rule runs over them as one stretch. */
+/* Rows of fewer numbers than a vector has: gathered, so that the rule runs over them as one
+ * stretch. */
 static void update_narrow(const trmi_update *u, const trmi_rule *rule, float *parameters,
                           const float *sums, const int64_t *at, int64_t rows, int64_t width) {
     float w[GROUPS * NARROW], slot[TRMI_UPDATE_SLOTS_MAX][GROUPS * NARROW];
@@ -114,8 +122,9 @@ static void update_narrow(const trmi_update *u, const trmi_rule *rule, float *pa
     }
 }
 
-static void update_groups(const trmi_update *u, const trmi_rule *rule, const float *sums, const uint32_t *id,
-                          int64_t rows, float *parameters, int64_t offset, int64_t width) {
+static void update_groups(const trmi_update *u, const trmi_rule *rule, const float *sums,
+                          const uint32_t *id, int64_t rows, float *parameters, int64_t offset,
+                          int64_t width) {
     int64_t at[GROUPS];
     for (int64_t i = 0; i < rows; i++) {
         at[i] = offset + (int64_t)id[i] * width;
@@ -129,7 +138,8 @@ static void update_groups(const trmi_update *u, const trmi_rule *rule, const flo
     if (width < NARROW) {
         update_narrow(u, rule, parameters, sums, at, rows, width);
     } else {
-        u->kernels->rows[u->options.kind](rule, parameters, sums, u->slots[0], u->slots[1], at, rows, width);
+        u->kernels->rows[u->options.kind](rule, parameters, sums, u->slots[0], u->slots[1], at,
+                                          rows, width);
     }
 }
 
@@ -138,8 +148,8 @@ static void update_bucket(const trmi_update *u, const trmi_rule *rule, const trm
     int64_t begin = r->order->begin[bucket], groups = r->order->groups[bucket];
     for (int64_t first = 0; first < groups; first += GROUPS) {
         int64_t rows = groups - first < GROUPS ? groups - first : GROUPS;
-        update_groups(u, rule, r->sums + (begin + first) * width, r->order->id + begin + first, rows, parameters,
-                      offset, width);
+        update_groups(u, rule, r->sums + (begin + first) * width, r->order->id + begin + first,
+                      rows, parameters, offset, width);
     }
 }
 

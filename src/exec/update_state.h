@@ -1,5 +1,6 @@
-/* exec/update_state.h: inside of trmi_update, shared by update.c, update_sparse.c, update_group.c and
- * update_factors.c. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec/update_state.h: inside of trmi_update, shared by update.c, update_sparse.c, update_group.c
+ * and update_factors.c. */
 #ifndef TRMI_EXEC_UPDATE_STATE_H
 #define TRMI_EXEC_UPDATE_STATE_H
 
@@ -20,23 +21,24 @@ enum {
     TRMI_UPDATE_BUCKETS = 256 /* of ids, by their high bits */
 };
 
-/* The rows of a step for one table, their ids in buckets: keys[begin[b]] .. keys[begin[b + 1] - 1] are those of
- * bucket b in the order of the batch, of groups[b] different ids: that of group g is id[begin[b] + g], its summed
- * gradient sums[begin[b] + g]. */
+/* The rows of a step for one table, their ids in buckets: keys[begin[b]] .. keys[begin[b + 1] - 1]
+ * are those of bucket b in the order of the batch, of groups[b] different ids: that of group g is
+ * id[begin[b] + g], its summed gradient sums[begin[b] + g]. */
 typedef struct trmi_update_rows trmi_update_rows;
 struct trmi_update_rows {
     int64_t capacity, sums_capacity, count;
-    uint64_t *keys;   /* id << 32 | position */
-    uint32_t *group;  /* by key: in its bucket */
+    uint64_t *keys;  /* id << 32 | position */
+    uint32_t *group; /* by key: in its bucket */
     uint32_t *id;
-    uint32_t *cells;  /* of the buckets' tables */
+    uint32_t *cells; /* of the buckets' tables */
     int64_t begin[TRMI_UPDATE_BUCKETS + 1], groups[TRMI_UPDATE_BUCKETS];
-    float *sums;      /* [count][width], with gaps between buckets */
+    float *sums; /* [count][width], with gaps between buckets */
     double squares[TRMI_UPDATE_BUCKETS];
-    const trmi_update_rows *order; /* whose count, groups, keys and so on hold: a table before this one
-                                    * that is read by the same ids is not grouped twice */
-    const void *ids;               /* what is prepared now; NULL = nothing */
-    uint64_t sweep;                /* trmi_update.sweeps when it was prepared */
+    /* whose count, groups, keys and so on hold: a table before this one that is read by the same
+     * ids is not grouped twice */
+    const trmi_update_rows *order;
+    const void *ids; /* what is prepared now; NULL = nothing */
+    uint64_t sweep;  /* trmi_update.sweeps when it was prepared */
 };
 
 /* The gradient of a matrix in factors (update_factors.c). */
@@ -49,7 +51,7 @@ struct trmi_update {
     trm_optimizer_options options; /* defaults filled in */
     const trmi_update_kernels *kernels;
     trmi_update_segment *segments;
-    trmi_update_rows *rows; /* by segment; used where segment.sparse */
+    trmi_update_rows *rows;  /* by segment; used where segment.sparse */
     trmi_update_pair *pairs; /* by segment; used where segment.factors */
     int32_t segments_count, slots_count;
     int64_t count;
@@ -74,12 +76,12 @@ struct trmi_update {
 /* update_factors.c: room for factors of 16 bits. */
 trm_status trmi_update_product_reserve(trmi_update *update, int32_t segment, trm_error *err);
 void trmi_update_product_free(trmi_update *update, int32_t segment);
-/* Sum of squares of the product, from the inner products of the factors' rows: |L^T R|^2 is the sum of
- * (L L^T) * (R R^T). Not finite where an element of the product may not be. */
+/* Sum of squares of the product, from the inner products of the factors' rows: |L^T R|^2 is the sum
+ * of (L L^T) * (R R^T). Not finite where an element of the product may not be. */
 double trmi_update_product_squares(const trmi_update *update, int32_t segment);
 /* The rule on elements [offset, offset + count) of the ranges, all of the segment. */
-void trmi_update_product_rule(const trmi_update *update, int32_t segment, const trmi_rule *rule, float *parameters,
-                              int64_t offset, int64_t count);
+void trmi_update_product_rule(const trmi_update *update, int32_t segment, const trmi_rule *rule,
+                              float *parameters, int64_t offset, int64_t count);
 
 /* Constants of this step for a segment. */
 trmi_rule trmi_update_rule(const trmi_update *update, int32_t segment, double learning_rate,

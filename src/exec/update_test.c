@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The optimiser against PyTorch's trajectories (tests/golden/optimizers.h), against itself for
  * every instruction set and thread count, sparse against dense; loss scaling. */
 #include "check.h"
@@ -52,19 +53,20 @@ static void follow(const char *name, trm_optimizer_options options, double rate,
 static void trajectories_are_pytorchs(void **state) {
     follow("sgd", (trm_optimizer_options){.kind = TRM_SGD, .weight_decay = 0.01}, 0.1, golden_sgd);
     follow("momentum",
-           (trm_optimizer_options){.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 0.01}, 0.1,
-           golden_momentum);
+           (trm_optimizer_options){.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 0.01},
+           0.1, golden_momentum);
     follow("momentum_clip",
            (trm_optimizer_options){
                .kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 0.01, .clip_norm = 0.75},
            0.1, golden_momentum_clip);
     follow("nesterov",
-           (trm_optimizer_options){.kind = TRM_NESTEROV, .momentum = 0.9, .weight_decay = 0.01}, 0.1,
-           golden_nesterov);
-    follow("adam",
-           (trm_optimizer_options){.kind = TRM_ADAM, .beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-6,
-                                   .weight_decay = 0.05},
-           0.02, golden_adam);
+           (trm_optimizer_options){.kind = TRM_NESTEROV, .momentum = 0.9, .weight_decay = 0.01},
+           0.1, golden_nesterov);
+    follow(
+        "adam",
+        (trm_optimizer_options){
+            .kind = TRM_ADAM, .beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-6, .weight_decay = 0.05},
+        0.02, golden_adam);
     follow("adamw",
            (trm_optimizer_options){.kind = TRM_ADAM, .weight_decay = 0.05, .decoupled = true}, 0.02,
            golden_adamw);
@@ -73,8 +75,8 @@ static void trajectories_are_pytorchs(void **state) {
                .kind = TRM_ADAGRAD, .weight_decay = 0.01, .initial_accumulator = 0.1},
            0.1, golden_adagrad);
     follow("lars",
-           (trm_optimizer_options){.kind = TRM_LARS, .momentum = 0.9, .weight_decay = 0.01,
-                                   .trust_coefficient = 0.02},
+           (trm_optimizer_options){
+               .kind = TRM_LARS, .momentum = 0.9, .weight_decay = 0.01, .trust_coefficient = 0.02},
            0.5, golden_lars);
     follow("ftrl",
            (trm_optimizer_options){
@@ -104,7 +106,8 @@ static void follow_rows(const char *name, trm_optimizer_options options, double 
         }
         CHECK_OK(trmi_update_run(update, w, g, rate, (uint64_t)t + 1, &err), err);
         CHECK_OK(trmi_update_sparse(update, w, 0, ids, id_dtype, rows, 3, 2, rate, (uint64_t)t + 1,
-                                    &err), err);
+                                    &err),
+                 err);
     }
     check_close(name, w, expected, 10);
     trmi_update_destroy(update);
@@ -113,8 +116,8 @@ static void follow_rows(const char *name, trm_optimizer_options options, double 
 static void sparse_trajectories_are_pytorchs(void **state) {
     for (int prepare = 0; prepare < 2; prepare++) {
         trm_dtype id = prepare ? TRM_INT32 : TRM_INT64;
-        follow_rows("sgd", (trm_optimizer_options){.kind = TRM_SGD}, 0.1, golden_sparse_sgd, prepare,
-                    id);
+        follow_rows("sgd", (trm_optimizer_options){.kind = TRM_SGD}, 0.1, golden_sparse_sgd,
+                    prepare, id);
         follow_rows("adam", (trm_optimizer_options){.kind = TRM_ADAM}, 0.02, golden_sparse_adam,
                     prepare, id);
         follow_rows("adagrad",
@@ -123,7 +126,8 @@ static void sparse_trajectories_are_pytorchs(void **state) {
     }
 }
 
-/* ---- random ranges ----------------------------------------------------------------------------- */
+/* ---- random ranges -----------------------------------------------------------------------------
+ */
 
 enum { COUNT = 100003 };
 
@@ -153,8 +157,10 @@ static float *run_random(trm_optimizer_kind kind, const trmi_update_kernels *ker
     trm_error err;
     trm_optimizer_options options = options_of(kind);
     const trmi_update_segment segments[] = {
-        {.count = 1, .decay = true}, {.offset = 17, .count = 70001, .decay = true},
-        {.offset = 70020, .count = 5}, {.offset = 70032, .count = COUNT - 70032, .decay = true}};
+        {.count = 1, .decay = true},
+        {.offset = 17, .count = 70001, .decay = true},
+        {.offset = 70020, .count = 5},
+        {.offset = 70032, .count = COUNT - 70032, .decay = true}};
     trmi_update *update;
     CHECK_OK(trmi_update_create(&options, segments, 4, COUNT, &update, &err), err);
     update->kernels = kernels;
@@ -218,7 +224,8 @@ static void sparse_equals(trm_optimizer_kind kind, trmi_update_segment dense, in
     for (uint64_t t = 1; t <= 3; t++) {
         memset(g, 0, COUNT * sizeof *g);
         for (int i = 0; i < used * REPEATS; i++) {
-            ids[i] = (int32_t)((trmi_permute(3, 4, (uint64_t)used, (uint64_t)(i % used)) + 50 * t) % ROWS);
+            ids[i] = (int32_t)((trmi_permute(3, 4, (uint64_t)used, (uint64_t)(i % used)) + 50 * t) %
+                               ROWS);
             for (int j = 0; j < WIDTH; j++) {
                 rows[i * WIDTH + j] = random_value(7 + t, (int64_t)i * WIDTH + j);
                 g[ids[i] * WIDTH + j] += rows[i * WIDTH + j];
@@ -227,7 +234,9 @@ static void sparse_equals(trm_optimizer_kind kind, trmi_update_segment dense, in
         CHECK_OK(trmi_update_run(a, wa, g, 0.1, t, &err), err);
         CHECK_OK(trmi_update_prepare(b, 0, ids, TRM_INT32, rows, used * REPEATS, WIDTH, &err), err);
         CHECK_OK(trmi_update_run(b, wb, g, 0.1, t, &err), err);
-        CHECK_OK(trmi_update_sparse(b, wb, 0, ids, TRM_INT32, rows, used * REPEATS, WIDTH, 0.1, t, &err), err);
+        CHECK_OK(
+            trmi_update_sparse(b, wb, 0, ids, TRM_INT32, rows, used * REPEATS, WIDTH, 0.1, t, &err),
+            err);
         assert_true(fabs(trmi_update_norm(a) - trmi_update_norm(b)) < 1e-4);
     }
     for (int i = 0; i < ROWS * WIDTH; i++) {
@@ -291,7 +300,8 @@ static void impossible_options_are_named(void **state) {
     trm_error err;
     trmi_update *update = NULL;
     trm_optimizer_options o = {.kind = TRM_MOMENTUM, .momentum = 1.5};
-    CHECK_FAILS(trmi_update_create(&o, NULL, 0, 0, &update, &err), TRM_INVALID, err, "momentum 1.5");
+    CHECK_FAILS(trmi_update_create(&o, NULL, 0, 0, &update, &err), TRM_INVALID, err,
+                "momentum 1.5");
     o = (trm_optimizer_options){.kind = TRM_SGD, .weight_decay = -1};
     CHECK_FAILS(trmi_update_create(&o, NULL, 0, 0, &update, &err), TRM_INVALID, err,
                 "weight_decay -1");
@@ -345,7 +355,8 @@ static void ftrl_ignores_a_step_of_no_length(void **state) {
     trmi_update_destroy(update);
 }
 
-/* ---- loss scaling ------------------------------------------------------------------------------ */
+/* ---- loss scaling ------------------------------------------------------------------------------
+ */
 
 static void loss_scale_follows_its_state_machine(void **state) {
     trm_error err;

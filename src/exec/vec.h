@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/vec.h: a vector of floats as wide as the including file's flags allow, so that a kernel is
  * written once and built three times:
  *
@@ -64,8 +65,8 @@ static inline void vf_stream(void *base, int64_t at, int half, vf v) {
     }
 }
 
-/* `n` <= VL lanes, the whole vector without a mask: masked stores do not forward to later loads, and
- * are slow on some machines. */
+/* `n` <= VL lanes, the whole vector without a mask: masked stores do not forward to later loads,
+ * and are slow on some machines. */
 static inline vf vf_lanes(const void *base, int64_t at, int half, int n) {
     return n == VL ? vf_get(base, at, half) : vf_get_n(base, at, half, n);
 }
@@ -106,7 +107,7 @@ static inline vf vf_log(vf x) {
     e = vf_select(high, vf_add(e, vf_set(1.0f)), e);
     m = vf_sub(m, vf_set(1.0f));
     vf z = vf_mul(m, m), p = vf_set(7.0376836292e-2f);
-    static const float coefficients[] = {-1.1514610310e-1f, 1.1676998740e-1f, -1.2420140846e-1f,
+    static const float coefficients[] = {-1.1514610310e-1f, 1.1676998740e-1f,  -1.2420140846e-1f,
                                          1.4249322787e-1f,  -1.6668057665e-1f, 2.0000714765e-1f,
                                          -2.4999993993e-1f, 3.3333331174e-1f};
     for (int i = 0; i < 8; i++) {
@@ -151,7 +152,7 @@ static inline vf vf_sigmoid(vf x) {
             FULL;                                                                                  \
         }                                                                                          \
         if (i < (count)) {                                                                         \
-            int n = (int)((count) - i);                                                            \
+            int n = (int)((count)-i);                                                              \
             TAIL;                                                                                  \
         }                                                                                          \
     } while (0)

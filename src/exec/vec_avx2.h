@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/vec_avx2.h: eight lanes; see vec.h. */
 #include <immintrin.h>
 
@@ -74,7 +75,8 @@ static inline vf vf_split(vf a, vf *exponent) {
     vf tiny = _mm256_cmp_ps(a, _mm256_set1_ps(0x1p-126f), _CMP_LT_OQ); /* denormal: made normal */
     a = _mm256_blendv_ps(a, _mm256_mul_ps(a, _mm256_set1_ps(0x1p24f)), tiny);
     __m256i bits = _mm256_castps_si256(a);
-    vf e = _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_srli_epi32(bits, 23), _mm256_set1_epi32(127)));
+    vf e =
+        _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_srli_epi32(bits, 23), _mm256_set1_epi32(127)));
     *exponent = _mm256_sub_ps(e, _mm256_and_ps(tiny, _mm256_set1_ps(24.0f)));
     bits = _mm256_or_si256(_mm256_and_si256(bits, _mm256_set1_epi32(0x7FFFFF)),
                            _mm256_set1_epi32(127 << 23));

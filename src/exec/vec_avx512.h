@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/vec_avx512.h: sixteen lanes; see vec.h. */
 #include <immintrin.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/vec_plain.h: one lane in plain C; see vec.h. */
 #define VL 1
 typedef float vf;

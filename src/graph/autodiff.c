@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reverse-mode differentiation as graph-to-graph: one loop over the operators, last to first
  * (Griewank & Walther, Evaluating Derivatives, ch. 3). Each row of the op table knows its own
  * gradient; here they are only chained and summed. */
@@ -47,7 +48,8 @@ static void backward_of(trm_graph *graph, int64_t index, const bool *needed, trm
     if (!any || !wanted || row->gradient == NULL) {
         return;
     }
-    trm_node *d_inputs = trmi_arena_alloc(&graph->arena, (size_t)op.inputs_count * sizeof *d_inputs);
+    trm_node *d_inputs =
+        trmi_arena_alloc(&graph->arena, (size_t)op.inputs_count * sizeof *d_inputs);
     if (d_inputs == NULL) {
         trm_error err;
         TRMI_FAIL(&err, TRM_NOMEM, "no memory for the gradient of %s", op.name);
@@ -65,8 +67,8 @@ static void backward_of(trm_graph *graph, int64_t index, const bool *needed, trm
             !floating(graph->values[input].dtype)) {
             continue;
         }
-        gradient[input] = gradient[input].id == 0 ? d_inputs[i]
-                                                  : trm_add(graph, gradient[input], d_inputs[i]);
+        gradient[input] =
+            gradient[input].id == 0 ? d_inputs[i] : trm_add(graph, gradient[input], d_inputs[i]);
     }
 }
 
@@ -86,7 +88,9 @@ void trm_gradients(trm_graph *graph, trm_node loss, const trm_node *nodes, int32
     }
     for (int32_t i = 0; i < count; i++) {
         if (nodes[i].id < 0 || nodes[i].id >= graph->values_count) {
-            TRMI_FAIL(&err, TRM_INVALID, "gradients: node %d of those to differentiate by is not a node of this graph", i);
+            TRMI_FAIL(&err, TRM_INVALID,
+                      "gradients: node %d of those to differentiate by is not a node of this graph",
+                      i);
             trmi_graph_fail(graph, &err);
             return;
         }

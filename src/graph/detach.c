@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/detach.h"
 
 #include "base/error.h"
@@ -69,7 +70,9 @@ static const char *replace(trm_graph *graph, int64_t index, const char *table) {
     op->kind = graph->training ? TRMI_OP_PARAMETER : TRMI_OP_INPUT;
     op->name = trmi_arena_printf(&graph->arena, "%s#rows%lld", table, (long long)index);
     op->inputs_count = 0;
-    op->attrs = (trmi_attrs){.leaf = {.init = TRM_INIT_ZERO, .trainable = true, .remote = true,
+    op->attrs = (trmi_attrs){.leaf = {.init = TRM_INIT_ZERO,
+                                      .trainable = true,
+                                      .remote = true,
                                       .keys = ids->kind == TRMI_OP_INPUT ? ids->name : NULL}};
     return op->name;
 }

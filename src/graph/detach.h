@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* graph/detach.h: takes embedding tables out of a graph, for parameters that live elsewhere.
  *
  *      table [V, D] --\                          in their place a leaf that is filled before each
@@ -12,13 +13,13 @@
 
 /* One gather from a table. Names live as long as the graph. */
 typedef struct trmi_detached {
-    const char *table;  /* the parameter's name */
-    const char *leaf;   /* the leaf that stands for the rows: parameter (training) or input */
-    int64_t rows;       /* of the table, as described */
+    const char *table; /* the parameter's name */
+    const char *leaf;  /* the leaf that stands for the rows: parameter (training) or input */
+    int64_t rows;      /* of the table, as described */
     int32_t width;
     trm_init init;
-    trm_node ids;       /* of the graph: int32 or int64 */
-    int64_t count;      /* ids */
+    trm_node ids;  /* of the graph: int32 or int64 */
+    int64_t count; /* ids */
     trm_dtype id_dtype;
 } trmi_detached;
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The builder: operators and values in topological order, a sticky first error, names by scope. */
 #include "graph/graph_ir.h"
 
@@ -21,7 +22,8 @@ const trmi_op_def *const trmi_op_table[TRMI_OP_KINDS] = {
 
 trm_status trm_graph_create(const trm_graph_options *options, trm_graph **out, trm_error *err) {
     trm_graph *graph = trmi_alloc(sizeof *graph);
-    if (graph == NULL || !trmi_grow((void **)&graph->ops, &graph->ops_capacity, 64, sizeof *graph->ops) ||
+    if (graph == NULL ||
+        !trmi_grow((void **)&graph->ops, &graph->ops_capacity, 64, sizeof *graph->ops) ||
         !trmi_grow((void **)&graph->values, &graph->values_capacity, 64, sizeof *graph->values)) {
         trm_graph_destroy(graph);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a graph");
@@ -159,8 +161,9 @@ static trm_status check_outputs(const trm_graph *graph, int32_t index, trm_error
         const trmi_value *v = &graph->values[op->outputs[i]];
         if (!trmi_shape_possible(&v->shape)) {
             char text[96];
-            return TRMI_FAIL(err, TRM_INVALID, "%s: its result of shape %s has more elements than any memory", op->name,
-                             trm_shape_format(&v->shape, text, sizeof text));
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "%s: its result of shape %s has more elements than any memory",
+                             op->name, trm_shape_format(&v->shape, text, sizeof text));
         }
     }
     return TRM_OK;
@@ -173,7 +176,9 @@ int32_t trmi_graph_add(trm_graph *graph, trmi_op_kind kind, const char *name,
         return 0;
     }
     trm_error err;
-    trmi_op op = {.kind = kind, .phase = graph->phase, .inputs_count = inputs_count,
+    trmi_op op = {.kind = kind,
+                  .phase = graph->phase,
+                  .inputs_count = inputs_count,
                   .outputs_count = outputs};
     if (attrs != NULL) {
         op.attrs = *attrs;
@@ -199,7 +204,8 @@ int32_t trmi_graph_add(trm_graph *graph, trmi_op_kind kind, const char *name,
         trmi_graph_fail(graph, &err);
         return 0;
     }
-    if (trmi_op_table[kind]->infer(graph, &graph->ops[index], &err) != TRM_OK || check_outputs(graph, index, &err) != TRM_OK) {
+    if (trmi_op_table[kind]->infer(graph, &graph->ops[index], &err) != TRM_OK ||
+        check_outputs(graph, index, &err) != TRM_OK) {
         graph->ops_count--;
         graph->values_count = values_before;
         trmi_graph_fail(graph, &err);
@@ -270,13 +276,15 @@ trm_status trmi_graph_clone(const trm_graph *graph, trm_graph **out, trm_error *
         trmi_op *to = &copy->ops[i];
         *to = *from;
         to->name = trmi_arena_strdup(&copy->arena, from->name);
-        to->inputs = trmi_arena_alloc(&copy->arena, (size_t)(from->inputs_count + 1) * sizeof *to->inputs);
+        to->inputs =
+            trmi_arena_alloc(&copy->arena, (size_t)(from->inputs_count + 1) * sizeof *to->inputs);
         if (to->name == NULL || to->inputs == NULL) {
             goto no_memory;
         }
         memcpy(to->inputs, from->inputs, (size_t)from->inputs_count * sizeof *to->inputs);
         to->origin = from->origin != NULL ? trmi_arena_strdup(&copy->arena, from->origin) : NULL;
-        if (!trmi_graph_own_attrs(copy, to->kind, &to->attrs) || (from->origin != NULL && to->origin == NULL)) {
+        if (!trmi_graph_own_attrs(copy, to->kind, &to->attrs) ||
+            (from->origin != NULL && to->origin == NULL)) {
             goto no_memory;
         }
     }
@@ -295,13 +303,14 @@ trmi_cost trmi_op_cost(const trm_graph *graph, const trmi_op *op) {
     for (int32_t i = 0; i < op->inputs_count; i++) {
         const trmi_value *value = trmi_input_of(graph, op, i);
         if (value != NULL) {
-            cost.bytes += (double)trm_shape_count(&value->shape) *
-                          (double)trm_dtype_bytes(value->dtype);
+            cost.bytes +=
+                (double)trm_shape_count(&value->shape) * (double)trm_dtype_bytes(value->dtype);
         }
     }
     for (int32_t i = 0; i < op->outputs_count; i++) {
         const trmi_value *value = trmi_output_of(graph, op, i);
-        cost.bytes += (double)trm_shape_count(&value->shape) * (double)trm_dtype_bytes(value->dtype);
+        cost.bytes +=
+            (double)trm_shape_count(&value->shape) * (double)trm_dtype_bytes(value->dtype);
     }
     return cost;
 }
@@ -311,7 +320,8 @@ char *trm_graph_print(const trm_graph *graph) {
     char value[256];
     for (int64_t i = 1; i < graph->ops_count; i++) {
         const trmi_op *op = &graph->ops[i];
-        trmi_text_printf(&text, "%s =", trmi_value_text(graph, op->outputs[0], value, sizeof value));
+        trmi_text_printf(&text,
+                         "%s =", trmi_value_text(graph, op->outputs[0], value, sizeof value));
         trmi_text_printf(&text, " %s(", trmi_op_table[op->kind]->name);
         for (int32_t j = 0; j < op->inputs_count; j++) {
             int32_t id = op->inputs[j];

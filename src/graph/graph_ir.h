@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* graph/graph_ir.h: the graph as the other rooms read it.
  *
  *      ops:    [0 unused] [1] [2] ...          in topological order, always
@@ -25,22 +26,29 @@ typedef enum trmi_op_kind {
 
 enum { TRMI_OP_OUTPUTS_MAX = 4 };
 
-/* A part of a tensor: [begin, end) in each dimension. rank -1: nothing of it (a scalar has no extents). */
+/* A part of a tensor: [begin, end) in each dimension. rank -1: nothing of it (a scalar has no
+ * extents). */
 typedef struct trmi_box {
     int32_t rank;
     int64_t begin[TRM_MAX_RANK], end[TRM_MAX_RANK];
 } trmi_box;
 
-typedef enum trmi_combine { TRMI_COMBINE_NONE, TRMI_COMBINE_SUM, TRMI_COMBINE_MAX, TRMI_COMBINE_MIN } trmi_combine;
+typedef enum trmi_combine {
+    TRMI_COMBINE_NONE,
+    TRMI_COMBINE_SUM,
+    TRMI_COMBINE_MAX,
+    TRMI_COMBINE_MIN
+} trmi_combine;
 
-/* EXCHANGE: what each member of a group of ranks has and wants of one global tensor. Elements that nobody
- * has are zero. Boxes are in coordinates of the global tensor; empty boxes are allowed. */
+/* EXCHANGE: what each member of a group of ranks has and wants of one global tensor. Elements that
+ * nobody has are zero. Boxes are in coordinates of the global tensor; empty boxes are allowed. */
 typedef struct trmi_exchange {
-    uint32_t axes;   /* mesh axes in which the members differ; 0: this rank by itself */
+    uint32_t axes; /* mesh axes in which the members differ; 0: this rank by itself */
     int32_t members, self;
-    trmi_combine combine; /* what several have is put together, in the order of the members; NONE: equal copies;
-                             MAX, MIN: each has all that anyone wants */
-    trmi_box held;   /* the input tensor of this rank; has[self] lies inside */
+    /* what several have is put together, in the order of the members; NONE: equal copies; MAX, MIN:
+     * each has all that anyone wants */
+    trmi_combine combine;
+    trmi_box held;               /* the input tensor of this rank; has[self] lies inside */
     const trmi_box *has, *wants; /* [members]; in the graph's arena */
 } trmi_exchange;
 
@@ -49,8 +57,10 @@ typedef union trmi_attrs {
     struct {
         trm_init init;
         bool trainable;
-        bool remote; /* parameter: filled before each step by its owner elsewhere (graph/detach.h) */
-        const char *keys; /* rows of a table: the integer input that names them, of one shape; NULL = unknown */
+        /* parameter: filled before each step by its owner elsewhere (graph/detach.h) */
+        bool remote;
+        /* rows of a table: the integer input that names them, of one shape; NULL = unknown */
+        const char *keys;
     } leaf;
     struct {
         const void *data; /* in the graph's arena */
@@ -65,7 +75,7 @@ typedef union trmi_attrs {
         bool transpose_a, transpose_b;
         bool relu;              /* LINEAR: fused behind it */
         int64_t begin, columns; /* MATMUL: only these columns of B'; columns 0 = all */
-    } matmul; /* LINEAR too */
+    } matmul;                   /* LINEAR too */
     struct {
         double epsilon, momentum;
         bool relu;     /* fused kinds */
@@ -122,16 +132,19 @@ typedef union trmi_attrs {
         int32_t ignore_index;
         /* Logits of a part of the classes, or of the samples: */
         uint32_t sync_classes, sync_samples; /* mesh axes that hold the other parts */
-        int64_t begin, classes;              /* label of column 0; all classes, 0 = the columns here */
-        int64_t samples;                     /* of all ranks, where that is known: the loss is then that of those here; 0 = as they say */
+        /* label of column 0; all classes, 0 = the columns here */
+        int64_t begin, classes;
+        /* of all ranks, where that is known: the loss is then that of those here; 0 = as they say
+         */
+        int64_t samples;
     } xent;
     struct {
-        int64_t rows;  /* EMBEDDING_GRAD: rows of the table */
-        bool part;     /* rows [begin, begin + rows of the table) only: other ids give zeros */
+        int64_t rows; /* EMBEDDING_GRAD: rows of the table */
+        bool part;    /* rows [begin, begin + rows of the table) only: other ids give zeros */
         int64_t begin, global; /* ... of `global` rows */
     } embed;
     struct {
-        uint32_t axes; /* of the mesh */
+        uint32_t axes;        /* of the mesh */
         trmi_combine combine; /* not NONE */
     } all_reduce;
     struct {
@@ -146,7 +159,9 @@ typedef union trmi_attrs {
     struct {
         trm_bag_pooling pooling;
         int64_t rows; /* BAG_POOL_GRAD: of what was pooled */
-        bool part;    /* offsets and weights are those of all `global` rows; here are bags [bag, bag + bags) of the rows */
+        /* offsets and weights are those of all `global` rows; here are bags [bag, bag + bags) of
+         * the rows */
+        bool part;
         int64_t bag, bags, begin, global; /* ... from `begin` on */
     } bag;
     struct {
@@ -154,8 +169,9 @@ typedef union trmi_attrs {
     } custom;
 } trmi_attrs;
 
-/* EXACT_SUM: what an operator adds up, in integers of a unit that the largest inputs of all ranks decide, so that
- * no order of additions and no cut changes a bit. EXACT_ROUND: from there to numbers. */
+/* EXACT_SUM: what an operator adds up, in integers of a unit that the largest inputs of all ranks
+ * decide, so that no order of additions and no cut changes a bit. EXACT_ROUND: from there to
+ * numbers. */
 typedef struct trmi_exact {
     trmi_op_kind kind; /* the operator whose sums these are */
     trmi_attrs attrs;  /* its attributes, of this rank's part */
@@ -178,18 +194,21 @@ typedef struct trmi_op {
     trmi_op_kind kind;
     trmi_phase phase;
     const char *name;
-    const char *origin; /* backward: the name of the operator whose gradient this is part of; or NULL */
+    /* backward: the name of the operator whose gradient this is part of; or NULL */
+    const char *origin;
     int32_t inputs_count, outputs_count;
-    int32_t *inputs;                        /* value ids; 0 = absent optional input */
-    int32_t outputs[TRMI_OP_OUTPUTS_MAX];   /* value ids */
+    int32_t *inputs;                      /* value ids; 0 = absent optional input */
+    int32_t outputs[TRMI_OP_OUTPUTS_MAX]; /* value ids */
     trm_dtype output_dtype; /* output 0 is made in this dtype; NONE = as the shape rule says */
     trmi_attrs attrs;
 } trmi_op;
 
 struct trm_graph {
     bool training;
-    bool local_norms;        /* of a graph that is to be cut: batch norm over each rank's samples */
-    bool factored_gradients; /* of a graph that is to be cut (trmi_shard_graph): large matrices' gradients may stay in factors */
+    bool local_norms; /* of a graph that is to be cut: batch norm over each rank's samples */
+    /* of a graph that is to be cut (trmi_shard_graph): large matrices' gradients may stay in
+     * factors */
+    bool factored_gradients;
     trmi_arena arena;
     trmi_op *ops;
     int64_t ops_count, ops_capacity;
@@ -204,12 +223,13 @@ struct trm_graph {
 /* Work of one operator: floating-point operations (2 per multiply-add) and compulsory traffic. */
 typedef struct trmi_cost {
     double flops, bytes;
-    /* Of bytes: what a first pass reads and writes that must end before the rest begins; 0 = there is one pass. */
+    /* Of bytes: what a first pass reads and writes that must end before the rest begins; 0 = there
+     * is one pass. */
     double first_read, first_written;
 } trmi_cost;
 
-/* One row of the op table: everything that the operator means on one device. How it is cut over ranks
- * is its row in plan/shard_loops.c. */
+/* One row of the op table: everything that the operator means on one device. How it is cut over
+ * ranks is its row in plan/shard_loops.c. */
 typedef struct trmi_op_def {
     const char *name;
     /* Checks inputs, sets shape and dtype of graph->values[op->outputs[i]] (and outputs_count). */
@@ -229,8 +249,8 @@ static inline const trmi_op_def *trmi_op_def_of(const trmi_op *op) {
 }
 /* Its value comes from outside the graph, not from inputs. */
 static inline bool trmi_is_leaf(const trmi_op *op) {
-    return op->kind == TRMI_OP_INPUT || op->kind == TRMI_OP_PARAMETER || op->kind == TRMI_OP_STATE ||
-           op->kind == TRMI_OP_CONSTANT;
+    return op->kind == TRMI_OP_INPUT || op->kind == TRMI_OP_PARAMETER ||
+           op->kind == TRMI_OP_STATE || op->kind == TRMI_OP_CONSTANT;
 }
 static inline const trmi_value *trmi_value_of(const trm_graph *graph, int32_t id) {
     return &graph->values[id];
@@ -240,11 +260,13 @@ static inline const trmi_op *trmi_maker_of(const trm_graph *graph, int32_t value
     return &graph->ops[graph->values[value].op];
 }
 /* The same, if it is of this kind; else NULL. */
-static inline const trmi_op *trmi_made_by(const trm_graph *graph, int32_t value, trmi_op_kind kind) {
+static inline const trmi_op *trmi_made_by(const trm_graph *graph, int32_t value,
+                                          trmi_op_kind kind) {
     const trmi_op *op = trmi_maker_of(graph, value);
     return value != 0 && op->kind == kind ? op : NULL;
 }
-/* The parameter that `value` is, as it lies or cast to another precision; NULL: it is something else. */
+/* The parameter that `value` is, as it lies or cast to another precision; NULL: it is something
+ * else. */
 static inline const trmi_op *trmi_parameter_of(const trm_graph *graph, int32_t value) {
     const trmi_op *cast = trmi_made_by(graph, value, TRMI_OP_CAST);
     return trmi_made_by(graph, cast != NULL ? cast->inputs[0] : value, TRMI_OP_PARAMETER);
@@ -265,17 +287,18 @@ int32_t trmi_graph_add(trm_graph *graph, trmi_op_kind kind, const char *name,
 /* The usual case: one output, its node (TRM_NO_NODE when broken). */
 trm_node trmi_graph_add1(trm_graph *graph, trmi_op_kind kind, const char *name,
                          const trm_node *inputs, int32_t inputs_count, const trmi_attrs *attrs);
-/* KEYED_LINEAR: y = [rows, dense] w^T + bias; dense and bias may be TRM_NO_NODE. Rows of a field whose ids are equal
- * must be equal, and only the sum of their gradients is right. */
-trm_node trmi_graph_keyed_linear(trm_graph *graph, trm_node rows, trm_node ids, trm_node weights, trm_node dense,
-                                 trm_node bias);
+/* KEYED_LINEAR: y = [rows, dense] w^T + bias; dense and bias may be TRM_NO_NODE. Rows of a field
+ * whose ids are equal must be equal, and only the sum of their gradients is right. */
+trm_node trmi_graph_keyed_linear(trm_graph *graph, trm_node rows, trm_node ids, trm_node weights,
+                                 trm_node dense, trm_node bias);
 /* Can its elements be counted, and bytes of several such values be added up? */
 bool trmi_shape_possible(const trm_shape *shape);
 /* Keeps the first error. */
 void trmi_graph_fail(trm_graph *graph, const trm_error *err);
-/* What a user's function said in `why`, which was zero before, or that it said nothing. Returns the status. */
-trm_status trmi_custom_failed(const trm_custom_op *custom, const char *function, trm_status status, const trm_error *why,
-                              trm_error *err);
+/* What a user's function said in `why`, which was zero before, or that it said nothing. Returns the
+ * status. */
+trm_status trmi_custom_failed(const trm_custom_op *custom, const char *function, trm_status status,
+                              const trm_error *why, trm_error *err);
 /* A full copy, for passes that rewrite. */
 trm_status trmi_graph_clone(const trm_graph *graph, trm_graph **out, trm_error *err);
 /* Copies what an operator's attributes point at (constants, boxes) into the graph's arena. */
@@ -301,7 +324,8 @@ trmi_init_rule trmi_init_rule_of(trm_init init, const char *name, const trm_shap
 /* The same for a part of the leaf, whose whole has `shape`. */
 void trmi_init_fill_box(trm_init init, uint64_t seed, const char *name, const trm_shape *shape,
                         const trmi_box *box, trm_dtype dtype, void *data);
-/* Fills `data` (plain layout) with the initial value of a leaf: a function of (seed, name, element). */
+/* Fills `data` (plain layout) with the initial value of a leaf: a function of (seed, name,
+ * element). */
 void trmi_init_fill(trm_init init, uint64_t seed, const char *name, const trm_shape *shape,
                     trm_dtype dtype, void *data);
 

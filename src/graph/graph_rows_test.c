@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The shape rules of every row: what they refuse, and that the sentence says both shapes. */
 #include "check.h"
 
@@ -18,8 +19,8 @@ static trm_status no_shape(const trm_custom_op *self, const trm_tensor *inputs, 
                            trm_tensor *outputs, trm_error *err) {
     return TRM_OK;
 }
-static trm_status mute(const trm_custom_op *self, const trm_tensor *inputs, int32_t count, trm_tensor *outputs,
-                       trm_error *err) {
+static trm_status mute(const trm_custom_op *self, const trm_tensor *inputs, int32_t count,
+                       trm_tensor *outputs, trm_error *err) {
     return TRM_INVALID;
 }
 static trm_status no_run(const trm_custom_op *self, const trm_tensor *inputs, int32_t count,
@@ -36,6 +37,7 @@ static void build(int index) {
     int32_t axis = 2, order[] = {0, 0};
     trm_norm_options norm = {.momentum = 1.5};
     trm_node pair[2];
+    /* clang-format off */
     switch (index) {
     case 0: trm_add(graph, f32(trm_shape_of(2, 3)), f32(trm_shape_of(2, 4))); break;
     case 1: trm_add(graph, f32(trm_shape_of(2)), in(TRM_INT32, trm_shape_of(2))); break;
@@ -125,6 +127,7 @@ static void build(int index) {
         break;
     default: fail();
     }
+    /* clang-format on */
 }
 
 static const char *const sentences[] = {
@@ -228,9 +231,12 @@ static void shapes_follow_the_rules(void **state) {
         trm_node node;
         trm_shape expected;
     } all[] = {
-        {trm_add(graph, f32(trm_shape_of(4, 1, 3)), f32(trm_shape_of(2, 1))), trm_shape_of(4, 2, 3)},
-        {trm_conv2d(graph, f32(trm_shape_of(2, 4, 9, 8)), f32(trm_shape_of(6, 2, 3, 1)), TRM_NO_NODE,
-                    &(trm_conv_options){.stride = {2, 3}, .dilation = {2, 1}, .pad = {1, 2, 0, 1}, .groups = 2}),
+        {trm_add(graph, f32(trm_shape_of(4, 1, 3)), f32(trm_shape_of(2, 1))),
+         trm_shape_of(4, 2, 3)},
+        {trm_conv2d(graph, f32(trm_shape_of(2, 4, 9, 8)), f32(trm_shape_of(6, 2, 3, 1)),
+                    TRM_NO_NODE,
+                    &(trm_conv_options){
+                        .stride = {2, 3}, .dilation = {2, 1}, .pad = {1, 2, 0, 1}, .groups = 2}),
          trm_shape_of(2, 6, 4, 3)},
         {trm_linear(graph, f32(trm_shape_of(5, 2, 7)), f32(trm_shape_of(3, 7)), TRM_NO_NODE),
          trm_shape_of(5, 2, 3)},
@@ -239,14 +245,18 @@ static void shapes_follow_the_rules(void **state) {
         {trm_max_pool(graph, f32(trm_shape_of(1, 2, 7, 7)),
                       &(trm_pool_options){.kernel = {3, 3}, .stride = {2, 2}, .pad = {1, 1, 1, 1}}),
          trm_shape_of(1, 2, 4, 4)},
-        {trm_reduce_sum(graph, f32(trm_shape_of(2, 3, 4)), (int32_t[]){-1, 0}, 2, false), trm_shape_of(3)},
-        {trm_reduce_mean(graph, f32(trm_shape_of(2, 3, 4)), (int32_t[]){1}, 1, true), trm_shape_of(2, 1, 4)},
+        {trm_reduce_sum(graph, f32(trm_shape_of(2, 3, 4)), (int32_t[]){-1, 0}, 2, false),
+         trm_shape_of(3)},
+        {trm_reduce_mean(graph, f32(trm_shape_of(2, 3, 4)), (int32_t[]){1}, 1, true),
+         trm_shape_of(2, 1, 4)},
         {trm_embedding(graph, f32(trm_shape_of(9, 4)), in(TRM_INT64, trm_shape_of(2, 3))),
          trm_shape_of(2, 3, 4)},
         {trm_one_hot(graph, in(TRM_INT64, trm_shape_of(2)), 10, 1, 0), trm_shape_of(2, 10)},
-        {trm_softmax_cross_entropy(graph, f32(trm_shape_of(4, 10)), in(TRM_INT32, trm_shape_of(4)), NULL),
+        {trm_softmax_cross_entropy(graph, f32(trm_shape_of(4, 10)), in(TRM_INT32, trm_shape_of(4)),
+                                   NULL),
          (trm_shape){0}},
-        {trm_pad(graph, f32(trm_shape_of(2, 3)), (int64_t[]){1, 0}, (int64_t[]){0, 4}, 0), trm_shape_of(3, 7)},
+        {trm_pad(graph, f32(trm_shape_of(2, 3)), (int64_t[]){1, 0}, (int64_t[]){0, 4}, 0),
+         trm_shape_of(3, 7)},
     };
     CHECK_OK(trm_graph_check(graph, &err), err);
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {

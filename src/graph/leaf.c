@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Leaves: inputs, parameters, states, constants, and how parameters begin. */
 #include "graph/graph_ir.h"
 
@@ -29,8 +30,8 @@ const trmi_op_def trmi_op_constant = {.name = "constant", .infer = infer_leaf, .
 static bool name_taken(const trm_graph *graph, const char *scoped) {
     for (int64_t i = 1; i < graph->ops_count; i++) {
         const trmi_op *op = &graph->ops[i];
-        bool leaf = op->kind == TRMI_OP_INPUT || op->kind == TRMI_OP_PARAMETER ||
-                    op->kind == TRMI_OP_STATE;
+        bool leaf =
+            op->kind == TRMI_OP_INPUT || op->kind == TRMI_OP_PARAMETER || op->kind == TRMI_OP_STATE;
         if (leaf && strcmp(op->name, scoped) == 0) {
             return true;
         }
@@ -51,8 +52,9 @@ static trm_node add_leaf(trm_graph *graph, trmi_op_kind kind, const char *name, 
         }
     }
     if (!trmi_shape_possible(&shape) || trm_dtype_bytes(dtype) == 0) {
-        TRMI_FAIL(&err, TRM_INVALID, "%s: impossible shape %s or dtype %s", name ? name : "constant",
-                  trm_shape_format(&shape, text, sizeof text), trm_dtype_name(dtype));
+        TRMI_FAIL(&err, TRM_INVALID, "%s: impossible shape %s or dtype %s",
+                  name ? name : "constant", trm_shape_format(&shape, text, sizeof text),
+                  trm_dtype_name(dtype));
         trmi_graph_fail(graph, &err);
         return TRM_NO_NODE;
     }
@@ -130,15 +132,9 @@ trmi_init_rule trmi_init_rule_of(trm_init init, const char *name, const trm_shap
         rule.kind = TRMI_INIT_NORMAL;
         rule.scale = sqrt(2 / fan_out);
         break;
-    case TRM_INIT_HE_UNIFORM:
-        rule.scale = sqrt(6 / fan_in);
-        break;
-    case TRM_INIT_LINEAR:
-        rule.scale = 1 / sqrt(fan_in);
-        break;
-    case TRM_INIT_GLOROT_UNIFORM:
-        rule.scale = sqrt(6 / (fan_in + fan_out));
-        break;
+    case TRM_INIT_HE_UNIFORM: rule.scale = sqrt(6 / fan_in); break;
+    case TRM_INIT_LINEAR: rule.scale = 1 / sqrt(fan_in); break;
+    case TRM_INIT_GLOROT_UNIFORM: rule.scale = sqrt(6 / (fan_in + fan_out)); break;
     case TRM_INIT_NORMAL_001:
         rule.kind = TRMI_INIT_NORMAL;
         rule.scale = 0.01;
@@ -152,12 +148,13 @@ trmi_init_rule trmi_init_rule_of(trm_init init, const char *name, const trm_shap
 }
 
 /* Elements [begin, begin + count) of the leaf to data[to ...]. */
-static void fill_run(const trmi_init_rule *rule, uint64_t seed, int64_t begin, int64_t count, trm_dtype dtype,
-                     void *data, int64_t to) {
+static void fill_run(const trmi_init_rule *rule, uint64_t seed, int64_t begin, int64_t count,
+                     trm_dtype dtype, void *data, int64_t to) {
     for (int64_t i = 0; rule->kind == TRMI_INIT_CONSTANT && i < count; i++) {
         trmi_element_set(data, dtype, to + i, (double)(float)rule->value);
     }
-    for (int64_t block = begin / 4; rule->kind != TRMI_INIT_CONSTANT && block * 4 < begin + count; block++) {
+    for (int64_t block = begin / 4; rule->kind != TRMI_INIT_CONSTANT && block * 4 < begin + count;
+         block++) {
         uint32_t bits[4];
         float values[4];
         trmi_philox(seed, rule->stream, (uint64_t)block, bits);

@@ -1,9 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What recommendation models add: bags of rows, and inner products of all pairs of rows. */
 #include "graph/graph_ir.h"
 
 #include "base/error.h"
 
-/* ---- bags ----------------------------------------------------------------------------------------- */
+/* ---- bags
+ *  ----------------------------------------------------------------------------------------- */
 
 static trm_status fail_bag(const trm_graph *graph, const trmi_op *op, trm_error *err) {
     char rows[128] = "nothing", offsets[128] = "nothing";
@@ -11,9 +13,10 @@ static trm_status fail_bag(const trm_graph *graph, const trmi_op *op, trm_error 
         trmi_value_text(graph, op->inputs[0], rows, sizeof rows);
         trmi_value_text(graph, op->inputs[1], offsets, sizeof offsets);
     }
-    return TRMI_FAIL(err, TRM_INVALID,
-                     "%s: rows [K, D], int offsets [B + 1] and weights [K] expected, found %s and %s",
-                     op->name, rows, offsets);
+    return TRMI_FAIL(
+        err, TRM_INVALID,
+        "%s: rows [K, D], int offsets [B + 1] and weights [K] expected, found %s and %s", op->name,
+        rows, offsets);
 }
 
 static bool is_offsets(const trmi_value *v) {
@@ -26,12 +29,14 @@ static trm_status infer_bag(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *weights = trmi_input_of(graph, op, 2);
     bool weighted = weights != NULL, part = op->attrs.bag.part;
     if (rows == NULL || rows->shape.rank != 2 || !is_offsets(offsets) ||
-        (weighted && (weights->shape.rank != 1 || weights->dtype != TRM_FLOAT32 ||
-                      weights->shape.dim[0] != (part ? op->attrs.bag.global : rows->shape.dim[0])))) {
+        (weighted &&
+         (weights->shape.rank != 1 || weights->dtype != TRM_FLOAT32 ||
+          weights->shape.dim[0] != (part ? op->attrs.bag.global : rows->shape.dim[0])))) {
         return fail_bag(graph, op, err);
     }
-    trmi_set_output(graph, op, 0, rows->dtype,
-                    trm_shape_of(part ? op->attrs.bag.bags : offsets->shape.dim[0] - 1, rows->shape.dim[1]));
+    trmi_set_output(
+        graph, op, 0, rows->dtype,
+        trm_shape_of(part ? op->attrs.bag.bags : offsets->shape.dim[0] - 1, rows->shape.dim[1]));
     return TRM_OK;
 }
 
@@ -55,10 +60,12 @@ const trmi_op_def trmi_op_bag_pool_grad = {"bag_pool_grad", infer_bag_grad, NULL
 trm_node trm_bag_pool(trm_graph *graph, trm_node rows, trm_node offsets, trm_node weights,
                       trm_bag_pooling pooling) {
     trmi_attrs attrs = {.bag = {.pooling = pooling}};
-    return trmi_graph_add1(graph, TRMI_OP_BAG_POOL, NULL, (trm_node[]){rows, offsets, weights}, 3, &attrs);
+    return trmi_graph_add1(graph, TRMI_OP_BAG_POOL, NULL, (trm_node[]){rows, offsets, weights}, 3,
+                           &attrs);
 }
 
-/* ---- pairs ------------------------------------------------------------------------------------------ */
+/* ---- pairs
+ *  ------------------------------------------------------------------------------------------ */
 
 static trm_status infer_pairs(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0);
@@ -67,8 +74,9 @@ static trm_status infer_pairs(trm_graph *graph, trmi_op *op, trm_error *err) {
         if (x != NULL) {
             trmi_value_text(graph, op->inputs[0], text, sizeof text);
         }
-        return TRMI_FAIL(err, TRM_INVALID, "%s: at least two rows a sample, [N, V, W], expected, found %s",
-                         op->name, text);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: at least two rows a sample, [N, V, W], expected, found %s", op->name,
+                         text);
     }
     int64_t v = x->shape.dim[1];
     trmi_set_output(graph, op, 0, x->dtype, trm_shape_of(x->shape.dim[0], v * (v - 1) / 2));
@@ -93,7 +101,8 @@ static trmi_cost cost_pairs(const trm_graph *graph, const trmi_op *op) {
     double rows = (double)x->dim[0], pairs = (double)(x->dim[1] * (x->dim[1] - 1) / 2);
     double elements = (double)trm_shape_count(x) * (backward ? 2 : 1) + rows * pairs;
     return (trmi_cost){.flops = (backward ? 4 : 2) * rows * pairs * (double)x->dim[2],
-                       .bytes = elements * (double)trm_dtype_bytes(trmi_output_of(graph, op, 0)->dtype)};
+                       .bytes =
+                           elements * (double)trm_dtype_bytes(trmi_output_of(graph, op, 0)->dtype)};
 }
 
 const trmi_op_def trmi_op_pair_dots = {"pair_dots", infer_pairs, grad_pairs, cost_pairs};

@@ -1,5 +1,6 @@
-/* Communication as operators: what a graph that is split over ranks says to its neighbours. They are made
- * after differentiation, so they have no gradient of their own. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Communication as operators: what a graph that is split over ranks says to its neighbours. They
+ * are made after differentiation, so they have no gradient of their own. */
 #include "graph/graph_ir.h"
 
 #include "base/error.h"
@@ -21,11 +22,13 @@ static trm_status infer_exchange(trm_graph *graph, trmi_op *op, trm_error *err) 
     trm_shape shape = {.rank = fits ? what->held.rank : 0};
     for (int32_t d = 0; fits && d < shape.rank; d++) {
         const trmi_box *wants = &what->wants[what->self];
-        fits = what->held.end[d] - what->held.begin[d] == x->shape.dim[d] && wants->end[d] >= wants->begin[d];
+        fits = what->held.end[d] - what->held.begin[d] == x->shape.dim[d] &&
+               wants->end[d] >= wants->begin[d];
         shape.dim[d] = wants->end[d] - wants->begin[d];
     }
     if (!fits) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: the input is not the part that its boxes say", op->name);
+        return TRMI_FAIL(err, TRM_INVALID, "%s: the input is not the part that its boxes say",
+                         op->name);
     }
     trmi_set_output(graph, op, 0, x->dtype, shape);
     return TRM_OK;
@@ -43,7 +46,8 @@ static trm_status infer_exact_sum(trm_graph *graph, trmi_op *op, trm_error *err)
     const trmi_exact *what = op->attrs.exact.what;
     const trmi_value *largest = trmi_input_of(graph, op, op->inputs_count - 1);
     if (what == NULL || largest == NULL || trm_shape_count(&largest->shape) != 2) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: the operator's inputs and their magnitudes expected", op->name);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: the operator's inputs and their magnitudes expected", op->name);
     }
     trmi_set_output(graph, op, 0, TRM_INT64, what->shape);
     return TRM_OK;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Convolution and its two gradients. Images [N, C, H, W], weights [O, C/groups, KH, KW]. */
 #include "graph/graph_ir.h"
 
@@ -30,30 +31,38 @@ static trm_status infer_conv(trm_graph *graph, trmi_op *op, trm_error *err) {
     trmi_value_text(graph, op->inputs[0], image, sizeof image);
     trmi_value_text(graph, op->inputs[1], weights, sizeof weights);
     if (x->shape.rank != 4 || w->shape.rank != 4 || x->dtype != w->dtype) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: [N,C,H,W] and [O,I,KH,KW] of one dtype expected, found %s and %s",
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: [N,C,H,W] and [O,I,KH,KW] of one dtype expected, found %s and %s",
                          op->name, image, weights);
     }
     int64_t groups = op->attrs.conv.groups;
     const int64_t *stride = op->attrs.conv.stride, *dilation = op->attrs.conv.dilation;
     const int64_t *pad = op->attrs.conv.pad;
-    if (groups < 1 || w->shape.dim[1] * groups != x->shape.dim[1] || w->shape.dim[0] % groups != 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: channels of %s do not fit %s in %lld groups", op->name,
-                         image, weights, (long long)groups);
+    if (groups < 1 || w->shape.dim[1] * groups != x->shape.dim[1] ||
+        w->shape.dim[0] % groups != 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: channels of %s do not fit %s in %lld groups",
+                         op->name, image, weights, (long long)groups);
     }
     if (stride[0] < 1 || stride[1] < 1 || dilation[0] < 1 || dilation[1] < 1 || pad[0] < 0 ||
         pad[1] < 0 || pad[2] < 0 || pad[3] < 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: strides and dilations of at least 1 and pads of at least 0 expected",
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: strides and dilations of at least 1 and pads of at least 0 expected",
                          op->name);
     }
-    if (!is_small(stride, 2) || !is_small(dilation, 2) || !is_small(pad, 4) || !is_small(x->shape.dim + 2, 2) ||
-        !is_small(w->shape.dim + 2, 2)) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: a stride, dilation, pad or extent of %s or %s is beyond 2^31", op->name, image, weights);
+    if (!is_small(stride, 2) || !is_small(dilation, 2) || !is_small(pad, 4) ||
+        !is_small(x->shape.dim + 2, 2) || !is_small(w->shape.dim + 2, 2)) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: a stride, dilation, pad or extent of %s or %s is beyond 2^31",
+                         op->name, image, weights);
     }
-    int64_t height = out_extent(x->shape.dim[2], pad[0], pad[1], w->shape.dim[2], stride[0], dilation[0]);
-    int64_t width = out_extent(x->shape.dim[3], pad[2], pad[3], w->shape.dim[3], stride[1], dilation[1]);
+    int64_t height =
+        out_extent(x->shape.dim[2], pad[0], pad[1], w->shape.dim[2], stride[0], dilation[0]);
+    int64_t width =
+        out_extent(x->shape.dim[3], pad[2], pad[3], w->shape.dim[3], stride[1], dilation[1]);
     if (height < 1 || width < 1) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: the window of %s is larger than the padded image %s",
-                         op->name, weights, image);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: the window of %s is larger than the padded image %s", op->name,
+                         weights, image);
     }
     if (bias != NULL && (bias->shape.rank != 1 || bias->shape.dim[0] != w->shape.dim[0])) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: a bias of [%lld] expected, found %s", op->name,
@@ -103,14 +112,16 @@ static trmi_cost cost_conv(const trm_graph *graph, const trmi_op *op) {
                                (double)(w->dim[1] * w->dim[2] * w->dim[3])};
     const trmi_value *all[] = {a, b, out};
     for (int i = 0; i < 3; i++) {
-        cost.bytes += (double)trm_shape_count(&all[i]->shape) * (double)trm_dtype_bytes(all[i]->dtype);
+        cost.bytes +=
+            (double)trm_shape_count(&all[i]->shape) * (double)trm_dtype_bytes(all[i]->dtype);
     }
     return cost;
 }
 
 const trmi_op_def trmi_op_conv2d = {"conv2d", infer_conv, grad_conv, cost_conv};
 const trmi_op_def trmi_op_conv2d_grad_data = {"conv2d_grad_data", infer_grad, NULL, cost_conv};
-const trmi_op_def trmi_op_conv2d_grad_weights = {"conv2d_grad_weights", infer_grad, NULL, cost_conv};
+const trmi_op_def trmi_op_conv2d_grad_weights = {"conv2d_grad_weights", infer_grad, NULL,
+                                                 cost_conv};
 
 trm_node trm_conv2d(trm_graph *graph, trm_node x, trm_node weight, trm_node bias,
                     const trm_conv_options *options) {

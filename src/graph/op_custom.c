@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Operators of the user's own: shape, numbers and gradient are his functions. */
 #include "graph/graph_ir.h"
 
@@ -11,11 +12,13 @@ static void views(const trm_graph *graph, const trmi_op *op, trm_tensor *inputs)
     }
 }
 
-trm_status trmi_custom_failed(const trm_custom_op *custom, const char *function, trm_status status, const trm_error *why,
-                              trm_error *err) {
+trm_status trmi_custom_failed(const trm_custom_op *custom, const char *function, trm_status status,
+                              const trm_error *why, trm_error *err) {
     if (why->status == TRM_OK) {
-        return TRMI_FAIL(err, status > 0 ? TRM_INVALID : status, "custom operator '%s': %s failed and left no message: %s",
-                         custom->name != NULL ? custom->name : "?", function, trm_status_text(status));
+        return TRMI_FAIL(err, status > 0 ? TRM_INVALID : status,
+                         "custom operator '%s': %s failed and left no message: %s",
+                         custom->name != NULL ? custom->name : "?", function,
+                         trm_status_text(status));
     }
     if (err != NULL) {
         *err = *why;
@@ -25,7 +28,8 @@ trm_status trmi_custom_failed(const trm_custom_op *custom, const char *function,
 
 static trm_status infer_custom(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trm_custom_op *custom = op->attrs.custom.op;
-    trm_tensor *inputs = trmi_arena_alloc(&graph->arena, (size_t)(op->inputs_count + 1) * sizeof *inputs);
+    trm_tensor *inputs =
+        trmi_arena_alloc(&graph->arena, (size_t)(op->inputs_count + 1) * sizeof *inputs);
     trm_tensor outputs[TRMI_OP_OUTPUTS_MAX] = {{0}};
     if (inputs == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", op->name);
@@ -38,8 +42,8 @@ static trm_status infer_custom(trm_graph *graph, trmi_op *op, trm_error *err) {
     }
     for (int32_t i = 0; i < op->outputs_count; i++) {
         if (trm_shape_count(&outputs[i].shape) < 0 || trm_dtype_bytes(outputs[i].dtype) == 0) {
-            return TRMI_FAIL(err, TRM_INVALID, "%s: infer set no usable shape or dtype for output %d",
-                             op->name, i);
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "%s: infer set no usable shape or dtype for output %d", op->name, i);
         }
         trmi_set_output(graph, op, i, outputs[i].dtype, outputs[i].shape);
     }
@@ -50,11 +54,13 @@ static void grad_custom(trm_graph *graph, const trmi_op *op, const trm_node *dy,
     const trm_custom_op *custom = op->attrs.custom.op;
     if (custom->gradient == NULL) {
         trm_error err;
-        TRMI_FAIL(&err, TRM_UNSUPPORTED, "%s: the custom operator '%s' has no gradient", op->name, custom->name);
+        TRMI_FAIL(&err, TRM_UNSUPPORTED, "%s: the custom operator '%s' has no gradient", op->name,
+                  custom->name);
         trmi_graph_fail(graph, &err);
         return;
     }
-    trm_node *inputs = trmi_arena_alloc(&graph->arena, (size_t)(op->inputs_count + 1) * sizeof *inputs);
+    trm_node *inputs =
+        trmi_arena_alloc(&graph->arena, (size_t)(op->inputs_count + 1) * sizeof *inputs);
     trm_node outputs[TRMI_OP_OUTPUTS_MAX] = {{0}};
     if (inputs == NULL) {
         trm_error err;
@@ -80,9 +86,11 @@ static trmi_cost cost_custom(const trm_graph *graph, const trmi_op *op) {
         cost.flops = custom->flops(custom, inputs, op->inputs_count);
     }
     for (int32_t i = 0; i < op->inputs_count + op->outputs_count; i++) {
-        const trmi_value *v = i < op->inputs_count ? trmi_input_of(graph, op, i)
-                                                   : trmi_output_of(graph, op, i - op->inputs_count);
-        cost.bytes += v == NULL ? 0 : (double)trm_shape_count(&v->shape) * (double)trm_dtype_bytes(v->dtype);
+        const trmi_value *v = i < op->inputs_count
+                                  ? trmi_input_of(graph, op, i)
+                                  : trmi_output_of(graph, op, i - op->inputs_count);
+        cost.bytes +=
+            v == NULL ? 0 : (double)trm_shape_count(&v->shape) * (double)trm_dtype_bytes(v->dtype);
     }
     return cost;
 }
@@ -94,7 +102,8 @@ void trm_custom(trm_graph *graph, const trm_custom_op *op, const trm_node *input
     for (int32_t i = 0; i < op->outputs && i < TRMI_OP_OUTPUTS_MAX; i++) {
         outputs[i] = TRM_NO_NODE;
     }
-    if (op->outputs < 1 || op->outputs > TRMI_OP_OUTPUTS_MAX || op->infer == NULL || op->run == NULL) {
+    if (op->outputs < 1 || op->outputs > TRMI_OP_OUTPUTS_MAX || op->infer == NULL ||
+        op->run == NULL) {
         trm_error err;
         TRMI_FAIL(&err, TRM_INVALID, "custom operator '%s': 1 to 4 outputs, infer and run expected",
                   op->name == NULL ? "?" : op->name);

@@ -1,4 +1,6 @@
-/* Elementwise operators: shape by NumPy broadcasting, gradients summed back to each input's shape. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Elementwise operators: shape by NumPy broadcasting, gradients summed back to each input's shape.
+ */
 #include "graph/graph_ir.h"
 
 #include "base/error.h"
@@ -8,7 +10,8 @@
 /* ---- shape rules --------------------------------------------------------------------------- */
 
 /* Fails with both shapes in the sentence. */
-static trm_status broadcast(const trm_graph *graph, const trmi_op *op, trm_shape *out, trm_error *err) {
+static trm_status broadcast(const trm_graph *graph, const trmi_op *op, trm_shape *out,
+                            trm_error *err) {
     const trm_shape *a = &trmi_input_of(graph, op, 0)->shape;
     const trm_shape *b = &trmi_input_of(graph, op, 1)->shape;
     int32_t rank = a->rank > b->rank ? a->rank : b->rank;
@@ -242,7 +245,7 @@ trm_node trm_dropout(trm_graph *graph, trm_node x, double rate) {
         return x;
     }
     /* Keyed by position among the graph's dropouts: the same whatever else the graph holds. */
-    trmi_attrs attrs = {.dropout = {.rate = rate,
-                                    .key = (uint64_t)graph->unnamed[TRMI_OP_DROPOUT] + 1}};
+    trmi_attrs attrs = {
+        .dropout = {.rate = rate, .key = (uint64_t)graph->unnamed[TRMI_OP_DROPOUT] + 1}};
     return trmi_graph_add1(graph, TRMI_OP_DROPOUT, NULL, &x, 1, &attrs);
 }

@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of a table by id. The gradient is sparse: the operator that makes it names ids and rows, and
- * the executor applies them to the table directly; only an accumulated or shared one becomes dense. */
+ * the executor applies them to the table directly; only an accumulated or shared one becomes dense.
+ */
 #include "graph/graph_ir.h"
 
 #include "base/error.h"
@@ -13,8 +15,9 @@ static trm_status infer_embedding(trm_graph *graph, trmi_op *op, trm_error *err)
             trmi_value_text(graph, op->inputs[0], left, sizeof left);
             trmi_value_text(graph, op->inputs[1], right, sizeof right);
         }
-        return TRMI_FAIL(err, TRM_INVALID, "%s: a table [V, D] and int ids expected, found %s and %s",
-                         op->name, left, right);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: a table [V, D] and int ids expected, found %s and %s", op->name, left,
+                         right);
     }
     trm_shape shape = ids->shape;
     shape.dim[shape.rank++] = table->shape.dim[1];
@@ -38,8 +41,8 @@ static void grad_embedding(trm_graph *graph, const trmi_op *op, const trm_node *
 
 /* Only the rows that are named move. */
 static trmi_cost cost_rows(const trm_graph *graph, const trmi_op *op) {
-    const trmi_value *rows = op->kind == TRMI_OP_EMBEDDING ? trmi_output_of(graph, op, 0)
-                                                           : trmi_input_of(graph, op, 0);
+    const trmi_value *rows =
+        op->kind == TRMI_OP_EMBEDDING ? trmi_output_of(graph, op, 0) : trmi_input_of(graph, op, 0);
     double bytes = (double)trm_shape_count(&rows->shape) * (double)trm_dtype_bytes(rows->dtype);
     return (trmi_cost){.bytes = 2 * bytes};
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Softmax and the fused losses. */
 #include "graph/graph_ir.h"
 
@@ -21,12 +22,14 @@ static trm_status infer_xent(trm_graph *graph, trmi_op *op, trm_error *err) {
     }
     if (z == NULL || t == NULL || z->shape.rank != 2 || t->shape.rank != 1 ||
         t->dtype != TRM_INT32 || z->shape.dim[0] != t->shape.dim[0]) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: logits [N, K] and int32 labels [N] expected, found %s and %s",
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: logits [N, K] and int32 labels [N] expected, found %s and %s",
                          op->name, left, right);
     }
     double s = op->attrs.xent.label_smoothing;
     if (!(s >= 0 && s < 1)) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: label smoothing %g, 0 <= s < 1 expected", op->name, s);
+        return TRMI_FAIL(err, TRM_INVALID, "%s: label smoothing %g, 0 <= s < 1 expected", op->name,
+                         s);
     }
     int64_t rows = z->shape.dim[0];
     trmi_set_output(graph, op, 0, TRM_FLOAT32, (trm_shape){0});
@@ -66,7 +69,8 @@ static void grad_xent(trm_graph *graph, const trmi_op *op, const trm_node *dy, t
     if (dy[0].id == 0) {
         return;
     }
-    trm_node inputs[] = {dy[0], {op->inputs[0]}, {op->inputs[1]}, {op->outputs[1]}, {op->outputs[2]}};
+    trm_node inputs[] = {
+        dy[0], {op->inputs[0]}, {op->inputs[1]}, {op->outputs[1]}, {op->outputs[2]}};
     dx[0] = trmi_graph_add1(graph, TRMI_OP_SOFTMAX_XENT_GRAD, NULL, inputs, 5, &op->attrs);
 }
 static void grad_bce(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {

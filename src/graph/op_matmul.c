@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Linear layers and matrix products. */
 #include "graph/graph_ir.h"
 
@@ -12,8 +13,9 @@ static trm_status infer_linear(trm_graph *graph, trmi_op *op, trm_error *err) {
     char left[128], right[128];
     if (x->shape.rank < 1 || w->shape.rank != 2 || x->dtype != w->dtype ||
         x->shape.dim[x->shape.rank - 1] != w->shape.dim[1]) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: [..., I] and [O, I] of one dtype expected, found %s and %s",
-                         op->name, trmi_value_text(graph, op->inputs[0], left, sizeof left),
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: [..., I] and [O, I] of one dtype expected, found %s and %s", op->name,
+                         trmi_value_text(graph, op->inputs[0], left, sizeof left),
                          trmi_value_text(graph, op->inputs[1], right, sizeof right));
     }
     if (bias != NULL && (bias->shape.rank != 1 || bias->shape.dim[0] != w->shape.dim[0])) {
@@ -33,18 +35,20 @@ static void extents(const trm_shape *s, bool transposed, int64_t *rows, int64_t 
     *columns = s->dim[s->rank - (transposed ? 2 : 1)];
 }
 
-/* What the plan adds: some columns of b, and y of the ReLU whose gradient is taken of the product. */
-static trm_status check_fused(trm_graph *graph, trmi_op *op, int64_t columns, const trm_shape *shape, trm_error *err) {
+/* What the plan adds: some columns of b, and y of the ReLU whose gradient is taken of the product.
+ */
+static trm_status check_fused(trm_graph *graph, trmi_op *op, int64_t columns,
+                              const trm_shape *shape, trm_error *err) {
     const trmi_value *y = trmi_input_of(graph, op, 2);
     int64_t begin = op->attrs.matmul.begin, count = op->attrs.matmul.columns;
     if (begin < 0 || count < 0 || begin + count > columns) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: columns %lld to %lld of %lld", op->name, (long long)begin,
-                         (long long)(begin + count), (long long)columns);
+        return TRMI_FAIL(err, TRM_INVALID, "%s: columns %lld to %lld of %lld", op->name,
+                         (long long)begin, (long long)(begin + count), (long long)columns);
     }
     if (y != NULL && !trm_shape_equal(&y->shape, shape)) {
         char text[128];
-        return TRMI_FAIL(err, TRM_INVALID, "%s: a mask like the product expected, found %s", op->name,
-                         trmi_value_text(graph, op->inputs[2], text, sizeof text));
+        return TRMI_FAIL(err, TRM_INVALID, "%s: a mask like the product expected, found %s",
+                         op->name, trmi_value_text(graph, op->inputs[2], text, sizeof text));
     }
     return TRM_OK;
 }
@@ -78,8 +82,7 @@ static trm_status infer_matmul(trm_graph *graph, trmi_op *op, trm_error *err) {
 
 static trm_node flattened(trm_graph *graph, trm_node x) {
     trm_shape shape = trm_node_shape(graph, x);
-    return shape.rank == 2 ? x
-                           : trm_reshape(graph, x, trm_shape_of(-1, shape.dim[shape.rank - 1]));
+    return shape.rank == 2 ? x : trm_reshape(graph, x, trm_shape_of(-1, shape.dim[shape.rank - 1]));
 }
 
 /* y = x w^T + b: dx = dy w, dw = dy^T x, db = sum dy. */
@@ -117,7 +120,8 @@ static trmi_cost cost_product(const trm_graph *graph, const trmi_op *op) {
     trmi_cost cost = {.flops = 2.0 * (double)trm_shape_count(&y->shape) * (double)inner};
     const trmi_value *all[] = {a, b, y};
     for (int i = 0; i < 3; i++) {
-        cost.bytes += (double)trm_shape_count(&all[i]->shape) * (double)trm_dtype_bytes(all[i]->dtype);
+        cost.bytes +=
+            (double)trm_shape_count(&all[i]->shape) * (double)trm_dtype_bytes(all[i]->dtype);
     }
     return cost;
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Batch normalisation (Ioffe & Szegedy, 2015), alone and fused with what follows it:
  *
  *      y = relu(gamma * (x - mean) * inv_std + beta [+ residual])
@@ -17,8 +18,8 @@ static trm_status check_vector(const trm_graph *graph, const trmi_op *op, int in
         if (v != NULL) {
             trmi_value_text(graph, op->inputs[input], text, sizeof text);
         }
-        return TRMI_FAIL(err, TRM_INVALID, "%s: input %d: [%lld] float32 expected, found %s", op->name,
-                         input, (long long)channels, text);
+        return TRMI_FAIL(err, TRM_INVALID, "%s: input %d: [%lld] float32 expected, found %s",
+                         op->name, input, (long long)channels, text);
     }
     return TRM_OK;
 }
@@ -28,7 +29,8 @@ static trm_status infer_forward(trm_graph *graph, trmi_op *op, trm_error *err) {
     if (x == NULL || x->shape.rank < 2) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: [N, C, ...] expected", op->name);
     }
-    if (!(op->attrs.norm.epsilon > 0) || !(op->attrs.norm.momentum >= 0 && op->attrs.norm.momentum <= 1)) {
+    if (!(op->attrs.norm.epsilon > 0) ||
+        !(op->attrs.norm.momentum >= 0 && op->attrs.norm.momentum <= 1)) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: epsilon %g > 0 and 0 <= momentum %g <= 1 expected",
                          op->name, op->attrs.norm.epsilon, op->attrs.norm.momentum);
     }
@@ -83,7 +85,8 @@ static void grad_batch_norm(trm_graph *graph, const trmi_op *op, const trm_node 
     if (dy[0].id == 0) {
         return;
     }
-    trm_node inputs[] = {dy[0], {op->inputs[0]}, {op->inputs[1]}, {op->outputs[1]}, {op->outputs[2]}};
+    trm_node inputs[] = {
+        dy[0], {op->inputs[0]}, {op->inputs[1]}, {op->outputs[1]}, {op->outputs[2]}};
     int32_t index = trmi_graph_add(graph, TRMI_OP_BATCH_NORM_GRAD, NULL, inputs, 5, 3, &op->attrs);
     for (int i = 0; i < 3 && index != 0; i++) {
         dx[i] = (trm_node){graph->ops[index].outputs[i]};
@@ -97,12 +100,8 @@ static void grad_norm_act(trm_graph *graph, const trmi_op *op, const trm_node *d
     }
     trmi_attrs attrs = op->attrs;
     attrs.norm.from_y = attrs.norm.relu && attrs.norm.residual;
-    trm_node inputs[] = {dy[0],
-                         {op->inputs[0]},
-                         {attrs.norm.from_y ? op->outputs[0] : 0},
-                         {op->inputs[1]},
-                         {op->inputs[2]},
-                         {op->outputs[1]},
+    trm_node inputs[] = {dy[0],           {op->inputs[0]}, {attrs.norm.from_y ? op->outputs[0] : 0},
+                         {op->inputs[1]}, {op->inputs[2]}, {op->outputs[1]},
                          {op->outputs[2]}};
     int32_t outputs = attrs.norm.residual ? 4 : 3;
     int32_t index = trmi_graph_add(graph, TRMI_OP_NORM_ACT_GRAD, NULL, inputs, 7, outputs, &attrs);
@@ -129,31 +128,37 @@ static void grad_infer(trm_graph *graph, const trmi_op *op, const trm_node *dy, 
                                trm_reshape(graph, (trm_node){op->inputs[3]}, per_channel));
     trm_node hat = trm_div(graph, centred, trm_reshape(graph, deviation, per_channel));
     trm_shape channels = trm_shape_of(shape.dim[1]);
-    dx[1] = trm_reshape(graph, trmi_sum_to(graph, trm_mul(graph, dy[0], hat), &per_channel), channels);
+    dx[1] =
+        trm_reshape(graph, trmi_sum_to(graph, trm_mul(graph, dy[0], hat), &per_channel), channels);
     dx[2] = trm_reshape(graph, trmi_sum_to(graph, dy[0], &per_channel), channels);
 }
 
-/* Passes over memory: statistics, then normalise; gradient: sums (the residual's gradient on the way), then apply. */
+/* Passes over memory: statistics, then normalise; gradient: sums (the residual's gradient on the
+ * way), then apply. */
 static trmi_cost cost_norm(const trm_graph *graph, const trmi_op *op) {
     const trmi_value *x = trmi_input_of(graph, op, 0);
-    double count = (double)trm_shape_count(&x->shape), bytes = count * (double)trm_dtype_bytes(x->dtype);
+    double count = (double)trm_shape_count(&x->shape),
+           bytes = count * (double)trm_dtype_bytes(x->dtype);
     bool residual = op->attrs.norm.residual;
     int sums = 2 + op->attrs.norm.from_y + (op->inputs_count > 7);
     switch (op->kind) {
     case TRMI_OP_BATCH_NORM:
     case TRMI_OP_NORM_ACT:
-        return (trmi_cost){.flops = 7 * count, .bytes = bytes * (residual ? 4 : 3), .first_read = bytes};
+        return (trmi_cost){
+            .flops = 7 * count, .bytes = bytes * (residual ? 4 : 3), .first_read = bytes};
     case TRMI_OP_BATCH_NORM_GRAD:
     case TRMI_OP_NORM_ACT_GRAD:
-        return (trmi_cost){.flops = 11 * count, .bytes = bytes * (sums + residual + 3),
-                           .first_read = bytes * sums, .first_written = residual ? bytes : 0};
-    default:
-        return (trmi_cost){.flops = 2 * count, .bytes = bytes * (residual ? 3 : 2)};
+        return (trmi_cost){.flops = 11 * count,
+                           .bytes = bytes * (sums + residual + 3),
+                           .first_read = bytes * sums,
+                           .first_written = residual ? bytes : 0};
+    default: return (trmi_cost){.flops = 2 * count, .bytes = bytes * (residual ? 3 : 2)};
     }
 }
 
 const trmi_op_def trmi_op_batch_norm = {"batch_norm", infer_forward, grad_batch_norm, cost_norm};
-const trmi_op_def trmi_op_batch_norm_infer = {"batch_norm_infer", infer_forward, grad_infer, cost_norm};
+const trmi_op_def trmi_op_batch_norm_infer = {"batch_norm_infer", infer_forward, grad_infer,
+                                              cost_norm};
 const trmi_op_def trmi_op_batch_norm_grad = {"batch_norm_grad", infer_grad, NULL, cost_norm};
 const trmi_op_def trmi_op_norm_act = {"norm_act", infer_forward, grad_norm_act, cost_norm};
 const trmi_op_def trmi_op_norm_act_apply = {"norm_act_apply", infer_apply, NULL, cost_norm};

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pooling over windows of [N, C, H, W], and over the whole image. */
 #include "graph/graph_ir.h"
 
@@ -8,20 +9,24 @@ static trm_status infer_pool(trm_graph *graph, trmi_op *op, trm_error *err) {
     char text[128];
     if (x == NULL || x->shape.rank != 4) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: [N,C,H,W] expected, found %s", op->name,
-                         x == NULL ? "nothing" : trmi_value_text(graph, op->inputs[0], text, sizeof text));
+                         x == NULL ? "nothing"
+                                   : trmi_value_text(graph, op->inputs[0], text, sizeof text));
     }
     trm_shape shape = x->shape;
     for (int d = 0; d < 2; d++) {
         int64_t kernel = op->attrs.pool.kernel[d], stride = op->attrs.pool.stride[d];
         int64_t before = op->attrs.pool.pad[2 * d], after = op->attrs.pool.pad[2 * d + 1];
-        int64_t most = x->shape.dim[2 + d] > INT32_MAX ? 0 : INT32_MAX; /* sums of larger ones would not fit */
-        if (kernel < 1 || stride < 1 || before < 0 || after < 0 || before >= kernel || after >= kernel || kernel > most ||
-            stride > most || x->shape.dim[2 + d] + before + after < kernel) {
-            return TRMI_FAIL(err, TRM_INVALID,
-                             "%s: kernel %lld, stride %lld, pads %lld and %lld do not fit %s (pads must "
-                             "be smaller than the kernel)",
-                             op->name, (long long)kernel, (long long)stride, (long long)before,
-                             (long long)after, trmi_value_text(graph, op->inputs[0], text, sizeof text));
+        /* sums of larger ones would not fit */
+        int64_t most = x->shape.dim[2 + d] > INT32_MAX ? 0 : INT32_MAX;
+        if (kernel < 1 || stride < 1 || before < 0 || after < 0 || before >= kernel ||
+            after >= kernel || kernel > most || stride > most ||
+            x->shape.dim[2 + d] + before + after < kernel) {
+            return TRMI_FAIL(
+                err, TRM_INVALID,
+                "%s: kernel %lld, stride %lld, pads %lld and %lld do not fit %s (pads must "
+                "be smaller than the kernel)",
+                op->name, (long long)kernel, (long long)stride, (long long)before, (long long)after,
+                trmi_value_text(graph, op->inputs[0], text, sizeof text));
         }
         shape.dim[2 + d] = (x->shape.dim[2 + d] + before + after - kernel) / stride + 1;
     }
@@ -39,7 +44,8 @@ static trm_status infer_pool_grad(trm_graph *graph, trmi_op *op, trm_error *err)
 static trm_status infer_global(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0);
     if (x == NULL || x->shape.rank != 4 || x->shape.dim[2] * x->shape.dim[3] < 1) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: [N,C,H,W] with at least one pixel expected", op->name);
+        return TRMI_FAIL(err, TRM_INVALID, "%s: [N,C,H,W] with at least one pixel expected",
+                         op->name);
     }
     trmi_set_output(graph, op, 0, x->dtype, trm_shape_of(x->shape.dim[0], x->shape.dim[1]));
     return TRM_OK;
@@ -61,7 +67,8 @@ static void grad_max(trm_graph *graph, const trmi_op *op, const trm_node *dy, tr
 static void grad_avg(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trmi_attrs attrs = op->attrs;
     with_shape(&attrs, graph, op);
-    trmi_op_kind kind = op->kind == TRMI_OP_AVG_POOL ? TRMI_OP_AVG_POOL_GRAD : TRMI_OP_GLOBAL_AVG_POOL_GRAD;
+    trmi_op_kind kind =
+        op->kind == TRMI_OP_AVG_POOL ? TRMI_OP_AVG_POOL_GRAD : TRMI_OP_GLOBAL_AVG_POOL_GRAD;
     dx[0] = trmi_graph_add1(graph, kind, NULL, dy, 1, &attrs);
 }
 
@@ -70,15 +77,18 @@ const trmi_op_def trmi_op_max_pool_grad = {"max_pool_grad", infer_pool_grad, NUL
 const trmi_op_def trmi_op_avg_pool = {"avg_pool", infer_pool, grad_avg, NULL};
 const trmi_op_def trmi_op_avg_pool_grad = {"avg_pool_grad", infer_pool_grad, NULL, NULL};
 const trmi_op_def trmi_op_global_avg_pool = {"global_avg_pool", infer_global, grad_avg, NULL};
-const trmi_op_def trmi_op_global_avg_pool_grad = {"global_avg_pool_grad", infer_pool_grad, NULL, NULL};
+const trmi_op_def trmi_op_global_avg_pool_grad = {"global_avg_pool_grad", infer_pool_grad, NULL,
+                                                  NULL};
 
-static trm_node pool(trm_graph *graph, trmi_op_kind kind, trm_node x, const trm_pool_options *options) {
+static trm_node pool(trm_graph *graph, trmi_op_kind kind, trm_node x,
+                     const trm_pool_options *options) {
     trmi_attrs attrs = {.pool = {.kernel = {0}}};
     if (options != NULL) {
         attrs.pool.count_padding = options->count_padding;
         for (int i = 0; i < 2; i++) {
             attrs.pool.kernel[i] = options->kernel[i];
-            attrs.pool.stride[i] = options->stride[i] == 0 ? options->kernel[i] : options->stride[i];
+            attrs.pool.stride[i] =
+                options->stride[i] == 0 ? options->kernel[i] : options->stride[i];
         }
         for (int i = 0; i < 4; i++) {
             attrs.pool.pad[i] = options->pad[i];

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reductions over a set of dimensions. */
 #include "graph/graph_ir.h"
 
@@ -79,12 +80,15 @@ static trm_node reduce(trm_graph *graph, trmi_op_kind kind, trm_node x, const in
     return trmi_graph_add1(graph, kind, NULL, &x, 1, &attrs);
 }
 
-trm_node trm_reduce_sum(trm_graph *graph, trm_node x, const int32_t *axes, int32_t count, bool keep_dims) {
+trm_node trm_reduce_sum(trm_graph *graph, trm_node x, const int32_t *axes, int32_t count,
+                        bool keep_dims) {
     return reduce(graph, TRMI_OP_REDUCE_SUM, x, axes, count, keep_dims);
 }
-trm_node trm_reduce_mean(trm_graph *graph, trm_node x, const int32_t *axes, int32_t count, bool keep_dims) {
+trm_node trm_reduce_mean(trm_graph *graph, trm_node x, const int32_t *axes, int32_t count,
+                         bool keep_dims) {
     return reduce(graph, TRMI_OP_REDUCE_MEAN, x, axes, count, keep_dims);
 }
-trm_node trm_reduce_max(trm_graph *graph, trm_node x, const int32_t *axes, int32_t count, bool keep_dims) {
+trm_node trm_reduce_max(trm_graph *graph, trm_node x, const int32_t *axes, int32_t count,
+                        bool keep_dims) {
     return reduce(graph, TRMI_OP_REDUCE_MAX, x, axes, count, keep_dims);
 }

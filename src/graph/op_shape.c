@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Operators that move elements and compute nothing. */
 #include "graph/graph_ir.h"
 
@@ -79,7 +80,8 @@ static trm_status infer_concat(trm_graph *graph, trmi_op *op, trm_error *err) {
     trm_shape shape = first->shape;
     int32_t axis = op->attrs.concat.axis;
     if (axis < 0 || axis >= shape.rank) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: axis %d of %d dimensions", op->name, axis, shape.rank);
+        return TRMI_FAIL(err, TRM_INVALID, "%s: axis %d of %d dimensions", op->name, axis,
+                         shape.rank);
     }
     for (int i = 1; i < op->inputs_count; i++) {
         const trmi_value *x = trmi_input_of(graph, op, i);
@@ -89,8 +91,8 @@ static trm_status infer_concat(trm_graph *graph, trmi_op *op, trm_error *err) {
         }
         if (!fits) {
             char left[128], right[128];
-            return TRMI_FAIL(err, TRM_INVALID, "%s: %s and %s do not join along dimension %d", op->name,
-                             trmi_value_text(graph, op->inputs[0], left, sizeof left),
+            return TRMI_FAIL(err, TRM_INVALID, "%s: %s and %s do not join along dimension %d",
+                             op->name, trmi_value_text(graph, op->inputs[0], left, sizeof left),
                              trmi_value_text(graph, op->inputs[i], right, sizeof right), axis);
         }
         shape.dim[axis] += x->shape.dim[axis];
@@ -107,8 +109,9 @@ static trm_status infer_slice(trm_graph *graph, trmi_op *op, trm_error *err) {
         int64_t begin = op->attrs.slice.begin[i], size = op->attrs.slice.size[i];
         if (begin < 0 || size < 0 || begin > shape.dim[i] || size > shape.dim[i] - begin) {
             char text[96];
-            return TRMI_FAIL(err, TRM_INVALID, "%s: %lld elements from %lld on of dimension %d are outside %s", op->name,
-                             (long long)size, (long long)begin, i,
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "%s: %lld elements from %lld on of dimension %d are outside %s",
+                             op->name, (long long)size, (long long)begin, i,
                              trm_shape_format(&x->shape, text, sizeof text));
         }
         shape.dim[i] = size;
@@ -139,7 +142,8 @@ static trm_status infer_one_hot(trm_graph *graph, trmi_op *op, trm_error *err) {
     int64_t classes = op->attrs.one_hot.classes;
     if ((x->dtype != TRM_INT32 && x->dtype != TRM_INT64) || classes < 1 ||
         x->shape.rank >= TRM_MAX_RANK) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: int labels and at least one class expected, found %s and %lld",
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: int labels and at least one class expected, found %s and %lld",
                          op->name, trm_dtype_name(x->dtype), (long long)classes);
     }
     trm_shape shape = x->shape;
@@ -148,7 +152,8 @@ static trm_status infer_one_hot(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- gradients ---------------------------------------------------------------------------------- */
+/* ---- gradients ----------------------------------------------------------------------------------
+ */
 
 static void grad_reshape(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     dx[0] = trm_reshape(graph, dy[0], trmi_input_of(graph, op, 0)->shape);
@@ -193,7 +198,8 @@ const trmi_op_def trmi_op_slice = {"slice", infer_slice, grad_slice, NULL};
 const trmi_op_def trmi_op_pad = {"pad", infer_pad, grad_pad, NULL};
 const trmi_op_def trmi_op_one_hot = {"one_hot", infer_one_hot, NULL, NULL};
 
-/* ---- builders ------------------------------------------------------------------------------------ */
+/* ---- builders
+ *  ------------------------------------------------------------------------------------ */
 
 trm_node trm_reshape(trm_graph *graph, trm_node x, trm_shape shape) {
     trmi_attrs attrs = {.shape = {.shape = shape}};

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* DCN V2 (Wang et al., 2021, arXiv:2008.13535). */
 #include "models/recommender.h"
 
@@ -37,8 +38,10 @@ trm_node trm_dcnv2(trm_graph *g, const trm_click_inputs *in, const trm_recommend
     for (int32_t i = 0; i < layers; i++) {
         x = cross(g, i, x0, x, o);
     }
-    trm_node deep = trmi_click_tower(g, "deep", o->stacked ? x : x0, o->hidden, o->hidden_count, usual, 3, o);
-    trm_node last = o->stacked || o->hidden_count < 0 ? deep : trm_concat(g, (trm_node[]){x, deep}, 2, 1);
+    trm_node deep =
+        trmi_click_tower(g, "deep", o->stacked ? x : x0, o->hidden, o->hidden_count, usual, 3, o);
+    trm_node last =
+        o->stacked || o->hidden_count < 0 ? deep : trm_concat(g, (trm_node[]){x, deep}, 2, 1);
     last = o->hidden_count < 0 ? x : last;
     return trmi_click_logits(g, trmi_click_layer(g, "out", last, 1, o), &shape);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* DeepFM (Guo et al., 2017, arXiv:1703.04247). */
 #include "models/recommender.h"
 

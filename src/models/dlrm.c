@@ -1,8 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* DLRM (Naumov et al., 2019, arXiv:1906.00091), interactions "dot". */
 #include "models/recommender.h"
 
 /* The dense inputs as one more row: [N, 1, width]. */
-static trm_node bottom(trm_graph *g, const trm_click_inputs *in, int64_t width, const trm_recommender_options *o) {
+static trm_node bottom(trm_graph *g, const trm_click_inputs *in, int64_t width,
+                       const trm_recommender_options *o) {
     static const int64_t usual[] = {512, 256, 64};
     trm_node x = trmi_click_tower(g, "bottom", in->dense, o->bottom, o->bottom_count, usual, 3, o);
     trm_graph_push_scope(g, "bottom");

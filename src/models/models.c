@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Small networks and the registry of names. */
 #include "trireme/models.h"
 
@@ -16,8 +17,9 @@ static trm_node flatten(trm_graph *g, trm_node x) {
 static trm_node dense(trm_graph *g, const char *name, trm_node x, int64_t out) {
     int64_t in = trm_node_shape(g, x).dim[1];
     trm_graph_push_scope(g, "%s", name);
-    trm_node y = trm_linear(g, x, trm_parameter(g, "weight", trm_shape_of(out, in), TRM_INIT_LINEAR),
-                            trm_parameter(g, "bias", trm_shape_of(out), TRM_INIT_LINEAR));
+    trm_node y =
+        trm_linear(g, x, trm_parameter(g, "weight", trm_shape_of(out, in), TRM_INIT_LINEAR),
+                   trm_parameter(g, "bias", trm_shape_of(out), TRM_INIT_LINEAR));
     trm_graph_pop_scope(g);
     return y;
 }
@@ -35,9 +37,10 @@ trm_node trm_mlp(trm_graph *g, trm_node x, const int64_t *hidden, int32_t count,
 static trm_node conv5(trm_graph *g, const char *name, trm_node x, int64_t out, int64_t pad) {
     int64_t in = trm_node_shape(g, x).dim[1];
     trm_graph_push_scope(g, "%s", name);
-    trm_node y = trm_conv2d(g, x, trm_parameter(g, "weight", trm_shape_of(out, in, 5, 5), TRM_INIT_HE_UNIFORM),
-                            trm_parameter(g, "bias", trm_shape_of(out), TRM_INIT_ZERO),
-                            &(trm_conv_options){.pad = {pad, pad, pad, pad}});
+    trm_node y = trm_conv2d(
+        g, x, trm_parameter(g, "weight", trm_shape_of(out, in, 5, 5), TRM_INIT_HE_UNIFORM),
+        trm_parameter(g, "bias", trm_shape_of(out), TRM_INIT_ZERO),
+        &(trm_conv_options){.pad = {pad, pad, pad, pad}});
     trm_graph_pop_scope(g);
     return y;
 }
@@ -57,8 +60,11 @@ trm_node trm_lenet(trm_graph *g, trm_node image, int64_t classes) {
 /* ---- by name -------------------------------------------------------------------------------- */
 
 static trm_node resnet(trm_graph *g, trm_node image, const trm_network_options *o, int32_t depth) {
-    return trm_resnet(g, image, &(trm_resnet_options){.depth = depth, .classes = o->classes, .stem = o->stem,
-                                                      .zero_init_residual = o->zero_init_residual});
+    return trm_resnet(g, image,
+                      &(trm_resnet_options){.depth = depth,
+                                            .classes = o->classes,
+                                            .stem = o->stem,
+                                            .zero_init_residual = o->zero_init_residual});
 }
 
 static trm_node mlp(trm_graph *g, trm_node image, const trm_network_options *o, int32_t depth) {
@@ -73,7 +79,8 @@ static trm_node lenet(trm_graph *g, trm_node image, const trm_network_options *o
 
 static const struct {
     const char *name;
-    trm_node (*build)(trm_graph *g, trm_node image, const trm_network_options *options, int32_t depth);
+    trm_node (*build)(trm_graph *g, trm_node image, const trm_network_options *options,
+                      int32_t depth);
     int32_t depth; /* of a resnet */
 } registry[] = {{"resnet18", resnet, 18},   {"resnet34", resnet, 34},   {"resnet50", resnet, 50},
                 {"resnet101", resnet, 101}, {"resnet152", resnet, 152}, {"mlp", mlp, 0},

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Parameter counts and names are those of the field. */
 #include "check.h"
 
@@ -10,7 +11,8 @@ static void count(const char *name, int64_t classes, int64_t size, trm_stem stem
     trm_graph *g;
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(2, 3, size, size));
-    trm_node y = trm_model_build(g, name, x, &(trm_network_options){.classes = classes, .stem = stem});
+    trm_node y =
+        trm_model_build(g, name, x, &(trm_network_options){.classes = classes, .stem = stem});
     CHECK_OK(trm_graph_check(g, &err), err);
     *out = trm_node_shape(g, y);
     *elements = *tensors = 0;
@@ -24,9 +26,14 @@ static void count(const char *name, int64_t classes, int64_t size, trm_stem stem
 }
 
 static void counts_are_torchvisions(void **state) {
-    static const struct { const char *name; int64_t elements, tensors; } known[] = {
-        {"resnet18", 11689512, 62},   {"resnet34", 21797672, 110}, {"resnet50", 25557032, 161},
-        {"resnet101", 44549160, 314}, {"resnet152", 60192808, 467}};
+    static const struct {
+        const char *name;
+        int64_t elements, tensors;
+    } known[] = {{"resnet18", 11689512, 62},
+                 {"resnet34", 21797672, 110},
+                 {"resnet50", 25557032, 161},
+                 {"resnet101", 44549160, 314},
+                 {"resnet152", 60192808, 467}};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         int64_t elements, tensors;
         trm_shape out;
@@ -62,7 +69,8 @@ static void depth_and_names_are_taken_as_given(void **state) {
     assert_non_null(strstr(text, "fc12.weight [3, 6]"));
     trm_string_free(text);
     trm_model_build(g, "resnet51", x, &(trm_network_options){0});
-    CHECK_FAILS(trm_graph_check(g, &err), TRM_INVALID, err, "no model 'resnet51'; there are resnet18, resnet34,");
+    CHECK_FAILS(trm_graph_check(g, &err), TRM_INVALID, err,
+                "no model 'resnet51'; there are resnet18, resnet34,");
     assert_non_null(strstr(err.message, "mlp, lenet"));
     trm_graph_destroy(g);
 }
@@ -74,10 +82,14 @@ static void names_are_torchvisions(void **state) {
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(1, 3, 64, 64));
     trm_resnet(g, x, &(trm_resnet_options){.depth = 50});
     char *text = trm_graph_print(g);
-    static const char *const expected[] = {
-        "conv1.weight [64, 3, 7, 7]", "bn1.running_var [64]", "layer1.0.downsample.0.weight [256, 64, 1, 1]",
-        "layer1.0.downsample.1.bias [256]", "layer3.5.conv2.weight [256, 256, 3, 3]",
-        "layer4.2.bn3.running_mean [2048]", "fc.weight [1000, 2048]", "fc.bias [1000]"};
+    static const char *const expected[] = {"conv1.weight [64, 3, 7, 7]",
+                                           "bn1.running_var [64]",
+                                           "layer1.0.downsample.0.weight [256, 64, 1, 1]",
+                                           "layer1.0.downsample.1.bias [256]",
+                                           "layer3.5.conv2.weight [256, 256, 3, 3]",
+                                           "layer4.2.bn3.running_mean [2048]",
+                                           "fc.weight [1000, 2048]",
+                                           "fc.bias [1000]"};
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         if (strstr(text, expected[i]) == NULL) {
             fail_msg("no '%s' in the graph", expected[i]);
@@ -87,10 +99,11 @@ static void names_are_torchvisions(void **state) {
     trm_graph_destroy(g);
 }
 
-/* ---- recommendation models ------------------------------------------------------------------------- */
+/* ---- recommendation models
+ *  ------------------------------------------------------------------------- */
 
-static void click_model(const char *name, const trm_recommender_options *options, bool bags, int64_t dense,
-                        const char *const *expected, int64_t *elements) {
+static void click_model(const char *name, const trm_recommender_options *options, bool bags,
+                        int64_t dense, const char *const *expected, int64_t *elements) {
     trm_error err;
     trm_graph *g;
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
@@ -128,49 +141,72 @@ static void click_models_are_the_papers(void **state) {
     const trm_recommender_options plain = {.rows = 100};
     int64_t n, in = 4 * 16 + 3, small[] = {8};
     click_model("widedeep", &plain, false, 3,
-                (const char *[]){"embedding.weight [100, 16]", "wide.weight [100, 1]", "wide_dense.weight [1, 3]",
-                                 "deep.0.weight [256, 67]", "deep.1.weight [128, 256]", "out.weight [1, 128]", NULL}, &n);
+                (const char *[]){"embedding.weight [100, 16]", "wide.weight [100, 1]",
+                                 "wide_dense.weight [1, 3]", "deep.0.weight [256, 67]",
+                                 "deep.1.weight [128, 256]", "out.weight [1, 128]", NULL},
+                &n);
     assert_int_equal(n, 1600 + 100 + 3 + in * 256 + 256 + 256 * 128 + 128 + 129);
     click_model("widedeep", &(trm_recommender_options){.rows = 100, .no_wide_dense = true}, true, 3,
                 (const char *[]){"bag_pool", "deep.0.weight [256, 67]", NULL}, &n);
     assert_int_equal(n, 1600 + 100 + in * 256 + 256 + 256 * 128 + 128 + 129);
-    click_model("deepfm", &(trm_recommender_options){.rows = 100, .width = 4, .hidden = small, .hidden_count = 1},
-                false, 0, (const char *[]){"deep.0.weight [8, 16]", NULL}, &n);
+    click_model(
+        "deepfm",
+        &(trm_recommender_options){.rows = 100, .width = 4, .hidden = small, .hidden_count = 1},
+        false, 0, (const char *[]){"deep.0.weight [8, 16]", NULL}, &n);
     assert_int_equal(n, 400 + 100 + 16 * 8 + 8 + 9);
-    click_model("dcnv2", &(trm_recommender_options){.rows = 100, .hidden = small, .hidden_count = 1, .cross_layers = 2},
-                false, 3, (const char *[]){"cross.1.weight [67, 67]", "out.weight [1, 75]", NULL}, &n);
+    click_model("dcnv2",
+                &(trm_recommender_options){
+                    .rows = 100, .hidden = small, .hidden_count = 1, .cross_layers = 2},
+                false, 3, (const char *[]){"cross.1.weight [67, 67]", "out.weight [1, 75]", NULL},
+                &n);
     assert_int_equal(n, 1600 + 2 * (in * in + in) + in * 8 + 8 + in + 8 + 1);
-    click_model("dcnv2", &(trm_recommender_options){.rows = 100, .hidden = small, .hidden_count = 1, .cross_layers = 2,
-                                                    .cross_rank = 5, .stacked = true},
-                false, 3, (const char *[]){"cross.0.v [5, 67]", "cross.0.u [67, 5]", "out.weight [1, 8]", NULL}, &n);
+    click_model(
+        "dcnv2",
+        &(trm_recommender_options){.rows = 100,
+                                   .hidden = small,
+                                   .hidden_count = 1,
+                                   .cross_layers = 2,
+                                   .cross_rank = 5,
+                                   .stacked = true},
+        false, 3,
+        (const char *[]){"cross.0.v [5, 67]", "cross.0.u [67, 5]", "out.weight [1, 8]", NULL}, &n);
     assert_int_equal(n, 1600 + 2 * (2 * 5 * in + in) + in * 8 + 8 + 9);
     click_model("dlrm", &plain, false, 3,
-                (const char *[]){"bottom.0.weight [512, 3]", "bottom.2.weight [64, 256]", "bottom.out.weight [16, 64]",
-                                 "top.0.weight [512, 26]", "top.1.weight [256, 512]", "out.weight [1, 256]", NULL}, &n);
-    assert_int_equal(n, 1600 + 4 * 512 + 513 * 256 + 257 * 64 + 65 * 16 + 27 * 512 + 513 * 256 + 257);
-    click_model("dlrm", &plain, true, 0, (const char *[]){"bag_pool", "top.0.weight [512, 6]", NULL}, &n);
+                (const char *[]){"bottom.0.weight [512, 3]", "bottom.2.weight [64, 256]",
+                                 "bottom.out.weight [16, 64]", "top.0.weight [512, 26]",
+                                 "top.1.weight [256, 512]", "out.weight [1, 256]", NULL},
+                &n);
+    assert_int_equal(n,
+                     1600 + 4 * 512 + 513 * 256 + 257 * 64 + 65 * 16 + 27 * 512 + 513 * 256 + 257);
+    click_model("dlrm", &plain, true, 0,
+                (const char *[]){"bag_pool", "top.0.weight [512, 6]", NULL}, &n);
 }
 
 /* 4 fields: 0 and 2 share 50 rows of 4, 1 and 3 have rows of their own. */
 static const int32_t click_fields[] = {0, 2, 1, 3};
 
 static void fields_have_tables(void **state) {
-    const trm_field_table tables[] = {{.name = "user", .fields = click_fields, .count = 2, .rows = 50, .width = 4},
-                                      {.name = "b", .fields = click_fields + 2, .count = 1, .init = TRM_INIT_NORMAL_002},
-                                      {.name = "c", .fields = click_fields + 3, .count = 1, .rows = 7}};
+    const trm_field_table tables[] = {
+        {.name = "user", .fields = click_fields, .count = 2, .rows = 50, .width = 4},
+        {.name = "b", .fields = click_fields + 2, .count = 1, .init = TRM_INIT_NORMAL_002},
+        {.name = "c", .fields = click_fields + 3, .count = 1, .rows = 7}};
     const int64_t small[] = {8};
     int64_t n, in = 2 * 4 + 2 * 16;
-    trm_recommender_options o = {.rows = 100, .tables = tables, .tables_count = 3, .hidden = small, .hidden_count = 1};
+    trm_recommender_options o = {
+        .rows = 100, .tables = tables, .tables_count = 3, .hidden = small, .hidden_count = 1};
     click_model("widedeep", &o, false, 0,
-                (const char *[]){"embedding.user.weight [50, 4]", "embedding.b.weight [100, 16]", "embedding.c.weight [7, 16]",
-                                 "wide.user.weight [50, 1]", "wide.c.weight [7, 1]", "deep.0.weight [8, 40]", NULL}, &n);
+                (const char *[]){"embedding.user.weight [50, 4]", "embedding.b.weight [100, 16]",
+                                 "embedding.c.weight [7, 16]", "wide.user.weight [50, 1]",
+                                 "wide.c.weight [7, 1]", "deep.0.weight [8, 40]", NULL},
+                &n);
     assert_int_equal(n, 50 * 4 + 107 * 16 + 157 + in * 8 + 8 + 9);
     o.width = 4;
     trm_field_table alike[3];
     memcpy(alike, tables, sizeof alike);
     alike[1].width = alike[2].width = 4;
     o.tables = alike;
-    click_model("dlrm", &o, false, 3, (const char *[]){"bottom.out.weight [4, 64]", "top.0.weight [8, 14]", NULL}, &n);
+    click_model("dlrm", &o, false, 3,
+                (const char *[]){"bottom.out.weight [4, 64]", "top.0.weight [8, 14]", NULL}, &n);
     click_model("deepfm", &o, false, 3, (const char *[]){"deep.0.weight [8, 19]", NULL}, &n);
 }
 
@@ -180,24 +216,42 @@ static void wrong_tables_of_fields_are_answered(void **state) {
         trm_field_table tables[2];
         const char *model, *says;
         bool bags;
-    } cases[] = {{{{.name = "a", .fields = fields, .count = 5}}, "widedeep", "that the data has not", false},
-                 {{{.name = "a", .fields = fields + 2, .count = 4}}, "widedeep", "that the data has not", false},
-                 {{{.name = "a", .fields = fields, .count = 3}}, "widedeep", "a field is in no table", false},
-                 {{{.name = "a", .fields = fields, .count = 3}, {.name = "a", .fields = fields + 3, .count = 1}}, "widedeep",
-                  "two of this name", false},
-                 {{{.name = "a", .fields = fields, .count = 3, .width = 8}, {.name = "b", .fields = fields + 3, .count = 1}},
-                  "dlrm", "rows of one width", false},
-                 {{{.name = "a", .fields = fields, .count = 0}}, "widedeep", "at least one field", false},
-                 {{{.name = "a", .fields = fields, .count = 4}}, "widedeep", "bags are of one table", true}};
+    } cases[] = {
+        {{{.name = "a", .fields = fields, .count = 5}}, "widedeep", "that the data has not", false},
+        {{{.name = "a", .fields = fields + 2, .count = 4}},
+         "widedeep",
+         "that the data has not",
+         false},
+        {{{.name = "a", .fields = fields, .count = 3}},
+         "widedeep",
+         "a field is in no table",
+         false},
+        {{{.name = "a", .fields = fields, .count = 3},
+          {.name = "a", .fields = fields + 3, .count = 1}},
+         "widedeep",
+         "two of this name",
+         false},
+        {{{.name = "a", .fields = fields, .count = 3, .width = 8},
+          {.name = "b", .fields = fields + 3, .count = 1}},
+         "dlrm",
+         "rows of one width",
+         false},
+        {{{.name = "a", .fields = fields, .count = 0}}, "widedeep", "at least one field", false},
+        {{{.name = "a", .fields = fields, .count = 4}}, "widedeep", "bags are of one table", true}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         trm_error err;
         trm_graph *g;
         CHECK_OK(trm_graph_create(NULL, &g, &err), err);
         trm_click_inputs in = {.batch = 8};
-        in.keys = trm_input(g, "keys", TRM_INT64, cases[i].bags ? trm_shape_of(40) : trm_shape_of(8, 4));
-        in.offsets = cases[i].bags ? trm_input(g, "offsets", TRM_INT64, trm_shape_of(33)) : TRM_NO_NODE;
-        trm_recommender_build(g, cases[i].model, &in, &(trm_recommender_options){.rows = 9, .tables = cases[i].tables,
-                                                          .tables_count = cases[i].tables[1].name != NULL ? 2 : 1});
+        in.keys =
+            trm_input(g, "keys", TRM_INT64, cases[i].bags ? trm_shape_of(40) : trm_shape_of(8, 4));
+        in.offsets =
+            cases[i].bags ? trm_input(g, "offsets", TRM_INT64, trm_shape_of(33)) : TRM_NO_NODE;
+        trm_recommender_build(
+            g, cases[i].model, &in,
+            &(trm_recommender_options){.rows = 9,
+                                       .tables = cases[i].tables,
+                                       .tables_count = cases[i].tables[1].name != NULL ? 2 : 1});
         CHECK_FAILS(trm_graph_check(g, &err), TRM_INVALID, err, cases[i].says);
         trm_graph_destroy(g);
     }
@@ -205,13 +259,16 @@ static void wrong_tables_of_fields_are_answered(void **state) {
 
 static void wrong_click_models_are_answered(void **state) {
     trm_error err;
-    static const char *const said[] = {"widedeep, deepfm", "no keys", "at least one row", "keys [N, F]"};
+    static const char *const said[] = {"widedeep, deepfm", "no keys", "at least one row",
+                                       "keys [N, F]"};
     for (int i = 0; i < 4; i++) {
         trm_graph *g;
         CHECK_OK(trm_graph_create(NULL, &g, &err), err);
-        trm_click_inputs in = {.keys = trm_input(g, "keys", TRM_INT64, i == 3 ? trm_shape_of(8) : trm_shape_of(8, 4))};
+        trm_click_inputs in = {
+            .keys = trm_input(g, "keys", TRM_INT64, i == 3 ? trm_shape_of(8) : trm_shape_of(8, 4))};
         in.keys = i == 1 ? TRM_NO_NODE : in.keys;
-        trm_recommender_build(g, i == 0 ? "deepwide" : "dlrm", &in, &(trm_recommender_options){.rows = i == 2 ? 0 : 9});
+        trm_recommender_build(g, i == 0 ? "deepwide" : "dlrm", &in,
+                              &(trm_recommender_options){.rows = i == 2 ? 0 : 9});
         CHECK_FAILS(trm_graph_check(g, &err), TRM_INVALID, err, said[i]);
         trm_graph_destroy(g);
     }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "models/recommender.h"
 
 #include "base/error.h"
@@ -5,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- the inputs ------------------------------------------------------------------------------- */
+/* ---- the inputs -------------------------------------------------------------------------------
+ */
 
 static bool broken(trm_graph *g, const char *model, const char *what) {
     trm_error err;
@@ -21,17 +23,20 @@ static bool broken_table(trm_graph *g, const char *model, const char *table, con
 }
 
 /* Each field is in one table, each table has rows and a name of its own. */
-static bool tables_fit(trm_graph *g, const char *model, const trm_click_inputs *in, const trm_recommender_options *o,
-                       int64_t fields) {
+static bool tables_fit(trm_graph *g, const char *model, const trm_click_inputs *in,
+                       const trm_recommender_options *o, int64_t fields) {
     bool taken[TRMI_CLICK_FIELDS_MAX] = {false};
     int64_t covered = 0;
     if (o->tables_count > 0 && in->offsets.id != 0) {
-        return broken(g, model, "tables of some fields need one key a field; bags are of one table");
+        return broken(g, model,
+                      "tables of some fields need one key a field; bags are of one table");
     }
     for (int32_t i = 0; i < o->tables_count; i++) {
         const trm_field_table *t = &o->tables[i];
         if (t->count < 1 || (t->rows < 1 && o->rows < 1) || t->width < 0 || t->width > 65536) {
-            return broken_table(g, model, t->name, "at least one field and one row are needed, and rows of 1 to 65536 numbers");
+            return broken_table(
+                g, model, t->name,
+                "at least one field and one row are needed, and rows of 1 to 65536 numbers");
         }
         for (int32_t k = 0; k < i; k++) {
             if (strcmp(o->tables[k].name, t->name) == 0) {
@@ -41,7 +46,9 @@ static bool tables_fit(trm_graph *g, const char *model, const trm_click_inputs *
         for (int32_t k = 0; k < t->count; k++, covered++) {
             int32_t f = t->fields[k];
             if (f < 0 || f >= fields || f >= TRMI_CLICK_FIELDS_MAX || taken[f]) {
-                return broken_table(g, model, t->name, "it names a field that the data has not, or that is named already");
+                return broken_table(
+                    g, model, t->name,
+                    "it names a field that the data has not, or that is named already");
             }
             taken[f] = true;
         }
@@ -86,7 +93,8 @@ bool trmi_click_shape_of(trm_graph *g, const char *model, const trm_click_inputs
 bool trmi_click_one_width(trm_graph *g, const char *model, const trm_recommender_options *o) {
     for (int32_t i = 1; i < o->tables_count; i++) {
         if (trmi_click_width_of(o, i) != trmi_click_width_of(o, 0)) {
-            return broken(g, model, "inner products need rows of one width; give all tables the same");
+            return broken(g, model,
+                          "inner products need rows of one width; give all tables the same");
         }
     }
     return true;
@@ -102,8 +110,8 @@ typedef struct source {
 } source;
 
 /* [N, fields, width] of the parameter "weight" in this scope. */
-static trm_node gather(trm_graph *g, const source *s, const trm_click_inputs *in, const trm_recommender_options *o,
-                       const trmi_click_shape *shape) {
+static trm_node gather(trm_graph *g, const source *s, const trm_click_inputs *in,
+                       const trm_recommender_options *o, const trmi_click_shape *shape) {
     trm_node table = trm_parameter(g, "weight", trm_shape_of(s->rows, s->width), s->init);
     trm_node rows = trm_embedding(g, table, s->keys);
     if (in->offsets.id == 0) {
@@ -114,7 +122,8 @@ static trm_node gather(trm_graph *g, const source *s, const trm_click_inputs *in
 }
 
 /* The keys of a table's fields: a slice for each run of neighbours. */
-static trm_node keys_of(trm_graph *g, const trm_field_table *t, trm_node keys, const trmi_click_shape *shape) {
+static trm_node keys_of(trm_graph *g, const trm_field_table *t, trm_node keys,
+                        const trmi_click_shape *shape) {
     trm_node runs[TRMI_CLICK_FIELDS_MAX];
     int32_t count = 0;
     for (int32_t i = 0, next; i < t->count; i = next) {
@@ -124,7 +133,8 @@ static trm_node keys_of(trm_graph *g, const trm_field_table *t, trm_node keys, c
         }
         bool all = next - i == shape->fields;
         runs[count++] = all ? keys
-                            : trm_slice(g, keys, (int64_t[]){0, t->fields[i]}, (int64_t[]){shape->batch, next - i});
+                            : trm_slice(g, keys, (int64_t[]){0, t->fields[i]},
+                                        (int64_t[]){shape->batch, next - i});
     }
     return count == 1 ? runs[0] : trm_concat(g, runs, count, 1);
 }
@@ -135,18 +145,21 @@ int64_t trmi_click_width_of(const trm_recommender_options *o, int32_t table) {
 }
 
 /* Rows of the parameter `name`.weight, or of those of all tables; width 0 = the options'. */
-static trm_node rows_of_all(trm_graph *g, const char *name, int64_t width, trm_init init, const trm_click_inputs *in,
-                            const trm_recommender_options *o, const trmi_click_shape *shape) {
+static trm_node rows_of_all(trm_graph *g, const char *name, int64_t width, trm_init init,
+                            const trm_click_inputs *in, const trm_recommender_options *o,
+                            const trmi_click_shape *shape) {
     trm_node parts[TRMI_CLICK_FIELDS_MAX];
     bool alike = true;
     trm_graph_push_scope(g, "%s", name);
     if (o->tables_count == 0) {
-        const source all = {in->keys, shape->fields, o->rows, width == 0 ? trmi_click_width(o) : width, init};
+        const source all = {in->keys, shape->fields, o->rows,
+                            width == 0 ? trmi_click_width(o) : width, init};
         parts[0] = gather(g, &all, in, o, shape);
     }
     for (int32_t i = 0; i < o->tables_count; i++) {
         const trm_field_table *t = &o->tables[i];
-        const source s = {keys_of(g, t, in->keys, shape), t->count, t->rows == 0 ? o->rows : t->rows,
+        const source s = {keys_of(g, t, in->keys, shape), t->count,
+                          t->rows == 0 ? o->rows : t->rows,
                           width == 0 ? trmi_click_width_of(o, i) : width,
                           width == 0 && t->init != TRM_INIT_ZERO ? t->init : init};
         trm_graph_push_scope(g, "%s", t->name);
@@ -161,13 +174,14 @@ static trm_node rows_of_all(trm_graph *g, const char *name, int64_t width, trm_i
     return o->tables_count > 1 ? trm_concat(g, parts, o->tables_count, 1) : parts[0];
 }
 
-trm_node trmi_click_embedding(trm_graph *g, const trm_click_inputs *in, const trm_recommender_options *o,
-                              const trmi_click_shape *shape) {
+trm_node trmi_click_embedding(trm_graph *g, const trm_click_inputs *in,
+                              const trm_recommender_options *o, const trmi_click_shape *shape) {
     trm_init init = o->table_init == TRM_INIT_ZERO ? TRM_INIT_NORMAL_001 : o->table_init;
     return rows_of_all(g, "embedding", 0, init, in, o, shape);
 }
 
-/* ---- layers ------------------------------------------------------------------------------------- */
+/* ---- layers -------------------------------------------------------------------------------------
+ */
 
 trm_node trmi_click_layer(trm_graph *g, const char *name, trm_node x, int64_t out,
                           const trm_recommender_options *o) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* models/recommender.h: what the click models are made of.
  *
  *      keys --gather--> [N, F, width] --pool bags--> rows --+--> interactions --+--> logits [N]
@@ -19,12 +20,14 @@ typedef struct trmi_click_shape {
 bool trmi_click_shape_of(trm_graph *graph, const char *model, const trm_click_inputs *inputs,
                          const trm_recommender_options *options, trmi_click_shape *out);
 
-/* Rows [N, F, width] of the parameter embedding.weight, or those of the tables that the options name, side by side
- * in their order (of different widths: [N, their sum]); bags pooled. */
-trm_node trmi_click_embedding(trm_graph *graph, const trm_click_inputs *inputs, const trm_recommender_options *options,
+/* Rows [N, F, width] of the parameter embedding.weight, or those of the tables that the options
+ * name, side by side in their order (of different widths: [N, their sum]); bags pooled. */
+trm_node trmi_click_embedding(trm_graph *graph, const trm_click_inputs *inputs,
+                              const trm_recommender_options *options,
                               const trmi_click_shape *shape);
 /* Breaks the graph where tables differ in width. */
-bool trmi_click_one_width(trm_graph *graph, const char *model, const trm_recommender_options *options);
+bool trmi_click_one_width(trm_graph *graph, const char *model,
+                          const trm_recommender_options *options);
 int64_t trmi_click_width(const trm_recommender_options *options);
 int64_t trmi_click_width_of(const trm_recommender_options *options, int32_t table);
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The recommendation models by name. */
 #include "models/recommender.h"
 
@@ -10,7 +11,8 @@ typedef trm_node (*builder)(trm_graph *graph, const trm_click_inputs *inputs,
 static const struct {
     const char *name;
     builder build;
-} models[] = {{"widedeep", trm_widedeep}, {"deepfm", trm_deepfm}, {"dcnv2", trm_dcnv2}, {"dlrm", trm_dlrm}};
+} models[] = {
+    {"widedeep", trm_widedeep}, {"deepfm", trm_deepfm}, {"dcnv2", trm_dcnv2}, {"dlrm", trm_dlrm}};
 enum { MODELS = sizeof models / sizeof models[0] };
 
 const char *trm_recommender_name(int32_t index) {
@@ -26,7 +28,8 @@ trm_node trm_recommender_build(trm_graph *g, const char *name, const trm_click_i
     }
     trm_error err;
     (void)TRMI_FAIL(&err, TRM_INVALID,
-                    "no recommendation model '%.40s'; there are widedeep, deepfm, dcnv2, dlrm", name);
+                    "no recommendation model '%.40s'; there are widedeep, deepfm, dcnv2, dlrm",
+                    name);
     trmi_graph_fail(g, &err);
     return TRM_NO_NODE;
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "trireme/models.h"
 
 #include "graph/graph_ir.h"
@@ -13,8 +14,9 @@ static trm_node conv(trm_graph *g, const char *name, trm_node x, int64_t out, in
     trm_graph_push_scope(g, "%s", name);
     trm_node w = trm_parameter(g, "weight", trm_shape_of(out, channels_of(g, x), kernel, kernel),
                                TRM_INIT_HE_NORMAL_FAN_OUT);
-    trm_node y = trm_conv2d(g, x, w, TRM_NO_NODE,
-                            &(trm_conv_options){.stride = {stride, stride}, .pad = {pad, pad, pad, pad}});
+    trm_node y =
+        trm_conv2d(g, x, w, TRM_NO_NODE,
+                   &(trm_conv_options){.stride = {stride, stride}, .pad = {pad, pad, pad, pad}});
     trm_graph_pop_scope(g);
     return y;
 }
@@ -83,13 +85,15 @@ trm_node trm_resnet(trm_graph *g, trm_node image, const trm_resnet_options *opti
     trm_node x = conv(g, "conv1", image, 64, cifar ? 3 : 7, cifar ? 1 : 2);
     x = trm_relu(g, norm(g, "bn1", x, TRM_INIT_ONE));
     if (!cifar) {
-        x = trm_max_pool(g, x, &(trm_pool_options){.kernel = {3, 3}, .stride = {2, 2}, .pad = {1, 1, 1, 1}});
+        x = trm_max_pool(
+            g, x, &(trm_pool_options){.kernel = {3, 3}, .stride = {2, 2}, .pad = {1, 1, 1, 1}});
     }
     for (int stage = 0; stage < 4; stage++) {
         for (int32_t i = 0; i < shape->blocks[stage]; i++) {
             trm_graph_push_scope(g, "layer%d", stage + 1);
             trm_graph_push_scope(g, "%d", i);
-            x = block(g, x, 64 << stage, stage > 0 && i == 0 ? 2 : 1, shape->bottleneck, last_gamma);
+            x = block(g, x, 64 << stage, stage > 0 && i == 0 ? 2 : 1, shape->bottleneck,
+                      last_gamma);
             trm_graph_pop_scope(g);
             trm_graph_pop_scope(g);
         }
@@ -97,6 +101,7 @@ trm_node trm_resnet(trm_graph *g, trm_node image, const trm_resnet_options *opti
     x = trm_global_avg_pool(g, x);
     int64_t classes = options->classes == 0 ? 1000 : options->classes;
     int64_t features = channels_of(g, x);
-    return trm_linear(g, x, trm_parameter(g, "fc.weight", trm_shape_of(classes, features), TRM_INIT_LINEAR),
-                      trm_parameter(g, "fc.bias", trm_shape_of(classes), TRM_INIT_LINEAR));
+    return trm_linear(
+        g, x, trm_parameter(g, "fc.weight", trm_shape_of(classes, features), TRM_INIT_LINEAR),
+        trm_parameter(g, "fc.bias", trm_shape_of(classes), TRM_INIT_LINEAR));
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Wide & Deep (Cheng et al., 2016, arXiv:1606.07792). */
 #include "models/recommender.h"
 

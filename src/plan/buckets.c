@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/buckets.h"
 
 #include "base/error.h"
@@ -15,8 +16,8 @@ double trmi_buckets_end(const trmi_bucket_item *items, const trmi_bucket *bucket
     return end;
 }
 
-/* finish[j]: the first j items are through; from[j]: where the last bucket among them begins, or j when
- * item j - 1 stays on its rank. */
+/* finish[j]: the first j items are through; from[j]: where the last bucket among them begins, or j
+ * when item j - 1 stays on its rank. */
 static void solve(const trmi_bucket_item *items, int32_t n, double alpha, double beta,
                   double *finish, int32_t *from) {
     finish[0] = 0;
@@ -123,15 +124,19 @@ trm_status trmi_buckets_list(const trmi_bucket_item *items, int32_t items_count,
     static const int32_t none[1] = {0};
     for (int32_t i = 0; i < indices_count; i++) {
         if (indices[i] < (i == 0 ? 1 : indices[i - 1] + 1)) {
-            return TRMI_FAIL(err, TRM_INVALID,
-                             "gradient buckets: index %d at place %d; indices start at 1 and ascend",
-                             indices[i], i);
+            return TRMI_FAIL(
+                err, TRM_INVALID,
+                "gradient buckets: index %d at place %d; indices start at 1 and ascend", indices[i],
+                i);
         }
         if (indices[i] > items_count) {
-            return TRMI_FAIL(err, TRM_INVALID, "gradient buckets: a cut before gradient %d, but there are %d: 1 to %d expected",
-                             indices[i], items_count, items_count - 1);
+            return TRMI_FAIL(
+                err, TRM_INVALID,
+                "gradient buckets: a cut before gradient %d, but there are %d: 1 to %d expected",
+                indices[i], items_count, items_count - 1);
         }
     }
-    *count = cut_greedily(items, items_count, 0, indices_count > 0 ? indices : none, indices_count, out);
+    *count =
+        cut_greedily(items, items_count, 0, indices_count > 0 ? indices : none, indices_count, out);
     return TRM_OK;
 }

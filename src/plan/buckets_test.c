@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Buckets against brute force over every cut. */
 #include "check.h"
 
@@ -105,9 +106,12 @@ static void fixed_and_listed_cuts(void **state) {
     assert_int_equal(out[3].first, 5);
     CHECK_OK(trmi_buckets_list(items, 6, NULL, 0, out, &count, &err), err);
     assert_int_equal(count, 2);
-    assert_int_equal(trmi_buckets_list(items, 6, (int32_t[]){3, 3}, 2, out, &count, &err), TRM_INVALID);
-    assert_int_equal(trmi_buckets_list(items, 6, (int32_t[]){0}, 1, out, &count, &err), TRM_INVALID);
-    CHECK_FAILS(trmi_buckets_list(items, 6, (int32_t[]){1, 7}, 2, out, &count, &err), TRM_INVALID, err, "there are 6");
+    assert_int_equal(trmi_buckets_list(items, 6, (int32_t[]){3, 3}, 2, out, &count, &err),
+                     TRM_INVALID);
+    assert_int_equal(trmi_buckets_list(items, 6, (int32_t[]){0}, 1, out, &count, &err),
+                     TRM_INVALID);
+    CHECK_FAILS(trmi_buckets_list(items, 6, (int32_t[]){1, 7}, 2, out, &count, &err), TRM_INVALID,
+                err, "there are 6");
 }
 
 int main(void) {

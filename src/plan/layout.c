@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Layouts: their names, and the bytes of a tensor in one (blocked channels are rounded up). */
 #include "plan/program.h"
 

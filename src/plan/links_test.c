@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Descriptions of links that were measured at several times: the median of each point. */
 #include "check.h"
 
@@ -13,9 +14,12 @@ static trmi_links parsed(const char *text) {
 static void the_median_of_each_point(void **state) {
     (void)state;
     const trmi_links looks[3] = {
-        parsed("level host 2 5 4\npoints allreduce 2 4096:10 65536:20 1048576:90\npoints update 1 4096:1 65536:8\noverhead 30\ncores 2\n"),
-        parsed("level host 2 5 4\npoints allreduce 2 4096:30 65536:31\npoints update 1 4096:3 65536:9\noverhead 10\n"),
-        parsed("level host 2 5 4\npoints allreduce 2 4096:12 65536:60\npoints update 1 4096:2 65536:4\noverhead 20\n"),
+        parsed("level host 2 5 4\npoints allreduce 2 4096:10 65536:20 1048576:90\npoints update 1 "
+               "4096:1 65536:8\noverhead 30\ncores 2\n"),
+        parsed("level host 2 5 4\npoints allreduce 2 4096:30 65536:31\npoints update 1 4096:3 "
+               "65536:9\noverhead 10\n"),
+        parsed("level host 2 5 4\npoints allreduce 2 4096:12 65536:60\npoints update 1 4096:2 "
+               "65536:4\noverhead 20\n"),
     };
     trmi_links middle;
     trmi_links_middle(looks, 3, &middle);
@@ -34,12 +38,14 @@ static void the_median_of_each_point(void **state) {
     CHECK_CLOSE(middle.curves[0].seconds[1], 31e-6, 1e-12);
 }
 
-/* What is measured beyond the reach of most looks is not cheaper than what all have seen below it. */
+/* What is measured beyond the reach of most looks is not cheaper than what all have seen below it.
+ */
 static void more_bytes_are_never_cheaper(void **state) {
     (void)state;
-    const trmi_links looks[3] = {parsed("level host 2 5 4\npoints allreduce 2 4096:10 65536:20 1048576:25\n"),
-                                 parsed("level host 2 5 4\npoints allreduce 2 4096:30 65536:40\n"),
-                                 parsed("level host 2 5 4\npoints allreduce 2 4096:30 65536:50\n")};
+    const trmi_links looks[3] = {
+        parsed("level host 2 5 4\npoints allreduce 2 4096:10 65536:20 1048576:25\n"),
+        parsed("level host 2 5 4\npoints allreduce 2 4096:30 65536:40\n"),
+        parsed("level host 2 5 4\npoints allreduce 2 4096:30 65536:50\n")};
     trmi_links middle;
     trmi_links_middle(looks, 3, &middle);
     CHECK_CLOSE(middle.curves[0].seconds[2], 40e-6, 1e-12);

@@ -1,15 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Gradients of weights that the ranks of a host make together instead of each its own:
  *
  *      each its own    rank r: dW(r) = dy(r)^T x(r)                     every dW(r) is written, and read to be summed
  *      jointly         rank r: some rows of  sum over q of dy(q)^T x(q)  x and dy are read where the ranks q have them
  *
- * Late layers of convolutional networks, and fully connected ones, have few pixels and many weights: their x and dy are
- * a fraction of dW. That they suffice is known of networks between hosts (Xie et al. 2015, sufficient factors); here they
- * are in memory that all reach, so that nothing is sent, and each rank makes the rows whose weights it updates. The
- * sum is longer and so quicker, its order is fixed by shapes.
+ * Late layers of convolutional networks, and fully connected ones, have few pixels and many
+ * weights: their x and dy are a fraction of dW. That they suffice is known of networks between
+ * hosts (Xie et al. 2015, sufficient factors); here they are in memory that all reach, so that
+ * nothing is sent, and each rank makes the rows whose weights it updates. The sum is longer and so
+ * quicker, its order is fixed by shapes.
  *
- * Which ones is decided by shapes alone: bits do not depend on measurements. Their steps go behind all others, so
- * that the ranks meet once; what they read has no other's bytes and lives to the end. */
+ * Which ones is decided by shapes alone: bits do not depend on measurements. Their steps go behind
+ * all others, so that the ranks meet once; what they read has no other's bytes and lives to the
+ * end.
+ */
 #include "plan/pass.h"
 #include "plan/sharding.h"
 
@@ -18,7 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of dW from which it is worth it; how many times those of x and dy; x and dy of all ranks are one tensor. */
+/* Bytes of dW from which it is worth it; how many times those of x and dy; x and dy of all ranks
+ * are one tensor. */
 enum { LEAST = 1 << 18, TIMES = 2, LINE = 64 };
 
 /* Rows of x and dy lie one behind the other, so that those of all ranks do. */
@@ -26,19 +31,22 @@ static bool is_sum_over_rows(const trm_program *p, const trmi_step *s, bool prod
     if (s->kind != TRMI_STEP_OP || s->inputs_count != 2 || s->inputs[0] == 0 || s->inputs[1] == 0) {
         return false;
     }
-    const trmi_buffer *a = &p->buffers[s->inputs[0]], *b = &p->buffers[s->inputs[1]], *c = &p->buffers[s->outputs[0]];
+    const trmi_buffer *a = &p->buffers[s->inputs[0]], *b = &p->buffers[s->inputs[1]],
+                      *c = &p->buffers[s->outputs[0]];
     if (s->op_kind == TRMI_OP_CONV2D_GRAD_WEIGHTS) {
-        return s->attrs->conv.groups <= 1 && a->layout == TRMI_CHANNELS_LAST && b->layout == TRMI_CHANNELS_LAST &&
-               c->layout == TRMI_CHANNELS_LAST;
+        return s->attrs->conv.groups <= 1 && a->layout == TRMI_CHANNELS_LAST &&
+               b->layout == TRMI_CHANNELS_LAST && c->layout == TRMI_CHANNELS_LAST;
     }
-    return products && s->op_kind == TRMI_OP_MATMUL && a->shape.rank == 2 && s->attrs->matmul.transpose_a &&
-           !s->attrs->matmul.transpose_b && s->attrs->matmul.columns == 0;
+    return products && s->op_kind == TRMI_OP_MATMUL && a->shape.rank == 2 &&
+           s->attrs->matmul.transpose_a && !s->attrs->matmul.transpose_b &&
+           s->attrs->matmul.columns == 0;
 }
 
 /* `axes`: over which the ranks' gradients are summed; 0 where nothing is split. */
 static bool is_gradient(const trm_program *p, int32_t buffer, uint32_t axes) {
     const trmi_buffer *b = &p->buffers[buffer];
-    for (int32_t i = 0; i < p->params_count && b->arena == TRMI_ARENA_GRAD && b->dtype == TRM_FLOAT32; i++) {
+    for (int32_t i = 0;
+         i < p->params_count && b->arena == TRMI_ARENA_GRAD && b->dtype == TRM_FLOAT32; i++) {
         const trmi_param *param = &p->params[i];
         if (param->grad_buffer == buffer) {
             return !param->remote && !param->table && param->grad_axes == axes;
@@ -54,10 +62,13 @@ static bool may_be_shared(const trm_program *p, int32_t buffer) {
     return known && placed && root->bytes == b->bytes && b->bytes % LINE == 0;
 }
 
-bool trmi_joint_is_worth_it(int64_t gradient, int64_t factors) { return gradient >= LEAST && gradient >= TIMES * factors; }
+bool trmi_joint_is_worth_it(int64_t gradient, int64_t factors) {
+    return gradient >= LEAST && gradient >= TIMES * factors;
+}
 
 static bool is_worth_it(const trm_program *p, const trmi_step *s) {
-    return trmi_joint_is_worth_it(p->buffers[s->outputs[0]].bytes, p->buffers[s->inputs[0]].bytes + p->buffers[s->inputs[1]].bytes);
+    return trmi_joint_is_worth_it(p->buffers[s->outputs[0]].bytes,
+                                  p->buffers[s->inputs[0]].bytes + p->buffers[s->inputs[1]].bytes);
 }
 
 /* Joint steps behind all others, both in their order. */
@@ -86,13 +97,14 @@ trm_status trmi_lower_joint(trm_program *p, const trmi_plan_options *options, tr
     p->joint_ranks = 1;
     const trmi_mesh *mesh = options->shard != NULL ? &options->shard->mesh : NULL;
     uint32_t axes = mesh != NULL ? (1u << mesh->axes) - 1 : 0;
-    if (options->joint_ranks < 2 || !options->target->joint || !p->training || trmi_seed_buffer(p) == 0 ||
-        (mesh != NULL && !p->by_samples)) {
+    if (options->joint_ranks < 2 || !options->target->joint || !p->training ||
+        trmi_seed_buffer(p) == 0 || (mesh != NULL && !p->by_samples)) {
         return TRM_OK;
     }
     for (int32_t i = 0; i < p->steps_count; i++) {
         trmi_step *s = &p->steps[i];
-        s->joint = is_sum_over_rows(p, s, options->joint_products) && is_gradient(p, s->outputs[0], axes) && may_be_shared(p, s->inputs[0]) &&
+        s->joint = is_sum_over_rows(p, s, options->joint_products) &&
+                   is_gradient(p, s->outputs[0], axes) && may_be_shared(p, s->inputs[0]) &&
                    may_be_shared(p, s->inputs[1]) && is_worth_it(p, s);
         if (s->joint) {
             p->buffers[trmi_buffer_root(p, s->inputs[0])].arena = TRMI_ARENA_JOINT;

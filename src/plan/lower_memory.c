@@ -1,5 +1,7 @@
-/* Places every buffer. PARAM and GRAD go in the order in which backward finishes the gradients; activations share bytes over
- * time (lower_places.c): here is how long each is needed, and which are made where their input was. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Places every buffer. PARAM and GRAD go in the order in which backward finishes the gradients;
+ * activations share bytes over time (lower_places.c): here is how long each is needed, and which
+ * are made where their input was. */
 #include "plan/pass.h"
 
 #include "base/checked.h"
@@ -7,7 +9,8 @@
 
 enum { ALIGNMENT = 64 };
 
-/* ---- liveness ----------------------------------------------------------------------------------- */
+/* ---- liveness -----------------------------------------------------------------------------------
+ */
 
 static void touch(trm_program *p, int32_t buffer, int32_t step) {
     if (buffer == 0) {
@@ -42,7 +45,8 @@ static void find_lives(trm_program *p) {
     }
 }
 
-/* ---- in place ------------------------------------------------------------------------------------- */
+/* ---- in place
+ *  ------------------------------------------------------------------------------------- */
 
 static void share_in_place(trm_program *p, const trmi_target *target) {
     if (target->in_place == NULL) {
@@ -60,7 +64,8 @@ static void share_in_place(trm_program *p, const trmi_target *target) {
             bool dies = root != 0 && in->last_step == s && in->arena == TRMI_ARENA_ACTIVATION;
             /* Read twice by this step: the second read would see the output. */
             for (int32_t j = 0; j < step->inputs_count && dies; j++) {
-                dies = j == i || step->inputs[j] == 0 || trmi_buffer_root(p, step->inputs[j]) != root;
+                dies =
+                    j == i || step->inputs[j] == 0 || trmi_buffer_root(p, step->inputs[j]) != root;
             }
             if (dies && out->alias_of == 0 && out->arena == TRMI_ARENA_ACTIVATION &&
                 in->bytes == out->bytes &&
@@ -74,7 +79,8 @@ static void share_in_place(trm_program *p, const trmi_target *target) {
     }
 }
 
-/* ---- offsets ---------------------------------------------------------------------------------------- */
+/* ---- offsets
+ *  ---------------------------------------------------------------------------------------- */
 
 /* Each with room for `copies` of it. */
 static void place_in_sequence(trm_program *p, trmi_arena_id arena, int32_t copies) {
@@ -87,7 +93,8 @@ static void place_in_sequence(trm_program *p, trmi_arena_id arena, int32_t copie
     }
 }
 
-/* By when gradients are ready; those in factors behind all others, so that one end of GRAD is never touched. */
+/* By when gradients are ready; those in factors behind all others, so that one end of GRAD is never
+ * touched. */
 static bool later(const trmi_param *a, const trmi_param *b) {
     bool factors = a->factor_left != 0, other = b->factor_left != 0;
     return factors != other ? factors : a->ready_step > b->ready_step;
@@ -96,8 +103,8 @@ static bool later(const trmi_param *a, const trmi_param *b) {
 static void place_parameters(trm_program *p) {
     for (int32_t i = 0; i < p->params_count; i++) {
         trmi_param *param = &p->params[i];
-        param->ready_step = param->grad_buffer == 0 ? p->steps_count
-                                                    : p->buffers[param->grad_buffer].last_step;
+        param->ready_step =
+            param->grad_buffer == 0 ? p->steps_count : p->buffers[param->grad_buffer].last_step;
     }
     for (int32_t i = 1; i < p->params_count; i++) {
         trmi_param item = p->params[i];
@@ -111,7 +118,8 @@ static void place_parameters(trm_program *p) {
         trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
         b->offset = p->arena_bytes[TRMI_ARENA_PARAM];
         p->arena_bytes[TRMI_ARENA_PARAM] += trmi_round_up(b->bytes, ALIGNMENT);
-        p->untouched_bytes += p->params[i].factor_left != 0 ? trmi_round_up(b->bytes, ALIGNMENT) : 0;
+        p->untouched_bytes +=
+            p->params[i].factor_left != 0 ? trmi_round_up(b->bytes, ALIGNMENT) : 0;
         if (p->params[i].grad_buffer != 0) {
             p->buffers[p->params[i].grad_buffer].offset = b->offset;
         }

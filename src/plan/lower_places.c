@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Places the activations: buffers share bytes over time.
  *
  *      bytes ^   [ a       ]     [ d ]            each rectangle: a buffer's life x its bytes;
@@ -5,9 +6,9 @@
  *            |   [ c  ]   [ f        ]            offset that is free for all of its life.
  *            +---------------------------> steps
  *
- * (Pisarchyk & Lee, Efficient Memory Management for Deep Neural Net Inference, 2020: greedy by size.) That says how many
- * bytes are needed. Where several threads work, it is done once more within them, and a buffer goes where its threads have
- * just been:
+ * (Pisarchyk & Lee, Efficient Memory Management for Deep Neural Net Inference, 2020: greedy by
+ * size.) That says how many bytes are needed. Where several threads work, it is done once more
+ * within them, and a buffer goes where its threads have just been:
  *
  *      a buffer of 4 MB, dead         |  thread 0  |  thread 1  |      images are cut alike by all operators
  *      one of 2 MB at its begin       | t0  |  t1 !|                   t1 writes lines that CPU 0 has: 7 GB/s where CPUs
@@ -36,11 +37,12 @@ typedef struct placer {
     trm_program *program;
     int threads;
     int64_t limit;
-    int32_t *order, count;   /* what is to be placed, largest first */
-    int32_t *placed, done;   /* what is, by offset */
-    double *moved;           /* by step: bytes that all steps before it move; [steps_count]: a whole step of training */
-    bool *of_images;         /* by buffer: its threads' parts are images */
-    neighbour *near;         /* of the buffer that is being placed */
+    int32_t *order, count; /* what is to be placed, largest first */
+    int32_t *placed, done; /* what is, by offset */
+    /* by step: bytes that all steps before it move; [steps_count]: a whole step of training */
+    double *moved;
+    bool *of_images; /* by buffer: its threads' parts are images */
+    neighbour *near; /* of the buffer that is being placed */
     int32_t near_count;
 } placer;
 
@@ -48,11 +50,15 @@ static bool lives_overlap(const trmi_buffer *a, const trmi_buffer *b) {
     return a->first_step <= b->last_step && b->first_step <= a->last_step;
 }
 
-static int64_t end_of(const trmi_buffer *b) { return trmi_round_up(b->offset + b->bytes, ALIGNMENT); }
+static int64_t end_of(const trmi_buffer *b) {
+    return trmi_round_up(b->offset + b->bytes, ALIGNMENT);
+}
 
-/* ---- which bytes are free ------------------------------------------------------------------------------ */
+/* ---- which bytes are free
+ *  ------------------------------------------------------------------------------ */
 
-/* The lowest gaps that hold the buffer, `most` of them; the last is the end of all that is placed beside it. */
+/* The lowest gaps that hold the buffer, `most` of them; the last is the end of all that is placed
+ * beside it. */
 static int32_t free_gaps(const placer *w, const trmi_buffer *b, int32_t most, int64_t *offsets) {
     int32_t found = 0;
     int64_t offset = 0;
@@ -75,14 +81,16 @@ static int32_t free_gaps(const placer *w, const trmi_buffer *b, int32_t most, in
 static bool is_free(const placer *w, const trmi_buffer *b, int64_t offset) {
     for (int32_t i = 0; i < w->done; i++) {
         const trmi_buffer *other = &w->program->buffers[w->placed[i]];
-        if (other->offset < offset + b->bytes && offset < end_of(other) && lives_overlap(b, other)) {
+        if (other->offset < offset + b->bytes && offset < end_of(other) &&
+            lives_overlap(b, other)) {
             return false;
         }
     }
     return offset + b->bytes <= w->limit;
 }
 
-/* ---- what a place costs ---------------------------------------------------------------------------------- */
+/* ---- what a place costs
+ *  ---------------------------------------------------------------------------------- */
 
 static double common(double a, double a_end, double b, double b_end) {
     double from = a > b ? a : b, to = a_end < b_end ? a_end : b_end;
@@ -90,8 +98,10 @@ static double common(double a, double a_end, double b, double b_end) {
 }
 
 /* Bytes that one thread has of both, with b at `offset`. */
-static double of_one_thread(const placer *w, const trmi_buffer *b, int64_t offset, const trmi_buffer *other) {
-    double same = 0, part = (double)b->bytes / w->threads, others = (double)other->bytes / w->threads;
+static double of_one_thread(const placer *w, const trmi_buffer *b, int64_t offset,
+                            const trmi_buffer *other) {
+    double same = 0, part = (double)b->bytes / w->threads,
+           others = (double)other->bytes / w->threads;
     const trmi_buffer *all = w->program->buffers;
     for (int t = 0; t < w->threads && w->of_images[b - all] && w->of_images[other - all]; t++) {
         double at = (double)offset + t * part, its = (double)other->offset + t * others;
@@ -120,7 +130,8 @@ static double between(const placer *w, const trmi_buffer *a, const trmi_buffer *
     double whole = w->moved[steps], least = whole;
     const trmi_buffer *pair[2][2] = {{a, b}, {b, a}};
     for (int i = 0; i < 2; i++) {
-        double gap = w->moved[pair[i][1]->first_step] - w->moved[trmi_min_i64(steps, pair[i][0]->last_step + 1)];
+        double gap = w->moved[pair[i][1]->first_step] -
+                     w->moved[trmi_min_i64(steps, pair[i][0]->last_step + 1)];
         gap += gap < 0 ? whole : 0;
         least = gap < least ? gap : least;
     }
@@ -138,7 +149,8 @@ static void find_near(placer *w, const trmi_buffer *b) {
     }
 }
 
-/* Of the lowest gaps, the places of others of its size, and those behind other ones, the one with the least price. */
+/* Of the lowest gaps, the places of others of its size, and those behind other ones, the one with
+ * the least price. */
 static int64_t cheapest(placer *w, const trmi_buffer *b) {
     int64_t offsets[GAPS + SLOTS];
     find_near(w, b);
@@ -162,7 +174,8 @@ static int64_t cheapest(placer *w, const trmi_buffer *b) {
     return best;
 }
 
-/* ---- all of them ------------------------------------------------------------------------------------------- */
+/* ---- all of them
+ *  ------------------------------------------------------------------------------------------- */
 
 static int64_t place_all(placer *w) {
     int64_t bytes = 0;
@@ -196,7 +209,8 @@ static void sort_buffers(placer *w) {
     }
 }
 
-/* Threads cut images: what is made of the inputs, one row or several an image. Weights in another type are read by all. */
+/* Threads cut images: what is made of the inputs, one row or several an image. Weights in another
+ * type are read by all. */
 static void find_images(placer *w) {
     const trm_program *p = w->program;
     int64_t images = p->inputs_count > 0 ? p->buffers[p->inputs[0]].shape.dim[0] : 0;
@@ -240,7 +254,8 @@ static void place(placer *w) {
         }
     }
     for (int32_t i = 0; i < w->count; i++) {
-        p->arena_bytes[TRMI_ARENA_ACTIVATION] = trmi_max_i64(p->arena_bytes[TRMI_ARENA_ACTIVATION], end_of(&p->buffers[w->order[i]]));
+        p->arena_bytes[TRMI_ARENA_ACTIVATION] =
+            trmi_max_i64(p->arena_bytes[TRMI_ARENA_ACTIVATION], end_of(&p->buffers[w->order[i]]));
     }
 }
 
@@ -253,10 +268,13 @@ trm_status trmi_lower_places(trm_program *program, int threads, trm_error *err) 
     w.near = trmi_arena_alloc(&room, buffers * sizeof *w.near);
     w.of_images = trmi_arena_alloc(&room, buffers * sizeof *w.of_images);
     w.moved = trmi_arena_alloc(&room, ((size_t)program->steps_count + 1) * sizeof *w.moved);
-    bool roomy = w.order != NULL && w.placed != NULL && w.near != NULL && w.of_images != NULL && w.moved != NULL;
+    bool roomy = w.order != NULL && w.placed != NULL && w.near != NULL && w.of_images != NULL &&
+                 w.moved != NULL;
     if (roomy) {
         place(&w);
     }
     trmi_arena_free(&room);
-    return roomy ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to place %d buffers", program->buffers_count);
+    return roomy
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_NOMEM, "no memory to place %d buffers", program->buffers_count);
 }

@@ -1,5 +1,7 @@
-/* Split programs that cut nothing but samples run as data parallel's do: what they would ask other ranks on the way is known, or
- * can wait for what is agreed on behind forward (exec/parallel_run.c):
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Split programs that cut nothing but samples run as data parallel's do: what they would ask other
+ * ranks on the way is known, or can wait for what is agreed on behind forward
+ * (exec/parallel_run.c):
  *
  *      loss    each rank's own samples' mean; the mean over ranks is the whole batch's, as all have as many
  *      weight  1 / samples of all ranks, as none is ignored
@@ -7,18 +9,20 @@
 #include "plan/pass.h"
 #include "plan/sharding.h"
 
-/* Has every rank an equal part of each input's samples, and nothing else? Then all have the same steps: no operator moves
- * values between ranks, so what began as samples remains samples. */
+/* Has every rank an equal part of each input's samples, and nothing else? Then all have the same
+ * steps: no operator moves values between ranks, so what began as samples remains samples. */
 static bool is_split_by_samples(const trm_program *p, const trmi_mesh *mesh) {
     int64_t ranks = trmi_mesh_ranks(mesh);
     for (int64_t i = 1; i < p->graph->ops_count; i++) {
-        if (p->graph->ops[i].kind == TRMI_OP_EXCHANGE || p->graph->ops[i].kind == TRMI_OP_ALL_REDUCE) {
+        if (p->graph->ops[i].kind == TRMI_OP_EXCHANGE ||
+            p->graph->ops[i].kind == TRMI_OP_ALL_REDUCE) {
             return false;
         }
     }
     for (int32_t i = 0; i < p->leaves_count; i++) {
         const trmi_shard_leaf *leaf = &p->leaves[i];
-        bool input = leaf->value != 0 && p->graph->ops[p->graph->values[leaf->value].op].kind == TRMI_OP_INPUT;
+        bool input = leaf->value != 0 &&
+                     p->graph->ops[p->graph->values[leaf->value].op].kind == TRMI_OP_INPUT;
         for (int32_t a = 0; leaf->value != 0 && a < mesh->axes; a++) {
             if (leaf->spread.at[a] != (input ? TRMI_SPLIT : TRMI_WHOLE)) {
                 return false;
@@ -34,7 +38,8 @@ static bool is_split_by_samples(const trm_program *p, const trmi_mesh *mesh) {
 static bool is_read(const trm_program *p, int32_t buffer) {
     for (int32_t i = 0; i < p->steps_count; i++) {
         for (int32_t k = 0; k < p->steps[i].inputs_count; k++) {
-            if (p->steps[i].inputs[k] != 0 && trmi_buffer_root(p, p->steps[i].inputs[k]) == trmi_buffer_root(p, buffer)) {
+            if (p->steps[i].inputs[k] != 0 &&
+                trmi_buffer_root(p, p->steps[i].inputs[k]) == trmi_buffer_root(p, buffer)) {
                 return true;
             }
         }
@@ -54,9 +59,10 @@ static bool is_asked_for(const trm_program *p, int32_t buffer) {
 static void keep_own_loss(trm_program *p, const trmi_mesh *mesh) {
     for (int32_t i = 0; i < p->steps_count; i++) {
         const trmi_step *s = &p->steps[i];
-        bool loss = s->kind == TRMI_STEP_OP && s->op_kind == TRMI_OP_SOFTMAX_XENT && s->outputs[0] != 0 && s->outputs[0] == p->outputs[0];
-        if (loss && s->attrs->xent.sync_classes == 0 && !s->attrs->xent.use_ignore_index && !is_read(p, s->outputs[0]) &&
-            !is_asked_for(p, s->outputs[0])) {
+        bool loss = s->kind == TRMI_STEP_OP && s->op_kind == TRMI_OP_SOFTMAX_XENT &&
+                    s->outputs[0] != 0 && s->outputs[0] == p->outputs[0];
+        if (loss && s->attrs->xent.sync_classes == 0 && !s->attrs->xent.use_ignore_index &&
+            !is_read(p, s->outputs[0]) && !is_asked_for(p, s->outputs[0])) {
             trmi_attrs *attrs = &p->graph->ops[s->op].attrs;
             attrs->xent.sync_samples = 0;
             attrs->xent.samples = p->buffers[s->inputs[0]].shape.dim[0] * trmi_mesh_ranks(mesh);

@@ -1,8 +1,9 @@
-/* From operators to steps: each operator gets a layout, each value a buffer in every layout in which
- * it is wanted, and explicit REORDER steps where a value is wanted otherwise than it was made.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From operators to steps: each operator gets a layout, each value a buffer in every layout in
+ * which it is wanted, and explicit REORDER steps where a value is wanted otherwise than it was
+ * made.
  *
- *      image PLAIN --reorder--> image CHANNELS_LAST --conv--> ... --global pool--> [N, C] PLAIN
- */
+ *      image PLAIN --reorder--> image CHANNELS_LAST --conv--> ... --global pool--> [N, C] PLAIN */
 #include "plan/pass.h"
 
 #include "base/error.h"
@@ -22,7 +23,8 @@ typedef struct lowering {
     bool failed;
 } lowering;
 
-/* ---- which values are weights, and how parameters lie ------------------------------------------ */
+/* ---- which values are weights, and how parameters lie ------------------------------------------
+ */
 
 static void mark_weights(lowering *l) {
     const trm_graph *g = l->graph;
@@ -56,9 +58,8 @@ static void mark_weights(lowering *l) {
 }
 
 static bool supports(const lowering *l, const trmi_op *op, trmi_layout layout) {
-    return layout == TRMI_PLAIN ||
-           (l->target->channels_last && l->target->supports != NULL &&
-            l->target->supports(l->target->context, l->graph, op, layout));
+    return layout == TRMI_PLAIN || (l->target->channels_last && l->target->supports != NULL &&
+                                    l->target->supports(l->target->context, l->graph, op, layout));
 }
 
 /* A convolution's weights lie as all its readers want them. */
@@ -84,7 +85,8 @@ static trmi_layout parameter_layout(const lowering *l, int32_t value) {
     return l->target->channels_last ? TRMI_CHANNELS_LAST : TRMI_PLAIN;
 }
 
-/* ---- buffers ------------------------------------------------------------------------------------ */
+/* ---- buffers ------------------------------------------------------------------------------------
+ */
 
 static int32_t add_buffer(lowering *l, int32_t value, trmi_layout layout, trmi_arena_id arena) {
     trm_program *p = l->program;
@@ -147,8 +149,11 @@ static void add_reorder(lowering *l, int32_t from, int32_t to, trmi_phase phase)
         return;
     }
     const trmi_buffer *b = &l->program->buffers[from];
-    *step = (trmi_step){.kind = TRMI_STEP_REORDER, .phase = phase, .name = b->name,
-                        .inputs_count = 1, .outputs_count = 1,
+    *step = (trmi_step){.kind = TRMI_STEP_REORDER,
+                        .phase = phase,
+                        .name = b->name,
+                        .inputs_count = 1,
+                        .outputs_count = 1,
                         .cost = {.bytes = 2.0 * (double)b->bytes}};
     step->inputs = keep(l, &from, 1);
     step->outputs = keep(l, &to, 1);
@@ -176,7 +181,8 @@ static int32_t wanted_in(lowering *l, int32_t value, trmi_layout layout, trmi_ph
     return to;
 }
 
-/* ---- operators ------------------------------------------------------------------------------------ */
+/* ---- operators
+ *  ------------------------------------------------------------------------------------ */
 
 static void lower_leaf(lowering *l, const trmi_op *op) {
     static const struct {
@@ -213,10 +219,8 @@ static bool prefers_channels_last(trmi_op_kind kind) {
     case TRMI_OP_MAX_POOL_GRAD:
     case TRMI_OP_AVG_POOL:
     case TRMI_OP_AVG_POOL_GRAD:
-    case TRMI_OP_GLOBAL_AVG_POOL_GRAD:
-        return true;
-    default:
-        return false;
+    case TRMI_OP_GLOBAL_AVG_POOL_GRAD: return true;
+    default: return false;
     }
 }
 
@@ -232,7 +236,8 @@ static trmi_layout choose_layout(const lowering *l, const trmi_op *op) {
     for (int32_t i = 0; i < op->outputs_count; i++) {
         has_image = has_image || l->graph->values[op->outputs[i]].shape.rank == 4;
     }
-    return has_image && (any_last || prefers_channels_last(op->kind)) && supports(l, op, TRMI_CHANNELS_LAST)
+    return has_image && (any_last || prefers_channels_last(op->kind)) &&
+                   supports(l, op, TRMI_CHANNELS_LAST)
                ? TRMI_CHANNELS_LAST
                : TRMI_PLAIN;
 }
@@ -251,7 +256,8 @@ static void lower_reshape(lowering *l, const trmi_op *op) {
 static void lower_op(lowering *l, int32_t index) {
     const trmi_op *op = &l->graph->ops[index];
     trmi_layout layout = choose_layout(l, op);
-    int32_t *inputs = trmi_arena_alloc(&l->program->arena, (size_t)(op->inputs_count + 1) * sizeof *inputs);
+    int32_t *inputs =
+        trmi_arena_alloc(&l->program->arena, (size_t)(op->inputs_count + 1) * sizeof *inputs);
     if (inputs == NULL) {
         l->failed = true;
         return;
@@ -271,15 +277,21 @@ static void lower_op(lowering *l, int32_t index) {
     if (step == NULL) {
         return;
     }
-    *step = (trmi_step){.kind = TRMI_STEP_OP, .op_kind = op->kind, .phase = op->phase, .op = index,
-                        .name = op->name, .attrs = &op->attrs,
-                        .inputs_count = op->inputs_count, .outputs_count = op->outputs_count,
+    *step = (trmi_step){.kind = TRMI_STEP_OP,
+                        .op_kind = op->kind,
+                        .phase = op->phase,
+                        .op = index,
+                        .name = op->name,
+                        .attrs = &op->attrs,
+                        .inputs_count = op->inputs_count,
+                        .outputs_count = op->outputs_count,
                         .cost = trmi_op_cost(l->graph, op)};
     step->inputs = inputs;
     step->outputs = keep(l, outputs, op->outputs_count);
 }
 
-/* ---- parameters ------------------------------------------------------------------------------------ */
+/* ---- parameters
+ *  ------------------------------------------------------------------------------------ */
 
 /* The gradient in GRAD, in the parameter's layout: the producing step writes there directly, or a
  * REORDER (a copy, where only the place differs) is added. */
@@ -304,7 +316,8 @@ static bool is_of_lookups(const trm_graph *g, int32_t grad) {
         op = &g->ops[g->values[op->inputs[0]].op];
     }
     return op->kind == TRMI_OP_EMBEDDING_GRAD ||
-           (op->kind == TRMI_OP_EXACT_ROUND && op->attrs.exact.what->kind == TRMI_OP_EMBEDDING_GRAD);
+           (op->kind == TRMI_OP_EXACT_ROUND &&
+            op->attrs.exact.what->kind == TRMI_OP_EMBEDDING_GRAD);
 }
 
 static void lower_params(lowering *l, const trmi_roots *roots) {
@@ -319,7 +332,8 @@ static void lower_params(lowering *l, const trmi_roots *roots) {
         int32_t value = roots->params[i], grad = roots->grads[i];
         const trmi_op *leaf = &l->graph->ops[l->graph->values[value].op];
         trmi_param *param = &p->params[i];
-        *param = (trmi_param){.name = leaf->name, .init = leaf->attrs.leaf.init, .remote = leaf->attrs.leaf.remote};
+        *param = (trmi_param){
+            .name = leaf->name, .init = leaf->attrs.leaf.init, .remote = leaf->attrs.leaf.remote};
         param->param_buffer = l->at[l->made[value]][value];
         param->grad_axes = roots->grad_axes != NULL ? roots->grad_axes[i] : 0;
         if (grad == 0) {
@@ -355,9 +369,11 @@ static bool only_for_update(const trmi_roots *roots, const int32_t *uses, int32_
     return parameters == 1 && uses[value] == 0;
 }
 
-/* An embedding's gradient that goes straight to its table stays sparse; that of a matrix, dy^T x of few samples, stays
- * in its factors: the optimiser multiplies them where it stands, and the product is never in memory. */
-static bool stays_apart(const lowering *l, const trmi_roots *roots, const int32_t *uses, const trmi_op *op) {
+/* An embedding's gradient that goes straight to its table stays sparse; that of a matrix, dy^T x of
+ * few samples, stays in its factors: the optimiser multiplies them where it stands, and the product
+ * is never in memory. */
+static bool stays_apart(const lowering *l, const trmi_roots *roots, const int32_t *uses,
+                        const trmi_op *op) {
     const trm_graph *g = l->graph;
     if (!only_for_update(roots, uses, op->outputs[0])) {
         return false;
@@ -366,9 +382,10 @@ static bool stays_apart(const lowering *l, const trmi_roots *roots, const int32_
         return !l->dense_gradients;
     }
     const trmi_value *left = trmi_input_of(g, op, 0), *right = trmi_input_of(g, op, 1);
-    return op->kind == TRMI_OP_MATMUL && l->factored_gradients && op->inputs_count == 2 && left->shape.rank == 2 &&
-           op->attrs.matmul.transpose_a && !op->attrs.matmul.transpose_b && op->attrs.matmul.columns == 0 &&
-           left->shape.dim[0] <= TRMI_FACTORS_MOST && left->dtype == right->dtype &&
+    return op->kind == TRMI_OP_MATMUL && l->factored_gradients && op->inputs_count == 2 &&
+           left->shape.rank == 2 && op->attrs.matmul.transpose_a && !op->attrs.matmul.transpose_b &&
+           op->attrs.matmul.columns == 0 && left->shape.dim[0] <= TRMI_FACTORS_MOST &&
+           left->dtype == right->dtype &&
            trm_shape_count(&trmi_output_of(g, op, 0)->shape) >= TRMI_FACTORS_FROM;
 }
 
@@ -409,12 +426,14 @@ static trm_status lower_all(lowering *l, const trmi_roots *roots, const int32_t 
             lower_op(l, i);
         }
     }
-    p->outputs = trmi_arena_alloc(&p->arena, (size_t)(roots->outputs_count + 2) * sizeof *p->outputs);
+    p->outputs =
+        trmi_arena_alloc(&p->arena, (size_t)(roots->outputs_count + 2) * sizeof *p->outputs);
     if (p->outputs == NULL || l->failed) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the program");
     }
     /* The loss comes first, then what was asked. */
-    p->outputs[p->outputs_count++] = roots->loss == 0 ? 0 : l->at[l->made[roots->loss]][roots->loss];
+    p->outputs[p->outputs_count++] =
+        roots->loss == 0 ? 0 : l->at[l->made[roots->loss]][roots->loss];
     for (int32_t i = 0; i < roots->outputs_count; i++) {
         int32_t value = roots->outputs[i];
         p->outputs[p->outputs_count++] = wanted_in(l, value, TRMI_PLAIN, TRMI_FORWARD);
@@ -426,7 +445,9 @@ static trm_status lower_all(lowering *l, const trmi_roots *roots, const int32_t 
 trm_status trmi_lower_steps(trm_program *program, const trmi_plan_options *options,
                             const trmi_roots *roots, trm_error *err) {
     const trm_graph *g = program->graph;
-    lowering l = {.program = program, .graph = g, .target = options->target,
+    lowering l = {.program = program,
+                  .graph = g,
+                  .target = options->target,
                   .dense_gradients = options->dense_gradients,
                   .factored_gradients = options->factored_gradients && !options->no_fusion};
     size_t values = (size_t)g->values_count;
@@ -440,8 +461,8 @@ trm_status trmi_lower_steps(trm_program *program, const trmi_plan_options *optio
     }
     trm_status status = TRM_OK;
     if (!memory) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to lower %lld operators",
-                           (long long)g->ops_count);
+        status =
+            TRMI_FAIL(err, TRM_NOMEM, "no memory to lower %lld operators", (long long)g->ops_count);
     } else {
         for (int64_t i = 1; i < g->ops_count; i++) {
             for (int32_t j = 0; j < g->ops[i].inputs_count; j++) {

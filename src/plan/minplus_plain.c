@@ -1,8 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/solve.h"
 
 #include <math.h>
 
-void trmi_minplus_plain(const float *a, const float *b, float *c, int32_t m, int32_t js, int32_t n) {
+void trmi_minplus_plain(const float *a, const float *b, float *c, int32_t m, int32_t js,
+                        int32_t n) {
     for (int32_t i = 0; i < m; i++) {
         float *row = c + (int64_t)i * n;
         for (int32_t k = 0; k < n; k++) {

@@ -1,5 +1,6 @@
-/* plan/minplus_tile.h: body of the vector files. Four rows by two vectors of c stay in registers while j
- * runs; sums and minima are those of the plain version, so the bits are too.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan/minplus_tile.h: body of the vector files. Four rows by two vectors of c stay in registers
+ * while j runs; sums and minima are those of the plain version, so the bits are too.
  *
  * The including file defines VEC, LANES, LOAD, STORE, SET1, ADD, MIN, NAME. */
 #include "plan/solve.h"
@@ -8,8 +9,10 @@
 #include <string.h>
 
 /* c[4][2 vectors] of rows a0 .. a0 + 3 * js. */
-static void tile(const float *a, int64_t js, const float *b, int64_t stride, float *c, int64_t c_stride) {
-    VEC s00 = SET1(INFINITY), s01 = s00, s10 = s00, s11 = s00, s20 = s00, s21 = s00, s30 = s00, s31 = s00;
+static void tile(const float *a, int64_t js, const float *b, int64_t stride, float *c,
+                 int64_t c_stride) {
+    VEC s00 = SET1(INFINITY), s01 = s00, s10 = s00, s11 = s00, s20 = s00, s21 = s00, s30 = s00,
+        s31 = s00;
     for (int64_t j = 0; j < js; j++) {
         VEC b0 = LOAD(b + j * stride), b1 = LOAD(b + j * stride + LANES), x;
         x = SET1(a[j]);

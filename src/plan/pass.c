@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/pass.h"
 
 #include "base/error.h"
@@ -46,7 +47,8 @@ int32_t trmi_pass_emit(trmi_pass *pass, trmi_op_kind kind, trmi_phase phase, con
 }
 
 int32_t trmi_pass_copy(trmi_pass *pass, const trmi_op *op) {
-    int32_t *inputs = trmi_arena_alloc(&pass->to->arena, (size_t)(op->inputs_count + 1) * sizeof *inputs);
+    int32_t *inputs =
+        trmi_arena_alloc(&pass->to->arena, (size_t)(op->inputs_count + 1) * sizeof *inputs);
     trmi_attrs attrs = op->attrs;
     if (inputs == NULL || !trmi_graph_own_attrs(pass->to, op->kind, &attrs)) {
         trm_error err;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan/pass.h: a pass reads one graph and writes the next. Operators are emitted in order, so the
  * result is in topological order again; map[v] is where value v of the old graph went.
  *
@@ -33,7 +34,8 @@ typedef struct trmi_roots {
     int32_t outputs_count;
     int32_t *params; /* value ids of trainable parameters */
     int32_t *grads;  /* their gradients, 0 = none */
-    uint32_t *grad_axes; /* of a graph split over ranks: mesh axes over which they are still to be summed */
+    /* of a graph split over ranks: mesh axes over which they are still to be summed */
+    uint32_t *grad_axes;
     int32_t params_count;
 } trmi_roots;
 
@@ -65,7 +67,8 @@ trm_status trmi_pass_dead(trmi_pass *pass, const trmi_plan_options *options,
 
 /* Lowering, in this order, on a program that has its graph. */
 trm_status trmi_lower_steps(trm_program *program, const trmi_plan_options *options,
-                            const trmi_roots *roots, trm_error *err);   /* layouts, reorders, steps */
+                            /* layouts, reorders, steps */
+                            const trmi_roots *roots, trm_error *err);
 /* Does a split program cut nothing but samples? Then its loss need not ask other ranks. */
 void trmi_lower_samples(trm_program *program, const trmi_plan_options *options);
 /* Is a gradient of so many bytes, made of inputs of so many on a rank, worth making jointly? */
@@ -73,9 +76,10 @@ bool trmi_joint_is_worth_it(int64_t gradient, int64_t factors);
 /* Which gradients are made jointly; their steps go behind all others. */
 trm_status trmi_lower_joint(trm_program *program, const trmi_plan_options *options, trm_error *err);
 trm_status trmi_lower_memory(trm_program *program, const trmi_plan_options *options,
-                             const trmi_roots *roots, trm_error *err);  /* arenas and offsets */
-/* Offsets of the activations, whose lives are known: the fewest bytes that greedy placing finds, and within them places
- * whose lines `threads` threads that cut images alike have in their own caches. */
+                             const trmi_roots *roots, trm_error *err); /* arenas and offsets */
+/* Offsets of the activations, whose lives are known: the fewest bytes that greedy placing finds,
+ * and within them places whose lines `threads` threads that cut images alike have in their own
+ * caches. */
 trm_status trmi_lower_places(trm_program *program, int threads, trm_error *err);
 
 #endif

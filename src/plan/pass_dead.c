@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Keeps what the roots need: loss, asked outputs, gradients of parameters. Inputs stay, used or
  * not, so that feeding them is never an error. */
 #include "plan/pass.h"
@@ -24,8 +25,8 @@ trm_status trmi_pass_dead(trmi_pass *pass, const trmi_plan_options *options,
     }
     for (int64_t i = g->ops_count - 1; i > 0; i--) {
         const trmi_op *op = &g->ops[i];
-        bool any = op->kind == TRMI_OP_INPUT || op->kind == TRMI_OP_STATE ||
-                   op->kind == TRMI_OP_PARAMETER;
+        bool any =
+            op->kind == TRMI_OP_INPUT || op->kind == TRMI_OP_STATE || op->kind == TRMI_OP_PARAMETER;
         for (int32_t j = 0; j < op->outputs_count; j++) {
             any = any || live[op->outputs[j]];
         }

@@ -1,5 +1,6 @@
-/* At a fork the gradients of the two branches are added, and the sum is only read by the gradient of
- * the fused norm before the fork, which makes its own copy behind the ReLU anyway:
+/* SPDX-License-Identifier: Apache-2.0 */
+/* At a fork the gradients of the two branches are added, and the sum is only read by the gradient
+ * of the fused norm before the fork, which makes its own copy behind the ReLU anyway:
  *
  *      da, db -> ADD -> NORM_ACT_GRAD        da, db -> NORM_ACT_GRAD (eighth input)
  *

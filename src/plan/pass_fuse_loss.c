@@ -1,9 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Guide 002 writes softmax cross-entropy with small operators so that a planner can split it:
  *
  *   mean(-1 * sum(log(e / sum(e)) * one_hot(label))),  e = exp(logit - max(logit))
  *
  * On one device that is the fused operator, which is faster and never takes the log of zero. The
- * match is exact: each link has one reader, the axis is the last, on/off values give the smoothing. */
+ * match is exact: each link has one reader, the axis is the last, on/off values give the smoothing.
+ */
 #include "plan/pass.h"
 
 #include "base/error.h"
@@ -15,8 +17,8 @@
 typedef struct match {
     int32_t logits, labels; /* values of `from` */
     double smoothing;
-    int32_t end;            /* the REDUCE_MEAN */
-    int32_t inner[16];      /* operators that vanish */
+    int32_t end;       /* the REDUCE_MEAN */
+    int32_t inner[16]; /* operators that vanish */
     int inner_count;
 } match;
 
@@ -97,8 +99,7 @@ static bool match_at(const trm_graph *g, int32_t end, match *m) {
     m->smoothing = hot->attrs.one_hot.off * classes;
     double on = 1 - m->smoothing + hot->attrs.one_hot.off;
     return g->values[m->logits].dtype == TRM_FLOAT32 && m->smoothing >= 0 && m->smoothing < 1 &&
-           fabs(on - hot->attrs.one_hot.on) < 1e-12 &&
-           g->values[m->labels].dtype == TRM_INT32;
+           fabs(on - hot->attrs.one_hot.on) < 1e-12 && g->values[m->labels].dtype == TRM_INT32;
 }
 
 /* Every inner value is read only inside the match. */

@@ -1,10 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Batch-norm, the addition of a residual and ReLU become one operator, before differentiation, so
  * that the gradient is one operator too:
  *
  *      x -> BATCH_NORM -> [ADD residual ->] [RELU ->] y      x, [residual] -> NORM_ACT -> y
  *
- * A BATCH_NORM with none of the rest becomes a NORM_ACT too: one kernel family serves all. The fused
- * operator stands where the last of the chain stood, where the residual is known. */
+ * A BATCH_NORM with none of the rest becomes a NORM_ACT too: one kernel family serves all. The
+ * fused operator stands where the last of the chain stood, where the residual is known. */
 #include "plan/pass.h"
 
 #include "base/error.h"
@@ -12,7 +13,7 @@
 #include <stdlib.h>
 
 typedef struct chain {
-    int32_t norm;     /* operators of `from`; 0 = none */
+    int32_t norm; /* operators of `from`; 0 = none */
     int32_t add;
     int32_t relu;
     int32_t last;     /* the one at whose place the fused operator is emitted */
@@ -65,9 +66,9 @@ static void emit(trmi_pass *pass, const chain *c) {
     attrs.norm.relu = c->relu != 0;
     attrs.norm.residual = c->residual != 0;
     bool train = norm->kind == TRMI_OP_BATCH_NORM;
-    int32_t index = trmi_pass_emit(pass, train ? TRMI_OP_NORM_ACT : TRMI_OP_NORM_ACT_INFER,
-                                   norm->phase, norm->name, inputs, c->residual != 0 ? 6 : 5,
-                                   train ? 3 : 1, &attrs);
+    int32_t index =
+        trmi_pass_emit(pass, train ? TRMI_OP_NORM_ACT : TRMI_OP_NORM_ACT_INFER, norm->phase,
+                       norm->name, inputs, c->residual != 0 ? 6 : 5, train ? 3 : 1, &attrs);
     if (index == 0) {
         return;
     }

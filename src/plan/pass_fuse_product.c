@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What follows a large float32 product is done while its sums are in registers, or not at all:
  *
  *      LINEAR, KEYED_LINEAR -> RELU                   with relu
@@ -16,10 +17,10 @@ enum { LEAST_ROWS = 256 }; /* of the product: small ones have other loops */
 typedef struct fusion {
     const trmi_pass *pass;
     const trmi_roots *roots;
-    bool *kept;    /* by value: a root */
-    bool *skip;    /* by operator: vanishes */
-    bool *sliced;  /* by operator: a MATMUL that only slices read */
-    int64_t *cut;  /* by value: columns that slices take of it; -1 = somebody else reads it */
+    bool *kept;   /* by value: a root */
+    bool *skip;   /* by operator: vanishes */
+    bool *sliced; /* by operator: a MATMUL that only slices read */
+    int64_t *cut; /* by value: columns that slices take of it; -1 = somebody else reads it */
 } fusion;
 
 static bool real(const trmi_value *v) { return v != NULL && v->dtype == TRM_FLOAT32; }
@@ -55,8 +56,9 @@ static const trmi_op *product_before(const fusion *f, const trmi_op *op) {
         g->values[op->outputs[0]].dtype != TRM_FLOAT32) {
         return NULL;
     }
-    if (backward && (!real(trmi_input_of(g, op, 1)) ||
-                     !trm_shape_equal(&trmi_input_of(g, op, 1)->shape, &trmi_input_of(g, op, 0)->shape))) {
+    if (backward &&
+        (!real(trmi_input_of(g, op, 1)) ||
+         !trm_shape_equal(&trmi_input_of(g, op, 1)->shape, &trmi_input_of(g, op, 0)->shape))) {
         return NULL;
     }
     return product_of(g, op->inputs[0], backward ? TRMI_OP_MATMUL : TRMI_OP_LINEAR);
@@ -68,7 +70,8 @@ static bool takes_columns(const trm_graph *g, const trmi_op *op) {
         return false;
     }
     const trm_shape *from = &trmi_input_of(g, op, 0)->shape;
-    return from->rank == 2 && op->attrs.slice.begin[0] == 0 && op->attrs.slice.size[0] == from->dim[0];
+    return from->rank == 2 && op->attrs.slice.begin[0] == 0 &&
+           op->attrs.slice.size[0] == from->dim[0];
 }
 
 static void find_slices(fusion *f) {
@@ -117,7 +120,8 @@ static void emit(trmi_pass *pass, const trmi_op *product, const trmi_op *op) {
         attrs.matmul.columns = op->attrs.slice.size[1];
     }
     int32_t outputs = product->outputs_count;
-    int32_t index = trmi_pass_emit(pass, product->kind, op->phase, product->name, inputs, count, outputs, &attrs);
+    int32_t index = trmi_pass_emit(pass, product->kind, op->phase, product->name, inputs, count,
+                                   outputs, &attrs);
     pass->map[op->outputs[0]] = index == 0 ? 0 : pass->to->ops[index].outputs[0];
     for (int32_t i = 1; index != 0 && i < outputs; i++) {
         pass->map[product->outputs[i]] = pass->to->ops[index].outputs[i];

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Mixed precision (guide 000's allow_mix_precision), on the forward graph: casts are inserted where
  * an operator computes in bf16, and differentiation turns them around. Three kinds of operators:
  *
@@ -5,7 +6,8 @@
  *      follow   norm, pooling, ReLU, add, reshapes...: bf16 in, bf16 out; statistics stay fp32
  *      fp32     everything else, the loss above all: bf16 inputs are cast back
  *
- * Parameters stay fp32 masters; a weight's gradient is made in fp32 (pass_tidy). */
+ * Parameters stay fp32 masters; a weight's gradient is made in fp32 (pass_tidy).
+ */
 #include "plan/pass.h"
 
 #include "trireme/plan.h"
@@ -20,8 +22,7 @@ static uint32_t followed_inputs(trmi_op_kind kind) {
     case TRMI_OP_NORM_ACT:
     case TRMI_OP_NORM_ACT_INFER:
     case TRMI_OP_BATCH_NORM:
-    case TRMI_OP_BATCH_NORM_INFER:
-        return 1u | 1u << 5; /* x and the residual */
+    case TRMI_OP_BATCH_NORM_INFER: return 1u | 1u << 5; /* x and the residual */
     case TRMI_OP_MAX_POOL:
     case TRMI_OP_AVG_POOL:
     case TRMI_OP_GLOBAL_AVG_POOL:
@@ -29,14 +30,10 @@ static uint32_t followed_inputs(trmi_op_kind kind) {
     case TRMI_OP_RESHAPE:
     case TRMI_OP_TRANSPOSE:
     case TRMI_OP_SLICE:
-    case TRMI_OP_DROPOUT:
-        return 1u;
-    case TRMI_OP_ADD:
-        return 3u;
-    case TRMI_OP_CONCAT:
-        return ~0u;
-    default:
-        return 0;
+    case TRMI_OP_DROPOUT: return 1u;
+    case TRMI_OP_ADD: return 3u;
+    case TRMI_OP_CONCAT: return ~0u;
+    default: return 0;
     }
 }
 
@@ -54,7 +51,8 @@ static int32_t cast_to(trmi_pass *pass, const trmi_op *op, int32_t value, trm_dt
         }
     }
     trmi_attrs attrs = {.cast = {.dtype = dtype}};
-    char *name = trmi_arena_printf(&pass->to->arena, "%s.cast", pass->to->ops[pass->to->values[value].op].name);
+    char *name = trmi_arena_printf(&pass->to->arena, "%s.cast",
+                                   pass->to->ops[pass->to->values[value].op].name);
     int32_t index = trmi_pass_emit(pass, TRMI_OP_CAST, op->phase, name, &value, 1, 1, &attrs);
     return index == 0 ? value : pass->to->ops[index].outputs[0];
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory for a little time: outputs of fused norms are not kept for backward; where backward first
  * reads one, NORM_ACT_APPLY makes it again from x and the saved statistics, which are kept anyway.
  *
@@ -8,11 +9,13 @@
  *
  *      y1 (kept) --+--> y2 = f(x2, y1) dropped --+--> y3 = f(x3, y2) dropped --+--> y4 kept ...
  *
- * and where r is the norm of a projection, which nobody else needs, r is made again first. What is made again for the one
- * after it lives until its own block's backward: of longer chains that is more than keeping one would be.
+ * and where r is the norm of a projection, which nobody else needs, r is made again first. What is
+ * made again for the one after it lives until its own block's backward: of longer chains that is
+ * more than keeping one would be.
  *
- * That is the rule. A plan (plan/sharding.h) may say otherwise for any operator: kept, or made again, by NORM_ACT_APPLY or by
- * running it a second time. What feeds it is kept then (trmi_shard_repeatable), so that nothing else changes. */
+ * That is the rule. A plan (plan/sharding.h) may say otherwise for any operator: kept, or made
+ * again, by NORM_ACT_APPLY or by running it a second time. What feeds it is kept then
+ * (trmi_shard_repeatable), so that nothing else changes. */
 #include "plan/pass.h"
 #include "plan/sharding.h"
 
@@ -40,7 +43,8 @@ static bool projection(const trm_graph *g, int32_t value) {
            !trmi_maker_of(g, value)->attrs.norm.residual;
 }
 
-/* ---- what a plan may ask for -------------------------------------------------------------------------- */
+/* ---- what a plan may ask for
+ *  -------------------------------------------------------------------------- */
 
 /* The same inputs give the same bits, and nothing else changes. */
 static bool is_function(trmi_op_kind kind) {
@@ -63,10 +67,8 @@ static bool is_function(trmi_op_kind kind) {
     case TRMI_OP_LOG:
     case TRMI_OP_SQRT:
     case TRMI_OP_SCALE:
-    case TRMI_OP_SOFTMAX:
-        return true;
-    default:
-        return false;
+    case TRMI_OP_SOFTMAX: return true;
+    default: return false;
     }
 }
 
@@ -77,11 +79,15 @@ static bool stays(const trm_graph *g, int32_t value, const bool *read, const boo
            (projection(g, value) && stays(g, maker->inputs[0], read, can));
 }
 
-static bool is_product(trmi_op_kind kind) { return kind == TRMI_OP_CONV2D || kind == TRMI_OP_LINEAR || kind == TRMI_OP_MATMUL; }
+static bool is_product(trmi_op_kind kind) {
+    return kind == TRMI_OP_CONV2D || kind == TRMI_OP_LINEAR || kind == TRMI_OP_MATMUL;
+}
 
-static bool repeats(const trm_graph *g, const trmi_op *op, const bool *read, const bool *needed, const bool *can) {
+static bool repeats(const trm_graph *g, const trmi_op *op, const bool *read, const bool *needed,
+                    const bool *can) {
     bool norm = op->kind == TRMI_OP_NORM_ACT;
-    bool ok = op->phase == TRMI_FORWARD && is_function(op->kind) && read[op->outputs[0]] && !needed[op->outputs[0]] &&
+    bool ok = op->phase == TRMI_FORWARD && is_function(op->kind) && read[op->outputs[0]] &&
+              !needed[op->outputs[0]] &&
               (norm ? is_norm(g, op->outputs[0]) : op->outputs_count == 1);
     for (int32_t k = 0; ok && k < op->inputs_count; k++) {
         ok = stays(g, op->inputs[k], read, can);
@@ -93,7 +99,7 @@ static bool repeats(const trm_graph *g, const trmi_op *op, const bool *read, con
 void trmi_shard_repeatable(const trm_graph *g, bool *can) {
     memset(can, 0, (size_t)g->ops_count * sizeof *can);
     bool *read = calloc(2 * (size_t)g->values_count, sizeof *read); /* by backward */
-    bool *needed = read + g->values_count;                            /* by what is made again */
+    bool *needed = read + g->values_count;                          /* by what is made again */
     for (int64_t i = 1; read != NULL && i < g->ops_count; i++) {
         const trmi_op *op = &g->ops[i];
         for (int32_t k = 0; op->phase == TRMI_BACKWARD && k < op->inputs_count; k++) {
@@ -108,27 +114,32 @@ void trmi_shard_repeatable(const trm_graph *g, bool *can) {
         for (int32_t k = 0; turn && can[i] && k < op->inputs_count; k++) {
             needed[op->inputs[k]] = true;
             /* and what a projection is made of */
-            needed[projection(g, op->inputs[k]) ? trmi_maker_of(g, op->inputs[k])->inputs[0] : 0] = true;
+            needed[projection(g, op->inputs[k]) ? trmi_maker_of(g, op->inputs[k])->inputs[0] : 0] =
+                true;
         }
     }
     free(read);
 }
 
-/* ---- what is dropped ------------------------------------------------------------------------------------ */
+/* ---- what is dropped
+ *  ------------------------------------------------------------------------------------ */
 
 /* Lines of a plan are about operators of the whole graph; names are the same in a rank's. */
 static void ask(recompute *r, const trmi_shard_plan *plan) {
     const trm_graph *g = r->pass->from;
     for (int64_t i = 1; i < g->ops_count; i++) {
         const trmi_op *op = &g->ops[i];
-        const trmi_shard_choice *line = op->phase == TRMI_FORWARD && is_function(op->kind) ? trmi_shard_plan_find(plan, op->name) : NULL;
+        const trmi_shard_choice *line = op->phase == TRMI_FORWARD && is_function(op->kind)
+                                            ? trmi_shard_plan_find(plan, op->name)
+                                            : NULL;
         if (line != NULL && line->again != TRMI_AGAIN_RULE) {
             r->dropped[op->outputs[0]] = line->again == TRMI_AGAIN_YES;
         }
     }
 }
 
-/* In the order of the graph, so that a residual is decided before what adds it. `chain`: by value, zeros. */
+/* In the order of the graph, so that a residual is decided before what adds it. `chain`: by value,
+ * zeros. */
 static void choose(const trm_graph *g, bool *dropped, int32_t *chain) {
     for (int64_t i = 1; i < g->ops_count; i++) {
         const trmi_op *op = &g->ops[i];
@@ -163,7 +174,8 @@ static int32_t run_again(recompute *r, int32_t value) {
     trmi_pass *pass = r->pass;
     const trmi_op *op = trmi_maker_of(pass->from, value);
     trmi_attrs attrs = op->attrs;
-    int32_t *inputs = trmi_arena_alloc(&pass->to->arena, (size_t)(op->inputs_count + 1) * sizeof *inputs);
+    int32_t *inputs =
+        trmi_arena_alloc(&pass->to->arena, (size_t)(op->inputs_count + 1) * sizeof *inputs);
     char *name = trmi_arena_printf(&pass->to->arena, "%s.again", op->name);
     if (inputs == NULL || name == NULL || !trmi_graph_own_attrs(pass->to, op->kind, &attrs)) {
         return 0;
@@ -171,7 +183,8 @@ static int32_t run_again(recompute *r, int32_t value) {
     for (int32_t i = 0; i < op->inputs_count; i++) {
         inputs[i] = pass->map[op->inputs[i]];
     }
-    int32_t index = trmi_pass_emit(pass, op->kind, TRMI_BACKWARD, name, inputs, op->inputs_count, op->outputs_count, &attrs);
+    int32_t index = trmi_pass_emit(pass, op->kind, TRMI_BACKWARD, name, inputs, op->inputs_count,
+                                   op->outputs_count, &attrs);
     if (index != 0 && op->output_dtype != TRM_DTYPE_NONE) {
         pass->to->ops[index].output_dtype = op->output_dtype;
         pass->to->values[pass->to->ops[index].outputs[0]].dtype = op->output_dtype;
@@ -190,8 +203,8 @@ static int32_t make_again(recompute *r, int32_t value) {
     if (norm->kind != TRMI_OP_NORM_ACT) {
         return run_again(r, value);
     }
-    int32_t inputs[6] = {pass->map[norm->inputs[0]], pass->map[norm->inputs[1]],
-                         pass->map[norm->inputs[2]], pass->map[norm->outputs[1]],
+    int32_t inputs[6] = {pass->map[norm->inputs[0]],  pass->map[norm->inputs[1]],
+                         pass->map[norm->inputs[2]],  pass->map[norm->outputs[1]],
                          pass->map[norm->outputs[2]], 0};
     if (norm->attrs.norm.residual) {
         int32_t residual = norm->inputs[5];

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* After differentiation: small rewrites that keep the mathematics.
  *   CAST(bf16 -> fp32) of a weight gradient: the gradient is made in fp32 directly
  *   CAST(CAST(x)) back to x's own dtype where the first was widening: x */

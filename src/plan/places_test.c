@@ -1,5 +1,6 @@
-/* Places of activations: none that live together overlap, several threads cost next to no bytes, and a buffer goes where its
- * threads have just been. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Places of activations: none that live together overlap, several threads cost next to no bytes,
+ * and a buffer goes where its threads have just been. */
 #include "check.h"
 
 #include "plan/pass.h"
@@ -21,11 +22,18 @@ typedef struct sketch {
 static void begin(sketch *s, int32_t steps, int32_t buffers) {
     memset(s, 0, sizeof *s);
     s->input = 1;
-    s->program = (trm_program){.steps = s->steps, .steps_count = steps, .buffers = s->buffers, .buffers_count = buffers + 1,
-                               .inputs = &s->input, .inputs_count = 1};
+    s->program = (trm_program){.steps = s->steps,
+                               .steps_count = steps,
+                               .buffers = s->buffers,
+                               .buffers_count = buffers + 1,
+                               .inputs = &s->input,
+                               .inputs_count = 1};
     for (int32_t i = 0; i < steps; i++) {
         s->read[i] = 1;
-        s->steps[i] = (trmi_step){.inputs = &s->read[i], .inputs_count = 1, .outputs = &s->written[i], .outputs_count = 1,
+        s->steps[i] = (trmi_step){.inputs = &s->read[i],
+                                  .inputs_count = 1,
+                                  .outputs = &s->written[i],
+                                  .outputs_count = 1,
                                   .cost = {.bytes = 1 << 20}};
     }
     s->buffers[1].shape = trm_shape_of(IMAGES);
@@ -33,8 +41,11 @@ static void begin(sketch *s, int32_t steps, int32_t buffers) {
 }
 
 static void live(sketch *s, int32_t buffer, int64_t units, int32_t first, int32_t last) {
-    s->buffers[buffer] = (trmi_buffer){.shape = trm_shape_of(IMAGES, units), .arena = TRMI_ARENA_ACTIVATION,
-                                       .bytes = units * PIXELS, .first_step = first, .last_step = last};
+    s->buffers[buffer] = (trmi_buffer){.shape = trm_shape_of(IMAGES, units),
+                                       .arena = TRMI_ARENA_ACTIVATION,
+                                       .bytes = units * PIXELS,
+                                       .first_step = first,
+                                       .last_step = last};
     s->written[first] = buffer;
 }
 
@@ -80,8 +91,9 @@ static void lives_do_not_overlap(void **state) {
     }
 }
 
-/* Long ago 8 MB, then 4 | 2 | 2 | 4 MB, one after the other: those of 2 MB do not go where one thread's half lies in the
- * other's half of 4 MB, and of equal ones the second lies where the first was. */
+/* Long ago 8 MB, then 4 | 2 | 2 | 4 MB, one after the other: those of 2 MB do not go where one
+ * thread's half lies in the other's half of 4 MB, and of equal ones the second lies where the first
+ * was. */
 static void threads_stay_where_they_were(void **state) {
     sketch s;
     begin(&s, STEPS, 6);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Graph to program: the passes in their order, then what the program is predicted to take. */
 #include "plan/pass.h"
 #include "plan/sharding.h"
@@ -20,7 +21,8 @@ static trm_status roots_of(const trm_graph *graph, const trmi_plan_options *opti
     roots->params = trmi_arena_alloc(arena, (size_t)graph->ops_count * sizeof *roots->params);
     roots->grads = trmi_arena_alloc(arena, (size_t)graph->ops_count * sizeof *roots->grads);
     roots->grad_axes = trmi_arena_alloc(arena, (size_t)graph->ops_count * sizeof *roots->grad_axes);
-    if (roots->outputs == NULL || roots->params == NULL || roots->grads == NULL || roots->grad_axes == NULL) {
+    if (roots->outputs == NULL || roots->params == NULL || roots->grads == NULL ||
+        roots->grad_axes == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
     }
     for (int32_t i = 0; i < outputs; i++) {
@@ -79,8 +81,8 @@ static trm_status own_leaves(trm_program *program, trm_error *err) {
 }
 
 /* To the training graph: what is differentiated, and split where it is to be split. */
-static trm_status make_training(trm_graph **graph, const trmi_plan_options *options, trmi_roots *roots,
-                                trmi_arena *arena, trm_error *err) {
+static trm_status make_training(trm_graph **graph, const trmi_plan_options *options,
+                                trmi_roots *roots, trmi_arena *arena, trm_error *err) {
     const trmi_target *target = options->target;
     bool train = roots->loss != 0 && (*graph)->training;
     if (!options->no_fusion && target->fuse_xent) {
@@ -105,7 +107,8 @@ static trm_status rewrite(trm_program *program, const trmi_plan_options *options
     const trmi_target *target = options->target;
     trm_graph **graph = &program->graph;
     bool train = roots->loss != 0 && (*graph)->training;
-    if (options->shard == NULL && options->precision != TRM_PRECISION_MIXED && !options->no_fusion && target->fuse_keyed) {
+    if (options->shard == NULL && options->precision != TRM_PRECISION_MIXED &&
+        !options->no_fusion && target->fuse_keyed) {
         TRMI_TRY(trmi_pass_run(trmi_pass_fuse_keyed, options, graph, roots, err));
     }
     TRMI_TRY(make_training(graph, options, roots, &program->arena, err));
@@ -113,8 +116,9 @@ static trm_status rewrite(trm_program *program, const trmi_plan_options *options
         trm_graph *local;
         TRMI_TRY(trmi_pass_run(trmi_pass_dead, options, graph, roots, err));
         (*graph)->local_norms = options->local_norms;
-        TRMI_TRY(trmi_shard_partition(*graph, options->shard, options->prices, options->rank, roots, &local,
-                                      &program->leaves, &program->leaves_count, options->report, err));
+        TRMI_TRY(trmi_shard_partition(*graph, options->shard, options->prices, options->rank, roots,
+                                      &local, &program->leaves, &program->leaves_count,
+                                      options->report, err));
         trm_graph_destroy(*graph);
         *graph = local;
         TRMI_TRY(own_leaves(program, err));
@@ -125,18 +129,20 @@ static trm_status rewrite(trm_program *program, const trmi_plan_options *options
         TRMI_TRY(trmi_pass_run(trmi_pass_fuse_grad_add, options, graph, roots, err));
     }
     if (!exact && !options->no_fusion && target->fuse_product) {
-        TRMI_TRY(trmi_pass_run(trmi_pass_dead, options, graph, roots, err)); /* what nobody reads is no reader */
+        /* what nobody reads is no reader */
+        TRMI_TRY(trmi_pass_run(trmi_pass_dead, options, graph, roots, err));
         TRMI_TRY(trmi_pass_run(trmi_pass_fuse_product, options, graph, roots, err));
     }
-    bool rule = !options->no_recompute && target->recompute_norm_act, asked = options->shard != NULL;
+    bool rule = !options->no_recompute && target->recompute_norm_act,
+         asked = options->shard != NULL;
     if (train && !exact && (rule || asked)) {
         TRMI_TRY(trmi_pass_run(trmi_pass_recompute, options, graph, roots, err));
     }
     return trmi_pass_run(trmi_pass_dead, options, graph, roots, err);
 }
 
-trm_status trmi_shard_graph(const trm_graph *graph, const trmi_plan_options *given, trm_graph **out, trmi_roots *roots,
-                            trmi_arena *arena, trm_error *err) {
+trm_status trmi_shard_graph(const trm_graph *graph, const trmi_plan_options *given, trm_graph **out,
+                            trmi_roots *roots, trmi_arena *arena, trm_error *err) {
     TRMI_TRY(trm_graph_check(graph, err));
     trmi_plan_options options = *given;
     options.target = given->target != NULL ? given->target : &plain_target;
@@ -171,7 +177,8 @@ static void predict(trm_program *p, const trmi_target *target) {
         }
         double seconds = -1;
         if (step->kind == TRMI_STEP_OP && !step->joint && target->seconds != NULL) {
-            trmi_layout layout = step->outputs[0] != 0 ? p->buffers[step->outputs[0]].layout : TRMI_PLAIN;
+            trmi_layout layout =
+                step->outputs[0] != 0 ? p->buffers[step->outputs[0]].layout : TRMI_PLAIN;
             seconds = target->seconds(target->context, p->graph, &p->graph->ops[step->op], layout);
         }
         step->predicted_seconds = seconds >= 0 ? seconds : roofline(target, &step->cost);

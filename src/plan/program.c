@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Questions to a program that several passes and the executor ask. */
 #include "plan/program.h"
 

@@ -1,5 +1,6 @@
-/* A plan that cuts nothing but samples, as a search writes it, is compiled to the program of the mode data_parallel: the same steps on the
- * same shapes, the same bytes in every arena. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A plan that cuts nothing but samples, as a search writes it, is compiled to the program of the
+ * mode data_parallel: the same steps on the same shapes, the same bytes in every arena. */
 #include "check.h"
 
 #include "trireme/graph.h"
@@ -17,15 +18,18 @@ static trm_node norm(trm_graph *g, trm_node x, int n, const char *name, bool rel
     snprintf(shift, sizeof shift, "%s.bias", name);
     snprintf(mean, sizeof mean, "%s.mean", name);
     snprintf(variance, sizeof variance, "%s.variance", name);
-    trm_node y = trm_batch_norm(g, x, trm_parameter(g, scale, trm_shape_of(n), TRM_INIT_ONE), trm_parameter(g, shift, trm_shape_of(n), TRM_INIT_ZERO),
-                                trm_state(g, mean, TRM_FLOAT32, trm_shape_of(n), TRM_INIT_ZERO),
-                                trm_state(g, variance, TRM_FLOAT32, trm_shape_of(n), TRM_INIT_ONE), NULL);
+    trm_node y =
+        trm_batch_norm(g, x, trm_parameter(g, scale, trm_shape_of(n), TRM_INIT_ONE),
+                       trm_parameter(g, shift, trm_shape_of(n), TRM_INIT_ZERO),
+                       trm_state(g, mean, TRM_FLOAT32, trm_shape_of(n), TRM_INIT_ZERO),
+                       trm_state(g, variance, TRM_FLOAT32, trm_shape_of(n), TRM_INIT_ONE), NULL);
     return relu ? trm_relu(g, y) : y;
 }
 
 static trm_node conv(trm_graph *g, trm_node x, int in, int out, const char *name) {
     trm_node w = trm_parameter(g, name, trm_shape_of(out, in, 3, 3), TRM_INIT_HE_NORMAL_FAN_OUT);
-    return trm_conv2d(g, x, w, TRM_NO_NODE, &(trm_conv_options){.stride = {1, 1}, .pad = {1, 1, 1, 1}});
+    return trm_conv2d(g, x, w, TRM_NO_NODE,
+                      &(trm_conv_options){.stride = {1, 1}, .pad = {1, 1, 1, 1}});
 }
 
 /* A stem and three residual blocks: of a chain of outputs some are kept. */
@@ -33,7 +37,10 @@ static trm_graph *network(int64_t samples, trm_node *loss) {
     trm_graph *g;
     trm_error err;
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
-    trm_node x = norm(g, conv(g, trm_input(g, "image", TRM_FLOAT32, trm_shape_of(samples, 3, 8, 8)), 3, 16, "stem"), 16, "bn", true);
+    trm_node x = norm(
+        g,
+        conv(g, trm_input(g, "image", TRM_FLOAT32, trm_shape_of(samples, 3, 8, 8)), 3, 16, "stem"),
+        16, "bn", true);
     for (int b = 0; b < 3; b++) {
         char name[4][16];
         for (int k = 0; k < 4; k++) {
@@ -42,8 +49,11 @@ static trm_graph *network(int64_t samples, trm_node *loss) {
         trm_node y = norm(g, conv(g, x, 16, 16, name[0]), 16, name[1], true);
         x = trm_relu(g, trm_add(g, norm(g, conv(g, y, 16, 16, name[2]), 16, name[3], false), x));
     }
-    trm_node logits = trm_linear(g, trm_global_avg_pool(g, x), trm_parameter(g, "fc", trm_shape_of(10, 16), TRM_INIT_LINEAR), TRM_NO_NODE);
-    *loss = trm_softmax_cross_entropy(g, logits, trm_input(g, "label", TRM_INT32, trm_shape_of(samples)), NULL);
+    trm_node logits =
+        trm_linear(g, trm_global_avg_pool(g, x),
+                   trm_parameter(g, "fc", trm_shape_of(10, 16), TRM_INIT_LINEAR), TRM_NO_NODE);
+    *loss = trm_softmax_cross_entropy(
+        g, logits, trm_input(g, "label", TRM_INT32, trm_shape_of(samples)), NULL);
     CHECK_OK(trm_graph_check(g, &err), err);
     return g;
 }
@@ -73,9 +83,18 @@ static void by_samples_is_data_parallel(void **state) {
     (void)state;
     trm_error err;
     trm_node alone, together;
-    trm_graph *own = network(SAMPLES, &alone), *all = network(RANKS * SAMPLES, &together), *training;
-    const trmi_target target = {.name = "test", .threads = 1, .fuse_norm_act = true, .recompute_norm_act = true, .fuse_xent = true};
-    trmi_plan_options options = {.target = &target, .loss = together, .dense_gradients = true, .factored_gradients = true, .local_norms = true};
+    trm_graph *own = network(SAMPLES, &alone), *all = network(RANKS * SAMPLES, &together),
+              *training;
+    const trmi_target target = {.name = "test",
+                                .threads = 1,
+                                .fuse_norm_act = true,
+                                .recompute_norm_act = true,
+                                .fuse_xent = true};
+    trmi_plan_options options = {.target = &target,
+                                 .loss = together,
+                                 .dense_gradients = true,
+                                 .factored_gradients = true,
+                                 .local_norms = true};
     trmi_arena arena = {0};
     trmi_roots roots;
     trmi_mesh mesh;
@@ -85,9 +104,11 @@ static void by_samples_is_data_parallel(void **state) {
     trm_program *data_parallel, *split;
     CHECK_OK(trmi_shard_graph(all, &options, &training, &roots, &arena, &err), err);
     CHECK_OK(trmi_mesh_parse("2", &mesh, &err), err);
-    const trmi_search_costs costs = {.slots = 1, .overlap = 1, .fuse = true, .rule = true, .slices = true};
+    const trmi_search_costs costs = {
+        .slots = 1, .overlap = 1, .fuse = true, .rule = true, .slices = true};
     CHECK_OK(trmi_space_create(training, &mesh, &costs, NULL, &space, &err), err);
-    assert_true(trmi_choice_open(&choice, space, &arena) && trmi_space_baseline(space, TRMI_BASELINE_SAMPLES, &choice));
+    assert_true(trmi_choice_open(&choice, space, &arena) &&
+                trmi_space_baseline(space, TRMI_BASELINE_SAMPLES, &choice));
     CHECK_OK(trmi_space_plan(space, &choice, &plan, &err), err);
     options.shard = plan;
     CHECK_OK(trmi_plan_create(all, &options, &split, &err), err);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From a training graph to a plan, over all meshes. */
 #include "plan/search.h"
 
@@ -6,8 +7,9 @@
 #include <math.h>
 
 /* The best plan of one mesh takes *best's place if it is better. */
-static trm_status try_mesh(const trm_graph *graph, const trmi_mesh *mesh, const trmi_auto_options *o, trmi_shard_plan **best,
-                           double *best_step, double *least_bytes, trm_error *err) {
+static trm_status try_mesh(const trm_graph *graph, const trmi_mesh *mesh,
+                           const trmi_auto_options *o, trmi_shard_plan **best, double *best_step,
+                           double *least_bytes, trm_error *err) {
     trmi_space *space = NULL;
     trmi_arena arena = {0};
     trmi_shard_plan *plan = NULL;
@@ -34,8 +36,8 @@ static trm_status try_mesh(const trm_graph *graph, const trmi_mesh *mesh, const 
     return status;
 }
 
-trm_status trmi_search_plan(const trm_graph *graph, const trmi_auto_options *o, trmi_shard_plan **out,
-                            double *found_step, trm_error *err) {
+trm_status trmi_search_plan(const trm_graph *graph, const trmi_auto_options *o,
+                            trmi_shard_plan **out, double *found_step, trm_error *err) {
     trmi_mesh list[TRMI_MESH_LIST];
     int32_t hosts = o->hosts > 0 ? o->hosts : 1, count = 1;
     trmi_shard_plan *best = NULL;
@@ -43,7 +45,8 @@ trm_status trmi_search_plan(const trm_graph *graph, const trmi_auto_options *o, 
     if (o->mesh != NULL) {
         list[0] = *o->mesh;
     } else if (o->ranks < 1 || o->ranks % hosts != 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "%d ranks do not divide among %d hosts", (int)o->ranks, (int)hosts);
+        return TRMI_FAIL(err, TRM_INVALID, "%d ranks do not divide among %d hosts", (int)o->ranks,
+                         (int)hosts);
     } else {
         count = trmi_mesh_list(hosts, o->ranks / hosts, list);
     }
@@ -55,8 +58,11 @@ trm_status trmi_search_plan(const trm_graph *graph, const trmi_auto_options *o, 
     }
     if (status == TRM_OK && best == NULL) {
         char limit[TRMI_BYTES_TEXT], takes[TRMI_BYTES_TEXT];
-        status = TRMI_FAIL(err, TRM_INVALID, "no plan fits %s a rank; the one of least memory takes %s: more ranks, a smaller batch or "
-                           "a higher limit", trmi_bytes_text(o->memory_bytes, limit), trmi_bytes_text(least, takes));
+        status = TRMI_FAIL(err, TRM_INVALID,
+                           "no plan fits %s a rank; the one of least memory takes %s: more ranks, "
+                           "a smaller batch or "
+                           "a higher limit",
+                           trmi_bytes_text(o->memory_bytes, limit), trmi_bytes_text(least, takes));
     }
     if (status != TRM_OK) {
         trmi_shard_plan_destroy(best);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Plans by rules: what people write by hand, and two searches that do not look back. */
 #include "plan/search.h"
 
@@ -7,7 +8,8 @@
 #include <string.h>
 
 static const char *const names[TRMI_BASELINES] = {"data parallel", "data parallel, head by classes",
-                                                  "data parallel, optimiser in parts", "spatial", "replicated"};
+                                                  "data parallel, optimiser in parts", "spatial",
+                                                  "replicated"};
 const char *trmi_baseline_name(trmi_baseline baseline) { return names[baseline]; }
 
 /* Sum of the edges between node n in strategy i and nodes decided (strategy >= 0). */
@@ -28,7 +30,8 @@ static double own_cost(const trmi_space_class *c, int32_t i) {
     return c->forward[i] + c->backward[i] + c->exchange[i] + c->stores[2 * i].gradient;
 }
 
-/* Where it is made counts, not where it goes: as the partition does for operators without a line. */
+/* Where it is made counts, not where it goes: as the partition does for operators without a line.
+ */
 int32_t trmi_space_follow(const trmi_space *s, int32_t n, const int32_t *strategy) {
     const trmi_space_class *c = trmi_space_class_of(s, n);
     double least = INFINITY;
@@ -49,7 +52,8 @@ int32_t trmi_space_follow(const trmi_space *s, int32_t n, const int32_t *strateg
     return best;
 }
 
-/* ---- by hand --------------------------------------------------------------------------------------------- */
+/* ---- by hand
+ *  --------------------------------------------------------------------------------------------- */
 
 static int32_t find_letters(const trmi_space_class *c, const char *letters) {
     for (int32_t i = 0; i < c->count; i++) {
@@ -78,7 +82,8 @@ static int32_t wish(const trmi_space *s, int32_t n, const char *wishes) {
     return 0;
 }
 
-/* Of the classifier: a loss over classes, and linear operators from which only such things follow. */
+/* Of the classifier: a loss over classes, and linear operators from which only such things follow.
+ */
 static bool in_head(const trmi_space *s, int32_t n) {
     trmi_op_kind kind = trmi_space_op(s, n)->kind;
     if (kind == TRMI_OP_SOFTMAX_XENT) {
@@ -88,7 +93,8 @@ static bool in_head(const trmi_space *s, int32_t n) {
     for (int64_t k = 0; k < s->edges_count; k++) {
         if (s->edges[k].from == n) {
             any = true;
-            if (kind != TRMI_OP_LINEAR || trmi_space_op(s, s->edges[k].to)->kind != TRMI_OP_SOFTMAX_XENT) {
+            if (kind != TRMI_OP_LINEAR ||
+                trmi_space_op(s, s->edges[k].to)->kind != TRMI_OP_SOFTMAX_XENT) {
                 return false;
             }
         }
@@ -109,12 +115,14 @@ bool trmi_space_baseline(const trmi_space *s, trmi_baseline baseline, trmi_choic
         out->parts[n] = baseline == TRMI_BASELINE_OPTIMIZER;
         out->again[n] = 0;
         char first = trmi_space_class_of(s, n)->strategies[out->strategy[n]].letters[0];
-        special = special || (head && first == 'k') || (baseline == TRMI_BASELINE_SPATIAL && first == 'h');
+        special = special || (head && first == 'k') ||
+                  (baseline == TRMI_BASELINE_SPATIAL && first == 'h');
     }
     return special;
 }
 
-/* ---- recursive programming ---------------------------------------------------------------------------------- */
+/* ---- recursive programming
+ *  ---------------------------------------------------------------------------------- */
 
 /* Nodes by the work of their operator, heaviest first. */
 static void by_weight(const trmi_space *s, int32_t *order) {
@@ -181,7 +189,8 @@ trm_status trmi_space_recursive(const trmi_space *s, trmi_choice *out, trm_error
     return TRM_OK;
 }
 
-/* ---- sharding propagation --------------------------------------------------------------------------------------- */
+/* ---- sharding propagation
+ *  --------------------------------------------------------------------------------------- */
 
 /* What moves least beside the decided neighbours; of equal ones the least work. */
 static int32_t least_moved(const trmi_space *s, int32_t n, const int32_t *strategy) {
@@ -189,7 +198,8 @@ static int32_t least_moved(const trmi_space *s, int32_t n, const int32_t *strate
     double least = INFINITY, least_own = INFINITY;
     int32_t best = 0;
     for (int32_t i = 0; i < c->count; i++) {
-        double moved = beside(s, n, i, strategy) + c->exchange[i], own = c->forward[i] + c->backward[i];
+        double moved = beside(s, n, i, strategy) + c->exchange[i],
+               own = c->forward[i] + c->backward[i];
         if (moved < least || (moved == least && own < least_own)) {
             least = moved;
             least_own = own;

@@ -1,9 +1,13 @@
-/* What gradients cost that ranks make jointly (plan/lower_joint.c) in plans that cut nothing but samples:
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What gradients cost that ranks make jointly (plan/lower_joint.c) in plans that cut nothing but
+ * samples:
  *
  *      each its own    x, dy read, dW written, summed over ranks          (x + dy + dW)
  *      jointly         x, dy of all ranks read, a slice of dW written     ranks * (x + dy) + dW / ranks
  *
- * The work is the same; what the measured backward took beyond its roofline is taken of the difference, too. */
+ * The work is the same; what the measured backward took beyond its roofline is taken of the
+ * difference, too.
+ */
 #include "plan/pass.h"
 #include "plan/search.h"
 
@@ -11,7 +15,8 @@
 #include <string.h>
 
 static double bytes_of(const trm_graph *g, int32_t value) {
-    return (double)trm_shape_count(&g->values[value].shape) * (double)trm_dtype_bytes(g->values[value].dtype);
+    return (double)trm_shape_count(&g->values[value].shape) *
+           (double)trm_dtype_bytes(g->values[value].dtype);
 }
 
 /* Every axis cuts samples, evenly. */
@@ -35,11 +40,13 @@ static const trmi_op *gradient_of(const trmi_space *s, const trmi_space_node *no
     return NULL;
 }
 
-trmi_joint_cost trmi_space_joint(const trmi_space *s, const trmi_space_node *node, const trmi_strategy *strategy,
-                                 const trmi_node_seconds *roof, const trmi_node_seconds *seconds) {
+trmi_joint_cost trmi_space_joint(const trmi_space *s, const trmi_space_node *node,
+                                 const trmi_strategy *strategy, const trmi_node_seconds *roof,
+                                 const trmi_node_seconds *seconds) {
     const trmi_op *op = &s->graph->ops[node->op], *gradient = gradient_of(s, node);
     trmi_joint_cost out = {.made = false};
-    if (!s->costs.joint || op->kind != TRMI_OP_CONV2D || op->attrs.conv.groups > 1 || gradient == NULL || !is_by_samples(s, op, strategy)) {
+    if (!s->costs.joint || op->kind != TRMI_OP_CONV2D || op->attrs.conv.groups > 1 ||
+        gradient == NULL || !is_by_samples(s, op, strategy)) {
         return out;
     }
     double ranks = trmi_mesh_ranks(&s->mesh), image = bytes_of(s->graph, op->inputs[0]) / ranks;
@@ -48,9 +55,12 @@ trmi_joint_cost trmi_space_joint(const trmi_space *s, const trmi_space_node *nod
     if (!trmi_joint_is_worth_it((int64_t)weights, (int64_t)factors)) {
         return out;
     }
-    double flop = s->prices.flop > 0 ? s->prices.flop : 1 / 1e11, byte = s->prices.byte > 0 ? s->prices.byte : 1 / 2e10;
-    double work = trmi_op_cost(s->graph, gradient).flops * strategy->fraction * flop, beyond = seconds->backward / fmax(1e-12, roof->backward);
-    double own = fmax(work, (factors + weights) * byte), joint = fmax(work, (ranks * factors + weights / ranks) * byte);
+    double flop = s->prices.flop > 0 ? s->prices.flop : 1 / 1e11,
+           byte = s->prices.byte > 0 ? s->prices.byte : 1 / 2e10;
+    double work = trmi_op_cost(s->graph, gradient).flops * strategy->fraction * flop,
+           beyond = seconds->backward / fmax(1e-12, roof->backward);
+    double own = fmax(work, (factors + weights) * byte),
+           joint = fmax(work, (ranks * factors + weights / ranks) * byte);
     out.made = true;
     out.seconds = fmax((joint - own) * beyond, -seconds->backward);
     out.bytes = ranks * factors - image - (1 - 1 / ranks) * weights;
@@ -63,7 +73,9 @@ bool trmi_choice_joint(const trmi_space *s, const trmi_choice *choice) {
         const trmi_space_class *c = trmi_space_class_of(s, n);
         char letters[TRMI_SHARD_LETTERS];
         trmi_shard_loops(s->graph, trmi_space_op(s, n), letters, NULL);
-        joint = !choice->parts[n] && (strchr(letters, 'n') == NULL || is_by_samples(s, trmi_space_op(s, n), &c->strategies[choice->strategy[n]]));
+        joint = !choice->parts[n] &&
+                (strchr(letters, 'n') == NULL ||
+                 is_by_samples(s, trmi_space_op(s, n), &c->strategies[choice->strategy[n]]));
     }
     return joint;
 }

@@ -1,5 +1,6 @@
-/* Plans to try beside the best: for each operator and strategy the best whole with it is known from the marginals; of these
- * those are made that lie evenly apart in time. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans to try beside the best: for each operator and strategy the best whole with it is known from
+ * the marginals; of these those are made that lie evenly apart in time. */
 #include "plan/search.h"
 
 #include "base/error.h"
@@ -14,8 +15,9 @@ typedef struct wish {
 
 static int by_cost(const void *a, const void *b) {
     const wish *x = a, *y = b;
-    return x->cost != y->cost ? (x->cost > y->cost) - (x->cost < y->cost)
-                              : x->node != y->node ? x->node - y->node : x->strategy - y->strategy;
+    return x->cost != y->cost   ? (x->cost > y->cost) - (x->cost < y->cost)
+           : x->node != y->node ? x->node - y->node
+                                : x->strategy - y->strategy;
 }
 
 static int64_t list_wishes(const trmi_space *s, float *const *marginals, wish *list) {
@@ -31,10 +33,13 @@ static int64_t list_wishes(const trmi_space *s, float *const *marginals, wish *l
     return count;
 }
 
-static trm_status pick(const trmi_space *s, const trmi_weights *weights, const wish *list, int64_t total, int32_t wanted,
-                       trmi_arena *arena, trmi_candidate *out, int32_t *count, trm_error *err) {
-    double least = total > 0 ? (double)list[0].cost : 0, most = total > 0 ? fmin((double)list[total - 1].cost, 6 * least) : 0;
-    double apart = fmax(1.03, pow(fmax(1, most / fmax(least, 1e-12)), 1.0 / (wanted + 1))), next = least * apart;
+static trm_status pick(const trmi_space *s, const trmi_weights *weights, const wish *list,
+                       int64_t total, int32_t wanted, trmi_arena *arena, trmi_candidate *out,
+                       int32_t *count, trm_error *err) {
+    double least = total > 0 ? (double)list[0].cost : 0,
+           most = total > 0 ? fmin((double)list[total - 1].cost, 6 * least) : 0;
+    double apart = fmax(1.03, pow(fmax(1, most / fmax(least, 1e-12)), 1.0 / (wanted + 1))),
+           next = least * apart;
     for (int64_t i = 0; i < total && *count < wanted; i++) {
         trmi_solution solution;
         trmi_candidate c = {.name = "another plan", .fits = true};
@@ -44,7 +49,8 @@ static trm_status pick(const trmi_space *s, const trmi_weights *weights, const w
         if (!trmi_choice_open(&c.choice, s, arena)) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
         }
-        TRMI_TRY(trmi_space_solve_with(s, weights, list[i].node, list[i].strategy, &c.choice, &solution, err));
+        TRMI_TRY(trmi_space_solve_with(s, weights, list[i].node, list[i].strategy, &c.choice,
+                                       &solution, err));
         TRMI_TRY(trmi_space_measure(s, &c.choice, &c.measure, err));
         out[(*count)++] = c;
         next = (double)list[i].cost * apart;
@@ -52,8 +58,9 @@ static trm_status pick(const trmi_space *s, const trmi_weights *weights, const w
     return TRM_OK;
 }
 
-trm_status trmi_search_others(const trmi_space *s, const trmi_found *found, int32_t wanted, trmi_arena *arena,
-                              trmi_candidate *out, int32_t *count, trm_error *err) {
+trm_status trmi_search_others(const trmi_space *s, const trmi_found *found, int32_t wanted,
+                              trmi_arena *arena, trmi_candidate *out, int32_t *count,
+                              trm_error *err) {
     trmi_choice choice;
     trmi_solution solution;
     float **marginals;
@@ -71,7 +78,8 @@ trm_status trmi_search_others(const trmi_space *s, const trmi_found *found, int3
     if (list == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
     }
-    trm_status status = pick(s, &weights, list, list_wishes(s, marginals, list), wanted, arena, out, count, err);
+    trm_status status =
+        pick(s, &weights, list, list_wishes(s, marginals, list), wanted, arena, out, count, err);
     trmi_free(list);
     return status;
 }

@@ -1,10 +1,11 @@
-/* Prices between all spreads of a shape at once, by the moves that the router knows. Single moves first: one
- * axis to another letter, partial sums to whole or cut; then sequences of them as (min,+) squares of that table;
- * last the direct exchange of boxes, which ends a route.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Prices between all spreads of a shape at once, by the moves that the router knows. Single moves
+ * first: one axis to another letter, partial sums to whole or cut; then sequences of them as
+ * (min,+) squares of that table; last the direct exchange of boxes, which ends a route.
  *
- *      number of a spread = its letters as digits, the last axis fastest; letters: whole, P+, cut 0, cut 1 ...,
- *      and Pmax for vectors and matrices, the only places where it occurs
- */
+ *      number of a spread = its letters as digits, the last axis fastest; letters: whole, P+, cut
+ *      0, cut 1 ...,
+ *      and Pmax for vectors and matrices, the only places where it occurs */
 #include "plan/search.h"
 
 #include "base/cpu.h"
@@ -15,7 +16,8 @@
 
 enum { SPREADS_MAX = 1300, LOOK = 16, MASKS = 1 << TRMI_MESH_AXES };
 
-/* Lengths along one dimension, per rank looked at, for the sets of axes that cut it before and after. */
+/* Lengths along one dimension, per rank looked at, for the sets of axes that cut it before and
+ * after. */
 typedef struct lengths {
     int64_t own[MASKS][LOOK];
     int64_t kept[MASKS][MASKS][LOOK];
@@ -26,7 +28,7 @@ typedef struct filling {
     const trmi_mesh *mesh;
     const trmi_prices *prices;
     trmi_spread *spreads; /* [count] */
-    lengths *along; /* [rank of the shape] */
+    lengths *along;       /* [rank of the shape] */
     int32_t look;
     int64_t element;
 } filling;
@@ -54,7 +56,8 @@ int32_t trmi_price_number(const trmi_price_table *t, const trmi_mesh *mesh, cons
     return number;
 }
 
-double trmi_price_between(const trmi_price_table *t, const trmi_mesh *mesh, const trmi_spread *from, const trmi_spread *to) {
+double trmi_price_between(const trmi_price_table *t, const trmi_mesh *mesh, const trmi_spread *from,
+                          const trmi_spread *to) {
     int32_t a = trmi_price_number(t, mesh, from), b = trmi_price_number(t, mesh, to);
     return a < 0 || b < 0 ? INFINITY : (double)t->seconds[(int64_t)a * t->count + b];
 }
@@ -85,11 +88,13 @@ static uint32_t mask_of(const trmi_mesh *mesh, const trmi_spread *s, uint8_t let
     return mask;
 }
 
-/* ---- lengths ---------------------------------------------------------------------------------------- */
+/* ---- lengths
+ *  ---------------------------------------------------------------------------------------- */
 
-/* [begin, end) of a length cut by the axes of `mask` in mesh order, one after the other as trmi_spread_box. */
-static void interval(const trmi_mesh *mesh, const int32_t *at, uint32_t mask, int64_t length, int64_t *begin,
-                     int64_t *end) {
+/* [begin, end) of a length cut by the axes of `mask` in mesh order, one after the other as
+ * trmi_spread_box. */
+static void interval(const trmi_mesh *mesh, const int32_t *at, uint32_t mask, int64_t length,
+                     int64_t *begin, int64_t *end) {
     *begin = 0;
     for (int32_t i = 0; i < mesh->axes; i++) {
         if (mask >> i & 1) {
@@ -123,7 +128,8 @@ static void fill_lengths(filling *f) {
 }
 
 /* Bytes that the rank with most receives, and the bytes of the largest part afterwards. */
-static double received(const filling *f, const uint32_t *before, const uint32_t *after, double *largest) {
+static double received(const filling *f, const uint32_t *before, const uint32_t *after,
+                       double *largest) {
     int64_t most = 0, part = 0;
     for (int32_t r = 0; r < f->look; r++) {
         int64_t own = 1, kept = 1;
@@ -138,7 +144,8 @@ static double received(const filling *f, const uint32_t *before, const uint32_t 
     return (double)most * (double)f->element;
 }
 
-/* ---- single moves --------------------------------------------------------------------------------------- */
+/* ---- single moves
+ *  --------------------------------------------------------------------------------------- */
 
 /* Axes that must talk: as talk_of of plan/shard_route.c for cuts in mesh order. */
 static uint32_t talk(const filling *f, const uint32_t *before, const uint32_t *after) {
@@ -154,8 +161,8 @@ static uint32_t talk(const filling *f, const uint32_t *before, const uint32_t *a
     return mask;
 }
 
-static double box_move(const filling *f, const trmi_spread *from, const trmi_spread *to, const uint32_t *before,
-                       const uint32_t *after) {
+static double box_move(const filling *f, const trmi_spread *from, const trmi_spread *to,
+                       const uint32_t *before, const uint32_t *after) {
     double largest, bytes = received(f, before, after, &largest);
     uint32_t mask = talk(f, before, after);
     if (mask == 0) {
@@ -168,12 +175,15 @@ static double box_move(const filling *f, const trmi_spread *from, const trmi_spr
                                   : to->at[i] == from->at[i] && to->place[i] == from->place[i]);
         swap = swap && (!talks || (to->at[i] >= TRMI_SPLIT && to->at[i] != from->at[i]));
     }
-    trmi_move move = gather ? TRMI_MOVE_ALL_GATHER : swap ? TRMI_MOVE_ALL_TO_ALL : TRMI_MOVE_EXCHANGE;
+    trmi_move move = gather ? TRMI_MOVE_ALL_GATHER
+                     : swap ? TRMI_MOVE_ALL_TO_ALL
+                            : TRMI_MOVE_EXCHANGE;
     return trmi_price(f->prices, f->mesh, move, mask, gather ? largest : bytes);
 }
 
 /* Partial sums of some axes resolved, everything else as it is; INFINITY if it is no such move. */
-static double reduce_move(const filling *f, const trmi_spread *from, const trmi_spread *to, int64_t part) {
+static double reduce_move(const filling *f, const trmi_spread *from, const trmi_spread *to,
+                          int64_t part) {
     uint8_t target = 0xff, kind = 0;
     uint32_t mask = 0;
     for (int32_t i = 0; i < f->mesh->axes; i++) {
@@ -227,7 +237,8 @@ static double boxes(const filling *f, const trmi_spread *from, const trmi_spread
 static double direct(const filling *f, int32_t a, int32_t b) {
     const trmi_spread *from = &f->spreads[a], *to = &f->spreads[b];
     for (int32_t i = 0; i < f->mesh->axes; i++) {
-        if (from->at[i] != to->at[i] && (trmi_is_partial(from->at[i]) || trmi_is_partial(to->at[i]))) {
+        if (from->at[i] != to->at[i] &&
+            (trmi_is_partial(from->at[i]) || trmi_is_partial(to->at[i]))) {
             return INFINITY;
         }
     }
@@ -254,9 +265,11 @@ static double single(const filling *f, int32_t a, int32_t b) {
     return trmi_is_partial(to->at[axis]) ? INFINITY : boxes(f, from, to);
 }
 
-/* Ways to spreads that are partial where they were not: to whole or cut there, then zeros elsewhere, for which
- * nothing is sent. `row`: seconds from one spread to all; numbers with more partial axes come from those with fewer. */
-static void add_zeros(const filling *f, float *row, int32_t live, const int32_t *of, const int32_t *place) {
+/* Ways to spreads that are partial where they were not: to whole or cut there, then zeros
+ * elsewhere, for which nothing is sent. `row`: seconds from one spread to all; numbers with more
+ * partial axes come from those with fewer. */
+static void add_zeros(const filling *f, float *row, int32_t live, const int32_t *of,
+                      const int32_t *place) {
     for (int32_t partials = 1; partials <= f->mesh->axes; partials++) {
         for (int32_t k = 0; k < live; k++) {
             const trmi_spread *to = &f->spreads[of[k]];
@@ -268,7 +281,8 @@ static void add_zeros(const filling *f, float *row, int32_t live, const int32_t 
             float local = (float)trmi_price(f->prices, f->mesh, TRMI_MOVE_LOCAL, 0, bytes);
             for (int32_t i = 0, step = 1; count == partials && i < f->mesh->axes; i++) {
                 int32_t axis = f->mesh->axes - 1 - i;
-                for (int32_t d = -1; to->at[axis] == TRMI_PARTIAL_SUM && d < f->t->shape.rank; d++) {
+                for (int32_t d = -1; to->at[axis] == TRMI_PARTIAL_SUM && d < f->t->shape.rank;
+                     d++) {
                     /* digit 1 is P+, 0 whole, 2 + d cut */
                     int32_t before = of[k] + (d < 0 ? -step : (1 + d) * step);
                     if (place[before] >= 0 && innermost(f, &f->spreads[before], axis)) {
@@ -282,13 +296,16 @@ static void add_zeros(const filling *f, float *row, int32_t live, const int32_t 
     }
 }
 
-/* ---- all ----------------------------------------------------------------------------------------------------- */
+/* ---- all
+ *  -----------------------------------------------------------------------------------------------------
+ */
 
 static trmi_minplus *minplus(void) { return TRMI_CPU_CHOICE(trmi_minplus); }
 
 /* Rows of spreads that fit only, so that the products are small. */
 static bool close_table(filling *f, int32_t live, const int32_t *of, const int32_t *place) {
-    float *a = trmi_alloc((size_t)live * (size_t)live * sizeof *a), *b = trmi_alloc((size_t)live * (size_t)live * sizeof *b);
+    float *a = trmi_alloc((size_t)live * (size_t)live * sizeof *a),
+          *b = trmi_alloc((size_t)live * (size_t)live * sizeof *b);
     bool ok = a != NULL && b != NULL;
     for (int32_t i = 0; ok && i < live; i++) {
         for (int32_t k = 0; k < live; k++) {
@@ -324,18 +341,20 @@ static bool close_table(filling *f, int32_t live, const int32_t *of, const int32
     return ok;
 }
 
-trm_status trmi_price_table_fill(trmi_price_table *t, const trmi_mesh *mesh, const trmi_prices *prices,
-                                 trmi_arena *arena, trm_error *err) {
-    filling f = {.t = t, .mesh = mesh, .prices = prices, .element = (int64_t)trm_dtype_bytes(t->dtype)};
+trm_status trmi_price_table_fill(trmi_price_table *t, const trmi_mesh *mesh,
+                                 const trmi_prices *prices, trmi_arena *arena, trm_error *err) {
+    filling f = {
+        .t = t, .mesh = mesh, .prices = prices, .element = (int64_t)trm_dtype_bytes(t->dtype)};
     t->letters = 2 + t->shape.rank + (t->shape.rank <= 2);
     t->count = 1;
     for (int32_t i = 0; i < mesh->axes; i++) {
         t->count *= t->letters;
     }
     if (t->count > SPREADS_MAX * 4) {
-        return TRMI_FAIL(err, TRM_UNSUPPORTED, "a tensor of %d dimensions on a mesh of %d axes has %d spreads, at "
-                         "most %d are priced; take a mesh of fewer axes", t->shape.rank, mesh->axes, t->count,
-                         SPREADS_MAX * 4);
+        return TRMI_FAIL(err, TRM_UNSUPPORTED,
+                         "a tensor of %d dimensions on a mesh of %d axes has %d spreads, at "
+                         "most %d are priced; take a mesh of fewer axes",
+                         t->shape.rank, mesh->axes, t->count, SPREADS_MAX * 4);
     }
     size_t count = (size_t)t->count;
     t->seconds = trmi_arena_alloc(arena, count * count * sizeof *t->seconds);
@@ -349,7 +368,8 @@ trm_status trmi_price_table_fill(trmi_price_table *t, const trmi_mesh *mesh, con
         }
         for (int32_t i = 0; i < t->count; i++) {
             f.spreads[i] = spread_of(t, mesh, i);
-            bool columns = t->no_columns && t->shape.rank == 4 && mask_of(mesh, &f.spreads[i], TRMI_SPLIT + 3) != 0;
+            bool columns = t->no_columns && t->shape.rank == 4 &&
+                           mask_of(mesh, &f.spreads[i], TRMI_SPLIT + 3) != 0;
             bool fits = !columns && trmi_spread_fits(mesh, &t->shape, &f.spreads[i]);
             of[live] = i;
             place[i] = fits ? live : -1;

@@ -1,9 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The search: bounds by a sweep of mu, memory by exact lists, then what is simulated fastest.
  *
  *      (1 - o mu) B + (1 - o + o mu) G   for mu in 0 .. 1       o: part of the traffic that can overlap
  *          least over all plans: bounds the step from below; its plan: a candidate
- *          the same over the plans that leave all parameters whole, where those are updated in slices: the lesser bound counts
- *      the same within a limit, and the whole curve of time against memory: plan/solve_front.h */
+ *          the same over the plans that leave all parameters whole, where those are updated in
+ *          slices: the lesser bound counts
+ *      the same within a limit, and the whole curve of time against memory: plan/solve_front.h
+ */
 #include "plan/search.h"
 
 #include "base/error.h"
@@ -36,9 +39,12 @@ typedef struct run {
     trm_error *err;
 } run;
 
-static trm_status no_memory(run *r) { return TRMI_FAIL(r->err, TRM_NOMEM, "no memory to search a plan"); }
+static trm_status no_memory(run *r) {
+    return TRMI_FAIL(r->err, TRM_NOMEM, "no memory to search a plan");
+}
 
-/* ---- candidates --------------------------------------------------------------------------------------- */
+/* ---- candidates
+ *  --------------------------------------------------------------------------------------- */
 
 static trm_status weigh(run *r, trmi_candidate *c) {
     TRMI_TRY(trmi_space_measure(r->s, &c->choice, &c->measure, r->err));
@@ -78,7 +84,8 @@ static void weights_of(const run *r, double mu, double *factor, double *gradient
 
 /* What is the same in every plan of a side. */
 static double beside(const run *r, int of) {
-    return r->s->costs.overhead + (of == 1 ? r->s->sliced.offset + trmi_space_meetings(r->s) : r->s->update.offset);
+    return r->s->costs.overhead +
+           (of == 1 ? r->s->sliced.offset + trmi_space_meetings(r->s) : r->s->update.offset);
 }
 
 /* Can every operator leave its parameters whole? */
@@ -127,7 +134,9 @@ static void settle_bound(run *r) {
     r->f->bound = d->limit;
 }
 
-/* ---- memory ---------------------------------------------------------------------------------------------- */
+/* ---- memory
+ *  ----------------------------------------------------------------------------------------------
+ */
 
 /* The fastest plan of a side within the limit; its time bounds all that fit. */
 static trm_status within(run *r, double mu, int of) {
@@ -153,7 +162,9 @@ static trm_status within(run *r, double mu, int of) {
     if (bound > d->bound) {
         d->bound = bound;
         d->weights = (trmi_weights){gradient, front.price, of == 1};
-        d->limit = !front.binds ? TRMI_BOUND_FREE : front.open == 0 ? TRMI_BOUND_EXACT : TRMI_BOUND_LAGRANGE;
+        d->limit = !front.binds      ? TRMI_BOUND_FREE
+                   : front.open == 0 ? TRMI_BOUND_EXACT
+                                     : TRMI_BOUND_LAGRANGE;
     }
     return TRM_OK;
 }
@@ -161,7 +172,8 @@ static trm_status within(run *r, double mu, int of) {
 static int by_memory(const void *a, const void *b) {
     const trmi_candidate *x = a, *y = b;
     int bytes = (x->measure.bytes < y->measure.bytes) - (x->measure.bytes > y->measure.bytes);
-    return bytes != 0 ? bytes : (x->measure.step > y->measure.step) - (x->measure.step < y->measure.step);
+    return bytes != 0 ? bytes
+                      : (x->measure.step > y->measure.step) - (x->measure.step < y->measure.step);
 }
 
 /* Candidates that no other beats in both, largest memory first. */
@@ -182,21 +194,24 @@ static void frontier(run *r) {
     qsort(f->frontier, (size_t)f->frontier_count, sizeof f->frontier[0], by_memory);
 }
 
-/* The whole curve of a side is found; of its points those are kept as candidates that lie apart in memory. */
+/* The whole curve of a side is found; of its points those are kept as candidates that lie apart in
+ * memory. */
 static trm_status trace_side(run *r, double mu, int of, trmi_front *front) {
     double factor, gradient;
     trmi_choice *points;
     weights_of(r, mu, &factor, &gradient);
     const trmi_weights w = {.gradient = gradient, .sliced = of == 1};
     TRMI_TRY(trmi_space_front(r->s, &w, 0, r->arena, front, &points, r->err));
-    double most = front->points[0].memory, apart = pow(most / fmax(1, front->least_memory), 1.0 / FRONTIER_POINTS), next = INFINITY;
+    double most = front->points[0].memory,
+           apart = pow(most / fmax(1, front->least_memory), 1.0 / FRONTIER_POINTS), next = INFINITY;
     for (int32_t i = 0; i < front->count; i++) {
         int32_t place;
         if (front->points[i].memory <= next || i == front->count - 1) {
             TRMI_TRY(add(r, "frontier", &points[i], &place));
             next = front->points[i].memory / apart;
             if (i == front->count - 1 && place >= 0 &&
-                (r->f->least_memory.choice.strategy == NULL || r->pool[place].measure.bytes < r->f->least_memory.measure.bytes)) {
+                (r->f->least_memory.choice.strategy == NULL ||
+                 r->pool[place].measure.bytes < r->f->least_memory.measure.bytes)) {
                 r->f->least_memory = r->pool[place];
             }
         }
@@ -212,7 +227,8 @@ static int by_time(const void *a, const void *b) {
 /* Both curves as one: what no point of the other beats, least time first. */
 static void join(const run *r, trmi_front *front, trmi_front *other) {
     double meetings = trmi_space_meetings(r->s), least = INFINITY;
-    trmi_front_point *all = trmi_arena_alloc(r->arena, (size_t)(front->count + other->count + 1) * sizeof *all);
+    trmi_front_point *all =
+        trmi_arena_alloc(r->arena, (size_t)(front->count + other->count + 1) * sizeof *all);
     int32_t count = 0, kept = 0;
     if (all == NULL) {
         return; /* the first curve stands */
@@ -263,7 +279,9 @@ static trm_status memory(run *r, bool sweep) {
     return r->o->frontier ? trace_frontier(r, sweep ? 0.5 : 0) : TRM_OK;
 }
 
-/* ---- all ------------------------------------------------------------------------------------------------------ */
+/* ---- all
+ *  ------------------------------------------------------------------------------------------------------
+ */
 
 static trm_status baselines(run *r) {
     trmi_choice choice;
@@ -308,12 +326,14 @@ static trm_status propose(run *r) {
     }
     double begin = trmi_os_now();
     bool recursive = r->o->mode == TRMI_SEARCH_RECURSIVE;
-    TRMI_TRY(recursive ? trmi_space_recursive(r->s, &choice, r->err) : trmi_space_propagate(r->s, &choice, r->err));
+    TRMI_TRY(recursive ? trmi_space_recursive(r->s, &choice, r->err)
+                       : trmi_space_propagate(r->s, &choice, r->err));
     r->f->solve_seconds = trmi_os_now() - begin;
     return add(r, recursive ? "recursive" : "propagation", &choice, &place);
 }
 
-/* The fastest that fits; the other two searches keep what they found, unless data parallel is faster. */
+/* The fastest that fits; the other two searches keep what they found, unless data parallel is
+ * faster. */
 static void choose(run *r) {
     trmi_found *f = r->f;
     const trmi_candidate *best = NULL, *least = NULL;
@@ -337,8 +357,10 @@ static void choose(run *r) {
     f->best = best != NULL ? *best : f->least_memory;
     f->objective = f->best.measure.step;
     f->lower_bound = fmin(f->lower_bound, f->objective);
-    f->best.name = r->taken >= 0 && f->baselines_count > 0 && trmi_choice_equal(&f->best.choice, &f->baselines[0].choice, r->s)
-                       ? f->baselines[0].name : f->best.name;
+    f->best.name = r->taken >= 0 && f->baselines_count > 0 &&
+                           trmi_choice_equal(&f->best.choice, &f->baselines[0].choice, r->s)
+                       ? f->baselines[0].name
+                       : f->best.name;
 }
 
 static trm_status runners_up(run *r) {
@@ -374,7 +396,11 @@ static trm_status runners_up(run *r) {
 }
 
 trm_status trmi_search_mode_parse(const char *name, trmi_search_mode *mode, trm_error *err) {
-    static const char *const names[] = {"optimal", "recursive", "propagation", "dynamic_programming", "recursive_programming",
+    static const char *const names[] = {"optimal",
+                                        "recursive",
+                                        "propagation",
+                                        "dynamic_programming",
+                                        "recursive_programming",
                                         "sharding_propagation"};
     enum { NAMES = sizeof names / sizeof *names };
     int i = 0;
@@ -382,14 +408,15 @@ trm_status trmi_search_mode_parse(const char *name, trmi_search_mode *mode, trm_
         i++;
     }
     if (i == NAMES) {
-        return TRMI_FAIL(err, TRM_INVALID, "search '%.40s': optimal, recursive or propagation expected", name);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "search '%.40s': optimal, recursive or propagation expected", name);
     }
     *mode = (trmi_search_mode)(i % 3);
     return TRM_OK;
 }
 
-trm_status trmi_search(const trmi_space *space, const trmi_search_options *options, trmi_arena *arena, trmi_found *out,
-                       trm_error *err) {
+trm_status trmi_search(const trmi_space *space, const trmi_search_options *options,
+                       trmi_arena *arena, trmi_found *out, trm_error *err) {
     static const trmi_search_options plain;
     trm_error own;
     run *r = trmi_alloc(sizeof *r);
@@ -397,7 +424,11 @@ trm_status trmi_search(const trmi_space *space, const trmi_search_options *optio
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
     }
     memset(out, 0, sizeof *out);
-    *r = (run){.s = space, .o = options != NULL ? options : &plain, .arena = arena, .f = out, .err = err != NULL ? err : &own};
+    *r = (run){.s = space,
+               .o = options != NULL ? options : &plain,
+               .arena = arena,
+               .f = out,
+               .err = err != NULL ? err : &own};
     out->weights.gradient = 1;
     r->sides_count = has_slices(space) ? 2 : 1;
     r->taken = -1;

@@ -1,5 +1,6 @@
-/* The space of plans: forward operators as nodes, their strategies priced once per class of equal operators, the
- * values between them as tables of redistribution both ways. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The space of plans: forward operators as nodes, their strategies priced once per class of equal
+ * operators, the values between them as tables of redistribution both ways. */
 #include "plan/search.h"
 
 #include "base/error.h"
@@ -21,9 +22,12 @@ typedef struct building {
     trm_error *err;
 } building;
 
-static trm_status no_memory(trm_error *err) { return TRMI_FAIL(err, TRM_NOMEM, "no memory for the space of plans"); }
+static trm_status no_memory(trm_error *err) {
+    return TRMI_FAIL(err, TRM_NOMEM, "no memory for the space of plans");
+}
 
-/* ---- classes ------------------------------------------------------------------------------------------ */
+/* ---- classes
+ *  ------------------------------------------------------------------------------------------ */
 
 /* Everything that prices depend on; equal keys, equal prices. */
 static void key_of(const building *b, const trmi_space_node *node, trmi_text *key) {
@@ -39,15 +43,17 @@ static void key_of(const building *b, const trmi_space_node *node, trmi_text *ke
         const trmi_value *v = trmi_input_of(g, op, i);
         if (v != NULL) {
             const trmi_op *from = trmi_maker_of(g, op->inputs[i]);
-            trmi_text_printf(key, " %s/%d/%d/%d", trm_shape_format(&v->shape, shape, sizeof shape), (int)v->dtype,
-                             trmi_is_leaf(from) ? (int)from->kind : 0, b->moving[op->inputs[i]]);
+            trmi_text_printf(key, " %s/%d/%d/%d", trm_shape_format(&v->shape, shape, sizeof shape),
+                             (int)v->dtype, trmi_is_leaf(from) ? (int)from->kind : 0,
+                             b->moving[op->inputs[i]]);
         } else {
             trmi_text_printf(key, " -");
         }
     }
     for (int32_t i = 0; i < op->outputs_count; i++) {
         const trmi_value *v = trmi_output_of(g, op, i);
-        trmi_text_printf(key, " >%s/%d", trm_shape_format(&v->shape, shape, sizeof shape), (int)v->dtype);
+        trmi_text_printf(key, " >%s/%d", trm_shape_format(&v->shape, shape, sizeof shape),
+                         (int)v->dtype);
     }
     for (int32_t i = 0; i < node->backward_count; i++) {
         const trmi_op *back = &g->ops[node->backward[i]];
@@ -59,22 +65,27 @@ static void key_of(const building *b, const trmi_space_node *node, trmi_text *ke
     }
 }
 
-static double roofline(const trmi_space *s, const trm_graph *g, const trmi_op *op, double fraction) {
+static double roofline(const trmi_space *s, const trm_graph *g, const trmi_op *op,
+                       double fraction) {
     trmi_cost cost = trmi_op_cost(g, op);
-    double flop = s->prices.flop > 0 ? s->prices.flop : 1 / 1e11, byte = s->prices.byte > 0 ? s->prices.byte : 1 / 2e10;
+    double flop = s->prices.flop > 0 ? s->prices.flop : 1 / 1e11,
+           byte = s->prices.byte > 0 ? s->prices.byte : 1 / 2e10;
     double work = cost.flops * flop, traffic = cost.bytes * byte;
     return (work > traffic ? work : traffic) * fraction;
 }
 
-/* The letters of the forward operator in its gradient operators; where a rule lacks them, by fraction. */
-static double backward_of(const trmi_space *s, const trmi_space_node *node, const trmi_strategy *forward) {
+/* The letters of the forward operator in its gradient operators; where a rule lacks them, by
+ * fraction. */
+static double backward_of(const trmi_space *s, const trmi_space_node *node,
+                          const trmi_strategy *forward) {
     double sum = 0;
     const trmi_op *made = &s->graph->ops[node->op];
     bool apart = trmi_shard_in_factors(s->graph, made, forward, 1);
     for (int32_t i = 0; i < node->backward_count; i++) {
         const trmi_op *op = &s->graph->ops[node->backward[i]];
         trmi_strategy own;
-        if (apart && trm_shape_equal(&trmi_output_of(s->graph, op, 0)->shape, &trmi_input_of(s->graph, made, 1)->shape)) {
+        if (apart && trm_shape_equal(&trmi_output_of(s->graph, op, 0)->shape,
+                                     &trmi_input_of(s->graph, made, 1)->shape)) {
             continue; /* the optimiser's */
         }
         bool fits = trmi_shard_strategy(s->graph, op, &s->mesh, forward->letters, &own);
@@ -88,16 +99,24 @@ static double factors_of(const trmi_space *s, const trmi_op *op, const trmi_stra
     if (!trmi_shard_in_factors(s->graph, op, strategy, 1)) {
         return 0;
     }
-    const trmi_value *weights = &s->graph->values[trmi_parameter_of(s->graph, op->inputs[1])->outputs[0]];
-    double count = (double)trmi_spread_most(&s->mesh, &weights->shape, &strategy->inputs[1]), slots = s->costs.slots;
-    double flop = s->costs.update_flop > 0 ? s->costs.update_flop : s->prices.flop > 0 ? s->prices.flop : 1 / 1e11;
+    const trmi_value *weights =
+        &s->graph->values[trmi_parameter_of(s->graph, op->inputs[1])->outputs[0]];
+    double count = (double)trmi_spread_most(&s->mesh, &weights->shape, &strategy->inputs[1]),
+           slots = s->costs.slots;
+    double flop = s->costs.update_flop > 0 ? s->costs.update_flop
+                  : s->prices.flop > 0     ? s->prices.flop
+                                           : 1 / 1e11;
     double dense = 3 + 2 * slots; /* passes over memory: a gradient that is there is read */
-    return fmax(s->update.byte * (2 + 2 * slots) / dense * sizeof(float), 2 * (double)strategy->local_inputs[0].dim[0] * flop) * count;
+    return fmax(s->update.byte * (2 + 2 * slots) / dense * sizeof(float),
+                2 * (double)strategy->local_inputs[0].dim[0] * flop) *
+           count;
 }
 
-static trmi_node_seconds roofline_of(const trmi_space *s, const trmi_space_node *node, const trmi_strategy *strategy) {
+static trmi_node_seconds roofline_of(const trmi_space *s, const trmi_space_node *node,
+                                     const trmi_strategy *strategy) {
     const trmi_op *op = &s->graph->ops[node->op];
-    return (trmi_node_seconds){.forward = roofline(s, s->graph, op, strategy->fraction), .backward = backward_of(s, node, strategy),
+    return (trmi_node_seconds){.forward = roofline(s, s->graph, op, strategy->fraction),
+                               .backward = backward_of(s, node, strategy),
                                .factors = factors_of(s, op, strategy)};
 }
 
@@ -112,7 +131,8 @@ static trmi_price_table *prices_for(building *b, const trm_shape *shape, trm_dty
             return &s->prices_of[i];
         }
     }
-    if (!trmi_grow((void **)&s->prices_of, &s->prices_capacity, s->prices_count + 1, sizeof *s->prices_of)) {
+    if (!trmi_grow((void **)&s->prices_of, &s->prices_capacity, s->prices_count + 1,
+                   sizeof *s->prices_of)) {
         (void)no_memory(b->err);
         return NULL;
     }
@@ -125,10 +145,12 @@ static trmi_price_table *prices_for(building *b, const trm_shape *shape, trm_dty
     return t;
 }
 
-double trmi_space_way(const trmi_space *s, int32_t value, const trmi_spread *from, const trmi_spread *to) {
+double trmi_space_way(const trmi_space *s, int32_t value, const trmi_spread *from,
+                      const trmi_spread *to) {
     const trmi_value *v = &s->graph->values[value];
     for (int64_t i = 0; i < s->prices_count; i++) {
-        if (s->prices_of[i].dtype == v->dtype && trm_shape_equal(&s->prices_of[i].shape, &v->shape)) {
+        if (s->prices_of[i].dtype == v->dtype &&
+            trm_shape_equal(&s->prices_of[i].shape, &v->shape)) {
             return trmi_price_between(&s->prices_of[i], &s->mesh, from, to);
         }
     }
@@ -151,7 +173,8 @@ static double exchanges(const trmi_space *s, const trmi_strategy *strategy, bool
 /* A norm whose statistics are known reads its input once instead of twice. */
 static const double apply_share = 2.0 / 3;
 
-static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_space_class *c, int32_t i) {
+static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_space_class *c,
+                                 int32_t i) {
     trmi_space *s = b->s;
     const trmi_op *op = &s->graph->ops[node->op];
     const trmi_strategy *strategy = &c->strategies[i];
@@ -165,7 +188,8 @@ static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_
     c->backward[i] = seconds.backward;
     c->factors[i] = seconds.factors;
     c->exchange[i] = exchanges(s, strategy, node->backward_count > 0);
-    for (int32_t k = 0; k < op->outputs_count; k++) { /* sums that wait for other ranks are resolved before anyone keeps them */
+    /* sums that wait for other ranks are resolved before anyone keeps them */
+    for (int32_t k = 0; k < op->outputs_count; k++) {
         bool kept = (node->read >> k & 1) && !trmi_spread_has_partial(&strategy->outputs[k]);
         c->kept[i] += kept ? trmi_space_bytes(s, op->outputs[k], &strategy->outputs[k]) : 0;
     }
@@ -190,8 +214,9 @@ static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_
     return TRM_OK;
 }
 
-/* Four axes and more: columns of images are not cut, and samples by the outer axes first, where hosts lie. Of the 1,296 ways of a
- * convolution on four axes that leaves 341, and eliminations take their cube. */
+/* Four axes and more: columns of images are not cut, and samples by the outer axes first, where
+ * hosts lie. Of the 1,296 ways of a convolution on four axes that leaves 341, and eliminations take
+ * their cube. */
 static bool is_usual(const char *letters) {
     size_t samples = strspn(letters, "n");
     return strpbrk(letters + samples, "nw") == NULL;
@@ -210,7 +235,8 @@ static void leave_out(trmi_space_class *c) {
 static trm_status fill_class(building *b, const trmi_space_node *node, trmi_space_class *c) {
     trmi_space *s = b->s;
     const trmi_op *op = &s->graph->ops[node->op];
-    TRMI_TRY(trmi_shard_strategies(s->graph, op, &s->mesh, &s->arena, &c->strategies, &c->count, b->err));
+    TRMI_TRY(trmi_shard_strategies(s->graph, op, &s->mesh, &s->arena, &c->strategies, &c->count,
+                                   b->err));
     if (node->pinned >= 0) {
         c->strategies = &c->strategies[node->pinned];
         c->count = 1;
@@ -229,8 +255,9 @@ static trm_status fill_class(building *b, const trmi_space_node *node, trmi_spac
     c->slices = trmi_arena_alloc(&s->arena, n * sizeof *c->slices);
     c->joint = trmi_arena_alloc(&s->arena, n * sizeof *c->joint);
     c->repeats = node->repeats;
-    if (c->forward == NULL || c->backward == NULL || c->factors == NULL || c->exchange == NULL || c->kept == NULL || c->again == NULL ||
-        c->saved == NULL || c->stores == NULL || c->slices == NULL || c->joint == NULL) {
+    if (c->forward == NULL || c->backward == NULL || c->factors == NULL || c->exchange == NULL ||
+        c->kept == NULL || c->again == NULL || c->saved == NULL || c->stores == NULL ||
+        c->slices == NULL || c->joint == NULL) {
         return no_memory(b->err);
     }
     for (int32_t i = 0; i < c->count; i++) {
@@ -251,7 +278,8 @@ static trm_status find_class(building *b, trmi_space_node *node) {
             return TRM_OK;
         }
     }
-    bool ok = !key.failed && trmi_grow((void **)&s->classes, &s->classes_capacity, s->classes_count + 1, sizeof *s->classes);
+    bool ok = !key.failed && trmi_grow((void **)&s->classes, &s->classes_capacity,
+                                       s->classes_count + 1, sizeof *s->classes);
     trmi_space_class made = {.op = node->op, .members = 1};
     made.key = ok ? trmi_arena_strdup(&s->arena, key.data) : NULL;
     trmi_text_free(&key);
@@ -264,7 +292,9 @@ static trm_status find_class(building *b, trmi_space_node *node) {
     return TRM_OK;
 }
 
-/* ---- nodes ------------------------------------------------------------------------------------------------ */
+/* ---- nodes
+ *  ------------------------------------------------------------------------------------------------
+ */
 
 static trm_status count_nodes(building *b) {
     trmi_space *s = b->s;
@@ -275,7 +305,8 @@ static trm_status count_nodes(building *b) {
     b->repeats = trmi_arena_alloc(&s->arena, (size_t)g->ops_count * sizeof *b->repeats);
     b->dropped = trmi_arena_alloc(&s->arena, (size_t)g->ops_count * sizeof *b->dropped);
     b->read = trmi_arena_alloc(&s->arena, (size_t)g->values_count * sizeof *b->read);
-    if (b->node_of == NULL || b->moving == NULL || b->repeats == NULL || b->dropped == NULL || b->read == NULL) {
+    if (b->node_of == NULL || b->moving == NULL || b->repeats == NULL || b->dropped == NULL ||
+        b->read == NULL) {
         return no_memory(b->err);
     }
     trmi_shard_repeatable(g, b->repeats);
@@ -294,7 +325,8 @@ static trm_status count_nodes(building *b) {
             bool real = dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16;
             b->moving[op->outputs[k]] = moves && real && op->phase == TRMI_FORWARD;
         }
-        bool cast = op->kind == TRMI_OP_CAST && trmi_parameter_of(g, op->outputs[0]) != NULL; /* lies as its reader wants it */
+        /* lies as its reader wants it */
+        bool cast = op->kind == TRMI_OP_CAST && trmi_parameter_of(g, op->outputs[0]) != NULL;
         s->casts = s->casts || cast;
         b->node_of[i] = !trmi_is_leaf(op) && !cast && op->phase == TRMI_FORWARD ? count++ : -1;
     }
@@ -319,7 +351,8 @@ static trm_status find_backward(building *b, trmi_space_node *node) {
             }
         }
         if (pass == 0) {
-            node->backward = trmi_arena_alloc(&b->s->arena, ((size_t)count + 1) * sizeof *node->backward);
+            node->backward =
+                trmi_arena_alloc(&b->s->arena, ((size_t)count + 1) * sizeof *node->backward);
         }
         node->backward_count = count;
         if (node->backward == NULL) {
@@ -349,14 +382,16 @@ static trm_status pin(building *b, trmi_space_node *node, const trmi_shard_plan 
     }
     trmi_strategy *list;
     int32_t count;
-    TRMI_TRY(trmi_shard_strategies(b->s->graph, op, &b->s->mesh, &b->s->arena, &list, &count, b->err));
+    TRMI_TRY(
+        trmi_shard_strategies(b->s->graph, op, &b->s->mesh, &b->s->arena, &list, &count, b->err));
     for (int32_t i = 0; i < count; i++) {
         if (strcmp(list[i].letters, choice->letters) == 0) {
             node->pinned = i;
             return TRM_OK;
         }
     }
-    return TRMI_FAIL(b->err, TRM_INVALID, "operator %s is pinned to '%s', which it cannot be on this mesh", op->name,
+    return TRMI_FAIL(b->err, TRM_INVALID,
+                     "operator %s is pinned to '%s', which it cannot be on this mesh", op->name,
                      choice->letters);
 }
 
@@ -375,28 +410,35 @@ static trm_status make_nodes(building *b, const trmi_shard_plan *pins) {
     return TRM_OK;
 }
 
-/* ---- edges ------------------------------------------------------------------------------------------------- */
+/* ---- edges
+ *  -------------------------------------------------------------------------------------------------
+ */
 
 static bool room_for_table(trmi_space *s) {
     int64_t capacity = s->tables_capacity;
     return trmi_grow((void **)&s->tables, &capacity, s->tables_count + 1, sizeof *s->tables) &&
-           trmi_grow((void **)&s->bytes, &s->tables_capacity, s->tables_count + 1, sizeof *s->bytes);
+           trmi_grow((void **)&s->bytes, &s->tables_capacity, s->tables_count + 1,
+                     sizeof *s->bytes);
 }
 
-/* Bytes kept beside what the maker keeps: its reader's form of the value, where backward reads that and it is another. */
+/* Bytes kept beside what the maker keeps: its reader's form of the value, where backward reads that
+ * and it is another. */
 static bool kept_bytes(building *b, const trmi_space_edge *e, int32_t output, float **out) {
     trmi_space *s = b->s;
-    const trmi_space_class *from = trmi_space_class_of(s, e->from), *to = trmi_space_class_of(s, e->to);
+    const trmi_space_class *from = trmi_space_class_of(s, e->from),
+                           *to = trmi_space_class_of(s, e->to);
     *out = NULL;
     if (!e->kept) {
         return true;
     }
-    float *bytes = trmi_arena_alloc(&s->arena, (size_t)from->count * (size_t)to->count * sizeof *bytes);
+    float *bytes =
+        trmi_arena_alloc(&s->arena, (size_t)from->count * (size_t)to->count * sizeof *bytes);
     for (int32_t k = 0; bytes != NULL && k < to->count; k++) {
         const trmi_spread *read = &to->strategies[k].inputs[e->input];
         float own = (float)trmi_space_bytes(s, e->value, read);
         for (int32_t i = 0; i < from->count; i++) {
-            bytes[(size_t)i * (size_t)to->count + (size_t)k] = trmi_spread_equal(&from->strategies[i].outputs[output], read) ? 0 : own;
+            bytes[(size_t)i * (size_t)to->count + (size_t)k] =
+                trmi_spread_equal(&from->strategies[i].outputs[output], read) ? 0 : own;
         }
     }
     *out = bytes;
@@ -406,12 +448,15 @@ static bool kept_bytes(building *b, const trmi_space_edge *e, int32_t output, fl
 static trm_status fill_edge(building *b, trmi_space_edge *e, int32_t output) {
     trmi_space *s = b->s;
     const trmi_value *v = &s->graph->values[e->value];
-    const trmi_space_class *from = trmi_space_class_of(s, e->from), *to = trmi_space_class_of(s, e->to);
+    const trmi_space_class *from = trmi_space_class_of(s, e->from),
+                           *to = trmi_space_class_of(s, e->to);
     const trmi_price_table *t = prices_for(b, &v->shape, v->dtype);
     size_t entries = (size_t)from->count * (size_t)to->count;
-    float *table = t != NULL ? trmi_arena_alloc(&s->arena, entries * sizeof *table) : NULL, *bytes = NULL;
+    float *table = t != NULL ? trmi_arena_alloc(&s->arena, entries * sizeof *table) : NULL,
+          *bytes = NULL;
     int32_t *numbers = trmi_alloc(2 * (size_t)to->count * sizeof *numbers);
-    if (table == NULL || numbers == NULL || !kept_bytes(b, e, output, &bytes) || !room_for_table(s)) {
+    if (table == NULL || numbers == NULL || !kept_bytes(b, e, output, &bytes) ||
+        !room_for_table(s)) {
         trmi_free(numbers);
         return t == NULL ? TRM_NOMEM : no_memory(b->err);
     }
@@ -424,13 +469,16 @@ static trm_status fill_edge(building *b, trmi_space_edge *e, int32_t output) {
     for (int32_t i = 0; i < from->count; i++) {
         const trmi_spread *made = &from->strategies[i].outputs[output];
         trmi_spread wanted = trmi_space_wanted(&s->mesh, made);
-        int32_t out = trmi_price_number(t, &s->mesh, made), back = trmi_price_number(t, &s->mesh, &wanted);
+        int32_t out = trmi_price_number(t, &s->mesh, made),
+                back = trmi_price_number(t, &s->mesh, &wanted);
         float *row = table + (size_t)i * (size_t)to->count;
         for (int32_t k = 0; k < to->count; k++) {
             int32_t in = numbers[k], gradient = numbers[to->count + k];
             row[k] = out < 0 || in < 0 ? INFINITY : t->seconds[(int64_t)out * t->count + in];
             if (e->gradient) {
-                row[k] += back < 0 || gradient < 0 ? INFINITY : t->seconds[(int64_t)gradient * t->count + back];
+                row[k] += back < 0 || gradient < 0
+                              ? INFINITY
+                              : t->seconds[(int64_t)gradient * t->count + back];
             }
         }
     }
@@ -451,7 +499,8 @@ static trm_status find_table(building *b, trmi_space_edge *e) {
         const trmi_space_edge *o = &s->edges[i];
         bool same = s->nodes[o->from].group == s->nodes[e->from].group &&
                     s->nodes[o->to].group == s->nodes[e->to].group && o->input == e->input &&
-                    o->gradient == e->gradient && o->kept == e->kept && output_of(s->graph, o->value) == output;
+                    o->gradient == e->gradient && o->kept == e->kept &&
+                    output_of(s->graph, o->value) == output;
         if (same) {
             e->table = o->table;
             return TRM_OK;
@@ -485,7 +534,8 @@ static trm_status make_edges(building *b) {
                 e.kept = e.kept || reads(&g->ops[s->nodes[n].backward[k]], op->inputs[i]);
             }
             TRMI_TRY(find_table(b, &e));
-            if (!trmi_grow((void **)&s->edges, &s->edges_capacity, s->edges_count + 1, sizeof *s->edges)) {
+            if (!trmi_grow((void **)&s->edges, &s->edges_capacity, s->edges_count + 1,
+                           sizeof *s->edges)) {
                 return no_memory(b->err);
             }
             s->edges[s->edges_count++] = e;
@@ -494,10 +544,13 @@ static trm_status make_edges(building *b) {
     return TRM_OK;
 }
 
-/* ---- life ----------------------------------------------------------------------------------------------------- */
+/* ---- life
+ *  -----------------------------------------------------------------------------------------------------
+ */
 
-trm_status trmi_space_create(const trm_graph *graph, const trmi_mesh *mesh, const trmi_search_costs *costs,
-                             const trmi_shard_plan *pins, trmi_space **out, trm_error *err) {
+trm_status trmi_space_create(const trm_graph *graph, const trmi_mesh *mesh,
+                             const trmi_search_costs *costs, const trmi_shard_plan *pins,
+                             trmi_space **out, trm_error *err) {
     trm_error own;
     double begin = trmi_os_now();
     trmi_space *s = trmi_alloc(sizeof *s);

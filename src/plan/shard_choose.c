@@ -1,6 +1,7 @@
-/* The first walk: how each operator is cut. The plan says; gradients follow the operator that they come from;
- * the rest takes what is cheapest from where its inputs lie: its messages, its share of the work, and, in
- * forward, the way back of its gradients. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The first walk: how each operator is cut. The plan says; gradients follow the operator that they
+ * come from; the rest takes what is cheapest from where its inputs lie: its messages, its share of
+ * the work, and, in forward, the way back of its gradients. */
 #include "plan/shard_state.h"
 
 #include "base/error.h"
@@ -13,10 +14,13 @@ static double seconds_of(const trmi_sharder *s, const trmi_op *op) {
     trmi_cost cost = trmi_op_cost(s->from, op);
     double flop = s->prices->flop > 0 ? s->prices->flop : 1 / 1e11;
     double byte = s->prices->byte > 0 ? s->prices->byte : 1 / 2e10;
-    return fmax(cost.flops * flop, cost.bytes * byte) * (op->phase == TRMI_FORWARD && s->from->training ? 3 : 1);
+    return fmax(cost.flops * flop, cost.bytes * byte) *
+           (op->phase == TRMI_FORWARD && s->from->training ? 3 : 1);
 }
 
-/* ---- leaves --------------------------------------------------------------------------------------------------- */
+/* ---- leaves
+ *  ---------------------------------------------------------------------------------------------------
+ */
 
 static trmi_spread without_partials(trmi_spread spread) {
     for (int i = 0; i < TRMI_MESH_AXES; i++) {
@@ -26,7 +30,8 @@ static trmi_spread without_partials(trmi_spread spread) {
 }
 
 /* Letters of an elementwise operator whose output lies so; false when its loops do not allow it. */
-static bool letters_of_spread(trmi_sharder *s, const trmi_op *op, const trmi_spread *spread, char *letters) {
+static bool letters_of_spread(trmi_sharder *s, const trmi_op *op, const trmi_spread *spread,
+                              char *letters) {
     trmi_loops l;
     trmi_strategy strategy;
     trmi_loops_of(s->from, op, &l);
@@ -54,16 +59,19 @@ static void decide(trmi_sharder *s, int32_t value, const trmi_spread *wanted) {
             decide(s, op->inputs[0], &spread);
         }
     }
-    const trmi_shard_store *store = op->kind != TRMI_OP_CAST ? trmi_shard_plan_stored(s->plan, op->name) : NULL;
+    const trmi_shard_store *store =
+        op->kind != TRMI_OP_CAST ? trmi_shard_plan_stored(s->plan, op->name) : NULL;
     spread = store != NULL ? store->spread : spread;
     s->stored[value] = spread;
     v->versions[0] = (trmi_version){.spread = spread};
     v->count = 1;
 }
 
-/* ---- gradients follow -------------------------------------------------------------------------------------------- */
+/* ---- gradients follow
+ *  -------------------------------------------------------------------------------------------- */
 
-/* The letters of the origin, in the words of the gradient operator; false: no rule, it goes its own way. */
+/* The letters of the origin, in the words of the gradient operator; false: no rule, it goes its own
+ * way. */
 static bool inherit(const trmi_sharder *s, const trmi_op *op, char letters[TRMI_MESH_AXES + 1]) {
     int32_t origin = s->origins[op - s->from->ops];
     const trmi_op *forward = &s->from->ops[origin];
@@ -89,27 +97,33 @@ static bool inherit(const trmi_sharder *s, const trmi_op *op, char letters[TRMI_
     case TRMI_OP_REDUCE_MAX_GRAD:
     case TRMI_OP_BCE_LOGITS_GRAD:
     case TRMI_OP_BAG_POOL_GRAD:
-    case TRMI_OP_PAIR_DOTS_GRAD:
-        return true;
+    case TRMI_OP_PAIR_DOTS_GRAD: return true;
     case TRMI_OP_MATMUL:
         for (int i = 0; i < s->mesh->axes && forward->kind == TRMI_OP_LINEAR; i++) {
             char was = letters[i];
-            bool weights = op->attrs.matmul.transpose_a; /* dw = dy^T x: k x n . n x c; dx = dy w: n x k . k x c */
-            letters[i] = was == 'k' ? (weights ? 'n' : 'c') : was == 'c' ? 'k' : was == 'n' && weights ? 'c' : was;
+            /* dw = dy^T x: k x n . n x c; dx = dy w: n x k . k x c */
+            bool weights = op->attrs.matmul.transpose_a;
+            letters[i] = was == 'k'              ? (weights ? 'n' : 'c')
+                         : was == 'c'            ? 'k'
+                         : was == 'n' && weights ? 'c'
+                                                 : was;
         }
-        return forward->kind == TRMI_OP_LINEAR && trmi_input_of(s->from, forward, 0)->shape.rank == 2;
-    default:
-        return false;
+        return forward->kind == TRMI_OP_LINEAR &&
+               trmi_input_of(s->from, forward, 0)->shape.rank == 2;
+    default: return false;
     }
 }
 
-/* ---- cheapest from here -------------------------------------------------------------------------------------------- */
+/* ---- cheapest from here
+ *  -------------------------------------------------------------------------------------------- */
 
-static double way_back(trmi_sharder *s, int32_t value, const trmi_spread *read, const trmi_spread *made) {
+static double way_back(trmi_sharder *s, int32_t value, const trmi_spread *read,
+                       const trmi_spread *made) {
     const trmi_value *v = &s->from->values[value];
     bool floats = v->dtype == TRM_FLOAT32 || v->dtype == TRM_BFLOAT16 || v->dtype == TRM_FLOAT16;
     trmi_spread from = trmi_spread_adjoint(s->mesh, read), to = trmi_spread_adjoint(s->mesh, made);
-    for (int i = 0; i < TRMI_MESH_AXES; i++) { /* gradients that arrive whole need not become partial */
+    /* gradients that arrive whole need not become partial */
+    for (int i = 0; i < TRMI_MESH_AXES; i++) {
         to.at[i] = to.at[i] == TRMI_PARTIAL_SUM && from.at[i] == TRMI_WHOLE ? TRMI_WHOLE : to.at[i];
     }
     return floats ? trmi_route_seconds(s->router, &v->shape, v->dtype, &from, &to) : 0;
@@ -123,8 +137,10 @@ static double comms_seconds(const trmi_sharder *s, const trmi_shard_comm *comms,
     return seconds;
 }
 
-static double follow_cost(trmi_sharder *s, const trmi_op *op, const trmi_strategy *strategy, double whole) {
-    double cost = whole * strategy->fraction + comms_seconds(s, strategy->comms, strategy->comms_count);
+static double follow_cost(trmi_sharder *s, const trmi_op *op, const trmi_strategy *strategy,
+                          double whole) {
+    double cost =
+        whole * strategy->fraction + comms_seconds(s, strategy->comms, strategy->comms_count);
     bool trains = s->from->training && op->phase == TRMI_FORWARD;
     cost += trains ? comms_seconds(s, strategy->backward, strategy->backward_count) : 0;
     for (int32_t i = 0; i < op->inputs_count && cost < INFINITY; i++) {
@@ -134,7 +150,8 @@ static double follow_cost(trmi_sharder *s, const trmi_op *op, const trmi_strateg
         }
         const trmi_shard_value *v = &s->values[value];
         const trmi_op *maker = &s->from->ops[s->from->values[value].op];
-        bool data = maker->kind == TRMI_OP_INPUT || maker->kind == TRMI_OP_CONSTANT || maker->kind == TRMI_OP_STATE;
+        bool data = maker->kind == TRMI_OP_INPUT || maker->kind == TRMI_OP_CONSTANT ||
+                    maker->kind == TRMI_OP_STATE;
         trmi_spread made = without_partials(strategy->inputs[i]);
         if (!v->lazy) {
             double seconds;
@@ -143,16 +160,19 @@ static double follow_cost(trmi_sharder *s, const trmi_op *op, const trmi_strateg
             made = source >= 0 ? v->versions[source].spread : made;
         }
         if (trains && !data && cost < INFINITY) { /* a parameter's gradient must be whole again */
-            trmi_spread back = trmi_spread_adjoint(s->mesh, &strategy->inputs[i]), store = v->lazy ? made : without_partials(made);
+            trmi_spread back = trmi_spread_adjoint(s->mesh, &strategy->inputs[i]),
+                        store = v->lazy ? made : without_partials(made);
             bool leaf = v->lazy || maker->kind == TRMI_OP_PARAMETER;
-            cost += leaf ? trmi_route_seconds(s->router, &s->from->values[value].shape, TRM_FLOAT32, &back, &store)
+            cost += leaf ? trmi_route_seconds(s->router, &s->from->values[value].shape, TRM_FLOAT32,
+                                              &back, &store)
                          : way_back(s, value, &strategy->inputs[i], &made);
         }
     }
     return cost;
 }
 
-/* Sums that stay partial are paid by whoever reads them: a small charge, so that ties resolve early. */
+/* Sums that stay partial are paid by whoever reads them: a small charge, so that ties resolve
+ * early. */
 static trm_status follow(trmi_sharder *s, const trmi_op *op, char *letters, trm_error *err) {
     trmi_arena arena = {0};
     trmi_strategy *list;
@@ -160,7 +180,8 @@ static trm_status follow(trmi_sharder *s, const trmi_op *op, char *letters, trm_
     TRMI_TRY(trmi_shard_strategies(s->from, op, s->mesh, &arena, &list, &count, err));
     double whole = seconds_of(s, op), best = INFINITY;
     for (int32_t i = 0; i < count; i++) {
-        double cost = trmi_shard_settle(s, op, &list[i]) ? follow_cost(s, op, &list[i], whole) : INFINITY;
+        double cost =
+            trmi_shard_settle(s, op, &list[i]) ? follow_cost(s, op, &list[i], whole) : INFINITY;
         if (cost < best * (1 - 1e-9)) {
             best = cost;
             memcpy(letters, list[i].letters, sizeof list[i].letters);
@@ -168,25 +189,31 @@ static trm_status follow(trmi_sharder *s, const trmi_op *op, char *letters, trm_
     }
     trmi_arena_free(&arena);
     return best < INFINITY ? TRM_OK
-                           : TRMI_FAIL(err, TRM_INTERNAL, "%s: no way to cut it from where its inputs lie", op->name);
+                           : TRMI_FAIL(err, TRM_INTERNAL,
+                                       "%s: no way to cut it from where its inputs lie", op->name);
 }
 
-/* ---- the walk ---------------------------------------------------------------------------------------------------------- */
+/* ---- the walk
+ *  ----------------------------------------------------------------------------------------------------------
+ */
 
-static trm_status letters_for(trmi_sharder *s, const trmi_op *op, char *letters, trmi_strategy *strategy,
-                              trm_error *err) {
+static trm_status letters_for(trmi_sharder *s, const trmi_op *op, char *letters,
+                              trmi_strategy *strategy, trm_error *err) {
     int64_t index = op - s->from->ops;
     const trmi_shard_choice *choice = s->choices[index];
     if (choice != NULL) {
         memcpy(letters, choice->letters, TRMI_MESH_AXES + 1);
         for (int32_t i = 0; s->plan->exact && i < s->mesh->axes; i++) {
-            bool bag = op->kind == TRMI_OP_BAG_POOL && letters[i] == 'k'; /* its sum is not made of integers */
-            letters[i] = letters[i] == '+' || bag ? '.' : letters[i];      /* no sum passes on */
+            /* its sum is not made of integers */
+            bool bag = op->kind == TRMI_OP_BAG_POOL && letters[i] == 'k';
+            letters[i] = letters[i] == '+' || bag ? '.' : letters[i]; /* no sum passes on */
         }
-    } else if (!inherit(s, op, letters) || !trmi_shard_strategy(s->from, op, s->mesh, letters, strategy)) {
+    } else if (!inherit(s, op, letters) ||
+               !trmi_shard_strategy(s->from, op, s->mesh, letters, strategy)) {
         TRMI_TRY(follow(s, op, letters, err));
     }
-    if (!trmi_shard_strategy(s->from, op, s->mesh, letters, strategy) || !trmi_shard_settle(s, op, strategy)) {
+    if (!trmi_shard_strategy(s->from, op, s->mesh, letters, strategy) ||
+        !trmi_shard_settle(s, op, strategy)) {
         return TRMI_FAIL(err, TRM_INVALID, "%s cannot be cut by '%s'", op->name, letters);
     }
     char loops[TRMI_SHARD_LETTERS];

@@ -1,5 +1,7 @@
-/* The second walk, one operator: the same operator on local shapes, with its attributes adjusted to the part
- * (padding only at the true border, positions, denominators), its halo before it and its halo sum behind. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The second walk, one operator: the same operator on local shapes, with its attributes adjusted to
+ * the part (padding only at the true border, positions, denominators), its halo before it and its
+ * halo sum behind. */
 #include "plan/shard_state.h"
 
 #include "base/error.h"
@@ -19,16 +21,25 @@ typedef struct emission {
 static trmi_box box_of(const emission *e, const trm_shape *shape, const trmi_spread *spread) {
     return trmi_spread_box(e->s->mesh, shape, spread, e->s->rank);
 }
-static const trm_shape *in_shape(const emission *e, int i) { return &trmi_input_of(e->s->from, e->op, i)->shape; }
-static const trm_shape *out_shape(const emission *e, int i) { return &trmi_output_of(e->s->from, e->op, i)->shape; }
-static trmi_box in_box(const emission *e, int i) { return box_of(e, in_shape(e, i), &e->strategy->inputs[i]); }
-static trmi_box out_box(const emission *e, int i) { return box_of(e, out_shape(e, i), &e->strategy->outputs[i]); }
+static const trm_shape *in_shape(const emission *e, int i) {
+    return &trmi_input_of(e->s->from, e->op, i)->shape;
+}
+static const trm_shape *out_shape(const emission *e, int i) {
+    return &trmi_output_of(e->s->from, e->op, i)->shape;
+}
+static trmi_box in_box(const emission *e, int i) {
+    return box_of(e, in_shape(e, i), &e->strategy->inputs[i]);
+}
+static trmi_box out_box(const emission *e, int i) {
+    return box_of(e, out_shape(e, i), &e->strategy->outputs[i]);
+}
 static trm_shape local_out(const emission *e, int i) {
     trmi_box box = out_box(e, i);
     return trmi_box_shape(&box);
 }
 
-/* ---- attributes of the part ----------------------------------------------------------------------------------------- */
+/* ---- attributes of the part
+ *  ----------------------------------------------------------------------------------------- */
 
 static bool cuts(const trmi_spread *spread, int32_t dim) {
     bool any = false;
@@ -91,9 +102,7 @@ static void localize_moves(emission *e) {
     const trm_shape local = local_out(e, 0);
     switch (e->op->kind) {
     case TRMI_OP_RESHAPE:
-    case TRMI_OP_BROADCAST:
-        e->attrs.shape.shape = local;
-        break;
+    case TRMI_OP_BROADCAST: e->attrs.shape.shape = local; break;
     case TRMI_OP_SLICE:
         for (int32_t d = 0; d < local.rank; d++) {
             e->attrs.slice.size[d] = local.dim[d];
@@ -112,8 +121,7 @@ static void localize_moves(emission *e) {
         memcpy(e->attrs.dropout.global, out_shape(e, 0)->dim, sizeof e->attrs.dropout.global);
         break;
     }
-    default:
-        break;
+    default: break;
     }
 }
 
@@ -129,7 +137,8 @@ static void localize_tables(emission *e) {
 
 static void localize_bags(emission *e) {
     bool gradient = e->op->kind == TRMI_OP_BAG_POOL_GRAD;
-    trmi_box rows = gradient ? out_box(e, 0) : in_box(e, 0), bags = gradient ? in_box(e, 0) : out_box(e, 0);
+    trmi_box rows = gradient ? out_box(e, 0) : in_box(e, 0),
+             bags = gradient ? in_box(e, 0) : out_box(e, 0);
     e->attrs.bag.part = true;
     e->attrs.bag.bag = bags.begin[0];
     e->attrs.bag.bags = bags.end[0] - bags.begin[0];
@@ -154,8 +163,7 @@ static void localize_means(emission *e) {
     case TRMI_OP_BCE_LOGITS_GRAD:
         e->factor = share(e, out_shape(e, 0), &e->strategy->outputs[0]);
         break;
-    default:
-        break;
+    default: break;
     }
 }
 
@@ -171,17 +179,13 @@ static void localize(emission *e) {
         localize_target(e, e->attrs.conv.shape);
         break;
     case TRMI_OP_MAX_POOL:
-    case TRMI_OP_AVG_POOL:
-        localize_windows(e, e->attrs.pool.pad);
-        break;
+    case TRMI_OP_AVG_POOL: localize_windows(e, e->attrs.pool.pad); break;
     case TRMI_OP_MAX_POOL_GRAD:
     case TRMI_OP_AVG_POOL_GRAD:
         localize_windows(e, e->attrs.pool.pad);
         localize_target(e, e->attrs.pool.shape);
         break;
-    case TRMI_OP_GLOBAL_AVG_POOL_GRAD:
-        localize_target(e, e->attrs.pool.shape);
-        break;
+    case TRMI_OP_GLOBAL_AVG_POOL_GRAD: localize_target(e, e->attrs.pool.shape); break;
     case TRMI_OP_BATCH_NORM:
     case TRMI_OP_NORM_ACT:
     case TRMI_OP_BATCH_NORM_GRAD:
@@ -198,16 +202,10 @@ static void localize(emission *e) {
         break;
     }
     case TRMI_OP_EMBEDDING:
-    case TRMI_OP_EMBEDDING_GRAD:
-        localize_tables(e);
-        break;
+    case TRMI_OP_EMBEDDING_GRAD: localize_tables(e); break;
     case TRMI_OP_BAG_POOL:
-    case TRMI_OP_BAG_POOL_GRAD:
-        localize_bags(e);
-        break;
-    default:
-        localize_moves(e);
-        localize_means(e);
+    case TRMI_OP_BAG_POOL_GRAD: localize_bags(e); break;
+    default: localize_moves(e); localize_means(e);
     }
     if (e->op->kind == TRMI_OP_GLOBAL_AVG_POOL_GRAD) {
         localize_means(e);
@@ -222,7 +220,9 @@ static void localize(emission *e) {
     }
 }
 
-/* ---- behind it --------------------------------------------------------------------------------------------------------- */
+/* ---- behind it
+ *  ---------------------------------------------------------------------------------------------------------
+ */
 
 typedef struct widened {
     const emission *e;
@@ -247,8 +247,8 @@ static trm_status add_halo(emission *e, int32_t *local, trm_error *err) {
     widened context = {.e = e, .of = sides_of(e)};
     char name[300];
     snprintf(name, sizeof name, "%.200s halo sum", e->op->name);
-    return trmi_shard_exchange(e->s, *local, axes, TRMI_COMBINE_SUM, widened_part, &context, own_part, &context, e->op->phase, name,
-                               local, err);
+    return trmi_shard_exchange(e->s, *local, axes, TRMI_COMBINE_SUM, widened_part, &context,
+                               own_part, &context, e->op->phase, name, local, err);
 }
 
 static trm_status scale(emission *e, int32_t *local, trm_error *err) {
@@ -258,7 +258,8 @@ static trm_status scale(emission *e, int32_t *local, trm_error *err) {
     trmi_attrs attrs = {.scale = {.factor = e->factor}};
     char name[300];
     snprintf(name, sizeof name, "%.200s share", e->op->name);
-    int32_t index = trmi_pass_emit(&e->s->pass, TRMI_OP_SCALE, e->op->phase, name, local, 1, 1, &attrs);
+    int32_t index =
+        trmi_pass_emit(&e->s->pass, TRMI_OP_SCALE, e->op->phase, name, local, 1, 1, &attrs);
     *local = index == 0 ? 0 : e->s->pass.to->ops[index].outputs[0];
     return index == 0 ? trm_graph_check(e->s->pass.to, err) : TRM_OK;
 }
@@ -269,12 +270,16 @@ static trm_status check_shape(const emission *e, int32_t local, int output, trm_
     char want[96], have[96];
     return trm_shape_equal(found, &expected)
                ? TRM_OK
-               : TRMI_FAIL(err, TRM_INTERNAL, "%s cut by '%s': output %d has shape %s on rank %d, %s expected", e->op->name,
-                           e->strategy->letters, output, trm_shape_format(found, have, sizeof have), e->s->rank,
+               : TRMI_FAIL(err, TRM_INTERNAL,
+                           "%s cut by '%s': output %d has shape %s on rank %d, %s expected",
+                           e->op->name, e->strategy->letters, output,
+                           trm_shape_format(found, have, sizeof have), e->s->rank,
                            trm_shape_format(&expected, want, sizeof want));
 }
 
-/* ---- the operator --------------------------------------------------------------------------------------------------------- */
+/* ---- the operator
+ *  ---------------------------------------------------------------------------------------------------------
+ */
 
 static trm_status bring_inputs(emission *e, int32_t *inputs, trm_error *err) {
     trmi_sharder *s = e->s;
@@ -286,16 +291,20 @@ static trm_status bring_inputs(emission *e, int32_t *inputs, trm_error *err) {
         if (e->op->inputs[i] == 0) {
             continue;
         }
-        TRMI_TRY(trmi_shard_bring(s, e->op->inputs[i], &e->strategy->inputs[i], what, &inputs[i], err));
+        TRMI_TRY(
+            trmi_shard_bring(s, e->op->inputs[i], &e->strategy->inputs[i], what, &inputs[i], err));
         const trmi_op *maker = &s->from->ops[s->from->values[e->op->inputs[i]].op];
-        if (maker->kind == TRMI_OP_STATE && inputs[i] != s->values[e->op->inputs[i]].versions[0].value) {
+        if (maker->kind == TRMI_OP_STATE &&
+            inputs[i] != s->values[e->op->inputs[i]].versions[0].value) {
             return TRMI_FAIL(err, TRM_INVALID,
-                             "%s writes the state %s, which is stored otherwise than it is cut; store it with its operator",
+                             "%s writes the state %s, which is stored otherwise than it is cut; "
+                             "store it with its operator",
                              e->op->name, maker->name);
         }
         if (windows && e->loops.window_input == i) {
             sides of = sides_of(e);
-            TRMI_TRY(trmi_shard_widen(s, e->op->inputs[i], &e->loops, of.y, of.sx, of.sy, &inputs[i], err));
+            TRMI_TRY(trmi_shard_widen(s, e->op->inputs[i], &e->loops, of.y, of.sx, of.sy,
+                                      &inputs[i], err));
         }
     }
     return TRM_OK;
@@ -309,14 +318,18 @@ static void note_work(emission *e) {
         trmi_shard_note(s, e->op->name, c->what, e->op->phase, c->move, c->axes, c->bytes,
                         trmi_price(s->prices, s->mesh, c->move, c->axes, c->bytes), false);
     }
-    if (r == NULL || !trmi_grow((void **)&r->work, &r->work_capacity, r->work_count + 1, sizeof *r->work)) {
+    if (r == NULL ||
+        !trmi_grow((void **)&r->work, &r->work_capacity, r->work_count + 1, sizeof *r->work)) {
         return;
     }
     const char *name = trmi_arena_strdup(&r->arena, e->op->name);
     if (name != NULL) {
         trmi_shard_work *w = &r->work[r->work_count++];
-        *w = (trmi_shard_work){.op = name, .phase = e->op->phase, .fraction = e->strategy->fraction,
-                               .cost = trmi_op_cost(s->from, e->op), .warning = s->warnings[e->op - s->from->ops]};
+        *w = (trmi_shard_work){.op = name,
+                               .phase = e->op->phase,
+                               .fraction = e->strategy->fraction,
+                               .cost = trmi_op_cost(s->from, e->op),
+                               .warning = s->warnings[e->op - s->from->ops]};
         w->cost.flops *= e->strategy->fraction;
         w->cost.bytes *= e->strategy->fraction;
         snprintf(w->letters, sizeof w->letters, "%s", e->strategy->letters);
@@ -328,20 +341,23 @@ static trm_status emit_exact(emission *e, const int32_t *inputs, int32_t *local,
     trmi_exact_state state;
     trm_shape shape = local_out(e, 0);
     if (e->loops.window_adds) {
-        const int64_t *target = e->op->kind == TRMI_OP_CONV2D_GRAD_DATA ? e->attrs.conv.shape : e->attrs.pool.shape;
+        const int64_t *target =
+            e->op->kind == TRMI_OP_CONV2D_GRAD_DATA ? e->attrs.conv.shape : e->attrs.pool.shape;
         shape = trm_shape_of(target[0], target[1], target[2], target[3]);
     }
-    TRMI_TRY(trmi_shard_exact_sum(e->s, e->op, e->strategy, &e->attrs, &shape, inputs, &state, err));
+    TRMI_TRY(
+        trmi_shard_exact_sum(e->s, e->op, e->strategy, &e->attrs, &shape, inputs, &state, err));
     TRMI_TRY(add_halo(e, &state.sums, err));
-    int32_t bias = e->loops.once > 0 && e->op->inputs_count > e->loops.once ? inputs[e->loops.once] : 0;
+    int32_t bias =
+        e->loops.once > 0 && e->op->inputs_count > e->loops.once ? inputs[e->loops.once] : 0;
     return trmi_shard_exact_round(e->s, e->op, e->strategy, bias, &state, local, err);
 }
 
 static trm_status emit_usual(emission *e, const int32_t *inputs, int32_t *locals, trm_error *err) {
     trmi_sharder *s = e->s;
     const trmi_op *op = e->op;
-    int32_t index = trmi_pass_emit(&s->pass, op->kind, op->phase, op->name, inputs, op->inputs_count, op->outputs_count,
-                                   &e->attrs);
+    int32_t index = trmi_pass_emit(&s->pass, op->kind, op->phase, op->name, inputs,
+                                   op->inputs_count, op->outputs_count, &e->attrs);
     if (index == 0) {
         return trm_graph_check(s->pass.to, err);
     }
@@ -356,18 +372,21 @@ static trm_status emit_usual(emission *e, const int32_t *inputs, int32_t *locals
     return scale(e, &locals[0], err);
 }
 
-trm_status trmi_shard_emit(trmi_sharder *s, const trmi_op *op, const trmi_strategy *strategy, trm_error *err) {
+trm_status trmi_shard_emit(trmi_sharder *s, const trmi_op *op, const trmi_strategy *strategy,
+                           trm_error *err) {
     emission e = {.s = s, .op = op, .strategy = strategy, .attrs = op->attrs, .factor = 1};
     trmi_loops_of(s->from, op, &e.loops);
-    int32_t *inputs = trmi_arena_alloc(&s->scratch, (size_t)(op->inputs_count + 1) * sizeof *inputs);
+    int32_t *inputs =
+        trmi_arena_alloc(&s->scratch, (size_t)(op->inputs_count + 1) * sizeof *inputs);
     if (inputs == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to split %s", op->name);
     }
     localize(&e);
     TRMI_TRY(bring_inputs(&e, inputs, err));
     int32_t locals[TRMI_OP_OUTPUTS_MAX];
-    TRMI_TRY(s->plan->exact && trmi_shard_is_exact(op->kind) ? emit_exact(&e, inputs, &locals[0], err)
-                                                             : emit_usual(&e, inputs, locals, err));
+    TRMI_TRY(s->plan->exact && trmi_shard_is_exact(op->kind)
+                 ? emit_exact(&e, inputs, &locals[0], err)
+                 : emit_usual(&e, inputs, locals, err));
     note_work(&e);
     for (int32_t i = 0; i < op->outputs_count; i++) {
         TRMI_TRY(check_shape(&e, locals[i], i, err));
@@ -393,8 +412,8 @@ trm_status trmi_shard_emit_leaf(trmi_sharder *s, const trmi_op *op, trm_error *e
     trmi_value *local = &s->pass.to->values[s->pass.to->ops[index].outputs[0]];
     local->dtype = global->dtype;
     local->shape = trmi_box_shape(&box);
-    s->values[value].versions[0] = (trmi_version){.spread = s->stored[value],
-                                                  .value = s->pass.to->ops[index].outputs[0]};
+    s->values[value].versions[0] =
+        (trmi_version){.spread = s->stored[value], .value = s->pass.to->ops[index].outputs[0]};
     s->values[value].count = 1;
     return TRM_OK;
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The loop nest of every operator. */
 #include "plan/shard_rules.h"
 
@@ -6,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char rows_of[] = "nmljiu"; /* leading dimensions of matrices, ids, vectors */
+static const char rows_of[] = "nmljiu";  /* leading dimensions of matrices, ids, vectors */
 static const char image_of[] = "nchwuv"; /* elementwise tensors, norms */
 
 static void set(char *to, const char *text) {
@@ -23,9 +24,12 @@ static void set_first(char *to, const char *from, int32_t count, char more) {
     to[count + 1] = '\0';
 }
 
-static bool has(const char *letters, char letter) { return letter != '-' && strchr(letters, letter) != NULL; }
+static bool has(const char *letters, char letter) {
+    return letter != '-' && strchr(letters, letter) != NULL;
+}
 
-/* ---- convolution and pooling ----------------------------------------------------------------------------- */
+/* ---- convolution and pooling
+ *  ----------------------------------------------------------------------------- */
 
 static void conv_windows(trmi_loops *l, const trmi_op *op, const trm_shape *x, const trm_shape *w,
                          const trm_shape *y) {
@@ -41,7 +45,8 @@ static void conv_windows(trmi_loops *l, const trmi_op *op, const trm_shape *x, c
 
 static void loops_conv(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     bool groups = op->attrs.conv.groups > 1;
-    const char *x = groups ? "nghw" : "nchw", *w = groups ? "g---" : "kc--", *y = groups ? "nghw" : "nkhw";
+    const char *x = groups ? "nghw" : "nchw", *w = groups ? "g---" : "kc--",
+               *y = groups ? "nghw" : "nkhw";
     const trm_shape *a = &trmi_input_of(g, op, 0)->shape, *b = &trmi_input_of(g, op, 1)->shape;
     const trm_shape *out = &trmi_output_of(g, op, 0)->shape;
     strcpy(l->letters, groups ? "nghw" : "nkchw");
@@ -78,8 +83,11 @@ static void loops_pool(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     l->window_input = op->kind == TRMI_OP_MAX_POOL_GRAD ? 1 : gradient ? -1 : 0;
     l->window_adds = gradient;
     for (int i = 0; i < 2; i++) {
-        l->window[i] = (trmi_window){.stride = op->attrs.pool.stride[i], .before = op->attrs.pool.pad[2 * i],
-                                     .extent = op->attrs.pool.kernel[i], .in = x->dim[2 + i], .out = y->dim[2 + i]};
+        l->window[i] = (trmi_window){.stride = op->attrs.pool.stride[i],
+                                     .before = op->attrs.pool.pad[2 * i],
+                                     .extent = op->attrs.pool.kernel[i],
+                                     .in = x->dim[2 + i],
+                                     .out = y->dim[2 + i]};
     }
 }
 
@@ -91,7 +99,9 @@ static void loops_global_pool(const trm_graph *g, const trmi_op *op, trmi_loops 
     set(l->out[0], gradient ? "nchw" : "nc");
 }
 
-/* ---- norm -------------------------------------------------------------------------------------------------- */
+/* ---- norm
+ *  --------------------------------------------------------------------------------------------------
+ */
 
 static void loops_norm(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     bool gradient = op->kind == TRMI_OP_BATCH_NORM_GRAD || op->kind == TRMI_OP_NORM_ACT_GRAD;
@@ -105,11 +115,13 @@ static void loops_norm(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     for (int i = 0; i < op->outputs_count; i++) {
         bool vector = i == 1 || i == 2;
         set(l->out[i], vector ? "c" : image);
-        l->without[i] = vector && !gradient ? TRMI_WHOLE : TRMI_PARTIAL_SUM; /* statistics of all ranks */
+        /* statistics of all ranks */
+        l->without[i] = vector && !gradient ? TRMI_WHOLE : TRMI_PARTIAL_SUM;
     }
 }
 
-/* ---- products and tables -------------------------------------------------------------------------------------- */
+/* ---- products and tables
+ *  -------------------------------------------------------------------------------------- */
 
 static void loops_linear(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     int32_t rank = trmi_input_of(g, op, 0)->shape.rank;
@@ -141,8 +153,8 @@ static void loops_embedding(const trm_graph *g, const trmi_op *op, trmi_loops *l
     snprintf(l->letters, sizeof l->letters, "%svd", ids);
 }
 
-/* Offsets and weights are read whole: a bag's rows may lie anywhere, and its mean asks for all of its weights. A rank
- * has some of the rows (keys, "k"), or makes some of the bags. */
+/* Offsets and weights are read whole: a bag's rows may lie anywhere, and its mean asks for all of
+ * its weights. A rank has some of the rows (keys, "k"), or makes some of the bags. */
 static void loops_bags(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     (void)g;
     bool gradient = op->kind == TRMI_OP_BAG_POOL_GRAD;
@@ -162,7 +174,9 @@ static void loops_pairs(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     set(l->out[0], gradient ? "n-c" : "n-");
 }
 
-/* ---- losses ------------------------------------------------------------------------------------------------------ */
+/* ---- losses
+ *  ------------------------------------------------------------------------------------------------------
+ */
 
 static void loops_xent(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     (void)g;
@@ -171,7 +185,8 @@ static void loops_xent(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
         set(l->in[0], "nk"), set(l->in[1], "n"), set(l->out[1], "n"), set(l->out[2], "-");
         l->without[0] = l->without[1] = l->without[2] = TRMI_WHOLE;
     } else {
-        set(l->in[1], "nk"), set(l->in[2], "n"), set(l->in[3], "n"), set(l->in[4], "-"), set(l->out[0], "nk");
+        set(l->in[1], "nk"), set(l->in[2], "n"), set(l->in[3], "n"), set(l->in[4], "-"),
+            set(l->out[0], "nk");
     }
 }
 
@@ -185,7 +200,8 @@ static void loops_bce(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     set(l->out[0], gradient ? l->letters : "");
 }
 
-/* ---- elementwise and movement --------------------------------------------------------------------------------- */
+/* ---- elementwise and movement
+ *  --------------------------------------------------------------------------------- */
 
 /* The letters of the output's dimensions, aligned to the right; dimensions of 1 are not cut. */
 static void follow(const trm_shape *wide, const trm_shape *shape, char *to) {
@@ -225,7 +241,8 @@ static void loops_transpose(const trm_graph *g, const trmi_op *op, trmi_loops *l
     l->linear = true;
 }
 
-/* Dimensions from the left while products agree: a cut of the first dimension of a run is one of both. */
+/* Dimensions from the left while products agree: a cut of the first dimension of a run is one of
+ * both. */
 static void loops_reshape(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     const trm_shape *in = &trmi_input_of(g, op, 0)->shape, *out = &trmi_output_of(g, op, 0)->shape;
     memset(l->in[0], '-', (size_t)in->rank);
@@ -320,7 +337,9 @@ static void loops_reduce(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     l->linear = op->kind != TRMI_OP_REDUCE_MAX;
 }
 
-/* ---- all ---------------------------------------------------------------------------------------------------------- */
+/* ---- all
+ *  ----------------------------------------------------------------------------------------------------------
+ */
 
 static void squeeze(char *letters) {
     char *to = letters;
@@ -413,7 +432,8 @@ void trmi_loops_of(const trm_graph *graph, const trmi_op *op, trmi_loops *out) {
     squeeze(out->letters);
 }
 
-void trmi_shard_loops(const trm_graph *graph, const trmi_op *op, char letters[TRMI_SHARD_LETTERS], const char **reason) {
+void trmi_shard_loops(const trm_graph *graph, const trmi_op *op, char letters[TRMI_SHARD_LETTERS],
+                      const char **reason) {
     trmi_loops l;
     trmi_loops_of(graph, op, &l);
     size_t length = strlen(l.letters);
@@ -432,33 +452,23 @@ const char *trmi_shard_loop_name(const trm_graph *graph, const trmi_op *op, char
     bool matrix = op->kind == TRMI_OP_LINEAR || op->kind == TRMI_OP_MATMUL;
     bool bags = op->kind == TRMI_OP_BAG_POOL || op->kind == TRMI_OP_BAG_POOL_GRAD;
     switch (letter) {
-    case 'n':
-        return bags ? "bags" : "samples";
+    case 'n': return bags ? "bags" : "samples";
     case 'k':
         return bags ? "keys"
-               : op->kind == TRMI_OP_SOFTMAX_XENT || op->kind == TRMI_OP_SOFTMAX_XENT_GRAD || op->kind == TRMI_OP_ONE_HOT
+               : op->kind == TRMI_OP_SOFTMAX_XENT || op->kind == TRMI_OP_SOFTMAX_XENT_GRAD ||
+                       op->kind == TRMI_OP_ONE_HOT
                    ? "classes"
                : matrix ? "columns"
                         : "output channels";
-    case 'c':
-        return matrix ? "inner" : has(l.letters, 'k') ? "input channels" : "channels";
-    case 'g':
-        return "groups";
-    case 'h':
-        return "rows";
-    case 'w':
-        return "columns";
-    case 'v':
-        return "table rows";
-    case 'd':
-        return "table columns";
-    case 'b':
-        return "batch";
-    case '+':
-        return "partial sums";
-    case '.':
-        return "replicated";
-    default:
-        return "dimension";
+    case 'c': return matrix ? "inner" : has(l.letters, 'k') ? "input channels" : "channels";
+    case 'g': return "groups";
+    case 'h': return "rows";
+    case 'w': return "columns";
+    case 'v': return "table rows";
+    case 'd': return "table columns";
+    case 'b': return "batch";
+    case '+': return "partial sums";
+    case '.': return "replicated";
+    default: return "dimension";
     }
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Meshes of ranks, and how a tensor is spread over one: letters, parts, text. */
 #include "plan/sharding.h"
 
@@ -9,11 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- mesh ------------------------------------------------------------------------------------------ */
+/* ---- mesh
+ *  ------------------------------------------------------------------------------------------ */
 
 static trm_status bad_mesh(const char *text, const char *at, trm_error *err) {
     return TRMI_FAIL(err, TRM_INVALID,
-                     "mesh '%.60s': at character %d: sizes with x between them expected, at most %d axes: 8, 2x4, "
+                     "mesh '%.60s': at character %d: sizes with x between them expected, at most "
+                     "%d axes: 8, 2x4, "
                      "host=2xlocal=4",
                      text, (int)(at - text) + 1, TRMI_MESH_AXES);
 }
@@ -49,7 +52,8 @@ trm_status trmi_mesh_parse(const char *text, trmi_mesh *out, trm_error *err) {
         if (size > 1) {
             for (int32_t i = 0; i < mesh.axes; i++) {
                 if (strcmp(mesh.name[i], name) == 0) {
-                    return TRMI_FAIL(err, TRM_INVALID, "mesh '%.60s': two axes have the name '%s'", text, name);
+                    return TRMI_FAIL(err, TRM_INVALID, "mesh '%.60s': two axes have the name '%s'",
+                                     text, name);
                 }
             }
             memcpy(mesh.name[mesh.axes], name, sizeof name);
@@ -73,13 +77,16 @@ const char *trmi_mesh_text(const trmi_mesh *mesh, char *text, size_t size) {
     for (int32_t i = 0; i < mesh->axes && used < size; i++) {
         int wrote = mesh->name[i][0] == 'a' + i && mesh->name[i][1] == '\0'
                         ? snprintf(text + used, size - used, "%s%d", i ? "x" : "", mesh->size[i])
-                        : snprintf(text + used, size - used, "%s%s=%d", i ? "x" : "", mesh->name[i], mesh->size[i]);
+                        : snprintf(text + used, size - used, "%s%s=%d", i ? "x" : "", mesh->name[i],
+                                   mesh->size[i]);
         used += (size_t)wrote;
     }
     return text;
 }
 
-int32_t trmi_mesh_ranks(const trmi_mesh *mesh) { return trmi_mesh_group(mesh, (1u << TRMI_MESH_AXES) - 1); }
+int32_t trmi_mesh_ranks(const trmi_mesh *mesh) {
+    return trmi_mesh_group(mesh, (1u << TRMI_MESH_AXES) - 1);
+}
 
 int32_t trmi_mesh_group(const trmi_mesh *mesh, uint32_t mask) {
     int32_t ranks = 1;
@@ -89,7 +96,8 @@ int32_t trmi_mesh_group(const trmi_mesh *mesh, uint32_t mask) {
     return ranks;
 }
 
-/* Appends every ordered factorisation of `rest` to the axes of `mesh`; then `next` starts (hosts first). */
+/* Appends every ordered factorisation of `rest` to the axes of `mesh`; then `next` starts (hosts
+ * first). */
 static void factor(trmi_mesh mesh, int32_t rest, int32_t next, trmi_mesh *out, int32_t *count) {
     if (rest == 1 && next > 1) {
         factor(mesh, next, 1, out, count);
@@ -148,7 +156,8 @@ int32_t trmi_mesh_rank(const trmi_mesh *mesh, const int32_t at[TRMI_MESH_AXES]) 
     return rank;
 }
 
-/* ---- spread ---------------------------------------------------------------------------------------- */
+/* ---- spread
+ *  ---------------------------------------------------------------------------------------- */
 
 uint32_t trmi_spread_key(const trmi_spread *s) {
     uint32_t key = 0;
@@ -158,7 +167,9 @@ uint32_t trmi_spread_key(const trmi_spread *s) {
     return key;
 }
 
-bool trmi_spread_equal(const trmi_spread *a, const trmi_spread *b) { return memcmp(a, b, sizeof *a) == 0; }
+bool trmi_spread_equal(const trmi_spread *a, const trmi_spread *b) {
+    return memcmp(a, b, sizeof *a) == 0;
+}
 
 trmi_spread trmi_spread_adjoint(const trmi_mesh *mesh, const trmi_spread *spread) {
     trmi_spread out = *spread;
@@ -178,7 +189,8 @@ bool trmi_spread_has_partial(const trmi_spread *spread) {
     return any;
 }
 
-int32_t trmi_spread_cuts(const trmi_mesh *mesh, const trmi_spread *s, int32_t d, int32_t out[TRMI_MESH_AXES]) {
+int32_t trmi_spread_cuts(const trmi_mesh *mesh, const trmi_spread *s, int32_t d,
+                         int32_t out[TRMI_MESH_AXES]) {
     int32_t count = 0;
     for (int32_t place = 0; place < mesh->axes; place++) {
         for (int32_t i = 0; i < mesh->axes; i++) {
@@ -191,7 +203,8 @@ int32_t trmi_spread_cuts(const trmi_mesh *mesh, const trmi_spread *s, int32_t d,
 }
 
 bool trmi_spread_fits(const trmi_mesh *mesh, const trm_shape *shape, const trmi_spread *s) {
-    uint8_t partial = TRMI_WHOLE; /* a sum along one axis and a maximum along another is no one value */
+    /* a sum along one axis and a maximum along another is no one value */
+    uint8_t partial = TRMI_WHOLE;
     for (int32_t i = 0; i < TRMI_MESH_AXES; i++) {
         bool split = s->at[i] >= TRMI_SPLIT;
         if ((i >= mesh->axes && s->at[i] != 0) || (!split && s->place[i] != 0) ||
@@ -219,7 +232,8 @@ bool trmi_spread_fits(const trmi_mesh *mesh, const trm_shape *shape, const trmi_
     return true;
 }
 
-trmi_box trmi_spread_box(const trmi_mesh *mesh, const trm_shape *shape, const trmi_spread *s, int32_t rank) {
+trmi_box trmi_spread_box(const trmi_mesh *mesh, const trm_shape *shape, const trmi_spread *s,
+                         int32_t rank) {
     int32_t at[TRMI_MESH_AXES];
     trmi_mesh_coordinates(mesh, rank, at);
     trmi_box box = trmi_box_whole(shape);
@@ -227,7 +241,8 @@ trmi_box trmi_spread_box(const trmi_mesh *mesh, const trm_shape *shape, const tr
         int32_t axes[TRMI_MESH_AXES], count = trmi_spread_cuts(mesh, s, d, axes);
         for (int32_t k = 0; k < count; k++) {
             int64_t parts = mesh->size[axes[k]], mine = at[axes[k]];
-            int64_t length = box.end[d] - box.begin[d], each = length / parts, more = length % parts;
+            int64_t length = box.end[d] - box.begin[d], each = length / parts,
+                    more = length % parts;
             box.begin[d] += mine * each + (mine < more ? mine : more);
             box.end[d] = box.begin[d] + each + (mine < more);
         }
@@ -263,7 +278,8 @@ const char *trmi_spread_text(const trmi_mesh *mesh, const trmi_spread *s, char *
         } else if (s->place[i] == same) {
             wrote = snprintf(text + used, size - used, "%sS%d", comma, s->at[i] - TRMI_SPLIT);
         } else {
-            wrote = snprintf(text + used, size - used, "%sS%d.%d", comma, s->at[i] - TRMI_SPLIT, s->place[i]);
+            wrote = snprintf(text + used, size - used, "%sS%d.%d", comma, s->at[i] - TRMI_SPLIT,
+                             s->place[i]);
         }
         used += (size_t)wrote;
     }
@@ -274,7 +290,10 @@ static const char *parse_letter(const char *at, uint8_t *letter, int *place) {
     static const struct {
         const char *text;
         uint8_t letter;
-    } words[] = {{"R", TRMI_WHOLE}, {"Pmax", TRMI_PARTIAL_MAX}, {"Pmin", TRMI_PARTIAL_MIN}, {"P+", TRMI_PARTIAL_SUM}};
+    } words[] = {{"R", TRMI_WHOLE},
+                 {"Pmax", TRMI_PARTIAL_MAX},
+                 {"Pmin", TRMI_PARTIAL_MIN},
+                 {"P+", TRMI_PARTIAL_SUM}};
     *place = -1;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         size_t length = strlen(words[i].text);
@@ -295,7 +314,8 @@ static const char *parse_letter(const char *at, uint8_t *letter, int *place) {
     return at;
 }
 
-trm_status trmi_spread_parse(const trmi_mesh *mesh, const char *text, trmi_spread *out, trm_error *err) {
+trm_status trmi_spread_parse(const trmi_mesh *mesh, const char *text, trmi_spread *out,
+                             trm_error *err) {
     trmi_spread s = {{0}, {0}};
     const char *at = text;
     if (mesh->axes == 0 && strcmp(text, "-") == 0) {
@@ -306,9 +326,10 @@ trm_status trmi_spread_parse(const trmi_mesh *mesh, const char *text, trmi_sprea
         int place;
         const char *end = parse_letter(at, &s.at[i], &place);
         if (end == NULL || *end != (i + 1 < mesh->axes ? ',' : '\0')) {
-            return TRMI_FAIL(err, TRM_INVALID,
-                             "spread '%.40s': %d letters with commas expected: R, S0 to S%d, P+, Pmax, Pmin", text,
-                             mesh->axes, TRM_MAX_RANK - 1);
+            return TRMI_FAIL(
+                err, TRM_INVALID,
+                "spread '%.40s': %d letters with commas expected: R, S0 to S%d, P+, Pmax, Pmin",
+                text, mesh->axes, TRM_MAX_RANK - 1);
         }
         int before = 0;
         for (int32_t j = 0; j < i; j++) {
@@ -321,7 +342,8 @@ trm_status trmi_spread_parse(const trmi_mesh *mesh, const char *text, trmi_sprea
     return TRM_OK;
 }
 
-/* ---- lists of spreads -------------------------------------------------------------------------------- */
+/* ---- lists of spreads
+ *  -------------------------------------------------------------------------------- */
 
 typedef struct lister {
     const trmi_mesh *mesh;
@@ -363,7 +385,8 @@ static void list_letters(lister *l, trmi_spread s, int32_t axis) {
         return;
     }
     for (int32_t letter = 0; letter < TRMI_SPLIT + l->shape->rank; letter++) {
-        if (letter == TRMI_WHOLE || letter >= TRMI_SPLIT || (letter == TRMI_PARTIAL_SUM && l->sums)) {
+        if (letter == TRMI_WHOLE || letter >= TRMI_SPLIT ||
+            (letter == TRMI_PARTIAL_SUM && l->sums)) {
             s.at[axis] = (uint8_t)letter;
             list_letters(l, s, axis + 1);
         }
@@ -385,7 +408,8 @@ trm_status trmi_spread_list(const trmi_mesh *mesh, const trm_shape *shape, bool 
     return TRM_OK;
 }
 
-/* ---- boxes -------------------------------------------------------------------------------------------- */
+/* ---- boxes
+ *  -------------------------------------------------------------------------------------------- */
 
 trmi_box trmi_box_whole(const trm_shape *shape) {
     trmi_box box = {.rank = shape->rank};

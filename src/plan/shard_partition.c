@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The graph of one rank: choose for all operators, then write them one by one. */
 #include "plan/shard_state.h"
 
@@ -6,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- set up -------------------------------------------------------------------------------------------------------- */
+/* ---- set up
+ *  --------------------------------------------------------------------------------------------------------
+ */
 
 static int32_t named(const trm_graph *graph, const char *name, int64_t before) {
     for (int64_t i = before - 1; i > 0; i--) {
@@ -27,9 +30,10 @@ static trm_status take_tables(trmi_sharder *s, const trmi_roots *roots, trm_erro
     s->values = trmi_arena_alloc(&s->scratch, values * sizeof *s->values);
     s->parameter = trmi_arena_alloc(&s->scratch, values);
     s->asked = trmi_arena_alloc(&s->scratch, values);
-    if (s->letters == NULL || s->choices == NULL || s->origins == NULL || s->warnings == NULL || s->stored == NULL ||
-        s->values == NULL || s->parameter == NULL || s->asked == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to split a graph of %lld operators", (long long)s->from->ops_count);
+    if (s->letters == NULL || s->choices == NULL || s->origins == NULL || s->warnings == NULL ||
+        s->stored == NULL || s->values == NULL || s->parameter == NULL || s->asked == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to split a graph of %lld operators",
+                         (long long)s->from->ops_count);
     }
     for (int64_t i = 0; i < s->plan->choices_count; i++) {
         int32_t op = named(s->from, s->plan->choices[i].op, s->from->ops_count);
@@ -40,7 +44,9 @@ static trm_status take_tables(trmi_sharder *s, const trmi_roots *roots, trm_erro
         /* Operators of one gradient follow each other: mostly the last one's origin again. */
         bool again = i > 1 && op->origin != NULL && s->origins[i - 1] != 0 &&
                      strcmp(s->from->ops[s->origins[i - 1]].name, op->origin) == 0;
-        s->origins[i] = again ? s->origins[i - 1] : op->origin != NULL ? named(s->from, op->origin, i) : 0;
+        s->origins[i] = again                ? s->origins[i - 1]
+                        : op->origin != NULL ? named(s->from, op->origin, i)
+                                             : 0;
     }
     for (int32_t i = 0; i < roots->params_count; i++) {
         s->parameter[roots->grads[i]] = true;
@@ -52,7 +58,9 @@ static trm_status take_tables(trmi_sharder *s, const trmi_roots *roots, trm_erro
     return TRM_OK;
 }
 
-/* ---- emit ------------------------------------------------------------------------------------------------------------- */
+/* ---- emit
+ *  -------------------------------------------------------------------------------------------------------------
+ */
 
 /* A forward pass alone must have them too. */
 static trm_status bring_asked(trmi_sharder *s, const trmi_op *op, trm_error *err) {
@@ -75,14 +83,17 @@ static trm_status emit_all(trmi_sharder *s, trm_error *err) {
             continue;
         }
         trmi_strategy strategy;
-        if (!trmi_shard_strategy(s->from, op, s->mesh, s->letters[i], &strategy) || !trmi_shard_settle(s, op, &strategy)) {
-            return TRMI_FAIL(err, TRM_INTERNAL, "%s cannot be cut by '%s'", op->name, s->letters[i]);
+        if (!trmi_shard_strategy(s->from, op, s->mesh, s->letters[i], &strategy) ||
+            !trmi_shard_settle(s, op, &strategy)) {
+            return TRMI_FAIL(err, TRM_INTERNAL, "%s cannot be cut by '%s'", op->name,
+                             s->letters[i]);
         }
         TRMI_TRY(trmi_shard_emit(s, op, &strategy, err));
         if (s->choices[i] != NULL && s->choices[i]->has_output) {
             trmi_shard_value *v = &s->values[op->outputs[0]];
             int32_t local;
-            TRMI_TRY(trmi_shard_bring(s, op->outputs[0], &s->choices[i]->output, "output", &local, err));
+            TRMI_TRY(
+                trmi_shard_bring(s, op->outputs[0], &s->choices[i]->output, "output", &local, err));
             v->versions[0] = (trmi_version){.spread = s->choices[i]->output, .value = local};
             v->count = 1;
         }
@@ -91,11 +102,14 @@ static trm_status emit_all(trmi_sharder *s, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- roots ------------------------------------------------------------------------------------------------------------- */
+/* ---- roots
+ *  -------------------------------------------------------------------------------------------------------------
+ */
 
-/* A gradient stays partial on axes on which its parameter is whole: those sums are the executor's, in buckets
- * that overlap with backward. */
-static trm_status bring_gradient(trmi_sharder *s, int32_t param, int32_t *grad, uint32_t *axes, trm_error *err) {
+/* A gradient stays partial on axes on which its parameter is whole: those sums are the executor's,
+ * in buckets that overlap with backward. */
+static trm_status bring_gradient(trmi_sharder *s, int32_t param, int32_t *grad, uint32_t *axes,
+                                 trm_error *err) {
     trmi_spread to = s->stored[param];
     const trmi_value *v = &s->from->values[*grad];
     const trmi_version *made = &s->values[*grad].versions[0];
@@ -109,7 +123,8 @@ static trm_status bring_gradient(trmi_sharder *s, int32_t param, int32_t *grad, 
     int32_t value = *grad;
     TRMI_TRY(trmi_shard_bring(s, value, &to, "gradient", grad, err));
     if (*axes != 0) {
-        double bytes = (double)trmi_spread_most(s->mesh, &v->shape, &to) * (double)trm_dtype_bytes(TRM_FLOAT32);
+        double bytes = (double)trmi_spread_most(s->mesh, &v->shape, &to) *
+                       (double)trm_dtype_bytes(TRM_FLOAT32);
         trmi_shard_note(s, s->from->ops[s->from->values[param].op].name, "gradient", TRMI_BACKWARD,
                         TRMI_MOVE_ALL_REDUCE, *axes, bytes,
                         trmi_price(s->prices, s->mesh, TRMI_MOVE_ALL_REDUCE, *axes, bytes), true);
@@ -153,8 +168,10 @@ static trm_status map_roots(trmi_sharder *s, trmi_roots *roots, trm_error *err) 
     return TRM_OK;
 }
 
-static trm_status list_leaves(trmi_sharder *s, trmi_shard_leaf **leaves, int32_t *count, trm_error *err) {
-    trmi_shard_leaf *list = trmi_arena_alloc(&s->pass.to->arena, (size_t)s->from->ops_count * sizeof *list);
+static trm_status list_leaves(trmi_sharder *s, trmi_shard_leaf **leaves, int32_t *count,
+                              trm_error *err) {
+    trmi_shard_leaf *list =
+        trmi_arena_alloc(&s->pass.to->arena, (size_t)s->from->ops_count * sizeof *list);
     if (list == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to split the graph");
     }
@@ -164,23 +181,33 @@ static trm_status list_leaves(trmi_sharder *s, trmi_shard_leaf **leaves, int32_t
         if (trmi_is_leaf(op) && op->kind != TRMI_OP_CONSTANT) {
             int32_t value = op->outputs[0];
             const trm_shape *shape = &s->from->values[value].shape;
-            list[(*count)++] = (trmi_shard_leaf){.name = s->pass.to->ops[s->pass.to->values[s->values[value].versions[0].value].op].name,
-                                                 .value = s->values[value].versions[0].value, .global = *shape,
-                                                 .spread = s->stored[value],
-                                                 .box = trmi_spread_box(s->mesh, shape, &s->stored[value], s->rank)};
+            list[(*count)++] = (trmi_shard_leaf){
+                .name =
+                    s->pass.to->ops[s->pass.to->values[s->values[value].versions[0].value].op].name,
+                .value = s->values[value].versions[0].value,
+                .global = *shape,
+                .spread = s->stored[value],
+                .box = trmi_spread_box(s->mesh, shape, &s->stored[value], s->rank)};
         }
     }
     *leaves = list;
     return TRM_OK;
 }
 
-/* ---- all ---------------------------------------------------------------------------------------------------------------- */
+/* ---- all
+ *  ----------------------------------------------------------------------------------------------------------------
+ */
 
-trm_status trmi_shard_partition(const trm_graph *graph, const trmi_shard_plan *plan, const trmi_prices *prices,
-                                int32_t rank, trmi_roots *roots, trm_graph **out, trmi_shard_leaf **leaves,
-                                int32_t *leaves_count, trmi_shard_report *report, trm_error *err) {
+trm_status trmi_shard_partition(const trm_graph *graph, const trmi_shard_plan *plan,
+                                const trmi_prices *prices, int32_t rank, trmi_roots *roots,
+                                trm_graph **out, trmi_shard_leaf **leaves, int32_t *leaves_count,
+                                trmi_shard_report *report, trm_error *err) {
     static const trmi_prices usual = {0};
-    trmi_sharder s = {.from = graph, .plan = plan, .mesh = &plan->mesh, .rank = rank, .report = report,
+    trmi_sharder s = {.from = graph,
+                      .plan = plan,
+                      .mesh = &plan->mesh,
+                      .rank = rank,
+                      .report = report,
                       .prices = prices != NULL ? prices : &usual};
     TRMI_TRY(trmi_shard_plan_check(plan, graph, trmi_mesh_ranks(&plan->mesh), err));
     trm_status status = trmi_router_create(&plan->mesh, prices, &s.router, err);

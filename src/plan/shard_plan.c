@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Plans as lists and as text. One line an operator, in the order of the graph:
  *
  *      trireme-plan 1
@@ -7,7 +8,8 @@
  *      op norm1 nn again                 its result is made again in backward (kept: never; neither: as the back-end likes)
  *      store fc.weight S0,R              between steps
  *
- * Names write blanks, '#' and '%' as %20, %23, %25. */
+ * Names write blanks, '#' and '%' as %20, %23, %25.
+ */
 #include "plan/sharding.h"
 
 #include "base/error.h"
@@ -21,7 +23,9 @@
 
 enum { NAME_LIMIT = 512 };
 
-/* ---- lists ------------------------------------------------------------------------------------------------ */
+/* ---- lists
+ *  ------------------------------------------------------------------------------------------------
+ */
 
 trm_status trmi_shard_plan_create(const trmi_mesh *mesh, trmi_shard_plan **out, trm_error *err) {
     trmi_shard_plan *plan = trmi_alloc(sizeof *plan);
@@ -51,18 +55,19 @@ const trmi_shard_choice *trmi_shard_plan_find(const trmi_shard_plan *plan, const
     return NULL;
 }
 
-trm_status trmi_shard_plan_set(trmi_shard_plan *plan, const char *op, const char *letters, bool pinned,
-                               const trmi_spread *output, trm_error *err) {
+trm_status trmi_shard_plan_set(trmi_shard_plan *plan, const char *op, const char *letters,
+                               bool pinned, const trmi_spread *output, trm_error *err) {
     if (strlen(letters) != (size_t)plan->mesh.axes) {
         char mesh[64];
-        return TRMI_FAIL(err, TRM_INVALID, "%s: '%s': one letter for each of the %d axes of mesh %s expected", op,
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: '%s': one letter for each of the %d axes of mesh %s expected", op,
                          letters, plan->mesh.axes, trmi_mesh_text(&plan->mesh, mesh, sizeof mesh));
     }
     trmi_shard_choice *choice = (trmi_shard_choice *)(uintptr_t)trmi_shard_plan_find(plan, op);
     if (choice == NULL) {
         const char *name = trmi_arena_strdup(&plan->arena, op);
-        if (name == NULL || !trmi_grow((void **)&plan->choices, &plan->choices_capacity, plan->choices_count + 1,
-                                       sizeof *plan->choices)) {
+        if (name == NULL || !trmi_grow((void **)&plan->choices, &plan->choices_capacity,
+                                       plan->choices_count + 1, sizeof *plan->choices)) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan");
         }
         choice = &plan->choices[plan->choices_count++];
@@ -76,7 +81,8 @@ trm_status trmi_shard_plan_set(trmi_shard_plan *plan, const char *op, const char
     return TRM_OK;
 }
 
-trm_status trmi_shard_plan_again(trmi_shard_plan *plan, const char *op, trmi_again again, trm_error *err) {
+trm_status trmi_shard_plan_again(trmi_shard_plan *plan, const char *op, trmi_again again,
+                                 trm_error *err) {
     trmi_shard_choice *choice = (trmi_shard_choice *)(uintptr_t)trmi_shard_plan_find(plan, op);
     if (choice == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "%s has no line in the plan", op);
@@ -106,16 +112,16 @@ trm_status trmi_shard_plan_store(trmi_shard_plan *plan, const char *name, const 
         return TRM_OK;
     }
     const char *copy = trmi_arena_strdup(&plan->arena, name);
-    if (copy == NULL || !trmi_grow((void **)&plan->stores, &plan->stores_capacity, plan->stores_count + 1,
-                                   sizeof *plan->stores)) {
+    if (copy == NULL || !trmi_grow((void **)&plan->stores, &plan->stores_capacity,
+                                   plan->stores_count + 1, sizeof *plan->stores)) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan");
     }
     plan->stores[plan->stores_count++] = (trmi_shard_store){.name = copy, .spread = *spread};
     return TRM_OK;
 }
 
-trm_status trmi_shard_plan_samples(const trm_graph *graph, const trmi_mesh *mesh, trmi_shard_plan **out,
-                                   trm_error *err) {
+trm_status trmi_shard_plan_samples(const trm_graph *graph, const trmi_mesh *mesh,
+                                   trmi_shard_plan **out, trm_error *err) {
     trmi_shard_plan *plan;
     TRMI_TRY(trmi_shard_plan_create(mesh, &plan, err));
     char all[TRMI_MESH_AXES + 1] = "";
@@ -124,8 +130,10 @@ trm_status trmi_shard_plan_samples(const trm_graph *graph, const trmi_mesh *mesh
     for (int64_t i = 1; i < graph->ops_count && status == TRM_OK; i++) {
         const trmi_op *op = &graph->ops[i];
         trmi_strategy strategy;
-        bool weight = op->kind == TRMI_OP_CAST && trmi_parameter_of(graph, op->outputs[0]) != NULL; /* has no samples */
-        if (op->phase == TRMI_FORWARD && !weight && trmi_shard_strategy(graph, op, mesh, all, &strategy)) {
+        /* has no samples */
+        bool weight = op->kind == TRMI_OP_CAST && trmi_parameter_of(graph, op->outputs[0]) != NULL;
+        if (op->phase == TRMI_FORWARD && !weight &&
+            trmi_shard_strategy(graph, op, mesh, all, &strategy)) {
             status = trmi_shard_plan_set(plan, op->name, all, false, NULL, err);
         }
     }
@@ -138,7 +146,9 @@ trm_status trmi_shard_plan_samples(const trm_graph *graph, const trmi_mesh *mesh
     return TRM_OK;
 }
 
-/* ---- digest -------------------------------------------------------------------------------------------------- */
+/* ---- digest
+ *  --------------------------------------------------------------------------------------------------
+ */
 
 uint64_t trmi_shard_digest(const trm_graph *graph) {
     uint64_t hash = TRMI_HASH_BEGIN;
@@ -151,7 +161,8 @@ uint64_t trmi_shard_digest(const trm_graph *graph) {
         hash = trmi_hash(hash, kind, strlen(kind) + 1);
         hash = trmi_hash(hash, op->name, strlen(op->name) + 1);
         for (int32_t j = 0; j < op->inputs_count; j++) {
-            const char *from = op->inputs[j] == 0 ? "" : graph->ops[graph->values[op->inputs[j]].op].name;
+            const char *from =
+                op->inputs[j] == 0 ? "" : graph->ops[graph->values[op->inputs[j]].op].name;
             hash = trmi_hash(hash, from, strlen(from) + 1);
         }
         for (int32_t j = 0; j < op->outputs_count; j++) {
@@ -162,7 +173,9 @@ uint64_t trmi_shard_digest(const trm_graph *graph) {
     return hash == 0 ? 1 : hash;
 }
 
-/* ---- text --------------------------------------------------------------------------------------------------------- */
+/* ---- text
+ *  ---------------------------------------------------------------------------------------------------------
+ */
 
 static void write_name(trmi_text *text, const char *name) {
     for (; *name != '\0'; name++) {
@@ -177,7 +190,8 @@ static void write_name(trmi_text *text, const char *name) {
 char *trmi_shard_plan_text(const trmi_shard_plan *plan) {
     char word[64];
     trmi_text text = {0};
-    trmi_text_printf(&text, "trireme-plan 1\nmesh %s\n", trmi_mesh_text(&plan->mesh, word, sizeof word));
+    trmi_text_printf(&text, "trireme-plan 1\nmesh %s\n",
+                     trmi_mesh_text(&plan->mesh, word, sizeof word));
     if (plan->digest != 0) {
         trmi_text_printf(&text, "graph %016" PRIx64 "\n", plan->digest);
     }
@@ -187,15 +201,20 @@ char *trmi_shard_plan_text(const trmi_shard_plan *plan) {
         write_name(&text, c->op);
         trmi_text_printf(&text, " %s", plan->mesh.axes == 0 ? "-" : c->letters);
         if (c->has_output) {
-            trmi_text_printf(&text, " -> %s", trmi_spread_text(&plan->mesh, &c->output, word, sizeof word));
+            trmi_text_printf(&text, " -> %s",
+                             trmi_spread_text(&plan->mesh, &c->output, word, sizeof word));
         }
-        trmi_text_printf(&text, "%s%s\n", c->again == TRMI_AGAIN_YES ? " again" : c->again == TRMI_AGAIN_NO ? " kept" : "",
+        trmi_text_printf(&text, "%s%s\n",
+                         c->again == TRMI_AGAIN_YES  ? " again"
+                         : c->again == TRMI_AGAIN_NO ? " kept"
+                                                     : "",
                          c->pinned ? " pinned" : "");
     }
     for (int64_t i = 0; i < plan->stores_count; i++) {
         trmi_text_printf(&text, "store ");
         write_name(&text, plan->stores[i].name);
-        trmi_text_printf(&text, " %s\n", trmi_spread_text(&plan->mesh, &plan->stores[i].spread, word, sizeof word));
+        trmi_text_printf(&text, " %s\n",
+                         trmi_spread_text(&plan->mesh, &plan->stores[i].spread, word, sizeof word));
     }
     if (text.failed) {
         trmi_text_free(&text);
@@ -213,7 +232,8 @@ typedef struct reader {
 
 enum { WORDS = 7 };
 
-/* Splits a line at blanks, up to '#'. Returns how many words; more than WORDS count but are not kept. */
+/* Splits a line at blanks, up to '#'. Returns how many words; more than WORDS count but are not
+ * kept. */
 static int split(char *line, char *words[WORDS]) {
     int count = 0;
     for (char *at = line; *at != '\0' && *at != '#';) {
@@ -236,7 +256,8 @@ static int split(char *line, char *words[WORDS]) {
     return count;
 }
 
-/* "trireme-plan 1 # from FILE": that file, in the plan's memory; else the name that the caller gave. */
+/* "trireme-plan 1 # from FILE": that file, in the plan's memory; else the name that the caller
+ * gave. */
 static const char *named_file(const reader *r, const char *first_line) {
     static const char from[] = "# from ";
     const char *at = strstr(first_line, from);
@@ -248,7 +269,8 @@ static bool read_name(const char *word, char name[NAME_LIMIT]) {
     for (; *word != '\0' && used + 1 < NAME_LIMIT; word++) {
         unsigned code;
         if (*word == '%') {
-            if (sscanf(word + 1, "%2x", &code) != 1 || word[1] == '\0' || word[2] == '\0' || code == 0) {
+            if (sscanf(word + 1, "%2x", &code) != 1 || word[1] == '\0' || word[2] == '\0' ||
+                code == 0) {
                 return false;
             }
             name[used++] = (char)code;
@@ -281,7 +303,7 @@ static trm_status read_op(reader *r, char *const *words, int count, trm_error *e
     }
     bool pinned = strcmp(words[count - 1], "pinned") == 0;
     const char *last = words[count - 1 - pinned];
-    trmi_again again = count - pinned < 4            ? TRMI_AGAIN_RULE
+    trmi_again again = count - pinned < 4           ? TRMI_AGAIN_RULE
                        : strcmp(last, "again") == 0 ? TRMI_AGAIN_YES
                        : strcmp(last, "kept") == 0  ? TRMI_AGAIN_NO
                                                     : TRMI_AGAIN_RULE;
@@ -320,14 +342,17 @@ static trm_status read_line(reader *r, char *line, trm_error *err) {
     }
     if (strcmp(words[0], "mesh") == 0 && count == 2 && !r->has_mesh) {
         r->has_mesh = true;
-        return trmi_mesh_parse(words[1], &r->plan->mesh, err) == TRM_OK ? TRM_OK : bad_spread(r, err);
+        return trmi_mesh_parse(words[1], &r->plan->mesh, err) == TRM_OK ? TRM_OK
+                                                                        : bad_spread(r, err);
     }
     if (!r->has_mesh) {
         return bad_line(r, "mesh AxB before anything else", err);
     }
     if (strcmp(words[0], "graph") == 0 && count == 2) {
         r->plan->digest = strtoull(words[1], &end, 16);
-        return *end == '\0' && end - words[1] == 16 ? TRM_OK : bad_line(r, "graph and 16 hexadecimal digits", err);
+        return *end == '\0' && end - words[1] == 16
+                   ? TRM_OK
+                   : bad_line(r, "graph and 16 hexadecimal digits", err);
     }
     if (strcmp(words[0], "op") == 0) {
         return read_op(r, words, count, err);
@@ -344,8 +369,8 @@ static trm_status read_line(reader *r, char *line, trm_error *err) {
     return bad_line(r, "mesh AxB, graph DIGEST, op NAME LETTERS, or store NAME SPREAD", err);
 }
 
-trm_status trmi_shard_plan_parse(const char *text, size_t length, const char *file, trmi_shard_plan **out,
-                                 trm_error *err) {
+trm_status trmi_shard_plan_parse(const char *text, size_t length, const char *file,
+                                 trmi_shard_plan **out, trm_error *err) {
     char *copy = trmi_alloc(length + 1);
     reader r = {.file = file};
     if (copy == NULL) {
@@ -369,7 +394,8 @@ trm_status trmi_shard_plan_parse(const char *text, size_t length, const char *fi
         line = end;
     }
     if (status == TRM_OK && !r.has_mesh) {
-        status = TRMI_FAIL(err, TRM_CORRUPT, "%s: a plan has a line 'mesh'; this file ends before it", file);
+        status = TRMI_FAIL(err, TRM_CORRUPT,
+                           "%s: a plan has a line 'mesh'; this file ends before it", file);
     }
     trmi_free(copy);
     if (status != TRM_OK) {

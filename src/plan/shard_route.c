@@ -1,11 +1,15 @@
-/* Cheapest sequence of moves from one spread to another: Dijkstra's algorithm over spreads. What leads where, at what
- * price, does not depend on the target: it is worked out once for a shape, as far as searches go.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Cheapest sequence of moves from one spread to another: Dijkstra's algorithm over spreads. What
+ * leads where, at what price, does not depend on the target: it is worked out once for a shape, as
+ * far as searches go.
  *
  *      P+,S0 --all-reduce a--> R,S0 --exchange b--> R,S1        or        P+,S0 --reduce-scatter a--> S1,S0 ...
  *
- * Moves: one axis at a time; all subsets of the partial axes put together at once, into whole or into cut
- * tensors; and the direct exchange of boxes between any two spreads without partials, which is what
- * axes in another order need. What a move really sends is counted from the boxes of the ranks. */
+ * Moves: one axis at a time; all subsets of the partial axes put together at once, into whole or
+ * into cut tensors; and the direct exchange of boxes between any two spreads without partials,
+ * which is what axes in another order need. What a move really sends is counted from the boxes of
+ * the ranks.
+ */
 #include "plan/sharding.h"
 
 #include "base/error.h"
@@ -14,14 +18,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const move_names[TRMI_MOVES] = {"local",          "all-reduce", "all-gather",
-                                                   "reduce-scatter", "all-to-all", "exchange",
-                                                   "all-reduce",     "all-gather", "reduce-scatter", "reduce-scatter"};
+static const char *const move_names[TRMI_MOVES] = {
+    "local",    "all-reduce", "all-gather", "reduce-scatter", "all-to-all",
+    "exchange", "all-reduce", "all-gather", "reduce-scatter", "reduce-scatter"};
 const char *trmi_move_name(trmi_move move) { return move < TRMI_MOVES ? move_names[move] : "?"; }
 
-/* ---- prices ------------------------------------------------------------------------------------------ */
+/* ---- prices
+ *  ------------------------------------------------------------------------------------------ */
 
-double trmi_price(const trmi_prices *prices, const trmi_mesh *mesh, trmi_move move, uint32_t axes, double bytes) {
+double trmi_price(const trmi_prices *prices, const trmi_mesh *mesh, trmi_move move, uint32_t axes,
+                  double bytes) {
     if (prices != NULL && prices->seconds != NULL) {
         return prices->seconds(prices->context, move, axes, bytes);
     }
@@ -36,26 +42,25 @@ double trmi_price(const trmi_prices *prices, const trmi_mesh *mesh, trmi_move mo
     }
     switch (move) {
     case TRMI_MOVE_ALL_REDUCE:
-    case TRMI_MOVE_GRADIENTS:
-        return 2 * (n - 1) * alpha + 2 * (n - 1) / n * bytes * beta;
+    case TRMI_MOVE_GRADIENTS: return 2 * (n - 1) * alpha + 2 * (n - 1) / n * bytes * beta;
     case TRMI_MOVE_ALL_GATHER:
     case TRMI_MOVE_REDUCE_SCATTER:
     case TRMI_MOVE_GATHER_STORE:
     case TRMI_MOVE_SCATTER_STORE:
-    case TRMI_MOVE_SLICES:
-        return (n - 1) * alpha + (n - 1) / n * bytes * beta;
+    case TRMI_MOVE_SLICES: return (n - 1) * alpha + (n - 1) / n * bytes * beta;
     case TRMI_MOVE_ALL_TO_ALL:
-    case TRMI_MOVE_EXCHANGE:
-        return (n - 1) * alpha + bytes * beta;
-    default:
-        return bytes * (prices != NULL && prices->copy > 0 ? prices->copy : 1 / 5e9);
+    case TRMI_MOVE_EXCHANGE: return (n - 1) * alpha + bytes * beta;
+    default: return bytes * (prices != NULL && prices->copy > 0 ? prices->copy : 1 / 5e9);
     }
 }
 
-/* ---- single moves ---------------------------------------------------------------------------------------- */
+/* ---- single moves
+ *  ---------------------------------------------------------------------------------------- */
 
-/* Axes whose groups must talk to turn one spread into another (no partials change); 0: a local copy. */
-static uint32_t talk_of(const trmi_mesh *mesh, const trm_shape *shape, const trmi_spread *from, const trmi_spread *to) {
+/* Axes whose groups must talk to turn one spread into another (no partials change); 0: a local
+ * copy. */
+static uint32_t talk_of(const trmi_mesh *mesh, const trm_shape *shape, const trmi_spread *from,
+                        const trmi_spread *to) {
     uint32_t mask = 0;
     for (int32_t d = 0; d < shape->rank; d++) {
         int32_t a[TRMI_MESH_AXES], b[TRMI_MESH_AXES], same = 0;
@@ -70,15 +75,16 @@ static uint32_t talk_of(const trmi_mesh *mesh, const trm_shape *shape, const trm
     return mask;
 }
 
-/* Bytes that the rank with most receives from others when boxes go from `from` to `to`. By symmetry of
- * balanced cuts the first ranks have the largest parts; a few ranks are looked at. */
-static double received(const trmi_mesh *mesh, const trm_shape *shape, int64_t element, const trmi_spread *from,
-                       const trmi_spread *to) {
+/* Bytes that the rank with most receives from others when boxes go from `from` to `to`. By symmetry
+ * of balanced cuts the first ranks have the largest parts; a few ranks are looked at. */
+static double received(const trmi_mesh *mesh, const trm_shape *shape, int64_t element,
+                       const trmi_spread *from, const trmi_spread *to) {
     double most = 0;
     int32_t ranks = trmi_mesh_ranks(mesh), look = ranks < 16 ? ranks : 16;
     for (int32_t i = 0; i < look; i++) {
         int32_t rank = (int32_t)((int64_t)i * ranks / look);
-        trmi_box has = trmi_spread_box(mesh, shape, from, rank), wants = trmi_spread_box(mesh, shape, to, rank);
+        trmi_box has = trmi_spread_box(mesh, shape, from, rank),
+                 wants = trmi_spread_box(mesh, shape, to, rank);
         trmi_box own;
         int64_t kept = trmi_box_intersect(&has, &wants, &own) ? trmi_box_count(&own) : 0;
         double bytes = (double)(trmi_box_count(&wants) - kept) * (double)element;
@@ -87,9 +93,9 @@ static double received(const trmi_mesh *mesh, const trm_shape *shape, int64_t el
     return most;
 }
 
-trm_status trmi_route_direct(const trmi_mesh *mesh, const trmi_prices *prices, const trm_shape *shape,
-                             int64_t element, const trmi_spread *from, const trmi_spread *to,
-                             trmi_route_step *out) {
+trm_status trmi_route_direct(const trmi_mesh *mesh, const trmi_prices *prices,
+                             const trm_shape *shape, int64_t element, const trmi_spread *from,
+                             const trmi_spread *to, trmi_route_step *out) {
     uint32_t mask = talk_of(mesh, shape, from, to);
     double full = (double)trmi_spread_most(mesh, shape, to) * (double)element;
     *out = (trmi_route_step){.axes = mask, .to = *to, .bytes = full};
@@ -104,7 +110,9 @@ trm_status trmi_route_direct(const trmi_mesh *mesh, const trmi_prices *prices, c
                                       : to->at[i] == from->at[i] && to->place[i] == from->place[i]);
             swap = swap && (!talks || (to->at[i] >= TRMI_SPLIT && to->at[i] != from->at[i]));
         }
-        out->move = gather ? TRMI_MOVE_ALL_GATHER : swap ? TRMI_MOVE_ALL_TO_ALL : TRMI_MOVE_EXCHANGE;
+        out->move = gather ? TRMI_MOVE_ALL_GATHER
+                    : swap ? TRMI_MOVE_ALL_TO_ALL
+                           : TRMI_MOVE_EXCHANGE;
         if (!gather) {
             out->bytes = received(mesh, shape, element, from, to);
         }
@@ -113,9 +121,11 @@ trm_status trmi_route_direct(const trmi_mesh *mesh, const trmi_prices *prices, c
     return TRM_OK;
 }
 
-/* ---- the map of a tensor's spreads --------------------------------------------------------------------------- */
+/* ---- the map of a tensor's spreads
+ *  --------------------------------------------------------------------------- */
 
-/* A move to another place. `zeros`: axes on which it makes zeros up; the target must be partial there. */
+/* A move to another place. `zeros`: axes on which it makes zeros up; the target must be partial
+ * there. */
 typedef struct edge {
     int32_t to;
     uint32_t zeros;
@@ -195,13 +205,15 @@ static int32_t place_of(const trmi_router *r, map *m, const trmi_spread *spread)
     }
     int32_t *slot = place_slot(m, spread);
     if (*slot == 0) {
-        m->places[m->count++] = (place){.spread = *spread, .most = trmi_spread_most(&r->mesh, &m->shape, spread)};
+        m->places[m->count++] =
+            (place){.spread = *spread, .most = trmi_spread_most(&r->mesh, &m->shape, spread)};
         *slot = (int32_t)m->count;
     }
     return *slot - 1;
 }
 
-/* ---- moves from a place ----------------------------------------------------------------------------------------- */
+/* ---- moves from a place
+ *  ----------------------------------------------------------------------------------------- */
 
 typedef struct explorer {
     const trmi_router *router;
@@ -216,7 +228,8 @@ static void add_edge(explorer *e, const trmi_route_step *step, uint32_t zeros) {
         return;
     }
     int32_t to = place_of(e->router, e->map, &step->to);
-    if (to < 0 || !trmi_grow((void **)&e->into->list, &e->into->capacity, e->into->count + 1, sizeof *e->into->list)) {
+    if (to < 0 || !trmi_grow((void **)&e->into->list, &e->into->capacity, e->into->count + 1,
+                             sizeof *e->into->list)) {
         e->failed = true;
         return;
     }
@@ -224,7 +237,8 @@ static void add_edge(explorer *e, const trmi_route_step *step, uint32_t zeros) {
 }
 
 static double bytes_of(const explorer *e, const trmi_spread *spread) {
-    return (double)trmi_spread_most(&e->router->mesh, &e->map->shape, spread) * (double)e->map->element;
+    return (double)trmi_spread_most(&e->router->mesh, &e->map->shape, spread) *
+           (double)e->map->element;
 }
 
 static int32_t cuts_count(const trmi_mesh *mesh, const trmi_spread *s, uint8_t letter) {
@@ -235,7 +249,8 @@ static int32_t cuts_count(const trmi_mesh *mesh, const trmi_spread *s, uint8_t l
     return count;
 }
 
-/* All subsets of the partial axes of one kind, to whole (dimension < 0) or to a cut of one dimension. */
+/* All subsets of the partial axes of one kind, to whole (dimension < 0) or to a cut of one
+ * dimension. */
 static void add_partials(explorer *e, uint8_t letter) {
     const trmi_mesh *mesh = &e->router->mesh;
     uint32_t all = 0;
@@ -254,7 +269,8 @@ static void add_partials(explorer *e, uint8_t letter) {
             }
             for (int32_t i = 0; i < mesh->axes && d >= 0; i++) {
                 if (mask >> i & 1) {
-                    step.to.place[i] = (uint8_t)cuts_count(mesh, &step.to, (uint8_t)(TRMI_SPLIT + d));
+                    step.to.place[i] =
+                        (uint8_t)cuts_count(mesh, &step.to, (uint8_t)(TRMI_SPLIT + d));
                     step.to.at[i] = (uint8_t)(TRMI_SPLIT + d);
                 }
             }
@@ -268,7 +284,8 @@ static void add_box_move(explorer *e, const trmi_spread *to) {
     const trmi_router *r = e->router;
     trmi_route_step step;
     if (trmi_spread_fits(&r->mesh, &e->map->shape, to) &&
-        trmi_route_direct(&r->mesh, &r->prices, &e->map->shape, e->map->element, &e->from, to, &step) == TRM_OK) {
+        trmi_route_direct(&r->mesh, &r->prices, &e->map->shape, e->map->element, &e->from, to,
+                          &step) == TRM_OK) {
         add_edge(e, &step, 0);
     }
 }
@@ -283,7 +300,8 @@ static void add_axis(explorer *e, int32_t axis) {
     bare.at[axis] = TRMI_WHOLE;
     bare.place[axis] = 0;
     for (int32_t i = 0; i < mesh->axes && from.at[axis] >= TRMI_SPLIT; i++) {
-        bare.place[i] = (uint8_t)(bare.place[i] - (from.at[i] == from.at[axis] && from.place[i] > from.place[axis]));
+        bare.place[i] = (uint8_t)(bare.place[i] - (from.at[i] == from.at[axis] &&
+                                                   from.place[i] > from.place[axis]));
     }
     if (from.at[axis] >= TRMI_SPLIT) {
         add_box_move(e, &bare);
@@ -293,7 +311,8 @@ static void add_axis(explorer *e, int32_t axis) {
         for (int32_t at = 0; at <= cuts; at++) {
             trmi_spread to = bare;
             for (int32_t i = 0; i < mesh->axes; i++) {
-                to.place[i] = (uint8_t)(to.place[i] + (to.at[i] == TRMI_SPLIT + d && to.place[i] >= at));
+                to.place[i] =
+                    (uint8_t)(to.place[i] + (to.at[i] == TRMI_SPLIT + d && to.place[i] >= at));
             }
             to.place[axis] = (uint8_t)at;
             to.at[axis] = (uint8_t)(TRMI_SPLIT + d);
@@ -304,8 +323,8 @@ static void add_axis(explorer *e, int32_t axis) {
     }
 }
 
-/* Any of the axes that are not partial become so: zeros where this rank holds nothing. Cuts that go must be the
- * innermost of their dimension. */
+/* Any of the axes that are not partial become so: zeros where this rank holds nothing. Cuts that go
+ * must be the innermost of their dimension. */
 static void add_zeros(explorer *e) {
     const trmi_mesh *mesh = &e->router->mesh;
     uint32_t all = 0;
@@ -318,7 +337,8 @@ static void add_zeros(explorer *e) {
         for (int32_t i = 0; i < mesh->axes; i++) {
             if (mask >> i & 1) {
                 for (int32_t j = 0; j < mesh->axes; j++) {
-                    innermost = innermost && (mask >> j & 1 || e->from.at[i] < TRMI_SPLIT || e->from.at[j] != e->from.at[i] ||
+                    innermost = innermost && (mask >> j & 1 || e->from.at[i] < TRMI_SPLIT ||
+                                              e->from.at[j] != e->from.at[i] ||
                                               e->from.place[j] < e->from.place[i]);
                 }
                 step.to.at[i] = TRMI_PARTIAL_SUM;
@@ -349,15 +369,18 @@ static bool explore(const trmi_router *r, map *m, int32_t at) {
     return !e.failed;
 }
 
-/* Straight to the target, but for axes that are still partial: *out, NULL where there is no such move; false: no memory. */
-static bool straight(const trmi_router *r, map *m, int32_t at, const trmi_spread *target, const edge **out) {
+/* Straight to the target, but for axes that are still partial: *out, NULL where there is no such
+ * move; false: no memory. */
+static bool straight(const trmi_router *r, map *m, int32_t at, const trmi_spread *target,
+                     const edge **out) {
     trmi_spread from = m->places[at].spread, to = *target;
     *out = NULL;
     for (int32_t i = 0; i < r->mesh.axes; i++) {
         if (trmi_is_partial(from.at[i])) {
             for (int32_t j = 0; j < r->mesh.axes; j++) {
-                to.place[j] = (uint8_t)(to.place[j] - (to.at[i] >= TRMI_SPLIT && to.at[j] == to.at[i] &&
-                                                       to.place[j] > to.place[i]));
+                to.place[j] =
+                    (uint8_t)(to.place[j] - (to.at[i] >= TRMI_SPLIT && to.at[j] == to.at[i] &&
+                                             to.place[j] > to.place[i]));
             }
             to.at[i] = from.at[i];
             to.place[i] = 0;
@@ -383,7 +406,9 @@ static bool straight(const trmi_router *r, map *m, int32_t at, const trmi_spread
     return !e.failed && there >= 0;
 }
 
-/* ---- Dijkstra ---------------------------------------------------------------------------------------------- */
+/* ---- Dijkstra
+ *  ----------------------------------------------------------------------------------------------
+ */
 
 typedef struct search {
     const trmi_router *router;
@@ -396,7 +421,8 @@ typedef struct search {
     bool failed;
 } search;
 
-static void reach(search *s, int32_t at, double seconds, int32_t previous, const trmi_route_step *step) {
+static void reach(search *s, int32_t at, double seconds, int32_t previous,
+                  const trmi_route_step *step) {
     place *p = &s->map->places[at];
     if (p->search != s->map->searches) {
         if (!trmi_grow((void **)&s->open, &s->capacity, s->count + 1, sizeof *s->open)) {
@@ -421,13 +447,15 @@ static void follow(search *s, int32_t at, const edge *e) {
     }
 }
 
-/* The nearest place that is not settled; among equals the least spread, whatever the map has seen. */
+/* The nearest place that is not settled; among equals the least spread, whatever the map has seen.
+ */
 static int32_t nearest(const search *s) {
     int32_t best = -1;
     for (int64_t i = 0; i < s->count; i++) {
         const place *p = &s->map->places[s->open[i]], *b = best >= 0 ? &s->map->places[best] : NULL;
         bool nearer = b == NULL || p->seconds < b->seconds ||
-                      (!(p->seconds > b->seconds) && trmi_spread_key(&p->spread) < trmi_spread_key(&b->spread));
+                      (!(p->seconds > b->seconds) &&
+                       trmi_spread_key(&p->spread) < trmi_spread_key(&b->spread));
         best = !p->settled && nearer ? s->open[i] : best;
     }
     return best;
@@ -440,7 +468,8 @@ static trm_status trace(const search *s, int32_t at, trmi_route *out, trm_error 
         out->count++;
     }
     if (out->count > TRMI_ROUTE_STEPS) {
-        return TRMI_FAIL(err, TRM_INTERNAL, "a route of %d moves, at most %d expected", out->count, TRMI_ROUTE_STEPS);
+        return TRMI_FAIL(err, TRM_INTERNAL, "a route of %d moves, at most %d expected", out->count,
+                         TRMI_ROUTE_STEPS);
     }
     for (int32_t i = at, step = out->count; places[i].previous >= 0; i = places[i].previous) {
         const place *before = &places[places[i].previous];
@@ -450,11 +479,13 @@ static trm_status trace(const search *s, int32_t at, trmi_route *out, trm_error 
     return TRM_OK;
 }
 
-static trm_status no_route(const search *s, const trm_shape *of, const trmi_spread *from, trm_error *err) {
+static trm_status no_route(const search *s, const trm_shape *of, const trmi_spread *from,
+                           trm_error *err) {
     char shape[96], a[64], b[64];
     return TRMI_FAIL(err, TRM_INVALID, "no way from %s to %s for a tensor of %s%s",
                      trmi_spread_text(&s->router->mesh, from, a, sizeof a),
-                     trmi_spread_text(&s->router->mesh, s->target, b, sizeof b), trm_shape_format(of, shape, sizeof shape),
+                     trmi_spread_text(&s->router->mesh, s->target, b, sizeof b),
+                     trm_shape_format(of, shape, sizeof shape),
                      s->bound > 0 ? " within the bound on intermediate parts" : "");
 }
 
@@ -481,10 +512,12 @@ static trm_status walk(search *s, const trmi_spread *from, trmi_route *out, trm_
             follow(s, at, last);
         }
     }
-    return s->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory to find a route") : no_route(s, &m->shape, from, err);
+    return s->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory to find a route")
+                     : no_route(s, &m->shape, from, err);
 }
 
-static trm_status map_of(trmi_router *r, const trm_shape *shape, int64_t element, map **out, trm_error *err) {
+static trm_status map_of(trmi_router *r, const trm_shape *shape, int64_t element, map **out,
+                         trm_error *err) {
     for (int64_t i = 0; i < r->maps_count; i++) {
         if (r->maps[i].element == element && trm_shape_equal(&r->maps[i].shape, shape)) {
             *out = &r->maps[i];
@@ -499,8 +532,9 @@ static trm_status map_of(trmi_router *r, const trm_shape *shape, int64_t element
     return TRM_OK;
 }
 
-static trm_status find(trmi_router *r, const trm_shape *shape, int64_t element, const trmi_spread *from,
-                       const trmi_spread *to, int64_t bound, trmi_route *out, trm_error *err) {
+static trm_status find(trmi_router *r, const trm_shape *shape, int64_t element,
+                       const trmi_spread *from, const trmi_spread *to, int64_t bound,
+                       trmi_route *out, trm_error *err) {
     search s = {.router = r, .target = to, .bound = bound};
     for (int32_t i = 0; i < r->mesh.axes; i++) {
         s.sums |= to->at[i] == TRMI_PARTIAL_SUM ? 1u << i : 0;
@@ -514,7 +548,8 @@ static trm_status find(trmi_router *r, const trm_shape *shape, int64_t element, 
     return status;
 }
 
-/* ---- the router remembers -------------------------------------------------------------------------------- */
+/* ---- the router remembers
+ *  -------------------------------------------------------------------------------- */
 
 typedef struct entry { /* a query, and its answer */
     trm_shape shape;
@@ -524,7 +559,8 @@ typedef struct entry { /* a query, and its answer */
     bool none;
 } entry;
 
-trm_status trmi_router_create(const trmi_mesh *mesh, const trmi_prices *prices, trmi_router **out, trm_error *err) {
+trm_status trmi_router_create(const trmi_mesh *mesh, const trmi_prices *prices, trmi_router **out,
+                              trm_error *err) {
     trmi_router *r = trmi_alloc(sizeof *r);
     if (r == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for routes");
@@ -564,8 +600,8 @@ static uint64_t hash_of(const entry *e) {
 }
 
 static bool same_query(const entry *a, const entry *b) {
-    return a->from == b->from && a->to == b->to && a->element == b->element && a->bound == b->bound &&
-           trm_shape_equal(&a->shape, &b->shape);
+    return a->from == b->from && a->to == b->to && a->element == b->element &&
+           a->bound == b->bound && trm_shape_equal(&a->shape, &b->shape);
 }
 
 static int64_t *slot_of(const trmi_router *r, const entry *e) {
@@ -597,14 +633,18 @@ static bool make_room(trmi_router *r) {
     return true;
 }
 
-trm_status trmi_route_find(trmi_router *r, const trm_shape *shape, trm_dtype dtype, const trmi_spread *from,
-                           const trmi_spread *to, int64_t peak_elements, trmi_route *out, trm_error *err) {
+trm_status trmi_route_find(trmi_router *r, const trm_shape *shape, trm_dtype dtype,
+                           const trmi_spread *from, const trmi_spread *to, int64_t peak_elements,
+                           trmi_route *out, trm_error *err) {
     if (trmi_spread_equal(from, to)) {
         *out = (trmi_route){.peak_elements = trmi_spread_most(&r->mesh, shape, from)};
         return TRM_OK;
     }
-    entry query = {.shape = *shape, .element = (int64_t)trm_dtype_bytes(dtype), .bound = peak_elements,
-                   .from = trmi_spread_key(from), .to = trmi_spread_key(to)};
+    entry query = {.shape = *shape,
+                   .element = (int64_t)trm_dtype_bytes(dtype),
+                   .bound = peak_elements,
+                   .from = trmi_spread_key(from),
+                   .to = trmi_spread_key(to)};
     if (!make_room(r)) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for routes");
     }
@@ -614,8 +654,9 @@ trm_status trmi_route_find(trmi_router *r, const trm_shape *shape, trm_dtype dty
         return TRM_OK;
     }
     const search known = {.router = r, .target = to, .bound = peak_elements};
-    trm_status status = *slot != 0 ? no_route(&known, shape, from, err)
-                                   : find(r, shape, query.element, from, to, peak_elements, &query.route, err);
+    trm_status status =
+        *slot != 0 ? no_route(&known, shape, from, err)
+                   : find(r, shape, query.element, from, to, peak_elements, &query.route, err);
     query.none = status != TRM_OK;
     if (*slot == 0 && status != TRM_NOMEM) {
         r->entries[r->count++] = query;
@@ -627,9 +668,10 @@ trm_status trmi_route_find(trmi_router *r, const trm_shape *shape, trm_dtype dty
     return status;
 }
 
-double trmi_route_seconds(trmi_router *r, const trm_shape *shape, trm_dtype dtype, const trmi_spread *from,
-                          const trmi_spread *to) {
+double trmi_route_seconds(trmi_router *r, const trm_shape *shape, trm_dtype dtype,
+                          const trmi_spread *from, const trmi_spread *to) {
     trmi_route route;
     trm_error err;
-    return trmi_route_find(r, shape, dtype, from, to, 0, &route, &err) == TRM_OK ? route.seconds : INFINITY;
+    return trmi_route_find(r, shape, dtype, from, to, 0, &route, &err) == TRM_OK ? route.seconds
+                                                                                 : INFINITY;
 }

@@ -1,5 +1,6 @@
-/* Every pair of spreads on small meshes: the route's result, played on all ranks, and its price, against
- * brute force over the graph of all spreads. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every pair of spreads on small meshes: the route's result, played on all ranks, and its price,
+ * against brute force over the graph of all spreads. */
 #include "check.h"
 
 #include "plan/sharding.h"
@@ -69,11 +70,15 @@ static bool first_of_partials(const world *w, const trmi_spread *s, int32_t rank
 }
 
 static double combined(const world *w, double a, double b) {
-    return w->partial == TRMI_PARTIAL_SUM ? a + b : w->partial == TRMI_PARTIAL_MAX ? fmax(a, b) : fmin(a, b);
+    return w->partial == TRMI_PARTIAL_SUM   ? a + b
+           : w->partial == TRMI_PARTIAL_MAX ? fmax(a, b)
+                                            : fmin(a, b);
 }
 
-/* Maxima and minima: one rank of each group has it, another one for each element; the others have less, or more. */
-static double extreme(const world *w, uint32_t partial, int32_t rank, int64_t element, double less) {
+/* Maxima and minima: one rank of each group has it, another one for each element; the others have
+ * less, or more. */
+static double extreme(const world *w, uint32_t partial, int32_t rank, int64_t element,
+                      double less) {
     int32_t place = 0;
     for (int32_t r = 0; r < rank; r++) {
         place += same_group(&w->mesh, partial, r, rank);
@@ -122,7 +127,8 @@ static void play(world *w, const trmi_spread *from, const trmi_route_step *step)
         int32_t at[TRMI_MESH_AXES];
         trmi_mesh_coordinates(&w->mesh, r, at);
         for (int32_t i = 0; i < w->mesh.axes; i++) {
-            demoted = demoted || (from->at[i] == TRMI_WHOLE && step->to.at[i] == TRMI_PARTIAL_SUM && at[i] != 0);
+            demoted = demoted || (from->at[i] == TRMI_WHOLE && step->to.at[i] == TRMI_PARTIAL_SUM &&
+                                  at[i] != 0);
         }
         for (int64_t i = 0; i < trmi_box_count(&wants); i++) {
             int64_t g = global_index(&w->shape, &wants, i);
@@ -130,9 +136,11 @@ static void play(world *w, const trmi_spread *from, const trmi_route_step *step)
             double value = 0;
             for (int32_t o = 0; o < w->ranks; o++) {
                 trmi_box has = trmi_spread_box(&w->mesh, &w->shape, from, o);
-                int64_t there = same_group(&w->mesh, step->axes, r, o) ? local_index(&w->shape, &has, g) : -1;
+                int64_t there =
+                    same_group(&w->mesh, step->axes, r, o) ? local_index(&w->shape, &has, g) : -1;
                 if (there >= 0) {
-                    value = puts && found ? combined(w, value, w->part[o][there]) : w->part[o][there];
+                    value =
+                        puts && found ? combined(w, value, w->part[o][there]) : w->part[o][there];
                     found = true;
                 }
             }
@@ -153,17 +161,22 @@ static void is_right(world *w, const trmi_spread *s) {
         for (int64_t i = 0; i < trmi_box_count(&box); i++) {
             double value = w->part[r][i];
             for (int32_t o = 0; o < w->ranks; o++) {
-                value = o != r && same_group(&w->mesh, partial, r, o) ? combined(w, value, w->part[o][i]) : value;
+                value = o != r && same_group(&w->mesh, partial, r, o)
+                            ? combined(w, value, w->part[o][i])
+                            : value;
             }
             assert_true(value == w->global[global_index(&w->shape, &box, i)]);
         }
     }
 }
 
-/* ---- price: brute force ------------------------------------------------------------------------------------ */
+/* ---- price: brute force
+ *  ------------------------------------------------------------------------------------ */
 
-/* One move from a to b, INFINITY where there is none. Written from the table of moves, not from the router. */
-static double one_move(const world *w, const trmi_prices *prices, const trmi_spread *a, const trmi_spread *b) {
+/* One move from a to b, INFINITY where there is none. Written from the table of moves, not from the
+ * router. */
+static double one_move(const world *w, const trmi_prices *prices, const trmi_spread *a,
+                       const trmi_spread *b) {
     uint32_t sums = 0, made = 0, other = 0;
     int letters[TRMI_MESH_AXES], count = 0;
     for (int32_t i = 0; i < w->mesh.axes; i++) {
@@ -185,7 +198,8 @@ static double one_move(const world *w, const trmi_prices *prices, const trmi_spr
             equal = equal && letters[i] == letters[0];
         }
         if (!equal || letters[0] == TRMI_WHOLE) {
-            return equal ? trmi_price(prices, &w->mesh, TRMI_MOVE_ALL_REDUCE, sums, most_a) : INFINITY;
+            return equal ? trmi_price(prices, &w->mesh, TRMI_MOVE_ALL_REDUCE, sums, most_a)
+                         : INFINITY;
         }
         /* New cuts come innermost, in mesh order. */
         int32_t before = 0, place = 0;
@@ -203,8 +217,8 @@ static double one_move(const world *w, const trmi_prices *prices, const trmi_spr
         bool single = other == 0 && w->partial == TRMI_PARTIAL_SUM; /* nothing pads a maximum */
         for (int32_t i = 0; i < w->mesh.axes; i++) { /* cuts that go must have been innermost */
             for (int32_t j = 0; j < w->mesh.axes; j++) {
-                single = single && !(made >> i & 1 && !(made >> j & 1) && a->at[i] >= TRMI_SPLIT && a->at[j] == a->at[i] &&
-                                     a->place[j] > a->place[i]);
+                single = single && !(made >> i & 1 && !(made >> j & 1) && a->at[i] >= TRMI_SPLIT &&
+                                     a->at[j] == a->at[i] && a->place[j] > a->place[i]);
             }
         }
         return single ? trmi_price(prices, &w->mesh, TRMI_MOVE_LOCAL, 0, most_b) : INFINITY;
@@ -229,8 +243,10 @@ static int axes_apart(const world *w, const trmi_spread *a, const trmi_spread *b
         for (int32_t i = 0; i < w->mesh.axes; i++) {
             others = others && (i == moved || a->at[i] == b->at[i]);
             for (int32_t j = 0; j < w->mesh.axes; j++) {
-                bool pair = i != moved && j != moved && i != j && a->at[i] >= TRMI_SPLIT && a->at[i] == a->at[j];
-                others = others && (!pair || (a->place[i] < a->place[j]) == (b->place[i] < b->place[j]));
+                bool pair = i != moved && j != moved && i != j && a->at[i] >= TRMI_SPLIT &&
+                            a->at[i] == a->at[j];
+                others =
+                    others && (!pair || (a->place[i] < a->place[j]) == (b->place[i] < b->place[j]));
             }
         }
         best = others ? 1 : best;
@@ -238,20 +254,22 @@ static int axes_apart(const world *w, const trmi_spread *a, const trmi_spread *b
     return best;
 }
 /* Exchanges of boxes along several axes at once go to the target's cuts, in the target's order. */
-static bool reaches(const world *w, const trmi_spread *a, const trmi_spread *b, const trmi_spread *target) {
+static bool reaches(const world *w, const trmi_spread *a, const trmi_spread *b,
+                    const trmi_spread *target) {
     bool same = true;
     for (int32_t i = 0; i < w->mesh.axes; i++) {
         same = same && (trmi_is_partial(a->at[i]) || b->at[i] == target->at[i]);
         for (int32_t j = 0; j < w->mesh.axes; j++) {
             bool pair = b->at[i] >= TRMI_SPLIT && b->at[i] == b->at[j] && i != j;
-            same = same && (!pair || (b->place[i] < b->place[j]) == (target->place[i] < target->place[j]));
+            same = same &&
+                   (!pair || (b->place[i] < b->place[j]) == (target->place[i] < target->place[j]));
         }
     }
     return same;
 }
 
-static void compare_prices(const world *w, trmi_router *router, const trmi_prices *prices, const trmi_spread *list,
-                           int32_t count) {
+static void compare_prices(const world *w, trmi_router *router, const trmi_prices *prices,
+                           const trmi_spread *list, int32_t count) {
     assert_true(count > 0);
     double *cost = calloc((size_t)count * (size_t)count, sizeof *cost);
     double *edge = calloc((size_t)count * (size_t)count, sizeof *edge);
@@ -269,16 +287,21 @@ static void compare_prices(const world *w, trmi_router *router, const trmi_price
             int32_t near = -1;
             for (int32_t k = 0; k < count; k++) {
                 bool nearer = !done[k] && cost[k * count + target] < INFINITY;
-                near = nearer && (near < 0 || cost[k * count + target] < cost[near * count + target]) ? k : near;
+                near =
+                    nearer && (near < 0 || cost[k * count + target] < cost[near * count + target])
+                        ? k
+                        : near;
             }
             if (near < 0) {
                 break;
             }
             done[near] = true;
             for (int32_t a = 0; a < count; a++) {
-                bool allowed = !boxes_only(w, &list[a], &list[near]) || axes_apart(w, &list[a], &list[near]) == 1 ||
+                bool allowed = !boxes_only(w, &list[a], &list[near]) ||
+                               axes_apart(w, &list[a], &list[near]) == 1 ||
                                reaches(w, &list[a], &list[near], &list[target]);
-                for (int32_t i = 0; i < w->mesh.axes; i++) { /* zeros are padded only where the target is partial */
+                /* zeros are padded only where the target is partial */
+                for (int32_t i = 0; i < w->mesh.axes; i++) {
                     bool made = list[near].at[i] == w->partial && list[a].at[i] != w->partial;
                     allowed = allowed && (!made || list[target].at[i] == w->partial);
                 }
@@ -295,8 +318,10 @@ static void compare_prices(const world *w, trmi_router *router, const trmi_price
             if (isinf(seconds) != isinf(cost[a * count + b]) ||
                 fabs(seconds - cost[a * count + b]) > 1e-6 * cost[a * count + b] + 1e-12) {
                 char x[64], y[64];
-                fail_msg("%s -> %s: route %.9g, brute force %.9g", trmi_spread_text(&w->mesh, &list[a], x, sizeof x),
-                         trmi_spread_text(&w->mesh, &list[b], y, sizeof y), seconds, cost[a * count + b]);
+                fail_msg("%s -> %s: route %.9g, brute force %.9g",
+                         trmi_spread_text(&w->mesh, &list[a], x, sizeof x),
+                         trmi_spread_text(&w->mesh, &list[b], y, sizeof y), seconds,
+                         cost[a * count + b]);
             }
         }
     }
@@ -322,7 +347,8 @@ static void all_pairs_of(const char *mesh, trm_shape shape, bool latency, uint8_
     trmi_spread *list;
     int32_t count;
     uint64_t counter = 0;
-    trmi_prices prices = {.alpha = {3e-6, 2e-6, 1e-6}, .beta = {1e-9, 5e-10, 2e-10}, .copy = 1e-18}; /* moves of one rank cost next to nothing: messages are compared */
+    /* moves of one rank cost next to nothing: messages are compared */
+    trmi_prices prices = {.alpha = {3e-6, 2e-6, 1e-6}, .beta = {1e-9, 5e-10, 2e-10}, .copy = 1e-18};
     for (int i = 0; latency && i < 3; i++) {
         prices.alpha[i] *= 100;
     }
@@ -345,11 +371,14 @@ static void all_pairs_of(const char *mesh, trm_shape shape, bool latency, uint8_
             trmi_route route;
             trmi_spread at = list[a];
             if (!has_way(&w, &list[a], &list[b])) {
-                CHECK_FAILS(trmi_route_find(router, &shape, TRM_FLOAT32, &list[a], &list[b], 0, &route, &err), TRM_INVALID,
-                            err, "no way");
+                CHECK_FAILS(trmi_route_find(router, &shape, TRM_FLOAT32, &list[a], &list[b], 0,
+                                            &route, &err),
+                            TRM_INVALID, err, "no way");
                 continue;
             }
-            CHECK_OK(trmi_route_find(router, &shape, TRM_FLOAT32, &list[a], &list[b], 0, &route, &err), err);
+            CHECK_OK(
+                trmi_route_find(router, &shape, TRM_FLOAT32, &list[a], &list[b], 0, &route, &err),
+                err);
             fill(&w, &list[a], &counter);
             double seconds = 0;
             for (int32_t i = 0; i < route.count; i++) {
@@ -401,12 +430,16 @@ static void peak_is_bounded(void **state) {
     CHECK_OK(trmi_spread_parse(&mesh, "S1,S1,R", &to, &err), err);
     CHECK_OK(trmi_route_find(router, &shape, TRM_FLOAT32, &from, &to, 4096 / 4, &route, &err), err);
     assert_true(route.peak_elements <= 4096 / 4);
-    CHECK_FAILS(trmi_route_find(router, &shape, TRM_FLOAT32, &from, &to, 16, &route, &err), TRM_INVALID, err, "no way");
-    CHECK_OK(trmi_spread_parse(&mesh, "Pmax,P+,R", &to, &err), err); /* partial in two ways: not one value */
+    CHECK_FAILS(trmi_route_find(router, &shape, TRM_FLOAT32, &from, &to, 16, &route, &err),
+                TRM_INVALID, err, "no way");
+    /* partial in two ways: not one value */
+    CHECK_OK(trmi_spread_parse(&mesh, "Pmax,P+,R", &to, &err), err);
     assert_false(trmi_spread_fits(&mesh, &shape, &to));
-    CHECK_FAILS(trmi_route_find(router, &shape, TRM_FLOAT32, &to, &from, 0, &route, &err), TRM_INVALID, err, "no way");
+    CHECK_FAILS(trmi_route_find(router, &shape, TRM_FLOAT32, &to, &from, 0, &route, &err),
+                TRM_INVALID, err, "no way");
     CHECK_OK(trmi_spread_parse(&mesh, "Pmax,R,R", &to, &err), err);
-    CHECK_FAILS(trmi_route_find(router, &shape, TRM_FLOAT32, &from, &to, 0, &route, &err), TRM_INVALID, err, "no way");
+    CHECK_FAILS(trmi_route_find(router, &shape, TRM_FLOAT32, &from, &to, 0, &route, &err),
+                TRM_INVALID, err, "no way");
     trmi_router_destroy(router);
 }
 
@@ -422,7 +455,8 @@ static void texts_come_back(void **state) {
     CHECK_FAILS(trmi_mesh_parse("2y4", &mesh, &err), TRM_INVALID, err, "character 2");
     CHECK_FAILS(trmi_mesh_parse("2x0", &mesh, &err), TRM_INVALID, err, "character 3");
     CHECK_FAILS(trmi_mesh_parse("2x2x2x2x2", &mesh, &err), TRM_INVALID, err, "at most 4 axes");
-    CHECK_FAILS(trmi_mesh_parse("a=2xa=2", &mesh, &err), TRM_INVALID, err, "two axes have the name");
+    CHECK_FAILS(trmi_mesh_parse("a=2xa=2", &mesh, &err), TRM_INVALID, err,
+                "two axes have the name");
     assert_int_equal(trmi_mesh_list(1, 8, list), 4);
     assert_int_equal(list[3].axes, 3);
     assert_int_equal(trmi_mesh_list(2, 4, list), 2);
@@ -433,7 +467,9 @@ static void texts_come_back(void **state) {
     trm_shape shape = trm_shape_of(8, 8, 8);
     CHECK_OK(trmi_spread_list(&mesh, &shape, true, true, &arena, &spreads, &count, &err), err);
     for (int32_t i = 0; i < count; i++) {
-        CHECK_OK(trmi_spread_parse(&mesh, trmi_spread_text(&mesh, &spreads[i], text, sizeof text), &back, &err), err);
+        CHECK_OK(trmi_spread_parse(&mesh, trmi_spread_text(&mesh, &spreads[i], text, sizeof text),
+                                   &back, &err),
+                 err);
         assert_true(trmi_spread_equal(&back, &spreads[i]));
         for (int32_t j = 0; j < i; j++) {
             assert_true(trmi_spread_key(&spreads[i]) != trmi_spread_key(&spreads[j]));

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The steps of solve.h in their order: reduce, solve the core that is left, undo. */
 #include "plan/solve.h"
 
@@ -16,12 +17,14 @@ static trm_status check(const trmi_cost_graph *g, const int32_t *start, trm_erro
             return TRMI_FAIL(err, TRM_INVALID, "node %d has no states", i);
         }
         if (start != NULL && (start[i] < 0 || start[i] >= g->states[i])) {
-            return TRMI_FAIL(err, TRM_INVALID, "node %d begins in state %d of %d", i, start[i], g->states[i]);
+            return TRMI_FAIL(err, TRM_INVALID, "node %d begins in state %d of %d", i, start[i],
+                             g->states[i]);
         }
     }
     for (int32_t i = 0; i < g->edges_count; i++) {
         const trmi_cost_edge *e = &g->edges[i];
-        if (e->a < 0 || e->b < 0 || e->a >= g->nodes_count || e->b >= g->nodes_count || e->a == e->b) {
+        if (e->a < 0 || e->b < 0 || e->a >= g->nodes_count || e->b >= g->nodes_count ||
+            e->a == e->b) {
             return TRMI_FAIL(err, TRM_INVALID, "edge %d joins nodes %d and %d of %d", i, e->a, e->b,
                              g->nodes_count);
         }
@@ -77,7 +80,8 @@ trm_status trmi_solve(const trmi_cost_graph *g, const trmi_solve_options *option
         status = trmi_work_reduce(&work, 2, err);
     }
     for (int32_t i = 0; status == TRM_OK && i < work.steps_count; i++) {
-        found.width = work.steps[i].near_count > found.width ? work.steps[i].near_count : found.width;
+        found.width =
+            work.steps[i].near_count > found.width ? work.steps[i].near_count : found.width;
     }
     if (status == TRM_OK && work.live_count == 0) {
         trmi_work_trace(&work, choice);

@@ -1,12 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Branch and bound for what is too wide for tables.
  *
  *      work --reduce--> tables small enough?  yes: exact
  *                           no: dual bound >= best?  yes: cut off
- *                               no: fix the node with most neighbours, each state in the order of its bound
+ *                               no: fix the node with most neighbours, each state in the order of
+ *                               its bound
  *
  * The dual: every edge lends parts of its costs to its ends (messages m); for any m
  *      sum_i min(u_i + m_i)  +  sum_e min(table_e - m_a - m_b)   <=   the cheapest choice.
- * Entries are clamped at what would exceed the best known choice: that keeps the bound true and finite. */
+ * Entries are clamped at what would exceed the best known choice: that keeps the bound true and
+ * finite. */
 #include "plan/solve_reduce.h"
 
 #include "base/error.h"
@@ -32,16 +35,19 @@ struct level {
     double fixed; /* of fixed nodes and of components that are gone, here and above */
 };
 
-static trm_status no_memory(trm_error *err) { return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan"); }
+static trm_status no_memory(trm_error *err) {
+    return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+}
 
-/* ---- dual bound -------------------------------------------------------------------------------------- */
+/* ---- dual bound
+ *  -------------------------------------------------------------------------------------- */
 
 typedef struct dual {
     const trmi_work *work;
     trmi_arena memory;
-    double **belief;      /* [nodes] */
+    double **belief;       /* [nodes] */
     double *(*message)[2]; /* [slots] to a, to b */
-    double slack;         /* most that an entry may exceed the least of its table */
+    double slack;          /* most that an entry may exceed the least of its table */
 } dual;
 
 static double least_of(const float *data, int64_t count) {
@@ -52,7 +58,9 @@ static double least_of(const float *data, int64_t count) {
     return (double)least;
 }
 
-static double clamped(float entry, double most) { return (double)entry < most ? (double)entry : most; }
+static double clamped(float entry, double most) {
+    return (double)entry < most ? (double)entry : most;
+}
 
 static void extremes(const float *data, int64_t count, double *base, double *range) {
     double least = least_of(data, count), most = least;
@@ -74,7 +82,8 @@ static void extent(const trmi_work *w, double *base, double *range) {
     for (int64_t i = 0; i < w->slots_count; i++) {
         const trmi_slot *s = &w->slots[i];
         if (s->live) {
-            extremes(trmi_tables_data(w->tables, s->table), (int64_t)w->states[s->a] * w->states[s->b], base, range);
+            extremes(trmi_tables_data(w->tables, s->table),
+                     (int64_t)w->states[s->a] * w->states[s->b], base, range);
         }
     }
 }
@@ -105,8 +114,10 @@ static trm_status dual_open(dual *d, const trmi_work *w, double slack, trm_error
     for (int64_t i = 0; i < w->slots_count; i++) {
         const trmi_slot *s = &w->slots[i];
         if (s->live) {
-            d->message[i][0] = trmi_arena_alloc(&d->memory, (size_t)w->states[s->a] * sizeof(double));
-            d->message[i][1] = trmi_arena_alloc(&d->memory, (size_t)w->states[s->b] * sizeof(double));
+            d->message[i][0] =
+                trmi_arena_alloc(&d->memory, (size_t)w->states[s->a] * sizeof(double));
+            d->message[i][1] =
+                trmi_arena_alloc(&d->memory, (size_t)w->states[s->b] * sizeof(double));
             if (d->message[i][0] == NULL || d->message[i][1] == NULL) {
                 return no_memory(err);
             }
@@ -115,14 +126,16 @@ static trm_status dual_open(dual *d, const trmi_work *w, double slack, trm_error
     return TRM_OK;
 }
 
-/* One edge: both ends take half of what the edge can give. Returns its own least entry afterwards. */
+/* One edge: both ends take half of what the edge can give. Returns its own least entry afterwards.
+ */
 static void pass_edge(dual *d, int64_t slot) {
     const trmi_work *w = d->work;
     const trmi_slot *s = &w->slots[slot];
     const float *table = trmi_tables_data(w->tables, s->table);
     int32_t rows = w->states[s->a], columns = w->states[s->b];
     double most = least_of(table, (int64_t)rows * columns) + d->slack;
-    double *ba = d->belief[s->a], *bb = d->belief[s->b], *ma = d->message[slot][0], *mb = d->message[slot][1];
+    double *ba = d->belief[s->a], *bb = d->belief[s->b], *ma = d->message[slot][0],
+           *mb = d->message[slot][1];
     for (int32_t i = 0; i < rows; i++) {
         ba[i] -= ma[i];
         ma[i] = INFINITY;
@@ -169,7 +182,8 @@ static double dual_value(const dual *d) {
         double least = INFINITY, most = least_of(table, (int64_t)rows * columns) + d->slack;
         for (int32_t a = 0; a < rows; a++) {
             for (int32_t b = 0; b < columns; b++) {
-                double left = clamped(table[(int64_t)a * columns + b], most) - d->message[i][0][a] - d->message[i][1][b];
+                double left = clamped(table[(int64_t)a * columns + b], most) - d->message[i][0][a] -
+                              d->message[i][1][b];
                 least = left < least ? left : least;
             }
         }
@@ -180,7 +194,8 @@ static double dual_value(const dual *d) {
 
 static double dual_run(dual *d, double enough) {
     double before = -INFINITY, value = dual_value(d);
-    for (int sweep = 0; sweep < SWEEPS && value < enough && value - before > 1e-5 * fabs(value); sweep++) {
+    for (int sweep = 0; sweep < SWEEPS && value < enough && value - before > 1e-5 * fabs(value);
+         sweep++) {
         for (int64_t i = 0; i < d->work->slots_count; i++) {
             if (d->work->slots[i].live) {
                 pass_edge(d, i);
@@ -192,11 +207,12 @@ static double dual_run(dual *d, double enough) {
     return value;
 }
 
-/* ---- coordinate descent ----------------------------------------------------------------------------------- */
+/* ---- coordinate descent
+ *  ----------------------------------------------------------------------------------- */
 
 /* What node i costs in state j beside its neighbours: illegal entries counted, then the sum. */
-static void local_cost(const trmi_cost_graph *g, const int32_t *choice, int32_t i, int32_t j, int *illegal,
-                       double *sum) {
+static void local_cost(const trmi_cost_graph *g, const int32_t *choice, int32_t i, int32_t j,
+                       int *illegal, double *sum) {
     float u = g->nodes[i][j];
     *illegal = u == INFINITY;
     *sum = u == INFINITY ? 0 : (double)u;
@@ -221,7 +237,8 @@ static void descend(branch *b, int32_t *choice) {
             local_cost(g, choice, i, choice[i], &least_illegal, &least);
             for (int32_t j = 0, now = choice[i]; j < g->states[i]; j++) {
                 local_cost(g, choice, i, j, &illegal, &sum);
-                bool better = illegal < least_illegal || (illegal == least_illegal && sum < least * (1 - 1e-9));
+                bool better = illegal < least_illegal ||
+                              (illegal == least_illegal && sum < least * (1 - 1e-9));
                 if (j != now && better) {
                     choice[i] = j;
                     least = sum;
@@ -238,9 +255,11 @@ static void descend(branch *b, int32_t *choice) {
     }
 }
 
-/* ---- the tree --------------------------------------------------------------------------------------------- */
+/* ---- the tree
+ *  --------------------------------------------------------------------------------------------- */
 
-/* choice[] holds the live nodes of `at`: fills in all others and keeps the choice if it is the best. */
+/* choice[] holds the live nodes of `at`: fills in all others and keeps the choice if it is the
+ * best. */
 static void finish(branch *b, const level *at) {
     for (; at != NULL; at = at->above) {
         trmi_work_trace(at->work, b->choice);
@@ -265,7 +284,8 @@ static int32_t widest(const trmi_work *w) {
 static trm_status descend_tree(branch *b, const level *above, double *bound, trm_error *err);
 
 /* Fixes `node` of above->work in state `state` and goes on below. */
-static trm_status child(branch *b, const level *above, int32_t node, int32_t state, double *bound, trm_error *err) {
+static trm_status child(branch *b, const level *above, int32_t node, int32_t state, double *bound,
+                        trm_error *err) {
     trmi_work work;
     int64_t mark = above->work->tables->count;
     trm_status status = trmi_work_copy(&work, above->work, err);
@@ -287,8 +307,8 @@ static trm_status child(branch *b, const level *above, int32_t node, int32_t sta
     return status;
 }
 
-static trm_status each_state(branch *b, const level *at, int32_t node, const double *belief, double own,
-                             double *bound, trm_error *err) {
+static trm_status each_state(branch *b, const level *at, int32_t node, const double *belief,
+                             double own, double *bound, trm_error *err) {
     int32_t states = at->work->states[node];
     double least = INFINITY, all = INFINITY;
     bool *done = trmi_alloc((size_t)states);
@@ -305,7 +325,8 @@ static trm_status each_state(branch *b, const level *at, int32_t node, const dou
             state = !done[j] && (state < 0 || belief[j] < belief[state]) ? j : state;
         }
         done[state] = true;
-        double below = own - least + belief[state]; /* true already: the others of the dual are not touched */
+        /* true already: the others of the dual are not touched */
+        double below = own - least + belief[state];
         if (below < b->best_cost && b->branches < b->branch_limit) {
             double deeper;
             status = child(b, at, node, state, &deeper, err);
@@ -358,8 +379,9 @@ static trm_status descend_tree(branch *b, const level *at, double *bound, trm_er
     return status;
 }
 
-trm_status trmi_core_branch(trmi_work *work, const trmi_cost_graph *graph, const trmi_solve_options *options,
-                            int32_t *best, double *best_cost, double *bound, int64_t *branches, trm_error *err) {
+trm_status trmi_core_branch(trmi_work *work, const trmi_cost_graph *graph,
+                            const trmi_solve_options *options, int32_t *best, double *best_cost,
+                            double *bound, int64_t *branches, trm_error *err) {
     branch b = {.graph = graph,
                 .table_limit = options->table_limit > 0 ? options->table_limit : 32 << 20,
                 .branch_limit = options->branch_limit > 0 ? options->branch_limit : 20000,

@@ -1,4 +1,6 @@
-/* Bucket elimination: a node goes with all tables that know it, and leaves one table over its neighbours.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bucket elimination: a node goes with all tables that know it, and leaves one table over its
+ * neighbours.
  *
  *      f(v,a) g(v,b,c) h(v)   --sum, min over v-->   m(a,b,c)
  *
@@ -37,11 +39,15 @@ typedef struct core {
     bucket *buckets;
 } core;
 
-static trm_status no_memory(trm_error *err) { return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan"); }
+static trm_status no_memory(trm_error *err) {
+    return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+}
 
-/* ---- order ----------------------------------------------------------------------------------------- */
+/* ---- order
+ *  ----------------------------------------------------------------------------------------- */
 
-static int64_t fill_of(const core *c, const bool *gone, int32_t v, double *entries, int32_t *degree) {
+static int64_t fill_of(const core *c, const bool *gone, int32_t v, double *entries,
+                       int32_t *degree) {
     int32_t n = c->work->nodes_count;
     const uint8_t *row = c->adjacent + (int64_t)v * n;
     int64_t fill = 0;
@@ -98,7 +104,8 @@ static trm_status find_order(core *c, int64_t limit, int32_t *width, trm_error *
             double entries;
             int32_t degree;
             int64_t fill = gone[v] ? 0 : fill_of(c, gone, v, &entries, &degree);
-            if (!gone[v] && (best < 0 || fill < best_fill || (fill == best_fill && entries < best_entries))) {
+            if (!gone[v] &&
+                (best < 0 || fill < best_fill || (fill == best_fill && entries < best_entries))) {
                 best = v;
                 best_fill = fill;
                 best_entries = entries;
@@ -117,10 +124,12 @@ static trm_status find_order(core *c, int64_t limit, int32_t *width, trm_error *
     return TRM_OK;
 }
 
-/* ---- factors ----------------------------------------------------------------------------------------- */
+/* ---- factors
+ *  ----------------------------------------------------------------------------------------- */
 
 static factor *add_factor(core *c) {
-    if (!trmi_grow((void **)&c->factors, &c->factors_capacity, c->factors_count + 1, sizeof *c->factors)) {
+    if (!trmi_grow((void **)&c->factors, &c->factors_capacity, c->factors_count + 1,
+                   sizeof *c->factors)) {
         return NULL;
     }
     factor *f = &c->factors[c->factors_count++];
@@ -136,7 +145,8 @@ static trm_status first_factors(core *c, trm_error *err) {
             if (f == NULL) {
                 return no_memory(err);
             }
-            *f = (factor){.nodes = {i}, .count = 1, .data = trmi_tables_data(w->tables, w->unary[i])};
+            *f = (factor){
+                .nodes = {i}, .count = 1, .data = trmi_tables_data(w->tables, w->unary[i])};
         }
     }
     for (int64_t i = 0; i < w->slots_count; i++) {
@@ -146,7 +156,8 @@ static trm_status first_factors(core *c, trm_error *err) {
             if (f == NULL) {
                 return no_memory(err);
             }
-            *f = (factor){.nodes = {s->a, s->b}, .count = 2, .data = trmi_tables_data(w->tables, s->table)};
+            *f = (factor){
+                .nodes = {s->a, s->b}, .count = 2, .data = trmi_tables_data(w->tables, s->table)};
         }
     }
     return TRM_OK;
@@ -185,7 +196,8 @@ static int32_t with_last(core *c, int32_t index, int32_t node) {
     *to = *from;
     to->data = to->own = own;
     to->used = true;
-    memmove(&to->nodes[place], &to->nodes[place + 1], (size_t)(count - 1 - place) * sizeof *to->nodes);
+    memmove(&to->nodes[place], &to->nodes[place + 1],
+            (size_t)(count - 1 - place) * sizeof *to->nodes);
     to->nodes[count - 1] = node;
     int64_t inner = entries_of(c, from->nodes + place + 1, count - 1 - place);
     int64_t states = c->work->states[node], outer = entries / (inner * states);
@@ -200,7 +212,8 @@ static int32_t with_last(core *c, int32_t index, int32_t node) {
     return (int32_t)c->factors_count - 1;
 }
 
-/* ---- elimination ----------------------------------------------------------------------------------------- */
+/* ---- elimination
+ *  ----------------------------------------------------------------------------------------- */
 
 static void add_scope(bucket *b, const factor *f, int32_t node) {
     for (int32_t i = 0; i < f->count; i++) {
@@ -209,7 +222,8 @@ static void add_scope(bucket *b, const factor *f, int32_t node) {
             at++;
         }
         if (f->nodes[i] != node && (at == b->scope_count || b->scope[at] != f->nodes[i])) {
-            memmove(&b->scope[at + 1], &b->scope[at], (size_t)(b->scope_count - at) * sizeof *b->scope);
+            memmove(&b->scope[at + 1], &b->scope[at],
+                    (size_t)(b->scope_count - at) * sizeof *b->scope);
             b->scope[at] = f->nodes[i];
             b->scope_count++;
         }
@@ -313,7 +327,8 @@ static trm_status run(core *c, int64_t limit, int32_t *choice, int32_t *width, t
     return TRM_OK;
 }
 
-trm_status trmi_core_eliminate(trmi_work *work, int64_t limit, int32_t *choice, int32_t *width, trm_error *err) {
+trm_status trmi_core_eliminate(trmi_work *work, int64_t limit, int32_t *choice, int32_t *width,
+                               trm_error *err) {
     core c = {.work = work};
     trm_status status = run(&c, limit, choice, width, err);
     for (int64_t i = 0; i < c.factors_count; i++) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a choice costs: in one cost, in time and memory, and in one cost made of the two. */
 #include "plan/solve_front.h"
 
@@ -17,7 +18,8 @@ double trmi_solve_cost(const trmi_cost_graph *g, const int32_t *choice) {
     return sum;
 }
 
-trmi_tradeoff trmi_front_cost(const trmi_front_graph *g, const int32_t *choice, const uint8_t *option) {
+trmi_tradeoff trmi_front_cost(const trmi_front_graph *g, const int32_t *choice,
+                              const uint8_t *option) {
     trmi_tradeoff sum = {0, 0};
     for (int32_t n = 0; n < g->nodes_count; n++) {
         const trmi_tradeoff *at = &g->nodes[n][choice[n] * g->options + option[n]];
@@ -33,7 +35,9 @@ trmi_tradeoff trmi_front_cost(const trmi_front_graph *g, const int32_t *choice, 
     return sum;
 }
 
-static double weigh(const trmi_tradeoff *t, double a, double b) { return t->time < INFINITY ? a * t->time + b * t->memory : INFINITY; }
+static double weigh(const trmi_tradeoff *t, double a, double b) {
+    return t->time < INFINITY ? a * t->time + b * t->memory : INFINITY;
+}
 
 int32_t trmi_front_best(const trmi_front_graph *g, int32_t n, int32_t state, double a, double b) {
     const trmi_tradeoff *list = &g->nodes[n][state * g->options];
@@ -44,20 +48,25 @@ int32_t trmi_front_best(const trmi_front_graph *g, int32_t n, int32_t state, dou
     return best;
 }
 
-static const float *scaled_edge(const trmi_front_graph *g, const trmi_front_edge *e, double a, double b, trmi_arena *arena) {
+static const float *scaled_edge(const trmi_front_graph *g, const trmi_front_edge *e, double a,
+                                double b, trmi_arena *arena) {
     int64_t entries = (int64_t)g->states[e->a] * g->states[e->b];
     if (a == 1 && (b == 0 || e->memory == NULL)) {
         return e->time;
     }
     float *table = trmi_arena_alloc(arena, (size_t)entries * sizeof *table);
     for (int64_t i = 0; table != NULL && i < entries; i++) {
-        table[i] = e->time[i] < INFINITY ? (float)(a * (double)e->time[i] + (e->memory != NULL ? b * (double)e->memory[i] : 0)) : INFINITY;
+        table[i] = e->time[i] < INFINITY
+                       ? (float)(a * (double)e->time[i] +
+                                 (e->memory != NULL ? b * (double)e->memory[i] : 0))
+                       : INFINITY;
     }
     return table;
 }
 
 /* Equal tables stay the same pointer. */
-trm_status trmi_front_scalar(const trmi_front_graph *g, double a, double b, trmi_arena *arena, trmi_cost_graph *out, trm_error *err) {
+trm_status trmi_front_scalar(const trmi_front_graph *g, double a, double b, trmi_arena *arena,
+                             trmi_cost_graph *out, trm_error *err) {
     const float **nodes = trmi_arena_alloc(arena, ((size_t)g->nodes_count + 1) * sizeof *nodes);
     trmi_cost_edge *edges = trmi_arena_alloc(arena, ((size_t)g->edges_count + 1) * sizeof *edges);
     if (nodes == NULL || edges == NULL) {
@@ -67,9 +76,11 @@ trm_status trmi_front_scalar(const trmi_front_graph *g, double a, double b, trmi
         for (int32_t k = 0; k < n && nodes[n] == NULL; k++) {
             nodes[n] = g->nodes[k] == g->nodes[n] ? nodes[k] : NULL;
         }
-        float *own = nodes[n] == NULL ? trmi_arena_alloc(arena, (size_t)g->states[n] * sizeof *own) : NULL;
+        float *own =
+            nodes[n] == NULL ? trmi_arena_alloc(arena, (size_t)g->states[n] * sizeof *own) : NULL;
         for (int32_t i = 0; own != NULL && i < g->states[n]; i++) {
-            own[i] = (float)weigh(&g->nodes[n][i * g->options + trmi_front_best(g, n, i, a, b)], a, b);
+            own[i] =
+                (float)weigh(&g->nodes[n][i * g->options + trmi_front_best(g, n, i, a, b)], a, b);
         }
         nodes[n] = nodes[n] == NULL ? own : nodes[n];
         if (nodes[n] == NULL) {
@@ -80,7 +91,8 @@ trm_status trmi_front_scalar(const trmi_front_graph *g, double a, double b, trmi
         const trmi_front_edge *e = &g->edges[i];
         const float *table = NULL;
         for (int32_t k = 0; k < i && table == NULL; k++) {
-            table = g->edges[k].time == e->time && g->edges[k].memory == e->memory ? edges[k].table : NULL;
+            table = g->edges[k].time == e->time && g->edges[k].memory == e->memory ? edges[k].table
+                                                                                   : NULL;
         }
         table = table != NULL ? table : scaled_edge(g, e, a, b, arena);
         if (table == NULL) {
@@ -88,7 +100,10 @@ trm_status trmi_front_scalar(const trmi_front_graph *g, double a, double b, trmi
         }
         edges[i] = (trmi_cost_edge){e->a, e->b, table};
     }
-    *out = (trmi_cost_graph){.nodes_count = g->nodes_count, .edges_count = g->edges_count, .states = g->states,
-                             .nodes = nodes, .edges = edges};
+    *out = (trmi_cost_graph){.nodes_count = g->nodes_count,
+                             .edges_count = g->edges_count,
+                             .states = g->states,
+                             .nodes = nodes,
+                             .edges = edges};
     return TRM_OK;
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/solve_front.h"
 
 #include "base/error.h"
@@ -19,18 +20,23 @@ typedef struct front {
     trm_error *err;
 } front;
 
-static trm_status no_memory(trm_error *err) { return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan"); }
+static trm_status no_memory(trm_error *err) {
+    return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+}
 
-/* ---- one cost ------------------------------------------------------------------------------------------- */
+/* ---- one cost
+ *  ------------------------------------------------------------------------------------------- */
 
-/* The choice of least a x time + b x memory. *least: of all choices, a bound where the search was cut short. */
+/* The choice of least a x time + b x memory. *least: of all choices, a bound where the search was
+ * cut short. */
 static trm_status solve(front *f, double a, double b, trmi_front_point *out, double *least) {
     const trmi_front_graph *g = f->g;
     trmi_arena scratch = {0};
     trmi_cost_graph graph;
     trmi_solution solution;
-    *out = (trmi_front_point){.choice = trmi_arena_alloc(f->arena, ((size_t)g->nodes_count + 1) * sizeof *out->choice),
-                              .option = trmi_arena_alloc(f->arena, (size_t)g->nodes_count + 1)};
+    *out = (trmi_front_point){
+        .choice = trmi_arena_alloc(f->arena, ((size_t)g->nodes_count + 1) * sizeof *out->choice),
+        .option = trmi_arena_alloc(f->arena, (size_t)g->nodes_count + 1)};
     trm_status status = out->choice != NULL && out->option != NULL ? TRM_OK : no_memory(f->err);
     status = status == TRM_OK ? trmi_front_scalar(g, a, b, &scratch, &graph, f->err) : status;
     status = status == TRM_OK ? trmi_solve(&graph, NULL, out->choice, &solution, f->err) : status;
@@ -59,7 +65,8 @@ static trm_status keep(front *f, const trmi_front_point *point) {
     return TRM_OK;
 }
 
-/* ---- ends: the fastest, the smallest ------------------------------------------------------------------------ */
+/* ---- ends: the fastest, the smallest
+ *  ------------------------------------------------------------------------ */
 
 /* Of equally fast ones the smallest and the other way round, as far as float32 tells. */
 static trm_status ends(front *f, trmi_front_point *fast, trmi_front_point *small) {
@@ -85,20 +92,27 @@ static double slope(const trmi_front_point *fast, const trmi_front_point *small)
 }
 
 static bool apart(const trmi_front_point *fast, const trmi_front_point *small) {
-    return fast->memory - small->memory > same * fast->memory && small->time - fast->time > same * small->time;
+    return fast->memory - small->memory > same * fast->memory &&
+           small->time - fast->time > same * small->time;
 }
 
-/* ---- the curve ------------------------------------------------------------------------------------------------ */
+/* ---- the curve
+ *  ------------------------------------------------------------------------------------------------
+ */
 
-static trm_status between(front *f, const trmi_front_point *fast, const trmi_front_point *small, double limit, bool *done) {
+static trm_status between(front *f, const trmi_front_point *fast, const trmi_front_point *small,
+                          double limit, bool *done) {
     double lambda = slope(fast, small);
-    trmi_lists_options o = {.lambda = lambda, .limit = limit, .list_limit = f->o.list_limit,
+    trmi_lists_options o = {.lambda = lambda,
+                            .limit = limit,
+                            .list_limit = f->o.list_limit,
                             .work_limit = f->o.work_limit - f->f->work};
     o.bound = small->time + lambda * (limit > 0 ? limit : fast->memory);
     trmi_front_point *list;
     int32_t count;
     double slack;
-    TRMI_TRY(trmi_front_lists(f->g, &o, f->arena, &list, &count, &slack, &f->f->work, done, f->err));
+    TRMI_TRY(
+        trmi_front_lists(f->g, &o, f->arena, &list, &count, &slack, &f->f->work, done, f->err));
     for (int32_t i = 0; *done && i < count; i++) {
         TRMI_TRY(keep(f, &list[i]));
     }
@@ -133,9 +147,11 @@ static trm_status curve(front *f, const trmi_front_point *fast, const trmi_front
         }
         stretch *at = &list[widest];
         trmi_front_point middle;
-        double lambda = slope(&at->fast, &at->small), line = at->fast.time + lambda * at->fast.memory, least;
+        double lambda = slope(&at->fast, &at->small),
+               line = at->fast.time + lambda * at->fast.memory, least;
         TRMI_TRY(solve(f, 1, lambda, &middle, &least));
-        straight[widest] = middle.time + lambda * middle.memory >= line * (1 - same) || !apart(&at->fast, &middle) || !apart(&middle, &at->small);
+        straight[widest] = middle.time + lambda * middle.memory >= line * (1 - same) ||
+                           !apart(&at->fast, &middle) || !apart(&middle, &at->small);
         if (!straight[widest]) {
             TRMI_TRY(keep(f, &middle));
             list[count++] = (stretch){middle, at->small};
@@ -151,7 +167,8 @@ static trm_status curve(front *f, const trmi_front_point *fast, const trmi_front
     return TRM_OK;
 }
 
-/* ---- within a limit -------------------------------------------------------------------------------------------- */
+/* ---- within a limit
+ *  -------------------------------------------------------------------------------------------- */
 
 /* The price of memory at which the bound is largest: the stretch of the hull above the limit. */
 static trm_status within(front *f, trmi_front_point *fast, trmi_front_point *small) {
@@ -181,12 +198,15 @@ static trm_status within(front *f, trmi_front_point *fast, trmi_front_point *sma
     f->points[0] = *best;
     f->count = 1;
     f->f->open = !done;
-    f->f->lower_bound = fmin(f->points[0].time, done ? fmax(bound, f->points[0].time - f->f->slack) : bound);
+    f->f->lower_bound =
+        fmin(f->points[0].time, done ? fmax(bound, f->points[0].time - f->f->slack) : bound);
     f->f->open_gap = f->points[0].time - f->f->lower_bound;
     return TRM_OK;
 }
 
-/* ---- all -------------------------------------------------------------------------------------------------------- */
+/* ---- all
+ *  --------------------------------------------------------------------------------------------------------
+ */
 
 static int by_memory(const void *a, const void *b) {
     const trmi_front_point *x = a, *y = b;
@@ -201,7 +221,8 @@ static void filter(front *f) {
     }
     int64_t kept = f->count;
     for (int64_t i = f->count - 1; i >= 0; i--) {
-        const trmi_front_point *p = &f->points[i], *smaller = kept < f->count ? &f->points[kept] : NULL;
+        const trmi_front_point *p = &f->points[i],
+                               *smaller = kept < f->count ? &f->points[kept] : NULL;
         if (smaller == NULL || p->time < smaller->time * (1 - same)) {
             f->points[--kept] = *p;
         }
@@ -238,8 +259,8 @@ static trm_status run(front *f) {
     return TRM_OK;
 }
 
-trm_status trmi_front_solve(const trmi_front_graph *graph, const trmi_front_options *options, trmi_arena *arena,
-                            trmi_front *out, trm_error *err) {
+trm_status trmi_front_solve(const trmi_front_graph *graph, const trmi_front_options *options,
+                            trmi_arena *arena, trmi_front *out, trm_error *err) {
     double begin = trmi_os_now();
     trmi_front found = {.count = 0};
     front f = {.g = graph, .arena = arena, .f = &found, .err = err};

@@ -1,4 +1,6 @@
-/* Time against memory: the whole curve and choices within limits, against every choice of random graphs. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Time against memory: the whole curve and choices within limits, against every choice of random
+ * graphs. */
 #include "check.h"
 
 #include "plan/solve_front.h"
@@ -20,7 +22,9 @@ typedef struct problem {
 
 static trm_error err;
 static uint64_t counter;
-static uint32_t draw(uint32_t bound) { return trmi_bounded(trmi_random_u32(17, TRMI_STREAM_TEST, counter++), bound); }
+static uint32_t draw(uint32_t bound) {
+    return trmi_bounded(trmi_random_u32(17, TRMI_STREAM_TEST, counter++), bound);
+}
 /* Integers: sums are exact in float32, and equal ones are many where the range is small. */
 static double cost(uint32_t range) { return (double)draw(range); }
 
@@ -36,7 +40,11 @@ static void connect(problem *p, int32_t a, int32_t b, uint32_t range, uint32_t i
 /* kind 0: chain, 1: residual blocks, 2: a star, 3: dense (wider than two). */
 static void make(problem *p, int kind, int32_t nodes, uint32_t range, uint32_t illegal) {
     memset(p, 0, sizeof *p);
-    p->graph = (trmi_front_graph){.nodes_count = nodes, .options = OPTIONS, .states = p->states, .nodes = p->nodes, .edges = p->edges};
+    p->graph = (trmi_front_graph){.nodes_count = nodes,
+                                  .options = OPTIONS,
+                                  .states = p->states,
+                                  .nodes = p->nodes,
+                                  .edges = p->edges};
     for (int32_t n = 0; n < nodes; n++) {
         p->states[n] = (int32_t)(1 + draw(STATES));
         p->nodes[n] = p->options[n];
@@ -111,7 +119,8 @@ static void check_curve(const problem *p, const trmi_tradeoff *every, int count)
     CHECK_OK(trmi_front_solve(&p->graph, NULL, &arena, &f, &err), err);
     for (int32_t i = 0; i < f.count; i++) {
         check_point(p, &f.points[i]);
-        assert_true(i == 0 || (f.points[i].memory < f.points[i - 1].memory && f.points[i].time > f.points[i - 1].time));
+        assert_true(i == 0 || (f.points[i].memory < f.points[i - 1].memory &&
+                               f.points[i].time > f.points[i - 1].time));
     }
     assert_true(f.slack == 0);
     for (int i = 0; i < count && f.open == 0; i++) {
@@ -121,7 +130,8 @@ static void check_curve(const problem *p, const trmi_tradeoff *every, int count)
     trmi_arena_free(&arena);
 }
 
-static void check_limit(const problem *p, const trmi_tradeoff *every, int count, double limit, int *exact) {
+static void check_limit(const problem *p, const trmi_tradeoff *every, int count, double limit,
+                        int *exact) {
     trmi_arena arena = {0};
     trmi_front f;
     double best = INFINITY, least = INFINITY;
@@ -129,7 +139,8 @@ static void check_limit(const problem *p, const trmi_tradeoff *every, int count,
         best = every[i].memory <= limit && every[i].time < best ? every[i].time : best;
         least = fmin(least, every[i].memory);
     }
-    CHECK_OK(trmi_front_solve(&p->graph, &(trmi_front_options){.limit = limit}, &arena, &f, &err), err);
+    CHECK_OK(trmi_front_solve(&p->graph, &(trmi_front_options){.limit = limit}, &arena, &f, &err),
+             err);
     check_point(p, &f.points[0]);
     CHECK_CLOSE(f.least_memory, least, 1e-9);
     assert_int_equal(f.feasible, best < INFINITY);
@@ -154,12 +165,14 @@ static void equal_to_brute_force(void **state) {
     static trmi_tradeoff every[FRONT];
     int graphs = 0, points = 0, exact = 0, limits = 0;
     for (int g = 0; g < GRAPHS; g++) {
-        make(&p, g % 4, (int32_t)(2 + draw(g % 4 == 3 ? 3 : 4)), g % 3 == 0 ? 5 : 1000, g % 5 == 0 ? 15 : 0);
+        make(&p, g % 4, (int32_t)(2 + draw(g % 4 == 3 ? 3 : 4)), g % 3 == 0 ? 5 : 1000,
+             g % 5 == 0 ? 15 : 0);
         int count = brute_force(&p, every);
         if (count == 0) {
             trmi_arena arena = {0};
             trmi_front f;
-            CHECK_FAILS(trmi_front_solve(&p.graph, NULL, &arena, &f, &err), TRM_INVALID, err, "no choice is legal");
+            CHECK_FAILS(trmi_front_solve(&p.graph, NULL, &arena, &f, &err), TRM_INVALID, err,
+                        "no choice is legal");
             trmi_arena_free(&arena);
             continue;
         }
@@ -174,7 +187,8 @@ static void equal_to_brute_force(void **state) {
             }
         }
     }
-    print_message("%d graphs, %d points, %d limits, %d of them proved\n", graphs, points, limits, exact);
+    print_message("%d graphs, %d points, %d limits, %d of them proved\n", graphs, points, limits,
+                  exact);
     assert_true(graphs >= 200 && exact > limits / 2);
 }
 
@@ -189,7 +203,8 @@ static void what_is_cut_short_is_bounded(void **state) {
         int count = brute_force(&p, every);
         trmi_arena arena = {0};
         trmi_front f;
-        const trmi_front_options o = {.list_limit = 2 + g % 4, .work_limit = g % 2 == 0 ? 0 : 60, .hull_limit = 4 + g % 5};
+        const trmi_front_options o = {
+            .list_limit = 2 + g % 4, .work_limit = g % 2 == 0 ? 0 : 60, .hull_limit = 4 + g % 5};
         CHECK_OK(trmi_front_solve(&p.graph, &o, &arena, &f, &err), err);
         thinned += f.slack > 0;
         open += f.open > 0;

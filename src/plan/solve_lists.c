@@ -1,9 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The eliminations of a reduced graph with lists of (time, memory) instead of least costs.
  *
  *      A(i,j) [.: ]  U(j) [: ]  B(j,k) [..]   --every sum of three, over all j-->   R(i,k) [ . ::.]
  *
- * Kept of a list: what no other point beats in both, and what can still lie within the bound: its time + lambda memory,
- * plus the least that everything beside it costs. A point knows the points that it is the sum of: so choices are found. */
+ * Kept of a list: what no other point beats in both, and what can still lie within the bound: its
+ * time + lambda memory, plus the least that everything beside it costs. A point knows the points
+ * that it is the sum of: so choices are found. */
 #include "plan/solve_front.h"
 #include "plan/solve_reduce.h"
 
@@ -33,18 +35,22 @@ typedef struct lists {
     float **marginal, **rest;
     list **unary, **slots; /* [nodes][states], [slots][a][b] */
     list last;
-    point *points, *sums;  /* all; those of the present list */
+    point *points, *sums; /* all; those of the present list */
     int64_t points_count, points_capacity, sums_count, sums_capacity;
-    double slack, loss;    /* of all steps; most of this step's lists */
+    double slack, loss; /* of all steps; most of this step's lists */
     int64_t *total;
     bool stopped;
     trmi_arena memory;
     trm_error *err;
 } lists;
 
-static trm_status no_memory(const lists *l) { return TRMI_FAIL(l->err, TRM_NOMEM, "no memory to search a plan"); }
+static trm_status no_memory(const lists *l) {
+    return TRMI_FAIL(l->err, TRM_NOMEM, "no memory to search a plan");
+}
 
-/* ---- lists -------------------------------------------------------------------------------------------------- */
+/* ---- lists
+ *  --------------------------------------------------------------------------------------------------
+ */
 
 static bool allowed(const lists *l, int32_t node, int32_t state) {
     return (double)l->marginal[node][state] <= l->o->bound * (1 + rounding);
@@ -68,7 +74,10 @@ static trm_status add(lists *l, list a, list b, double rest) {
     for (int32_t i = 0; !l->stopped && i < a.count; i++) {
         for (int32_t k = 0; !l->stopped && k < b.count; k++) {
             const point *x = &l->points[a.first + i], *y = &l->points[b.first + k];
-            point sum = {.time = x->time + y->time, .memory = x->memory + y->memory, .from = {a.first + i, b.first + k, -1}, .node = -1};
+            point sum = {.time = x->time + y->time,
+                         .memory = x->memory + y->memory,
+                         .from = {a.first + i, b.first + k, -1},
+                         .node = -1};
             bool fits = l->o->limit <= 0 || sum.memory <= l->o->limit * (1 + 1e-12);
             if (fits && sum.time + l->o->lambda * sum.memory <= most) {
                 TRMI_TRY(push(l, &sum));
@@ -106,7 +115,8 @@ static trm_status take(lists *l, list *out) {
         kept = thin;
         l->loss = fmax(l->loss, loss);
     }
-    if (!trmi_grow((void **)&l->points, &l->points_capacity, l->points_count + kept, sizeof *l->points)) {
+    if (!trmi_grow((void **)&l->points, &l->points_capacity, l->points_count + kept,
+                   sizeof *l->points)) {
         return no_memory(l);
     }
     if (kept > 0) {
@@ -118,13 +128,15 @@ static trm_status take(lists *l, list *out) {
     return l->points_count < INT32_MAX / 2 ? TRM_OK : no_memory(l);
 }
 
-static list *slot_list(const lists *l, int32_t slot, int32_t row_node, int32_t row, int32_t column) {
+static list *slot_list(const lists *l, int32_t slot, int32_t row_node, int32_t row,
+                       int32_t column) {
     const trmi_slot *s = &l->work.slots[slot];
     int32_t a = s->a == row_node ? row : column, b = s->a == row_node ? column : row;
     return &l->slots[slot][(int64_t)a * l->work.states[s->b] + b];
 }
 
-/* ---- at the start --------------------------------------------------------------------------------------------- */
+/* ---- at the start
+ *  --------------------------------------------------------------------------------------------- */
 
 static trm_status first_unary(lists *l) {
     const trmi_front_graph *g = l->g;
@@ -164,7 +176,8 @@ static trm_status first_edges(lists *l, const int32_t *of) {
             for (int32_t k = 0; k < g->states[edge->b]; k++) {
                 int64_t at = (int64_t)i * g->states[edge->b] + k;
                 list *entry = slot_list(l, of[e], edge->a, i, k);
-                double time = (double)edge->time[at], memory = edge->memory != NULL ? (double)edge->memory[at] : 0;
+                double time = (double)edge->time[at],
+                       memory = edge->memory != NULL ? (double)edge->memory[at] : 0;
                 if (fresh && allowed(l, edge->a, i) && allowed(l, edge->b, k) && time < INFINITY) {
                     TRMI_TRY(push(l, &(point){time, memory, {-1, -1, -1}, -1, 0, 0}));
                     TRMI_TRY(take(l, entry));
@@ -180,7 +193,9 @@ static trm_status first_edges(lists *l, const int32_t *of) {
     return TRM_OK;
 }
 
-/* ---- eliminations ---------------------------------------------------------------------------------------------- */
+/* ---- eliminations
+ *  ----------------------------------------------------------------------------------------------
+ */
 
 static trm_status step_none(lists *l, const trmi_reduced *step, const float *rest) {
     list own;
@@ -207,7 +222,8 @@ static trm_status step_one(lists *l, const trmi_reduced *step, const float *rest
     for (int32_t i = 0; i < l->work.states[near]; i++) {
         list all;
         for (int32_t j = 0; rest[i] < INFINITY && j < l->work.states[step->node]; j++) {
-            TRMI_TRY(add(l, *slot_list(l, step->slot[0], near, i, j), l->unary[step->node][j], (double)rest[i]));
+            TRMI_TRY(add(l, *slot_list(l, step->slot[0], near, i, j), l->unary[step->node][j],
+                         (double)rest[i]));
         }
         TRMI_TRY(take(l, &all));
         TRMI_TRY(add(l, l->unary[near][i], all, 0));
@@ -217,12 +233,15 @@ static trm_status step_one(lists *l, const trmi_reduced *step, const float *rest
 }
 
 static trm_status step_two(lists *l, const trmi_reduced *step, const float *rest) {
-    int32_t is = l->work.states[step->near[0]], js = l->work.states[step->node], ks = l->work.states[step->near[1]];
+    int32_t is = l->work.states[step->near[0]], js = l->work.states[step->node],
+            ks = l->work.states[step->near[1]];
     list *left = trmi_arena_alloc(&l->memory, (size_t)js * sizeof *left);
-    TRMI_TRY(left != NULL && (!step->fresh || open_slot(l, step->joined) == TRM_OK) ? TRM_OK : no_memory(l));
+    TRMI_TRY(left != NULL && (!step->fresh || open_slot(l, step->joined) == TRM_OK) ? TRM_OK
+                                                                                    : no_memory(l));
     for (int32_t i = 0; i < is; i++) {
         for (int32_t j = 0; j < js; j++) {
-            TRMI_TRY(add(l, *slot_list(l, step->slot[0], step->near[0], i, j), l->unary[step->node][j], 0));
+            TRMI_TRY(add(l, *slot_list(l, step->slot[0], step->near[0], i, j),
+                         l->unary[step->node][j], 0));
             TRMI_TRY(take(l, &left[j]));
         }
         for (int32_t k = 0; k < ks; k++) {
@@ -255,7 +274,9 @@ static trm_status eliminate(lists *l) {
     return TRM_OK;
 }
 
-/* ---- back -------------------------------------------------------------------------------------------------------- */
+/* ---- back
+ *  --------------------------------------------------------------------------------------------------------
+ */
 
 static void trace(const lists *l, int32_t at, trmi_front_point *out, int32_t *stack) {
     int32_t depth = 0;
@@ -276,8 +297,10 @@ static void trace(const lists *l, int32_t at, trmi_front_point *out, int32_t *st
 
 static trm_status tell(lists *l, trmi_arena *arena, trmi_front_point **out, int32_t *count) {
     size_t nodes = (size_t)l->g->nodes_count + 1;
-    int32_t *stack = trmi_arena_alloc(&l->memory, 64 * (nodes + (size_t)l->g->edges_count) * sizeof *stack);
-    trmi_front_point *list_of = trmi_arena_alloc(arena, ((size_t)l->last.count + 1) * sizeof *list_of);
+    int32_t *stack =
+        trmi_arena_alloc(&l->memory, 64 * (nodes + (size_t)l->g->edges_count) * sizeof *stack);
+    trmi_front_point *list_of =
+        trmi_arena_alloc(arena, ((size_t)l->last.count + 1) * sizeof *list_of);
     if (stack == NULL || list_of == NULL) {
         return no_memory(l);
     }
@@ -298,7 +321,9 @@ static trm_status tell(lists *l, trmi_arena *arena, trmi_front_point **out, int3
     return TRM_OK;
 }
 
-/* ---- all ---------------------------------------------------------------------------------------------------------- */
+/* ---- all
+ *  ----------------------------------------------------------------------------------------------------------
+ */
 
 static trm_status prepare(lists *l, bool *narrow) {
     const trmi_front_graph *g = l->g;
@@ -316,7 +341,8 @@ static trm_status prepare(lists *l, bool *narrow) {
     l->rest = trmi_arena_alloc(&l->memory, nodes * sizeof *l->rest);
     l->unary = trmi_arena_alloc(&l->memory, nodes * sizeof *l->unary);
     l->slots = trmi_arena_alloc(&l->memory, ((size_t)l->work.slots_count + 1) * sizeof *l->slots);
-    bool ok = of != NULL && l->marginal != NULL && l->rest != NULL && l->unary != NULL && l->slots != NULL;
+    bool ok = of != NULL && l->marginal != NULL && l->rest != NULL && l->unary != NULL &&
+              l->slots != NULL;
     for (int32_t n = 0; ok && n < g->nodes_count; n++) {
         l->marginal[n] = trmi_arena_alloc(&l->memory, (size_t)g->states[n] * sizeof **l->marginal);
         ok = l->marginal[n] != NULL;
@@ -330,8 +356,9 @@ static trm_status prepare(lists *l, bool *narrow) {
     return first_edges(l, of);
 }
 
-trm_status trmi_front_lists(const trmi_front_graph *graph, const trmi_lists_options *options, trmi_arena *arena,
-                            trmi_front_point **out, int32_t *count, double *slack, int64_t *work, bool *done, trm_error *err) {
+trm_status trmi_front_lists(const trmi_front_graph *graph, const trmi_lists_options *options,
+                            trmi_arena *arena, trmi_front_point **out, int32_t *count,
+                            double *slack, int64_t *work, bool *done, trm_error *err) {
     int64_t total = 0;
     bool narrow = false;
     lists l = {.g = graph, .o = options, .total = &total, .err = err};

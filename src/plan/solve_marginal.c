@@ -1,10 +1,14 @@
-/* The eliminations walked backwards, with the rest of the world known: D is what everything else costs.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The eliminations walked backwards, with the rest of the world known: D is what everything else
+ * costs.
  *
  *      D[i][k] = M[i][k] - C[i][k]              M of the pair that was left, C what was added for node j
  *      M[i][j] = A[i][j] + u[j] + min_k (B[j][k] + D[i][k])
  *      M[j][k] = B[j][k] + u[j] + min_i (A[i][j] + D[i][k])          m[j] = min_k M[j][k]
  *
- * `rest` are these D, by step: what a part of the whole that a step has folded is completed with at least. */
+ * `rest` are these D, by step: what a part of the whole that a step has folded is completed with at
+ * least.
+ */
 #include "plan/solve_reduce.h"
 
 #include "base/error.h"
@@ -20,7 +24,9 @@ typedef struct back {
     float **rest; /* [steps] kept for the caller, or NULL */
 } back;
 
-static trm_status no_memory(trm_error *err) { return TRMI_FAIL(err, TRM_NOMEM, "no memory to price other plans"); }
+static trm_status no_memory(trm_error *err) {
+    return TRMI_FAIL(err, TRM_NOMEM, "no memory to price other plans");
+}
 
 static float *floats(int64_t count) { return trmi_alloc((size_t)count * sizeof(float)); }
 
@@ -35,8 +41,8 @@ static float *transposed(const float *data, int32_t rows, int32_t columns) {
 }
 
 /* Keeps a table [row][column] for a slot; takes it over. */
-static trm_status keep(back *b, int32_t slot, int32_t row, float *table, int32_t rows, int32_t columns,
-                       trm_error *err) {
+static trm_status keep(back *b, int32_t slot, int32_t row, float *table, int32_t rows,
+                       int32_t columns, trm_error *err) {
     trmi_free(b->pair[slot]);
     b->pair[slot] = table;
     if (b->work->slots[slot].a != row) {
@@ -49,7 +55,8 @@ static trm_status keep(back *b, int32_t slot, int32_t row, float *table, int32_t
 static trm_status back_one(back *b, const trmi_reduced *step, trm_error *err) {
     const trmi_work *w = b->work;
     int32_t i_states = w->states[step->near[0]], j_states = w->states[step->node];
-    const float *a = trmi_tables_data(w->tables, step->table[0]), *u = trmi_tables_data(w->tables, step->unary);
+    const float *a = trmi_tables_data(w->tables, step->table[0]),
+                *u = trmi_tables_data(w->tables, step->unary);
     float *pair = floats((int64_t)i_states * j_states), *own = b->marginal[step->node];
     float *rest = b->rest != NULL ? floats(i_states) : NULL;
     if (pair == NULL || (b->rest != NULL && rest == NULL)) {
@@ -81,11 +88,13 @@ static trm_status back_one(back *b, const trmi_reduced *step, trm_error *err) {
 }
 
 /* m0[i][j] from D, m1[j][k] from D; *_t are transposes. */
-static void pairs_of(const back *b, const trmi_reduced *step, const float *d, const float *b_t, const float *a_t,
-                     float *m0, float *m1) {
+static void pairs_of(const back *b, const trmi_reduced *step, const float *d, const float *b_t,
+                     const float *a_t, float *m0, float *m1) {
     const trmi_work *w = b->work;
-    int32_t is = w->states[step->near[0]], js = w->states[step->node], ks = w->states[step->near[1]];
-    const float *a = trmi_tables_data(w->tables, step->table[0]), *u = trmi_tables_data(w->tables, step->unary);
+    int32_t is = w->states[step->near[0]], js = w->states[step->node],
+            ks = w->states[step->near[1]];
+    const float *a = trmi_tables_data(w->tables, step->table[0]),
+                *u = trmi_tables_data(w->tables, step->unary);
     const float *right = trmi_tables_data(w->tables, step->table[1]);
     float *own = b->marginal[step->node];
     w->tables->minplus(d, b_t, m0, is, ks, js);
@@ -106,9 +115,11 @@ static void pairs_of(const back *b, const trmi_reduced *step, const float *d, co
 
 static trm_status back_two(back *b, const trmi_reduced *step, trm_error *err) {
     const trmi_work *w = b->work;
-    int32_t is = w->states[step->near[0]], js = w->states[step->node], ks = w->states[step->near[1]];
+    int32_t is = w->states[step->near[0]], js = w->states[step->node],
+            ks = w->states[step->near[1]];
     const float *c = trmi_tables_data(w->tables, step->product), *both = b->pair[step->joined];
-    float *d = floats((int64_t)is * ks), *m0 = floats((int64_t)is * js), *m1 = floats((int64_t)js * ks);
+    float *d = floats((int64_t)is * ks), *m0 = floats((int64_t)is * js),
+          *m1 = floats((int64_t)js * ks);
     float *a_t = transposed(trmi_tables_data(w->tables, step->table[0]), is, js);
     float *b_t = transposed(trmi_tables_data(w->tables, step->table[1]), js, ks);
     trm_status status = no_memory(NULL);
@@ -174,7 +185,8 @@ static trm_status walk(back *b, trm_error *err) {
     return TRM_OK;
 }
 
-trm_status trmi_work_marginals(const trmi_work *work, float *const *marginal, float **rest, trm_error *err) {
+trm_status trmi_work_marginals(const trmi_work *work, float *const *marginal, float **rest,
+                               trm_error *err) {
     back b = {.work = work, .marginal = marginal, .rest = rest};
     b.pair = trmi_alloc(((size_t)work->slots_count + 1) * sizeof *b.pair);
     trm_status status = b.pair != NULL ? walk(&b, err) : no_memory(err);

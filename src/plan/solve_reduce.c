@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/solve_reduce.h"
 
 #include "base/error.h"
@@ -7,9 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static trm_status no_memory(trm_error *err) { return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan"); }
+static trm_status no_memory(trm_error *err) {
+    return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+}
 
-/* ---- life ------------------------------------------------------------------------------------------ */
+/* ---- life
+ *  ------------------------------------------------------------------------------------------ */
 
 static trm_status take(trmi_work *w, int32_t nodes, trm_error *err) {
     size_t n = (size_t)nodes + 1;
@@ -70,12 +74,13 @@ int32_t trmi_work_slot(const trmi_work *w, int32_t a, int32_t b) {
 /* The slot's table with `row` as rows; -1 = no memory. */
 static int32_t table_of(const trmi_work *w, int32_t slot, int32_t row) {
     const trmi_slot *s = &w->slots[slot];
-    return s->a == row ? s->table : trmi_tables_make(w->tables, TRMI_TABLE_TRANSPOSE, s->table, 0, 0);
+    return s->a == row ? s->table
+                       : trmi_tables_make(w->tables, TRMI_TABLE_TRANSPOSE, s->table, 0, 0);
 }
 
 /* Adds a table [a][b] between two nodes. *slot, *fresh may be NULL. */
-static trm_status join(trmi_work *w, int32_t a, int32_t b, int32_t table, int32_t *slot, bool *fresh,
-                       trm_error *err) {
+static trm_status join(trmi_work *w, int32_t a, int32_t b, int32_t table, int32_t *slot,
+                       bool *fresh, trm_error *err) {
     if (a > b) {
         int32_t c = a;
         a = b;
@@ -85,7 +90,9 @@ static trm_status join(trmi_work *w, int32_t a, int32_t b, int32_t table, int32_
     int32_t at = trmi_work_slot(w, a, b);
     *fresh = at < 0;
     if (at >= 0) {
-        int32_t sum = table < 0 ? -1 : trmi_tables_make(w->tables, TRMI_TABLE_ADD, w->slots[at].table, table, 0);
+        int32_t sum =
+            table < 0 ? -1
+                      : trmi_tables_make(w->tables, TRMI_TABLE_ADD, w->slots[at].table, table, 0);
         w->slots[at].table = sum;
         *slot = at;
         return sum < 0 ? no_memory(err) : TRM_OK;
@@ -99,7 +106,8 @@ static trm_status join(trmi_work *w, int32_t a, int32_t b, int32_t table, int32_
     return hang(w, a, at) && hang(w, b, at) ? TRM_OK : no_memory(err);
 }
 
-trm_status trmi_work_open(trmi_work *w, trmi_tables *tables, const trmi_cost_graph *graph, trm_error *err) {
+trm_status trmi_work_open(trmi_work *w, trmi_tables *tables, const trmi_cost_graph *graph,
+                          trm_error *err) {
     memset(w, 0, sizeof *w);
     w->tables = tables;
     TRMI_TRY(take(w, graph->nodes_count, err));
@@ -114,7 +122,9 @@ trm_status trmi_work_open(trmi_work *w, trmi_tables *tables, const trmi_cost_gra
     w->live_count = graph->nodes_count;
     for (int32_t i = 0; i < graph->edges_count; i++) {
         const trmi_cost_edge *e = &graph->edges[i];
-        int32_t table = trmi_tables_leaf(tables, e->table, graph->states[e->a], graph->states[e->b]), slot;
+        int32_t table =
+                    trmi_tables_leaf(tables, e->table, graph->states[e->a], graph->states[e->b]),
+                slot;
         bool fresh;
         TRMI_TRY(join(w, e->a, e->b, table, &slot, &fresh, err));
     }
@@ -142,7 +152,8 @@ trm_status trmi_work_copy(trmi_work *w, const trmi_work *from, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- elimination --------------------------------------------------------------------------------------- */
+/* ---- elimination
+ *  --------------------------------------------------------------------------------------- */
 
 static void drop_slot(trmi_work *w, int32_t slot) {
     w->slots[slot].live = false;
@@ -188,7 +199,8 @@ static trm_status eliminate_two(trmi_work *w, int32_t node, trmi_reduced *step, 
     if (step->table[0] < 0 || step->table[1] < 0) {
         return no_memory(err);
     }
-    step->product = trmi_tables_make(w->tables, TRMI_TABLE_PRODUCT, step->table[0], step->unary, step->table[1]);
+    step->product = trmi_tables_make(w->tables, TRMI_TABLE_PRODUCT, step->table[0], step->unary,
+                                     step->table[1]);
     drop_slot(w, step->slot[0]);
     drop_slot(w, step->slot[1]);
     return step->product < 0 ? no_memory(err)
@@ -213,8 +225,8 @@ static double work_of(const trmi_work *w, int32_t node, int32_t most, int32_t *g
     return work;
 }
 
-/* Of the nodes that cost little, one whose tables are least derived: equal blocks are then folded each by
- * itself, in the same way, before they meet. */
+/* Of the nodes that cost little, one whose tables are least derived: equal blocks are then folded
+ * each by itself, in the same way, before they meet. */
 static int32_t next_node(const trmi_work *w, int32_t most) {
     int32_t best = -1, best_generation = 0, generation = 0;
     double least = INFINITY, best_work = INFINITY;
@@ -225,7 +237,8 @@ static int32_t next_node(const trmi_work *w, int32_t most) {
     for (int32_t i = 0; least < INFINITY && i < w->nodes_count; i++) {
         double work = work_of(w, i, most, &generation);
         bool cheap = work <= 4 * least;
-        bool earlier = generation < best_generation || (generation == best_generation && work < best_work);
+        bool earlier =
+            generation < best_generation || (generation == best_generation && work < best_work);
         bool equal = generation == best_generation && work == best_work;
         if (cheap && (best < 0 || earlier || (equal && w->last_first))) {
             best = i;
@@ -255,8 +268,9 @@ trm_status trmi_work_fix(trmi_work *w, int32_t node, int32_t state, trm_error *e
     while (w->near_count[node] > 0) {
         int32_t slot = w->near[node][0], other = trmi_slot_other(&w->slots[slot], node);
         int32_t table = table_of(w, slot, node);
-        int32_t sum = table < 0 ? -1
-                                : trmi_tables_make(w->tables, TRMI_TABLE_ROW, table, state, w->unary[other]);
+        int32_t sum =
+            table < 0 ? -1
+                      : trmi_tables_make(w->tables, TRMI_TABLE_ROW, table, state, w->unary[other]);
         if (sum < 0) {
             return no_memory(err);
         }
@@ -267,7 +281,8 @@ trm_status trmi_work_fix(trmi_work *w, int32_t node, int32_t state, trm_error *e
     return TRM_OK;
 }
 
-/* ---- the way back ---------------------------------------------------------------------------------------- */
+/* ---- the way back
+ *  ---------------------------------------------------------------------------------------- */
 
 static int32_t best_state(const trmi_work *w, const trmi_reduced *step, const int32_t *choice) {
     const trmi_tables *t = w->tables;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/solve_tables.h"
 
 #include "base/cpu.h"
@@ -66,7 +67,8 @@ int32_t trmi_tables_leaf(trmi_tables *t, const float *data, int32_t rows, int32_
     return number >= 0 ? number : add(t, key);
 }
 
-/* ---- operations ---------------------------------------------------------------------------------- */
+/* ---- operations
+ *  ---------------------------------------------------------------------------------- */
 
 static bool scratch(trmi_tables *t, int64_t count) {
     if (t->scratch_capacity < count) {
@@ -91,7 +93,8 @@ static void transpose(const float *a, int32_t rows, int32_t columns, float *out)
 }
 
 /* States that are illegal by themselves are left out of the product. */
-static bool product(trmi_tables *t, const trmi_table *a, const float *u, const trmi_table *b, float *out) {
+static bool product(trmi_tables *t, const trmi_table *a, const float *u, const trmi_table *b,
+                    float *out) {
     int32_t m = a->rows, js = a->columns, n = b->columns, live = 0;
     if (!scratch(t, (int64_t)m * js + (int64_t)js * n)) {
         return false;
@@ -128,8 +131,10 @@ static void sizes(const trmi_tables *t, trmi_table *key) {
     key->rows = a->rows;
     key->columns = a->columns;
     key->generation = a->generation + (key->kind != TRMI_TABLE_TRANSPOSE);
-    if (key->kind == TRMI_TABLE_ADD || key->kind == TRMI_TABLE_PRODUCT || key->kind == TRMI_TABLE_FOLD) {
-        const trmi_table *b = &t->items[key->b], *c = &t->items[key->kind == TRMI_TABLE_ADD ? key->b : key->c];
+    if (key->kind == TRMI_TABLE_ADD || key->kind == TRMI_TABLE_PRODUCT ||
+        key->kind == TRMI_TABLE_FOLD) {
+        const trmi_table *b = &t->items[key->b],
+                         *c = &t->items[key->kind == TRMI_TABLE_ADD ? key->b : key->c];
         int32_t most = b->generation > c->generation ? b->generation : c->generation;
         key->generation = most >= key->generation ? most + 1 : key->generation;
     }
@@ -138,18 +143,13 @@ static void sizes(const trmi_tables *t, trmi_table *key) {
         key->rows = a->columns;
         key->columns = a->rows;
         break;
-    case TRMI_TABLE_PRODUCT:
-        key->columns = t->items[key->c].columns;
-        break;
+    case TRMI_TABLE_PRODUCT: key->columns = t->items[key->c].columns; break;
     case TRMI_TABLE_FOLD:
         key->rows = 1;
         key->columns = a->rows;
         break;
-    case TRMI_TABLE_ROW:
-        key->rows = 1;
-        break;
-    default:
-        break;
+    case TRMI_TABLE_ROW: key->rows = 1; break;
+    default: break;
     }
 }
 
@@ -157,9 +157,7 @@ static bool compute(trmi_tables *t, trmi_table *key) {
     const trmi_table *a = &t->items[key->a];
     int64_t count = (int64_t)key->rows * key->columns;
     switch (key->kind) {
-    case TRMI_TABLE_TRANSPOSE:
-        transpose(a->data, a->rows, a->columns, key->own);
-        return true;
+    case TRMI_TABLE_TRANSPOSE: transpose(a->data, a->rows, a->columns, key->own); return true;
     case TRMI_TABLE_ADD:
         for (int64_t i = 0; i < count; i++) {
             key->own[i] = a->data[i] + t->items[key->b].data[i];
@@ -181,8 +179,7 @@ static bool compute(trmi_tables *t, trmi_table *key) {
             key->own[i] = i == key->b ? a->data[i] : INFINITY;
         }
         return true;
-    default:
-        return false;
+    default: return false;
     }
 }
 

@@ -1,5 +1,6 @@
-/* plan/solve_tables.h: cost tables by number, made once. The result of an operation on tables 3 and 7 is
- * looked up before it is computed; that is how sixteen equal blocks of a network cost one.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan/solve_tables.h: cost tables by number, made once. The result of an operation on tables 3 and
+ * 7 is looked up before it is computed; that is how sixteen equal blocks of a network cost one.
  *
  *      number  what            data
  *      0       leaf            the caller's
@@ -27,7 +28,7 @@ typedef struct trmi_table {
     int32_t a, b, c;
     int32_t rows, columns; /* a vector is one row */
     const float *data;
-    float *own; /* NULL: the caller's */
+    float *own;         /* NULL: the caller's */
     int32_t next;       /* in the chain of its hash */
     int32_t generation; /* operations above the leaves */
 } trmi_table;
@@ -53,6 +54,7 @@ static inline const float *trmi_tables_data(const trmi_tables *tables, int32_t n
 }
 /* Numbers; -1 = no memory. */
 int32_t trmi_tables_leaf(trmi_tables *tables, const float *data, int32_t rows, int32_t columns);
-int32_t trmi_tables_make(trmi_tables *tables, trmi_table_kind kind, int32_t a, int32_t b, int32_t c);
+int32_t trmi_tables_make(trmi_tables *tables, trmi_table_kind kind, int32_t a, int32_t b,
+                         int32_t c);
 
 #endif

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The solver against brute force: chains, residual blocks, dense graphs, illegal states, ties. */
 #include "check.h"
 
@@ -39,9 +40,11 @@ static void connect(problem *p, int32_t a, int32_t b, bool ties, uint32_t illega
 }
 
 /* kind 0: chain, 1: residual blocks, 2: every pair, 3: anything, some pairs twice */
-static void make(problem *p, int kind, int32_t nodes, uint32_t states, bool ties, uint32_t illegal) {
+static void make(problem *p, int kind, int32_t nodes, uint32_t states, bool ties,
+                 uint32_t illegal) {
     memset(p, 0, sizeof *p);
-    p->graph = (trmi_cost_graph){.nodes_count = nodes, .states = p->states, .nodes = p->nodes, .edges = p->edges};
+    p->graph = (trmi_cost_graph){
+        .nodes_count = nodes, .states = p->states, .nodes = p->nodes, .edges = p->edges};
     for (int32_t i = 0; i < nodes; i++) {
         p->states[i] = (int32_t)(1 + draw(states));
         p->nodes[i] = p->unary[i];
@@ -115,7 +118,8 @@ static void equals_brute_force(void **state) {
     int illegal_ones = 0;
     for (int i = 0; i < 320; i++) {
         int kind = i % 4;
-        make(&p, kind, (int32_t)(2 + draw(kind >= 2 ? 4 : 6)), kind >= 2 ? 5 : 4, i % 5 == 0, i % 3 == 0 ? 15 : 0);
+        make(&p, kind, (int32_t)(2 + draw(kind >= 2 ? 4 : 6)), kind >= 2 ? 5 : 4, i % 5 == 0,
+             i % 3 == 0 ? 15 : 0);
         double best = brute_force(&p, least);
         illegal_ones += best == INFINITY;
         int32_t start[NODES];
@@ -124,7 +128,8 @@ static void equals_brute_force(void **state) {
         }
         check_solution(&p, best, NULL);
         check_solution(&p, best, &(trmi_solve_options){.last_first = true});
-        check_solution(&p, best, &(trmi_solve_options){.table_limit = 4}); /* nothing but the tree */
+        /* nothing but the tree */
+        check_solution(&p, best, &(trmi_solve_options){.table_limit = 4});
         check_solution(&p, best, &(trmi_solve_options){.table_limit = 30, .start = start});
     }
     assert_true(illegal_ones < 60);
@@ -251,13 +256,14 @@ static void bad_graphs_are_refused(void **state) {
     trmi_cost_graph g = {2, 1, states, nodes, &edge};
     trmi_solution s;
     trm_error err;
-    CHECK_FAILS(trmi_solve(&g, NULL, choice, &s, &err), TRM_INVALID, err, "edge 0 joins nodes 0 and 2 of 2");
+    CHECK_FAILS(trmi_solve(&g, NULL, choice, &s, &err), TRM_INVALID, err,
+                "edge 0 joins nodes 0 and 2 of 2");
     edge.b = 0;
     CHECK_FAILS(trmi_solve(&g, NULL, choice, &s, &err), TRM_INVALID, err, "edge 0");
     edge.b = 1;
     int32_t start[2] = {0, 5};
-    CHECK_FAILS(trmi_solve(&g, &(trmi_solve_options){.start = start}, choice, &s, &err), TRM_INVALID, err,
-                "state 5 of 2");
+    CHECK_FAILS(trmi_solve(&g, &(trmi_solve_options){.start = start}, choice, &s, &err),
+                TRM_INVALID, err, "state 5 of 2");
     states[0] = 0;
     CHECK_FAILS(trmi_solve(&g, NULL, choice, &s, &err), TRM_INVALID, err, "no states");
 }

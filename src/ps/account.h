@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ps/account.h: the hard memory budget of a shard. All memory of its tables is charged here before
  * it is taken; what does not fit is refused and the caller makes room or does without. */
 #ifndef TRMI_PS_ACCOUNT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "ps/admit.h"
 
 #include "base/checked.h"
@@ -8,12 +9,9 @@ enum { WAYS = 8, HASHES = 4, COUNT_MAX = 255, COUNTERS_A_KEY = 8 };
 
 static size_t state_bytes(const trmi_admitter *a) {
     switch (a->rule.kind) {
-    case TRM_ADMIT_COUNT:
-        return (size_t)a->size * WAYS * sizeof(trmi_waiting);
-    case TRM_ADMIT_BLOOM:
-        return (size_t)a->size;
-    default:
-        return 0;
+    case TRM_ADMIT_COUNT: return (size_t)a->size * WAYS * sizeof(trmi_waiting);
+    case TRM_ADMIT_BLOOM: return (size_t)a->size;
+    default: return 0;
     }
 }
 
@@ -138,13 +136,10 @@ bool trmi_admit(trmi_admitter *a, uint64_t key, uint32_t tick) {
     uint32_t needed = (uint32_t)a->rule.min_count << a->level;
     needed = needed > COUNT_MAX ? COUNT_MAX : needed;
     switch (a->rule.kind) {
-    case TRM_ADMIT_COUNT:
-        return admit_by_count(a, key, tick, needed);
-    case TRM_ADMIT_BLOOM:
-        return admit_by_bloom(a, key, needed);
+    case TRM_ADMIT_COUNT: return admit_by_count(a, key, tick, needed);
+    case TRM_ADMIT_BLOOM: return admit_by_bloom(a, key, needed);
     case TRM_ADMIT_PROBABILITY:
-    case TRM_ADMIT_ALL:
-        break;
+    case TRM_ADMIT_ALL: break;
     }
     double probability = a->rule.kind == TRM_ADMIT_ALL ? 1.0 : a->rule.probability;
     probability /= (double)(1u << a->level);

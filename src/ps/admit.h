@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ps/admit.h: which new keys get a row. One of these per table and shard. */
 #ifndef TRMI_PS_ADMIT_H
 #define TRMI_PS_ADMIT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The row kernels in plain C, the choice among kernels, and optimiser options. */
 #include "ps/apply.h"
 #include "ps/lookup_loop.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ps/apply.h: the optimiser applied to one row, and the kernels that move values.
  *
  * One source (apply_rows.h) is compiled for plain C, AVX2 and AVX-512; sums run over 16 partial

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The row kernels by AVX2, FMA and F16C. */
 #if defined(__AVX2__)
 #include "ps/apply.h"

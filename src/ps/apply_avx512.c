@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The row kernels by AVX-512. */
 #if defined(__AVX512F__)
 #include "ps/apply.h"

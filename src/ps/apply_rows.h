@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ps/apply_rows.h: whole rows, from the rules on vectors. Included once by each of apply.c,
  * apply_avx2.c and apply_avx512.c, which define ISA (the suffix), and for vectors ISA_LANES. No
  * guard.

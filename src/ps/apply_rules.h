@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ps/apply_rules.h: every rule on V, one vector or one float, at offset i. Included once for each V
  * by apply_rows.h, which defines V, LOAD, STORE, SQRT, MINIMUM, MAXIMUM, SET, MADD and RULE (the
  * name). No guard.

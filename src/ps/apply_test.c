@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of ps row optimisers: scalar twins in double, PyTorch's frozen numbers, all instruction
  * sets, 16-bit rows, initial values, pooling and hashing. */
 #include "check.h"
@@ -41,9 +42,7 @@ static void twin(const trm_row_optimizer *o, int t, int width, double *w, double
     for (int i = 0; i < width; i++) {
         double lr = o->learning_rate, *a = s + i, *b = s + width + i;
         switch (o->rule) {
-        case TRM_ROW_SGD:
-            w[i] -= lr * g[i];
-            break;
+        case TRM_ROW_SGD: w[i] -= lr * g[i]; break;
         case TRM_ROW_MOMENTUM:
             *a = o->momentum * *a + g[i];
             w[i] -= lr * (o->nesterov ? g[i] + o->momentum * *a : *a);
@@ -52,9 +51,7 @@ static void twin(const trm_row_optimizer *o, int t, int width, double *w, double
             *a += g[i] * g[i];
             w[i] -= lr * g[i] / (sqrt(*a) + o->epsilon);
             break;
-        case TRM_ROW_ROWWISE_ADAGRAD:
-            w[i] -= lr * g[i] / (sqrt(s[0]) + o->epsilon);
-            break;
+        case TRM_ROW_ROWWISE_ADAGRAD: w[i] -= lr * g[i] / (sqrt(s[0]) + o->epsilon); break;
         case TRM_ROW_ADAM:
         case TRM_ROW_LAZY_ADAM: {
             *a = o->beta1 * *a + (1 - o->beta1) * g[i];

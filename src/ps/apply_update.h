@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ps/apply_update.h: whole pushes of float32 gradients: lookup (ps/lookup_loop.h) and rule in one
  * loop. Included by apply_rows.h. No guard. */
 
@@ -42,12 +43,12 @@ TRMI_ALWAYS void ISA_NAME(stamp)(const ISA_NAME(updating) * x, char *record) {
         ISA_NAME(stamp)(x, record);                                                                \
     }                                                                                              \
     TRMI_ALWAYS int64_t ISA_NAME(update_of_##rule)(                                                \
-        const trmi_rows *rows, trmi_look l, const trmi_update *u, const uint64_t *keys, int64_t count,\
-        const float *g, int32_t width, int32_t *absent) {                                          \
+        const trmi_rows *rows, trmi_look l, const trmi_update *u, const uint64_t *keys,            \
+        int64_t count, const float *g, int32_t width, int32_t *absent) {                           \
         const uint32_t lines = l.record_lines < TRMI_LINES_MAX ? l.record_lines : TRMI_LINES_MAX;  \
         ISA_NAME(updating) x = ISA_NAME(begin)(u, g, width);                                       \
-        int64_t absent_count = trmi_fly(l, lines, keys, count, u->scratch, absent,                 \
-                                        ISA_NAME(learn_##rule), &x);                               \
+        int64_t absent_count =                                                                     \
+            trmi_fly(l, lines, keys, count, u->scratch, absent, ISA_NAME(learn_##rule), &x);       \
         return trmi_fly_far(l, rows, keys, absent, absent_count, ISA_NAME(learn_##rule), &x);      \
     }                                                                                              \
     static int64_t ISA_NAME(update_##rule)(const trmi_rows *rows, const trmi_update *u,            \
@@ -55,12 +56,13 @@ TRMI_ALWAYS void ISA_NAME(stamp)(const ISA_NAME(updating) * x, char *record) {
                                            int32_t *absent) {                                      \
         const trmi_look l = trmi_look_at(rows);                                                    \
         if (u->layout->width != 16) {                                                              \
-            return ISA_NAME(update_of_##rule)(rows, l, u, keys, count, g, u->layout->width, absent);\
+            return ISA_NAME(update_of_##rule)(rows, l, u, keys, count, g, u->layout->width,        \
+                                              absent);                                             \
         }                                                                                          \
         return l.large ? ISA_NAME(update_of_##rule)(rows, trmi_look_as(l, lines16, true), u, keys, \
                                                     count, g, 16, absent)                          \
-                       : ISA_NAME(update_of_##rule)(rows, trmi_look_as(l, lines16, false), u, keys,\
-                                                    count, g, 16, absent);                         \
+                       : ISA_NAME(update_of_##rule)(rows, trmi_look_as(l, lines16, false), u,      \
+                                                    keys, count, g, 16, absent);                   \
     }
 UPDATE(sgd, 2)
 UPDATE(rowwise, 2)

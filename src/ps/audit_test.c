@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of what a stranger to a running job can ask its servers. */
 #include "servers.h"
 
@@ -12,7 +13,8 @@ typedef struct job {
 } job;
 
 static void job_start(job *j, trm_ps_mode mode, int32_t workers) {
-    servers_start(j->server, SERVERS, (trm_ps_server_options){.shards = 2, .mode = mode, .workers = workers});
+    servers_start(j->server, SERVERS,
+                  (trm_ps_server_options){.shards = 2, .mode = mode, .workers = workers});
 }
 
 static void job_stop(job *j) {

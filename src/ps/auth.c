@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Both ends prove that they know the job's token, over nonces of both. */
 #include "ps/server.h"
 

@@ -1,4 +1,6 @@
-/* A server that is started again waits for nobody who had left or rests, and does for those who came back. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A server that is started again waits for nobody who had left or rests, and does for those who
+ * came back. */
 #include "servers.h"
 
 #include "base/os.h"
@@ -35,7 +37,8 @@ typedef struct worker {
 } worker;
 
 static void declare(worker *w, trm_ps_client *client) {
-    const trm_table_options table = {.name = "t", .width = 1, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}};
+    const trm_table_options table = {
+        .name = "t", .width = 1, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}};
     trm_error err;
     for (uint64_t i = 0; i < KEYS; i++) {
         w->keys[i] = i;
@@ -48,7 +51,10 @@ static void declare(worker *w, trm_ps_client *client) {
 
 static void join(const fixture *f, worker *w, int number) {
     const char *address = f->address;
-    const trm_ps_client_options o = {.addresses = &address, .servers = 1, .worker = number, .timeout_seconds = PATIENCE,
+    const trm_ps_client_options o = {.addresses = &address,
+                                     .servers = 1,
+                                     .worker = number,
+                                     .timeout_seconds = PATIENCE,
                                      .ring_bytes = 1 << 20};
     trm_ps_client *client;
     trm_error err;
@@ -90,8 +96,15 @@ static void until_away(trm_ps_server *server, uint32_t worker) {
 }
 
 static void with_mode(trm_ps_mode mode) {
-    fixture f = {.options = {.servers = 1, .shards = 2, .listen = "127.0.0.1:0", .memory_bytes = 1 << 24, .folder = f.folder,
-                             .mode = mode, .staleness = 1, .workers = 3, .log_pushes = true}};
+    fixture f = {.options = {.servers = 1,
+                             .shards = 2,
+                             .listen = "127.0.0.1:0",
+                             .memory_bytes = 1 << 24,
+                             .folder = f.folder,
+                             .mode = mode,
+                             .staleness = 1,
+                             .workers = 3,
+                             .log_pushes = true}};
     worker w[3];
     trm_error err;
     snprintf(f.folder, sizeof f.folder, "/tmp/ps-away-XXXXXX");
@@ -130,7 +143,8 @@ static void with_mode(trm_ps_mode mode) {
         }
     }
     assert_int_equal(status, TRM_TIMEOUT);
-    assert_non_null(strstr(err.message, mode == TRM_PS_SYNC ? "worker 0 waited" : "worker 1 has finished"));
+    assert_non_null(
+        strstr(err.message, mode == TRM_PS_SYNC ? "worker 0 waited" : "worker 1 has finished"));
     leave(&w[1]);
     leave(&w[0]);
     trm_ps_server_stop(f.server);
@@ -140,7 +154,8 @@ static void with_mode(trm_ps_mode mode) {
 static void bounded_workers_wait_for_nobody_who_left(void **state) { with_mode(TRM_PS_BOUNDED); }
 static void synchronous_workers_wait_for_nobody_who_left(void **state) { with_mode(TRM_PS_SYNC); }
 
-/* Worker 1 finds that server 1 is not there yet, and gives up for now: server 0 goes on waiting for it. */
+/* Worker 1 finds that server 1 is not there yet, and gives up for now: server 0 goes on waiting for
+ * it. */
 static void a_worker_that_could_not_begin_is_waited_for(void **state) {
     char folder[] = "/tmp/ps-away-XXXXXX";
     trm_error err;
@@ -151,14 +166,22 @@ static void a_worker_that_could_not_begin_is_waited_for(void **state) {
         const char *addresses[2];
         int32_t there = life == 0 ? 2 : 1;
         for (int i = 0; i < there; i++) {
-            const trm_ps_server_options o = {.server = i, .servers = 2, .shards = 1, .listen = "127.0.0.1:0", .folder = folder,
-                                             .memory_bytes = 1 << 24, .mode = TRM_PS_SYNC, .workers = 2, .log_pushes = true};
+            const trm_ps_server_options o = {.server = i,
+                                             .servers = 2,
+                                             .shards = 1,
+                                             .listen = "127.0.0.1:0",
+                                             .folder = folder,
+                                             .memory_bytes = 1 << 24,
+                                             .mode = TRM_PS_SYNC,
+                                             .workers = 2,
+                                             .log_pushes = true};
             CHECK_OK(trm_ps_server_start(&o, &servers[i], &err), err);
             addresses[i] = trm_ps_server_address(servers[i]);
         }
         if (life == 1) {
             addresses[1] = "127.0.0.1:1";
-            const trm_ps_client_options o = {.addresses = addresses, .servers = 2, .worker = 1, .timeout_seconds = 0.3};
+            const trm_ps_client_options o = {
+                .addresses = addresses, .servers = 2, .worker = 1, .timeout_seconds = 0.3};
             assert_int_not_equal(trm_ps_client_create(&o, &none, &err), TRM_OK);
             usleep(100000);
             for (int64_t i = 0; i < servers[0]->worker_count; i++) {
@@ -168,11 +191,15 @@ static void a_worker_that_could_not_begin_is_waited_for(void **state) {
         }
         for (int i = 0; i < 2 && life == 0; i++) {
             worker w;
-            const trm_ps_client_options o = {.addresses = addresses, .servers = 2, .worker = i, .timeout_seconds = 30,
+            const trm_ps_client_options o = {.addresses = addresses,
+                                             .servers = 2,
+                                             .worker = i,
+                                             .timeout_seconds = 30,
                                              .ring_bytes = 1 << 20};
             CHECK_OK(trm_ps_client_create(&o, &clients[i], &err), err);
             declare(&w, clients[i]);
-            CHECK_OK(trm_ps_batch_add(w.batch, w.table, w.keys, KEYS, w.rows, w.gradients, &err), err);
+            CHECK_OK(trm_ps_batch_add(w.batch, w.table, w.keys, KEYS, w.rows, w.gradients, &err),
+                     err);
             CHECK_OK(trm_ps_push(w.batch, NULL, &err), err);
             trm_ps_batch_destroy(w.batch);
         }
@@ -192,8 +219,14 @@ static void a_worker_that_could_not_begin_is_waited_for(void **state) {
 /* The servers of a job of three workers start again for one of two: the third is not waited for. */
 static void a_job_goes_on_with_fewer_workers(void **state) {
     for (trm_ps_mode mode = TRM_PS_ASYNC; mode <= TRM_PS_SYNC; mode++) {
-        fixture f = {.options = {.servers = 1, .shards = 2, .listen = "127.0.0.1:0", .memory_bytes = 1 << 24, .folder = f.folder,
-                                 .mode = mode, .workers = 3, .log_pushes = true}};
+        fixture f = {.options = {.servers = 1,
+                                 .shards = 2,
+                                 .listen = "127.0.0.1:0",
+                                 .memory_bytes = 1 << 24,
+                                 .folder = f.folder,
+                                 .mode = mode,
+                                 .workers = 3,
+                                 .log_pushes = true}};
         worker w[3];
         trm_ps_worker there[4];
         int32_t count;

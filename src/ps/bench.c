@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trm_ps_bench: what a core does with rows, against plain prefetched gathers in the same run. */
 #include "ps/bench.h"
 
@@ -10,10 +11,12 @@
 #include "ps/server.h"
 
 enum { WIDTH = 16, DISTANCE = 32, REPEATS_MAX = TRMI_BENCH_REPEATS_MAX };
-/* The yardstick that the figures are meant by: gather and sum, 16 ahead, rows of 64 bytes in a table of 4 GiB. */
+/* The yardstick that the issue's figures are meant by: gather and sum, 16 ahead, rows of 64 bytes
+ * in a table of 4 GiB. */
 enum { SUM_DISTANCE = 16, LARGE_ROWS = 1 << 20 };
 static const int64_t SUM_BYTES = (int64_t)4 << 30;
-/* Of a server for another process' measures: between looks; without a connection it is over; before the first. */
+/* Of a server for another process' measures: between looks; without a connection it is over; before
+ * the first. */
 static const double LOOK_SECONDS = 0.2, GONE_SECONDS = 5, COME_SECONDS = 600;
 
 enum measure { SUM, PLAIN, READ, UPDATE, IN_TABLE, MEASURES };
@@ -21,12 +24,12 @@ enum measure { SUM, PLAIN, READ, UPDATE, IN_TABLE, MEASURES };
 typedef struct trmi_bench {
     int64_t rows, batch, calls;
     int32_t repeats;
-    char *plain; /* rows x 64 bytes */
+    char *plain;  /* rows x 64 bytes */
     char *summed; /* sum_rows x 64 bytes */
     int64_t sum_rows;
     trmi_row_table *table;
     trmi_account account;
-    uint64_t *keys; /* one repeat's worth */
+    uint64_t *keys;   /* one repeat's worth */
     uint32_t *places; /* of the rows that are summed */
     float *out, *gradients;
     uint32_t tick;
@@ -62,7 +65,8 @@ static void plain_gather(const trmi_bench *b, const uint64_t *rows) {
     }
 }
 
-/* The same anywhere in the table's own memory, one line each: what a table pays for being larger than its values. */
+/* The same anywhere in the table's own memory, one line each: what a table pays for being larger
+ * than its values. */
 static void gather_in_table(const trmi_bench *b, const uint64_t *places) {
     const trmi_rows *rows = &b->table->rows;
     const char *line[2 * DISTANCE];
@@ -97,7 +101,8 @@ static trm_status call_read(trmi_bench *b, int64_t first, trm_error *err) {
 }
 static trm_status call_update(trmi_bench *b, int64_t first, trm_error *err) {
     trmi_tick tick = {++b->tick, 0, 1, 1};
-    return trmi_row_table_update(b->table, b->keys + first, b->batch, TRM_FLOAT32, b->gradients, &tick, err);
+    return trmi_row_table_update(b->table, b->keys + first, b->batch, TRM_FLOAT32, b->gradients,
+                                 &tick, err);
 }
 static trm_status call_in_table(trmi_bench *b, int64_t first, trm_error *err) {
     (void)err;
@@ -105,12 +110,16 @@ static trm_status call_in_table(trmi_bench *b, int64_t first, trm_error *err) {
     return TRM_OK;
 }
 
-/* All measures in turn, millions of rows each: what the machine is doing meanwhile meets them alike. The first third of each
- * turn is not counted: caches of translations are then those of this measure (where a guest's pages are small ones of its
- * host, a million reads go by before that). */
+/* All measures in turn, millions of rows each: what the machine is doing meanwhile meets them
+ * alike. The first third of each turn is not counted: caches of translations are then those of this
+ * measure (where a guest's pages are small ones of its host, a million reads go by before that). */
 static trm_status run_once(trmi_bench *b, int32_t repeat, trm_error *err) {
-    static trm_status (*const call[MEASURES])(trmi_bench *b, int64_t first, trm_error *err) = {
-        [SUM] = call_sum, [PLAIN] = call_plain, [READ] = call_read, [UPDATE] = call_update, [IN_TABLE] = call_in_table};
+    static trm_status (*const call[MEASURES])(trmi_bench * b, int64_t first,
+                                              trm_error * err) = {[SUM] = call_sum,
+                                                                  [PLAIN] = call_plain,
+                                                                  [READ] = call_read,
+                                                                  [UPDATE] = call_update,
+                                                                  [IN_TABLE] = call_in_table};
     const int64_t count = b->calls * b->batch;
     /* New keys every time: old ones would lie in a large cache. */
     for (int64_t i = 0; i < count; i++) {
@@ -149,7 +158,8 @@ static trm_status fill(trmi_bench *b, trm_error *err) {
     return TRM_OK;
 }
 
-static void report_ratio(const trmi_bench *b, const trmi_bench_say *say, const char *name, enum measure m, enum measure of) {
+static void report_ratio(const trmi_bench *b, const trmi_bench_say *say, const char *name,
+                         enum measure m, enum measure of) {
     double ratio[REPEATS_MAX];
     for (int32_t r = 0; r < b->repeats; r++) {
         ratio[r] = b->rate[m][r] / b->rate[of][r];
@@ -158,7 +168,8 @@ static void report_ratio(const trmi_bench *b, const trmi_bench_say *say, const c
 }
 
 static void report_all(trmi_bench *b, const trmi_bench_say *say) {
-    static const char *const names[MEASURES] = {"gather.sum", "gather.plain", "read", "update.rowwise_adagrad", "gather.in_table"};
+    static const char *const names[MEASURES] = {"gather.sum", "gather.plain", "read",
+                                                "update.rowwise_adagrad", "gather.in_table"};
     report_ratio(b, say, "read.of_sum", READ, SUM);
     report_ratio(b, say, "update.rowwise_adagrad.of_sum", UPDATE, SUM);
     report_ratio(b, say, "read.of_gather", READ, PLAIN);
@@ -204,7 +215,8 @@ static trm_status bench_make(const trm_ps_bench_options *options, trmi_bench *b,
     b->keys = trmi_alloc((size_t)(b->calls * b->batch) * sizeof *b->keys);
     b->out = trmi_alloc((size_t)b->batch * 64);
     b->gradients = trmi_alloc((size_t)b->batch * 64);
-    if (b->plain == NULL || b->summed == NULL || b->places == NULL || b->keys == NULL || b->out == NULL || b->gradients == NULL) {
+    if (b->plain == NULL || b->summed == NULL || b->places == NULL || b->keys == NULL ||
+        b->out == NULL || b->gradients == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "bench ps: no memory for %lld rows", (long long)b->rows);
     }
     for (int64_t i = 0; i < b->batch * WIDTH; i++) {
@@ -246,12 +258,16 @@ static trm_status wait_for_measurer(trm_ps_server *server, trm_error *err) {
         const double now = trmi_os_now();
         here = trmi_server_connections(server, &ever) > 0 || ever == 0 ? now : here;
         if (now - here > GONE_SECONDS) {
-            return TRMI_FAIL(err, TRM_PEER, "who came to measure at %s has gone before the end: it says why itself",
-                             trm_ps_server_address(server));
+            return TRMI_FAIL(
+                err, TRM_PEER,
+                "who came to measure at %s has gone before the end: it says why itself",
+                trm_ps_server_address(server));
         }
         if (ever == 0 && now - begin > COME_SECONDS) {
-            return TRMI_FAIL(err, TRM_TIMEOUT, "nobody has come to measure at %s for %.0f s: run bench ps --connect %s",
-                             trm_ps_server_address(server), COME_SECONDS, trm_ps_server_address(server));
+            return TRMI_FAIL(
+                err, TRM_TIMEOUT,
+                "nobody has come to measure at %s for %.0f s: run bench ps --connect %s",
+                trm_ps_server_address(server), COME_SECONDS, trm_ps_server_address(server));
         }
     }
     return TRM_OK;
@@ -260,10 +276,12 @@ static trm_status wait_for_measurer(trm_ps_server *server, trm_error *err) {
 /* The other end of `connect`. */
 static trm_status bench_listen(const trm_ps_bench_options *options, trm_error *err) {
     trm_ps_server *server;
-    trm_ps_server_options o = {
-        .listen = options->listen, .shards = options->shards == 0 ? 1 : options->shards, .token = options->token};
+    trm_ps_server_options o = {.listen = options->listen,
+                               .shards = options->shards == 0 ? 1 : options->shards,
+                               .token = options->token};
     TRMI_TRY(trm_ps_server_start(&o, &server, err));
-    trmi_log(TRM_LOG_INFO, "ps", "waiting at %s for bench ps --connect", trm_ps_server_address(server));
+    trmi_log(TRM_LOG_INFO, "ps", "waiting at %s for bench ps --connect",
+             trm_ps_server_address(server));
     trm_status status = wait_for_measurer(server, err);
     trm_ps_server_stop(server);
     return status;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ps/bench.h: between the parts of trm_ps_bench. */
 #ifndef TRMI_PS_BENCH_H
 #define TRMI_PS_BENCH_H

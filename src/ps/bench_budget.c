@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A large table within its budget: the forecast, what it took, and how it trained. */
 #include "ps/bench.h"
 
@@ -119,8 +120,8 @@ static trm_status fill_and_train(trm_ps_client *client, const trm_table_options 
 }
 
 /* As many rows as fit. */
-static trm_status most_rows(const trm_table_options *t, int64_t bytes, int32_t shards, int64_t *rows, int64_t *forecast,
-                            trm_error *err) {
+static trm_status most_rows(const trm_table_options *t, int64_t bytes, int32_t shards,
+                            int64_t *rows, int64_t *forecast, trm_error *err) {
     *rows = 0;
     for (int64_t step = (int64_t)1 << 36; step > 0; step /= 2) {
         TRMI_TRY(trm_ps_forecast(t, *rows + step, shards, forecast, err));
@@ -129,9 +130,10 @@ static trm_status most_rows(const trm_table_options *t, int64_t bytes, int32_t s
     return trm_ps_forecast(t, *rows, shards, forecast, err);
 }
 
-/* The pages of a shard grow and split together, by a third and by a half: with several shards there is a table of nearly
- * every size. */
-static trm_status choose_shards(const trm_table_options *t, int64_t bytes, int32_t *shards, trm_error *err) {
+/* The pages of a shard grow and split together, by a third and by a half: with several shards there
+ * is a table of nearly every size. */
+static trm_status choose_shards(const trm_table_options *t, int64_t bytes, int32_t *shards,
+                                trm_error *err) {
     int64_t rows, forecast, largest = -1;
     for (int32_t s = 1; s <= SHARDS_TRIED; s++) {
         TRMI_TRY(most_rows(t, bytes, s, &rows, &forecast, err));
@@ -158,8 +160,9 @@ trm_status trmi_bench_budget(const trm_ps_bench_options *options, const trmi_ben
     int64_t budget =
         options->memory_bytes > 0 ? options->memory_bytes : forecast + forecast / 20 + (64 << 20);
     char forecast_text[TRMI_BYTES_TEXT], budget_text[TRMI_BYTES_TEXT];
-    trmi_log(TRM_LOG_INFO, "ps", "%lld rows on %d shards: %s of memory forecast, budget %s", (long long)rows, shards,
-             trmi_bytes_text((double)forecast, forecast_text), trmi_bytes_text((double)budget, budget_text));
+    trmi_log(TRM_LOG_INFO, "ps", "%lld rows on %d shards: %s of memory forecast, budget %s",
+             (long long)rows, shards, trmi_bytes_text((double)forecast, forecast_text),
+             trmi_bytes_text((double)budget, budget_text));
     trm_ps_server_options so = {
         .shards = shards, .memory_bytes = budget, .spill_folder = options->folder};
     trm_ps_server *server;
@@ -168,7 +171,10 @@ trm_status trmi_bench_budget(const trm_ps_bench_options *options, const trmi_ben
     trm_ps_client_options co = {.local = &server, .servers = 1};
     trm_status status = trm_ps_client_create(&co, &client, err);
     if (status == TRM_OK) {
-        status = fill_and_train(client, &t, &(form){rows, trmi_max_i64(BATCH_LEAST, (int64_t)BATCH * WIDTH / width), width}, budget, forecast, say, err);
+        status = fill_and_train(
+            client, &t,
+            &(form){rows, trmi_max_i64(BATCH_LEAST, (int64_t)BATCH * WIDTH / width), width}, budget,
+            forecast, say, err);
     }
     trm_ps_client_destroy(client);
     trm_ps_server_stop(server);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a benchmark of this room has to say. */
 #include "ps/bench.h"
 

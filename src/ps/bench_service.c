@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The second part of trm_ps_bench: a worker and its server at Criteo's shape.
  *
  *   worker (this thread) == shared memory or TCP ==> server: link, shards      pull, push
@@ -241,24 +242,27 @@ static trm_status measure_service(service *s, trm_error *err) {
 }
 
 /* A batch of Criteo's shape whose keys are all distinct: nothing is saved. */
-static trm_status add_distinct(service *s, trm_ps_batch *batch, uint64_t *keys, int64_t number, bool push,
-                               trm_error *err) {
+static trm_status add_distinct(service *s, trm_ps_batch *batch, uint64_t *keys, int64_t number,
+                               bool push, trm_error *err) {
     trm_ps_batch_clear(batch);
     const int64_t begin = number * BATCH % s->rows;
     for (int64_t f = 0; f < FIELDS; f++) {
-        for (int64_t i = 0; i < BATCH; i++) { /* of s->rows >= BATCH; no division, its time would be counted */
+        /* of s->rows >= BATCH; no division, its time would be counted */
+        for (int64_t i = 0; i < BATCH; i++) {
             int64_t row = begin + i;
             keys[f * BATCH + i] = (uint64_t)(row < s->rows ? row : row - s->rows);
         }
-        TRMI_TRY(trm_ps_batch_add(batch, s->tables[f], keys + f * BATCH, BATCH, push ? NULL : s->out + f * BATCH * WIDTH,
+        TRMI_TRY(trm_ps_batch_add(batch, s->tables[f], keys + f * BATCH, BATCH,
+                                  push ? NULL : s->out + f * BATCH * WIDTH,
                                   push ? s->gradients + f * BATCH * WIDTH : NULL, err));
     }
     return TRM_OK;
 }
 
-/* `count` pulls, one asked for while the one before is waited for, as a worker does that computes meanwhile. */
-static trm_status pull_ahead(service *s, trm_ps_batch *const batches[2], uint64_t *const keys[2], int64_t count,
-                             trm_error *err) {
+/* `count` pulls, one asked for while the one before is waited for, as a worker does that computes
+ * meanwhile. */
+static trm_status pull_ahead(service *s, trm_ps_batch *const batches[2], uint64_t *const keys[2],
+                             int64_t count, trm_error *err) {
     for (int64_t n = 0; n <= count; n++) {
         if (n < count) {
             TRMI_TRY(add_distinct(s, batches[n % 2], keys[n % 2], n, false, err));
@@ -271,7 +275,8 @@ static trm_status pull_ahead(service *s, trm_ps_batch *const batches[2], uint64_
     return TRM_OK;
 }
 
-static trm_status push_ahead(service *s, trm_ps_batch *batch, uint64_t *keys, int64_t count, trm_error *err) {
+static trm_status push_ahead(service *s, trm_ps_batch *batch, uint64_t *keys, int64_t count,
+                             trm_error *err) {
     for (int64_t n = 0; n < count; n++) {
         TRMI_TRY(add_distinct(s, batch, keys, n, true, err));
         TRMI_TRY(trm_ps_push(batch, NULL, err));
@@ -284,15 +289,18 @@ static trm_status measure_bytes(service *s, trm_error *err) {
     enum { AHEAD = 10, ROUNDS = 9 };
     double rate[2][ROUNDS];
     trm_ps_batch *batches[2] = {s->batch, NULL};
-    uint64_t *keys[2] = {trmi_alloc(LOOKUPS * sizeof(uint64_t)), trmi_alloc(LOOKUPS * sizeof(uint64_t))};
-    trm_status status = keys[0] == NULL || keys[1] == NULL ? TRMI_FAIL(err, TRM_NOMEM, "bench ps: no memory")
-                                                           : trm_ps_batch_create(s->client, &batches[1], err);
+    uint64_t *keys[2] = {trmi_alloc(LOOKUPS * sizeof(uint64_t)),
+                         trmi_alloc(LOOKUPS * sizeof(uint64_t))};
+    trm_status status = keys[0] == NULL || keys[1] == NULL
+                            ? TRMI_FAIL(err, TRM_NOMEM, "bench ps: no memory")
+                            : trm_ps_batch_create(s->client, &batches[1], err);
     for (int32_t r = 0; r < ROUNDS && status == TRM_OK; r++) {
         trm_ps_client_stats before, after;
         for (int push = 0; push < 2 && status == TRM_OK; push++) {
             trm_ps_client_get_stats(s->client, &before);
             double at = trmi_os_now();
-            status = push ? push_ahead(s, batches[0], keys[0], AHEAD, err) : pull_ahead(s, batches, keys, AHEAD, err);
+            status = push ? push_ahead(s, batches[0], keys[0], AHEAD, err)
+                          : pull_ahead(s, batches, keys, AHEAD, err);
             double seconds = trmi_os_now() - at;
             trm_ps_client_get_stats(s->client, &after);
             int64_t sent = after.bytes_sent - before.bytes_sent;

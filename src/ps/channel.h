@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ps/channel.h: messages between a worker and a server, in order, over whatever connects them.
  *
  *   ring   rings in memory: two threads of a process, or two processes of a host     channel_ring.c
@@ -46,8 +47,10 @@ typedef struct trmi_channel_table {
     void (*shut)(trmi_channel *channel);
     /* Frees; no other call may be under way. */
     void (*destroy)(trmi_channel *channel);
-    /* A client's end: a whole message from where it lies, without a copy. NULL = see trmi_channel_send. */
-    trm_status (*send)(trmi_channel *channel, const uint8_t *data, size_t bytes, double timeout_seconds, trm_error *err);
+    /* A client's end: a whole message from where it lies, without a copy. NULL = see
+     * trmi_channel_send. */
+    trm_status (*send)(trmi_channel *channel, const uint8_t *data, size_t bytes,
+                       double timeout_seconds, trm_error *err);
 } trmi_channel_table;
 
 /* Implementations embed this as their first member. */
@@ -56,9 +59,10 @@ struct trmi_channel {
     char peer[TRMI_PEER_NAME_BYTES]; /* "server 1 (10.0.0.2:4000)": errors name it */
 };
 
-/* A client sends what it keeps: by the channel's send, or reserve, copy, commit.   errors  as these   thread as reserve */
-static inline trm_status trmi_channel_send(trmi_channel *channel, const uint8_t *data, size_t bytes, double timeout_seconds,
-                                           trm_error *err) {
+/* A client sends what it keeps: by the channel's send, or reserve, copy, commit.   errors  as these   thread as reserve
+ */
+static inline trm_status trmi_channel_send(trmi_channel *channel, const uint8_t *data, size_t bytes,
+                                           double timeout_seconds, trm_error *err) {
     const trmi_channel_table *t = channel->table;
     trmi_message m;
     if (t->send != NULL) {
@@ -92,11 +96,13 @@ typedef struct trmi_stop {
     bool (*asked)(void *context); /* NULL = never */
     void *context;
 } trmi_stop;
-static inline bool trmi_stop_asked(const trmi_stop *stop) { return stop->asked != NULL && stop->asked(stop->context); }
+static inline bool trmi_stop_asked(const trmi_stop *stop) {
+    return stop->asked != NULL && stop->asked(stop->context);
+}
 
 /* "host:port" or "[v6]:port".   errors  INVALID, TIMEOUT, PEER, CANCELLED (stopped) */
-trm_status trmi_channel_connect(const char *address, double timeout_seconds, const trmi_stop *stop, trmi_channel **out,
-                                trm_error *err);
+trm_status trmi_channel_connect(const char *address, double timeout_seconds, const trmi_stop *stop,
+                                trmi_channel **out, trm_error *err);
 
 /* --- from tcp to shared memory
  * --------------------------------------------------------------------- Both ends talk over tcp
@@ -118,10 +124,14 @@ trm_status trmi_shm_accept(trmi_channel *tcp, const char *path, size_t ring_byte
 void trmi_tcp_trust(trmi_channel *tcp);
 /* Not acknowledged for so long, a connection is broken.   thread any */
 void trmi_tcp_patience(trmi_channel *tcp, double seconds);
-/* A server's end, before anything is sent: commit never waits for the client, whoever receives sends what the socket did not
- * take (receive often). At most `bytes_most` are reserved or wait (one message always may): reserve then says TIMEOUT at
- * once. A client that takes nothing of them for `silence_seconds` is cut off, which is logged: receive and commit say PEER.   errors  IO */
-trm_status trmi_tcp_never_wait(trmi_channel *tcp, size_t bytes_most, double silence_seconds, trm_error *err);
+/* A server's end, before anything is sent: commit never waits for the client, whoever receives
+ * sends what the socket did not
+ * take (receive often). At most `bytes_most` are reserved or wait (one message always may): reserve
+ * then says TIMEOUT at
+ * once. A client that takes nothing of them for `silence_seconds` is cut off, which is logged: receive and commit say PEER.   errors  IO
+ */
+trm_status trmi_tcp_never_wait(trmi_channel *tcp, size_t bytes_most, double silence_seconds,
+                               trm_error *err);
 /* True once the other end of a tcp channel has gone or closed. */
 bool trmi_tcp_gone(const trmi_channel *tcp);
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Channels of two rings in memory.
  *
  *   end A --[ ring 0 ]--> end B        ring: tail (reserved) ... head (released)
@@ -7,10 +8,11 @@
  * read position only below `tail`; space comes back when the oldest blocks are released. Sleepers
  * wait on `bell` (news for the consumer) and `space` (room for the producer).
  *
- * Where all blocks are released (head = tail) the producer begins again at the start of the memory, by moving both to the next
- * multiple of its size, `head` first: messages lie where the last ones lay, in the caches, and a ring is as large as what is
- * under way. The consumer, which alone moves `head` otherwise, reads `tail` before `head`, so that it never sees the old head
- * below the new tail; its own position follows. */
+ * Where all blocks are released (head = tail) the producer begins again at the start of the memory,
+ * by moving both to the next multiple of its size, `head` first: messages lie where the last ones
+ * lay, in the caches, and a ring is as large as what is under way. The consumer, which alone moves
+ * `head` otherwise, reads `tail` before `head`, so that it never sees the old head below the new
+ * tail; its own position follows. */
 #define _GNU_SOURCE
 #include "ps/channel.h"
 
@@ -34,7 +36,8 @@
 enum { RESERVED = 1, COMMITTED = 2, RELEASED = 3, HEAD_BYTES = 256, BLOCK_HEAD = 64 };
 static const uint64_t ring_magic = 0x32676E6972737074u; /* "tpsring2" */
 static const double slice_seconds = 0.05;               /* between looks whether the peer lives */
-static const double patience_most = 50e-6; /* about what it costs to sleep, and to wake a CPU that has gone to sleep, too */
+/* about what it costs to sleep, and to wake a CPU that has gone to sleep, too */
+static const double patience_most = 50e-6;
 
 typedef struct block {
     _Atomic uint32_t state;
@@ -60,7 +63,7 @@ _Static_assert(sizeof(ring) <= HEAD_BYTES, "the head of a ring fits its place");
 typedef struct ring_channel {
     trmi_channel base;
     ring *out, *in;
-    uint64_t read; /* next block to receive */
+    uint64_t read;           /* next block to receive */
     double patience_seconds; /* for news before it sleeps */
     pthread_mutex_t release_mutex;
     void *memory;
@@ -103,8 +106,9 @@ static bool doze(_Atomic uint32_t *word, uint32_t seen, _Atomic uint32_t *sleeps
     return true;
 }
 
-/* Looks for news for a while before it sleeps; others have the CPU if they want it. Where looking has brought nothing, it
- * looks half as long next time; where news came as soon as that, as long as it may. False when the deadline has passed. */
+/* Looks for news for a while before it sleeps; others have the CPU if they want it. Where looking
+ * has brought nothing, it looks half as long next time; where news came as soon as that, as long as
+ * it may. False when the deadline has passed. */
 static bool wait_for_news(ring_channel *c, uint32_t seen, double deadline) {
     ring *r = c->in;
     const double began = trmi_os_now();
@@ -116,7 +120,8 @@ static bool wait_for_news(ring_channel *c, uint32_t seen, double deadline) {
         sched_yield();
     }
     bool waited = doze(&r->bell, seen, &r->consumer_sleeps, deadline);
-    c->patience_seconds = trmi_os_now() - began < patience_most ? patience_most : c->patience_seconds / 2;
+    c->patience_seconds =
+        trmi_os_now() - began < patience_most ? patience_most : c->patience_seconds / 2;
     return waited;
 }
 
@@ -129,7 +134,8 @@ static void ring_bell(_Atomic uint32_t *word, _Atomic uint32_t *sleeps) {
 
 /* Where the next block goes: an empty ring begins at its start again. */
 static uint64_t start_again(ring *r) {
-    uint64_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed), past = tail & (r->data_bytes - 1);
+    uint64_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed),
+             past = tail & (r->data_bytes - 1);
     if (past != 0 && atomic_load(&r->head) == tail) {
         tail += r->data_bytes - past;
         atomic_store(&r->head, tail);
@@ -228,7 +234,8 @@ static bool block_fits(const ring *r, uint64_t read, const block *b) {
            (b->empty || b->bytes <= b->block_bytes - BLOCK_HEAD);
 }
 
-/* To the start of the memory, where the producer has begun again. False: a head that is no start. */
+/* To the start of the memory, where the producer has begun again. False: a head that is no start.
+ */
 static bool follow(ring_channel *c) {
     uint64_t head = atomic_load(&c->in->head);
     if (head <= c->read) {
@@ -248,7 +255,8 @@ static trm_status ring_receive(trmi_channel *channel, double timeout_seconds, tr
     double deadline = trmi_os_now() + timeout_seconds;
     for (;;) {
         uint32_t seen = atomic_load(&r->bell);
-        const bool shut = atomic_load(&r->shut) != 0; /* before the tail: what was sent before the end is below it */
+        /* before the tail: what was sent before the end is below it */
+        const bool shut = atomic_load(&r->shut) != 0;
         uint64_t tail = atomic_load(&r->tail);
         if (!follow(c)) {
             return TRMI_FAIL(err, TRM_CORRUPT, "%s wrote over the head of its ring", channel->peer);
@@ -316,8 +324,8 @@ static void ring_destroy(trmi_channel *channel) {
     trmi_free(c);
 }
 
-static const trmi_channel_table ring_table = {"ring",       ring_reserve, ring_commit, ring_receive,
-                                              ring_release, ring_shut,    ring_destroy, NULL};
+static const trmi_channel_table ring_table = {
+    "ring", ring_reserve, ring_commit, ring_receive, ring_release, ring_shut, ring_destroy, NULL};
 
 static ring_channel *new_end(const char *peer) {
     ring_channel *c = trmi_alloc(sizeof *c);

@@ -1,8 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Channels over TCP. A frame is a magic word, the length, the message. The receive buffer grows
  * with what has arrived, not with what was announced.
  *
- * A client's end waits until the socket has taken a message. A server's does not (trmi_tcp_never_wait): what the socket
- * does not take at once lies in a line, and goes out from the thread that receives.
+ * A client's end waits until the socket has taken a message. A server's does not
+ * (trmi_tcp_never_wait): what the socket does not take at once lies in a line, and goes out from
+ * the thread that receives.
  *
  *      any thread   commit --> [ block ] -> [ block ] --> socket
  *      receiver     poll(input; output while there is a line; the bell of whoever began one) */
@@ -36,12 +38,12 @@ enum {
     SPARE_BYTES = 32 << 20, /* in all */
     STRANGER_BYTES = 4096
 };
-static const double LOOK_SECONDS = 0.25; /* between looks whether to stop */
-static const double FAREWELL_SECONDS = 2; /* for the last answers of a connection */
+static const double LOOK_SECONDS = 0.25;         /* between looks whether to stop */
+static const double FAREWELL_SECONDS = 2;        /* for the last answers of a connection */
 static const uint32_t frame_magic = 0x31535054u; /* "TPS1" */
 
-/* Message memory is kept for the next messages, as many as are under way at once (parts of two batches): taking it anew
- * costs more than sending it. */
+/* Message memory is kept for the next messages, as many as are under way at once (parts of two
+ * batches): taking it anew costs more than sending it. */
 typedef struct spare {
     uint8_t *data;
     size_t capacity;
@@ -70,16 +72,16 @@ _Static_assert(sizeof(tcp_block) == 64, "a message lies on a line");
 
 typedef struct tcp_channel {
     trmi_channel base;
-    int fd, bell; /* bell -1: waits for the socket */
+    int fd, bell;                            /* bell -1: waits for the socket */
     pthread_mutex_t send_mutex, spare_mutex; /* send: over the line, too */
-    spare spares[SPARE_BLOCKS]; /* the first spare_count */
+    spare spares[SPARE_BLOCKS];              /* the first spare_count */
     int spare_count;
     size_t spare_bytes;
     uint8_t frame[FRAME_BYTES];
     size_t frame_have, have, expected, longest;
     spare in;
-    tcp_block *first, **last; /* the line */
-    size_t held, held_most;   /* bytes that are reserved or in it */
+    tcp_block *first, **last;      /* the line */
+    size_t held, held_most;        /* bytes that are reserved or in it */
     double moved, silence_seconds; /* when the socket took something, or the line began */
 } tcp_channel;
 
@@ -113,7 +115,8 @@ static spare take_spare(tcp_channel *c, size_t bytes) {
 /* Where there is no room for it, or for all of them, the smallest go. */
 static void keep_spare(tcp_channel *c, spare s) {
     pthread_mutex_lock(&c->spare_mutex);
-    while (s.data != NULL && (c->spare_count == SPARE_BLOCKS || c->spare_bytes + s.capacity > SPARE_BYTES)) {
+    while (s.data != NULL &&
+           (c->spare_count == SPARE_BLOCKS || c->spare_bytes + s.capacity > SPARE_BYTES)) {
         int smallest = 0;
         for (int i = 1; i < c->spare_count; i++) {
             smallest = c->spares[i].capacity < c->spares[smallest].capacity ? i : smallest;
@@ -180,8 +183,8 @@ static void let_go(tcp_channel *c, size_t bytes) {
 static trm_status fits_message(const trmi_channel *channel, size_t bytes, trm_error *err) {
     return bytes <= TRMI_MESSAGE_BYTES_MAX
                ? TRM_OK
-               : TRMI_FAIL(err, TRM_INVALID, "a message of %zu bytes to %s: at most %d", bytes, channel->peer,
-                           TRMI_MESSAGE_BYTES_MAX);
+               : TRMI_FAIL(err, TRM_INVALID, "a message of %zu bytes to %s: at most %d", bytes,
+                           channel->peer, TRMI_MESSAGE_BYTES_MAX);
 }
 
 static trm_status tcp_reserve(trmi_channel *channel, size_t bytes, double timeout_seconds,
@@ -190,7 +193,8 @@ static trm_status tcp_reserve(trmi_channel *channel, size_t bytes, double timeou
     (void)timeout_seconds;
     TRMI_TRY(fits_message(channel, bytes, err));
     if (!hold(c, bytes)) {
-        return TRMI_FAIL(err, TRM_TIMEOUT, "%s has not taken the %zu bytes that wait for it", channel->peer, c->held);
+        return TRMI_FAIL(err, TRM_TIMEOUT, "%s has not taken the %zu bytes that wait for it",
+                         channel->peer, c->held);
     }
     spare s = take_spare(c, bytes + sizeof(tcp_block));
     if (s.data == NULL) {
@@ -212,9 +216,11 @@ static void tcp_release(trmi_channel *channel, trmi_message *message) {
 /* As much of it as the socket takes. TRM_PENDING: it takes no more now. */
 static trm_status send_some(tcp_channel *c, outgoing *o, trm_error *err) {
     while (o->sent < o->bytes) {
-        const size_t frame = o->sent < FRAME_BYTES ? FRAME_BYTES - o->sent : 0, data = o->sent + frame - FRAME_BYTES;
-        struct iovec parts[2] = {{(char *)o->frame + FRAME_BYTES - frame, frame},
-                                 {(void *)(uintptr_t)(o->data + data), o->bytes - FRAME_BYTES - data}};
+        const size_t frame = o->sent < FRAME_BYTES ? FRAME_BYTES - o->sent : 0,
+                     data = o->sent + frame - FRAME_BYTES;
+        struct iovec parts[2] = {
+            {(char *)o->frame + FRAME_BYTES - frame, frame},
+            {(void *)(uintptr_t)(o->data + data), o->bytes - FRAME_BYTES - data}};
         struct msghdr message = {.msg_iov = parts + (frame == 0), .msg_iovlen = frame == 0 ? 1 : 2};
         ssize_t sent = sendmsg(c->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
@@ -228,7 +234,8 @@ static trm_status send_some(tcp_channel *c, outgoing *o, trm_error *err) {
     return TRM_OK;
 }
 
-/* A client's: waits until the socket has taken all. After an error nothing sensible can follow: half a frame may be out. */
+/* A client's: waits until the socket has taken all. After an error nothing sensible can follow:
+ * half a frame may be out. */
 static trm_status send_all(tcp_channel *c, outgoing *o, double timeout_seconds, trm_error *err) {
     double deadline = trmi_os_now() + timeout_seconds;
     trm_status status;
@@ -256,8 +263,11 @@ static trm_status send_line(tcp_channel *c, trm_error *err) {
             if (silent <= c->silence_seconds) {
                 return TRM_OK;
             }
-            trmi_log(TRM_LOG_WARN, "ps", "%s has not read its answers for %.1f s: cut off, it may come again", c->base.peer, silent);
-            return TRMI_FAIL(err, TRM_PEER, "%s has not read its answers for %.1f s", c->base.peer, silent);
+            trmi_log(TRM_LOG_WARN, "ps",
+                     "%s has not read its answers for %.1f s: cut off, it may come again",
+                     c->base.peer, silent);
+            return TRMI_FAIL(err, TRM_PEER, "%s has not read its answers for %.1f s", c->base.peer,
+                             silent);
         }
         TRMI_TRY(status);
         c->first = b->next;
@@ -310,7 +320,8 @@ static trm_status tcp_commit(trmi_channel *channel, trmi_message *message, doubl
     return status;
 }
 
-static trm_status tcp_send(trmi_channel *channel, const uint8_t *data, size_t bytes, double timeout_seconds, trm_error *err) {
+static trm_status tcp_send(trmi_channel *channel, const uint8_t *data, size_t bytes,
+                           double timeout_seconds, trm_error *err) {
     tcp_channel *c = (tcp_channel *)channel;
     TRMI_ASSERT(c->bell < 0); /* a line would need memory of its own */
     TRMI_TRY(fits_message(channel, bytes, err));
@@ -330,7 +341,8 @@ static trm_status send_waiting(tcp_channel *c, bool *line, trm_error *err) {
 }
 
 /* Until there is something to read; what waits in line goes out meanwhile. */
-static trm_status wait_input(tcp_channel *c, double deadline, double timeout_seconds, trm_error *err) {
+static trm_status wait_input(tcp_channel *c, double deadline, double timeout_seconds,
+                             trm_error *err) {
     if (c->bell < 0) {
         return wait_ready(c, POLLIN, deadline, timeout_seconds, err);
     }
@@ -338,7 +350,8 @@ static trm_status wait_input(tcp_channel *c, double deadline, double timeout_sec
         bool line;
         TRMI_TRY(send_waiting(c, &line, err));
         double left = deadline - trmi_os_now();
-        struct pollfd p[2] = {{c->fd, (short)(POLLIN | (line ? POLLOUT : 0)), 0}, {c->bell, POLLIN, 0}};
+        struct pollfd p[2] = {{c->fd, (short)(POLLIN | (line ? POLLOUT : 0)), 0},
+                              {c->bell, POLLIN, 0}};
         int ready = poll(p, 2, left > 0 ? (int)(left * 1e3 + 0.999) : 0);
         if (ready > 0 && p[1].revents != 0) {
             uint64_t rung;
@@ -348,7 +361,8 @@ static trm_status wait_input(tcp_channel *c, double deadline, double timeout_sec
             return TRM_OK;
         }
         if (trmi_os_now() >= deadline) {
-            return TRMI_FAIL(err, TRM_TIMEOUT, "no answer from %s for %.1f s", c->base.peer, timeout_seconds);
+            return TRMI_FAIL(err, TRM_TIMEOUT, "no answer from %s for %.1f s", c->base.peer,
+                             timeout_seconds);
         }
     }
 }
@@ -393,7 +407,8 @@ static bool make_place(tcp_channel *c) {
     if (c->in.data != NULL && c->in.capacity >= aim) {
         return true;
     }
-    spare larger = find_spare(c, c->expected + sizeof(tcp_block)); /* what is there anyway may be taken at once */
+    /* what is there anyway may be taken at once */
+    spare larger = find_spare(c, c->expected + sizeof(tcp_block));
     larger = larger.data != NULL ? larger : take_spare(c, aim);
     if (larger.data == NULL) {
         return false;
@@ -411,7 +426,8 @@ static trm_status tcp_receive(trmi_channel *channel, double timeout_seconds, trm
     tcp_channel *c = (tcp_channel *)channel;
     double deadline = trmi_os_now() + timeout_seconds;
     bool line;
-    TRMI_TRY(c->bell >= 0 ? send_waiting(c, &line, err) : TRM_OK); /* however much there is to read */
+    /* however much there is to read */
+    TRMI_TRY(c->bell >= 0 ? send_waiting(c, &line, err) : TRM_OK);
     for (;;) {
         trm_status status;
         if (c->frame_have < FRAME_BYTES) {
@@ -444,7 +460,8 @@ static void tcp_shut(trmi_channel *channel) {
     tcp_channel *c = (tcp_channel *)channel;
     double deadline = trmi_os_now() + FAREWELL_SECONDS;
     pthread_mutex_lock(&c->send_mutex);
-    while (c->first != NULL && send_line(c, NULL) == TRM_OK && c->first != NULL && trmi_os_now() < deadline) {
+    while (c->first != NULL && send_line(c, NULL) == TRM_OK && c->first != NULL &&
+           trmi_os_now() < deadline) {
         (void)!wait_ready(c, POLLOUT, deadline, FAREWELL_SECONDS, NULL);
     }
     shutdown(c->fd, SHUT_WR);
@@ -471,7 +488,7 @@ static void tcp_destroy(trmi_channel *channel) {
     trmi_free(c);
 }
 
-static const trmi_channel_table tcp_table = {"tcp",       tcp_reserve, tcp_commit, tcp_receive,
+static const trmi_channel_table tcp_table = {"tcp",       tcp_reserve, tcp_commit,  tcp_receive,
                                              tcp_release, tcp_shut,    tcp_destroy, tcp_send};
 
 void trmi_tcp_trust(trmi_channel *tcp) {
@@ -482,10 +499,12 @@ void trmi_tcp_trust(trmi_channel *tcp) {
 
 void trmi_tcp_patience(trmi_channel *tcp, double seconds) {
     int silence_ms = seconds < 1e6 ? (int)(seconds * 1e3) : 1000000000;
-    setsockopt(((tcp_channel *)tcp)->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof silence_ms);
+    setsockopt(((tcp_channel *)tcp)->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms,
+               sizeof silence_ms);
 }
 
-trm_status trmi_tcp_never_wait(trmi_channel *tcp, size_t bytes_most, double silence_seconds, trm_error *err) {
+trm_status trmi_tcp_never_wait(trmi_channel *tcp, size_t bytes_most, double silence_seconds,
+                               trm_error *err) {
     tcp_channel *c = (tcp_channel *)tcp;
     c->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     c->held_most = bytes_most;
@@ -606,23 +625,28 @@ void trmi_channel_listener_destroy(trmi_channel_listener *listener) {
     }
 }
 
-/* On one host a connection to a port where nobody listens yet may be given that very port as its own: it then holds the
- * server's place. */
+/* On one host a connection to a port where nobody listens yet may be given that very port as its
+ * own: it then holds the server's place. */
 static bool is_own_end(int fd) {
     struct sockaddr_storage here = {0}, there = {0};
     socklen_t a = sizeof here, b = sizeof there;
-    return getsockname(fd, (struct sockaddr *)&here, &a) == 0 && getpeername(fd, (struct sockaddr *)&there, &b) == 0 &&
-           a == b && memcmp(&here, &there, a) == 0;
+    return getsockname(fd, (struct sockaddr *)&here, &a) == 0 &&
+           getpeername(fd, (struct sockaddr *)&there, &b) == 0 && a == b &&
+           memcmp(&here, &there, a) == 0;
 }
 
-/* Until a connection that was begun is there: 0, or why not. A host that lives answers in one look. */
+/* Until a connection that was begun is there: 0, or why not. A host that lives answers in one look.
+ */
 static int await_connection(int fd, double deadline, const trmi_stop *stop) {
     int failed = ETIMEDOUT, ready;
     socklen_t length = sizeof failed;
     do {
         double left = deadline - trmi_os_now();
         struct pollfd p = {fd, POLLOUT, 0};
-        ready = poll(&p, 1, left > LOOK_SECONDS ? (int)(LOOK_SECONDS * 1e3) : left > 0 ? (int)(left * 1e3) : 0);
+        ready = poll(&p, 1,
+                     left > LOOK_SECONDS ? (int)(LOOK_SECONDS * 1e3)
+                     : left > 0          ? (int)(left * 1e3)
+                                         : 0);
     } while (ready <= 0 && trmi_os_now() < deadline && !trmi_stop_asked(stop));
     if (ready > 0) {
         getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &length);
@@ -631,8 +655,8 @@ static int await_connection(int fd, double deadline, const trmi_stop *stop) {
 }
 
 /* One attempt; TRM_PEER when nobody listens (yet). */
-static trm_status connect_once(const struct addrinfo *to, const char *address, double deadline, const trmi_stop *stop,
-                               trmi_channel **out, trm_error *err) {
+static trm_status connect_once(const struct addrinfo *to, const char *address, double deadline,
+                               const trmi_stop *stop, trmi_channel **out, trm_error *err) {
     int fd = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {
         return TRMI_FAIL_SYS(err, "%s: cannot make a socket", address);
@@ -651,8 +675,8 @@ static trm_status connect_once(const struct addrinfo *to, const char *address, d
     return wrap(fd, peer, out, err);
 }
 
-trm_status trmi_channel_connect(const char *address, double timeout_seconds, const trmi_stop *stop, trmi_channel **out,
-                                trm_error *err) {
+trm_status trmi_channel_connect(const char *address, double timeout_seconds, const trmi_stop *stop,
+                                trmi_channel **out, trm_error *err) {
     char host[64];
     const char *colon = strrchr(address, ':');
     size_t length = colon == NULL ? 0 : (size_t)(colon - address);
@@ -682,6 +706,7 @@ trm_status trmi_channel_connect(const char *address, double timeout_seconds, con
     } while (status == TRM_PEER && trmi_os_now() < deadline && !trmi_stop_asked(stop));
     freeaddrinfo(found);
     return status == TRM_PEER && trmi_stop_asked(stop)
-               ? TRMI_FAIL(err, TRM_CANCELLED, "stopped on request while waiting for server %s", address)
+               ? TRMI_FAIL(err, TRM_CANCELLED, "stopped on request while waiting for server %s",
+                           address)
                : status;
 }

@@ -1,4 +1,6 @@
-/* Tests of the rings in memory: what is sent arrives whole and in order whatever is held back, wraps or begins again. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tests of the rings in memory: what is sent arrives whole and in order whatever is held back,
+ * wraps or begins again. */
 #include "ps/channel.h"
 
 #include "base/rng.h"
@@ -10,7 +12,9 @@ enum { RING_BYTES = 1 << 16, LONGEST = RING_BYTES / 2 - 64, HELD = 24 };
 static const double seconds = 20;
 
 /* A message says its number and is filled with bytes that follow from it. */
-static size_t bytes_of(uint64_t number, size_t longest) { return 8 + (size_t)(trmi_mix(3, number) % (longest - 7)); }
+static size_t bytes_of(uint64_t number, size_t longest) {
+    return 8 + (size_t)(trmi_mix(3, number) % (longest - 7));
+}
 
 static void fill(uint8_t *data, size_t bytes, uint64_t number) {
     memcpy(data, &number, sizeof number);
@@ -60,7 +64,8 @@ static void all_arrive(void **state) {
     for (uint64_t turn = 0; turn < 20000; turn++) {
         uint64_t draw = trmi_mix(11, turn);
         trmi_message m;
-        if (draw % 3 != 0 && a->table->reserve(a, bytes_of(sent, longest_of(sent)), 0, &m, &err) == TRM_OK) {
+        if (draw % 3 != 0 &&
+            a->table->reserve(a, bytes_of(sent, longest_of(sent)), 0, &m, &err) == TRM_OK) {
             if (draw % 11 == 0) {
                 m.bytes = 0; /* taken back */
             } else {
@@ -124,7 +129,8 @@ static void *read_all(void *context) {
     for (uint64_t n = 0; n < s->messages; n++) {
         trmi_message m;
         receive(s->end, n, 3000, &m);
-        if (n % 5 != 0 && before.block != NULL) { /* now and then two are held, and let go the other way round */
+        /* now and then two are held, and let go the other way round */
+        if (n % 5 != 0 && before.block != NULL) {
             s->end->table->release(s->end, &before);
         }
         if (n % 5 == 0) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The chief's lease: who has it, who loses it when, and what is refused to whoever has not. */
 #include "servers.h"
 
@@ -17,8 +18,12 @@ typedef struct fixture {
 } fixture;
 
 static void start(fixture *f) {
-    servers_start(f->servers, 2, (trm_ps_server_options){.shards = 1, .folder = f->folder, .log_pushes = true, .workers = 3,
-                                                         .worker_timeout_seconds = lease});
+    servers_start(f->servers, 2,
+                  (trm_ps_server_options){.shards = 1,
+                                          .folder = f->folder,
+                                          .log_pushes = true,
+                                          .workers = 3,
+                                          .worker_timeout_seconds = lease});
 }
 
 static void stop(fixture *f) {
@@ -40,7 +45,11 @@ static void end(fixture *f) {
 }
 
 static trm_ps_client *join(fixture *f, int worker) {
-    const trm_ps_client_options o = {.local = f->servers, .servers = 2, .worker = worker, .timeout_seconds = 30, .ring_bytes = 1 << 16};
+    const trm_ps_client_options o = {.local = f->servers,
+                                     .servers = 2,
+                                     .worker = worker,
+                                     .timeout_seconds = 30,
+                                     .ring_bytes = 1 << 16};
     trm_ps_client *client;
     trm_error err;
     CHECK_OK(trm_ps_client_create(&o, &client, &err), err);
@@ -74,7 +83,8 @@ static void until_chief(trm_ps_client *client) {
 }
 
 static void one_batch(trm_ps_client *client) {
-    const trm_table_options options = {.name = "t", .width = 1, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}};
+    const trm_table_options options = {
+        .name = "t", .width = 1, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}};
     uint64_t keys[KEYS] = {1, 2, 3, 4, 5, 6, 7, 8};
     float rows[KEYS], gradients[KEYS] = {-1, -1, -1, -1, -1, -1, -1, -1};
     int32_t table;
@@ -134,12 +144,14 @@ static void a_silent_chief_is_replaced_and_refused(void **state) {
     one_batch(first);
     one_batch(second);
     CHECK_OK(trm_ps_checkpoint(first, true, &result, &err), err);
-    CHECK_FAILS(trm_ps_checkpoint(second, true, &result, &err), TRM_CANCELLED, err, "worker 1 is not the chief, worker 0 is");
+    CHECK_FAILS(trm_ps_checkpoint(second, true, &result, &err), TRM_CANCELLED, err,
+                "worker 1 is not the chief, worker 0 is");
     CHECK_FAILS(trm_ps_stop_servers(second, &err), TRM_CANCELLED, err, "is not the chief");
     be_silent(&f);
     until_chief(second);
     /* Back from wherever it was. */
-    CHECK_FAILS(trm_ps_checkpoint(first, true, &result, &err), TRM_CANCELLED, err, "worker 0 is not the chief, worker 1 is");
+    CHECK_FAILS(trm_ps_checkpoint(first, true, &result, &err), TRM_CANCELLED, err,
+                "worker 0 is not the chief, worker 1 is");
     CHECK_FAILS(trm_ps_stop_servers(first, &err), TRM_CANCELLED, err, "is not the chief");
     one_batch(first); /* as a worker it is welcome */
     assert_false(ask(first, TRM_PS_CHIEF_IS).mine);
@@ -178,7 +190,9 @@ static void a_chief_that_dies_in_a_checkpoint_holds_nobody(void **state) {
     one_batch(second);
     for (uint32_t s = 0; s < 2; s++) {
         trmi_ps_note note = {.value = {TRMI_ORDER_HOLD}};
-        CHECK_OK(trmi_client_order(first, &first->peers[s], TRMI_PS_CONTROL, &note, NULL, NULL, 0, &err), err);
+        CHECK_OK(
+            trmi_client_order(first, &first->peers[s], TRMI_PS_CONTROL, &note, NULL, NULL, 0, &err),
+            err);
     }
     first->incarnation = 0; /* it dies: no farewell */
     trm_ps_client_destroy(first);

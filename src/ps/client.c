@@ -1,4 +1,6 @@
-/* A client's connections: first words, mending, sending again, control requests. client_create.c makes the first ones. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A client's connections: first words, mending, sending again, control requests. client_create.c
+ * makes the first ones. */
 #include "ps/client.h"
 
 #include "base/checked.h"
@@ -12,7 +14,8 @@
 
 static const double slice_seconds = 0.2;
 enum { BEATS = 4 }; /* of a chief, in a lease's time */
-static const double UNANSWERED = 0.25; /* of timeout_seconds: then a connection is taken for broken, and made anew */
+/* of timeout_seconds: then a connection is taken for broken, and made anew */
+static const double UNANSWERED = 0.25;
 static const double stop_seconds = 5; /* for other workers, once the caller wants to stop */
 
 double trmi_client_deadline(const trm_ps_client *client) {
@@ -31,7 +34,8 @@ bool trmi_client_is_stopped(trm_ps_client *client) {
 }
 
 trm_status trmi_client_stopped(const trmi_peer *peer, trm_error *err) {
-    return TRMI_FAIL(err, TRM_CANCELLED, "stopped on request while waiting for server %d (%s)", peer->number, peer->address);
+    return TRMI_FAIL(err, TRM_CANCELLED, "stopped on request while waiting for server %d (%s)",
+                     peer->number, peer->address);
 }
 
 /* ---- first words ----------------------------------------------------------------------------- */
@@ -48,7 +52,8 @@ static trm_status exchange(trmi_channel *channel, const trmi_ps_header *header, 
     TRMI_TRY(channel->table->commit(channel, &m, timeout, err));
     trm_status status;
     do {
-        status = channel->table->receive(channel, timeout < slice_seconds ? timeout : slice_seconds, &m, err);
+        status = channel->table->receive(channel, timeout < slice_seconds ? timeout : slice_seconds,
+                                         &m, err);
     } while (status == TRM_TIMEOUT && trmi_os_now() < deadline && !trmi_stop_asked(stop));
     if (status == TRM_END) {
         return TRMI_FAIL(err, TRM_PEER, "%s closed the connection at once", channel->peer);
@@ -68,8 +73,8 @@ static trm_status exchange(trmi_channel *channel, const trmi_ps_header *header, 
     return status;
 }
 
-static trm_status hello(trm_ps_client *client, trmi_peer *peer, trmi_channel **channel, bool joining,
-                        trmi_ps_note *welcome, double timeout, trm_error *err) {
+static trm_status hello(trm_ps_client *client, trmi_peer *peer, trmi_channel **channel,
+                        bool joining, trmi_ps_note *welcome, double timeout, trm_error *err) {
     trmi_ps_header header = {.kind = TRMI_PS_HELLO, .flags = 1, .worker = client->worker};
     trmi_ps_note note = {0};
     uint8_t nonces[64], mac[32];
@@ -96,7 +101,8 @@ static trm_status hello(trm_ps_client *client, trmi_peer *peer, trmi_channel **c
         memcpy(note.text, path, sizeof path);
     }
     header.flags = 2;
-    trm_status status = exchange(*channel, &header, &note, timeout, &stop, &client->refused_here, err);
+    trm_status status =
+        exchange(*channel, &header, &note, timeout, &stop, &client->refused_here, err);
     bool shared = status == TRM_OK && offer != NULL && note.value[7] != 0;
     trmi_tcp_trust(*channel);
     if (offer != NULL) {
@@ -132,7 +138,8 @@ static trm_status check_welcome(trm_ps_client *client, const trmi_peer *peer,
     return TRM_OK;
 }
 
-trm_status trmi_client_connect(trm_ps_client *client, trmi_peer *peer, bool joining, double deadline, trm_error *err) {
+trm_status trmi_client_connect(trm_ps_client *client, trmi_peer *peer, bool joining,
+                               double deadline, trm_error *err) {
     trmi_channel *channel = NULL;
     double timeout = deadline - trmi_os_now();
     timeout = timeout < 0.05 ? 0.05 : timeout;
@@ -169,8 +176,9 @@ static trm_status send_now(trm_ps_client *client, trmi_peer *peer, const uint8_t
 }
 
 /* An order as it travels; NULL: no memory.   owns  caller */
-static uint8_t *encode_order(trm_ps_client *c, trmi_ps_kind kind, const trmi_ps_note *note, const trm_table_options *table,
-                             const void *trailer, size_t trailer_bytes, size_t *bytes, uint64_t *number) {
+static uint8_t *encode_order(trm_ps_client *c, trmi_ps_kind kind, const trmi_ps_note *note,
+                             const trm_table_options *table, const void *trailer,
+                             size_t trailer_bytes, size_t *bytes, uint64_t *number) {
     trmi_ps_header header = {.kind = (uint16_t)kind,
                              .worker = c->worker,
                              .incarnation = c->incarnation,
@@ -189,17 +197,20 @@ static uint8_t *encode_order(trm_ps_client *c, trmi_ps_kind kind, const trmi_ps_
     return data;
 }
 
-trm_status trmi_client_tell(trm_ps_client *c, trmi_peer *peer, const trmi_ps_note *note, const void *trailer,
-                            size_t trailer_bytes, double deadline) {
+trm_status trmi_client_tell(trm_ps_client *c, trmi_peer *peer, const trmi_ps_note *note,
+                            const void *trailer, size_t trailer_bytes, double deadline) {
     size_t bytes;
     uint64_t number;
-    uint8_t *data = encode_order(c, TRMI_PS_CONTROL, note, NULL, trailer, trailer_bytes, &bytes, &number);
-    trm_status status = data == NULL ? TRM_NOMEM /* the next time */ : send_now(c, peer, data, bytes, deadline, NULL);
+    uint8_t *data =
+        encode_order(c, TRMI_PS_CONTROL, note, NULL, trailer, trailer_bytes, &bytes, &number);
+    trm_status status = data == NULL ? TRM_NOMEM /* the next time */
+                                     : send_now(c, peer, data, bytes, deadline, NULL);
     trmi_free(data);
     return status;
 }
 
-/* Tells this server, without waiting, of the steps that it has not been told of: others may wait for them. */
+/* Tells this server, without waiting, of the steps that it has not been told of: others may wait
+ * for them. */
 static void tell_steps_to(trm_ps_client *c, trmi_peer *peer, double deadline) {
     if (peer->channel == NULL || !trmi_client_steps_untold(c, peer)) {
         return;
@@ -223,7 +234,8 @@ static void tell_steps(trm_ps_client *client, double deadline) {
 static void chief_beats(trm_ps_client *client, double deadline) {
     trmi_peer *peer = &client->peers[0];
     double now = trmi_os_now();
-    if (client->chief_lease == 0 || now - client->chief_said < client->chief_lease / BEATS || peer->channel == NULL) {
+    if (client->chief_lease == 0 || now - client->chief_said < client->chief_lease / BEATS ||
+        peer->channel == NULL) {
         return;
     }
     trmi_ps_note note = {.value = {TRMI_ORDER_CHIEF, TRM_PS_CHIEF_STANDS_IN}};
@@ -252,7 +264,8 @@ static trm_status send_again(trm_ps_client *client, trmi_peer *peer, double dead
         sequence = next->sequence;
         next->sent = now;
         if (sequence <= client->delivered && !client->staging && client->mode == TRM_PS_SYNC) {
-            memset(next->data + offsetof(trmi_ps_header, flags), 0, sizeof(uint32_t)); /* all servers have had it */
+            /* all servers have had it */
+            memset(next->data + offsetof(trmi_ps_header, flags), 0, sizeof(uint32_t));
         }
         client->stats.resent++;
         TRMI_TRY(send_now(client, peer, next->data, next->bytes, deadline, err));
@@ -284,8 +297,8 @@ static trm_status mend(trm_ps_client *client, trmi_peer *peer, double deadline, 
     trmi_client_drop(client, peer);
     for (;;) {
         double patience = trmi_os_now() + 2;
-        trm_status status =
-            trmi_client_connect(client, peer, false, patience < deadline ? patience : deadline, err);
+        trm_status status = trmi_client_connect(client, peer, false,
+                                                patience < deadline ? patience : deadline, err);
         if (status == TRM_OK) {
             client->stats.reconnects++;
             peer->reconnects++;
@@ -305,7 +318,8 @@ static trm_status mend(trm_ps_client *client, trmi_peer *peer, double deadline, 
             return trmi_client_stopped(peer, err);
         }
         if (client->options.over != NULL && client->options.over(client->options.context)) {
-            return TRMI_FAIL(err, TRM_PEER, "server %d (%s) has gone, and the job is over", peer->number, peer->address);
+            return TRMI_FAIL(err, TRM_PEER, "server %d (%s) has gone, and the job is over",
+                             peer->number, peer->address);
         }
         if (peer->number != 0) {
             chief_beats(client, deadline);
@@ -333,8 +347,8 @@ trm_status trmi_client_send(trm_ps_client *client, trmi_peer *peer, const uint8_
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-static void staged(trm_ps_client *client, trmi_peer *peer, const trmi_ps_header *header, const trmi_ps_note *note,
-                   const uint8_t *trailer) {
+static void staged(trm_ps_client *client, trmi_peer *peer, const trmi_ps_header *header,
+                   const trmi_ps_note *note, const uint8_t *trailer) {
     if (header->status != TRM_OK) {
         return;
     }
@@ -448,7 +462,8 @@ static bool is_overdue(const trm_ps_client *client, const trmi_peer *peer, doubl
         }
     }
     for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
-        double since = client->batches[i] == NULL ? 0 : trmi_batch_owed_since(client->batches[i], peer);
+        double since =
+            client->batches[i] == NULL ? 0 : trmi_batch_owed_since(client->batches[i], peer);
         if (since > 0 && now - since > client->options.retry_seconds) {
             return true;
         }
@@ -492,7 +507,8 @@ static trm_status look_after_others(trm_ps_client *client, const trmi_peer *wait
                 return status;
             }
         } else if (is_overdue(client, peer, trmi_os_now())) {
-            status = send_again(client, peer, deadline, NULL); /* broken now: the next time finds it so */
+            /* broken now: the next time finds it so */
+            status = send_again(client, peer, deadline, NULL);
         }
     }
     return TRM_OK;
@@ -500,7 +516,8 @@ static trm_status look_after_others(trm_ps_client *client, const trmi_peer *wait
 
 /* The caller wants to stop, and what it waits for is others' to do. */
 static bool gives_up(trm_ps_client *client, double since) {
-    double begin = trmi_client_is_stopped(client) && client->stop_seen > since ? client->stop_seen : since;
+    double begin =
+        trmi_client_is_stopped(client) && client->stop_seen > since ? client->stop_seen : since;
     return client->wants_rows && client->stop_seen > 0 && trmi_os_now() - begin > stop_seconds;
 }
 
@@ -522,8 +539,11 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_peer *peer, double d
             tell_steps(client, deadline);
             return TRM_OK;
         }
-        if (status == TRM_TIMEOUT && client->options.lost != NULL && client->options.lost(client->options.context)) {
-            return TRMI_FAIL(err, TRM_PEER, "another worker has gone while this one waited for server %d", peer->number);
+        if (status == TRM_TIMEOUT && client->options.lost != NULL &&
+            client->options.lost(client->options.context)) {
+            return TRMI_FAIL(err, TRM_PEER,
+                             "another worker has gone while this one waited for server %d",
+                             peer->number);
         }
         if (status == TRM_TIMEOUT && gives_up(client, begin)) {
             return trmi_client_stopped(peer, err);
@@ -558,7 +578,8 @@ trm_status trmi_client_order_send(trm_ps_client *client, trmi_peer *peer, trmi_p
     if (data == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a request to server %d", peer->number);
     }
-    trm_status status = trmi_client_send(client, peer, data, bytes, trmi_client_deadline(client), err);
+    trm_status status =
+        trmi_client_send(client, peer, data, bytes, trmi_client_deadline(client), err);
     trmi_free(data);
     peer->ordered = status == TRM_OK;
     return status;

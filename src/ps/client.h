@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ps/client.h: a worker's side.
  *
  *   batch: lookups --dedup--> unique keys --arrange--> sections per server, shard and table
@@ -6,7 +7,8 @@
  *            server            read 1  | read 2    | read 3
  *   push:  gradients of equal keys summed into a message, which is kept until it is answered
  *
- * No threads: messages are taken in whenever the caller waits for something. */
+ * No threads: messages are taken in whenever the caller waits for something.
+ */
 #ifndef TRMI_PS_CLIENT_H
 #define TRMI_PS_CLIENT_H
 
@@ -42,7 +44,8 @@ typedef struct trmi_arrangement {
     uint32_t *first; /* [servers + 1] sections of a server */
     int64_t count;
     uint32_t mask, match; /* arranged are uniques with wanted & mask == match */
-    bool in_order;   /* of the job's only shard: sections are runs of batch->distinct, and there are no others: */
+    /* of the job's only shard: sections are runs of batch->distinct, and there are no others: */
+    bool in_order;
     uint64_t *keys;  /* [count] */
     uint32_t *place; /* [uniques arranged] where a key is in `keys` */
     int64_t key_capacity, place_capacity, section_capacity;
@@ -58,12 +61,16 @@ typedef struct trmi_slice {
     int64_t next;  /* slice of the same table, -1 = none */
     bool is_first; /* of its table */
     int32_t part;
-    /* of the first one of a table: its distinct keys, and what they are wanted for, if that is the same for all */
+    /* of the first one of a table: its distinct keys, and what they are wanted for, if that is the
+     * same for all */
     int64_t unique_first, unique_end;
     uint32_t wanted;
-    bool straight;     /* alone, and its keys ascend: its look-ups are its distinct keys, in order */
-    int64_t section;   /* of the last arrangement, if that is in order; -1 = not in it */
-    uintptr_t row_zero; /* of every slice, as trmi_batch_locate leaves it: row u lies u rows from here; 0 = see row_of */
+    /* alone, and its keys ascend: its look-ups are its distinct keys, in order */
+    bool straight;
+    int64_t section; /* of the last arrangement, if that is in order; -1 = not in it */
+    /* of every slice, as trmi_batch_locate leaves it: row u lies u rows from here; 0 = see row_of
+     */
+    uintptr_t row_zero;
 } trmi_slice;
 
 enum { TRMI_WANT_PULL = 1, TRMI_WANT_PUSH = 2, TRMI_CACHED = 4, TRMI_WANT_DIFFER = 8 };
@@ -82,7 +89,8 @@ typedef struct trmi_unique_scratch {
     uint32_t *number;  /* of the keys whose last look-up this is */
     uint32_t *left;    /* look-ups whose place another key has */
     uint32_t *last_of; /* last slice of a table so far */
-    int64_t key_capacity, inverse_capacity, map_capacity, number_capacity, left_capacity, last_capacity;
+    int64_t key_capacity, inverse_capacity, map_capacity, number_capacity, left_capacity,
+        last_capacity;
 } trmi_unique_scratch;
 
 /* A server's answer to a part. */
@@ -97,9 +105,9 @@ typedef struct trmi_reply {
 typedef struct trmi_part {
     int64_t first, end; /* of the uniques */
     trmi_arrangement pull;
-    uint64_t request; /* 0 = not asked yet */
-    bool done;        /* its rows are where they are wanted */
-    size_t bytes;     /* of the answers */
+    uint64_t request;    /* 0 = not asked yet */
+    bool done;           /* its rows are where they are wanted */
+    size_t bytes;        /* of the answers */
     trmi_reply *replies; /* [servers] */
 } trmi_part;
 
@@ -109,14 +117,18 @@ struct trm_ps_batch {
     int64_t slice_count, slice_capacity, lookups;
     uint64_t *distinct; /* [uniques] their keys */
     uint32_t *inverse;  /* [lookups] */
-    trmi_unique *uniques; /* [uniques] if described: where one shard has all and nobody asks key by key, they are not */
+    /* [uniques] if described: where one shard has all and nobody asks key by key, they are not */
+    trmi_unique *uniques;
     bool described;
     uint64_t *touched; /* a bit for each unique, while gradients are summed */
     trmi_unique_scratch unique;
-    uint8_t **row_of;   /* [uniques] where its row is, in an answer, or its sum of gradients, in a push */
+    /* [uniques] where its row is, in an answer, or its sum of gradients, in a push */
+    uint8_t **row_of;
     float *sums;
-    int64_t unique_count, unique_capacity, distinct_capacity, inverse_capacity, row_capacity, sum_capacity, touched_capacity;
-    uint8_t *hot; /* copies of cached rows: the cache may give their place away before they are wanted */
+    int64_t unique_count, unique_capacity, distinct_capacity, inverse_capacity, row_capacity,
+        sum_capacity, touched_capacity;
+    /* copies of cached rows: the cache may give their place away before they are wanted */
+    uint8_t *hot;
     int64_t hot_bytes, hot_capacity;
     bool cut;     /* into parts; no more slices */
     bool outside; /* of the order of batches: trm_ps_read */
@@ -162,10 +174,11 @@ struct trm_ps_client {
     int64_t pushed_lease, pushed; /* the last push under a lease, and its position */
     int64_t joined;               /* the first batch of this life */
     int64_t most_batches;         /* that any server has seen; next_batch begins with the fewest */
-    uint8_t *steps; /* what server 0 has told of steps last, for the others */
+    uint8_t *steps;               /* what server 0 has told of steps last, for the others */
     size_t steps_bytes;
     int64_t steps_last; /* the last of them, 0 = none */
-    double chief_lease, chief_said; /* 0: this worker is not the chief; when it last said that it lives */
+    /* 0: this worker is not the chief; when it last said that it lives */
+    double chief_lease, chief_said;
     /* the one control request under way */
     uint64_t order;
     bool order_answered;
@@ -190,17 +203,21 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_peer *peer, double d
 /* Sends bytes as one message; a broken connection is mended first. */
 trm_status trmi_client_send(trm_ps_client *client, trmi_peer *peer, const uint8_t *data,
                             size_t bytes, double deadline, trm_error *err);
-/* An order that nobody waits for. A connection that breaks here is mended by whoever waits for its server. */
-trm_status trmi_client_tell(trm_ps_client *client, trmi_peer *peer, const trmi_ps_note *note, const void *trailer,
-                            size_t trailer_bytes, double deadline);
-/* First words on a new connection; `joining`: of a new life.   errors  TIMEOUT, PEER, CANCELLED, INVALID */
-trm_status trmi_client_connect(trm_ps_client *client, trmi_peer *peer, bool joining, double deadline, trm_error *err);
+/* An order that nobody waits for. A connection that breaks here is mended by whoever waits for its
+ * server. */
+trm_status trmi_client_tell(trm_ps_client *client, trmi_peer *peer, const trmi_ps_note *note,
+                            const void *trailer, size_t trailer_bytes, double deadline);
+/* First words on a new connection; `joining`: of a new life.   errors  TIMEOUT, PEER, CANCELLED, INVALID
+ */
+trm_status trmi_client_connect(trm_ps_client *client, trmi_peer *peer, bool joining,
+                               double deadline, trm_error *err);
 /* Forgets a connection, with the answers that lie in it. */
 void trmi_client_drop(trm_ps_client *client, trmi_peer *peer);
 /* Whether the caller wants to stop; and the error that says so. */
 bool trmi_client_is_stopped(trm_ps_client *client);
 trm_status trmi_client_stopped(const trmi_peer *peer, trm_error *err);
-/* Waits until all servers have been told of the steps that this worker knows.   errors  as an order */
+/* Waits until all servers have been told of the steps that this worker knows.   errors  as an order
+ */
 trm_status trmi_client_steps_confirm(trm_ps_client *client, trm_error *err);
 /* BOUNDED: nobody waits for this worker, until its next push. */
 trm_status trmi_client_rest(trm_ps_client *client, trm_error *err);
@@ -217,7 +234,8 @@ trm_status trmi_client_order_wait(trm_ps_client *client, trmi_peer *peer, uint64
                                   trm_error *err);
 /* --- steps (client_step.c) -------------------------------------------------------------------- */
 /* Server 0 has told of steps.   errors  CORRUPT, NOMEM */
-trm_status trmi_client_steps_learn(trm_ps_client *client, const uint8_t *data, size_t bytes, trm_error *err);
+trm_status trmi_client_steps_learn(trm_ps_client *client, const uint8_t *data, size_t bytes,
+                                   trm_error *err);
 /* Whether this server has not been told of all that this worker knows through this connection. */
 bool trmi_client_steps_untold(const trm_ps_client *client, const trmi_peer *peer);
 /* The last push of this worker up to which server 0 has answered all. */
@@ -241,24 +259,29 @@ void trmi_batch_describe(trm_ps_batch *batch);
 trm_status trmi_batch_deduplicate(trm_ps_batch *batch, trm_error *err);
 
 /* --- batches (client_batch.c) ----------------------------------------------------------------- */
-/* Arranges the uniques from `first` to `end` (of whole tables) with `wanted & mask` equal to `match`. A counting sort,
- * unless there is one shard and nobody's wishes differ: then nothing moves. */
-trm_status trmi_batch_arrange(trm_ps_batch *batch, trmi_arrangement *to, int64_t first, int64_t end, uint32_t mask,
-                              uint32_t match, trm_error *err);
+/* Arranges the uniques from `first` to `end` (of whole tables) with `wanted & mask` equal to
+ * `match`. A counting sort, unless there is one shard and nobody's wishes differ: then nothing
+ * moves. */
+trm_status trmi_batch_arrange(trm_ps_batch *batch, trmi_arrangement *to, int64_t first, int64_t end,
+                              uint32_t mask, uint32_t match, trm_error *err);
 /* The same as a counting sort, always: what the above is compared with. */
-trm_status trmi_batch_arrange_by_shard(trm_ps_batch *batch, trmi_arrangement *to, int64_t first, int64_t end,
-                                       uint32_t mask, uint32_t match, trm_error *err);
-/* Where the row of each unique that was arranged is, of `element` bytes a number: in its section's values or, with `base`,
- * where all sections' rows lie one after the other from there on. batch->row_of[u] has its address, or its slices' row_zero
+trm_status trmi_batch_arrange_by_shard(trm_ps_batch *batch, trmi_arrangement *to, int64_t first,
+                                       int64_t end, uint32_t mask, uint32_t match, trm_error *err);
+/* Where the row of each unique that was arranged is, of `element` bytes a number: in its section's
+ * values or, with `base`,
+ * where all sections' rows lie one after the other from there on. batch->row_of[u] has its address,
+ * or its slices' row_zero
  * says where to count from.   errors  NOMEM */
-trm_status trmi_batch_locate(trm_ps_batch *batch, const trmi_arrangement *from, int64_t first, int64_t end,
-                             size_t element, uint8_t *base, trm_error *err);
-/* Writes sections and keys as a message of header->kind; the sections' values then point into it.   errors  NOMEM */
-trm_status trmi_batch_encode(const trm_ps_client *client, const trmi_ps_header *header, trmi_ps_section *sections,
-                             uint8_t *data, trm_error *err);
+trm_status trmi_batch_locate(trm_ps_batch *batch, const trmi_arrangement *from, int64_t first,
+                             int64_t end, size_t element, uint8_t *base, trm_error *err);
+/* Writes sections and keys as a message of header->kind; the sections' values then point into it.   errors  NOMEM
+ */
+trm_status trmi_batch_encode(const trm_ps_client *client, const trmi_ps_header *header,
+                             trmi_ps_section *sections, uint8_t *data, trm_error *err);
 void trmi_batch_release(trm_ps_batch *batch);
 /* Where a row is, of `row` bytes. */
-static inline uint8_t *trmi_batch_row(const trm_ps_batch *b, const trmi_slice *slice, size_t row, uint32_t unique) {
+static inline uint8_t *trmi_batch_row(const trm_ps_batch *b, const trmi_slice *slice, size_t row,
+                                      uint32_t unique) {
     return slice->row_zero != 0 ? (uint8_t *)(slice->row_zero + unique * row) : b->row_of[unique];
 }
 /* Gives the answers to a part back to their channels. */
@@ -266,7 +289,8 @@ void trmi_part_release(trm_ps_client *client, trmi_part *part);
 
 /* --- pulls (client_pull.c) -------------------------------------------------------------------- */
 /* Sends what this server has been asked for and has not answered, again. */
-trm_status trmi_batch_ask_again(trm_ps_batch *batch, trmi_peer *peer, double deadline, trm_error *err);
+trm_status trmi_batch_ask_again(trm_ps_batch *batch, trmi_peer *peer, double deadline,
+                                trm_error *err);
 /* When the oldest pull was sent that this server owes an answer; 0 = it owes none. */
 double trmi_batch_owed_since(const trm_ps_batch *batch, const trmi_peer *peer);
 /* Its channel goes, and with it the answers that lie there. */
@@ -275,7 +299,8 @@ void trmi_batch_forget(trm_ps_batch *batch, const trmi_peer *peer);
 void trmi_batch_answer(trm_ps_batch *batch, trmi_peer *peer, const trmi_ps_header *header,
                        trmi_message *message);
 /* The same for a server's refusal. */
-void trmi_batch_refused(trm_ps_batch *batch, const trmi_peer *peer, uint64_t request, const trm_error *why);
+void trmi_batch_refused(trm_ps_batch *batch, const trmi_peer *peer, uint64_t request,
+                        const trm_error *why);
 
 /* --- hot rows (client_cache.c) ---------------------------------------------------------------- */
 /* errors NOMEM */

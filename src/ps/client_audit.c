@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Questions about tables and rows of running servers. */
 #include "ps/client.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Batches: their slices, and the unique keys of these in order of servers, shards and tables. */
 #include "ps/client.h"
 
@@ -127,13 +128,13 @@ trm_status trm_ps_batch_add(trm_ps_batch *b, int32_t table, const uint64_t *keys
 static trm_status reserve_arrangement(const trm_ps_client *c, trmi_arrangement *a, trm_error *err) {
     int64_t groups = (int64_t)c->shards * c->servers * c->table_count;
     a->first = a->first != NULL ? a->first : trmi_alloc((c->servers + 1) * sizeof *a->first);
-    bool there = a->first != NULL &&
-                 trmi_grow((void **)&a->sections, &a->section_capacity, groups, sizeof *a->sections);
+    bool there = a->first != NULL && trmi_grow((void **)&a->sections, &a->section_capacity, groups,
+                                               sizeof *a->sections);
     return there ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for the sections of a batch");
 }
 
-/* One shard has all: every table is a section, its keys lie where they were numbered. False where wishes differ from key
- * to key. */
+/* One shard has all: every table is a section, its keys lie where they were numbered. False where
+ * wishes differ from key to key. */
 static bool arrange_in_order(trm_ps_batch *b, trmi_arrangement *a, int64_t first, int64_t end) {
     const trm_ps_client *c = b->client;
     uint32_t sections = 0;
@@ -153,8 +154,9 @@ static bool arrange_in_order(trm_ps_batch *b, trmi_arrangement *a, int64_t first
         }
         if (count > 0 && (slice->wanted & a->mask) == a->match) {
             slice->section = sections;
-            a->sections[sections++] = (trmi_ps_section){
-                .table = (uint32_t)slice->table, .count = count, .keys = b->distinct + slice->unique_first};
+            a->sections[sections++] = (trmi_ps_section){.table = (uint32_t)slice->table,
+                                                        .count = count,
+                                                        .keys = b->distinct + slice->unique_first};
             a->count += count;
         }
     }
@@ -163,8 +165,8 @@ static bool arrange_in_order(trm_ps_batch *b, trmi_arrangement *a, int64_t first
     return true;
 }
 
-trm_status trmi_batch_arrange(trm_ps_batch *b, trmi_arrangement *a, int64_t first, int64_t end, uint32_t mask,
-                              uint32_t match, trm_error *err) {
+trm_status trmi_batch_arrange(trm_ps_batch *b, trmi_arrangement *a, int64_t first, int64_t end,
+                              uint32_t mask, uint32_t match, trm_error *err) {
     TRMI_TRY(reserve_arrangement(b->client, a, err));
     a->mask = mask;
     a->match = match;
@@ -172,8 +174,8 @@ trm_status trmi_batch_arrange(trm_ps_batch *b, trmi_arrangement *a, int64_t firs
     return a->in_order ? TRM_OK : trmi_batch_arrange_by_shard(b, a, first, end, mask, match, err);
 }
 
-trm_status trmi_batch_arrange_by_shard(trm_ps_batch *b, trmi_arrangement *a, int64_t first, int64_t end, uint32_t mask,
-                                       uint32_t match, trm_error *err) {
+trm_status trmi_batch_arrange_by_shard(trm_ps_batch *b, trmi_arrangement *a, int64_t first,
+                                       int64_t end, uint32_t mask, uint32_t match, trm_error *err) {
     const trm_ps_client *c = b->client;
     size_t tables = c->table_count, groups = (size_t)c->shards * c->servers * tables;
     TRMI_TRY(reserve_arrangement(c, a, err));
@@ -225,11 +227,12 @@ trm_status trmi_batch_arrange_by_shard(trm_ps_batch *b, trmi_arrangement *a, int
 }
 
 /* What is arranged in order needs no address a row. */
-static void locate_in_order(trm_ps_batch *b, const trmi_arrangement *a, int64_t first, int64_t end, size_t element,
-                            uint8_t *base) {
+static void locate_in_order(trm_ps_batch *b, const trmi_arrangement *a, int64_t first, int64_t end,
+                            size_t element, uint8_t *base) {
     for (int64_t s = 0; s < b->slice_count; s++) {
         const trmi_slice *slice = &b->slices[s];
-        if (!slice->is_first || slice->section < 0 || slice->unique_first < first || slice->unique_end > end) {
+        if (!slice->is_first || slice->section < 0 || slice->unique_first < first ||
+            slice->unique_end > end) {
             continue;
         }
         const size_t row = (size_t)b->client->widths[slice->table] * element;
@@ -241,8 +244,8 @@ static void locate_in_order(trm_ps_batch *b, const trmi_arrangement *a, int64_t 
     }
 }
 
-trm_status trmi_batch_locate(trm_ps_batch *b, const trmi_arrangement *a, int64_t first, int64_t end, size_t element,
-                             uint8_t *base, trm_error *err) {
+trm_status trmi_batch_locate(trm_ps_batch *b, const trmi_arrangement *a, int64_t first, int64_t end,
+                             size_t element, uint8_t *base, trm_error *err) {
     const trm_ps_client *c = b->client;
     if (a->in_order) {
         locate_in_order(b, a, first, end, element, base);
@@ -274,16 +277,18 @@ trm_status trmi_batch_locate(trm_ps_batch *b, const trmi_arrangement *a, int64_t
     return TRM_OK;
 }
 
-trm_status trmi_batch_encode(const trm_ps_client *c, const trmi_ps_header *header, trmi_ps_section *sections,
-                             uint8_t *data, trm_error *err) {
+trm_status trmi_batch_encode(const trm_ps_client *c, const trmi_ps_header *header,
+                             trmi_ps_section *sections, uint8_t *data, trm_error *err) {
     trmi_ps_section *there = trmi_alloc((header->section_count + 1) * sizeof *there);
     if (there == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a message of %u sections", header->section_count);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a message of %u sections",
+                         header->section_count);
     }
     memcpy(there, sections, header->section_count * sizeof *there);
     trmi_ps_encode(header, there, c->widths, data);
     for (uint32_t i = 0; i < header->section_count; i++) {
-        memcpy(there[i].keys, sections[i].keys, (size_t)sections[i].count * sizeof *sections[i].keys);
+        memcpy(there[i].keys, sections[i].keys,
+               (size_t)sections[i].count * sizeof *sections[i].keys);
         sections[i].values = there[i].values;
     }
     trmi_free(there);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Hot rows: sets of four; a row remembers at which batch it was fetched, and how often it was
  * wanted. The least wanted goes, and being passed over makes the others a little less wanted, so
  * that what was hot once does not stay for ever. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A worker that is the chief, or would be. */
 #include "ps/client.h"
 
@@ -8,8 +9,8 @@ static trm_status ask(trm_ps_client *client, trm_ps_chief_wish wish, trm_error *
     return trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err);
 }
 
-trm_status trm_ps_chief_ask(trm_ps_client *client, trm_ps_chief_wish wish, double timeout_seconds, trm_ps_chief *out,
-                            trm_error *err) {
+trm_status trm_ps_chief_ask(trm_ps_client *client, trm_ps_chief_wish wish, double timeout_seconds,
+                            trm_ps_chief *out, trm_error *err) {
     const double patience = client->options.timeout_seconds;
     if (client->reader) {
         return TRMI_FAIL(err, TRM_INVALID, "worker -1 only reads: it is never the chief");

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A client's life: what it is asked to be, its first connections, its end. */
 #include "ps/client.h"
 
@@ -49,12 +50,14 @@ static trm_status check_options(const trm_ps_client_options *in, trm_ps_client_o
     return TRM_OK;
 }
 
-/* A server that dies during the first words is restarted like any other. Every ten seconds it says for whom it waits. */
+/* A server that dies during the first words is restarted like any other. Every ten seconds it says
+ * for whom it waits. */
 static trm_status join(trm_ps_client *client, trmi_peer *peer, double deadline, trm_error *err) {
     const double start = trmi_os_now();
     for (;;) {
         double now = trmi_os_now(), slice = now + say_seconds;
-        trm_status status = trmi_client_connect(client, peer, true, slice < deadline ? slice : deadline, err);
+        trm_status status =
+            trmi_client_connect(client, peer, true, slice < deadline ? slice : deadline, err);
         bool gone = (status == TRM_PEER || status == TRM_TIMEOUT) && peer->address[0] != '\0';
         if (gone && trmi_client_is_stopped(client)) {
             return trmi_client_stopped(peer, err);
@@ -63,15 +66,16 @@ static trm_status join(trm_ps_client *client, trmi_peer *peer, double deadline, 
             return status;
         }
         if (trmi_os_now() >= slice && err != NULL) {
-            trmi_log(TRM_LOG_WARN, "ps", "waiting for server %d since %.0f s, until %.0f s: %s", peer->number,
-                     trmi_os_now() - start, deadline - start, err->message);
+            trmi_log(TRM_LOG_WARN, "ps", "waiting for server %d since %.0f s, until %.0f s: %s",
+                     peer->number, trmi_os_now() - start, deadline - start, err->message);
         }
         usleep(50000);
     }
 }
 
-/* SYNC, several servers: what the life before has left on all of them is taken by all, see server_front.c. Where that cannot be,
- * because a server has died, too, its batch is made again for those that lack it. */
+/* SYNC, several servers: what the life before has left on all of them is taken by all, see
+ * server_front.c. Where that cannot be, because a server has died, too, its batch is made again for
+ * those that lack it. */
 static trm_status begin_life(trm_ps_client *client, trm_error *err) {
     int64_t last = 0;
     bool everywhere = true;
@@ -81,7 +85,8 @@ static trm_status begin_life(trm_ps_client *client, trm_error *err) {
     for (int round = 0; round < 2; round++) {
         const trmi_ps_note note = {.value = {TRMI_ORDER_BEGINS, last}};
         for (uint32_t s = 0; s < client->servers && (round == 0 || last > 0); s++) {
-            TRMI_TRY(trmi_client_order(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
+            TRMI_TRY(trmi_client_order(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL,
+                                       NULL, 0, err));
             const int64_t answer = client->order_note.value[1];
             last = round == 0 ? trmi_max_i64(last, answer) : last;
             everywhere = everywhere && (round == 0 || answer != 0);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tables, statistics, audits, checkpoints and the end, asked of all servers. */
 #include "ps/client.h"
 
@@ -26,7 +27,8 @@ trm_status trm_ps_client_table(trm_ps_client *client, const trm_table_options *o
             return TRMI_FAIL(err, TRM_INVALID,
                              "table '%s' is number %lld on server %u, %u expected: declare the "
                              "same tables in the same order everywhere",
-                             checked.name, (long long)theirs, s, s == 0 ? client->table_count : number);
+                             checked.name, (long long)theirs, s,
+                             s == 0 ? client->table_count : number);
         }
     }
     if (number == client->table_count) {
@@ -86,7 +88,8 @@ trm_status trmi_client_steps_confirm(trm_ps_client *c, trm_error *err) {
         }
         int64_t settled = c->staging ? (int64_t)trmi_client_steps_settled(c) : 0;
         trmi_ps_note note = {.value = {TRMI_ORDER_STEPS, settled}};
-        TRMI_TRY(trmi_client_order(c, &c->peers[s], TRMI_PS_CONTROL, &note, NULL, c->steps, c->steps_bytes, err));
+        TRMI_TRY(trmi_client_order(c, &c->peers[s], TRMI_PS_CONTROL, &note, NULL, c->steps,
+                                   c->steps_bytes, err));
     }
     return TRM_OK;
 }
@@ -101,7 +104,9 @@ static trm_status say_bye(trm_ps_client *client, bool rests, trm_error *err) {
     return TRM_OK;
 }
 
-trm_status trm_ps_leave(trm_ps_client *client, trm_error *err) { return say_bye(client, false, err); }
+trm_status trm_ps_leave(trm_ps_client *client, trm_error *err) {
+    return say_bye(client, false, err);
+}
 
 trm_status trmi_client_rest(trm_ps_client *client, trm_error *err) {
     TRMI_TRY(client->resting ? TRM_OK : say_bye(client, true, err));
@@ -122,7 +127,8 @@ trm_status trm_ps_lease_take(trm_ps_client *client, const trm_ps_lease_options *
     const trmi_ps_note answer = client->order_note;
     const int64_t *v = answer.value;
     client->staging = client->mode == TRM_PS_SYNC;
-    TRMI_TRY(trmi_client_steps_learn(client, client->order_trailer, client->order_trailer_bytes, err));
+    TRMI_TRY(
+        trmi_client_steps_learn(client, client->order_trailer, client->order_trailer_bytes, err));
     if (v[5] == TRM_END) { /* whoever made the last step may be dead */
         TRMI_TRY(trmi_client_steps_confirm(client, err));
         return TRM_END;
@@ -218,8 +224,10 @@ static trm_status carry_steps(trm_ps_client *client, trm_error *err) {
     if (client->mode != TRM_PS_SYNC || client->servers == 1) {
         return TRM_OK;
     }
-    TRMI_TRY(trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
-    TRMI_TRY(trmi_client_steps_learn(client, client->order_trailer, client->order_trailer_bytes, err));
+    TRMI_TRY(
+        trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
+    TRMI_TRY(
+        trmi_client_steps_learn(client, client->order_trailer, client->order_trailer_bytes, err));
     return trmi_client_steps_confirm(client, err);
 }
 
@@ -229,9 +237,11 @@ static trm_status hold_all(trm_ps_client *client, trm_ps_checkpoint_result *resu
         trmi_ps_note note = {.value = {TRMI_ORDER_HOLD}};
         TRMI_TRY(trmi_client_order(client, &client->peers[*held], TRMI_PS_CONTROL, &note, NULL,
                                    NULL, 0, err));
-        /* Servers that have not all the same cut: one was started again in the middle of the last one. */
+        /* Servers that have not all the same cut: one was started again in the middle of the last
+         * one. */
         const int64_t next = client->order_note.value[1] + 1;
-        bool needs_full = client->order_note.value[2] != 0 || (*held > 0 && next != (int64_t)result->cut);
+        bool needs_full =
+            client->order_note.value[2] != 0 || (*held > 0 && next != (int64_t)result->cut);
         result->cut = (uint32_t)trmi_max_i64(result->cut, next);
         result->differential = result->differential && !needs_full;
         if (!take_maximum(v, client->order_trailer,
@@ -242,9 +252,10 @@ static trm_status hold_all(trm_ps_client *client, trm_ps_checkpoint_result *resu
     return TRM_OK;
 }
 
-/* A server may still be busy with a cut whose asker has gone or given up. Until it is not, all may go on. */
-static trm_status hold_when_ready(trm_ps_client *client, trm_ps_checkpoint_result *result, vector *v, uint32_t *held,
-                                  trm_error *err) {
+/* A server may still be busy with a cut whose asker has gone or given up. Until it is not, all may
+ * go on. */
+static trm_status hold_when_ready(trm_ps_client *client, trm_ps_checkpoint_result *result,
+                                  vector *v, uint32_t *held, trm_error *err) {
     const trm_ps_checkpoint_result wanted = *result;
     const double deadline = trmi_client_deadline(client);
     for (;;) {
@@ -325,7 +336,8 @@ trm_status trm_ps_checkpoint(trm_ps_client *client, bool differential,
     if (status == TRM_OK) {
         status = cut_all(client, &v, &r, started, &manifest, err);
     }
-    trmi_ps_note note = {.value = {TRMI_ORDER_RELEASE, status == TRM_OK ? (int64_t)r.cut : 0, r.differential}};
+    trmi_ps_note note = {
+        .value = {TRMI_ORDER_RELEASE, status == TRM_OK ? (int64_t)r.cut : 0, r.differential}};
     release(client, held, &note, status == TRM_OK ? &manifest : NULL, &status, err);
     free(v.ids);
     trmi_text_free(&manifest);

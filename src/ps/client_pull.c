@@ -1,4 +1,6 @@
-/* Pulls: one request a server and part of the batch, and the rows from the answers to every look-up. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pulls: one request a server and part of the batch, and the rows from the answers to every
+ * look-up. */
 #include "ps/client.h"
 
 #include "base/checked.h"
@@ -13,7 +15,8 @@ static int64_t age_of(const trm_ps_client *c, uint32_t table) {
     return bound < c->options.cache_staleness ? bound : c->options.cache_staleness;
 }
 
-/* Rows that the cache has are copied: it may give their place to another batch's before this one is waited for. */
+/* Rows that the cache has are copied: it may give their place to another batch's before this one is
+ * waited for. */
 static trm_status look_in_cache(trm_ps_batch *b, const trmi_part *part, trm_error *err) {
     trm_ps_client *c = b->client;
     if (!trmi_client_has_cache(c)) {
@@ -24,9 +27,10 @@ static trm_status look_in_cache(trm_ps_batch *b, const trmi_part *part, trm_erro
     }
     for (int64_t u = part->first; u < part->end; u++) {
         trmi_unique *x = &b->uniques[u];
-        const uint8_t *row = (x->wanted & TRMI_WANT_PULL) != 0 && c->caches[x->table] != NULL
-                                 ? trmi_cache_get(c->caches[x->table], x->key, b->index - age_of(c, x->table))
-                                 : NULL;
+        const uint8_t *row =
+            (x->wanted & TRMI_WANT_PULL) != 0 && c->caches[x->table] != NULL
+                ? trmi_cache_get(c->caches[x->table], x->key, b->index - age_of(c, x->table))
+                : NULL;
         x->wanted &= ~(uint32_t)TRMI_CACHED;
         if (row == NULL) {
             continue;
@@ -48,7 +52,8 @@ static void fill_cache(trm_ps_batch *b, const trmi_part *part) {
     const bool keeps = trmi_client_has_cache(c) && !b->outside && !part->pull.in_order;
     for (int64_t u = part->first; keeps && u < part->end; u++) {
         const trmi_unique *x = &b->uniques[u];
-        if ((x->wanted & (TRMI_WANT_PULL | TRMI_CACHED)) == TRMI_WANT_PULL && c->caches[x->table] != NULL) {
+        if ((x->wanted & (TRMI_WANT_PULL | TRMI_CACHED)) == TRMI_WANT_PULL &&
+            c->caches[x->table] != NULL) {
             trmi_cache_put(c->caches[x->table], x->key, b->row_of[u], b->index);
         }
     }
@@ -57,7 +62,8 @@ static void fill_cache(trm_ps_batch *b, const trmi_part *part) {
 /* ---- asking ---------------------------------------------------------------------------------- */
 
 /* Sends the pull of a part to one server (again). */
-static trm_status ask(trm_ps_batch *b, trmi_part *part, trmi_peer *peer, double deadline, trm_error *err) {
+static trm_status ask(trm_ps_batch *b, trmi_part *part, trmi_peer *peer, double deadline,
+                      trm_error *err) {
     trm_ps_client *c = b->client;
     const trmi_arrangement *a = &part->pull;
     uint32_t first = a->first[peer->number], count = a->first[peer->number + 1] - first;
@@ -139,18 +145,20 @@ static trm_status prepare_part(trm_ps_batch *b, trm_error *err) {
     if (!b->outside) {
         TRMI_TRY(look_in_cache(b, part, err));
     }
-    TRMI_TRY(trmi_batch_arrange(b, &part->pull, part->first, part->end, TRMI_WANT_PULL | TRMI_CACHED, TRMI_WANT_PULL,
-                                err));
+    TRMI_TRY(trmi_batch_arrange(b, &part->pull, part->first, part->end,
+                                TRMI_WANT_PULL | TRMI_CACHED, TRMI_WANT_PULL, err));
     part->bytes = 0;
     for (uint32_t i = 0; i < part->pull.first[c->servers]; i++) {
         const trmi_ps_section *s = &part->pull.sections[i];
-        part->bytes += (size_t)s->count * (size_t)c->widths[s->table] * trm_dtype_bytes(c->options.wire);
+        part->bytes +=
+            (size_t)s->count * (size_t)c->widths[s->table] * trm_dtype_bytes(c->options.wire);
     }
     part->request = ++c->next_request;
     part->done = false;
     for (uint32_t s = 0; s < c->servers; s++) {
         /* A bound may have to be waited for even where no rows are wanted. */
-        bool nothing = part->pull.first[s] == part->pull.first[s + 1] && (c->mode == TRM_PS_ASYNC || b->asked > 0);
+        bool nothing = part->pull.first[s] == part->pull.first[s + 1] &&
+                       (c->mode == TRM_PS_ASYNC || b->asked > 0);
         part->replies[s] = (trmi_reply){.here = nothing};
     }
     b->asked++;
@@ -173,8 +181,8 @@ static trm_status ask_part(trm_ps_batch *b, double deadline, trm_error *err) {
     return TRM_OK;
 }
 
-/* Parts are asked for ahead as long as their answers have room where they come: a server that must wait for room takes
- * no requests, and the next one could not be sent. */
+/* Parts are asked for ahead as long as their answers have room where they come: a server that must
+ * wait for room takes no requests, and the next one could not be sent. */
 static trm_status ask_ahead(trm_ps_batch *b, double deadline, trm_error *err) {
     const size_t room = b->client->options.ring_bytes / 4;
     for (;;) {
@@ -252,7 +260,8 @@ static trmi_part *part_of(trm_ps_batch *b, uint64_t request) {
     return NULL;
 }
 
-void trmi_batch_refused(trm_ps_batch *b, const trmi_peer *peer, uint64_t request, const trm_error *why) {
+void trmi_batch_refused(trm_ps_batch *b, const trmi_peer *peer, uint64_t request,
+                        const trm_error *why) {
     trmi_part *part = part_of(b, request);
     if (part != NULL) {
         b->err = *why;
@@ -273,8 +282,8 @@ void trmi_batch_answer(trm_ps_batch *b, trmi_peer *peer, const trmi_ps_header *h
     trm_error err;
     /* The decoder points values; keys stay. */
     if (header->dtype != c->options.wire ||
-        trmi_ps_decode_rows(m->data, m->bytes, header, c->widths, part->pull.sections + first, last - first, &err) !=
-            TRM_OK) {
+        trmi_ps_decode_rows(m->data, m->bytes, header, c->widths, part->pull.sections + first,
+                            last - first, &err) != TRM_OK) {
         TRMI_FAIL(&b->err, TRM_CORRUPT, "server %d answered a pull with something else",
                   peer->number);
         return;
@@ -305,7 +314,8 @@ static trm_status find_rows(trm_ps_batch *b, const trmi_part *part, size_t *hot,
 enum { ROWS_AHEAD = 12 };
 
 /* Rows as they are. Inlined with a width that is known, a row is a few moves. */
-static inline void copy_rows(const trm_ps_batch *b, const trmi_slice *slice, const uint32_t *inverse, int32_t width) {
+static inline void copy_rows(const trm_ps_batch *b, const trmi_slice *slice,
+                             const uint32_t *inverse, int32_t width) {
     const size_t row = (size_t)width * sizeof(float);
     for (int64_t i = 0; i < slice->count; i++) {
         if (i + ROWS_AHEAD < slice->count) {
@@ -315,7 +325,8 @@ static inline void copy_rows(const trm_ps_batch *b, const trmi_slice *slice, con
     }
 }
 
-static void convert_rows(const trm_ps_batch *b, const trmi_slice *slice, const uint32_t *inverse, int32_t width) {
+static void convert_rows(const trm_ps_batch *b, const trmi_slice *slice, const uint32_t *inverse,
+                         int32_t width) {
     const trmi_apply_kernels *kernels = trmi_apply_kernels_here();
     trm_dtype wire = b->client->options.wire;
     const size_t row = (size_t)width * trm_dtype_bytes(wire);
@@ -323,7 +334,8 @@ static void convert_rows(const trm_ps_batch *b, const trmi_slice *slice, const u
         if (i + ROWS_AHEAD < slice->count) {
             __builtin_prefetch(trmi_batch_row(b, slice, row, inverse[i + ROWS_AHEAD]));
         }
-        kernels->load[wire](trmi_batch_row(b, slice, row, inverse[i]), width, slice->rows + i * width);
+        kernels->load[wire](trmi_batch_row(b, slice, row, inverse[i]), width,
+                            slice->rows + i * width);
     }
 }
 
@@ -343,7 +355,8 @@ static void scatter(trm_ps_batch *b, int32_t part) {
         }
         if (lies_straight(b, slice)) {
             const size_t row = (size_t)width * sizeof(float);
-            memcpy(slice->rows, trmi_batch_row(b, slice, row, (uint32_t)slice->unique_first), (size_t)slice->count * row);
+            memcpy(slice->rows, trmi_batch_row(b, slice, row, (uint32_t)slice->unique_first),
+                   (size_t)slice->count * row);
         } else if (c->options.wire != TRM_FLOAT32) {
             convert_rows(b, slice, inverse, width);
         } else if (width == 16) {
@@ -356,18 +369,20 @@ static void scatter(trm_ps_batch *b, int32_t part) {
     }
 }
 
-/* The others give rows of a step when we have told them of it, and server 0 tells us: its answers to our pushes come first,
- * which may well be behind its rows. */
+/* The others give rows of a step when we have told them of it, and server 0 tells us: its answers
+ * to our pushes come first, which may well be behind its rows. */
 static trm_status wait_for_step(trm_ps_batch *b, double deadline, trm_error *err) {
     trm_ps_client *c = b->client;
-    while (c->staging && !b->outside && c->servers > 1 && trmi_client_pushes_pending(&c->peers[0]) > 0) {
+    while (c->staging && !b->outside && c->servers > 1 &&
+           trmi_client_pushes_pending(&c->peers[0]) > 0) {
         TRMI_TRY(trmi_client_progress(c, &c->peers[0], deadline, err));
     }
     return TRM_OK;
 }
 
 /* Takes messages in until all servers have answered a part. */
-static trm_status wait_for_part(trm_ps_batch *b, const trmi_part *part, double deadline, trm_error *err) {
+static trm_status wait_for_part(trm_ps_batch *b, const trmi_part *part, double deadline,
+                                trm_error *err) {
     trm_ps_client *c = b->client;
     TRMI_TRY(wait_for_step(b, deadline, err));
     for (uint32_t s = 0; s < c->servers; s++) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pushes: gradients of equal keys summed into one message a server, kept until it is answered. */
 #include "ps/client.h"
 
@@ -37,7 +38,8 @@ static inline bool touches(trm_ps_batch *b, uint32_t unique) {
     return first;
 }
 
-/* Adds up the gradients of equal keys, each unique's at its place. Inlined with a width that is known, a row is a few moves. */
+/* Adds up the gradients of equal keys, each unique's at its place. Inlined with a width that is
+ * known, a row is a few moves. */
 static inline void sum_slice(trm_ps_batch *b, const trmi_slice *slice, int32_t width) {
     enum { AHEAD = 12 };
     const trmi_apply_kernels *kernels = trmi_apply_kernels_here();
@@ -67,7 +69,8 @@ static void sum_gradients(trm_ps_batch *b) {
         }
         if (slice->straight && slice->row_zero != 0) { /* nothing is summed, and lies as it is */
             const size_t row = (size_t)width * sizeof(float);
-            memcpy(trmi_batch_row(b, slice, row, (uint32_t)slice->unique_first), slice->gradients, (size_t)slice->count * row);
+            memcpy(trmi_batch_row(b, slice, row, (uint32_t)slice->unique_first), slice->gradients,
+                   (size_t)slice->count * row);
         } else if (width == 16) {
             sum_slice(b, slice, 16);
         } else {
@@ -88,7 +91,8 @@ static trm_status place_sums(trm_ps_batch *b, trm_error *err) {
     if (!direct && !trmi_grow((void **)&b->sums, &b->sum_capacity, floats, sizeof *b->sums)) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to sum gradients");
     }
-    return trmi_batch_locate(b, a, 0, b->unique_count, sizeof(float), direct ? NULL : (uint8_t *)b->sums, err);
+    return trmi_batch_locate(b, a, 0, b->unique_count, sizeof(float),
+                             direct ? NULL : (uint8_t *)b->sums, err);
 }
 
 /* To the wire's 16 bits. What is rounded away would be lost push after push, so it is rounded up or
@@ -218,7 +222,9 @@ static trm_status send_from(trm_ps_client *c, trmi_pending **messages, uint32_t 
 }
 
 /* SYNC, several servers: none has a push in a step before all have the push. */
-static bool is_partial(const trm_ps_client *c) { return c->mode == TRM_PS_SYNC && !c->staging && c->servers > 1; }
+static bool is_partial(const trm_ps_client *c) {
+    return c->mode == TRM_PS_SYNC && !c->staging && c->servers > 1;
+}
 
 /* From here on the push is the connection's to deliver, however often it breaks. Server 0 alone
  * marks samples as used: it gets a push under a lease when all others have it. If this worker dies
@@ -271,7 +277,8 @@ trm_status trm_ps_push(trm_ps_batch *b, const trm_ps_push_options *options, trm_
         }
     }
     TRMI_TRY(push_failed(c, err));
-    TRMI_TRY(trmi_batch_arrange(b, &b->push, 0, b->unique_count, TRMI_WANT_PUSH, TRMI_WANT_PUSH, err));
+    TRMI_TRY(
+        trmi_batch_arrange(b, &b->push, 0, b->unique_count, TRMI_WANT_PUSH, TRMI_WANT_PUSH, err));
     b->index = b->index < 0 ? c->next_batch++ : b->index;
     trmi_ps_header header = {.kind = c->staging ? TRMI_PS_STAGE : TRMI_PS_PUSH,
                              .dtype = (uint16_t)c->options.wire,

@@ -1,11 +1,14 @@
-/* Steps of samples that are lent: server 0 says who is in them, this worker tells the other servers. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Steps of samples that are lent: server 0 says who is in them, this worker tells the other
+ * servers. */
 #include "ps/client.h"
 
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
 
-trm_status trmi_client_steps_learn(trm_ps_client *c, const uint8_t *data, size_t bytes, trm_error *err) {
+trm_status trmi_client_steps_learn(trm_ps_client *c, const uint8_t *data, size_t bytes,
+                                   trm_error *err) {
     int64_t last = 0;
     for (size_t at = 0; at < bytes;) {
         uint32_t count;
@@ -15,7 +18,8 @@ trm_status trmi_client_steps_learn(trm_ps_client *c, const uint8_t *data, size_t
         memcpy(&last, data + at, sizeof last);
         memcpy(&count, data + at + 8, sizeof count);
         if (count > (bytes - at - 16) / sizeof(trmi_push_id)) {
-            return TRMI_FAIL(err, TRM_CORRUPT, "step %lld of %u pushes in %zu bytes", (long long)last, count, bytes);
+            return TRMI_FAIL(err, TRM_CORRUPT, "step %lld of %u pushes in %zu bytes",
+                             (long long)last, count, bytes);
         }
         at += 16 + count * sizeof(trmi_push_id);
     }

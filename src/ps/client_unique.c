@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Distinct keys of a batch, table by table, in passes without a branch that depends on keys:
  *
  *   1  every look-up writes its number to its key's place: the last one stays
@@ -8,8 +9,8 @@
  *
  * Keys that ascend, as the rows of a dense variable do, are distinct as they are.
  *
- * A map that is searched key by key costs twice as much: whether a key is new, nobody foresees. AVX-512 does the passes
- * for sixteen look-ups at a time (unique_avx512.c). */
+ * A map that is searched key by key costs twice as much: whether a key is new, nobody foresees.
+ * AVX-512 does the passes for sixteen look-ups at a time (unique_avx512.c). */
 #include "ps/client.h"
 #include "ps/unique.h"
 
@@ -21,7 +22,8 @@
 enum { ROUNDS = 4, AHEAD = 16, NEAR_PLACES = 1 << 13, PART_LOOKUPS = 1 << 13 };
 
 static uint64_t place_of(const trmi_lookups *g, uint64_t key, int round) {
-    return (round == 0 ? key * TRMI_UNIQUE_FACTOR >> 32 : trmi_key_hash(key) >> (11 * round)) & g->mask;
+    return (round == 0 ? key * TRMI_UNIQUE_FACTOR >> 32 : trmi_key_hash(key) >> (11 * round)) &
+           g->mask;
 }
 
 /* Passes 1 and 2 for all look-ups: inverse[i] is the last look-up of the same key. Returns how many
@@ -122,7 +124,8 @@ static uint32_t wanted_of_table(const trm_ps_batch *b, int64_t first) {
 
 static bool reserve(trm_ps_batch *b) {
     trmi_unique_scratch *s = &b->unique;
-    int64_t places = 64, room = b->lookups + TRMI_UNIQUE_SLACK; /* passes write beyond what they keep */
+    /* passes write beyond what they keep */
+    int64_t places = 64, room = b->lookups + TRMI_UNIQUE_SLACK;
     while (places < 2 * b->lookups) {
         places *= 2;
     }
@@ -130,7 +133,8 @@ static bool reserve(trm_ps_batch *b) {
            trmi_grow((void **)&b->distinct, &b->distinct_capacity, room, sizeof *b->distinct) &&
            trmi_grow((void **)&b->inverse, &b->inverse_capacity, room, sizeof *b->inverse) &&
            trmi_grow((void **)&b->row_of, &b->row_capacity, room, sizeof *b->row_of) &&
-           trmi_grow((void **)&b->touched, &b->touched_capacity, room / 64 + 1, sizeof *b->touched) &&
+           trmi_grow((void **)&b->touched, &b->touched_capacity, room / 64 + 1,
+                     sizeof *b->touched) &&
            trmi_grow((void **)&s->keys, &s->key_capacity, room, sizeof *s->keys) &&
            trmi_grow((void **)&s->map, &s->map_capacity, places, sizeof *s->map) &&
            trmi_grow((void **)&s->inverse, &s->inverse_capacity, room, sizeof *s->inverse) &&
@@ -183,7 +187,8 @@ static void give_back(trm_ps_batch *b, int64_t first, const trmi_lookups *g) {
     }
 }
 
-/* Then they are distinct: all rows of a dense variable, mostly. Others are found out at their first keys. */
+/* Then they are distinct: all rows of a dense variable, mostly. Others are found out at their first
+ * keys. */
 static bool ascend(const uint64_t *keys, int64_t count) {
     enum { TOGETHER = 64 };
     int64_t i = 1;
@@ -227,11 +232,14 @@ static uint32_t number_by_meeting(trmi_lookups *g, uint32_t first) {
     return kernels->number(g, first);
 }
 
-/* Numbers the keys of the table whose first slice this is, from `next` on; returns the next number. */
+/* Numbers the keys of the table whose first slice this is, from `next` on; returns the next number.
+ */
 static uint32_t number_table(trm_ps_batch *b, int64_t first, uint32_t next) {
     trmi_slice *slice = &b->slices[first];
     const bool alone = slice->next < 0;
-    trmi_lookups g = {.map = b->unique.map, .number = b->unique.number, .left = b->unique.left,
+    trmi_lookups g = {.map = b->unique.map,
+                      .number = b->unique.number,
+                      .left = b->unique.left,
                       .distinct = b->distinct + next};
     if (alone) {
         g.keys = slice->keys;
@@ -242,7 +250,8 @@ static uint32_t number_table(trm_ps_batch *b, int64_t first, uint32_t next) {
     }
     slice->straight = alone && g.count > 0 && ascend(g.keys, g.count);
     slice->unique_first = next;
-    slice->unique_end = next + (slice->straight ? number_in_order(&g, next) : number_by_meeting(&g, next));
+    slice->unique_end =
+        next + (slice->straight ? number_in_order(&g, next) : number_by_meeting(&g, next));
     if (!alone) {
         give_back(b, first, &g);
     }
@@ -256,16 +265,19 @@ static void describe_table(trm_ps_batch *b, int64_t first) {
     const trmi_slice *slice = &b->slices[first];
     const uint32_t shards = c->shards * c->servers, table = (uint32_t)slice->table;
     const trm_placement *placement = &c->tables[table].placement;
-    const bool hashed = placement->kind == TRM_PLACE_BY_HASH, differ = slice->wanted == TRMI_WANT_DIFFER;
+    const bool hashed = placement->kind == TRM_PLACE_BY_HASH,
+               differ = slice->wanted == TRMI_WANT_DIFFER;
     for (int64_t u = slice->unique_first; u < slice->unique_end; u++) {
         uint64_t key = b->distinct[u];
         uint32_t shard = shards == 1 ? 0
                          : hashed    ? trmi_shard_of_key(key, shards)
                                      : trmi_shard_of_row(placement, key, c->servers, c->shards);
-        b->uniques[u] = (trmi_unique){.key = key, .table = table, .shard = shard, .wanted = differ ? 0 : slice->wanted};
+        b->uniques[u] = (trmi_unique){
+            .key = key, .table = table, .shard = shard, .wanted = differ ? 0 : slice->wanted};
     }
     for (int64_t s = first; differ && s >= 0; s = b->slices[s].next) {
-        const uint32_t wanted = wanted_of(&b->slices[s]), *inverse = b->inverse + b->slices[s].first;
+        const uint32_t wanted = wanted_of(&b->slices[s]),
+                       *inverse = b->inverse + b->slices[s].first;
         for (int64_t i = 0; i < b->slices[s].count; i++) {
             b->uniques[inverse[i]].wanted |= wanted;
         }
@@ -281,7 +293,8 @@ void trmi_batch_describe(trm_ps_batch *b) {
     b->described = true;
 }
 
-/* Nobody asks key by key: one shard has all of them, and what is wanted of them is the same for a table. */
+/* Nobody asks key by key: one shard has all of them, and what is wanted of them is the same for a
+ * table. */
 static bool goes_by_tables(const trm_ps_batch *b) {
     bool alike = b->client->shards * b->client->servers == 1 && !trmi_client_has_cache(b->client);
     for (int64_t s = 0; s < b->slice_count; s++) {
@@ -290,8 +303,8 @@ static bool goes_by_tables(const trm_ps_batch *b) {
     return alike;
 }
 
-/* Whole tables go into parts of about as many look-ups. Workers that keep step with others get one: what they read is
- * of one moment. */
+/* Whole tables go into parts of about as many look-ups. Workers that keep step with others get one:
+ * what they read is of one moment. */
 static void cut(trm_ps_batch *b) {
     const int64_t most = b->client->mode == TRM_PS_SYNC ? 1 : TRMI_PARTS_MAX;
     int64_t parts = trmi_max_i64(1, trmi_min_i64(most, b->lookups / PART_LOOKUPS)), before = 0;

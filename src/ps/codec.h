@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ps/codec.h: what worker and server say to each other. Pure: bytes to views and back.
  *
  *   message   | header 64 | sections 16 each | pad | keys 8 each | pad | values | pad | values ...
@@ -11,8 +12,9 @@
 #include "trireme/ps.h"
 
 enum {
-    TRMI_PS_VERSION = 7, /* 2: pushes name their samples; 3: rows with their last writers; 4: steps; 5: chief, staleness; 6: the cut that is
-                           complete; 7: pushes that all servers have */
+    /* 2: pushes name their samples; 3: rows with their last writers; 4: steps; 5: chief, staleness;
+     * 6: the cut that is complete; 7: pushes that all servers have */
+    TRMI_PS_VERSION = 7,
     TRMI_PS_TABLES_MAX = 4096,
     TRMI_PS_SHARDS_MAX = 1024,
     TRMI_PS_WORKERS_MAX = 65536,
@@ -28,8 +30,8 @@ typedef enum trmi_ps_kind {
     TRMI_PS_TABLE,     /* note and a table's options */
     TRMI_PS_PULL,
     TRMI_PS_PUSH,
-    TRMI_PS_ROWS,   /* answer to a pull */
-    TRMI_PS_DONE,   /* answer to everything else: status, note */
+    TRMI_PS_ROWS,    /* answer to a pull */
+    TRMI_PS_DONE,    /* answer to everything else: status, note */
     TRMI_PS_CONTROL, /* note: value[0] is a trmi_order */
     TRMI_PS_STAGE    /* a push that waits for its step: see ps/server_step.c */
 } trmi_ps_kind;

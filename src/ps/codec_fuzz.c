@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Messages from a peer that we do not trust: every view stays within the bytes that came. */
 #include "fuzz_seed.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ps/cut.h: the file of one shard at one cut, written while updates go on.
  *
  *   owner thread                               writer thread
@@ -55,8 +56,8 @@ typedef struct trmi_cut_filter {
 } trmi_cut_filter;
 
 typedef enum trmi_cut_use {
-    TRMI_CUT_LOAD,         /* checked, then loaded */
-    TRMI_CUT_VERIFY,       /* checked, nothing is changed */
+    TRMI_CUT_LOAD,   /* checked, then loaded */
+    TRMI_CUT_VERIFY, /* checked, nothing is changed */
     TRMI_CUT_LOAD_VERIFIED /* loaded; the caller has had it checked. Each block still is, before it is used. */
 } trmi_cut_use;
 

@@ -1,4 +1,6 @@
-/* Checkpoints of several servers in which something goes wrong as one order goes out to one of them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checkpoints of several servers in which something goes wrong as one order goes out to one of
+ * them. */
 #include "servers.h"
 
 #include "base/error.h"
@@ -52,13 +54,17 @@ static void stop(job *j) {
     }
 }
 
-static void join(job *j, double timeout, trmi_channel *(*wrap)(void *context, trmi_channel *channel)) {
-    const trm_table_options options = {.name = "t",
-                                       .width = WIDTH,
-                                       .optimizer = {.rule = TRM_ROW_MOMENTUM, .learning_rate = 0.1f, .momentum = 0.9f},
-                                       .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
-    const trm_ps_client_options o = {
-        .local = j->server, .servers = j->options.servers, .ring_bytes = 1 << 18, .timeout_seconds = timeout};
+static void join(job *j, double timeout,
+                 trmi_channel *(*wrap)(void *context, trmi_channel *channel)) {
+    const trm_table_options options = {
+        .name = "t",
+        .width = WIDTH,
+        .optimizer = {.rule = TRM_ROW_MOMENTUM, .learning_rate = 0.1f, .momentum = 0.9f},
+        .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
+    const trm_ps_client_options o = {.local = j->server,
+                                     .servers = j->options.servers,
+                                     .ring_bytes = 1 << 18,
+                                     .timeout_seconds = timeout};
     trm_error err;
     CHECK_OK(trmi_client_create_wrapped(&o, wrap, NULL, &j->client, &err), err);
     CHECK_OK(trm_ps_client_table(j->client, &options, &j->table, &err), err);
@@ -76,7 +82,8 @@ static void ask(job *j) {
         j->keys[i] = (uint64_t)(j->steps * 37 + i * 3) % KEYS;
     }
     trm_ps_batch_clear(j->batch);
-    CHECK_OK(trm_ps_batch_add(j->batch, j->table, j->keys, BATCH, j->rows, j->gradients, &err), err);
+    CHECK_OK(trm_ps_batch_add(j->batch, j->table, j->keys, BATCH, j->rows, j->gradients, &err),
+             err);
     CHECK_OK(trm_ps_pull_start(j->batch, &err), err);
 }
 
@@ -127,8 +134,10 @@ static ambush ahead;
 static bool is_ordered(const trmi_channel *channel, const trmi_message *m) {
     trmi_ps_header h;
     trmi_ps_note note = {0};
-    return ahead.server >= 0 && trmi_ps_decode_header(m->data, m->bytes, &h, NULL) == TRM_OK && h.kind == TRMI_PS_CONTROL &&
-           trmi_ps_decode_note(m->data, m->bytes, &h, &note, NULL, NULL) == TRM_OK && note.value[0] == (int64_t)ahead.order &&
+    return ahead.server >= 0 && trmi_ps_decode_header(m->data, m->bytes, &h, NULL) == TRM_OK &&
+           h.kind == TRMI_PS_CONTROL &&
+           trmi_ps_decode_note(m->data, m->bytes, &h, &note, NULL, NULL) == TRM_OK &&
+           note.value[0] == (int64_t)ahead.order &&
            strtol(channel->peer + strlen("server "), NULL, 10) == ahead.server;
 }
 
@@ -160,8 +169,9 @@ static trm_status start_again(ambush *a, trm_error *err) {
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* A server is started again when all have written their files of a cut, and before the manifest says so. The job goes on, its
- * next checkpoint is whole, and so is what a later start finds in it and in the logs. */
+/* A server is started again when all have written their files of a cut, and before the manifest
+ * says so. The job goes on, its next checkpoint is whole, and so is what a later start finds in it
+ * and in the logs. */
 static void dies_as_a_cut_is_complete(int servers, int victim, bool lost) {
     char path[128];
     static job j, calm;
@@ -171,7 +181,8 @@ static void dies_as_a_cut_is_complete(int servers, int victim, bool lost) {
     snprintf(path, sizeof path, "%s/%d-%d-%d", folder, servers, victim, lost);
     j = (job){.options = {.servers = servers, .shards = 2, .folder = path, .log_pushes = true}};
     calm = (job){.options = {.servers = 1, .shards = 1}};
-    ahead = (ambush){.job = &j, .order = TRMI_ORDER_RELEASE, .server = -1, .lost = lost, .strike = start_again};
+    ahead = (ambush){
+        .job = &j, .order = TRMI_ORDER_RELEASE, .server = -1, .lost = lost, .strike = start_again};
     start(&j);
     join(&j, 0, lie_in_wait);
     take_steps(&j);
@@ -179,10 +190,12 @@ static void dies_as_a_cut_is_complete(int servers, int victim, bool lost) {
     take_steps(&j);
     ahead.server = victim;
     /* Server 0 is told first, and writes the manifest: server 1 then comes back with this cut. */
-    assert_int_equal(trm_ps_checkpoint(j.client, true, &result, &err), victim == 1 && !lost ? TRM_OK : TRM_PEER);
+    assert_int_equal(trm_ps_checkpoint(j.client, true, &result, &err),
+                     victim == 1 && !lost ? TRM_OK : TRM_PEER);
     assert_int_equal(ahead.server, -1);
     take_steps(&j);
-    check_checkpoint(&j, servers == 1 || victim == 1); /* else they have no cut in common that it could differ from */
+    /* else they have no cut in common that it could differ from */
+    check_checkpoint(&j, servers == 1 || victim == 1);
     take_steps(&j);
     check_checkpoint(&j, true);
     take_steps(&j);
@@ -216,7 +229,8 @@ static void who_dies_as_a_cut_is_complete_goes_on(void **state) {
     }
 }
 
-/* A server died while it wrote its first manifest, which has another name until it is whole: the logs have everything. */
+/* A server died while it wrote its first manifest, which has another name until it is whole: the
+ * logs have everything. */
 static void a_manifest_that_is_not_whole_is_none(void **state) {
     char path[128], part[256], alive[256];
     static job j;
@@ -271,14 +285,20 @@ static trm_status be_slow(ambush *a, trm_error *err) {
     return TRM_OK;
 }
 
-/* Server 1 has written its file long before server 0, and owes rows that wait for another worker. */
+/* Server 1 has written its file long before server 0, and owes rows that wait for another worker.
+ */
 static void a_slow_cut_is_waited_for(void **state) {
     char path[128];
     static job j;
     trm_error err;
     trm_ps_checkpoint_result result;
     snprintf(path, sizeof path, "%s/slow", folder);
-    j = (job){.options = {.servers = 2, .shards = 1, .folder = path, .mode = TRM_PS_BOUNDED, .staleness = 2, .workers = 2}};
+    j = (job){.options = {.servers = 2,
+                          .shards = 1,
+                          .folder = path,
+                          .mode = TRM_PS_BOUNDED,
+                          .staleness = 2,
+                          .workers = 2}};
     ahead = (ambush){.job = &j, .order = TRMI_ORDER_CUT, .server = -1, .strike = be_slow};
     start(&j);
     join(&j, 20, lie_in_wait);
@@ -302,7 +322,8 @@ static void *read_late(void *context) {
     return NULL;
 }
 
-/* The chief has given a checkpoint up, or died in one, and a server is still busy with it: the next one waits. */
+/* The chief has given a checkpoint up, or died in one, and a server is still busy with it: the next
+ * one waits. */
 static void a_cut_that_nobody_waits_for_is_let_end(void **state) {
     char path[128], pipe[256];
     static job j, next;
@@ -319,13 +340,16 @@ static void a_cut_that_nobody_waits_for_is_let_end(void **state) {
     start(&j);
     join(&j, 1, NULL);
     take_steps(&j);
-    CHECK_FAILS(trm_ps_checkpoint(j.client, false, &result, &err), TRM_TIMEOUT, err, "no answer from server 1");
+    CHECK_FAILS(trm_ps_checkpoint(j.client, false, &result, &err), TRM_TIMEOUT, err,
+                "no answer from server 1");
     assert_int_equal(pthread_create(&reader, NULL, read_late, pipe), 0);
     j.client->options.timeout_seconds = 60;
     check_checkpoint(&j, false);
     assert_int_equal(pthread_join(reader, NULL), 0);
     take_steps(&j);
-    CHECK_OK(trmi_client_order(j.client, &j.client->peers[1], TRMI_PS_CONTROL, &hold, NULL, NULL, 0, &err), err);
+    CHECK_OK(trmi_client_order(j.client, &j.client->peers[1], TRMI_PS_CONTROL, &hold, NULL, NULL, 0,
+                               &err),
+             err);
     leave(&j);
     next = (job){.options = j.options, .server = {j.server[0], j.server[1]}};
     join(&next, 60, NULL);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ps/cut_format.h: blocks of a shard file. */
 #ifndef TRMI_PS_CUT_FORMAT_H
 #define TRMI_PS_CUT_FORMAT_H

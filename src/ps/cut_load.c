@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reading a shard file: everything is checked before anything is changed. */
 #include "ps/cut.h"
 
@@ -201,9 +202,11 @@ static trm_status load_head(reader *r, trmi_shard *shard, trm_error *err) {
     }
     memcpy(&head, r->body, sizeof head);
     if (head.version != TRMI_CUT_VERSION) {
-        return TRMI_FAIL(err, TRM_UNSUPPORTED,
-                         "%s: a table's file of version %u, this program reads version %d: continue with the "
-                         "program that wrote it, or begin in another folder", r->path, head.version, TRMI_CUT_VERSION);
+        return TRMI_FAIL(
+            err, TRM_UNSUPPORTED,
+            "%s: a table's file of version %u, this program reads version %d: continue with the "
+            "program that wrote it, or begin in another folder",
+            r->path, head.version, TRMI_CUT_VERSION);
     }
     shard->tick = head.tick;
     shard->clock = head.clock;
@@ -233,24 +236,15 @@ static trm_status load_block(reader *r, trmi_shard *shard, const trmi_cut_filter
         return bad_block(r, "a block out of order", err);
     }
     switch ((trmi_block_kind)r->block.kind) {
-    case TRMI_BLOCK_HEADER:
-        return load_head(r, shard, err);
-    case TRMI_BLOCK_TABLE:
-        return load_table(r, shard, err);
-    case TRMI_BLOCK_WINDOWS:
-        return load_windows(r, shard, err);
-    case TRMI_BLOCK_SPANS:
-        return load_spans(r, shard, err);
-    case TRMI_BLOCK_REMOVED:
-        return load_removed(r, shard, err);
-    case TRMI_BLOCK_ROWS:
-        return load_rows(r, shard, filter, rows, err);
+    case TRMI_BLOCK_HEADER: return load_head(r, shard, err);
+    case TRMI_BLOCK_TABLE: return load_table(r, shard, err);
+    case TRMI_BLOCK_WINDOWS: return load_windows(r, shard, err);
+    case TRMI_BLOCK_SPANS: return load_spans(r, shard, err);
+    case TRMI_BLOCK_REMOVED: return load_removed(r, shard, err);
+    case TRMI_BLOCK_ROWS: return load_rows(r, shard, filter, rows, err);
     case TRMI_BLOCK_WAITING:
-    case TRMI_BLOCK_BLOOM:
-        return load_admission(r, shard, filter, err);
-    case TRMI_BLOCK_END:
-        start_generation(r, shard);
-        return TRM_OK;
+    case TRMI_BLOCK_BLOOM: return load_admission(r, shard, filter, err);
+    case TRMI_BLOCK_END: start_generation(r, shard); return TRM_OK;
     }
     return bad_block(r, "a block of unknown kind", err);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A job's folder as one looks into it: each shard's file chain and log, loaded without a server. */
 #include "trireme/ps_tools.h"
 
@@ -30,8 +31,9 @@ static bool wants(void *context, uint32_t table, uint64_t key) {
     const wish *w = context;
     const trm_ps_folder_options *o = &w->folder->options;
     const trm_ps_folder_info *info = &w->folder->info;
-    return (!w->sorts || trmi_shard_of_row(&w->shard->tables[table]->options.placement, key, (uint32_t)info->servers,
-                                           (uint32_t)info->shards) == w->index) &&
+    return (!w->sorts ||
+            trmi_shard_of_row(&w->shard->tables[table]->options.placement, key,
+                              (uint32_t)info->servers, (uint32_t)info->shards) == w->index) &&
            (o->table == NULL || strcmp(w->shard->tables[table]->name, o->table) == 0) &&
            (o->key == NULL || *o->key == key);
 }
@@ -51,10 +53,12 @@ static trm_status make_shards(trm_ps_folder *f, trm_error *err) {
     return TRM_OK;
 }
 
-/* A file goes to the shard that wrote it; of a job that had another form then, to all that may want its rows. */
-static trm_status load_file(trm_ps_folder *f, const trmi_manifest *m, uint32_t writer, const char *path, uint64_t digest,
-                            trm_error *err) {
-    const bool same = (int32_t)m->servers == f->info.servers && (int32_t)m->shards == f->info.shards;
+/* A file goes to the shard that wrote it; of a job that had another form then, to all that may want
+ * its rows. */
+static trm_status load_file(trm_ps_folder *f, const trmi_manifest *m, uint32_t writer,
+                            const char *path, uint64_t digest, trm_error *err) {
+    const bool same =
+        (int32_t)m->servers == f->info.servers && (int32_t)m->shards == f->info.shards;
     trmi_cut_use use = TRMI_CUT_LOAD;
     for (uint32_t i = same ? writer : 0; i < (same ? writer + 1 : f->count); i++) {
         wish w = {f, f->shards[i], i, !same};
@@ -80,7 +84,8 @@ static trm_status load_cut(trm_ps_folder *f, const trmi_manifest *m, trm_error *
         }
         snprintf(path, sizeof path, "%s/cut-%06u/server-%d-shard-%d.%s", f->path, m->cut,
                  (int)server, (int)shard, m->differential ? "delta" : "full");
-        TRMI_TRY(load_file(f, m, (uint32_t)(server * m->shards + shard), path, strtoull(digest, NULL, 16), err));
+        TRMI_TRY(load_file(f, m, (uint32_t)(server * m->shards + shard), path,
+                           strtoull(digest, NULL, 16), err));
     }
     return TRM_OK;
 }
@@ -241,7 +246,8 @@ static trm_status each_of_shard(trmi_row_table *table, trm_ps_see_row see, void 
             char *record = trmi_rows_at(&table->rows, page, i);
             trm_row_info info;
             if (record != NULL &&
-                trmi_row_table_peek(table, trmi_row_header_of(&table->layout, record)->key, &info, values, slots)) {
+                trmi_row_table_peek(table, trmi_row_header_of(&table->layout, record)->key, &info,
+                                    values, slots)) {
                 TRMI_TRY(see(context, &info, values, slots));
             }
         }

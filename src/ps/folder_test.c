@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of looking into a job's folder: the rows that servers have, who wrote them, damage named.
  */
 #include "servers.h"
@@ -53,7 +54,9 @@ static int32_t a, b;
 
 static void start_job(int servers) {
     trm_error err;
-    servers_start(server, servers, (trm_ps_server_options){.shards = 2, .folder = folder, .initial = initial, .log_pushes = true});
+    servers_start(server, servers,
+                  (trm_ps_server_options){
+                      .shards = 2, .folder = folder, .initial = initial, .log_pushes = true});
     for (int w = 0; w < 2; w++) {
         trm_ps_client_options o = {
             .local = server, .servers = servers, .worker = w, .ring_bytes = 1 << 20};
@@ -106,7 +109,8 @@ static void a_job_of_another_form(void) {
     assert_true(result.differential);
     push(batch[1], a, 40, 30);
     CHECK_OK(trm_ps_flush(client[1], &err), err);
-    CHECK_OK(trm_ps_folder_open(folder, &(trm_ps_folder_options){.initial = initial}, &f, &err), err);
+    CHECK_OK(trm_ps_folder_open(folder, &(trm_ps_folder_options){.initial = initial}, &f, &err),
+             err);
     trm_ps_folder_get_info(f, &info);
     assert_int_equal(info.servers, SERVERS_MAX);
     (void)trm_ps_folder_table(f, 0, &rows, &slots);
@@ -154,7 +158,8 @@ static void a_folder_shows_what_servers_have(void **state) {
     push(batch[1], a, KEYS, NEW_KEYS); /* rows that logs make begin as the servers' */
     CHECK_OK(trm_ps_flush(client[1], &err), err);
     /* While the servers run. */
-    CHECK_OK(trm_ps_folder_open(folder, &(trm_ps_folder_options){.initial = initial}, &f, &err), err);
+    CHECK_OK(trm_ps_folder_open(folder, &(trm_ps_folder_options){.initial = initial}, &f, &err),
+             err);
     trm_ps_folder_info info;
     trm_ps_folder_get_info(f, &info);
     assert_int_equal(info.cut, 2);

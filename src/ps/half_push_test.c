@@ -1,5 +1,6 @@
-/* A synchronous worker dies while its push goes out to two servers, at each message of it: whatever they have of it, the job
- * goes on to the rows of one that nobody disturbed. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A synchronous worker dies while its push goes out to two servers, at each message of it: whatever
+ * they have of it, the job goes on to the rows of one that nobody disturbed. */
 #include "servers.h"
 
 #include "base/error.h"
@@ -43,7 +44,8 @@ static bool is_fatal(const trmi_channel *channel, const trmi_message *m) {
     if (!ahead.told) {
         return h.kind == TRMI_PS_PUSH;
     }
-    return h.kind == TRMI_PS_CONTROL && trmi_ps_decode_note(m->data, m->bytes, &h, &note, NULL, NULL) == TRM_OK &&
+    return h.kind == TRMI_PS_CONTROL &&
+           trmi_ps_decode_note(m->data, m->bytes, &h, &note, NULL, NULL) == TRM_OK &&
            note.value[0] == TRMI_ORDER_PUSHED;
 }
 
@@ -70,14 +72,18 @@ static trmi_channel *lie_in_wait(void *context, trmi_channel *channel) {
 /* ---- a job ----------------------------------------------------------------------------------- */
 
 static void join(job *j, int number) {
-    const trm_table_options options = {.name = "t",
-                                       .width = WIDTH,
-                                       .optimizer = {.rule = TRM_ROW_MOMENTUM, .learning_rate = 0.1f, .momentum = 0.9f},
-                                       .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
-    const trm_ps_client_options o = {.local = j->server, .servers = SERVERS, .worker = number, .ring_bytes = 1 << 18};
+    const trm_table_options options = {
+        .name = "t",
+        .width = WIDTH,
+        .optimizer = {.rule = TRM_ROW_MOMENTUM, .learning_rate = 0.1f, .momentum = 0.9f},
+        .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
+    const trm_ps_client_options o = {
+        .local = j->server, .servers = SERVERS, .worker = number, .ring_bytes = 1 << 18};
     worker *w = &j->workers[number];
     trm_error err;
-    CHECK_OK(trmi_client_create_wrapped(&o, number == 0 ? lie_in_wait : NULL, NULL, &w->client, &err), err);
+    CHECK_OK(
+        trmi_client_create_wrapped(&o, number == 0 ? lie_in_wait : NULL, NULL, &w->client, &err),
+        err);
     CHECK_OK(trm_ps_client_table(w->client, &options, &w->table, &err), err);
     CHECK_OK(trm_ps_batch_create(w->client, &w->batch, &err), err);
 }
@@ -87,14 +93,16 @@ static void leave(worker *w) {
     trm_ps_client_destroy(w->client);
 }
 
-/* Each gradient depends on all rows, as a model's: rows of another step, on one server, do not stay hidden. */
+/* Each gradient depends on all rows, as a model's: rows of another step, on one server, do not stay
+ * hidden. */
 static void compute(worker *w, int number, int64_t step) {
     trm_error err;
     for (int i = 0; i < BATCH; i++) {
         w->keys[i] = (uint64_t)(step * 37 + number * 11 + i * 3) % KEYS;
     }
     trm_ps_batch_clear(w->batch);
-    CHECK_OK(trm_ps_batch_add(w->batch, w->table, w->keys, BATCH, w->rows, w->gradients, &err), err);
+    CHECK_OK(trm_ps_batch_add(w->batch, w->table, w->keys, BATCH, w->rows, w->gradients, &err),
+             err);
     CHECK_OK(trm_ps_pull_start(w->batch, &err), err);
     CHECK_OK(trm_ps_pull_wait(w->batch, &err), err);
     float mean = 0;
@@ -131,7 +139,8 @@ static void run(bool dies, bool told, int server, float rows[KEYS * WIDTH]) {
     uint64_t keys[KEYS];
     j = (job){0};
     ahead = (fate){.told = told, .server = server};
-    servers_start(j.server, SERVERS, (trm_ps_server_options){.shards = 2, .mode = TRM_PS_SYNC, .workers = WORKERS});
+    servers_start(j.server, SERVERS,
+                  (trm_ps_server_options){.shards = 2, .mode = TRM_PS_SYNC, .workers = WORKERS});
     for (int n = 0; n < WORKERS; n++) {
         join(&j, n);
     }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Bounds of single tables, and how far behind pushes are, counted by table. */
 #include "servers.h"
 
@@ -26,14 +27,17 @@ static trm_ps_server *start(int32_t staleness) {
 /* Table 0 is bound as the job is, table 1 by `staleness`. */
 static trm_status declare(worker *w, int32_t staleness, trm_error *err) {
     for (int t = 0; t < 2; t++) {
-        const trm_table_options o = {.name = t == 0 ? "loose" : "tight", .width = 1, .staleness = t == 0 ? 0 : staleness,
+        const trm_table_options o = {.name = t == 0 ? "loose" : "tight",
+                                     .width = 1,
+                                     .staleness = t == 0 ? 0 : staleness,
                                      .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}};
         TRMI_TRY(trm_ps_client_table(w->client, &o, &w->table[t], err));
     }
     return TRM_OK;
 }
 
-static void join(trm_ps_server *server, worker *w, int number, trm_ps_client_options o, int32_t staleness) {
+static void join(trm_ps_server *server, worker *w, int number, trm_ps_client_options o,
+                 int32_t staleness) {
     trm_error err;
     o.local = &server;
     o.servers = 1;
@@ -64,7 +68,9 @@ static trm_status pull(worker *w, int tables, trm_error *err) {
     trm_ps_batch_clear(w->batch);
     for (int t = 0; t < 2; t++) {
         if ((tables >> t & 1) != 0) {
-            CHECK_OK(trm_ps_batch_add(w->batch, w->table[t], keys, KEYS, w->rows[t], w->gradients[t], err), *err);
+            CHECK_OK(trm_ps_batch_add(w->batch, w->table[t], keys, KEYS, w->rows[t],
+                                      w->gradients[t], err),
+                     *err);
         }
     }
     return ask(w, err);
@@ -121,16 +127,19 @@ static void bounds_are_agreed_on(void **state) {
     trm_error err;
     worker w = {0}, other = {0};
     join(server, &w, 0, (trm_ps_client_options){0}, 3);
-    const trm_ps_client_options o = {.local = &server, .servers = 1, .worker = 1, .ring_bytes = 1 << 16};
+    const trm_ps_client_options o = {
+        .local = &server, .servers = 1, .worker = 1, .ring_bytes = 1 << 16};
     CHECK_OK(trm_ps_client_create(&o, &other.client, &err), err);
-    CHECK_FAILS(declare(&other, 4, &err), TRM_INVALID, err, "'tight': declared with staleness 4, by another worker with 3");
+    CHECK_FAILS(declare(&other, 4, &err), TRM_INVALID, err,
+                "'tight': declared with staleness 4, by another worker with 3");
     CHECK_FAILS(declare(&other, -2, &err), TRM_INVALID, err, "staleness -2");
     trm_ps_client_destroy(other.client);
     leave(&w);
     trm_ps_server_stop(server);
 }
 
-/* Two workers in turns. A worker is known from its first push on: what it read for that is not counted. */
+/* Two workers in turns. A worker is known from its first push on: what it read for that is not
+ * counted. */
 static void lags_are_counted_by_table(void **state) {
     trm_ps_server *server = start(TRM_STALENESS_ANY);
     trm_error err;
@@ -163,12 +172,16 @@ static void lags_are_counted_by_table(void **state) {
     trm_ps_server_stop(server);
 }
 
-/* Gradients of -1 at rate 1: rows count what pushes were worth. A late one is worth 1 / (1 + the others' since it read). */
+/* Gradients of -1 at rate 1: rows count what pushes were worth. A late one is worth 1 / (1 + the
+ * others' since it read). */
 static float worth_of_pushes(trm_ps_mode mode, const char *folder, bool restarted) {
     trm_ps_server *server;
     trm_error err;
     worker a = {0}, b = {0};
-    const trm_ps_server_options o = {.mode = mode, .staleness = TRM_STALENESS_ANY, .staleness_aware = true, .folder = folder,
+    const trm_ps_server_options o = {.mode = mode,
+                                     .staleness = TRM_STALENESS_ANY,
+                                     .staleness_aware = true,
+                                     .folder = folder,
                                      .log_pushes = folder != NULL};
     server = start_with(o);
     join(server, &a, 0, (trm_ps_client_options){0}, 0);
@@ -212,7 +225,9 @@ static void hot_rows_keep_the_bound(void **state) {
     trm_error err;
     worker w = {0};
     trm_ps_client_stats stats;
-    join(server, &w, 0, (trm_ps_client_options){.cache_rows = 64, .cache_staleness = 5, .timeout_seconds = 30}, TRM_STALENESS_NONE);
+    join(server, &w, 0,
+         (trm_ps_client_options){.cache_rows = 64, .cache_staleness = 5, .timeout_seconds = 30},
+         TRM_STALENESS_NONE);
     for (int n = 0; n < 4; n++) {
         CHECK_OK(pull(&w, LOOSE, &err), err);
         push(&w);
@@ -222,7 +237,8 @@ static void hot_rows_keep_the_bound(void **state) {
     leave(&w);
     trm_ps_server_stop(server);
     server = start(TRM_STALENESS_ANY);
-    join(server, &w, 0, (trm_ps_client_options){.cache_rows = 64, .cache_staleness = 5, .timeout_seconds = 30}, 1);
+    join(server, &w, 0,
+         (trm_ps_client_options){.cache_rows = 64, .cache_staleness = 5, .timeout_seconds = 30}, 1);
     for (int n = 0; n < 2; n++) { /* the other worker never comes: a batch may be 1 ahead */
         CHECK_OK(pull(&w, TIGHT, &err), err);
         push(&w);
@@ -235,10 +251,8 @@ static void hot_rows_keep_the_bound(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tables_have_bounds_of_their_own),
-        cmocka_unit_test(bounds_are_agreed_on),
-        cmocka_unit_test(lags_are_counted_by_table),
-        cmocka_unit_test(late_pushes_count_less),
+        cmocka_unit_test(tables_have_bounds_of_their_own), cmocka_unit_test(bounds_are_agreed_on),
+        cmocka_unit_test(lags_are_counted_by_table),       cmocka_unit_test(late_pushes_count_less),
         cmocka_unit_test(hot_rows_keep_the_bound),
     };
     return cmocka_run_group_tests_name("ps lag", tests, NULL, NULL);

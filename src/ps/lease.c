@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "ps/lease.h"
 
 #include "base/checked.h"
@@ -124,8 +125,7 @@ static trm_status apply(trmi_lease_book *book, const trmi_lease_event *e, trm_er
         return e->begin > 0 && e->end > 0 && e->position >= 0
                    ? TRM_OK
                    : TRMI_FAIL(err, TRM_CORRUPT, "a book of %lld samples", (long long)e->begin);
-    case TRMI_LEASE_GRANT:
-        return apply_grant(book, e, err);
+    case TRMI_LEASE_GRANT: return apply_grant(book, e, err);
     case TRMI_LEASE_PROGRESS:
         l = find(book, e->id);
         if (l == NULL || e->position < l->position || e->position > l->end) {
@@ -150,8 +150,7 @@ static trm_status apply(trmi_lease_book *book, const trmi_lease_event *e, trm_er
         book->rests[book->rest_count++] = (rest){l->position, l->end};
         drop(book, l);
         return TRM_OK;
-    case TRMI_LEASE_CUT:
-        return TRM_OK;
+    case TRMI_LEASE_CUT: return TRM_OK;
     }
     return TRMI_FAIL(err, TRM_CORRUPT, "event %u of lease %lld at %lld does not fit", e->kind,
                      (long long)e->id, (long long)e->position);
@@ -166,12 +165,13 @@ static trm_status change(trmi_lease_book *book, const trmi_lease_event *event, t
     return apply(book, event, err);
 }
 
-/* All ask with the same numbers. A book that is read from its log goes on with what the first one asks for: a job that is
- * continued for more epochs, or in other leases. Its samples are the same. */
+/* All ask with the same numbers. A book that is read from its log goes on with what the first one
+ * asks for: a job that is continued for more epochs, or in other leases. Its samples are the same.
+ */
 static trm_status open_book(trmi_lease_book *book, const trm_ps_lease_options *o, trm_error *err) {
     const trm_ps_lease_options *have = &book->options;
-    if (o->samples < 1 || o->lease_samples < 1 || o->epochs < 0 || o->samples_max < 0 || o->batch < 0 ||
-        !(o->timeout_seconds >= 0)) {
+    if (o->samples < 1 || o->lease_samples < 1 || o->epochs < 0 || o->samples_max < 0 ||
+        o->batch < 0 || !(o->timeout_seconds >= 0)) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "leases of %lld of %lld samples, %lld epochs: numbers above 0 expected",
                          (long long)o->lease_samples, (long long)o->samples, (long long)o->epochs);
@@ -197,8 +197,8 @@ static trm_status open_book(trmi_lease_book *book, const trm_ps_lease_options *o
     return TRM_OK;
 }
 
-/* How many of the samples that nobody has had yet may be lent, and how many at once: where there is a limit all workers are to
- * have some of the last ones. */
+/* How many of the samples that nobody has had yet may be lent, and how many at once: where there is
+ * a limit all workers are to have some of the last ones. */
 static int64_t fresh_samples(const trmi_lease_book *book, const trm_ps_lease_options *o) {
     enum { LAST_LEASES = 16 };
     int64_t left = book->options.samples - book->next, batch = trmi_max_i64(1, o->batch);

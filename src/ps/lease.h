@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ps/lease.h: who uses which samples. Pure: time comes in, events go out.
  *
  *   fresh range --grant--> lent to a worker --progress--> used
@@ -11,8 +12,9 @@
 #include "trireme/ps.h"
 
 typedef enum trmi_lease_kind {
-    TRMI_LEASE_OPEN = 1, /* the book, or how a job that is continued asks it: id = the book's number, begin = samples, end = lease_samples,
-                            position = epochs */
+    /* the book, or how a job that is continued asks it: id = the book's number, begin = samples,
+     * end = lease_samples, position = epochs */
+    TRMI_LEASE_OPEN = 1,
     TRMI_LEASE_GRANT,    /* id, worker, epoch, begin, end */
     TRMI_LEASE_PROGRESS, /* id, position */
     TRMI_LEASE_LOST,     /* id: [position, end) is free again */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of leases: every sample once an epoch although workers come and go, and after restarts.
  * With processes that are killed: once_test.c. */
 #include "check.h"
@@ -96,8 +97,8 @@ static void every_sample_once_although_workers_come_and_go(void **state) {
     }
 }
 
-/* The server starts again, and those who have leases push before anybody takes another one: they keep them, and lose them
- * when they have been silent for as long as ever. */
+/* The server starts again, and those who have leases push before anybody takes another one: they
+ * keep them, and lose them when they have been silent for as long as ever. */
 static void leases_outlive_a_restart(void **state) {
     static history h, after;
     trmi_lease_book *before, *again;
@@ -119,13 +120,15 @@ static void leases_outlive_a_restart(void **state) {
     CHECK_OK(trmi_lease_progress(again, third.id, 2, third.begin + 20, 506, &err), err);
     CHECK_OK(trmi_lease_take(again, &o, 2, 515.5, &third, &err), err);
     assert_int_equal(third.begin, mine.begin + 20);
-    CHECK_FAILS(trmi_lease_progress(again, mine.id, 0, mine.begin + 30, 515.6, &err), TRM_CANCELLED, err, "is over");
+    CHECK_FAILS(trmi_lease_progress(again, mine.id, 0, mine.begin + 30, 515.6, &err), TRM_CANCELLED,
+                err, "is over");
     CHECK_OK(trmi_lease_progress(again, others.id, 1, others.begin + 30, 515.7, &err), err);
     trmi_lease_book_destroy(before);
     trmi_lease_book_destroy(again);
 }
 
-/* A job that has used all its epochs is continued for more of them, in other leases; then all ask for those. */
+/* A job that has used all its epochs is continued for more of them, in other leases; then all ask
+ * for those. */
 static void a_job_is_continued_for_more_epochs(void **state) {
     static history h;
     trmi_lease_book *book = NULL;
@@ -133,7 +136,8 @@ static void a_job_is_continued_for_more_epochs(void **state) {
     trm_ps_lease lease;
     h.count = 0;
     for (int64_t epochs = 1; epochs <= 3; epochs++) {
-        const trm_ps_lease_options o = {SAMPLES, 100 * epochs, epochs, 10, 0, 0}, old = {SAMPLES, 100, epochs - 1, 10, 0, 0};
+        const trm_ps_lease_options o = {SAMPLES, 100 * epochs, epochs, 10, 0, 0},
+                                   old = {SAMPLES, 100, epochs - 1, 10, 0, 0};
         const int64_t have = h.count;
         trm_status status;
         trmi_lease_book_destroy(book);
@@ -146,13 +150,15 @@ static void a_job_is_continued_for_more_epochs(void **state) {
             CHECK_OK(trmi_lease_progress(book, lease.id, 0, lease.end, 1, &err), err);
         }
         assert_int_equal(status, TRM_END);
-        CHECK_FAILS(trmi_lease_take(book, &old, 1, 1, &lease, &err), TRM_INVALID, err, "others asked for");
+        CHECK_FAILS(trmi_lease_take(book, &old, 1, 1, &lease, &err), TRM_INVALID, err,
+                    "others asked for");
     }
     check_history(h.events, h.count, 3);
     trmi_lease_book_destroy(book);
 }
 
-/* So many batches and no more, whoever asks; the last ones are shared out; what is lost is lent again; later more. */
+/* So many batches and no more, whoever asks; the last ones are shared out; what is lost is lent
+ * again; later more. */
 static void a_job_ends_at_its_steps(void **state) {
     enum { BATCH = 10, STEPS = 130 }; /* of 100 an epoch */
     static history h;
@@ -180,8 +186,10 @@ static void a_job_ends_at_its_steps(void **state) {
     o.samples_max += 20 * BATCH; /* continued */
     CHECK_OK(trmi_lease_take(book, &o, 0, 1, &lease, &err), err);
     assert_int_equal(lease.begin, last.end);
-    assert_int_equal(trmi_lease_take(book, &(trm_ps_lease_options){SAMPLES, 400, 0, 0, STEPS * BATCH, BATCH}, 1, 1, &lease, &err),
-                     TRM_PENDING); /* it may be lost */
+    assert_int_equal(
+        trmi_lease_take(book, &(trm_ps_lease_options){SAMPLES, 400, 0, 0, STEPS * BATCH, BATCH}, 1,
+                        1, &lease, &err),
+        TRM_PENDING); /* it may be lost */
     trmi_lease_book_destroy(book);
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Batched lookup for AVX2. */
 #if defined(__AVX2__)
 #include "ps/lookup_loop.h"

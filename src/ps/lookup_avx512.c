@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Batched lookup, eight homes at a time. */
 #if defined(__AVX512F__)
 #include "ps/lookup_loop.h"

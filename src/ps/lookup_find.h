@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ps/lookup_find.h: finding and reading, by the loop of ps/lookup_loop.h. Included once by each of
  * lookup.c, lookup_avx2.c and lookup_avx512.c, which define LOOKUP (the table's name). No guard. */
 
@@ -36,8 +37,8 @@ TRMI_ALWAYS void copy_record(void *context, int64_t i, char *record) {
 }
 
 /* A key elsewhere gets what the output begins with, until it is found. */
-TRMI_ALWAYS int64_t read_bytes(const trmi_rows *rows, trmi_look l, uint32_t bytes, const uint64_t *keys,
-                               int64_t count, char *out, int32_t *absent) {
+TRMI_ALWAYS int64_t read_bytes(const trmi_rows *rows, trmi_look l, uint32_t bytes,
+                               const uint64_t *keys, int64_t count, char *out, int32_t *absent) {
     const uint32_t all = (bytes + 63) / 64, lines = all < TRMI_LINES_MAX ? all : TRMI_LINES_MAX;
     reading r = {out, bytes};
     int64_t absent_count = trmi_fly(l, lines, keys, count, out, absent, copy_record, &r);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ps/lookup_loop.h: the loop of ps/lookup.h, for the instruction set of the file that includes it.
  * All of it is inlined into its callers there. */
 #ifndef TRMI_PS_LOOKUP_LOOP_H
@@ -21,9 +22,11 @@ enum {
     TRMI_FAR_KEYS = 64,
     TRMI_LINES_MAX = 32, /* of a record: the rest of a longer one is a stream that the core sees */
     TRMI_LARGE_BYTES = 16 << 20, /* not in any cache */
-    TRMI_NEAR_LINES = 2  /* a record of so many lines is asked for before it is known to be the right one */
+    TRMI_NEAR_LINES =
+        2 /* a record of so many lines is asked for before it is known to be the right one */
 };
-_Static_assert((TRMI_RING & (TRMI_RING - 1)) == 0 && TRMI_RING >= 2 * TRMI_AHEAD + TRMI_GROUP, "the ring holds what is under way");
+_Static_assert((TRMI_RING & (TRMI_RING - 1)) == 0 && TRMI_RING >= 2 * TRMI_AHEAD + TRMI_GROUP,
+               "the ring holds what is under way");
 
 /* What the loop needs of the rows, in registers. */
 typedef struct trmi_look {
@@ -33,10 +36,11 @@ typedef struct trmi_look {
     uint32_t key_offset, guide_offset;
     uint32_t record_lines;
     bool large; /* than caches: a key that is not at home is a surprise worth its price */
-    bool near; /* prefetches aim at the first-level cache */
+    bool near;  /* prefetches aim at the first-level cache */
 } trmi_look;
 
-/* The commonest forms have loops of their own: of records of so many lines, in large tables and in others. */
+/* The commonest forms have loops of their own: of records of so many lines, in large tables and in
+ * others. */
 TRMI_ALWAYS trmi_look trmi_look_as(trmi_look l, uint32_t record_lines, bool large) {
     l.record_lines = record_lines;
     l.large = large;
@@ -55,7 +59,8 @@ TRMI_ALWAYS trmi_look trmi_look_at(const trmi_rows *rows) {
 }
 
 TRMI_ALWAYS char *trmi_look_home(trmi_look l, uint64_t hash) {
-    const trmi_directory_entry *entry = &l.directory[hash << TRMI_VIRTUAL_BUCKETS_LOG2 >> 1 >> l.shift];
+    const trmi_directory_entry *entry =
+        &l.directory[hash << TRMI_VIRTUAL_BUCKETS_LOG2 >> 1 >> l.shift];
     return entry->base + trmi_rows_home(hash, entry->places) * l.stride;
 }
 
@@ -114,10 +119,11 @@ TRMI_ALWAYS void trmi_aim(trmi_look l, const uint64_t *keys, char **places, uint
     }
 }
 
-/* Second stage: the place of a key, perhaps: its home, or the one that its home names. In a large table whether it is at
- * home is a branch: foreseen, it makes the rest of the loop independent of the line that has to say so. In a small one
- * the line is there, and mistakes would cost more. */
-TRMI_ALWAYS char *trmi_look_locate(trmi_look l, uint32_t lines, uint64_t key, uint8_t tag, char *home) {
+/* Second stage: the place of a key, perhaps: its home, or the one that its home names. In a large
+ * table whether it is at home is a branch: foreseen, it makes the rest of the loop independent of
+ * the line that has to say so. In a small one the line is there, and mistakes would cost more. */
+TRMI_ALWAYS char *trmi_look_locate(trmi_look l, uint32_t lines, uint64_t key, uint8_t tag,
+                                   char *home) {
     uint64_t found, guide;
     char *place = home;
     memcpy(&found, home + l.key_offset, sizeof found);
@@ -135,27 +141,30 @@ TRMI_ALWAYS char *trmi_look_locate(trmi_look l, uint32_t lines, uint64_t key, ui
 /* Third stage: work on one record. */
 typedef void (*trmi_visit)(void *context, int64_t i, char *record);
 
-/* Visits keys in order, by whole groups; those whose records are neither at home nor where the first name that looks
- * right says visit `elsewhere`, and are listed in absent[count], as are the last ones that fill no group. Returns how
- * many they are. */
+/* Visits keys in order, by whole groups; those whose records are neither at home nor where the
+ * first name that looks right says visit `elsewhere`, and are listed in absent[count], as are the
+ * last ones that fill no group. Returns how many they are. */
 TRMI_ALWAYS int64_t trmi_fly(trmi_look l, uint32_t lines, const uint64_t *keys, int64_t count,
                              char *elsewhere, int32_t *absent, trmi_visit visit, void *context) {
     char *places[TRMI_RING];
     uint8_t tags[TRMI_RING];
     const uint32_t asked = l.record_lines <= TRMI_NEAR_LINES ? l.record_lines : lines + 1;
     const int64_t fitting = TRMI_AHEAD_LINES / asked / TRMI_GROUP * TRMI_GROUP;
-    const int64_t ahead = fitting < TRMI_GROUP ? TRMI_GROUP : fitting < TRMI_AHEAD ? fitting : TRMI_AHEAD;
+    const int64_t ahead = fitting < TRMI_GROUP   ? TRMI_GROUP
+                          : fitting < TRMI_AHEAD ? fitting
+                                                 : TRMI_AHEAD;
     const int64_t end = count / TRMI_GROUP * TRMI_GROUP;
     int64_t absent_count = 0;
     for (int64_t first = -2 * ahead; first < end; first += TRMI_GROUP) {
         const int64_t aim = first + 2 * ahead, locate = first + ahead;
         if (aim < end) {
-            trmi_aim(l, keys + aim, &places[(uint64_t)aim % TRMI_RING], &tags[(uint64_t)aim % TRMI_RING]);
+            trmi_aim(l, keys + aim, &places[(uint64_t)aim % TRMI_RING],
+                     &tags[(uint64_t)aim % TRMI_RING]);
         }
         char **place = &places[(uint64_t)locate % TRMI_RING];
         for (int k = 0; locate >= 0 && locate < end && k < TRMI_GROUP; k++) {
-            place[k] = trmi_look_locate(l, lines, keys[locate + k], tags[(uint64_t)locate % TRMI_RING + (uint64_t)k],
-                                        place[k]);
+            place[k] = trmi_look_locate(l, lines, keys[locate + k],
+                                        tags[(uint64_t)locate % TRMI_RING + (uint64_t)k], place[k]);
         }
         place = &places[(uint64_t)first % TRMI_RING];
         for (int k = 0; first >= 0 && k < TRMI_GROUP; k++) {
@@ -173,10 +182,11 @@ TRMI_ALWAYS int64_t trmi_fly(trmi_look l, uint32_t lines, const uint64_t *keys, 
     return absent_count;
 }
 
-/* keys[positions[k]] that trmi_fly did not meet: visits those that have records. Returns how many have none;
- * positions[] then has theirs. */
-TRMI_ALWAYS int64_t trmi_fly_far(trmi_look l, const trmi_rows *rows, const uint64_t *keys, int32_t *positions,
-                                 int64_t count, trmi_visit visit, void *context) {
+/* keys[positions[k]] that trmi_fly did not meet: visits those that have records. Returns how many
+ * have none; positions[] then has theirs. */
+TRMI_ALWAYS int64_t trmi_fly_far(trmi_look l, const trmi_rows *rows, const uint64_t *keys,
+                                 int32_t *positions, int64_t count, trmi_visit visit,
+                                 void *context) {
     int64_t absent = 0;
     for (int64_t first = 0; first < count; first += TRMI_FAR_KEYS) {
         int64_t end = count - first < TRMI_FAR_KEYS ? count : first + TRMI_FAR_KEYS;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "ps/manifest.h"
 
 #include "base/error.h"
@@ -24,8 +25,9 @@ void trmi_manifest_tidy(const char *folder) {
         unsigned cut;
         long writer = 0;
         int length = 0;
-        bool half = sscanf(entry->d_name, "MANIFEST-%u.json.tmp.%ld%n", &cut, &writer, &length) == 2 &&
-                    entry->d_name[length] == '\0' && writer > 0;
+        bool half =
+            sscanf(entry->d_name, "MANIFEST-%u.json.tmp.%ld%n", &cut, &writer, &length) == 2 &&
+            entry->d_name[length] == '\0' && writer > 0;
         if (half && kill((pid_t)writer, 0) != 0 && errno == ESRCH) {
             snprintf(path, sizeof path, "%s/%.100s", folder, entry->d_name);
             unlink(path);
@@ -43,8 +45,10 @@ trm_status trmi_manifest_newest(const char *folder, uint32_t *cut, trm_error *er
     }
     uint32_t newest = 0, number;
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
-        int length = 0; /* all of the name: one that was being written when its server died has a longer one */
-        bool one = sscanf(entry->d_name, "MANIFEST-%u.json%n", &number, &length) == 1 && length > 0 && entry->d_name[length] == '\0';
+        /* all of the name: one that was being written when its server died has a longer one */
+        int length = 0;
+        bool one = sscanf(entry->d_name, "MANIFEST-%u.json%n", &number, &length) == 1 &&
+                   length > 0 && entry->d_name[length] == '\0';
         newest = one && number > newest ? number : newest;
     }
     closedir(dir);

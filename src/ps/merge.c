@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The sum of several workers' gradients, key by key: a small map of its own for each call. */
 #include "ps/merge.h"
 

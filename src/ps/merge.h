@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ps/merge.h: the sum of several workers' gradients. */
 #ifndef TRMI_PS_MERGE_H
 #define TRMI_PS_MERGE_H

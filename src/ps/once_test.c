@@ -1,7 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Each push is applied exactly once on every shard of every server, although workers and servers
  * are killed at random moments: rows count, and the book of leases agrees. Real processes.
  *
- * PS_KILL_LONG=n: n rounds of each, with other seeds. PS_KILL_SEED=k: other ones again, for copies side by side. */
+ * PS_KILL_LONG=n: n rounds of each, with other seeds. PS_KILL_SEED=k: other ones again, for copies
+ * side by side. */
 #include "check.h"
 
 #include "base/error.h"
@@ -245,7 +247,8 @@ static void kill_some(const job *j, uint64_t seed, pid_t *server, pid_t *worker)
 }
 
 /* Several workers' samples of a key may be one update: of their sum. */
-static bool row_is(trm_ps_client *reader, int32_t table, uint64_t key, int64_t expected, bool summed) {
+static bool row_is(trm_ps_client *reader, int32_t table, uint64_t key, int64_t expected,
+                   bool summed) {
     float value;
     trm_row_info info;
     trm_error err;

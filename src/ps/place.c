@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where rows live: by hash, or, for dense variables, by the part of the variable that they are in.
  *
  *   rows of a variable | part 0 | part 1 | part 2 |     13 rows in 5 parts: 3 3 3 2 2
@@ -65,10 +66,8 @@ static int64_t parts_of(const trm_partition *p, const trm_ps_variable *v) {
     int64_t most = p->max_parts < 1 ? 1 : p->max_parts;
     int64_t bytes = p->part_bytes == 0 ? part_bytes_default : p->part_bytes;
     switch (p->kind) {
-    case TRM_PARTITION_NONE:
-        return 1;
-    case TRM_PARTITION_FIXED:
-        break;
+    case TRM_PARTITION_NONE: return 1;
+    case TRM_PARTITION_FIXED: break;
     case TRM_PARTITION_MIN_SIZE:
         most = trmi_min_i64(most, trmi_max_i64(1, v->rows * v->row_bytes / bytes));
         break;

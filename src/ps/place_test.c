@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of placement: TensorFlow's partitioners, where parts go, and that a checkpoint of placed
  * variables loads at another number of servers. */
 #include "servers.h"
@@ -99,7 +100,9 @@ static int64_t rows_on(const trm_ps_server *server, int32_t table) {
 }
 
 static void start(int servers, trm_ps_server **server) {
-    servers_start(server, servers, (trm_ps_server_options){.shards = 2, .folder = folder, .mode = TRM_PS_SYNC, .workers = WORKERS});
+    servers_start(server, servers,
+                  (trm_ps_server_options){
+                      .shards = 2, .folder = folder, .mode = TRM_PS_SYNC, .workers = WORKERS});
 }
 
 typedef struct one_worker {

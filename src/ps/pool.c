@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pooling of bags and its gradient; feature hashing. */
 #include "ps/apply.h"
 

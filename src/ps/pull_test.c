@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of pulls in parts, and beside a cache of hot rows. */
 #include "servers.h"
 
@@ -33,9 +34,8 @@ static void start(job *j, trm_ps_client_options o,
     for (int t = 0; t < TABLES; t++) {
         char name[16];
         snprintf(name, sizeof name, "table-%d", t);
-        trm_table_options to = {.name = name,
-                                .width = widths[t],
-                                .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
+        trm_table_options to = {
+            .name = name, .width = widths[t], .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
         CHECK_OK(trm_ps_client_table(j->client, &to, &j->table[t], &err), err);
     }
     CHECK_OK(trm_ps_batch_create(j->client, &j->batch, &err), err);
@@ -56,7 +56,9 @@ static void pull_all(job *j, uint64_t seed) {
         for (int i = 0; i < COUNT; i++) {
             keys[s][i] = trmi_mix(seed, (uint64_t)(s * COUNT + i)) % KEYS;
         }
-        CHECK_OK(trm_ps_batch_add(j->batch, j->table[table_of(s)], keys[s], COUNT, rows[s], NULL, &err), err);
+        CHECK_OK(
+            trm_ps_batch_add(j->batch, j->table[table_of(s)], keys[s], COUNT, rows[s], NULL, &err),
+            err);
     }
     memset(rows, 0xFF, sizeof rows);
     CHECK_OK(trm_ps_pull_start(j->batch, &err), err);
@@ -68,10 +70,13 @@ static void check_rows(job *j) {
     trm_error err;
     for (int s = 0; s < SLICES; s++) {
         trm_ps_batch_clear(j->batch);
-        CHECK_OK(trm_ps_batch_add(j->batch, j->table[table_of(s)], keys[s], COUNT, alone, NULL, &err), err);
+        CHECK_OK(
+            trm_ps_batch_add(j->batch, j->table[table_of(s)], keys[s], COUNT, alone, NULL, &err),
+            err);
         CHECK_OK(trm_ps_read(j->batch, &err), err);
         assert_int_equal(j->batch->part_count, 1);
-        assert_memory_equal(alone, rows[s], (size_t)COUNT * (size_t)widths[table_of(s)] * sizeof(float));
+        assert_memory_equal(alone, rows[s],
+                            (size_t)COUNT * (size_t)widths[table_of(s)] * sizeof(float));
     }
 }
 
@@ -98,7 +103,8 @@ static void parts_give_the_rows_of_the_whole(void **state) {
 static void synchronous_workers_pull_at_once(void **state) {
     trm_error err;
     job j = {0};
-    servers_start(j.server, 1, (trm_ps_server_options){.shards = 1, .mode = TRM_PS_SYNC, .workers = 1});
+    servers_start(j.server, 1,
+                  (trm_ps_server_options){.shards = 1, .mode = TRM_PS_SYNC, .workers = 1});
     trm_ps_client_options co = {.local = j.server, .servers = 1, .ring_bytes = 1 << 22};
     CHECK_OK(trm_ps_client_create(&co, &j.client, &err), err);
     trm_table_options to = {.name = "t", .width = 1};
@@ -117,9 +123,10 @@ static void synchronous_workers_pull_at_once(void **state) {
 
 /* ---- one shard and several ------------------------------------------------------------------- */
 
-/* Two pushes of SLICES slices, in which keys come several times and what is wanted differs; then the rows of these keys
- * and of others. */
-static void learn(int32_t servers, int32_t shards, trm_dtype wire, float (*out)[COUNT * WIDTH_MAX]) {
+/* Two pushes of SLICES slices, in which keys come several times and what is wanted differs; then
+ * the rows of these keys and of others. */
+static void learn(int32_t servers, int32_t shards, trm_dtype wire,
+                  float (*out)[COUNT * WIDTH_MAX]) {
     enum { SOME = 500, PUSHES = 2 };
     static const trm_dtype dtypes[] = {TRM_FLOAT32, TRM_BFLOAT16, TRM_FLOAT16};
     static float gradients[SOME * WIDTH_MAX];
@@ -130,12 +137,15 @@ static void learn(int32_t servers, int32_t shards, trm_dtype wire, float (*out)[
         gradients[i] = 0.01f * (float)(i % 23 - 11);
     }
     servers_start(j.server, servers, (trm_ps_server_options){.shards = shards});
-    trm_ps_client_options co = {.local = j.server, .servers = servers, .ring_bytes = 1 << 20, .wire = wire};
+    trm_ps_client_options co = {
+        .local = j.server, .servers = servers, .ring_bytes = 1 << 20, .wire = wire};
     CHECK_OK(trm_ps_client_create(&co, &j.client, &err), err);
     for (int t = 0; t < TABLES; t++) {
         char name[16];
         snprintf(name, sizeof name, "table-%d", t);
-        trm_table_options to = {.name = name, .width = widths[t], .dtype = dtypes[t % 3],
+        trm_table_options to = {.name = name,
+                                .width = widths[t],
+                                .dtype = dtypes[t % 3],
                                 .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
         CHECK_OK(trm_ps_client_table(j.client, &to, &table[t], &err), err);
     }
@@ -147,8 +157,9 @@ static void learn(int32_t servers, int32_t shards, trm_dtype wire, float (*out)[
             for (int i = 0; i < SOME; i++) {
                 keys[s][i] = trmi_mix(push, (uint64_t)(s * SOME + i)) % 400;
             }
-            CHECK_OK(trm_ps_batch_add(j.batch, table[table_of(s)], keys[s], SOME, pulls ? out[s] : NULL,
-                                      pushes ? gradients : NULL, &err), err);
+            CHECK_OK(trm_ps_batch_add(j.batch, table[table_of(s)], keys[s], SOME,
+                                      pulls ? out[s] : NULL, pushes ? gradients : NULL, &err),
+                     err);
         }
         CHECK_OK(trm_ps_pull_start(j.batch, &err), err);
         CHECK_OK(trm_ps_pull_wait(j.batch, &err), err);
@@ -185,16 +196,18 @@ typedef struct brittle {
     int left;
 } brittle;
 
-static trm_status brittle_reserve(trmi_channel *channel, size_t bytes, double timeout, trmi_message *out,
-                                  trm_error *err) {
+static trm_status brittle_reserve(trmi_channel *channel, size_t bytes, double timeout,
+                                  trmi_message *out, trm_error *err) {
     trmi_channel *inner = ((brittle *)channel)->inner;
     return inner->table->reserve(inner, bytes, timeout, out, err);
 }
-static trm_status brittle_commit(trmi_channel *channel, trmi_message *m, double timeout, trm_error *err) {
+static trm_status brittle_commit(trmi_channel *channel, trmi_message *m, double timeout,
+                                 trm_error *err) {
     trmi_channel *inner = ((brittle *)channel)->inner;
     return inner->table->commit(inner, m, timeout, err);
 }
-static trm_status brittle_receive(trmi_channel *channel, double timeout, trmi_message *out, trm_error *err) {
+static trm_status brittle_receive(trmi_channel *channel, double timeout, trmi_message *out,
+                                  trm_error *err) {
     brittle *c = (brittle *)channel;
     if (c->left == 0) {
         return TRMI_FAIL(err, TRM_PEER, "broken by the test");
@@ -216,8 +229,9 @@ static void brittle_destroy(trmi_channel *channel) {
     inner->table->destroy(inner);
     free(channel);
 }
-static const trmi_channel_table brittle_table = {"brittle",       brittle_reserve, brittle_commit, brittle_receive,
-                                                 brittle_release, brittle_shut,    brittle_destroy, NULL};
+static const trmi_channel_table brittle_table = {
+    "brittle",       brittle_reserve, brittle_commit,  brittle_receive,
+    brittle_release, brittle_shut,    brittle_destroy, NULL};
 
 static trmi_channel *make_brittle(void *context, trmi_channel *inner) {
     brittle *c = calloc(1, sizeof *c);
@@ -243,8 +257,8 @@ static void parts_are_asked_for_again(void **state) {
 
 /* ---- hot rows -------------------------------------------------------------------------------- */
 
-/* A batch has asked, and found a row in the cache; before it is waited for, the answers of another one fill the cache
- * with rows of their own. */
+/* A batch has asked, and found a row in the cache; before it is waited for, the answers of another
+ * one fill the cache with rows of their own. */
 static void a_hot_row_outlives_its_place(void **state) {
     enum { OTHERS = 64 };
     trm_error err;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "ps/records.h"
 
 #include "base/error.h"
@@ -13,7 +14,8 @@
 
 void trmi_record_seal(void *record, size_t bytes, size_t check_bytes) {
     uint64_t check = XXH3_64bits(record, bytes - check_bytes);
-    memcpy((char *)record + bytes - check_bytes, &check, check_bytes); /* little-endian: the lowest first */
+    /* little-endian: the lowest first */
+    memcpy((char *)record + bytes - check_bytes, &check, check_bytes);
 }
 
 /* Bytes of the record at `at`; 0: torn, or its check is wrong. */
@@ -26,8 +28,8 @@ static size_t sound(const trmi_record_form *form, const uint8_t *at, size_t left
     return memcmp(at + bytes - form->check_bytes, &check, form->check_bytes) == 0 ? bytes : 0;
 }
 
-trm_status trmi_records_each(const char *path, size_t most, const trmi_record_form *form, void *context, size_t *end,
-                             trm_error *err) {
+trm_status trmi_records_each(const char *path, size_t most, const trmi_record_form *form,
+                             void *context, size_t *end, trm_error *err) {
     uint8_t *data;
     size_t bytes, one;
     *end = 0;
@@ -58,7 +60,8 @@ trm_status trmi_records_open(const char *path, size_t end, int *fd, trm_error *e
     return TRM_OK;
 }
 
-trm_status trmi_records_append(int fd, const void *record, size_t bytes, bool sync, const char *what, trm_error *err) {
+trm_status trmi_records_append(int fd, const void *record, size_t bytes, bool sync,
+                               const char *what, trm_error *err) {
     if (fd < 0) {
         return TRM_OK;
     }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Small logs: torn, damaged, cut short, not there. */
 #include "check.h"
 
@@ -27,7 +28,8 @@ static trm_status add(void *context, const uint8_t *record, size_t bytes, trm_er
     return e.value != 99 ? TRM_OK : TRMI_FAIL(err, TRM_CORRUPT, "ninety-nine");
 }
 
-static const trmi_record_form form = {.bytes = sizeof(entry), .check_bytes = sizeof(uint32_t), .take = add};
+static const trmi_record_form form = {
+    .bytes = sizeof(entry), .check_bytes = sizeof(uint32_t), .take = add};
 static char path[64];
 
 static void append(int fd, uint32_t value, size_t bytes) {
@@ -71,7 +73,8 @@ static void logs_end_where_they_are_torn(void **state) {
     append(fd, 99, sizeof(entry));
     close(fd);
     sum s = {0};
-    CHECK_FAILS(trmi_records_each(path, 1 << 20, &form, &s, &end, &err), TRM_CORRUPT, err, "ninety-nine");
+    CHECK_FAILS(trmi_records_each(path, 1 << 20, &form, &s, &end, &err), TRM_CORRUPT, err,
+                "ninety-nine");
     append(-1, 5, sizeof(entry)); /* no log is kept */
     unlink(path);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "ps/row.h"
 
 #include "base/checked.h"
@@ -6,16 +7,12 @@
 static int32_t slots_of_rule(trm_row_rule rule, int32_t width) {
     switch (rule) {
     case TRM_ROW_MOMENTUM:
-    case TRM_ROW_ADAGRAD:
-        return width;
-    case TRM_ROW_ROWWISE_ADAGRAD:
-        return 1;
+    case TRM_ROW_ADAGRAD: return width;
+    case TRM_ROW_ROWWISE_ADAGRAD: return 1;
     case TRM_ROW_ADAM:
     case TRM_ROW_LAZY_ADAM:
-    case TRM_ROW_FTRL:
-        return 2 * width;
-    case TRM_ROW_SGD:
-        break;
+    case TRM_ROW_FTRL: return 2 * width;
+    case TRM_ROW_SGD: break;
     }
     return 0;
 }
@@ -31,15 +28,16 @@ void trmi_row_layout_make(const trm_table_options *options, trmi_row_layout *out
     int64_t slot_offset = trmi_round_up(value_bytes, 4);
     int64_t header_offset = trmi_round_up(slot_offset + 4 * (int64_t)slot_count, 8);
     int64_t record_bytes = header_offset + (int64_t)sizeof(trmi_row_header);
-    *out = (trmi_row_layout){.width = options->width,
-                             .dtype = options->dtype,
-                             .slot_count = slot_count,
-                             .value_bytes = (uint32_t)value_bytes,
-                             .slot_offset = (uint32_t)slot_offset,
-                             .header_offset = (uint32_t)header_offset,
-                             .record_bytes = (uint32_t)record_bytes,
-                             .guide_offset = (uint32_t)record_bytes,
-                             .stride = (uint32_t)stride_of(record_bytes + (int64_t)sizeof(uint64_t), value_bytes)};
+    *out = (trmi_row_layout){
+        .width = options->width,
+        .dtype = options->dtype,
+        .slot_count = slot_count,
+        .value_bytes = (uint32_t)value_bytes,
+        .slot_offset = (uint32_t)slot_offset,
+        .header_offset = (uint32_t)header_offset,
+        .record_bytes = (uint32_t)record_bytes,
+        .guide_offset = (uint32_t)record_bytes,
+        .stride = (uint32_t)stride_of(record_bytes + (int64_t)sizeof(uint64_t), value_bytes)};
 }
 
 /* Element i of row `key` is element key * width + i of an array: four numbers a block. */

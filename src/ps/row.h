@@ -1,9 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ps/row.h: one row in memory, and the words that the files of this room share.
  *
  *   record   | values | pad | slots (float32) | pad | header | guide (ps/rows.h) |   padded to a stride
  *              64-byte aligned where values fill lines: a read of 16 floats touches one
  *
- * The record up to the guide is also what files hold. */
+ * The record up to the guide is also what files hold.
+ */
 #ifndef TRMI_PS_ROW_H
 #define TRMI_PS_ROW_H
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "ps/rows.h"
 
 #include "base/checked.h"
@@ -8,7 +9,7 @@ enum {
     FIRST_PLACES = 8, /* fewer when records are huge */
     FIRST_BYTES = 64 << 10,
     SHRINK_PLACES = 56,
-    MOVES = 64, /* records that are asked for together when a page grows */
+    MOVES = 64,    /* records that are asked for together when a page grows */
     DEPTH_MAX = 20 /* bits 51..32 of the hash; 31..0 choose the home */
 };
 
@@ -102,8 +103,8 @@ static uint64_t with_key(uint64_t guide, uint64_t hash, int64_t distance) {
     return with_reach(guide, distance < 0 ? -distance : distance);
 }
 
-/* Takes that back; the last name fills the gap, because a search ends at the first one that looks right. What the
- * guide does not name leaves no trace. */
+/* Takes that back; the last name fills the gap, because a search ends at the first one that looks
+ * right. What the guide does not name leaves no trace. */
 static uint64_t without_key(uint64_t guide, uint64_t hash, int64_t distance) {
     int last = TRMI_GUIDE_KEYS - 1;
     while (last >= 0 && distance_of(guide, last) == 0) {
@@ -135,7 +136,8 @@ trmi_rows_page *trmi_rows_page_of(const trmi_rows *rows, uint64_t key) {
 }
 
 /* How far the record of a key lies from its home; more than the reach if nowhere. */
-static int64_t find(const trmi_rows *rows, const trmi_rows_page *page, uint64_t hash, uint64_t key) {
+static int64_t find(const trmi_rows *rows, const trmi_rows_page *page, uint64_t hash,
+                    uint64_t key) {
     const int64_t home = trmi_rows_home(hash, page->places), end = page->places;
     const uint64_t guide = guide_at(rows, place_at(rows, page, home));
     if (holds(rows, place_at(rows, page, home), key)) {
@@ -163,7 +165,9 @@ char *trmi_rows_find(const trmi_rows *rows, uint64_t key) {
     const uint64_t hash = trmi_key_hash(key);
     const trmi_rows_page *page = &rows->pages[trmi_rows_entry(rows, hash)->page];
     const int64_t distance = find(rows, page, hash, key);
-    return distance > TRMI_REACH ? NULL : place_at(rows, page, trmi_rows_home(hash, page->places) + distance);
+    return distance > TRMI_REACH
+               ? NULL
+               : place_at(rows, page, trmi_rows_home(hash, page->places) + distance);
 }
 
 char *trmi_rows_at(const trmi_rows *rows, const trmi_rows_page *page, uint32_t place) {
@@ -171,7 +175,8 @@ char *trmi_rows_at(const trmi_rows *rows, const trmi_rows_page *page, uint32_t p
     return is_taken(rows, record) ? record : NULL;
 }
 
-static int records_of(const trmi_rows *rows, const trmi_rows_page *page, int64_t first, int64_t end, char **out) {
+static int records_of(const trmi_rows *rows, const trmi_rows_page *page, int64_t first, int64_t end,
+                      char **out) {
     int count = 0;
     for (int64_t i = trmi_max_i64(first, 0); i < trmi_min_i64(end, page->places); i++) {
         out[count] = trmi_rows_at(rows, page, (uint32_t)i);
@@ -213,17 +218,22 @@ static void copy_record(const trmi_rows *rows, char *to, const char *from) {
     memcpy(to, from, rows->guide_offset);
 }
 
-/* A cut that has walked a part of a page must find each record once: there they stay where they are. */
-static bool may_move(const trmi_rows_page *page) { return page->walked == 0 || page->walked >= page->places; }
+/* A cut that has walked a part of a page must find each record once: there they stay where they
+ * are. */
+static bool may_move(const trmi_rows_page *page) {
+    return page->walked == 0 || page->walked >= page->places;
+}
 
-/* The record in this place, if its home is another one, goes to the place next to that. False if it stays. */
+/* The record in this place, if its home is another one, goes to the place next to that. False if it
+ * stays. */
 static bool send_away(const trmi_rows *rows, const trmi_rows_page *page, int64_t place) {
     char *from = place_at(rows, page, place);
     uint64_t key;
     memcpy(&key, from + rows->key_offset, sizeof key);
     const uint64_t hash = trmi_key_hash(key);
     const int64_t home = trmi_rows_home(hash, page->places);
-    const int64_t distance = home == place || !may_move(page) ? TRMI_REACH + 1 : free_place(rows, page, home);
+    const int64_t distance =
+        home == place || !may_move(page) ? TRMI_REACH + 1 : free_place(rows, page, home);
     if (distance > TRMI_REACH) {
         return false;
     }
@@ -238,7 +248,8 @@ static bool send_away(const trmi_rows *rows, const trmi_rows_page *page, int64_t
     return true;
 }
 
-/* A key has its home if no other one does that lives there: so as many as can be are found at once. */
+/* A key has its home if no other one does that lives there: so as many as can be are found at once.
+ */
 static char *place_key(const trmi_rows *rows, trmi_rows_page *page, uint64_t hash, uint64_t key) {
     const int64_t home = trmi_rows_home(hash, page->places);
     char *from = place_at(rows, page, home);
@@ -264,9 +275,10 @@ typedef struct move {
     trmi_rows_page *to;
 } move;
 
-/* The next records of a page from place *at on, MOVES at most; their new homes will be wanted soon. */
-static int next_moves(const trmi_rows *rows, const trmi_rows_page *from, trmi_rows_page *low, trmi_rows_page *high,
-                      uint32_t *at, move *moves) {
+/* The next records of a page from place *at on, MOVES at most; their new homes will be wanted soon.
+ */
+static int next_moves(const trmi_rows *rows, const trmi_rows_page *from, trmi_rows_page *low,
+                      trmi_rows_page *high, uint32_t *at, move *moves) {
     int count = 0;
     for (; *at < from->places && count < MOVES; ++*at) {
         move *m = &moves[count];
@@ -276,7 +288,8 @@ static int next_moves(const trmi_rows *rows, const trmi_rows_page *from, trmi_ro
         }
         memcpy(&m->key, m->record + rows->key_offset, sizeof m->key);
         m->hash = trmi_key_hash(m->key);
-        bool up = high != NULL && (m->hash << TRMI_VIRTUAL_BUCKETS_LOG2 >> (63 - from->depth) & 1) != 0;
+        bool up =
+            high != NULL && (m->hash << TRMI_VIRTUAL_BUCKETS_LOG2 >> (63 - from->depth) & 1) != 0;
         m->to = up ? high : low;
         const char *home = place_at(rows, m->to, trmi_rows_home(m->hash, m->to->places));
         __builtin_prefetch(home, 1);
@@ -543,8 +556,8 @@ void trmi_rows_reserve(trmi_rows *rows, int64_t count) {
         if (!ok) {
             break;
         }
-        larger.directory[larger.page_count] = (trmi_directory_entry){
-            .base = page->base, .places = places, .page = larger.page_count};
+        larger.directory[larger.page_count] =
+            (trmi_directory_entry){.base = page->base, .places = places, .page = larger.page_count};
     }
     trmi_rows *unused = ok ? rows : &larger; /* without room it grows as it goes */
     for (uint32_t i = 0; unused->pages != NULL && i < unused->page_count; i++) {

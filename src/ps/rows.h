@@ -1,5 +1,7 @@
-/* ps/rows.h: all rows of a table in memory, found by key. Extendible hashing over pages; every key has a home in its
- * page, and its record lies there (three of four) or in a place close by, which its home's guide names:
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ps/rows.h: all rows of a table in memory, found by key. Extendible hashing over pages; every key
+ * has a home in its page, and its record lies there (three of four) or in a place close by, which
+ * its home's guide names:
  *
  *   directory (2^depth) --> page --> place  | record, its key in it | guide |     stride each
  *
@@ -7,12 +9,14 @@
  *           31..0   7 bits of the hash of each; the top bits of these bytes: how far others may lie (3), and
  *                   whether this place is taken (1)
  *
- * Most look-ups so touch the record and nothing else. Where it takes two lines they lie side by side, which costs
- * memory little more than one: a list of keys elsewhere, be it in the same small page, would cost as much as the record.
+ * Most look-ups so touch the record and nothing else. Where it takes two lines they lie side by
+ * side, which costs memory little more than one: a list of keys elsewhere, be it in the same small
+ * page, would cost as much as the record.
  *
- * A page grows by halves up to 8 MB, then splits, so that growth never moves more than one page; it does so at 80 %
- * full. Records move when their page grows, and when another key comes whose home they have: addresses are good until the
- * next insert. */
+ * A page grows by halves up to 8 MB, then splits, so that growth never moves more than one page; it
+ * does so at 80 % full. Records move when their page grows, and when another key comes whose home
+ * they have: addresses are good until the next insert.
+ */
 #ifndef TRMI_PS_ROWS_H
 #define TRMI_PS_ROWS_H
 
@@ -21,9 +25,9 @@
 
 enum {
     TRMI_GUIDE_KEYS = 4,
-    TRMI_REACH = 127,         /* places between a record and its home */
-    TRMI_SAMPLE_PLACES = 8,   /* one after the other, from one that is picked at random */
-    TRMI_WINDOW_PLACES = 57   /* about a home */
+    TRMI_REACH = 127,       /* places between a record and its home */
+    TRMI_SAMPLE_PLACES = 8, /* one after the other, from one that is picked at random */
+    TRMI_WINDOW_PLACES = 57 /* about a home */
 };
 
 typedef struct trmi_rows_page {
@@ -59,8 +63,8 @@ bool trmi_rows_init(trmi_rows *rows, trmi_account *account, const trmi_row_layou
 void trmi_rows_free(trmi_rows *rows);
 /* The record of a key, NULL if absent. */
 char *trmi_rows_find(const trmi_rows *rows, uint64_t key);
-/* A record (contents undefined but for the key) for an absent key; NULL when its page is full and the budget lets
- * it not grow: remove a row of trmi_rows_window and try again. */
+/* A record (contents undefined but for the key) for an absent key; NULL when its page is full and
+ * the budget lets it not grow: remove a row of trmi_rows_window and try again. */
 char *trmi_rows_insert(trmi_rows *rows, uint64_t key);
 bool trmi_rows_erase(trmi_rows *rows, uint64_t key);
 /* Records that lie where this key would: out[TRMI_WINDOW_PLACES]; how many. */
@@ -110,7 +114,8 @@ static inline int64_t trmi_guide_look(uint64_t guide, uint64_t hash) {
     return (int8_t)(guide >> (32 + shift)) & -(int64_t)(equal != 0);
 }
 /* Whether this place holds a record of this key. */
-static inline bool trmi_place_holds(const char *place, uint32_t key_offset, uint32_t guide_offset, uint64_t key) {
+static inline bool trmi_place_holds(const char *place, uint32_t key_offset, uint32_t guide_offset,
+                                    uint64_t key) {
     uint64_t found, guide;
     memcpy(&found, place + key_offset, sizeof found);
     memcpy(&guide, place + guide_offset, sizeof guide);

@@ -1,4 +1,6 @@
-/* Tests of ps/rows.h: against a list of keys, where many share a home, at each size of a page, with erasing between. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tests of ps/rows.h: against a list of keys, where many share a home, at each size of a page, with
+ * erasing between. */
 #include "check.h"
 
 #include "base/rng.h"
@@ -7,7 +9,8 @@
 
 enum { KEYS = 3001 };
 
-/* A tenth of the keys have one home in small pages: more than its guide names, and beyond what lies close by. */
+/* A tenth of the keys have one home in small pages: more than its guide names, and beyond what lies
+ * close by. */
 static uint64_t key_of(int64_t k) {
     static uint64_t crowd[KEYS / 10 + 1];
     static bool made;
@@ -59,7 +62,8 @@ static void keys_of_one_home(void **state) {
     for (uint64_t step = 0; step < 40000; step++) {
         int64_t k = trmi_bounded(trmi_random_u32(9, TRMI_STREAM_TEST, step), KEYS);
         uint64_t key = key_of(k), mark = ~key;
-        bool erases = step % 8000 > 5000 ? step % 5 != 0 : step % 5 == 0; /* it fills, and it empties */
+        /* it fills, and it empties */
+        bool erases = step % 8000 > 5000 ? step % 5 != 0 : step % 5 == 0;
         if (there[k] || erases) {
             assert_true(trmi_rows_erase(&rows, key) == there[k]);
             there[k] = false;
@@ -82,7 +86,8 @@ static void keys_of_one_home(void **state) {
     (void)state;
 }
 
-/* Only a key that lives there keeps another one from its home, whatever the order in which they have come. */
+/* Only a key that lives there keeps another one from its home, whatever the order in which they
+ * have come. */
 static void homes_go_to_those_who_live_there(void **state) {
     enum { ROWS = 100000 };
     trmi_account account = {.limit = INT64_MAX};
@@ -96,7 +101,8 @@ static void homes_go_to_those_who_live_there(void **state) {
         const uint64_t hash = trmi_key_hash(trmi_mix(2, k));
         const trmi_rows_page *page = trmi_rows_page_of(&rows, trmi_mix(2, k));
         const uint32_t home = trmi_rows_home(hash, page->places);
-        const char *record = trmi_rows_find(&rows, trmi_mix(2, k)), *resident = trmi_rows_at(&rows, page, home);
+        const char *record = trmi_rows_find(&rows, trmi_mix(2, k)),
+                   *resident = trmi_rows_at(&rows, page, home);
         uint64_t key;
         assert_true(record != NULL && resident != NULL);
         memcpy(&key, resident, sizeof key);
@@ -106,7 +112,8 @@ static void homes_go_to_those_who_live_there(void **state) {
     (void)state;
 }
 
-/* Where the budget lets a page not grow it fills to its last place, and a row that leaves makes room for another. */
+/* Where the budget lets a page not grow it fills to its last place, and a row that leaves makes
+ * room for another. */
 static void full_pages(void **state) {
     trmi_account account = {.limit = 1 << 14};
     const trmi_row_layout layout = {.header_offset = 0, .guide_offset = 8, .stride = 64};
@@ -133,7 +140,8 @@ static void full_pages(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(keys_of_one_home), cmocka_unit_test(homes_go_to_those_who_live_there),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(keys_of_one_home),
+                                       cmocka_unit_test(homes_go_to_those_who_live_there),
                                        cmocka_unit_test(full_pages)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A server: its threads, connections and their first words. */
 #include "ps/server.h"
 
@@ -119,8 +120,9 @@ static void welcome(trm_ps_server *server, trmi_ps_link *link, trmi_request *r,
     uint32_t incarnation = 0;
     bool begins = link->worker >= 0 && n->value[3] != 0;
     const trmi_worker *known = begins ? trmi_front_find(server, (uint32_t)link->worker) : NULL;
-    if (begins && trmi_server_new_life(server, (uint32_t)link->worker, known == NULL ? 0 : known->incarnation,
-                                       &incarnation, &r->err) != TRM_OK) {
+    if (begins &&
+        trmi_server_new_life(server, (uint32_t)link->worker, known == NULL ? 0 : known->incarnation,
+                             &incarnation, &r->err) != TRM_OK) {
         return;
     }
     bool shared = n->text[0] != '\0' &&
@@ -240,7 +242,8 @@ static bool handle(trm_ps_server *server, trmi_ps_link *link, trmi_message *mess
     }
     r->header.worker = link->worker < 0 ? TRMI_PS_WORKERS_MAX - 1 : (uint32_t)link->worker;
     atomic_store(&link->incarnation, header.incarnation);
-    if (header.kind == TRMI_PS_PULL || header.kind == TRMI_PS_PUSH || header.kind == TRMI_PS_STAGE) {
+    if (header.kind == TRMI_PS_PULL || header.kind == TRMI_PS_PUSH ||
+        header.kind == TRMI_PS_STAGE) {
         handle_rows(server, r);
         return true;
     }
@@ -269,7 +272,8 @@ static void *serve_link(void *context) {
         bool late = false;
         trm_status status = trmi_request_late(link, &late);
         if (status == TRM_OK) {
-            status = link->channel->table->receive(link->channel, late ? LATE_SECONDS : 0.1, &message, &err);
+            status = link->channel->table->receive(link->channel, late ? LATE_SECONDS : 0.1,
+                                                   &message, &err);
         }
         if (status == TRM_TIMEOUT) {
             continue;
@@ -319,7 +323,8 @@ static void reap_links(trm_ps_server *server, bool all) {
     pthread_mutex_lock(&server->mutex);
     for (trmi_ps_link **at = &server->links; *at != NULL;) {
         trmi_ps_link *link = *at;
-        if (!all && (!atomic_load(&link->ended) || atomic_load(&link->requests) > 0 || server->holder == link)) {
+        if (!all && (!atomic_load(&link->ended) || atomic_load(&link->requests) > 0 ||
+                     server->holder == link)) {
             at = &link->next;
             continue;
         }
@@ -351,7 +356,8 @@ static void let_go_of_the_dead(trm_ps_server *server) {
     trmi_request *ready = NULL;
     pthread_mutex_lock(&server->mutex);
     if (server->holder != NULL && server->until == NULL && atomic_load(&server->holder->ended)) {
-        trmi_log(TRM_LOG_WARN, "ps", "server %d: worker %d has gone in the middle of a checkpoint: there is none",
+        trmi_log(TRM_LOG_WARN, "ps",
+                 "server %d: worker %d has gone in the middle of a checkpoint: there is none",
                  server->options.server, server->holder->worker);
         ready = trmi_order_release(server);
     }
@@ -369,7 +375,9 @@ static void *accept_links(void *context) {
         } else {
             usleep(50000);
         }
-        if (status == TRM_OK && trmi_tcp_never_wait(channel, ANSWER_BYTES, server->options.worker_timeout_seconds, NULL) != TRM_OK) {
+        if (status == TRM_OK &&
+            trmi_tcp_never_wait(channel, ANSWER_BYTES, server->options.worker_timeout_seconds,
+                                NULL) != TRM_OK) {
             channel->table->destroy(channel);
         } else if (status == TRM_OK) {
             (void)!add_link(server, channel, NULL);

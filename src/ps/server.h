@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ps/server.h: the parts of a server.
  *
  *   link thread (one a connection): receive, check, decode
@@ -24,11 +25,11 @@ typedef struct trmi_ps_link {
     trm_ps_server *server;
     trmi_channel *channel;
     pthread_t thread;
-    pthread_mutex_t send_mutex; /* over reserve, late */
-    trmi_request *late;         /* answers that its client has no room for yet, oldest first */
-    int32_t worker;             /* -1 before HELLO */
+    pthread_mutex_t send_mutex;   /* over reserve, late */
+    trmi_request *late;           /* answers that its client has no room for yet, oldest first */
+    int32_t worker;               /* -1 before HELLO */
     _Atomic uint32_t incarnation; /* of its last message */
-    uint8_t nonce[64]; /* the client's, ours */
+    uint8_t nonce[64];            /* the client's, ours */
     bool welcome;
     _Atomic int32_t requests; /* under way */
     _Atomic bool ended;       /* the thread has left */
@@ -41,8 +42,9 @@ typedef enum trmi_order {
     TRMI_ORDER_ROW,       /* 1: table, 2: key            answer: trm_row_info, floats, writers */
     TRMI_ORDER_HOLD,      /* 1: cut                      answer: trmi_push_id of every worker */
     TRMI_ORDER_CUT,       /* 1: cut, 2: differential     trailer: ids; answer: trmi_cut_file[] */
-    TRMI_ORDER_RELEASE,   /* 1: the cut that is complete, 0 = none, 2: differential   trailer: manifest */
-    TRMI_ORDER_BYE,       /* 1: only for a while; it keeps its leases */
+    /* 1: the cut that is complete, 0 = none, 2: differential   trailer: manifest */
+    TRMI_ORDER_RELEASE,
+    TRMI_ORDER_BYE, /* 1: only for a while; it keeps its leases */
     TRMI_ORDER_STOP,
     TRMI_ORDER_LEASE, /* 1: samples, 2: of a lease, 3: epochs, 4: timeout in ms, 5: last one known,
                          6: samples_max, 7: batch
@@ -50,10 +52,12 @@ typedef enum trmi_order {
                              6: book */
     TRMI_ORDER_WORKERS, /* answer: trm_ps_worker[] */
     TRMI_ORDER_TABLES,  /* 1: number               answer: 1: how many; trm_table_options, name */
-    TRMI_ORDER_STEPS,   /* 1: own pushes that are settled; trailer: steps   answer: server 0: steps */
-    TRMI_ORDER_CHIEF,   /* 1: trm_ps_chief_wish   answer: 1: granted, 2: whose + 1, 3: silent ms, 4: lease ms */
-    TRMI_ORDER_PUSHED,  /* 1: this push and those before it are on all servers */
-    TRMI_ORDER_BEGINS   /* SYNC, of a worker's new life, 1: 0   answer: 1: the last batch that may be in a step here
+    /* 1: own pushes that are settled; trailer: steps   answer: server 0: steps */
+    TRMI_ORDER_STEPS,
+    /* 1: trm_ps_chief_wish   answer: 1: granted, 2: whose + 1, 3: silent ms, 4: lease ms */
+    TRMI_ORDER_CHIEF,
+    TRMI_ORDER_PUSHED, /* 1: this push and those before it are on all servers */
+    TRMI_ORDER_BEGINS /* SYNC, of a worker's new life, 1: 0   answer: 1: the last batch that may be in a step here
                            1: the last one of all servers       answer: 1: it is here, or done */
 } trmi_order;
 
@@ -67,8 +71,10 @@ struct trmi_request {
     uint32_t *first; /* sections of shard s are [first[s], first[s + 1]) */
     void (*run)(trmi_runner *runner, trmi_request *request);
     bool (*send)(trmi_request *request); /* in a link's `late`: tries again; false = no room */
-    void (*finish)(trmi_request *request); /* by the last shard, instead of an answer; NULL = answer */
-    void (*landed)(const trmi_request *request); /* before the answer, when all shards have it without an error; NULL = nothing */
+    /* by the last shard, instead of an answer; NULL = answer */
+    void (*finish)(trmi_request *request);
+    /* before the answer, when all shards have it without an error; NULL = nothing */
+    void (*landed)(const trmi_request *request);
     _Atomic int32_t pending; /* shards that have not finished */
     trmi_message reply;      /* ROWS: reserved */
     double deadline;
@@ -135,7 +141,8 @@ typedef struct trmi_worker {
     int64_t done;        /* and as far as all shards have them: no restart forgets these */
     bool active;         /* waited for in BOUNDED and SYNC mode */
     bool away;           /* has left, or rests: as its file says */
-    bool left;           /* has said that it is done; who has no samples just now is not active, but here */
+    /* has said that it is done; who has no samples just now is not active, but here */
+    bool left;
     double seen;
     trmi_reads reads[TRMI_READS];
 } trmi_worker;
@@ -180,24 +187,26 @@ struct trm_ps_server {
     trmi_request *waiting; /* SYNC: pushes of batches >= step; else: pushes held by a cut */
     bool held;
     const trmi_ps_link *holder; /* who asked for that, NULL = nobody */
-    const trmi_push_id *until; /* while a cut collects pushes: how far each worker's go */
+    const trmi_push_id *until;  /* while a cut collects pushes: how far each worker's go */
     uint32_t until_count;
-    trmi_request *staged;  /* server 0: pushes that all its shards keep, in no step yet */
-    bool staging;          /* SYNC: samples are lent, pushes are staged */
-    trmi_step *steps;      /* server 0: decided, and perhaps not yet everywhere */
+    trmi_request *staged; /* server 0: pushes that all its shards keep, in no step yet */
+    bool staging;         /* SYNC: samples are lent, pushes are staged */
+    trmi_step *steps;     /* server 0: decided, and perhaps not yet everywhere */
     int64_t step_count, step_capacity;
-    int64_t told;                                  /* the step that all other servers have finished */
-    int steps_fd;                                  /* log of the steps, -1 = none */
-    int64_t steps_bytes;                           /* in it */
-    trmi_chief chief;                              /* server 0's */
-    trmi_lease_book *leases;                       /* server 0's */
-    int lease_fd;                                  /* their log, -1 = none */
+    /* the step that all other servers have finished */
+    int64_t told;
+    int steps_fd;            /* log of the steps, -1 = none */
+    int64_t steps_bytes;     /* in it */
+    trmi_chief chief;        /* server 0's */
+    trmi_lease_book *leases; /* server 0's */
+    int lease_fd;            /* their log, -1 = none */
     trmi_life *lives;
     int64_t life_count, life_capacity;
-    int away_fd;                                   /* log of who is away, and of lives, -1 = none */
-    uint32_t last_cut;                             /* begun or loaded */
-    bool last_cut_failed;                          /* then the next one is full */
-    _Atomic int32_t writing;                       /* shards that have their part of it still to write */
+    int away_fd;          /* log of who is away, and of lives, -1 = none */
+    uint32_t last_cut;    /* begun or loaded */
+    bool last_cut_failed; /* then the next one is full */
+    /* shards that have their part of it still to write */
+    _Atomic int32_t writing;
     uint32_t full_cut, older_full_cut, oldest_cut; /* complete; 0 = none */
 };
 
@@ -216,11 +225,12 @@ void trmi_request_fail(trmi_request *request, const trm_error *err);
 void trmi_request_finish(trmi_request *request);
 /* Frees without an answer: its sender has sent it again. */
 void trmi_request_forget(trmi_request *request);
-/* Answers at once (err or note and trailer) and frees; waits for nobody: where the client has no room, its link answers
- * later. */
+/* Answers at once (err or note and trailer) and frees; waits for nobody: where the client has no
+ * room, its link answers later. */
 void trmi_request_answer(trmi_request *request);
 /* By the link's thread, often: answers that found no room. *rest: some still do not.   errors  PEER: for too long, which it has
- * logged */
+ * logged
+ */
 trm_status trmi_request_late(trmi_ps_link *link, bool *rest);
 /* The link has ended: forgets them. */
 void trmi_request_drop_late(trmi_ps_link *link);
@@ -230,11 +240,14 @@ void trmi_run_stage(trmi_runner *runner, trmi_request *request);
 void trmi_run_step(trmi_runner *runner, trmi_request *request);
 
 /* --- workers (server_workers.c): with the front mutex held ------------------------------------ */
-/* One that says something: with a new incarnation its last life is over.   errors (NULL)  CANCELLED, NOMEM */
+/* One that says something: with a new incarnation its last life is over.   errors (NULL)  CANCELLED, NOMEM
+ */
 trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
                                trm_error *err);
-/* A newer incarnation than the last: that life is over, its leases are others'.   errors (NULL)  those of the lease log */
-trm_status trmi_front_life(trm_ps_server *server, trmi_worker *worker, uint32_t incarnation, trm_error *err);
+/* A newer incarnation than the last: that life is over, its leases are others'.   errors (NULL)  those of the lease log
+ */
+trm_status trmi_front_life(trm_ps_server *server, trmi_worker *worker, uint32_t incarnation,
+                           trm_error *err);
 /* A worker that was away before the server died is not waited for. */
 void trmi_front_was_away(trm_ps_server *server, uint32_t worker, uint32_t incarnation, bool away);
 /* NULL: not seen. */
@@ -263,11 +276,14 @@ trmi_request *trmi_front_tick(trm_ps_server *server, double now);
 trm_status trmi_lag_create(trm_ps_server *server, trm_error *err);
 void trmi_lag_destroy(trm_ps_server *server);
 /* A worker has declared a table.   errors  INVALID: another one did so differently */
-trm_status trmi_lag_declare(trm_ps_server *server, int32_t table, int32_t staleness, trm_error *err);
-/* BOUNDED: how many batches the rows of this pull may be old: as few as the strictest of its tables wants. */
+trm_status trmi_lag_declare(trm_ps_server *server, int32_t table, int32_t staleness,
+                            trm_error *err);
+/* BOUNDED: how many batches the rows of this pull may be old: as few as the strictest of its tables
+ * wants. */
 int64_t trmi_lag_bound(const trm_ps_server *server, const trmi_request *request);
 /* A pull, a push of this worker goes on; NULL: it has pushed nothing yet.   returns (push) the lag of the table that has the
- * most; as many as there are other workers where that is not known */
+ * most; as many as there are other workers where that is not known
+ */
 void trmi_lag_pull(trm_ps_server *server, trmi_worker *worker, const trmi_request *request);
 int64_t trmi_lag_push(trm_ps_server *server, trmi_worker *worker, const trmi_request *request);
 /* Into lags and lag_sum. */
@@ -284,7 +300,8 @@ void trmi_step_order(trm_ps_server *server, trmi_request *request);
 void trmi_step_tell(const trm_ps_server *server, trmi_request *request);
 /* Forgets all that waits.   returns the requests, for an answer */
 trmi_request *trmi_step_close(trm_ps_server *server);
-/* Server 0, after restore, before who is away and the book of leases: what its log has decided is done by all shards.
+/* Server 0, after restore, before who is away and the book of leases: what its log has decided is
+ * done by all shards.
  *   errors  IO, CORRUPT, NOMEM */
 trm_status trmi_step_open(trm_ps_server *server, trm_error *err);
 /* And after the book: leases of these steps have gone on. */
@@ -293,7 +310,8 @@ void trmi_step_settle(trm_ps_server *server);
 /* --- orders (server_order.c) ------------------------------------------------------------------ */
 void trmi_table_stats_add(trm_table_stats *to, const trm_table_stats *from);
 void trmi_order_handle(trm_ps_server *server, trmi_request *request);
-/* Front mutex held: pushes that were held back for a cut go on without it, unless it has begun; as trmi_front_advance. */
+/* Front mutex held: pushes that were held back for a cut go on without it, unless it has begun; as
+ * trmi_front_advance. */
 trmi_request *trmi_order_release(trm_ps_server *server);
 trm_status trmi_server_add_table(trm_ps_server *server, const trm_table_options *options,
                                  int32_t *number, trm_error *err);
@@ -306,12 +324,14 @@ trm_status trmi_ps_nonce(uint8_t nonce[32], trm_error *err);
 bool trmi_ps_same_mac(const uint8_t a[32], const uint8_t b[32]);
 
 /* --- leases (server_lease.c), front mutex held ------------------------------------------------ */
-/* Opens the book and what its log says: all of it, or up to the last cut when pushes are not logged.
+/* Opens the book and what its log says: all of it, or up to the last cut when pushes are not
+ * logged.
  *   errors  IO, CORRUPT, NOMEM */
 trm_status trmi_server_lease_open(trm_ps_server *server, trm_error *err);
 void trmi_server_lease_close(trm_ps_server *server);
 void trmi_server_lease_take(trm_ps_server *server, trmi_request *request);
-/* Before a push goes on: what its lease says to it; keeps the lease alive.   errors  CANCELLED, INVALID */
+/* Before a push goes on: what its lease says to it; keeps the lease alive.   errors  CANCELLED, INVALID
+ */
 trm_status trmi_server_lease_push(trm_ps_server *server, const trmi_request *request,
                                   trm_error *err);
 /* All shards have it: its samples are used. */
@@ -320,19 +340,23 @@ void trmi_server_lease_pushed(trm_ps_server *server, const trmi_request *request
 int64_t trmi_server_lease_position(const trm_ps_server *server, const trmi_request *request);
 
 /* --- who is away (server_away.c), front mutex held -------------------------------------------- */
-/* After restore, before the book of leases: tells `see` of each record, the last one of a worker counts.   errors  IO, NOMEM */
-typedef void (*trmi_away_see)(trm_ps_server *server, uint32_t worker, uint32_t incarnation, bool away);
+/* After restore, before the book of leases: tells `see` of each record, the last one of a worker counts.   errors  IO, NOMEM
+ */
+typedef void (*trmi_away_see)(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
+                              bool away);
 trm_status trmi_server_away_open(trm_ps_server *server, trmi_away_see see, trm_error *err);
 /* Removes the file when the job is over. */
 void trmi_server_away_close(trm_ps_server *server);
-/* A process begins as this worker: an incarnation above `seen` and all that this server has given, and gives again
+/* A process begins as this worker: an incarnation above `seen` and all that this server has given,
+ * and gives again
  * after no restart. The highest of all servers' is then nobody else's.   errors  NOMEM, IO */
-trm_status trmi_server_new_life(trm_ps_server *server, uint32_t worker, uint32_t seen, uint32_t *incarnation,
-                                trm_error *err);
+trm_status trmi_server_new_life(trm_ps_server *server, uint32_t worker, uint32_t seen,
+                                uint32_t *incarnation, trm_error *err);
 /* A worker has left or begun to rest; or it has pushed again. */
 void trmi_server_away_set(trm_ps_server *server, trmi_worker *worker, bool away);
 /* The same file remembers the chief.   errors  IO, NOSPACE */
-trm_status trmi_server_chief_log(trm_ps_server *server, uint32_t worker, uint32_t incarnation, trm_error *err);
+trm_status trmi_server_chief_log(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
+                                 trm_error *err);
 
 /* --- the chief (server_chief.c), server 0, front mutex held ----------------------------------- */
 /* The order CHIEF; true when another worker has become the chief. */

@@ -1,6 +1,8 @@
-/* Workers that have left or rest, in a file beside the pushes' logs: a server that is started again does not wait for
- * them. A record says where a worker went; its last one counts. Others say which incarnations have been given: no two
- * processes have the same, whatever either has pushed; and who is the chief. The file goes with the job. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Workers that have left or rest, in a file beside the pushes' logs: a server that is started again
+ * does not wait for them. A record says where a worker went; its last one counts. Others say which
+ * incarnations have been given: no two processes have the same, whatever either has pushed; and who
+ * is the chief. The file goes with the job. */
 #include "ps/records.h"
 #include "ps/server.h"
 
@@ -18,7 +20,7 @@ enum { AWAY_BYTES_MAX = 64 << 20, BEGINS = 2, IS_CHIEF = 3 };
 
 typedef struct away_record {
     uint32_t worker, incarnation;
-    uint32_t away; /* 0, 1; BEGINS, IS_CHIEF */
+    uint32_t away;  /* 0, 1; BEGINS, IS_CHIEF */
     uint32_t check; /* of the others */
 } away_record;
 
@@ -32,14 +34,16 @@ static trmi_life *life_of(trm_ps_server *server, uint32_t worker) {
             return &server->lives[i];
         }
     }
-    if (!trmi_grow((void **)&server->lives, &server->life_capacity, server->life_count + 1, sizeof *server->lives)) {
+    if (!trmi_grow((void **)&server->lives, &server->life_capacity, server->life_count + 1,
+                   sizeof *server->lives)) {
         return NULL;
     }
     server->lives[server->life_count] = (trmi_life){.worker = worker};
     return &server->lives[server->life_count++];
 }
 
-static trm_status write_record(trm_ps_server *server, uint32_t worker, uint32_t incarnation, uint32_t away, trm_error *err) {
+static trm_status write_record(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
+                               uint32_t away, trm_error *err) {
     away_record r = {.worker = worker, .incarnation = incarnation, .away = away};
     trmi_record_seal(&r, sizeof r, sizeof r.check);
     return trmi_records_append(server->away_fd, &r, sizeof r, false, "log of workers", err);
@@ -60,8 +64,8 @@ static trm_status take(void *context, const uint8_t *record, size_t bytes, trm_e
     }
     life->incarnation = life->incarnation < r.incarnation ? r.incarnation : life->incarnation;
     if (r.away == IS_CHIEF) {
-        c->server->chief =
-            (trmi_chief){.held = true, .worker = r.worker, .incarnation = r.incarnation, .heard = trmi_os_now()};
+        c->server->chief = (trmi_chief){
+            .held = true, .worker = r.worker, .incarnation = r.incarnation, .heard = trmi_os_now()};
     } else if (r.away != BEGINS) {
         c->see(c->server, r.worker, r.incarnation, r.away != 0);
     }
@@ -74,7 +78,8 @@ trm_status trmi_server_away_open(trm_ps_server *server, trmi_away_see see, trm_e
     if (server->options.folder == NULL) {
         return TRM_OK;
     }
-    const trmi_record_form form = {.bytes = sizeof(away_record), .check_bytes = sizeof(uint32_t), .take = take};
+    const trmi_record_form form = {
+        .bytes = sizeof(away_record), .check_bytes = sizeof(uint32_t), .take = take};
     reading c = {server, see};
     size_t end;
     away_path(server, path);
@@ -104,13 +109,13 @@ void trmi_server_away_set(trm_ps_server *server, trmi_worker *w, bool away) {
     w->away = away;
     trm_error err;
     if (write_record(server, w->worker, w->incarnation, away, &err) != TRM_OK) {
-        trmi_log(TRM_LOG_WARN, "ps", "server %d: %s: started again, it would wait for worker %u", server->options.server,
-                 err.message, w->worker);
+        trmi_log(TRM_LOG_WARN, "ps", "server %d: %s: started again, it would wait for worker %u",
+                 server->options.server, err.message, w->worker);
     }
 }
 
-trm_status trmi_server_new_life(trm_ps_server *server, uint32_t worker, uint32_t seen, uint32_t *incarnation,
-                                trm_error *err) {
+trm_status trmi_server_new_life(trm_ps_server *server, uint32_t worker, uint32_t seen,
+                                uint32_t *incarnation, trm_error *err) {
     trmi_life *life = life_of(server, worker);
     if (life == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for worker %u", worker);
@@ -121,6 +126,7 @@ trm_status trmi_server_new_life(trm_ps_server *server, uint32_t worker, uint32_t
     return TRM_OK;
 }
 
-trm_status trmi_server_chief_log(trm_ps_server *server, uint32_t worker, uint32_t incarnation, trm_error *err) {
+trm_status trmi_server_chief_log(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
+                                 trm_error *err) {
     return write_record(server, worker, incarnation, IS_CHIEF, err);
 }

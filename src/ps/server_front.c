@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What may go on now: clocks, parked pulls, groups of synchronous pushes, pushes held by a cut. */
 #include "ps/server.h"
 
@@ -42,7 +43,8 @@ static bool has_pushed(const trm_ps_server *server, const trmi_request *r) {
     if (wanted <= 0 || (w != NULL && w->incarnation > r->header.incarnation)) {
         return true; /* a life that is over: its next push will be told so */
     }
-    return w != NULL && w->incarnation == r->header.incarnation && w->dispatched >= (uint64_t)wanted;
+    return w != NULL && w->incarnation == r->header.incarnation &&
+           w->dispatched >= (uint64_t)wanted;
 }
 
 static bool may_pull(const trm_ps_server *server, const trmi_request *r) {
@@ -51,18 +53,16 @@ static bool may_pull(const trm_ps_server *server, const trmi_request *r) {
         return true; /* an evaluator reads what is there */
     }
     switch (server->options.mode) {
-    case TRM_PS_ASYNC:
-        return true;
+    case TRM_PS_ASYNC: return true;
     case TRM_PS_BOUNDED:
         return slowest_clock(server, &who) >= r->header.clock - trmi_lag_bound(server, r);
-    case TRM_PS_SYNC:
-        break;
+    case TRM_PS_SYNC: break;
     }
     return server->step >= r->header.clock && has_pushed(server, r);
 }
 
-/* A pull says with which batch its worker's life began; one that was never seen may begin in the middle of a job that goes on
- * with more workers. */
+/* A pull says with which batch its worker's life began; one that was never seen may begin in the
+ * middle of a job that goes on with more workers. */
 static void note_pull(trm_ps_server *server, const trmi_request *r) {
     trmi_worker *w = trmi_front_find(server, r->header.worker);
     bool counts = server->options.mode == TRM_PS_BOUNDED && (r->header.flags & 1) == 0;
@@ -116,7 +116,8 @@ static void landed(const trmi_request *r) {
 static void push_goes(trm_ps_server *server, trmi_request *r) {
     take_clock(server, r);
     r->landed = r->header.kind == TRMI_PS_PUSH ? landed : NULL;
-    int64_t lag = r->dropped ? 0 : trmi_lag_push(server, trmi_front_find(server, r->header.worker), r);
+    int64_t lag =
+        r->dropped ? 0 : trmi_lag_push(server, trmi_front_find(server, r->header.worker), r);
     if (server->options.staleness_aware) { /* into the log, too: a restart applies the same */
         r->header.rate_scale /= (float)(1 + lag);
     }
@@ -261,7 +262,8 @@ void trmi_front_push(trm_ps_server *server, trmi_request *r) {
     trmi_server_away_set(server, w, false);
     if (r->header.sequence > w->dispatched &&
         trmi_server_lease_push(server, r, &r->err) != TRM_OK) {
-        trmi_front_refuse(server, r); /* its window is filled: the worker may go on with another lease */
+        /* its window is filled: the worker may go on with another lease */
+        trmi_front_refuse(server, r);
         return;
     }
     if (server->options.mode == TRM_PS_SYNC && !trmi_front_same_dtype(server, r)) {
@@ -278,9 +280,10 @@ void trmi_front_push(trm_ps_server *server, trmi_request *r) {
 
 /* ---- synchronous pushes on several servers --------------------------------------------------- */
 
-/* A push is in no step before its worker has said that all servers have it. If the worker dies while it says so, its next life
- * asks all servers how far they may have got, and tells the others to take what the last life left with them: each server
- * makes the same steps of the same pushes, and rows of one step are read everywhere. */
+/* A push is in no step before its worker has said that all servers have it. If the worker dies
+ * while it says so, its next life asks all servers how far they may have got, and tells the others
+ * to take what the last life left with them: each server makes the same steps of the same pushes,
+ * and rows of one step are read everywhere. */
 
 void trmi_front_pushed(trm_ps_server *server, const trmi_request *told) {
     const trmi_worker *w = trmi_front_find(server, told->header.worker);
@@ -288,7 +291,8 @@ void trmi_front_pushed(trm_ps_server *server, const trmi_request *told) {
         return; /* a life that is over */
     }
     for (trmi_request *r = server->waiting; r != NULL; r = r->next) {
-        if (r->header.worker == told->header.worker && r->header.incarnation == told->header.incarnation &&
+        if (r->header.worker == told->header.worker &&
+            r->header.incarnation == told->header.incarnation &&
             r->header.sequence <= (uint64_t)told->note.value[1]) {
             r->partial = false;
         }
@@ -304,7 +308,8 @@ void trmi_front_begins(trm_ps_server *server, trmi_request *r) {
         return;
     }
     for (trmi_request *p = server->waiting; p != NULL; p = p->next) {
-        if (p->header.worker == r->header.worker && (batch == 0 ? !p->partial : p->header.clock == batch)) {
+        if (p->header.worker == r->header.worker &&
+            (batch == 0 ? !p->partial : p->header.clock == batch)) {
             p->partial = false;
             last = trmi_max_i64(last, p->header.clock);
         }
@@ -353,7 +358,8 @@ trmi_request *trmi_front_staged(const trm_ps_server *server, const trmi_worker *
     return r;
 }
 
-/* Server 0: the first active worker that has no push here, -1 = one that was never seen, -2 = none. */
+/* Server 0: the first active worker that has no push here, -1 = one that was never seen, -2 = none.
+ */
 static int64_t missing_worker(const trm_ps_server *server) {
     for (int64_t i = 0; i < server->worker_count; i++) {
         if (server->workers[i].active && trmi_front_staged(server, &server->workers[i]) == NULL) {
@@ -368,13 +374,15 @@ static void say_step(const trm_ps_server *server, trmi_request *r) {
     char whom[64] = "its step has not been told here";
     int64_t who = server->options.server == 0 ? missing_worker(server) : -2;
     if (who != -2) {
-        snprintf(whom, sizeof whom, who < 0 ? "a worker not yet seen has not pushed" : "worker %lld has not pushed",
+        snprintf(whom, sizeof whom,
+                 who < 0 ? "a worker not yet seen has not pushed" : "worker %lld has not pushed",
                  (long long)who);
     }
     TRMI_FAIL(&r->err, TRM_TIMEOUT,
-              "server %d: worker %u waited %.1f s for the step with its push %lld: %s (at step %lld, synchronous)",
-              server->options.server, r->header.worker, trmi_os_now() - r->started, (long long)r->header.extra[0], whom,
-              (long long)server->step);
+              "server %d: worker %u waited %.1f s for the step with its push %lld: %s (at step "
+              "%lld, synchronous)",
+              server->options.server, r->header.worker, trmi_os_now() - r->started,
+              (long long)r->header.extra[0], whom, (long long)server->step);
 }
 
 static void say_whom(const trm_ps_server *server, trmi_request *r) {

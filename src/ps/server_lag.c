@@ -1,10 +1,13 @@
-/* How far tables run behind: the bound of a pull, and, per table, how many updates lay between reading and pushing.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How far tables run behind: the bound of a pull, and, per table, how many updates lay between
+ * reading and pushing.
  *
  *      pull of batch t      remembers how often each of its tables had been updated: in one of a worker's few places
  *      push of batch t      ... - then = the lag: updates that its gradients know nothing of, counted by size
  *
- * A worker is known from its first push on; what it read for that is not counted. Updates of its own count, too:
- * the rows of its next batch are asked for before it has pushed this one. */
+ * A worker is known from its first push on; what it read for that is not counted. Updates of its
+ * own count, too: the rows of its next batch are asked for before it has pushed this one.
+ */
 #include "ps/server.h"
 
 #include "base/checked.h"
@@ -15,12 +18,16 @@
 
 enum { NOT_READ = -1 };
 
-/* ---- bounds -------------------------------------------------------------------------------------------------- */
+/* ---- bounds
+ *  --------------------------------------------------------------------------------------------------
+ */
 
-trm_status trmi_lag_declare(trm_ps_server *server, int32_t table, int32_t staleness, trm_error *err) {
+trm_status trmi_lag_declare(trm_ps_server *server, int32_t table, int32_t staleness,
+                            trm_error *err) {
     trmi_lag *lag = &server->lag;
     if (lag->declared[table] && lag->staleness[table] != staleness) {
-        return TRMI_FAIL(err, TRM_INVALID, "table '%s': declared with staleness %d, by another worker with %d",
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "table '%s': declared with staleness %d, by another worker with %d",
                          server->tables[table].name, staleness, lag->staleness[table]);
     }
     lag->declared[table] = true;
@@ -33,7 +40,8 @@ int64_t trmi_lag_bound(const trm_ps_server *server, const trmi_request *r) {
     bool found = false;
     for (uint32_t i = 0; i < r->header.section_count; i++) {
         if (r->sections[i].count > 0) {
-            int32_t bound = trmi_table_bound(server->lag.staleness[r->sections[i].table], server->options.staleness);
+            int32_t bound = trmi_table_bound(server->lag.staleness[r->sections[i].table],
+                                             server->options.staleness);
             any = bound < any ? bound : any;
             found = true;
         }
@@ -41,13 +49,18 @@ int64_t trmi_lag_bound(const trm_ps_server *server, const trmi_request *r) {
     return found ? any : least;
 }
 
-/* ---- lags ---------------------------------------------------------------------------------------------------- */
+/* ---- lags
+ *  ----------------------------------------------------------------------------------------------------
+ */
 
-static trmi_reads *reads_of(trmi_worker *w, int64_t clock) { return &w->reads[(uint64_t)clock % TRMI_READS]; }
+static trmi_reads *reads_of(trmi_worker *w, int64_t clock) {
+    return &w->reads[(uint64_t)clock % TRMI_READS];
+}
 
 /* A place for a batch's tables, emptied of the batch before. */
 static bool begin_reads(const trm_ps_server *server, trmi_reads *reads, int64_t clock) {
-    if (!trmi_grow((void **)&reads->updates, &reads->capacity, server->table_count, sizeof *reads->updates)) {
+    if (!trmi_grow((void **)&reads->updates, &reads->capacity, server->table_count,
+                   sizeof *reads->updates)) {
         return false;
     }
     if (reads->clock != clock || reads->count != server->table_count) {
@@ -75,7 +88,8 @@ void trmi_lag_pull(trm_ps_server *server, trmi_worker *w, const trmi_request *r)
 
 static int bucket_of(int64_t lag) {
     int bucket = 0;
-    for (int64_t most = 0; lag > most && bucket < TRM_PS_LAGS - 1; most = most == 0 ? 1 : 2 * most) {
+    for (int64_t most = 0; lag > most && bucket < TRM_PS_LAGS - 1;
+         most = most == 0 ? 1 : 2 * most) {
         bucket++;
     }
     return bucket;
@@ -120,8 +134,8 @@ trm_status trmi_lag_create(trm_ps_server *server, trm_error *err) {
     lag->updates = calloc(TRMI_PS_TABLES_MAX, sizeof *lag->updates);
     lag->last_push = calloc(TRMI_PS_TABLES_MAX, sizeof *lag->last_push);
     lag->counts = calloc(TRMI_PS_TABLES_MAX, sizeof *lag->counts);
-    bool made = lag->staleness != NULL && lag->declared != NULL && lag->updates != NULL && lag->last_push != NULL &&
-                lag->counts != NULL;
+    bool made = lag->staleness != NULL && lag->declared != NULL && lag->updates != NULL &&
+                lag->last_push != NULL && lag->counts != NULL;
     return made ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for a server");
 }
 

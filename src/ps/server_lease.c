@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The book of leases on server 0, and its log beside the pushes' logs. */
 #include "ps/records.h"
 #include "ps/server.h"
@@ -20,7 +21,8 @@ static trm_status record(void *context, const trmi_lease_event *event, trm_error
     trm_ps_server *server = context;
     trmi_lease_event e = *event;
     trmi_record_seal(&e, sizeof e, sizeof e.check);
-    return trmi_records_append(server->lease_fd, &e, sizeof e, server->options.log_sync, "leases.log", err);
+    return trmi_records_append(server->lease_fd, &e, sizeof e, server->options.log_sync,
+                               "leases.log", err);
 }
 
 /* Events that are read: how many there were, and how many count. */
@@ -47,8 +49,10 @@ static trm_status take(void *context, const uint8_t *record, size_t bytes, trm_e
 }
 
 /* Without their logs pushes after the cut are gone: so are their samples' marks. */
-static trm_status replay(const trm_ps_server *server, const char *path, size_t *end, trm_error *err) {
-    const trmi_record_form form = {.bytes = sizeof(trmi_lease_event), .check_bytes = sizeof(uint64_t), .take = take};
+static trm_status replay(const trm_ps_server *server, const char *path, size_t *end,
+                         trm_error *err) {
+    const trmi_record_form form = {
+        .bytes = sizeof(trmi_lease_event), .check_bytes = sizeof(uint64_t), .take = take};
     trmi_record_form search = form;
     search.take = find_cut;
     reading c = {server, 0, 0};
@@ -85,8 +89,9 @@ void trmi_server_lease_close(trm_ps_server *server) {
 }
 
 void trmi_server_lease_take(trm_ps_server *server, trmi_request *r) {
-    trm_ps_lease_options o = {r->note.value[1], r->note.value[2], r->note.value[3],
-                              (double)r->note.value[4] * 1e-3, r->note.value[6], r->note.value[7]};
+    trm_ps_lease_options o = {r->note.value[1], r->note.value[2],
+                              r->note.value[3], (double)r->note.value[4] * 1e-3,
+                              r->note.value[6], r->note.value[7]};
     trm_ps_lease lease = {0};
     if (server->leases == NULL) {
         TRMI_FAIL(&r->err, TRM_INVALID, "server %d lends no samples, server 0 does",
@@ -108,7 +113,8 @@ void trmi_server_lease_take(trm_ps_server *server, trmi_request *r) {
         return;
     }
     status = trmi_lease_take(server->leases, &o, r->header.worker, trmi_os_now(), &lease, &r->err);
-    if (server->options.mode == TRM_PS_SYNC) { /* only here are workers waited for: for those that have samples */
+    /* only here are workers waited for: for those that have samples */
+    if (server->options.mode == TRM_PS_SYNC) {
         w->active = status == TRM_OK;
         trmi_server_away_set(server, w, !w->active);
     }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Control messages: tables, statistics, audits, cuts, the end. */
 #include "ps/server.h"
 
@@ -177,7 +178,8 @@ static void order_workers(const trm_ps_server *server, trmi_request *r) {
         out[i] = (trm_ps_worker){.worker = (int32_t)w->worker,
                                  .incarnation = (int32_t)w->incarnation,
                                  .batches = w->clock,
-                                 .active = !w->left && now - w->seen <= server->options.worker_timeout_seconds,
+                                 .active = !w->left &&
+                                           now - w->seen <= server->options.worker_timeout_seconds,
                                  .silent_seconds = now - w->seen};
     }
     r->note.value[1] = atomic_load(&server->global_step);
@@ -194,12 +196,14 @@ static void order_hold(trm_ps_server *server, trmi_request *r) {
         return;
     }
     if (server->options.folder == NULL) {
-        TRMI_FAIL(&r->err, TRM_INVALID, "server %d has no folder for checkpoints", server->options.server);
+        TRMI_FAIL(&r->err, TRM_INVALID, "server %d has no folder for checkpoints",
+                  server->options.server);
         return;
     }
-    if (server->held || atomic_load(&server->writing) > 0) { /* whoever asked for it has gone, or waits no more */
-        TRMI_FAIL(&r->err, TRM_TIMEOUT, "server %d: another checkpoint is being %s", server->options.server,
-                  server->held ? "taken" : "written");
+    /* whoever asked for it has gone, or waits no more */
+    if (server->held || atomic_load(&server->writing) > 0) {
+        TRMI_FAIL(&r->err, TRM_TIMEOUT, "server %d: another checkpoint is being %s",
+                  server->options.server, server->held ? "taken" : "written");
         return;
     }
     r->trailer = trmi_alloc((size_t)server->worker_count * sizeof(trmi_push_id) + 1);
@@ -364,15 +368,18 @@ static trmi_request *order_cut(trm_ps_server *server, trmi_request *r) {
     return ready;
 }
 
-/* All servers have written their files: the manifest says so. One that was started again since then has what it had
- * before, from the cut before this one on: to that its next differential file would belong, and nobody else's. */
+/* All servers have written their files: the manifest says so. One that was started again since then
+ * has what it had before, from the cut before this one on: to that its next differential file would
+ * belong, and nobody else's. */
 static void complete_cut(trm_ps_server *server, trmi_request *r) {
     const int64_t cut = r->note.value[1];
     if (cut != 0 && cut != (int64_t)server->last_cut) {
-        TRMI_FAIL(&r->err, TRM_PEER, "server %d was started again while cut %lld was taken: it has cut %u", server->options.server,
-                  (long long)cut, server->last_cut);
+        TRMI_FAIL(&r->err, TRM_PEER,
+                  "server %d was started again while cut %lld was taken: it has cut %u",
+                  server->options.server, (long long)cut, server->last_cut);
     } else if (cut != 0 && trmi_manifest_write(server, server->last_cut, r->note.value[2] != 0,
-                                               (const char *)r->message.data + trmi_ps_note_size(TRMI_PS_CONTROL),
+                                               (const char *)r->message.data +
+                                                   trmi_ps_note_size(TRMI_PS_CONTROL),
                                                (size_t)r->header.extra[0], &r->err) == TRM_OK) {
         server->last_cut_failed = false;
     }
@@ -430,9 +437,7 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
         answer = !names_a_table(server, r);
         r->run = run_row;
         break;
-    case TRMI_ORDER_HOLD:
-        order_hold(server, r);
-        break;
+    case TRMI_ORDER_HOLD: order_hold(server, r); break;
     case TRMI_ORDER_CUT:
         ready = order_cut(server, r);
         answer = false;
@@ -452,9 +457,7 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
         }
         ready = trmi_step_advance(server); /* it may be waited for no more */
         break;
-    case TRMI_ORDER_TABLES:
-        order_tables(server, r);
-        break;
+    case TRMI_ORDER_TABLES: order_tables(server, r); break;
     case TRMI_ORDER_STEPS:
         trmi_step_order(server, r);
         ready = trmi_step_advance(server);
@@ -466,13 +469,12 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
         }
         break;
     case TRMI_ORDER_CHIEF:
-        if (trmi_chief_order(server, r)) { /* a checkpoint that the former one had begun to ask for */
+        /* a checkpoint that the former one had begun to ask for */
+        if (trmi_chief_order(server, r)) {
             ready = trmi_order_release(server);
         }
         break;
-    case TRMI_ORDER_WORKERS:
-        order_workers(server, r);
-        break;
+    case TRMI_ORDER_WORKERS: order_workers(server, r); break;
     case TRMI_ORDER_PUSHED:
         trmi_front_pushed(server, r);
         ready = trmi_step_advance(server);
@@ -481,8 +483,7 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
         trmi_front_begins(server, r);
         ready = trmi_step_advance(server);
         break;
-    default:
-        TRMI_FAIL(&r->err, TRM_CORRUPT, "order %lld is unknown", (long long)r->note.value[0]);
+    default: TRMI_FAIL(&r->err, TRM_CORRUPT, "order %lld is unknown", (long long)r->note.value[0]);
     }
     if (!answer && order != TRMI_ORDER_CUT) {
         trmi_request_dispatch(server, r);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A request's life: made by its link, run by every shard, answered by the last of them. */
 #include "ps/server.h"
 
@@ -57,8 +58,8 @@ static trm_status reserve(trmi_ps_link *link, size_t bytes, trmi_message *out, t
     return status;
 }
 
-/* Under the mutex of reserve, which may overwrite what another thread has committed here: it is the client's release, in a mapping
- * of its own, that allows it, and no thread sanitizer sees that. */
+/* Under the mutex of reserve, which may overwrite what another thread has committed here: it is the
+ * client's release, in a mapping of its own, that allows it, and no thread sanitizer sees that. */
 static void commit(trmi_ps_link *link, trmi_message *m) {
     pthread_mutex_lock(&link->send_mutex);
     (void)!link->channel->table->commit(link->channel, m, 0, NULL);
@@ -109,7 +110,8 @@ trm_status trmi_request_late(trmi_ps_link *link, bool *rest) {
         link->late = r;
         pthread_mutex_unlock(&link->send_mutex);
         if (waited > silence) {
-            trmi_log(TRM_LOG_WARN, "ps", "%s has not read its answers for %.1f s: cut off, it may come again",
+            trmi_log(TRM_LOG_WARN, "ps",
+                     "%s has not read its answers for %.1f s: cut off, it may come again",
                      link->channel->peer, waited);
             return TRM_PEER;
         }
@@ -149,7 +151,8 @@ static bool send_answer(trmi_request *r) {
     trmi_message out;
     size_t note_bytes = trmi_ps_note_size(TRMI_PS_DONE);
     bool here = link != NULL && !atomic_load(&link->ended);
-    trm_status status = here ? reserve(link, note_bytes + (size_t)header.extra[0], &out, NULL) : TRM_END;
+    trm_status status =
+        here ? reserve(link, note_bytes + (size_t)header.extra[0], &out, NULL) : TRM_END;
     if (status == TRM_TIMEOUT) {
         return false;
     }
@@ -220,7 +223,8 @@ void trmi_request_dispatch(trm_ps_server *server, trmi_request *request) {
         trm_status status = trmi_queue_append(server->runners[s].queue, request);
         if (status != TRM_OK) {
             trm_error err;
-            TRMI_FAIL(&err, status, status == TRM_NOMEM ? "no memory for a request" : "the server is stopping");
+            TRMI_FAIL(&err, status,
+                      status == TRM_NOMEM ? "no memory for a request" : "the server is stopping");
             trmi_request_fail(request, &err);
             trmi_request_finish(request);
         }
@@ -253,7 +257,8 @@ static void run_pull(trmi_runner *runner, trmi_request *r) {
 
 static bool begin_pull(trmi_request *r) {
     trm_error err;
-    trm_status status = r->err.status != TRM_OK ? (trm_status)r->err.status : prepare_reply(r->link->server, r, &err);
+    trm_status status = r->err.status != TRM_OK ? (trm_status)r->err.status
+                                                : prepare_reply(r->link->server, r, &err);
     if (status == TRM_TIMEOUT && r->err.status == TRM_OK) {
         return false;
     }
@@ -324,15 +329,17 @@ void trmi_run_push(trmi_runner *runner, trmi_request *r) {
     note_pushed(runner, r, status, applied, &err);
 }
 
-/* The sum of all members. A shard that had it before its server died has forgotten nothing: windows are filled. */
-static trm_status push_group(trmi_runner *runner, const trmi_request *group, const trmi_sum_part *parts, trmi_push *push,
-                             bool *applied, trm_error *err) {
+/* The sum of all members. A shard that had it before its server died has forgotten nothing: windows
+ * are filled. */
+static trm_status push_group(trmi_runner *runner, const trmi_request *group,
+                             const trmi_sum_part *parts, trmi_push *push, bool *applied,
+                             trm_error *err) {
     trmi_sum sum = {0};
     if (push->clock <= runner->shard->clock) {
         return trmi_shard_fill(runner->shard, push, err);
     }
-    trm_status status =
-        trmi_shard_sum(runner->shard, parts, group->member_count, (trm_dtype)group->header.dtype, &sum, err);
+    trm_status status = trmi_shard_sum(runner->shard, parts, group->member_count,
+                                       (trm_dtype)group->header.dtype, &sum, err);
     if (status == TRM_OK) {
         push->sections = sum.sections;
         push->section_count = sum.count;
@@ -352,15 +359,20 @@ void trmi_run_group(trmi_runner *runner, trmi_request *group) {
                       .time = (uint32_t)trmi_os_wall(),
                       .clock = group->header.clock,
                       .rate_scale = group->header.rate_scale,
-                      .gradient_scale = runner->server->options.sum_gradients ? 1.0f : 1.0f / (float)count,
+                      .gradient_scale =
+                          runner->server->options.sum_gradients ? 1.0f : 1.0f / (float)count,
                       .dtype = TRM_FLOAT32,
                       .clocked = true};
     bool applied = false;
-    trm_status status = ids == NULL || parts == NULL ? TRMI_FAIL(&err, TRM_NOMEM, "no memory to sum gradients") : TRM_OK;
+    trm_status status = ids == NULL || parts == NULL
+                            ? TRMI_FAIL(&err, TRM_NOMEM, "no memory to sum gradients")
+                            : TRM_OK;
     for (uint32_t m = 0; m < count && status == TRM_OK; m++) {
         const trmi_request *member = group->members[m];
-        ids[m] = (trmi_push_id){member->header.worker, member->header.incarnation, member->header.sequence};
-        parts[m] = (trmi_sum_part){member->sections + member->first[s], member->first[s + 1] - member->first[s]};
+        ids[m] = (trmi_push_id){member->header.worker, member->header.incarnation,
+                                member->header.sequence};
+        parts[m] = (trmi_sum_part){member->sections + member->first[s],
+                                   member->first[s + 1] - member->first[s]};
     }
     status = status == TRM_OK ? push_group(runner, group, parts, &push, &applied, &err) : status;
     note_pushed(runner, group, status, applied, &err);

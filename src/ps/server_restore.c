@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a folder holds, and how a server starts from it.
  *
  *   MANIFEST-000002.json           complete cuts, written last
@@ -68,7 +69,8 @@ trm_status trmi_manifest_write(trm_ps_server *server, uint32_t cut, bool differe
 
 /* ---- manifests ------------------------------------------------------------------------------- */
 
-/* Calls for the files that shard `into` of this server needs: its own if the job has the same form, else all. */
+/* Calls for the files that shard `into` of this server needs: its own if the job has the same form,
+ * else all. */
 static trm_status each_file(trm_ps_server *server, const trmi_manifest *m, uint32_t into,
                             trm_status (*use)(trm_ps_server *server, uint32_t into,
                                               const char *path, uint64_t digest, trm_error *err),
@@ -99,8 +101,8 @@ static trm_status each_file(trm_ps_server *server, const trmi_manifest *m, uint3
     return TRM_OK;
 }
 
-static trm_status verify_file(trm_ps_server *server, uint32_t into, const char *path, uint64_t digest,
-                              trm_error *err) {
+static trm_status verify_file(trm_ps_server *server, uint32_t into, const char *path,
+                              uint64_t digest, trm_error *err) {
     (void)into;
     return trmi_cut_load(server->runners[0].shard, path, digest, NULL, TRMI_CUT_VERIFY, NULL, err);
 }
@@ -178,12 +180,16 @@ static void *load_shard(void *context) {
 }
 
 /* All shards at once. */
-static trm_status load_shards(trm_ps_server *server, const trmi_manifest *chain, uint32_t count, trm_error *err) {
+static trm_status load_shards(trm_ps_server *server, const trmi_manifest *chain, uint32_t count,
+                              trm_error *err) {
     loading *shards = trmi_alloc(server->shards * sizeof *shards);
-    trm_status status = shards == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to load %u shards", server->shards) : TRM_OK;
+    trm_status status =
+        shards == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to load %u shards", server->shards)
+                       : TRM_OK;
     for (uint32_t s = 0; status == TRM_OK && s < server->shards; s++) {
         shards[s] = (loading){.server = server, .chain = chain, .count = count, .into = s};
-        shards[s].apart = s + 1 < server->shards && pthread_create(&shards[s].thread, NULL, load_shard, &shards[s]) == 0;
+        shards[s].apart = s + 1 < server->shards &&
+                          pthread_create(&shards[s].thread, NULL, load_shard, &shards[s]) == 0;
         if (!shards[s].apart) {
             load_shard(&shards[s]);
         }

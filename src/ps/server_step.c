@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Synchronous steps of samples that are lent: two-phase commit, server 0 decides.
  *
  *   worker                       server 1..                      server 0
@@ -11,12 +12,14 @@
  *     |--- STEPS t, pull after k ->| applied; the pull may go
  *     |<-- rows -------------------|
  *
- * Only server 0 waits for workers, so no two servers can wait crosswise. What it decides holds: each member's push is
- * kept by all shards of all servers before server 0 has it, and each of them finds it in its log after any restart. So
- * all apply the same sums in the same order, whoever dies. A worker tells of steps until the others have them; whoever
- * asks for samples is told, too, so that the last step of a job gets everywhere. A push that was kept and is in no
- * step, because its worker died before server 0 had it, goes when a step has a later push of that worker; its samples
- * were lent again. */
+ * Only server 0 waits for workers, so no two servers can wait crosswise. What it decides holds:
+ * each member's push is kept by all shards of all servers before server 0 has it, and each of them
+ * finds it in its log after any restart. So all apply the same sums in the same order, whoever
+ * dies. A worker tells of steps until the others have them; whoever asks for samples is told, too,
+ * so that the last step of a job gets everywhere. A push that was kept and is in no step, because
+ * its worker died before server 0 had it, goes when a step has a later push of that worker; its
+ * samples were lent again.
+ */
 #include "ps/records.h"
 #include "ps/server.h"
 
@@ -29,7 +32,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { STEPS_BYTES_MAX = 64 << 20, REWRITE_BYTES = 256 << 10, STEP_MEMBERS_MAX = TRMI_PS_WORKERS_MAX };
+enum {
+    STEPS_BYTES_MAX = 64 << 20,
+    REWRITE_BYTES = 256 << 10,
+    STEP_MEMBERS_MAX = TRMI_PS_WORKERS_MAX
+};
 
 /* On the wire: head, ids. In the log: head, ids, leases, digest of all that. */
 typedef struct step_head {
@@ -55,7 +62,8 @@ static void prune(trm_ps_server *server) {
     }
     server->step_count -= gone;
     if (gone > 0 && server->step_count > 0) {
-        memmove(server->steps, server->steps + gone, (size_t)server->step_count * sizeof *server->steps);
+        memmove(server->steps, server->steps + gone,
+                (size_t)server->step_count * sizeof *server->steps);
     }
 }
 
@@ -69,7 +77,8 @@ void trmi_step_tell(const trm_ps_server *server, trmi_request *r) {
     }
     r->trailer = trmi_alloc(bytes);
     if (r->trailer == NULL) {
-        TRMI_FAIL(&r->err, TRM_NOMEM, "no memory to tell of %lld steps", (long long)server->step_count);
+        TRMI_FAIL(&r->err, TRM_NOMEM, "no memory to tell of %lld steps",
+                  (long long)server->step_count);
         return;
     }
     r->trailer_bytes = bytes;
@@ -90,7 +99,8 @@ static void log_path(const trm_ps_server *server, char path[400]) {
 }
 
 static size_t record_bytes(uint32_t count) {
-    return sizeof(step_head) + count * (sizeof(trmi_push_id) + 2 * sizeof(int64_t)) + sizeof(uint64_t);
+    return sizeof(step_head) + count * (sizeof(trmi_push_id) + 2 * sizeof(int64_t)) +
+           sizeof(uint64_t);
 }
 
 static void write_record(const trmi_step *s, uint8_t *to) {
@@ -149,8 +159,8 @@ static trm_status log_step(trm_ps_server *server, const trmi_step *s, trm_error 
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to log a step");
     }
     write_record(s, record);
-    trm_status status =
-        trmi_records_append(server->steps_fd, record, bytes, server->options.log_sync, "log of steps", err);
+    trm_status status = trmi_records_append(server->steps_fd, record, bytes,
+                                            server->options.log_sync, "log of steps", err);
     trmi_free(record);
     server->steps_bytes += status == TRM_OK ? (int64_t)bytes : 0;
     return status;
@@ -184,12 +194,14 @@ static void answer_again(const trm_ps_server *server, trmi_request *r) {
     trmi_request_answer(r);
 }
 
-/* Pushes of lives that are over, that come again, or whose samples others have now. Leases of the rest live on. */
+/* Pushes of lives that are over, that come again, or whose samples others have now. Leases of the
+ * rest live on. */
 static void sort_out(trm_ps_server *server) {
     for (trmi_request **at = &server->staged; *at != NULL;) {
         trmi_request *r = *at;
         const trmi_worker *w = trmi_front_find(server, r->header.worker);
-        bool next = r->header.incarnation == w->incarnation && r->header.sequence == w->dispatched + 1;
+        bool next =
+            r->header.incarnation == w->incarnation && r->header.sequence == w->dispatched + 1;
         bool refused = next && trmi_server_lease_push(server, r, &r->err) != TRM_OK;
         bool over = r->header.incarnation < w->incarnation || r->header.sequence <= w->dispatched;
         if (!refused && !over) {
@@ -212,7 +224,8 @@ static void sort_out(trm_ps_server *server) {
 
 static void step_done(trmi_request *group) {
     trm_ps_server *server = group->server;
-    if (group->err.status == TRM_OK) { /* else perhaps in the middle of a dispatch, which holds the mutex */
+    /* else perhaps in the middle of a dispatch, which holds the mutex */
+    if (group->err.status == TRM_OK) {
         pthread_mutex_lock(&server->mutex);
         server->done_step = trmi_max_i64(server->done_step, group->header.clock);
         prune(server);
@@ -231,7 +244,8 @@ static void step_done(trmi_request *group) {
     trmi_request_forget(group);
 }
 
-static trmi_request *new_group(trm_ps_server *server, int64_t step, const trmi_push_id *ids, uint32_t count) {
+static trmi_request *new_group(trm_ps_server *server, int64_t step, const trmi_push_id *ids,
+                               uint32_t count) {
     trmi_request *g = trmi_alloc(sizeof *g);
     trmi_push_id *copy = trmi_alloc(count * sizeof *copy + 1);
     if (g == NULL || copy == NULL) {
@@ -252,7 +266,8 @@ static trmi_request *new_group(trm_ps_server *server, int64_t step, const trmi_p
     return g;
 }
 
-/* The first pushes of all workers that have one, in order of workers: the sum is then the same whoever came first. */
+/* The first pushes of all workers that have one, in order of workers: the sum is then the same
+ * whoever came first. */
 static void gather_members(trm_ps_server *server, trmi_request **members, trmi_step *s) {
     for (int64_t i = 0; i < server->worker_count; i++) {
         trmi_request *r = trmi_front_staged(server, &server->workers[i]);
@@ -278,8 +293,8 @@ static void move_leases(trm_ps_server *server, trmi_step *s) {
     for (uint32_t m = 0; s->leases != NULL && m < s->count; m++) {
         if (s->leases[2 * m] != 0) {
             /* Asked before, and nobody has had the mutex since; from a log, it may be long over. */
-            (void)!trmi_lease_progress(server->leases, s->leases[2 * m], s->ids[m].worker, s->leases[2 * m + 1],
-                                       trmi_os_now(), NULL);
+            (void)!trmi_lease_progress(server->leases, s->leases[2 * m], s->ids[m].worker,
+                                       s->leases[2 * m + 1], trmi_os_now(), NULL);
         }
     }
     trmi_free(s->leases);
@@ -287,7 +302,8 @@ static void move_leases(trm_ps_server *server, trmi_step *s) {
 }
 
 static bool reserve_step(trm_ps_server *server) {
-    return trmi_grow((void **)&server->steps, &server->step_capacity, server->step_count + 1, sizeof *server->steps);
+    return trmi_grow((void **)&server->steps, &server->step_capacity, server->step_count + 1,
+                     sizeof *server->steps);
 }
 
 /* False: nothing has changed, the next push or tick tries again. */
@@ -331,19 +347,22 @@ trmi_request *trmi_step_advance(trm_ps_server *server) {
     bool decides = server->options.server == 0 && !server->held && server->failed.status == TRM_OK;
     while (decides) {
         sort_out(server);
-        decides = count_missing(server, &have) <= server->options.backup_workers && have > 0 && decide(server, have);
+        decides = count_missing(server, &have) <= server->options.backup_workers && have > 0 &&
+                  decide(server, have);
     }
     return trmi_front_advance(server);
 }
 
 /* ---- keeping --------------------------------------------------------------------------------- */
 
-/* Appends; of copies of the same push the last that came is answered: the connection of the others is broken. */
+/* Appends; of copies of the same push the last that came is answered: the connection of the others
+ * is broken. */
 static void wait_for_step(trm_ps_server *server, trmi_request *r) {
     trmi_request **at = &server->staged;
     while (*at != NULL) {
         trmi_request *other = *at;
-        if (other->header.worker == r->header.worker && other->header.incarnation == r->header.incarnation &&
+        if (other->header.worker == r->header.worker &&
+            other->header.incarnation == r->header.incarnation &&
             other->header.sequence == r->header.sequence) {
             if (other->started > r->started) {
                 trmi_request_forget(r);
@@ -400,7 +419,8 @@ void trmi_step_stage(trm_ps_server *server, trmi_request *r) {
     }
     if (decides && server->options.servers > 1 && r->header.clock > server->step) {
         TRMI_FAIL(&r->err, TRM_INVALID,
-                  "server 0 is at step %lld, the others at %lld: it was started again without its log; stop the job and "
+                  "server 0 is at step %lld, the others at %lld: it was started again without its "
+                  "log; stop the job and "
                   "resume from its last checkpoint",
                   (long long)server->step, (long long)r->header.clock);
         trmi_request_answer(r);
@@ -417,20 +437,23 @@ void trmi_step_stage(trm_ps_server *server, trmi_request *r) {
 
 /* ---- being told: the others ------------------------------------------------------------------ */
 
-static void has_pushed(trm_ps_server *server, uint32_t worker, uint32_t incarnation, uint64_t sequence) {
+static void has_pushed(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
+                       uint64_t sequence) {
     trmi_worker *w = trmi_front_worker(server, worker, incarnation, NULL);
     if (w != NULL && sequence > w->dispatched) { /* else a life that is over */
         w->dispatched = sequence;
     }
 }
 
-static trm_status take_step(trm_ps_server *server, const step_head *head, const trmi_push_id *ids, trm_error *err) {
+static trm_status take_step(trm_ps_server *server, const step_head *head, const trmi_push_id *ids,
+                            trm_error *err) {
     if (head->step <= server->step) {
         return TRM_OK;
     }
     if (head->step != server->step + 1) {
         TRMI_FAIL(&server->failed, TRM_INVALID,
-                  "server %d is at step %lld, and the next it is told of is %lld: it was started again without its log; "
+                  "server %d is at step %lld, and the next it is told of is %lld: it was started "
+                  "again without its log; "
                   "stop the job and resume from its last checkpoint",
                   server->options.server, (long long)server->step, (long long)head->step);
         *err = server->failed;
@@ -448,7 +471,8 @@ static trm_status take_step(trm_ps_server *server, const step_head *head, const 
     return TRM_OK;
 }
 
-static trm_status take_steps(trm_ps_server *server, const uint8_t *data, size_t bytes, trm_error *err) {
+static trm_status take_steps(trm_ps_server *server, const uint8_t *data, size_t bytes,
+                             trm_error *err) {
     size_t at = 0;
     while (at + sizeof(step_head) <= bytes) {
         step_head head;
@@ -468,7 +492,8 @@ static trm_status take_steps(trm_ps_server *server, const uint8_t *data, size_t 
         TRMI_TRY(status);
         at += size;
     }
-    return at == bytes ? TRM_OK : TRMI_FAIL(err, TRM_CORRUPT, "steps of %zu bytes end at %zu", bytes, at);
+    return at == bytes ? TRM_OK
+                       : TRMI_FAIL(err, TRM_CORRUPT, "steps of %zu bytes end at %zu", bytes, at);
 }
 
 void trmi_step_order(trm_ps_server *server, trmi_request *r) {
@@ -476,7 +501,8 @@ void trmi_step_order(trm_ps_server *server, trmi_request *r) {
     int64_t settled = r->note.value[1];
     r->note = (trmi_ps_note){0};
     if (server->options.mode != TRM_PS_SYNC) {
-        TRMI_FAIL(&r->err, TRM_INVALID, "server %d is not synchronous: it has no steps", server->options.server);
+        TRMI_FAIL(&r->err, TRM_INVALID, "server %d is not synchronous: it has no steps",
+                  server->options.server);
         return;
     }
     if (server->options.server == 0) {
@@ -484,7 +510,8 @@ void trmi_step_order(trm_ps_server *server, trmi_request *r) {
         return;
     }
     server->staging = true;
-    if (take_steps(server, r->message.data + trmi_ps_note_size(TRMI_PS_CONTROL), bytes, &r->err) == TRM_OK &&
+    if (take_steps(server, r->message.data + trmi_ps_note_size(TRMI_PS_CONTROL), bytes, &r->err) ==
+            TRM_OK &&
         settled > 0 && r->link->worker >= 0) {
         has_pushed(server, r->header.worker, r->header.incarnation, (uint64_t)settled);
     }
@@ -533,7 +560,10 @@ static trm_status take_record(void *context, const uint8_t *record, size_t bytes
     step_head head;
     memcpy(&head, record, sizeof head);
     size_t ids = head.count * sizeof(trmi_push_id), leases = head.count * 2 * sizeof(int64_t);
-    trmi_step s = {.step = head.step, .count = head.count, .ids = trmi_alloc(ids), .leases = trmi_alloc(leases)};
+    trmi_step s = {.step = head.step,
+                   .count = head.count,
+                   .ids = trmi_alloc(ids),
+                   .leases = trmi_alloc(leases)};
     trm_status status = TRM_NOMEM;
     if (s.ids == NULL || s.leases == NULL || !reserve_step(server)) {
         TRMI_FAIL(err, TRM_NOMEM, "no memory for a step of the log");
@@ -552,15 +582,18 @@ static trm_status take_record(void *context, const uint8_t *record, size_t bytes
 
 trm_status trmi_step_open(trm_ps_server *server, trm_error *err) {
     char path[400];
-    if (server->options.server != 0 || server->options.folder == NULL || server->options.mode != TRM_PS_SYNC) {
+    if (server->options.server != 0 || server->options.folder == NULL ||
+        server->options.mode != TRM_PS_SYNC) {
         return TRM_OK;
     }
-    const trmi_record_form form = {.size = size_of, .check_bytes = sizeof(uint64_t), .take = take_record};
+    const trmi_record_form form = {
+        .size = size_of, .check_bytes = sizeof(uint64_t), .take = take_record};
     size_t end;
     log_path(server, path);
     TRMI_TRY(trmi_records_each(path, STEPS_BYTES_MAX, &form, server, &end, err));
     server->steps_bytes = (int64_t)end;
-    return server->options.log_pushes ? trmi_records_open(path, end, &server->steps_fd, err) : TRM_OK;
+    return server->options.log_pushes ? trmi_records_open(path, end, &server->steps_fd, err)
+                                      : TRM_OK;
 }
 
 void trmi_step_settle(trm_ps_server *server) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of servers and clients together: modes, exactly-once under a bad network, restarts,
  * checkpoints. */
 #include "servers.h"
@@ -390,7 +391,8 @@ static void backup_workers_are_not_waited_for(void **state) {
 static void a_wait_names_whom_it_waits_for(void **state) {
     cluster c = {.servers = 1, .options = {.shards = 1, .mode = TRM_PS_BOUNDED, .workers = 2}};
     start(&c);
-    trm_ps_client *client = connect_worker(&c, (trm_ps_client_options){.timeout_seconds = 0.5 * check_patience()}, 0);
+    trm_ps_client *client =
+        connect_worker(&c, (trm_ps_client_options){.timeout_seconds = 0.5 * check_patience()}, 0);
     int32_t table[2];
     declare(client, table);
     trm_error err;
@@ -506,7 +508,7 @@ static void bad_destroy(trmi_channel *channel) {
     trmi_free(c->held);
     free(c);
 }
-static const trmi_channel_table bad_table = {"bad",       bad_reserve, bad_commit, bad_receive,
+static const trmi_channel_table bad_table = {"bad",       bad_reserve, bad_commit,  bad_receive,
                                              bad_release, bad_shut,    bad_destroy, NULL};
 
 static trmi_channel *make_bad(void *context, trmi_channel *inner) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the front knows of workers: who they are, in which life, and how far. */
 #include "ps/server.h"
 
@@ -26,7 +27,8 @@ static void catch_up(const trm_ps_server *server, trmi_worker *w) {
     w->clock = slowest == INT64_MAX ? w->clock : trmi_max_i64(w->clock, slowest);
 }
 
-trm_status trmi_front_life(trm_ps_server *server, trmi_worker *w, uint32_t incarnation, trm_error *err) {
+trm_status trmi_front_life(trm_ps_server *server, trmi_worker *w, uint32_t incarnation,
+                           trm_error *err) {
     if (incarnation <= w->incarnation) {
         return TRM_OK;
     }

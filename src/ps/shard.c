@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "ps/shard.h"
 
 #include "base/checked.h"
@@ -159,7 +160,8 @@ static void mark(trmi_shard *shard, const trmi_push_id *id, int64_t clock, trmi_
                            .before = w->clock};
     }
     w->clock = trmi_max_i64(w->clock, clock);
-    if (form == TRMI_PUSH_STEP) { /* steps take a worker's pushes in order: none before this one will come */
+    /* steps take a worker's pushes in order: none before this one will come */
+    if (form == TRMI_PUSH_STEP) {
         uint64_t by = id->sequence - w->base;
         w->bits = by < TRMI_WINDOW_PUSHES ? w->bits >> by : 0;
         w->base = id->sequence;
@@ -362,8 +364,10 @@ static trmi_staged *copy_push(const trmi_shard *shard, const trmi_push *push) {
     uint8_t *at = (uint8_t *)(out->sections + out->section_count);
     for (uint32_t i = 0; i < push->section_count; i++) {
         const trmi_ps_section *from = &push->sections[i];
-        size_t row = (size_t)shard->tables[from->table]->options.width * trm_dtype_bytes(push->dtype);
-        size_t key_bytes = (size_t)from->count * sizeof *from->keys, value_bytes = (size_t)from->count * row;
+        size_t row =
+            (size_t)shard->tables[from->table]->options.width * trm_dtype_bytes(push->dtype);
+        size_t key_bytes = (size_t)from->count * sizeof *from->keys,
+               value_bytes = (size_t)from->count * row;
         trmi_ps_section *to = &out->sections[i];
         *to = *from;
         to->keys = (uint64_t *)(void *)at;
@@ -404,7 +408,8 @@ trm_status trmi_shard_stage(trmi_shard *shard, const trmi_push *push, trm_error 
     return TRM_OK;
 }
 
-/* Of a worker that is in a step: this push, and what it, or its life before, had staged and no step has had. */
+/* Of a worker that is in a step: this push, and what it, or its life before, had staged and no step
+ * has had. */
 static void drop_until(trmi_shard *shard, const trmi_push_id *id) {
     for (trmi_staged **at = &shard->staged; *at != NULL;) {
         trmi_staged *s = *at;
@@ -420,9 +425,11 @@ static void drop_until(trmi_shard *shard, const trmi_push_id *id) {
     }
 }
 
-static trm_status not_here(trmi_shard *shard, const trmi_push_id *id, int64_t step, trm_error *err) {
+static trm_status not_here(trmi_shard *shard, const trmi_push_id *id, int64_t step,
+                           trm_error *err) {
     TRMI_FAIL(&shard->broken, TRM_CORRUPT,
-              "shard %u: push %llu of worker %u is in step %lld, and is not here: what was staged is lost with the log; "
+              "shard %u: push %llu of worker %u is in step %lld, and is not here: what was staged "
+              "is lost with the log; "
               "stop the job and resume from its last checkpoint",
               shard->number, (unsigned long long)id->sequence, id->worker, (long long)step);
     if (err != NULL) {
@@ -458,7 +465,8 @@ trm_status trmi_shard_step(trmi_shard *shard, const trmi_push *push, trm_error *
             step.rate_scale = s->rate_scale;
         }
     }
-    TRMI_TRY_GOTO(status, trmi_shard_sum(shard, parts, push->id_count, step.dtype, &sum, err), done);
+    TRMI_TRY_GOTO(status, trmi_shard_sum(shard, parts, push->id_count, step.dtype, &sum, err),
+                  done);
     step.dtype = TRM_FLOAT32;
     step.sections = sum.sections;
     step.section_count = sum.count;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ps/shard.h: one share-nothing part of a server: its rows of all tables, who has pushed what, its
  * log. One thread, the owner, calls.
  *
@@ -176,23 +177,28 @@ trm_status trmi_shard_set_window(trmi_shard *shard, const trmi_window *window, t
 
 /* --- steps ------------------------------------------------------------------------------------ */
 
-/* Keeps a push (of one id) until its step; one that is here already, or that a step has had, is no error.
+/* Keeps a push (of one id) until its step; one that is here already, or that a step has had, is no
+ * error.
  *   errors  CANCELLED (an older incarnation), NOMEM, IO, NOSPACE */
 trm_status trmi_shard_stage(trmi_shard *shard, const trmi_push *push, trm_error *err);
-/* Applies the sum of what the ids have staged as step `push->clock`, unless it had that step, and drops what these
- * workers staged before. The first id's rate_scale counts.   errors  CORRUPT (one is not here: the shard is broken), as push */
+/* Applies the sum of what the ids have staged as step `push->clock`, unless it had that step, and
+ * drops what these
+ * workers staged before. The first id's rate_scale counts.   errors  CORRUPT (one is not here: the shard is broken), as push
+ */
 trm_status trmi_shard_step(trmi_shard *shard, const trmi_push *push, trm_error *err);
 
 /* --- sums (shard_sum.c) ----------------------------------------------------------------------- */
 
-/* Sums the parts' sections by table, in order of the parts.   ownership  trmi_sum_free, also after an error */
-trm_status trmi_shard_sum(trmi_shard *shard, const trmi_sum_part *parts, uint32_t count, trm_dtype dtype, trmi_sum *out,
-                          trm_error *err);
+/* Sums the parts' sections by table, in order of the parts.   ownership  trmi_sum_free, also after an error
+ */
+trm_status trmi_shard_sum(trmi_shard *shard, const trmi_sum_part *parts, uint32_t count,
+                          trm_dtype dtype, trmi_sum *out, trm_error *err);
 void trmi_sum_free(trmi_sum *sum);
 
 /* --- the log (shard_log.c; read back: shard_replay.c) ----------------------------------------- */
 
-/* Appends to a new file from here on, which begins with the tables and what is staged (the old one is closed and stays).   errors  IO, NOSPACE */
+/* Appends to a new file from here on, which begins with the tables and what is staged (the old one is closed and stays).   errors  IO, NOSPACE
+ */
 trm_status trmi_shard_log_open(trmi_shard *shard, const trmi_os *os, const char *path, bool sync,
                                trm_error *err);
 void trmi_shard_log_close(trmi_shard *shard);

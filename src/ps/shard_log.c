@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The log of a shard is written: ps/shard_record.h. */
 #include "ps/shard.h"
 #include "ps/shard_record.h"
@@ -119,17 +120,17 @@ trm_status trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_err
     size_t marks_bytes = push->marks == NULL ? 0 : push->id_count * sizeof *push->marks;
     uint32_t whole = push->marks == NULL ? TRMI_RECORD_PUSH : TRMI_RECORD_MARKED;
     trmi_record_head head = {.kind = push->form == TRMI_PUSH_STAGED ? TRMI_RECORD_STAGED
-                                : push->form == TRMI_PUSH_STEP ? TRMI_RECORD_STEP
-                                                               : whole,
-                        .tick = shard->tick + trmi_push_counts(push),
-                        .time = push->time,
-                        .clock = push->clock,
-                        .rate_scale = push->rate_scale,
-                        .gradient_scale = push->gradient_scale,
-                        .dtype = (uint32_t)push->dtype,
-                        .id_count = push->id_count,
-                        .section_count = section_count,
-                        .message_bytes = (uint32_t)bytes};
+                                     : push->form == TRMI_PUSH_STEP ? TRMI_RECORD_STEP
+                                                                    : whole,
+                             .tick = shard->tick + trmi_push_counts(push),
+                             .time = push->time,
+                             .clock = push->clock,
+                             .rate_scale = push->rate_scale,
+                             .gradient_scale = push->gradient_scale,
+                             .dtype = (uint32_t)push->dtype,
+                             .id_count = push->id_count,
+                             .section_count = section_count,
+                             .message_bytes = (uint32_t)bytes};
     status = write_record(shard, &head, (const void *[]){push->ids, push->marks, message},
                           (const size_t[]){ids_bytes, marks_bytes, bytes}, 3, err);
 done:

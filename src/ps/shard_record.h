@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ps/shard_record.h: the records of a shard's log.
  *
  *   | magic, kind, body bytes, digest, tick, ... | ids | marks | sections | keys | pad | values ...

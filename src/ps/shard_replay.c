@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The log of a shard is read back: what it holds and the shard does not is applied. */
 #include "ps/shard.h"
 #include "ps/shard_record.h"
@@ -17,7 +18,8 @@ static bool has_table(const trmi_shard *shard, const char *name) {
 }
 
 /* Each life that has written a log began with all tables. */
-static trm_status replay_table(trmi_shard *shard, const uint8_t *body, size_t bytes, trm_error *err) {
+static trm_status replay_table(trmi_shard *shard, const uint8_t *body, size_t bytes,
+                               trm_error *err) {
     trmi_ps_header header;
     trmi_ps_note note;
     trm_table_options options;
@@ -28,11 +30,13 @@ static trm_status replay_table(trmi_shard *shard, const uint8_t *body, size_t by
 }
 
 /* Hands a record to what it was written by. */
-static trm_status push_again(trmi_shard *shard, const trmi_push *push, bool *applied, trm_error *err) {
+static trm_status push_again(trmi_shard *shard, const trmi_push *push, bool *applied,
+                             trm_error *err) {
     for (uint32_t i = 0; push->marks != NULL && i < push->id_count; i++) {
         if ((push->marks[i].flags & MARK_APART) != 0) {
             return TRMI_FAIL(err, TRM_UNSUPPORTED,
-                             "a log of synchronous training under leases by an older version: start once with that "
+                             "a log of synchronous training under leases by an older version: "
+                             "start once with that "
                              "version, take a checkpoint, then go on with this one");
         }
     }
@@ -40,7 +44,8 @@ static trm_status push_again(trmi_shard *shard, const trmi_push *push, bool *app
         return trmi_shard_push(shard, push, applied, err);
     }
     *applied = push->form == TRMI_PUSH_STEP && push->clock > shard->clock;
-    return push->form == TRMI_PUSH_STEP ? trmi_shard_step(shard, push, err) : trmi_shard_stage(shard, push, err);
+    return push->form == TRMI_PUSH_STEP ? trmi_shard_step(shard, push, err)
+                                        : trmi_shard_stage(shard, push, err);
 }
 
 static trm_status replay_push(trmi_shard *shard, const trmi_record_head *head, const uint8_t *body,
@@ -94,7 +99,7 @@ static trm_status replay_push(trmi_shard *shard, const trmi_record_head *head, c
                       .marks = mark_bytes == 0 ? NULL : marks,
                       .form = head->kind == TRMI_RECORD_STAGED ? TRMI_PUSH_STAGED
                               : head->kind == TRMI_RECORD_STEP ? TRMI_PUSH_STEP
-                                                          : TRMI_PUSH_WHOLE};
+                                                               : TRMI_PUSH_WHOLE};
     status = push_again(shard, &push, applied, err);
     if (status == TRM_CANCELLED) {
         /* An older incarnation's push that the checkpoint's windows have forgotten: it is in. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The sum of several workers' sections on one shard, table by table. */
 #include "ps/shard.h"
 
@@ -31,8 +32,8 @@ static trm_status keep(trmi_sum *sum, const trmi_ps_section *found, int32_t widt
     return TRM_OK;
 }
 
-trm_status trmi_shard_sum(trmi_shard *shard, const trmi_sum_part *parts, uint32_t count, trm_dtype dtype, trmi_sum *out,
-                          trm_error *err) {
+trm_status trmi_shard_sum(trmi_shard *shard, const trmi_sum_part *parts, uint32_t count,
+                          trm_dtype dtype, trmi_sum *out, trm_error *err) {
     uint32_t most = 0;
     for (uint32_t p = 0; p < count; p++) {
         most += parts[p].count;
@@ -58,7 +59,8 @@ trm_status trmi_shard_sum(trmi_shard *shard, const trmi_sum_part *parts, uint32_
         if (n == 0) {
             continue;
         }
-        status = trmi_merge_sum(shard->merge, of_table, n, dtype, width, &found.keys, &values, &found.count, err);
+        status = trmi_merge_sum(shard->merge, of_table, n, dtype, width, &found.keys, &values,
+                                &found.count, err);
         if (status == TRM_OK) {
             found.values = (uint8_t *)values;
             status = keep(out, &found, width, err);

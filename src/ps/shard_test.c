@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of shards: windows, the log, cuts and their files, torn and damaged. */
 #include "check.h"
 
@@ -292,7 +293,9 @@ static void cut_files_hold_the_state_of_their_moment(void **state) {
             trmi_shard_destroy(loaded);
             loaded = make_shard(1 << 26, 0);
         }
-        CHECK_OK(trmi_cut_load(loaded, file, f.file.digest, &everything, TRMI_CUT_LOAD, &rows, &err), err);
+        CHECK_OK(
+            trmi_cut_load(loaded, file, f.file.digest, &everything, TRMI_CUT_LOAD, &rows, &err),
+            err);
         assert_int_equal(rows, f.file.rows);
         assert_same_rows(twin, loaded);
         trmi_shard_destroy(twin);
@@ -334,8 +337,9 @@ static void damaged_files_never_load(void **state) {
         CHECK_OK(trmi_os_replace_file(NULL, path, bytes, length, &err), err);
         bytes[at] = kept;
         trmi_shard *fresh = make_shard(1 << 26, 0);
-        assert_int_equal(trmi_cut_load(fresh, path, f.file.digest, &everything, TRMI_CUT_VERIFY, &rows, &err),
-                         TRM_CORRUPT);
+        assert_int_equal(
+            trmi_cut_load(fresh, path, f.file.digest, &everything, TRMI_CUT_VERIFY, &rows, &err),
+            TRM_CORRUPT);
         /* The block is named, unless the damage is in padding. */
         assert_true(strstr(err.message, "block") != NULL ||
                     strstr(err.message, "manifest") != NULL);
@@ -346,7 +350,8 @@ static void damaged_files_never_load(void **state) {
     trmi_shard_destroy(shard);
 }
 
-/* ---- files of other versions --------------------------------------------------------------------- */
+/* ---- files of other versions
+ *  --------------------------------------------------------------------- */
 
 /* A copy of a shard's file with one block changed as `change` says; both digests are right. */
 typedef uint64_t (*changer)(trmi_block *block, const uint8_t *from, uint8_t *to);
@@ -391,20 +396,23 @@ static uint64_t of_another_version(trmi_block *block, const uint8_t *from, uint8
     return block->bytes;
 }
 
-static trm_status load_changed(const uint8_t *file, size_t size, changer change, trmi_shard *into, trm_error *err) {
+static trm_status load_changed(const uint8_t *file, size_t size, changer change, trmi_shard *into,
+                               trm_error *err) {
     uint8_t *changed = trmi_alloc(size);
     int64_t rows = 0;
     char path[300];
     snprintf(path, sizeof path, "%s", in_folder("changed"));
     size_t bytes = rewrite(file, size, change, changed);
     CHECK_OK(trmi_os_replace_file(NULL, path, changed, bytes, err), *err);
-    trm_status status = trmi_cut_load(into, path, XXH3_64bits(changed, bytes), &everything, TRMI_CUT_LOAD, &rows, err);
+    trm_status status = trmi_cut_load(into, path, XXH3_64bits(changed, bytes), &everything,
+                                      TRMI_CUT_LOAD, &rows, err);
     trmi_free(changed);
     return status;
 }
 
 static void files_of_other_versions(void **state) {
-    trmi_shard *shard = make_shard(1 << 26, 2), *old = make_shard(1 << 26, 0), *strange = make_shard(1 << 26, 0);
+    trmi_shard *shard = make_shard(1 << 26, 2), *old = make_shard(1 << 26, 0),
+               *strange = make_shard(1 << 26, 0);
     trm_error err;
     bool applied;
     trmi_cut *cut;
@@ -429,13 +437,14 @@ static void files_of_other_versions(void **state) {
         assert_int_equal(old->tables[t]->rows.count, shard->tables[t]->rows.count);
     }
     assert_int_equal(old->window_count, 1);
-    assert_true(old->windows[0].base == shard->windows[0].base && old->windows[0].bits == shard->windows[0].bits &&
-                old->windows[0].clock == 0);
+    assert_true(old->windows[0].base == shard->windows[0].base &&
+                old->windows[0].bits == shard->windows[0].bits && old->windows[0].clock == 0);
     CHECK_OK(push_number(old, 1, 1, 20, &applied, &err), err);
     assert_false(applied);
     /* One that this program does not know is refused, with a way out. */
-    CHECK_FAILS(load_changed(bytes, size, of_another_version, strange, &err), TRM_UNSUPPORTED, err,
-                "of version 2, this program reads version 1: continue with the program that wrote it");
+    CHECK_FAILS(
+        load_changed(bytes, size, of_another_version, strange, &err), TRM_UNSUPPORTED, err,
+        "of version 2, this program reads version 1: continue with the program that wrote it");
     trmi_free(bytes);
     trmi_cut_destroy(cut);
     trmi_shard_destroy(shard);

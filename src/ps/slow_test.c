@@ -1,5 +1,6 @@
-/* A client that does not read its answers: nobody else waits for it, it has them when it reads, and after long it is cut off,
- * which costs it nothing. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A client that does not read its answers: nobody else waits for it, it has them when it reads, and
+ * after long it is cut off, which costs it nothing. */
 #include "servers.h"
 
 #include "base/error.h"
@@ -7,7 +8,8 @@
 
 #include <poll.h>
 
-enum { WIDTH = 256, KEYS = 4096, BATCHES = 8, TURNS = 20 }; /* 4 MB a batch: more than sockets and rings hold */
+/* 4 MB a batch: more than sockets and rings hold */
+enum { WIDTH = 256, KEYS = 4096, BATCHES = 8, TURNS = 20 };
 
 typedef struct worker {
     trm_ps_client *client;
@@ -18,15 +20,24 @@ typedef struct worker {
 } worker;
 
 static trm_ps_server *start(double worker_timeout) {
-    return server_start((trm_ps_server_options){
-        .shards = 1, .listen = "127.0.0.1:0", .workers = 2, .worker_timeout_seconds = worker_timeout});
+    return server_start((trm_ps_server_options){.shards = 1,
+                                                .listen = "127.0.0.1:0",
+                                                .workers = 2,
+                                                .worker_timeout_seconds = worker_timeout});
 }
 
 static void join(worker *w, const trm_ps_server *server, int number, bool tcp) {
     const char *address = trm_ps_server_address(server);
-    const trm_ps_client_options o = {.addresses = &address, .servers = 1, .worker = number, .tcp_only = tcp,
-                                     .ring_bytes = 16 << 20, .timeout_seconds = 60, .retry_seconds = 60};
-    const trm_table_options table = {.name = "t", .width = WIDTH, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1},
+    const trm_ps_client_options o = {.addresses = &address,
+                                     .servers = 1,
+                                     .worker = number,
+                                     .tcp_only = tcp,
+                                     .ring_bytes = 16 << 20,
+                                     .timeout_seconds = 60,
+                                     .retry_seconds = 60};
+    const trm_table_options table = {.name = "t",
+                                     .width = WIDTH,
+                                     .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1},
                                      .init = {.kind = TRM_ROW_INIT_CONSTANT, .value = 3}};
     trm_error err;
     *w = (worker){.rows = calloc((size_t)BATCHES * KEYS * WIDTH, sizeof(float))};
@@ -42,7 +53,9 @@ static void ask(worker *w, int batches) {
     trm_error err;
     for (int b = 0; b < batches; b++) {
         CHECK_OK(trm_ps_batch_create(w->client, &w->batch[b], &err), err);
-        CHECK_OK(trm_ps_batch_add(w->batch[b], w->table, w->keys, KEYS, w->rows + (size_t)b * KEYS * WIDTH, NULL, &err), err);
+        CHECK_OK(trm_ps_batch_add(w->batch[b], w->table, w->keys, KEYS,
+                                  w->rows + (size_t)b * KEYS * WIDTH, NULL, &err),
+                 err);
         CHECK_OK(trm_ps_pull_start(w->batch[b], &err), err);
     }
 }
@@ -88,7 +101,8 @@ static void work(worker *w) {
     trm_ps_batch_destroy(batch);
 }
 
-/* Were somebody made to wait for the slow one, it would have been cut off before the quick one got its answers. */
+/* Were somebody made to wait for the slow one, it would have been cut off before the quick one got
+ * its answers. */
 static void nobody_waits(bool tcp) {
     trm_ps_server *server = start(3600);
     worker slow, quick;

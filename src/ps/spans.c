@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which samples of the book of leases this shard has learnt from. */
 #include "ps/shard.h"
 

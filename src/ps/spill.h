@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ps/spill.h: cold rows in a file. The file has no name (it goes with the process); a row there
  * keeps its place in the index, so that a push brings it back whole. */
 #ifndef TRMI_PS_SPILL_H

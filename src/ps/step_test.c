@@ -1,5 +1,7 @@
-/* Synchronous steps of lent samples, one interleaving at a time: a worker dies between two servers, the last step of a
- * job, a checkpoint that comes first, lives that overlap, a connection that breaks below a pull. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Synchronous steps of lent samples, one interleaving at a time: a worker dies between two servers,
+ * the last step of a job, a checkpoint that comes first, lives that overlap, a connection that
+ * breaks below a pull. */
 #include "servers.h"
 
 #include "base/error.h"
@@ -28,7 +30,8 @@ static void start(cluster *c, int number) {
     o.log_pushes = true;
     o.listen = c->address[number];
     c->server[number] = server_start(o);
-    snprintf(c->address[number], sizeof c->address[number], "%s", trm_ps_server_address(c->server[number]));
+    snprintf(c->address[number], sizeof c->address[number], "%s",
+             trm_ps_server_address(c->server[number]));
 }
 
 static void restart(cluster *c, int number) {
@@ -37,8 +40,9 @@ static void restart(cluster *c, int number) {
 }
 
 static void begin(cluster *c, trm_ps_mode mode, int workers) {
-    *c = (cluster){.servers = SERVERS,
-                   .options = {.shards = 2, .mode = mode, .workers = workers, .sum_gradients = true}};
+    *c = (cluster){
+        .servers = SERVERS,
+        .options = {.shards = 2, .mode = mode, .workers = workers, .sum_gradients = true}};
     snprintf(c->folder, sizeof c->folder, "/tmp/ps-step-XXXXXX");
     assert_non_null(mkdtemp(c->folder));
     for (int s = 0; s < SERVERS; s++) {
@@ -55,7 +59,8 @@ static void end(cluster *c) {
     CHECK_OK(trmi_os_remove_tree(NULL, c->folder, &err), err);
 }
 
-/* ---- a connection whose process dies before a push goes out on it, or that breaks when told so --- */
+/* ---- a connection whose process dies before a push goes out on it, or that breaks when told so
+ *  --- */
 
 typedef struct fatal {
     trmi_channel base;
@@ -76,11 +81,13 @@ typedef struct worker {
     int channels;
 } worker;
 
-static trm_status fatal_reserve(trmi_channel *channel, size_t bytes, double timeout, trmi_message *out, trm_error *err) {
+static trm_status fatal_reserve(trmi_channel *channel, size_t bytes, double timeout,
+                                trmi_message *out, trm_error *err) {
     fatal *f = (fatal *)channel;
     return f->inner->table->reserve(f->inner, bytes, timeout, out, err);
 }
-static trm_status fatal_commit(trmi_channel *channel, trmi_message *m, double timeout, trm_error *err) {
+static trm_status fatal_commit(trmi_channel *channel, trmi_message *m, double timeout,
+                               trm_error *err) {
     fatal *f = (fatal *)channel;
     trmi_ps_header h;
     if (f->dies && trmi_ps_decode_header(m->data, m->bytes, &h, NULL) == TRM_OK &&
@@ -89,7 +96,8 @@ static trm_status fatal_commit(trmi_channel *channel, trmi_message *m, double ti
     }
     return f->inner->table->commit(f->inner, m, timeout, err);
 }
-static trm_status fatal_receive(trmi_channel *channel, double timeout, trmi_message *out, trm_error *err) {
+static trm_status fatal_receive(trmi_channel *channel, double timeout, trmi_message *out,
+                                trm_error *err) {
     fatal *f = (fatal *)channel;
     if (!f->dies && atomic_load(&breaks)) {
         return TRM_END;
@@ -111,10 +119,12 @@ static void fatal_destroy(trmi_channel *channel) {
     f->inner->table->destroy(f->inner);
     free(f);
 }
-static const trmi_channel_table fatal_table = {"fatal",       fatal_reserve, fatal_commit, fatal_receive,
-                                               fatal_release, fatal_shut,    fatal_destroy, NULL};
+static const trmi_channel_table fatal_table = {"fatal",       fatal_reserve, fatal_commit,
+                                               fatal_receive, fatal_release, fatal_shut,
+                                               fatal_destroy, NULL};
 
-/* The first connection, to server 0, is where its process dies; the second, to server 1, is what breaks. */
+/* The first connection, to server 0, is where its process dies; the second, to server 1, is what
+ * breaks. */
 static trmi_channel *make_fatal(void *context, trmi_channel *inner) {
     worker *w = context;
     bool dies = w->dies && w->channels == 0, may_break = !w->dies && w->channels == 1;
@@ -235,8 +245,9 @@ static int64_t step_of(trm_ps_server *server) {
 
 /* ---- the interleavings ----------------------------------------------------------------------- */
 
-/* Worker 1 dies when server 1 has its push, and server 0 has not. It comes back before worker 0 pushes: where each
- * server made its own sums, server 1 took the dead one's push, and the two waited crosswise. */
+/* Worker 1 dies when server 1 has its push, and server 0 has not. It comes back before worker 0
+ * pushes: where each server made its own sums, server 1 took the dead one's push, and the two
+ * waited crosswise. */
 static void a_push_that_not_all_keep_is_in_no_step(void **state) {
     cluster c;
     worker w[2], dead;
@@ -266,8 +277,8 @@ static void a_push_that_not_all_keep_is_in_no_step(void **state) {
     end(&c);
 }
 
-/* Server 0's rows may overtake its word that the step is made. Who then waited at server 1, which waits for that word,
- * did so until it looked around: 0.2 s a step. */
+/* Server 0's rows may overtake its word that the step is made. Who then waited at server 1, which
+ * waits for that word, did so until it looked around: 0.2 s a step. */
 static void the_step_is_heard_of_before_its_rows_are_waited_for(void **state) {
     cluster c;
     worker w;
@@ -288,8 +299,8 @@ static void the_step_is_heard_of_before_its_rows_are_waited_for(void **state) {
     end(&c);
 }
 
-/* Its only member dies before it has told server 1 of the step, and both servers do. Whoever asks for samples next
- * hears that there are none, and brings the step. */
+/* Its only member dies before it has told server 1 of the step, and both servers do. Whoever asks
+ * for samples next hears that there are none, and brings the step. */
 static void the_last_step_gets_everywhere(void **state) {
     cluster c;
     worker w;
@@ -370,7 +381,8 @@ static void who_has_no_samples_is_not_waited_for(void **state) {
         restart(&c, 0);
         restart(&c, 1);
     }
-    CHECK_OK(trm_ps_leave(w[0].client, &err), err); /* its six other samples go to worker 1; its connection is of before the restart */
+    /* its six other samples go to worker 1; its connection is of before the restart */
+    CHECK_OK(trm_ps_leave(w[0].client, &err), err);
     leave(&w[0]);
     CHECK_OK(borrow(&w[1], &err), err);
     assert_int_equal(w[1].lease.begin, 4);
@@ -387,8 +399,9 @@ static void who_has_no_samples_is_not_waited_for(void **state) {
     end(&c);
 }
 
-/* Of two workers the slower one is a backup: the other makes its steps alone, and what the slow one was lent and pushes later is
- * in later steps, once; a server that starts again in between knows what it had decided. */
+/* Of two workers the slower one is a backup: the other makes its steps alone, and what the slow one
+ * was lent and pushes later is in later steps, once; a server that starts again in between knows
+ * what it had decided. */
 static void backup_workers_push_late(void **state) {
     cluster c;
     worker w[2];
@@ -420,8 +433,8 @@ static void backup_workers_push_late(void **state) {
     end(&c);
 }
 
-/* A process begins while a message of the one before is still under way: were both the same incarnation, the new one's
- * push would be taken for the old one's. */
+/* A process begins while a message of the one before is still under way: were both the same
+ * incarnation, the new one's push would be taken for the old one's. */
 static void no_two_lives_are_the_same(void **state) {
     cluster c;
     worker life[4];
@@ -438,7 +451,8 @@ static void no_two_lives_are_the_same(void **state) {
     for (int i = 0; i < 4; i++) { /* the old ones' last words come first */
         uint64_t key = (uint64_t)i;
         const float gradient = -1;
-        CHECK_OK(trm_ps_batch_add(life[i].batch, life[i].table, &key, 1, NULL, &gradient, &err), err);
+        CHECK_OK(trm_ps_batch_add(life[i].batch, life[i].table, &key, 1, NULL, &gradient, &err),
+                 err);
         CHECK_OK(trm_ps_push(life[i].batch, NULL, &err), err);
         CHECK_OK(trm_ps_flush(life[i].client, &err), err);
     }
@@ -466,8 +480,8 @@ static void *pull_next(void *context) {
     return NULL;
 }
 
-/* The connection to server 1 breaks while worker 0 waits at server 0: what it asks server 1 again has as much time as
- * before. */
+/* The connection to server 1 breaks while worker 0 waits at server 0: what it asks server 1 again
+ * has as much time as before. */
 static void a_pull_keeps_its_time(void **state) {
     cluster c;
     worker w[2];
@@ -507,7 +521,8 @@ static void a_pull_keeps_its_time(void **state) {
 static trmi_shard *new_shard(const char *log) {
     trm_error err;
     trmi_shard *shard;
-    CHECK_OK(trmi_shard_create(1 << 22, &(trmi_row_table_place){.shards = 1}, 0, &shard, &err), err);
+    CHECK_OK(trmi_shard_create(1 << 22, &(trmi_row_table_place){.shards = 1}, 0, &shard, &err),
+             err);
     if (log == NULL) {
         return shard;
     }
@@ -529,8 +544,10 @@ static void stage(trmi_shard *shard, trmi_push_id id, uint64_t key, float gradie
     CHECK_OK(trmi_shard_stage(shard, &push, &err), err);
 }
 
-static trm_status step(trmi_shard *shard, int64_t number, const trmi_push_id *ids, uint32_t count, trm_error *err) {
-    trmi_push push = {.ids = ids, .id_count = count, .time = 1, .clock = number, .gradient_scale = 1};
+static trm_status step(trmi_shard *shard, int64_t number, const trmi_push_id *ids, uint32_t count,
+                       trm_error *err) {
+    trmi_push push = {
+        .ids = ids, .id_count = count, .time = 1, .clock = number, .gradient_scale = 1};
     return trmi_shard_step(shard, &push, err);
 }
 
@@ -541,8 +558,8 @@ static float row_of(const trmi_shard *shard, uint64_t key) {
     return value;
 }
 
-/* A new generation of the log begins with what is staged; a step is done once; what is over goes; and what is not
- * here is an error, not a gap. */
+/* A new generation of the log begins with what is staged; a step is done once; what is over goes;
+ * and what is not here is an error, not a gap. */
 static void a_shard_keeps_what_is_staged(void **state) {
     char folder[] = "/tmp/ps-step-XXXXXX", path[2][96];
     const trmi_push_id old = {1, 1, 1}, ids[2] = {{0, 1, 1}, {1, 2, 1}}, late = {0, 1, 2};
@@ -578,7 +595,8 @@ static void a_shard_keeps_what_is_staged(void **state) {
     CHECK_OK(step(shard, 2, &late, 1, &err), err);
     assert_true(row_of(shard, 6) == 1);
     CHECK_FAILS(step(shard, 3, &(trmi_push_id){1, 2, 2}, 1, &err), TRM_CORRUPT, err, "is not here");
-    CHECK_FAILS(step(shard, 3, &late, 1, &err), TRM_CORRUPT, err, "is not here"); /* it serves no more */
+    /* it serves no more */
+    CHECK_FAILS(step(shard, 3, &late, 1, &err), TRM_CORRUPT, err, "is not here");
     trmi_shard_destroy(shard);
     CHECK_OK(trmi_os_remove_tree(NULL, folder, &err), err);
 }

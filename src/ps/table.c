@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Creation, reading, restoring and cutting of a table; table_write.c changes rows. */
 #include "ps/table.h"
 
@@ -17,8 +18,11 @@ static trm_status check_expiry(const trm_table_options *o, trm_error *err) {
                          o->name);
     }
     if (e->min_score > 0 && e->min_score <= 1 && (e->score_decay == 0 || e->score_decay == 1)) {
-        return TRMI_FAIL(err, TRM_INVALID, "table '%.40s': min_score %g has no effect: each update counts 1 and nothing decays; give a "
-                         "score_decay below 1, or a min_score above 1", o->name, (double)e->min_score);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "table '%.40s': min_score %g has no effect: each update counts 1 and "
+                         "nothing decays; give a "
+                         "score_decay below 1, or a min_score above 1",
+                         o->name, (double)e->min_score);
     }
     return e->cap == TRM_CAP_LRU || e->cap == TRM_CAP_LFU
                ? TRM_OK
@@ -49,8 +53,10 @@ trm_status trmi_row_table_check(const trm_table_options *in, trm_table_options *
                          (int)o.init.kind);
     }
     if (o.staleness < TRM_STALENESS_NONE) {
-        return TRMI_FAIL(err, TRM_INVALID, "table '%s': staleness %d: batches, 0 (as the job's) or TRM_STALENESS_NONE expected",
-                         o.name, o.staleness);
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "table '%s': staleness %d: batches, 0 (as the job's) or TRM_STALENESS_NONE expected",
+            o.name, o.staleness);
     }
     TRMI_TRY(trmi_row_optimizer_check(&o.optimizer, &o.optimizer, o.name, err));
     TRMI_TRY(check_expiry(&o, err));
@@ -71,8 +77,10 @@ static trm_status take_scratch(trmi_row_table *table, trm_error *err) {
               trmi_rows_init(&table->rows, table->account, &table->layout);
     return ok ? TRM_OK
               : TRMI_FAIL(err, TRM_NOMEM,
-                          "table '%s': the budget of %lld bytes has no room for an empty table (%u bytes a row): give the server "
-                          "more memory", table->name, (long long)table->account->limit, table->layout.stride);
+                          "table '%s': the budget of %lld bytes has no room for an empty table (%u "
+                          "bytes a row): give the server "
+                          "more memory",
+                          table->name, (long long)table->account->limit, table->layout.stride);
 }
 
 /* ---- cuts ------------------------------------------------------------------------------------ */
@@ -118,7 +126,8 @@ void trmi_row_table_save_first(trmi_row_table *table, const char *record) {
     uint64_t key = trmi_row_header_of(&table->layout, (void *)(uintptr_t)record)->key;
     const trmi_rows_page *page = trmi_rows_page_of(&table->rows, key);
     /* A record outside its page comes from the spill file, whose rows are walked last. */
-    bool inside = record >= page->base && record < page->base + page->places * (size_t)table->rows.stride;
+    bool inside =
+        record >= page->base && record < page->base + page->places * (size_t)table->rows.stride;
     if (!inside || trmi_rows_place_of(&table->rows, page, record) >= page->walked) {
         save_record(table, record);
     }
@@ -205,8 +214,10 @@ trm_status trmi_row_table_create(const trm_table_options *options,
         bool plain =
             e->after_ticks == 0 && e->after_seconds == 0 && e->min_score == 0 && e->max_rows == 0;
         enum { GUIDE = sizeof(uint64_t), KEY = sizeof(uint64_t), SLOT = sizeof(uint32_t) };
-        trmi_row_layout cold = {.header_offset = offsetof(trmi_cold, key), .guide_offset = sizeof(trmi_cold)};
-        trmi_row_layout place_of_row = plain ? (trmi_row_layout){.header_offset = SLOT, .guide_offset = SLOT + KEY} : cold;
+        trmi_row_layout cold = {.header_offset = offsetof(trmi_cold, key),
+                                .guide_offset = sizeof(trmi_cold)};
+        trmi_row_layout place_of_row =
+            plain ? (trmi_row_layout){.header_offset = SLOT, .guide_offset = SLOT + KEY} : cold;
         place_of_row.stride = place_of_row.guide_offset + GUIDE;
         if (!trmi_rows_init(&table->spilled, account, &place_of_row)) {
             status = TRMI_FAIL(err, TRM_NOMEM, "table '%s': no room for its list of spilled rows",

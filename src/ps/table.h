@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ps/table.h: the part of one table that one shard holds. One thread, the shard's owner, calls.
  *
  *   key --> rows (in memory, ps/rows.h)     hot
@@ -45,8 +46,8 @@ typedef struct trmi_row_table {
     void (*apply)(float *w, float *slots, const float *g, int32_t width,
                   const trmi_apply_args *args); /* of this table's rule */
     trm_ps_source initial;
-    bool special;                               /* rows need more than `apply` */
-    int64_t rows_max;                           /* of this shard, by the cap; INT64_MAX = none */
+    bool special;     /* rows need more than `apply` */
+    int64_t rows_max; /* of this shard, by the cap; INT64_MAX = none */
 
     uint32_t generation;      /* number of the last cut */
     const trmi_cut_sink *cut; /* NULL unless a walk is under way */
@@ -91,8 +92,8 @@ trm_status trmi_row_table_read(trmi_row_table *table, const uint64_t *keys, int6
 trm_status trmi_row_table_update(trmi_row_table *table, const uint64_t *keys, int64_t count,
                                  trm_dtype dtype, const void *gradients, const trmi_tick *tick,
                                  trm_error *err);
-/* A whole record from a file (layout->record_bytes); replaces the key's row, unless it is known that
- * there is none (`fresh`). False: no room. */
+/* A whole record from a file (layout->record_bytes); replaces the key's row, unless it is known
+ * that there is none (`fresh`). False: no room. */
 bool trmi_row_table_restore(trmi_row_table *table, const void *record, bool fresh);
 bool trmi_row_table_remove(trmi_row_table *table, uint64_t key);
 /* Copies the row of a key (values and slots as float32; either may be NULL). False if absent. */

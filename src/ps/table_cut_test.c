@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of cuts of a table, walked while its rows come, change, move and go. */
 #include "row_table.h"
 
@@ -79,19 +80,22 @@ static void cut_under_fire(const trmi_row_table_place *place, int64_t limit) {
     free(s);
 }
 
-/* A few places at a time, while keys come whose homes others have: those may not move across what has been walked. */
+/* A few places at a time, while keys come whose homes others have: those may not move across what
+ * has been walked. */
 static void cuts_are_consistent_while_rows_move(void **state) {
     enum { KEYS = 600, CUTS = 60 };
     trmi_account account = {.limit = INT64_MAX};
     trmi_row_table *table = make_at(
-        &(trm_table_options){.width = 16, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}}, &one_shard, &account);
+        &(trm_table_options){.width = 16, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}},
+        &one_shard, &account);
     saved *s = calloc(1, sizeof *s);
     uint32_t tick = 1;
     s->table = table;
     for (uint32_t cut = 1; cut <= CUTS; cut++) {
         bool there[KEYS];
         for (; table->rows.count < KEYS / 2; tick++) {
-            push_one(table, trmi_bounded(trmi_random_u32(4, TRMI_STREAM_TEST, tick), KEYS), 1, tick);
+            push_one(table, trmi_bounded(trmi_random_u32(4, TRMI_STREAM_TEST, tick), KEYS), 1,
+                     tick);
         }
         for (uint64_t key = 0; key < KEYS; key++) {
             there[key] = trmi_row_table_peek(table, key, NULL, NULL, NULL);
@@ -101,8 +105,10 @@ static void cuts_are_consistent_while_rows_move(void **state) {
         trmi_row_table_cut(table, cut, &sink);
         while (!trmi_row_table_cut_walk(table, 1)) {
             for (int n = 0; n < 3; n++, tick++) {
-                trmi_row_table_remove(table, trmi_bounded(trmi_random_u32(5, TRMI_STREAM_TEST, tick), KEYS));
-                push_one(table, trmi_bounded(trmi_random_u32(6, TRMI_STREAM_TEST, tick), KEYS), 1, tick);
+                trmi_row_table_remove(
+                    table, trmi_bounded(trmi_random_u32(5, TRMI_STREAM_TEST, tick), KEYS));
+                push_one(table, trmi_bounded(trmi_random_u32(6, TRMI_STREAM_TEST, tick), KEYS), 1,
+                         tick);
             }
         }
         for (uint64_t key = 0; key < KEYS; key++) {

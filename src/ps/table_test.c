@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of ps tables: against a naive map, admission, expiry, caps, the budget with eviction and
  * with spilling, 16-bit rows, shards. */
 #include "row_table.h"
@@ -531,7 +532,8 @@ static void bad_tables_are_named(void **state) {
         {{.name = "t", .width = 4, .expiry = {.after_ticks = -1}}, "expiry"},
         {{.name = "t", .width = 4, .expiry = {.score_decay = NAN}}, "expiry"},
         {{.name = "t", .width = 4, .expiry = {.min_score = 0.5f}}, "min_score 0.5 has no effect"},
-        {{.name = "t", .width = 4, .expiry = {.min_score = 1, .score_decay = 1}}, "min_score 1 has no effect"},
+        {{.name = "t", .width = 4, .expiry = {.min_score = 1, .score_decay = 1}},
+         "min_score 1 has no effect"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         CHECK_FAILS(trmi_row_table_check(&cases[i].o, &out, &err), TRM_INVALID, err, cases[i].text);

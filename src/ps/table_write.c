@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What changes rows: updates, creation, spilling, eviction, expiry. */
 #include "ps/table.h"
 
@@ -405,7 +406,8 @@ static bool has_expired(const trmi_row_table *table, uint32_t last_tick, uint32_
            score * powf(e->score_decay, (float)rested) < e->min_score;
 }
 
-/* As below, among the rows in the file: what memory keeps of them is enough. (Faint ones do not get there.) */
+/* As below, among the rows in the file: what memory keeps of them is enough. (Faint ones do not get
+ * there.) */
 static void sweep_cold(trmi_row_table *table, int64_t rows, const trmi_tick *tick) {
     if (table->spill == NULL || table->spilled.count == 0) {
         return;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of how a worker numbers the distinct keys of a batch, and arranges them for servers. */
 #include "servers.h"
 
@@ -106,8 +107,8 @@ static void several_slices_ask_one_table(void **state) {
     job_stop(&j);
 }
 
-/* Keys chosen so that their places are the same in every round: of 1000 look-ups there are 2048 places, the first by
- * the product, the others by bits 11 to 43 of the hash. */
+/* Keys chosen so that their places are the same in every round: of 1000 look-ups there are 2048
+ * places, the first by the product, the others by bits 11 to 43 of the hash. */
 static void keys_that_all_meet(void **state) {
     enum { DISTINCT = 100, COUNT = 1000, PLACES = 2048 };
     job j;
@@ -147,11 +148,18 @@ static void vectors_do_the_same(void **state) {
         int64_t left_count[2];
         uint32_t numbers[2];
         for (int64_t i = 0; i < count; i++) {
-            keys[i] = trmi_mix(5, (uint64_t)(i % 3 == 0 ? i : (int64_t)(trmi_mix(6, (uint64_t)i) % 97)));
+            keys[i] =
+                trmi_mix(5, (uint64_t)(i % 3 == 0 ? i : (int64_t)(trmi_mix(6, (uint64_t)i) % 97)));
         }
         for (int k = 0; k < 2; k++) {
-            const trmi_lookups l = {.keys = keys, .inverse = inverse[k], .count = count, .mask = PLACES - 1, .map = map,
-                                    .number = number, .left = left[k], .distinct = distinct[k]};
+            const trmi_lookups l = {.keys = keys,
+                                    .inverse = inverse[k],
+                                    .count = count,
+                                    .mask = PLACES - 1,
+                                    .map = map,
+                                    .number = number,
+                                    .left = left[k],
+                                    .distinct = distinct[k]};
             left_count[k] = kernels[k]->meet(&l);
             assert_int_equal(left_count[k], left_count[0]);
             assert_memory_equal(inverse[k], inverse[0], (size_t)count * sizeof **inverse);
@@ -165,8 +173,14 @@ static void vectors_do_the_same(void **state) {
                 }
                 inverse[k][i] = (uint32_t)last;
             }
-            const trmi_lookups l = {.keys = keys, .inverse = inverse[k], .count = count, .mask = PLACES - 1, .map = map,
-                                    .number = number, .left = left[k], .distinct = distinct[k]};
+            const trmi_lookups l = {.keys = keys,
+                                    .inverse = inverse[k],
+                                    .count = count,
+                                    .mask = PLACES - 1,
+                                    .map = map,
+                                    .number = number,
+                                    .left = left[k],
+                                    .distinct = distinct[k]};
             numbers[k] = kernels[k]->number(&l, 1234);
             assert_int_equal(numbers[k], numbers[0]);
             assert_memory_equal(inverse[k], inverse[0], (size_t)count * sizeof **inverse);
@@ -176,7 +190,8 @@ static void vectors_do_the_same(void **state) {
 }
 #endif
 
-/* Each unique that is wanted is in one section, of its table, and its row where that section's rows are. */
+/* Each unique that is wanted is in one section, of its table, and its row where that section's rows
+ * are. */
 static void check_arrangement(trm_ps_batch *b, const trmi_arrangement *a) {
     enum { MOST = 4000 };
     static uint8_t rows[2 * MOST];
@@ -203,7 +218,8 @@ static void check_arrangement(trm_ps_batch *b, const trmi_arrangement *a) {
         const trmi_ps_section *s = &a->sections[i];
         for (int64_t k = 0; k < s->count; k++, row += 2) { /* rows of two numbers, of a byte here */
             const trmi_unique *x = &b->uniques[unique_at[row]];
-            assert_true(unique_at[row] >= 0 && x->key == s->keys[k] && x->table == s->table && x->shard == s->shard);
+            assert_true(unique_at[row] >= 0 && x->key == s->keys[k] && x->table == s->table &&
+                        x->shard == s->shard);
         }
     }
     assert_int_equal(row, 2 * wanted);
@@ -227,13 +243,18 @@ static void one_shard_is_arranged_as_several_are(void **state) {
         CHECK_OK(trm_ps_batch_add(b, j.table[2], keys[0], COUNT, rows, gradients, &err), err);
         CHECK_OK(trm_ps_batch_add(b, j.table[0], keys[1], COUNT, rows, NULL, &err), err);
         CHECK_OK(trm_ps_batch_add(b, j.table[1], keys[2], 0, rows, gradients, &err), err);
-        CHECK_OK(trm_ps_batch_add(b, j.table[2], keys[3], COUNT, rows, differ ? NULL : gradients, &err), err);
+        CHECK_OK(
+            trm_ps_batch_add(b, j.table[2], keys[3], COUNT, rows, differ ? NULL : gradients, &err),
+            err);
         CHECK_OK(trmi_batch_deduplicate(b, &err), err);
         for (int f = 0; f < 2; f++) {
-            CHECK_OK(trmi_batch_arrange(b, &b->push, 0, b->unique_count, flags[f], flags[f], &err), err);
+            CHECK_OK(trmi_batch_arrange(b, &b->push, 0, b->unique_count, flags[f], flags[f], &err),
+                     err);
             assert_true(b->push.in_order == !differ);
             check_arrangement(b, &b->push);
-            CHECK_OK(trmi_batch_arrange_by_shard(b, &sorted, 0, b->unique_count, flags[f], flags[f], &err), err);
+            CHECK_OK(trmi_batch_arrange_by_shard(b, &sorted, 0, b->unique_count, flags[f], flags[f],
+                                                 &err),
+                     err);
             assert_int_equal(sorted.count, b->push.count);
             check_arrangement(b, &sorted);
         }
@@ -245,7 +266,8 @@ static void one_shard_is_arranged_as_several_are(void **state) {
     job_stop(&j);
 }
 
-/* Wherever one key of `count` is no larger than the one before it, the slice is not taken for one that ascends. */
+/* Wherever one key of `count` is no larger than the one before it, the slice is not taken for one
+ * that ascends. */
 static void falls_are_seen(job *j, int64_t count) {
     static uint64_t keys[200];
     static float rows[400];
@@ -261,7 +283,8 @@ static void falls_are_seen(job *j, int64_t count) {
         CHECK_OK(trm_ps_batch_add(j->batch, j->table[0], keys, count, rows, NULL, &err), err);
         CHECK_OK(trmi_batch_deduplicate(j->batch, &err), err);
         assert_true(j->batch->slices[0].straight == (fall == 0 || fall == count));
-        assert_int_equal(j->batch->unique_count, count - (fall > 0 && fall < count && fall % 2 == 0));
+        assert_int_equal(j->batch->unique_count,
+                         count - (fall > 0 && fall < count && fall % 2 == 0));
         check_numbers(j->batch);
     }
 }
@@ -289,10 +312,14 @@ static void keys_that_ascend(void **state) {
         }
         for (int order = 0; order < 2; order++) { /* tables 0 and 1 learn the same */
             trm_ps_batch_clear(j.batch);
-            CHECK_OK(trm_ps_batch_add(j.batch, j.table[order], keys[order], COUNT, NULL, gradients[order], &err), err);
+            CHECK_OK(trm_ps_batch_add(j.batch, j.table[order], keys[order], COUNT, NULL,
+                                      gradients[order], &err),
+                     err);
             CHECK_OK(trm_ps_push(j.batch, NULL, &err), err);
             trm_ps_batch_clear(j.batch);
-            CHECK_OK(trm_ps_batch_add(j.batch, j.table[order], keys[1 - order], COUNT, rows[order], NULL, &err), err);
+            CHECK_OK(trm_ps_batch_add(j.batch, j.table[order], keys[1 - order], COUNT, rows[order],
+                                      NULL, &err),
+                     err);
             CHECK_OK(trm_ps_flush(j.client, &err), err);
             CHECK_OK(trm_ps_pull_start(j.batch, &err), err);
             CHECK_OK(trm_ps_pull_wait(j.batch, &err), err);

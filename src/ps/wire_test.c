@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of what goes over a 16-bit wire: gradients arrive right on average, and again the same. */
 #include "servers.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* save/append.h: a file that grows by whole records, one write(2) each. */
 #ifndef TRMI_SAVE_APPEND_H
 #define TRMI_SAVE_APPEND_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* save/checkpoint.h: what the writing and the reading side of checkpoints share.
  *
  *     out/
@@ -53,7 +54,8 @@ trm_status trmi_checkpoint_verify(const char *path, const trmi_manifest *manifes
 bool trmi_checkpoint_in_use(const char *dir, const char *name, const trmi_os *os);
 #define TRMI_IN_USE_PREFIX ".in-use-"
 #define TRMI_TRASH_PREFIX ".trash-"
-#define TRMI_KEPT_PREFIX ".kept-" /* an empty file: this checkpoint stays for ever (keep_every_hours) */
+#define TRMI_KEPT_PREFIX                                                                           \
+    ".kept-" /* an empty file: this checkpoint stays for ever (keep_every_hours) */
 
 /* Removes what an interrupted writer left and brings back a checkpoint that was being replaced.
  * The caller holds the lock. Trouble is logged, nothing more. */

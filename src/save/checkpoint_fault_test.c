@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whatever call fails while saving, and wherever the process or the power dies: afterwards the
  * directory loads what was there before or what was being saved, whole. */
 #include "check.h"
@@ -170,7 +171,8 @@ static void failing_calls(fault_kind kind, int error) {
             } else {
                 failures++;
                 assert_true(loaded == 2 || loaded == (s->first ? 1 : 0));
-                assert_true(kind != FAULT_ONCE || loaded != 0 || access(dir, F_OK) != 0); /* not even the folder */
+                /* not even the folder */
+                assert_true(kind != FAULT_ONCE || loaded != 0 || access(dir, F_OK) != 0);
                 assert_int_equal(status, error == ENOSPC ? TRM_NOSPACE : TRM_IO);
             }
             recover();

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "save/checkpoint_job.h"
 
 #include "base/checked.h"
@@ -76,7 +77,8 @@ static trm_status prepare_part(trmi_checkpoint_job *job, const trm_checkpoint_pa
     if (count > 0) {
         memcpy(job->tensors[index], part->tensors, count * sizeof(trm_named_tensor));
     }
-    job->layouts[index] = (trmi_safetensors_layout){.read = part->read, .read_context = part->read_context};
+    job->layouts[index] =
+        (trmi_safetensors_layout){.read = part->read, .read_context = part->read_context};
     job->reads = job->reads || part->read != NULL;
     TRMI_TRY(trmi_safetensors_lay_out(&job->layouts[index], job->files[index].name, part->tensors,
                                       part->count, part->metadata, part->metadata_count, err));

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* save/checkpoint_job.h: one save: everything it needs, independent of the caller's memory once it
  * has been copied, and the steps that make it durable. */
 #ifndef TRMI_SAVE_CHECKPOINT_JOB_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which checkpoints a folder has, which of them are whole, and which may go. */
 #include "save/checkpoint.h"
 

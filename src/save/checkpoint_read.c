@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opening a checkpoint: the newest that verifies, naming each damaged one that is passed over. */
 #include "save/checkpoint.h"
 
@@ -101,7 +102,8 @@ typedef struct search {
     trm_error first; /* of the newest damaged one whose manifest could be read, else of any */
     bool first_is_newest;
     int64_t skipped;
-    char untold[TRMI_CHECKPOINT_NAME_BYTES]; /* the only one so far, with `first`: if it stays so and none is good, it is the error */
+    /* the only one so far, with `first`: if it stays so and none is good, it is the error */
+    char untold[TRMI_CHECKPOINT_NAME_BYTES];
 } search;
 
 static void tell_skipped(const char *dir, const char *name, const trm_error *problem) {
@@ -217,7 +219,8 @@ trm_status trm_checkpoint_open(const char *path, const trm_checkpoint_open_optio
         return TRMI_FAIL_SYS(err, "%s: cannot look at it", trmi_path_tail(trimmed));
     }
     if (there && !S_ISDIR(info.st_mode)) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: a directory of checkpoints, or a .safetensors file, expected",
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: a directory of checkpoints, or a .safetensors file, expected",
                          trmi_path_tail(trimmed));
     }
     bool named = trmi_checkpoint_is_name(last_name(trimmed), &step);

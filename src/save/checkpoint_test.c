@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of checkpoints: round trip, damage, pruning, the lock. Faults: checkpoint_fault_test.c. */
 #include "check.h"
 
@@ -58,8 +59,9 @@ static trm_status save(trm_checkpoint_writer *writer, int64_t step, float value,
                                 {"bn.num_batches_tracked", {&batches, TRM_INT64, {0}}}};
     trm_named_tensor slots[] = {{"fc.weight/momentum", {slot, TRM_FLOAT32, trm_shape_of(3)}}};
     trm_text_pair metadata = {"format", "pt"};
-    trm_checkpoint_part parts[] = {{.name = "model", .tensors = model, .count = 2, .metadata = &metadata, .metadata_count = 1},
-                                   {.name = "optimizer", .tensors = slots, .count = 1}};
+    trm_checkpoint_part parts[] = {
+        {.name = "model", .tensors = model, .count = 2, .metadata = &metadata, .metadata_count = 1},
+        {.name = "optimizer", .tensors = slots, .count = 1}};
     char state_json[64];
     snprintf(state_json, sizeof state_json, "{\"value\": %.9g}", (double)value);
     trm_checkpoint_info info = {.global_step = step,
@@ -218,7 +220,8 @@ static void some_are_kept_for_ever(void **state) {
         snprintf(name, sizeof name, ".kept-ckpt-%d", step);
         kept += access(in_dir(name), R_OK) == 0;
     }
-    /* 16 saves, at least 1.6 s: one in 0.4 s, the newest, and never all. A slow machine keeps more. */
+    /* 16 saves, at least 1.6 s: one in 0.4 s, the newest, and never all. A slow machine keeps more.
+     */
     assert_true(kept >= 2 && kept <= 15 && there == kept + 1);
     assert_int_equal(load(), 16);
     save_steps(1, 17, 17); /* for ever: also when the setting is gone */
@@ -424,8 +427,8 @@ typedef struct origin {
     int64_t next, fails, calls;
 } origin;
 
-static trm_status read_rows(void *context, const trm_named_tensor *tensor, int64_t first, int64_t rows, void *to,
-                            trm_error *err) {
+static trm_status read_rows(void *context, const trm_named_tensor *tensor, int64_t first,
+                            int64_t rows, void *to, trm_error *err) {
     origin *o = context;
     float *values = to;
     assert_string_equal(tensor->name, "table");
@@ -445,28 +448,36 @@ static void tables_are_read_while_they_are_written(void **state) {
     enum { ROWS = 1000003 }; /* 12 MB */
     trm_error err;
     trm_checkpoint_writer *writer;
-    CHECK_OK(trm_checkpoint_writer_open(dir, &(trm_checkpoint_options){.keep = 3, .background = true}, &writer, &err), err);
+    CHECK_OK(trm_checkpoint_writer_open(
+                 dir, &(trm_checkpoint_options){.keep = 3, .background = true}, &writer, &err),
+             err);
     float one = 1;
-    const trm_named_tensor tensors[] = {{.name = "bias", .tensor = {&one, TRM_FLOAT32, trm_shape_of(1)}},
-                                        {.name = "table", .tensor = {NULL, TRM_FLOAT32, trm_shape_of(ROWS, 3)}},
-                                        {.name = "z", .tensor = {&one, TRM_FLOAT32, trm_shape_of(1)}}};
+    const trm_named_tensor tensors[] = {
+        {.name = "bias", .tensor = {&one, TRM_FLOAT32, trm_shape_of(1)}},
+        {.name = "table", .tensor = {NULL, TRM_FLOAT32, trm_shape_of(ROWS, 3)}},
+        {.name = "z", .tensor = {&one, TRM_FLOAT32, trm_shape_of(1)}}};
     origin o = {.fails = ROWS};
-    trm_checkpoint_part part = {.name = "model", .tensors = tensors, .count = 3, .read = read_rows, .read_context = &o};
-    CHECK_OK(trm_checkpoint_save(writer, &(trm_checkpoint_info){.global_step = 4}, &part, 1, &err), err);
+    trm_checkpoint_part part = {
+        .name = "model", .tensors = tensors, .count = 3, .read = read_rows, .read_context = &o};
+    CHECK_OK(trm_checkpoint_save(writer, &(trm_checkpoint_info){.global_step = 4}, &part, 1, &err),
+             err);
     assert_true(o.next == ROWS && o.calls == 3);
     o = (origin){.fails = ROWS - 1};
-    CHECK_FAILS(trm_checkpoint_save(writer, &(trm_checkpoint_info){.global_step = 5}, &part, 1, &err), TRM_PEER, err,
-                "server 1 is gone");
+    CHECK_FAILS(
+        trm_checkpoint_save(writer, &(trm_checkpoint_info){.global_step = 5}, &part, 1, &err),
+        TRM_PEER, err, "server 1 is gone");
     part.read = NULL;
-    CHECK_FAILS(trm_checkpoint_save(writer, &(trm_checkpoint_info){.global_step = 5}, &part, 1, &err), TRM_INVALID, err,
-                "has no data");
+    CHECK_FAILS(
+        trm_checkpoint_save(writer, &(trm_checkpoint_info){.global_step = 5}, &part, 1, &err),
+        TRM_INVALID, err, "has no data");
     CHECK_OK(trm_checkpoint_writer_close(writer, &err), err);
     trm_checkpoint *found;
     CHECK_OK(trm_checkpoint_open(dir, NULL, &found, &err), err);
     assert_int_equal(trm_checkpoint_info_of(found)->global_step, 4);
     float *values = malloc(3 * ROWS * sizeof *values);
     assert_non_null(values);
-    const trm_tensor into = {values, TRM_FLOAT32, trm_shape_of(ROWS, 3)}, last = {&one, TRM_FLOAT32, trm_shape_of(1)};
+    const trm_tensor into = {values, TRM_FLOAT32, trm_shape_of(ROWS, 3)},
+                     last = {&one, TRM_FLOAT32, trm_shape_of(1)};
     const trm_safetensors *model = trm_checkpoint_part_of(found, "model");
     CHECK_OK(trm_safetensors_read(model, "table", &into, &err), err);
     for (int64_t i = 0; i < 3 * ROWS; i++) {
@@ -600,7 +611,8 @@ static void left_overs_are_cleared(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(everything_comes_back),
-        TEST(some_are_kept_for_ever), TEST(none_at_all_is_harmless),
+        TEST(some_are_kept_for_ever),
+        TEST(none_at_all_is_harmless),
         TEST(damage_is_named_and_skipped),
         TEST(no_changed_manifest_is_accepted),
         TEST(a_newer_format_is_not_passed_over),

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The writer of an output directory.
  *
  *     save ── checks, headers, free space ──> [copy] ──> write, fsync, rename ──> plan what stays
@@ -30,7 +31,7 @@ struct trm_checkpoint_writer {
     bool failed;  /* a save */
     trmi_lock *lock;
     int64_t next_sequence;
-    double opened; /* Unix seconds: keep_every_hours counts from here */
+    double opened;     /* Unix seconds: keep_every_hours counts from here */
     int64_t *verified; /* sequence numbers of those read back and found good */
     int64_t verified_count, verified_capacity;
     /* The save in progress. Its fields belong to the thread while it runs. */
@@ -76,17 +77,22 @@ static bool kept_path(const trm_checkpoint_writer *writer, const char *name, cha
     return trmi_path_join(path, writer->dir, hidden, NULL) == TRM_OK;
 }
 
-/* Of those beyond the newest `keep`: is this one marked, or is it time to mark one? From the oldest on. */
-static void plan_keeping(trm_checkpoint_writer *writer, const trmi_checkpoint_list *list, bool *kept) {
+/* Of those beyond the newest `keep`: is this one marked, or is it time to mark one? From the oldest
+ * on. */
+static void plan_keeping(trm_checkpoint_writer *writer, const trmi_checkpoint_list *list,
+                         bool *kept) {
     double last = writer->opened, hours = writer->options.keep_every_hours;
     char path[TRMI_PATH_BYTES];
     struct stat info;
     trm_error err;
     for (int64_t i = 0; i < list->count; i++) {
         kept[i] = kept_path(writer, list->slots[i].name, path) && stat(path, &info) == 0;
-        last = kept[i] && list->slots[i].saved_unix_seconds > last ? list->slots[i].saved_unix_seconds : last;
+        last = kept[i] && list->slots[i].saved_unix_seconds > last
+                   ? list->slots[i].saved_unix_seconds
+                   : last;
     }
-    for (int64_t i = list->count - 1; hours > 0 && writer->options.keep >= 0 && i >= writer->options.keep; i--) {
+    for (int64_t i = list->count - 1;
+         hours > 0 && writer->options.keep >= 0 && i >= writer->options.keep; i--) {
         double saved = list->slots[i].saved_unix_seconds;
         if (kept[i] || list->slots[i].sequence < 0 || saved < last + hours * 3600 ||
             !kept_path(writer, list->slots[i].name, path)) {
@@ -94,13 +100,15 @@ static void plan_keeping(trm_checkpoint_writer *writer, const trmi_checkpoint_li
         }
         kept[i] = trmi_os_replace_file(writer->os, path, "", 0, &err) == TRM_OK;
         if (!kept[i]) {
-            trmi_log(TRM_LOG_WARN, "save", "a checkpoint to stay cannot be marked: %s", err.message);
+            trmi_log(TRM_LOG_WARN, "save", "a checkpoint to stay cannot be marked: %s",
+                     err.message);
         }
         last = saved;
     }
 }
 
-/* stays[i] for each slot, newest first; kept[i]: for ever. An error is that of the checkpoint just written. */
+/* stays[i] for each slot, newest first; kept[i]: for ever. An error is that of the checkpoint just
+ * written. */
 static trm_status plan_pruning(trm_checkpoint_writer *writer, const trmi_checkpoint_list *list,
                                const bool *kept, bool *stays, trm_error *err) {
     int32_t keep = writer->options.keep;
@@ -301,7 +309,8 @@ static int32_t missing_levels(const char *dir) {
     char path[TRMI_PATH_BYTES], parent[TRMI_PATH_BYTES];
     struct stat info;
     int32_t levels = 0;
-    for (snprintf(path, sizeof path, "%s", dir); stat(path, &info) != 0; memcpy(path, parent, sizeof path)) {
+    for (snprintf(path, sizeof path, "%s", dir); stat(path, &info) != 0;
+         memcpy(path, parent, sizeof path)) {
         trmi_path_parent(path, parent);
         if (strcmp(path, parent) == 0) {
             break;
@@ -311,12 +320,13 @@ static int32_t missing_levels(const char *dir) {
     return levels;
 }
 
-/* Where nothing could be saved there is not even an empty directory afterwards. Only then: another writer may wait for the lock
- * in a directory that this one made. */
+/* Where nothing could be saved there is not even an empty directory afterwards. Only then: another
+ * writer may wait for the lock in a directory that this one made. */
 static void remove_what_was_made(const trm_checkpoint_writer *writer) {
     char path[TRMI_PATH_BYTES], parent[TRMI_PATH_BYTES];
     snprintf(path, sizeof path, "%s", writer->dir);
-    for (int32_t i = 0; i < writer->made && writer->os->rmdir(writer->os->context, path) == 0; i++) {
+    for (int32_t i = 0; i < writer->made && writer->os->rmdir(writer->os->context, path) == 0;
+         i++) {
         trmi_path_parent(path, parent);
         memcpy(path, parent, sizeof path);
     }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* save/crc32.h: the CRC-32 of zip (reflected 0xEDB88320), eight bytes at a time. */
 #ifndef TRMI_SAVE_CRC32_H
 #define TRMI_SAVE_CRC32_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* save/digest.h: what a checkpoint remembers of a file: its length, one XXH3-128 of everything (as
  * `xxh128sum` prints it) and a CRC-32C of each 4 MiB block, so that damage can be located. */
 #ifndef TRMI_SAVE_DIGEST_H

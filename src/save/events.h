@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* save/events.h: the messages of event files, with the time given, and a reader of them.
  *   Event{wall_time 1, step 2, file_version 3 | graph_def 4 | summary 5 | session_log 7} */
 #ifndef TRMI_SAVE_EVENTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "save/events.h"
 
 #include "base/error.h"
@@ -67,15 +68,10 @@ static bool decode_content(decoder *d, const trmi_proto_field *field) {
         d->event.tag = (const char *)field->data;
         d->event.tag_bytes = field->bytes;
         break;
-    case 4:
-        return decode_graph(d, trmi_proto_inside(field));
-    case 5:
-        return decode_summary(d, trmi_proto_inside(field));
-    case 7:
-        d->event.kind = TRMI_EVENT_SESSION;
-        break;
-    default:
-        return true;
+    case 4: return decode_graph(d, trmi_proto_inside(field));
+    case 5: return decode_summary(d, trmi_proto_inside(field));
+    case 7: d->event.kind = TRMI_EVENT_SESSION; break;
+    default: return true;
     }
     d->visit(d->context, &d->event);
     return true;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of event files and metrics: golden bytes, what readers will see, faults while appending. */
 #include "folder.h"
 #include "fault_os.h"
@@ -276,8 +277,8 @@ static void csv_lines(void **state) {
                 "1 of 1 values have no column");
     CHECK_OK(trm_metrics_close(metrics, &err), err);
     assert_string_equal(read_text(in_folder("m.csv")), "global_step,event,loss,top1\n"
-                                                    "1,step,2.00840163,\n"
-                                                    "2,eval,nan,0.1\n");
+                                                       "1,step,2.00840163,\n"
+                                                       "2,eval,nan,0.1\n");
     /* Resumed at step 1 after a crash in the middle of a line. */
     FILE *file = fopen(in_folder("m.csv"), "a");
     fputs("3,step,1.", file);
@@ -293,8 +294,8 @@ static void csv_lines(void **state) {
     CHECK_OK(trm_metrics_write(metrics, "step", 2, &loss, 1, &err), err);
     CHECK_OK(trm_metrics_close(metrics, &err), err);
     assert_string_equal(read_text(in_folder("m.csv")), "global_step,event,loss,top1\n"
-                                                    "1,step,2.00840163,\n"
-                                                    "2,step,2.00840163,\n");
+                                                       "1,step,2.00840163,\n"
+                                                       "2,step,2.00840163,\n");
     options.column_count = 1;
     CHECK_FAILS(trm_metrics_open(in_folder("m.csv"), &options, &metrics, &err), TRM_INVALID, err,
                 "other columns");

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "save/file_out.h"
 
 #include "trireme/save_files.h"

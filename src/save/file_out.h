@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* save/file_out.h: a file written front to back, durable when closed; optionally under a temporary
  * name until then, and optionally with its digest taken on the way. */
 #ifndef TRMI_SAVE_FILE_OUT_H

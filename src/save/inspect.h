@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* save/inspect.h: what the recognisers share. One row each in the table of inspect.c. */
 #ifndef TRMI_SAVE_INSPECT_H
 #define TRMI_SAVE_INSPECT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* inspect of a checkpoint: every file against its manifest, every tensor with its place. */
 #include "save/checkpoint.h"
 #include "save/inspect.h"

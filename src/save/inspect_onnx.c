@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* inspect of an ONNX model: nodes by kind, inputs, outputs, weights. */
 #include "save/inspect.h"
 #include "save/onnx.h"

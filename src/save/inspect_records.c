@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Event files and TFRecord files: the same framing, other contents. */
 #include "save/inspect.h"
 
@@ -71,15 +72,10 @@ static void look(void *context, const trmi_event *event) {
         s->graphs++;
         s->graph_nodes = event->node_count;
         break;
-    case TRMI_EVENT_SESSION:
-        s->starts++;
-        break;
+    case TRMI_EVENT_SESSION: s->starts++; break;
     case TRMI_EVENT_SCALAR:
-    case TRMI_EVENT_HISTOGRAM:
-        add_point(s, event);
-        break;
-    case TRMI_EVENT_OTHER:
-        break;
+    case TRMI_EVENT_HISTOGRAM: add_point(s, event); break;
+    case TRMI_EVENT_OTHER: break;
     }
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of inspect: each kind is recognised by content, described, and its first fault is named. */
 #include "folder.h"
 
@@ -210,7 +211,8 @@ static void unknown_files_and_more_kinds(void **state) {
     CHECK_OK(trmi_os_replace_file(NULL, in_folder("p"), "PLAN 1", 6, &err), err);
     check_bad(in_folder("p"), TRM_CORRUPT, "unknown content, none of: checkpoint, directory of");
     const trm_inspect_options others = {.other_kinds = "rank table"};
-    CHECK_FAILS(trm_inspect(in_folder("p"), &others, collect, NULL, &err), TRM_CORRUPT, err, "cifar10, rank table");
+    CHECK_FAILS(trm_inspect(in_folder("p"), &others, collect, NULL, &err), TRM_CORRUPT, err,
+                "cifar10, rank table");
     const trm_recogniser more = {"plan", NULL, is_plan, describe_plan};
     trm_inspect_options options = {.more = &more, .more_count = 1};
     text[0] = '\0';
@@ -218,7 +220,8 @@ static void unknown_files_and_more_kinds(void **state) {
     assert_string_equal(text, "a plan\n");
     CHECK_OK(trmi_os_replace_file(NULL, in_folder("empty"), "", 0, &err), err);
     check_bad(in_folder("empty"), TRM_CORRUPT, "empty, none of");
-    CHECK_FAILS(trm_inspect(in_folder("missing"), NULL, collect, NULL, &err), TRM_IO, err, "No such");
+    CHECK_FAILS(trm_inspect(in_folder("missing"), NULL, collect, NULL, &err), TRM_IO, err,
+                "No such");
     CHECK_FAILS(trm_inspect("/dev/null", NULL, collect, NULL, &err), TRM_INVALID, err,
                 "neither a file nor a directory");
 }

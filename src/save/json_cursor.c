@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "save/json_cursor.h"
 
 #include "base/utf8.h"
@@ -37,18 +38,12 @@ bool trmi_json_take(trmi_json *json, char c) {
         return true;
     }
     switch (c) {
-    case '{':
-        return trmi_json_fault(json, "'{' expected");
-    case '}':
-        return trmi_json_fault(json, "',' or '}' expected");
-    case ']':
-        return trmi_json_fault(json, "',' or ']' expected");
-    case '[':
-        return trmi_json_fault(json, "'[' expected");
-    case ':':
-        return trmi_json_fault(json, "':' expected");
-    default:
-        return trmi_json_fault(json, "',' expected");
+    case '{': return trmi_json_fault(json, "'{' expected");
+    case '}': return trmi_json_fault(json, "',' or '}' expected");
+    case ']': return trmi_json_fault(json, "',' or ']' expected");
+    case '[': return trmi_json_fault(json, "'[' expected");
+    case ':': return trmi_json_fault(json, "':' expected");
+    default: return trmi_json_fault(json, "',' expected");
     }
 }
 

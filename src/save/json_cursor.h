@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* save/json_cursor.h: a strict pull parser for JSON whose form is known beforehand: no tree, no
  * recursion, memory for the strings only. The first fault sticks, with its offset. */
 #ifndef TRMI_SAVE_JSON_CURSOR_H

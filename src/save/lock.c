@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "save/lock.h"
 
 #include "base/error.h"
@@ -288,7 +289,9 @@ static trm_status start_beating(trmi_lock *lock, trm_error *err) {
     if (failed != 0) {
         pthread_mutex_destroy(&lock->mutex);
         pthread_cond_destroy(&lock->leave);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory or no right for a thread that keeps the folder's lock (%s)", strerror(failed));
+        return TRMI_FAIL(err, TRM_NOMEM,
+                         "no memory or no right for a thread that keeps the folder's lock (%s)",
+                         strerror(failed));
     }
     return TRM_OK;
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* save/lock.h: who is at work in a directory. A small file with host, pid and start time, touched
  * every few seconds. flock is not trusted on network file systems; O_EXCL and time stamps are.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* save/manifest.h: manifest.json, the last file written into a checkpoint: what it holds and the
  * digest of every other file. It guards itself: its last line is the XXH3 of all before it. */
 #ifndef TRMI_SAVE_MANIFEST_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as a manifest. The guard (a checksum in the last line) is made right again after each
  * mutation, so that what lies behind it is reached. */
 #include "fuzz_seed.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Metrics as CSV or JSON lines, each record whole or not there at all. */
 #include "trireme/save_events.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* save/npy.h: NumPy's array file, and the stored zip of them.
  *
  *   .npy   \x93NUMPY, version, header length, a Python dict as text, blanks to a multiple of 64,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as .npy or .npz. */
 #include "fuzz_seed.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of .npy and .npz: bytes, round trips, every broken rule. NumPy itself:
  * tests/save_files_test.sh. */
 #include "folder.h"
@@ -73,7 +74,8 @@ static void archives_round_trip(void **state) {
     CHECK_FAILS(trm_npz_write(in_folder("b.npz"), arrays, 5, &err), TRM_INVALID, err,
                 "two arrays are called brain");
     arrays[1].name = "";
-    CHECK_FAILS(trm_npz_write(in_folder("b.npz"), arrays, 5, &err), TRM_INVALID, err, "needs a name");
+    CHECK_FAILS(trm_npz_write(in_folder("b.npz"), arrays, 5, &err), TRM_INVALID, err,
+                "needs a name");
     assert_int_not_equal(access(in_folder("b.npz"), F_OK), 0);
 }
 

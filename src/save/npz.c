@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reading archives: the central directory at the end says where the members are; each is held
  * against its local header, the length of the file and its checksum. Nothing is unpacked. */
 #include "save/npy.h"

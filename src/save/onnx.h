@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* save/onnx.h: the model behind trm_onnx_*: built by calls or read from a file, the same either
  * way. Field numbers: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto */
 #ifndef TRMI_SAVE_ONNX_H

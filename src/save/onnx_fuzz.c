@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as an ONNX model. */
 #include "fuzz_seed.h"
 

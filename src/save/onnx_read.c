@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reading a model: one pass over ModelProto, GraphProto and what lies in them, four levels, no
  * recursion. Names are copied (they need an end), data stay where they are. */
 #include "save/onnx_reader.h"
@@ -85,14 +86,9 @@ static trm_status take_attribute_field(const trmi_onnx_reader *r, const trmi_pro
     trm_named_tensor tensor;
     trm_status status;
     switch (field->number) {
-    case 1:
-        return trmi_onnx_take_text(r, field, &out->name);
-    case 2:
-        out->number = trmi_proto_to_float(field->value);
-        return TRM_OK;
-    case 3:
-        out->integer = (int64_t)field->value;
-        return TRM_OK;
+    case 1: return trmi_onnx_take_text(r, field, &out->name);
+    case 2: out->number = trmi_proto_to_float(field->value); return TRM_OK;
+    case 3: out->integer = (int64_t)field->value; return TRM_OK;
     case 4:
         /* Bytes that may be anything; those that are no text keep the kind without a value. */
         if (field->wire == TRMI_PROTO_BYTES &&
@@ -110,15 +106,10 @@ static trm_status take_attribute_field(const trmi_onnx_reader *r, const trmi_pro
             *type = TRM_ONNX_OTHER; /* of strings, in a node that we may not care for */
         }
         return status == TRM_UNSUPPORTED ? TRM_OK : status;
-    case 7:
-        return take_numbers(r, field, parts);
-    case 8:
-        return take_integers(r, field, parts);
-    case 20:
-        *type = field->value;
-        return TRM_OK;
-    default:
-        return TRM_OK;
+    case 7: return take_numbers(r, field, parts);
+    case 8: return take_integers(r, field, parts);
+    case 20: *type = field->value; return TRM_OK;
+    default: return TRM_OK;
     }
 }
 
@@ -166,21 +157,16 @@ static trm_status add_name(const trmi_onnx_reader *r, const trmi_proto_field *fi
 static trm_status take_node_field(const trmi_onnx_reader *r, const trmi_proto_field *field,
                                   node_parts *parts, trm_onnx_node *out) {
     switch (field->number) {
-    case 1:
-        return add_name(r, field, &parts->inputs, &parts->input_count, &parts->input_capacity);
+    case 1: return add_name(r, field, &parts->inputs, &parts->input_count, &parts->input_capacity);
     case 2:
         return add_name(r, field, &parts->outputs, &parts->output_count, &parts->output_capacity);
-    case 3:
-        return trmi_onnx_take_text(r, field, &out->name);
-    case 4:
-        return trmi_onnx_take_text(r, field, &out->op);
+    case 3: return trmi_onnx_take_text(r, field, &out->name);
+    case 4: return trmi_onnx_take_text(r, field, &out->op);
     case 5:
         TRMI_TRY(trmi_onnx_expect_message(r, field, parts->attribute_count));
         return take_attribute(r, field, parts);
-    case 7:
-        return trmi_onnx_take_text(r, field, &out->domain);
-    default:
-        return TRM_OK;
+    case 7: return trmi_onnx_take_text(r, field, &out->domain);
+    default: return TRM_OK;
     }
 }
 
@@ -316,12 +302,8 @@ static trm_status take_graph(const trmi_onnx_reader *r, const trmi_proto_field *
             status = trmi_onnx_expect_message(r, &field, m->node_count);
             status = status == TRM_OK ? take_node(r, &field) : status;
             break;
-        case 2:
-            status = trmi_onnx_take_text(r, &field, &m->graph_name);
-            break;
-        case 5:
-            status = take_initializer(r, &field);
-            break;
+        case 2: status = trmi_onnx_take_text(r, &field, &m->graph_name); break;
+        case 5: status = take_initializer(r, &field); break;
         case 11:
             status = trmi_onnx_expect_message(r, &field, m->input_count);
             status = status == TRM_OK
@@ -334,8 +316,7 @@ static trm_status take_graph(const trmi_onnx_reader *r, const trmi_proto_field *
                          ? take_value(r, &field, &m->outputs, &m->output_count, &m->output_capacity)
                          : status;
             break;
-        default:
-            break;
+        default: break;
         }
         TRMI_TRY(status);
     }
@@ -382,23 +363,17 @@ static trm_status take_metadata(const trmi_onnx_reader *r, const trmi_proto_fiel
 static trm_status take_model_field(const trmi_onnx_reader *r, const trmi_proto_field *field,
                                    bool *graph) {
     switch (field->number) {
-    case 1:
-        r->model->ir_version = (int64_t)field->value;
-        return TRM_OK;
-    case 2:
-        return trmi_onnx_take_text(r, field, &r->model->producer);
+    case 1: r->model->ir_version = (int64_t)field->value; return TRM_OK;
+    case 2: return trmi_onnx_take_text(r, field, &r->model->producer);
     case 7:
         TRMI_TRY(trmi_onnx_expect_message(r, field, *graph ? TRMI_ONNX_ITEMS_MAX : 0));
         *graph = true;
         return take_graph(r, field);
-    case 8:
-        TRMI_TRY(trmi_onnx_expect_message(r, field, 0));
-        return take_opset(r, field);
+    case 8: TRMI_TRY(trmi_onnx_expect_message(r, field, 0)); return take_opset(r, field);
     case 14:
         TRMI_TRY(trmi_onnx_expect_message(r, field, r->model->metadata_count));
         return take_metadata(r, field);
-    default:
-        return TRM_OK;
+    default: return TRM_OK;
     }
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "save/onnx_reader.h"
 
 #include "base/error.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* save/onnx_reader.h: what the files that read ONNX share. */
 #ifndef TRMI_SAVE_ONNX_READER_H
 #define TRMI_SAVE_ONNX_READER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors of ONNX: raw bytes, numbers of a typed field, or a place in another file. */
 #include "save/onnx_reader.h"
 
@@ -78,11 +79,8 @@ static trm_status take_dims(const trmi_onnx_reader *r, const trmi_proto_field *f
 static trm_status take_tensor_field(const trmi_onnx_reader *r, const trmi_proto_field *field,
                                     tensor_parts *parts) {
     switch (field->number) {
-    case 1:
-        return take_dims(r, field, parts);
-    case 2:
-        parts->type = field->value;
-        return TRM_OK;
+    case 1: return take_dims(r, field, parts);
+    case 2: parts->type = field->value; return TRM_OK;
     case 4:
     case 5:
     case 7:
@@ -93,8 +91,7 @@ static trm_status take_tensor_field(const trmi_onnx_reader *r, const trmi_proto_
         }
         parts->typed_field = field->number;
         return TRM_OK;
-    case 8:
-        return trmi_onnx_take_text(r, field, &parts->name);
+    case 8: return trmi_onnx_take_text(r, field, &parts->name);
     case 9:
         if (field->wire != TRMI_PROTO_BYTES) {
             return trmi_onnx_fault(r, parts->at, "raw data that are no bytes");
@@ -103,14 +100,9 @@ static trm_status take_tensor_field(const trmi_onnx_reader *r, const trmi_proto_
         parts->raw = field->data;
         parts->raw_bytes = field->bytes;
         return TRM_OK;
-    case 13:
-        TRMI_TRY(trmi_onnx_expect_message(r, field, 0));
-        return take_entry(r, field, parts);
-    case 14:
-        parts->external = field->value == 1;
-        return TRM_OK;
-    default:
-        return TRM_OK;
+    case 13: TRMI_TRY(trmi_onnx_expect_message(r, field, 0)); return take_entry(r, field, parts);
+    case 14: parts->external = field->value == 1; return TRM_OK;
+    default: return TRM_OK;
     }
 }
 
@@ -266,18 +258,13 @@ static bool store_field(typed_data *data, const trmi_proto_field *field) {
 static uint32_t field_of_type(uint64_t type) {
     switch (type) {
     case 1:
-    case 14:
-        return 4;
-    case 7:
-        return 7;
+    case 14: return 4;
+    case 7: return 7;
     case 11:
-    case 15:
-        return 10;
+    case 15: return 10;
     case 12:
-    case 13:
-        return 11;
-    default:
-        return 5;
+    case 13: return 11;
+    default: return 5;
     }
 }
 

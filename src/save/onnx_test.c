@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of ONNX: built, written, read back; external data; what a reader must refuse. The checker
  * of the onnx package: tests/save_onnx_test.sh. */
 #include "folder.h"
@@ -127,7 +128,8 @@ static void large_data_live_beside_the_model(void **state) {
     CHECK_FAILS(trm_onnx_open(in_folder("c.onnx"), &back, &err), TRM_CORRUPT, err,
                 "1200 bytes at 8192 of c.onnx.data, which has 9391");
     assert_int_equal(rename(in_folder("c.onnx.data"), in_folder("elsewhere")), 0);
-    CHECK_FAILS(trm_onnx_open(in_folder("c.onnx"), &back, &err), TRM_IO, err, "data in c.onnx.data");
+    CHECK_FAILS(trm_onnx_open(in_folder("c.onnx"), &back, &err), TRM_IO, err,
+                "data in c.onnx.data");
     assert_int_equal(symlink("elsewhere", in_folder("c.onnx.data")), 0);
     CHECK_FAILS(trm_onnx_open(in_folder("c.onnx"), &back, &err), TRM_INVALID, err, "no plain file");
 }

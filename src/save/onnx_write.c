@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "save/onnx.h"
 
 #include "base/checked.h"
@@ -160,15 +161,9 @@ static void put_attribute(trmi_text *node, const trm_onnx_attribute *attribute) 
     trmi_text out = {0}, tensor = {0};
     trmi_proto_string(&out, 1, attribute->name);
     switch (attribute->kind) {
-    case TRM_ONNX_FLOAT:
-        trmi_proto_float(&out, 2, attribute->number);
-        break;
-    case TRM_ONNX_INT:
-        trmi_proto_varint(&out, 3, (uint64_t)attribute->integer);
-        break;
-    case TRM_ONNX_STRING:
-        trmi_proto_string(&out, 4, attribute->text);
-        break;
+    case TRM_ONNX_FLOAT: trmi_proto_float(&out, 2, attribute->number); break;
+    case TRM_ONNX_INT: trmi_proto_varint(&out, 3, (uint64_t)attribute->integer); break;
+    case TRM_ONNX_STRING: trmi_proto_string(&out, 4, attribute->text); break;
     case TRM_ONNX_TENSOR:
         put_tensor_head(&tensor, "", &attribute->tensor);
         trmi_proto_bytes(&tensor, 9, attribute->tensor.data,
@@ -185,8 +180,7 @@ static void put_attribute(trmi_text *node, const trm_onnx_attribute *attribute) 
             trmi_proto_varint(&out, 8, (uint64_t)attribute->integers[i]);
         }
         break;
-    case TRM_ONNX_OTHER:
-        break;
+    case TRM_ONNX_OTHER: break;
     }
     trmi_proto_varint(&out, 20, (uint64_t)attribute->kind);
     trmi_proto_message(node, 5, &out);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* save/path.h: paths of files that are written and read, and what of them a sentence shows. */
 #ifndef TRMI_SAVE_PATH_H
 #define TRMI_SAVE_PATH_H

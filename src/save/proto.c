@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "save/proto.h"
 
 #include <string.h>
@@ -84,12 +85,9 @@ static bool take_fixed(trmi_proto *proto, size_t bytes, uint64_t *value) {
 
 static bool take_content(trmi_proto *proto, trmi_proto_field *field) {
     switch (field->wire) {
-    case TRMI_PROTO_VARINT:
-        return take_varint(proto, &field->value);
-    case TRMI_PROTO_FIXED64:
-        return take_fixed(proto, 8, &field->value);
-    case TRMI_PROTO_FIXED32:
-        return take_fixed(proto, 4, &field->value);
+    case TRMI_PROTO_VARINT: return take_varint(proto, &field->value);
+    case TRMI_PROTO_FIXED64: return take_fixed(proto, 8, &field->value);
+    case TRMI_PROTO_FIXED32: return take_fixed(proto, 4, &field->value);
     case TRMI_PROTO_BYTES:
         if (!take_varint(proto, &field->value) || field->value > proto->bytes - proto->at) {
             return false;
@@ -98,8 +96,7 @@ static bool take_content(trmi_proto *proto, trmi_proto_field *field) {
         field->data = proto->data + proto->at;
         proto->at += field->bytes;
         return true;
-    default:
-        return false;
+    default: return false;
     }
 }
 

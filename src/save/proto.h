@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* save/proto.h: the wire form of protocol buffers: fields to bytes, and a bounded reader of fields.
  * https://protobuf.dev/programming-guides/encoding/ */
 #ifndef TRMI_SAVE_PROTO_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "save/record.h"
 
 #include "base/crc32c.h"

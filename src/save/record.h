@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* save/record.h: the framing of TFRecord and event files:
  *     u64 length | masked crc32c of these 8 bytes | data | masked crc32c of the data */
 #ifndef TRMI_SAVE_RECORD_H

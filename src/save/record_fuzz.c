@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as TFRecord framing, and, past the checksums, as the events in them. */
 #include "fuzz_seed.h"
 

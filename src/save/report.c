@@ -1,4 +1,6 @@
-/* A description as lines for people or as one JSON object; letters from files never reach the terminal raw. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A description as lines for people or as one JSON object; letters from files never reach the
+ * terminal raw. */
 #include "save/inspect.h"
 
 #include "base/error.h"

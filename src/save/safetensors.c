@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "save/safetensors.h"
 
 #include "base/checked.h"
@@ -448,12 +449,8 @@ static double load_float(const uint8_t *from, trm_dtype dtype) {
     float single;
     double wide;
     switch (dtype) {
-    case TRM_FLOAT64:
-        memcpy(&wide, from, sizeof wide);
-        return wide;
-    case TRM_FLOAT32:
-        memcpy(&single, from, sizeof single);
-        return (double)single;
+    case TRM_FLOAT64: memcpy(&wide, from, sizeof wide); return wide;
+    case TRM_FLOAT32: memcpy(&single, from, sizeof single); return (double)single;
     default:
         memcpy(&half, from, sizeof half);
         return (double)(dtype == TRM_BFLOAT16 ? trmi_bf16_to_float(half) : trmi_f16_to_float(half));
@@ -477,12 +474,8 @@ static void store_float(uint8_t *to, trm_dtype dtype, double value) {
     float single = (float)value;
     uint16_t half;
     switch (dtype) {
-    case TRM_FLOAT64:
-        memcpy(to, &value, sizeof value);
-        return;
-    case TRM_FLOAT32:
-        memcpy(to, &single, sizeof single);
-        return;
+    case TRM_FLOAT64: memcpy(to, &value, sizeof value); return;
+    case TRM_FLOAT32: memcpy(to, &single, sizeof single); return;
     default:
         single = to_odd_float(value);
         half = dtype == TRM_BFLOAT16 ? trmi_float_to_bf16(single) : trmi_float_to_f16(single);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* save/safetensors.h: the format behind trm_safetensors_*.
  *
  *     | u64 N | N bytes of JSON, blanks to a multiple of 8 | data, no holes |
@@ -24,8 +25,8 @@ trm_status trmi_safetensors_parse(const uint8_t *data, size_t bytes, const char 
                                   trm_safetensors **out, trm_error *err);
 
 /* As trm_checkpoint_part's. */
-typedef trm_status (*trmi_rows_reader)(void *context, const trm_named_tensor *tensor, int64_t first, int64_t rows,
-                                       void *to, trm_error *err);
+typedef trm_status (*trmi_rows_reader)(void *context, const trm_named_tensor *tensor, int64_t first,
+                                       int64_t rows, void *to, trm_error *err);
 
 /* What will be written: the header, the order, the length of it all. */
 typedef struct trmi_safetensors_layout {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as a safetensors file: refused with a sentence, or every tensor lies within them. */
 #include "fuzz_seed.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of safetensors: layout on disk, each rule of the reader, conversions. */
 #include "folder.h"
 
@@ -196,7 +197,8 @@ static void reader_refuses_each_broken_rule(void **state) {
     memset(bytes, 0xFF, 8);
     CHECK_FAILS(trmi_safetensors_parse(bytes, 16, "m", &file, &err), TRM_CORRUPT, err,
                 "a header of 18446744073709551615 bytes");
-    CHECK_FAILS(trm_safetensors_open(in_folder("missing"), &file, &err), TRM_IO, err, "cannot open");
+    CHECK_FAILS(trm_safetensors_open(in_folder("missing"), &file, &err), TRM_IO, err,
+                "cannot open");
 }
 
 static void reading_converts_floating_types_only(void **state) {

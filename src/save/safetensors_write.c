@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "save/safetensors.h"
 
 #include "base/checked.h"
@@ -15,24 +16,15 @@ enum { PIECE_BYTES = 4 << 20 };
 
 static const char *dtype_word(trm_dtype dtype) {
     switch (dtype) {
-    case TRM_FLOAT32:
-        return "F32";
-    case TRM_FLOAT64:
-        return "F64";
-    case TRM_BFLOAT16:
-        return "BF16";
-    case TRM_FLOAT16:
-        return "F16";
-    case TRM_INT8:
-        return "I8";
-    case TRM_UINT8:
-        return "U8";
-    case TRM_INT32:
-        return "I32";
-    case TRM_INT64:
-        return "I64";
-    case TRM_DTYPE_NONE:
-        break;
+    case TRM_FLOAT32: return "F32";
+    case TRM_FLOAT64: return "F64";
+    case TRM_BFLOAT16: return "BF16";
+    case TRM_FLOAT16: return "F16";
+    case TRM_INT8: return "I8";
+    case TRM_UINT8: return "U8";
+    case TRM_INT32: return "I32";
+    case TRM_INT64: return "I64";
+    case TRM_DTYPE_NONE: break;
     }
     return NULL;
 }
@@ -44,7 +36,8 @@ static trm_status check_name(const char *path, const char *name, trm_error *err)
     return TRM_OK;
 }
 
-static trm_status check_tensor(const char *path, const trm_named_tensor *named, bool reads, trm_error *err) {
+static trm_status check_tensor(const char *path, const trm_named_tensor *named, bool reads,
+                               trm_error *err) {
     const trm_tensor *tensor = &named->tensor;
     TRMI_TRY(check_name(path, named->name, err));
     if (strcmp(named->name, "__metadata__") == 0) {
@@ -162,7 +155,8 @@ trm_status trmi_safetensors_lay_out(trmi_safetensors_layout *layout, const char 
                                     const trm_named_tensor *tensors, int64_t count,
                                     const trm_text_pair *metadata, int64_t metadata_count,
                                     trm_error *err) {
-    *layout = (trmi_safetensors_layout){.count = count, .read = layout->read, .read_context = layout->read_context};
+    *layout = (trmi_safetensors_layout){
+        .count = count, .read = layout->read, .read_context = layout->read_context};
     if (count < 0 || count > TRMI_SAFETENSORS_ENTRIES_MAX) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: %" PRId64 " tensors, at most %d expected",
                          trmi_path_tail(path), count, TRMI_SAFETENSORS_ENTRIES_MAX);
@@ -198,20 +192,23 @@ failed:
 }
 
 /* A tensor that somebody else has. */
-static trm_status put_rows(const trmi_safetensors_layout *layout, const trm_named_tensor *named, trmi_file_out *out,
-                           trm_error *err) {
+static trm_status put_rows(const trmi_safetensors_layout *layout, const trm_named_tensor *named,
+                           trmi_file_out *out, trm_error *err) {
     const trm_tensor *tensor = &named->tensor;
     int64_t rows = tensor->shape.dim[0], row_bytes = trm_tensor_bytes(tensor) / rows;
     int64_t some = trmi_max_i64(PIECE_BYTES / row_bytes, 1);
     void *piece = trmi_alloc((size_t)(some * row_bytes));
     if (piece == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "tensor %.60s: no memory for %" PRId64 " of its rows", named->name, some);
+        return TRMI_FAIL(err, TRM_NOMEM, "tensor %.60s: no memory for %" PRId64 " of its rows",
+                         named->name, some);
     }
     trm_status status = TRM_OK;
     for (int64_t first = 0; status == TRM_OK && first < rows; first += some) {
         int64_t count = trmi_min_i64(rows - first, some);
         status = layout->read(layout->read_context, named, first, count, piece, err);
-        status = status == TRM_OK ? trmi_file_out_write(out, piece, (size_t)(count * row_bytes), err) : status;
+        status = status == TRM_OK
+                     ? trmi_file_out_write(out, piece, (size_t)(count * row_bytes), err)
+                     : status;
     }
     trmi_free(piece);
     return status;

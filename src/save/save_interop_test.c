@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Files for readers that nobody here wrote, and from them: the scripts tests/save_files_test.sh and
  * tests/save_onnx_test.sh run this with "write DIR" and "read DIR". Without arguments it writes and
  * reads back what it wrote. */

@@ -1,7 +1,9 @@
-/* After model creation a step allocates nothing: not in reading, augmenting, feeding, computing, reducing,
- * updating or reporting. The C library's allocating functions are this program's own here and count who
- * calls them; the first five steps are not counted. What oneDNN and OpenMP take inside their own
- * calls (an argument list for each primitive, a team of one thread) is counted apart and printed. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* After model creation a step allocates nothing: not in reading, augmenting, feeding, computing,
+ * reducing, updating or reporting. The C library's allocating functions are this program's own here
+ * and count who calls them; the first five steps are not counted. What oneDNN and OpenMP take
+ * inside their own calls (an argument list for each primitive, a team of one thread) is counted
+ * apart and printed. */
 #include "check.h"
 
 #include "trireme/callbacks.h"
@@ -24,15 +26,14 @@ static atomic_size_t first_bytes;
 
 /* Where the code of oneDNN, OpenMP and the C++ library lies. */
 enum { RANGES = 64 };
-static struct {
-    uintptr_t begin, end;
-} ranges[RANGES];
+static struct { uintptr_t begin, end; } ranges[RANGES];
 static int ranges_count;
 
 static int note_object(struct dl_phdr_info *object, size_t size, void *context) {
     static const char *const names[] = {"libdnnl", "libgomp", "libomp", "libstdc++"};
     for (size_t n = 0; n < sizeof names / sizeof names[0]; n++) {
-        for (int i = 0; strstr(object->dlpi_name, names[n]) != NULL && i < object->dlpi_phnum; i++) {
+        for (int i = 0; strstr(object->dlpi_name, names[n]) != NULL && i < object->dlpi_phnum;
+             i++) {
             const ElfW(Phdr) *part = &object->dlpi_phdr[i];
             if (part->p_type == PT_LOAD && (part->p_flags & PF_X) && ranges_count < RANGES) {
                 ranges[ranges_count].begin = object->dlpi_addr + part->p_vaddr;
@@ -80,13 +81,14 @@ __attribute__((visibility("default"))) void *aligned_alloc(size_t alignment, siz
     note(bytes, __builtin_return_address(0));
     return __libc_memalign(alignment, bytes);
 }
-__attribute__((visibility("default"))) int posix_memalign(void **out, size_t alignment, size_t bytes) {
+__attribute__((visibility("default"))) int posix_memalign(void **out, size_t alignment,
+                                                          size_t bytes) {
     note(bytes, __builtin_return_address(0));
     *out = __libc_memalign(alignment, bytes);
     return *out == NULL ? 12 : 0;
 }
-__attribute__((visibility("default"))) void *mmap(void *at, size_t bytes, int protection, int flags, int fd,
-                                                  off_t offset) {
+__attribute__((visibility("default"))) void *mmap(void *at, size_t bytes, int protection, int flags,
+                                                  int fd, off_t offset) {
     if (atomic_load_explicit(&counting, memory_order_relaxed)) {
         atomic_fetch_add(&mappings, 1);
     }
@@ -133,19 +135,29 @@ static int print(const char *line) {
 static trm_status go(const setup *s, trm_comm *comm, int rank, trm_error *err) {
     trm_dataset *data = NULL;
     trm_model *model = NULL;
-    const trm_dataset_spec spec = {.path = "synth", .batch_size = BATCH, .shard_count = s->size,
+    const trm_dataset_spec spec = {.path = "synth",
+                                   .batch_size = BATCH,
+                                   .shard_count = s->size,
                                    .shard_index = rank,
-                                   .shapes = &(trm_shapes_options){.train_count = 512, .test_count = 16}};
+                                   .shapes =
+                                       &(trm_shapes_options){.train_count = 512, .test_count = 16}};
     trm_status status = trm_dataset_open(&spec, &data, err);
     const trm_model_options options = {
-        .network = network, .network_context = (void *)(uintptr_t)s, .data = data, .threads = s->threads,
-        .precision = s->precision, .tuning_file = "", .learning_rate = {.base = 0.01},
-        .accumulate = s->accumulate, .loss_scale = {.on = s->loss_scale, .dynamic = true},
+        .network = network,
+        .network_context = (void *)(uintptr_t)s,
+        .data = data,
+        .threads = s->threads,
+        .precision = s->precision,
+        .tuning_file = "",
+        .learning_rate = {.base = 0.01},
+        .accumulate = s->accumulate,
+        .loss_scale = {.on = s->loss_scale, .dynamic = true},
         .optimizer = {.kind = s->optimizer, .momentum = 0.9, .clip_norm = 10},
         .parallel = {.comm = comm, .shard_optimizer = s->shard_optimizer, .wire = s->wire}};
     status = status == TRM_OK ? trm_model_create(&options, &model, err) : status;
     const trm_train_options training = {
-        .data = data, .steps = STEPS + 1,
+        .data = data,
+        .steps = STEPS + 1,
         .callbacks = {trm_loss_monitor(1, print), {.on_step_end = at_step}}};
     status = status == TRM_OK ? trm_model_train(model, &training, err) : status;
     trm_model_destroy(model);
@@ -171,13 +183,16 @@ static void check(setup s) {
     } else {
         ranks_run_joined(s.size, false, rank_main, &s, "ranks");
     }
-    printf("%s, precision %d, %d threads, %d ranks: oneDNN and OpenMP took memory %lld times in %d steps\n",
-           s.model, (int)s.precision, s.threads, s.size, (long long)atomic_load(&of_libraries), STEPS - WARM);
+    printf("%s, precision %d, %d threads, %d ranks: oneDNN and OpenMP took memory %lld times in %d "
+           "steps\n",
+           s.model, (int)s.precision, s.threads, s.size, (long long)atomic_load(&of_libraries),
+           STEPS - WARM);
     if (atomic_load(&allocations) != 0 || atomic_load(&mappings) != 0) {
-        fail_msg("%s, precision %d, %d threads, %d ranks: %lld allocations (the first of %zu bytes) and %lld "
-                 "mappings in %d steps", s.model, (int)s.precision, s.threads, s.size,
-                 (long long)atomic_load(&allocations), atomic_load(&first_bytes),
-                 (long long)atomic_load(&mappings), STEPS - WARM);
+        fail_msg("%s, precision %d, %d threads, %d ranks: %lld allocations (the first of %zu "
+                 "bytes) and %lld "
+                 "mappings in %d steps",
+                 s.model, (int)s.precision, s.threads, s.size, (long long)atomic_load(&allocations),
+                 atomic_load(&first_bytes), (long long)atomic_load(&mappings), STEPS - WARM);
     }
 #else
     (void)s, (void)rank_main;
@@ -201,23 +216,32 @@ static void allocations_are_seen(void **state) {
 
 static void one_rank(void **state) {
     check((setup){.model = "resnet18", .optimizer = TRM_MOMENTUM, .threads = 1});
-    check((setup){.model = "resnet18", .optimizer = TRM_MOMENTUM, .threads = 2, .precision = TRM_PRECISION_MIXED,
+    check((setup){.model = "resnet18",
+                  .optimizer = TRM_MOMENTUM,
+                  .threads = 2,
+                  .precision = TRM_PRECISION_MIXED,
                   .loss_scale = true});
     check((setup){.model = "mlp", .optimizer = TRM_ADAM, .threads = 2, .accumulate = 2});
-    check((setup){.model = "lenet", .optimizer = TRM_LARS, .threads = 1, .precision = TRM_PRECISION_MIXED});
+    check((setup){
+        .model = "lenet", .optimizer = TRM_LARS, .threads = 1, .precision = TRM_PRECISION_MIXED});
 }
 
 static void two_ranks(void **state) {
     check((setup){.model = "lenet", .optimizer = TRM_MOMENTUM, .threads = 1, .size = 2});
-    check((setup){.model = "lenet", .optimizer = TRM_MOMENTUM, .threads = 1, .size = 2,
-                  .precision = TRM_PRECISION_MIXED, .shard_optimizer = true, .wire = TRM_BFLOAT16});
+    check((setup){.model = "lenet",
+                  .optimizer = TRM_MOMENTUM,
+                  .threads = 1,
+                  .size = 2,
+                  .precision = TRM_PRECISION_MIXED,
+                  .shard_optimizer = true,
+                  .wire = TRM_BFLOAT16});
 }
 
 int main(void) {
 #if COUNTS
     dl_iterate_phdr(note_object, NULL);
 #endif
-    const struct CMUnitTest tests[] = {cmocka_unit_test(allocations_are_seen), cmocka_unit_test(one_rank),
-                                       cmocka_unit_test(two_ranks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(allocations_are_seen),
+                                       cmocka_unit_test(one_rank), cmocka_unit_test(two_ranks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Counts of positives and negatives by logit, in 2^16 bins in the order of the numbers:
  *
  *      bits of the float, made monotonic (negative: all flipped; else: sign flipped), top 16

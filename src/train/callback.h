@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* train/callback.h: shared by the callbacks that come with the library. */
 #ifndef TRMI_TRAIN_CALLBACK_H
 #define TRMI_TRAIN_CALLBACK_H

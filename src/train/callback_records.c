@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Callbacks that write a run down: metrics as CSV or JSON lines, TensorBoard event files.
  * A full disk must not end a training: what cannot be written is said once, in the log. */
 #include "trireme/callbacks.h"
@@ -31,7 +32,8 @@ static double speed_of(const trm_progress *p) {
     return p->busy_seconds > 0 ? (double)p->samples / p->busy_seconds : 0;
 }
 
-/* ---- CSV and JSON lines --------------------------------------------------------------------------- */
+/* ---- CSV and JSON lines
+ *  --------------------------------------------------------------------------- */
 
 typedef struct metrics_file {
     char *path;
@@ -40,8 +42,8 @@ typedef struct metrics_file {
     bool warned;
 } metrics_file;
 
-static const char *const COLUMNS[] = {"epoch",      "step", "loss", "learning_rate", "images_per_second",
-                                      "top1",       "top5", "auc",  "logloss",       "seconds"};
+static const char *const COLUMNS[] = {"epoch", "step", "loss", "learning_rate", "images_per_second",
+                                      "top1",  "top5", "auc",  "logloss",       "seconds"};
 enum { COLUMNS_COUNT = sizeof COLUMNS / sizeof COLUMNS[0] };
 
 static trm_status metrics_begin(void *context, const trm_progress *p, trm_error *err) {
@@ -63,12 +65,13 @@ static trm_status metrics_step(void *context, const trm_progress *p, trm_error *
         return TRM_OK;
     }
     const trm_named_scalar values[] = {{"epoch", (double)p->epoch},
-                                 {"step", (double)p->step},
-                                 {"loss", (double)p->loss},
-                                 {"learning_rate", p->learning_rate},
-                                 {"images_per_second", speed_of(p)}};
+                                       {"step", (double)p->step},
+                                       {"loss", (double)p->loss},
+                                       {"learning_rate", p->learning_rate},
+                                       {"images_per_second", speed_of(p)}};
     return warn_once(&m->warned,
-                     trm_metrics_write(m->metrics, "step", (int64_t)p->global_step, values, 5, err), err);
+                     trm_metrics_write(m->metrics, "step", (int64_t)p->global_step, values, 5, err),
+                     err);
 }
 
 static trm_status metrics_evaluated(void *context, const trm_progress *p, trm_error *err) {
@@ -77,7 +80,8 @@ static trm_status metrics_evaluated(void *context, const trm_progress *p, trm_er
     if (m->metrics == NULL) {
         return TRM_OK;
     }
-    trm_named_scalar values[7] = {{"epoch", (double)p->epoch}, {"loss", e->loss}, {"seconds", e->seconds}};
+    trm_named_scalar values[7] = {
+        {"epoch", (double)p->epoch}, {"loss", e->loss}, {"seconds", e->seconds}};
     int64_t count = 3;
     if (e->has_top) {
         values[count++] = (trm_named_scalar){"top1", e->top1};
@@ -87,8 +91,9 @@ static trm_status metrics_evaluated(void *context, const trm_progress *p, trm_er
         values[count++] = (trm_named_scalar){"auc", e->auc};
         values[count++] = (trm_named_scalar){"logloss", e->logloss};
     }
-    return warn_once(&m->warned,
-                     trm_metrics_write(m->metrics, "eval", (int64_t)p->global_step, values, count, err), err);
+    return warn_once(
+        &m->warned,
+        trm_metrics_write(m->metrics, "eval", (int64_t)p->global_step, values, count, err), err);
 }
 
 static trm_status metrics_end(void *context, const trm_progress *p, trm_error *err) {
@@ -126,7 +131,8 @@ trm_callback trm_metrics_recorder(const char *path, int64_t every) {
                           .context = m};
 }
 
-/* ---- TensorBoard ------------------------------------------------------------------------------------- */
+/* ---- TensorBoard
+ *  ------------------------------------------------------------------------------------- */
 
 typedef struct board {
     trm_tensorboard_options options; /* directory is a copy */
@@ -146,7 +152,8 @@ static trm_status board_begin(void *context, const trm_progress *p, trm_error *e
     if (!b->options.graph || p->global_step > 0) {
         return TRM_OK;
     }
-    return warn_once(&b->warned, trmi_graph_event(trm_model_graph(p->model, NULL), b->events, err), err);
+    return warn_once(&b->warned, trmi_graph_event(trm_model_graph(p->model, NULL), b->events, err),
+                     err);
 }
 
 static trm_status board_step(void *context, const trm_progress *p, trm_error *err) {
@@ -156,8 +163,8 @@ static trm_status board_step(void *context, const trm_progress *p, trm_error *er
         return TRM_OK;
     }
     const trm_named_scalar values[] = {{"train/loss", (double)p->loss},
-                                 {"train/learning_rate", p->learning_rate},
-                                 {"train/images_per_second", speed_of(p)}};
+                                       {"train/learning_rate", p->learning_rate},
+                                       {"train/images_per_second", speed_of(p)}};
     return warn_once(&b->warned,
                      trm_events_scalars(b->events, (int64_t)p->global_step, values, 3, err), err);
 }
@@ -178,7 +185,8 @@ static trm_status board_evaluated(void *context, const trm_progress *p, trm_erro
         values[count++] = (trm_named_scalar){"eval/auc", e->auc};
     }
     return warn_once(&b->warned,
-                     trm_events_scalars(b->events, (int64_t)p->global_step, values, count, err), err);
+                     trm_events_scalars(b->events, (int64_t)p->global_step, values, count, err),
+                     err);
 }
 
 static trm_status write_histogram(board *b, const trm_progress *p, int32_t index, trm_error *err) {
@@ -201,7 +209,8 @@ static trm_status board_epoch(void *context, const trm_progress *p, trm_error *e
         return TRM_OK;
     }
     trm_exec *exec = trm_model_exec(p->model);
-    if (p->model->options.parallel.split != TRM_SPLIT_NONE) { /* parameters may be cut: all ranks make them whole */
+    /* parameters may be cut: all ranks make them whole */
+    if (p->model->options.parallel.split != TRM_SPLIT_NONE) {
         TRMI_TRY(trm_exec_gather_slots(exec, err));
     }
     if (b->events == NULL) {

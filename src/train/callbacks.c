@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The callbacks that come with the library: monitors, checkpoints, evaluation, early stop. */
 #include "trireme/callbacks.h"
 
@@ -24,12 +25,14 @@ trm_callback trmi_callback_no_memory(void) { return (trm_callback){.on_begin = n
 static trm_status unusable(void *context, const trm_progress *progress, trm_error *err) {
     (void)context;
     (void)progress;
-    return TRMI_FAIL(err, TRM_INVALID, "a callback was made with NULL for its directory, path, function or dataset");
+    return TRMI_FAIL(err, TRM_INVALID,
+                     "a callback was made with NULL for its directory, path, function or dataset");
 }
 
 trm_callback trmi_callback_unusable(void) { return (trm_callback){.on_begin = unusable}; }
 
-/* ---- loss and time monitors -------------------------------------------------------------------- */
+/* ---- loss and time monitors --------------------------------------------------------------------
+ */
 
 typedef struct monitor {
     trm_print print;
@@ -96,7 +99,8 @@ trm_callback trm_time_monitor(trm_print print) {
     return c;
 }
 
-/* ---- checkpoints --------------------------------------------------------------------------------- */
+/* ---- checkpoints
+ *  --------------------------------------------------------------------------------- */
 
 typedef struct checkpoints {
     trm_model_checkpoint_options options; /* directory is a copy */
@@ -117,7 +121,8 @@ static trm_status checkpoint_begin(void *context, const trm_progress *p, trm_err
     if (trmi_model_rank(p->model) != 0) {
         return TRM_OK; /* rank 0 writes */
     }
-    const trm_checkpoint_options options = {.keep = c->options.keep, .keep_every_hours = c->options.keep_every_hours};
+    const trm_checkpoint_options options = {.keep = c->options.keep,
+                                            .keep_every_hours = c->options.keep_every_hours};
     return trm_checkpoint_writer_open(c->directory, &options, &c->writer, err);
 }
 
@@ -211,7 +216,8 @@ trm_callback trm_model_checkpoint(const trm_model_checkpoint_options *options) {
                           .last = true};
 }
 
-/* ---- evaluation ------------------------------------------------------------------------------------ */
+/* ---- evaluation
+ *  ------------------------------------------------------------------------------------ */
 
 typedef struct evaluator {
     trm_dataset *data;
@@ -240,7 +246,8 @@ trm_callback trm_evaluate_every(trm_dataset *data, int64_t every_epochs) {
     return (trm_callback){.on_epoch_end = evaluate_epoch, .destroy = trmi_free, .context = e};
 }
 
-/* ---- early stop -------------------------------------------------------------------------------------- */
+/* ---- early stop
+ *  -------------------------------------------------------------------------------------- */
 
 #define NOTE_BEST "early_stop.best"
 #define NOTE_BAD "early_stop.without_improvement"
@@ -267,7 +274,9 @@ static trm_status stop_epoch(void *context, const trm_progress *p, trm_error *er
 static trm_status stop_evaluated(void *context, const trm_progress *p, trm_error *err) {
     const trm_early_stop_options *o = context;
     if (o->watch == TRM_WATCH_TOP1 && !p->evaluation->has_top) {
-        return TRMI_FAIL(err, TRM_INVALID, "early stop watches top-1: evaluations of this model have none; let it watch the loss");
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "early stop watches top-1: evaluations of this model have none; let it watch the loss");
     }
     return watch(o, p, o->watch == TRM_WATCH_TOP1 ? p->evaluation->top1 : p->evaluation->loss, err);
 }

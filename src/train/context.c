@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A context: texts of options, and what they say together. */
 #include "train/context.h"
 
@@ -9,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- life, set, get, reset -------------------------------------------------------------------------- */
+/* ---- life, set, get, reset
+ *  -------------------------------------------------------------------------- */
 
 trm_status trm_context_create(trm_context **out, trm_error *err) {
     trm_context *c = trmi_alloc(sizeof *c);
@@ -68,8 +70,11 @@ static trm_status no_such(const char *name, trm_error *err) {
             nearest = trmi_context_rows[i].name;
         }
     }
-    return 2 * best <= (int)strlen(name) ? TRMI_FAIL(err, TRM_INVALID, "no context option '%.60s'; the nearest is %s", name, nearest)
-                                         : TRMI_FAIL(err, TRM_INVALID, "no context option '%.60s'; trireme help context lists them", name);
+    return 2 * best <= (int)strlen(name)
+               ? TRMI_FAIL(err, TRM_INVALID, "no context option '%.60s'; the nearest is %s", name,
+                           nearest)
+               : TRMI_FAIL(err, TRM_INVALID,
+                           "no context option '%.60s'; trireme help context lists them", name);
 }
 
 trm_status trm_context_set(trm_context *c, const char *name, const char *value, trm_error *err) {
@@ -86,7 +91,9 @@ trm_status trm_context_set(trm_context *c, const char *name, const char *value, 
 
 static const char *text_of(const trm_context *c, trmi_context_id id) { return c->values[id].text; }
 static bool is_set(const trm_context *c, trmi_context_id id) { return c->values[id].set; }
-static bool truth_of(const trm_context *c, trmi_context_id id) { return strcmp(text_of(c, id), "true") == 0; }
+static bool truth_of(const trm_context *c, trmi_context_id id) {
+    return strcmp(text_of(c, id), "true") == 0;
+}
 
 static int mode_of(const trm_context *c) {
     int mode = 0;
@@ -104,7 +111,8 @@ static const char *unset(const trm_context *c, trmi_context_id id) {
     if (id == TRMI_CONTEXT_PARAMETER_BROADCAST) {
         return mode == TRMI_DATA_PARALLEL || mode == TRMI_HYBRID_PARALLEL ? "true" : "false";
     }
-    if (text_of(c, id)[0] == '\0' && (id == TRMI_CONTEXT_DEVICE_NUM || id == TRMI_CONTEXT_GLOBAL_RANK)) {
+    if (text_of(c, id)[0] == '\0' &&
+        (id == TRMI_CONTEXT_DEVICE_NUM || id == TRMI_CONTEXT_GLOBAL_RANK)) {
         return id == TRMI_CONTEXT_DEVICE_NUM ? "1" : "0";
     }
     return text_of(c, id);
@@ -124,7 +132,8 @@ bool trm_context_is_set(const trm_context *c, const char *name) {
     return index >= 0 && c->values[index].set;
 }
 
-/* ---- what excludes each other --------------------------------------------------------------------- */
+/* ---- what excludes each other
+ *  --------------------------------------------------------------------- */
 
 static trm_status check_modes(const trm_context *c, trm_error *err) {
     int mode = mode_of(c);
@@ -133,8 +142,8 @@ static trm_status check_modes(const trm_context *c, trm_error *err) {
         if (c->values[i].set && (row->modes & (1u << mode)) == 0) {
             trm_context_option option;
             (void)trm_context_option_at(i, &option);
-            return TRMI_FAIL(err, TRM_INVALID, "%s is for parallel_mode %s; the mode is %s", row->name,
-                             option.modes, trmi_context_mode_name(mode));
+            return TRMI_FAIL(err, TRM_INVALID, "%s is for parallel_mode %s; the mode is %s",
+                             row->name, option.modes, trmi_context_mode_name(mode));
         }
     }
     return TRM_OK;
@@ -144,22 +153,27 @@ static trm_status check_pairs(const trm_context *c, trm_error *err) {
     bool strict = strcmp(text_of(c, TRMI_CONTEXT_DETERMINISTIC), "strict") == 0;
     bool wide = strcmp(text_of(c, TRMI_CONTEXT_GRADIENT_WIRE), "fp32") == 0;
     if (is_set(c, TRMI_CONTEXT_ALL_REDUCE_FUSION_CONFIG) && is_set(c, TRMI_CONTEXT_COMM_FUSION)) {
-        return TRMI_FAIL(err, TRM_INVALID, "all_reduce_fusion_config and comm_fusion both say where gradients "
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "all_reduce_fusion_config and comm_fusion both say where gradients "
                          "are cut; one of them");
     }
     if (is_set(c, TRMI_CONTEXT_GRADIENT_WIRE) && is_set(c, TRMI_CONTEXT_GRADIENT_FP32_SYNC) &&
         wide != truth_of(c, TRMI_CONTEXT_GRADIENT_FP32_SYNC)) {
         return TRMI_FAIL(err, TRM_INVALID, "gradient_fp32_sync is %s, but gradient_wire is %s",
-                         text_of(c, TRMI_CONTEXT_GRADIENT_FP32_SYNC), text_of(c, TRMI_CONTEXT_GRADIENT_WIRE));
+                         text_of(c, TRMI_CONTEXT_GRADIENT_FP32_SYNC),
+                         text_of(c, TRMI_CONTEXT_GRADIENT_WIRE));
     }
     if (is_set(c, TRMI_CONTEXT_DETERMINISTIC_BLOCK) && !strict) {
-        return TRMI_FAIL(err, TRM_INVALID, "deterministic_block is for deterministic strict; it is %s",
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "deterministic_block is for deterministic strict; it is %s",
                          text_of(c, TRMI_CONTEXT_DETERMINISTIC));
     }
     if (is_set(c, TRMI_CONTEXT_FULL_BATCH) && is_set(c, TRMI_CONTEXT_DATASET_STRATEGY) &&
-        truth_of(c, TRMI_CONTEXT_FULL_BATCH) != (strcmp(text_of(c, TRMI_CONTEXT_DATASET_STRATEGY), "full_batch") == 0)) {
+        truth_of(c, TRMI_CONTEXT_FULL_BATCH) !=
+            (strcmp(text_of(c, TRMI_CONTEXT_DATASET_STRATEGY), "full_batch") == 0)) {
         return TRMI_FAIL(err, TRM_INVALID, "full_batch is %s, but dataset_strategy is %.60s",
-                         text_of(c, TRMI_CONTEXT_FULL_BATCH), text_of(c, TRMI_CONTEXT_DATASET_STRATEGY));
+                         text_of(c, TRMI_CONTEXT_FULL_BATCH),
+                         text_of(c, TRMI_CONTEXT_DATASET_STRATEGY));
     }
     return TRM_OK;
 }
@@ -172,7 +186,8 @@ static trm_status check_split(const trm_context *c, trm_error *err) {
     } options[] = {
         {TRMI_CONTEXT_STRATEGY_ONLY_TRAINABLE, NULL, "plans name operators"},
         {TRMI_CONTEXT_LOSS_REPEATED_MEAN, "true", "what several ranks compute alike counts once"},
-        {TRMI_CONTEXT_ENABLE_ALLTOALL, "true", "layouts change by the cheapest route, all-to-all among them"},
+        {TRMI_CONTEXT_ENABLE_ALLTOALL, "true",
+         "layouts change by the cheapest route, all-to-all among them"},
         {TRMI_CONTEXT_GRADIENTS_MEAN, "true", "gradients are one device's with the whole batch"},
         {TRMI_CONTEXT_DETERMINISTIC_BLOCK, NULL, "strict needs no blocks there"}};
     if (!is_split(mode_of(c))) {
@@ -181,14 +196,18 @@ static trm_status check_split(const trm_context *c, trm_error *err) {
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
         const char *value = text_of(c, options[i].id), *honoured = options[i].honoured;
         if (is_set(c, options[i].id) && (honoured == NULL || strcmp(value, honoured) != 0)) {
-            return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s %.60s is not carried out in %s: %s", trmi_context_rows[options[i].id].name,
-                             value, trmi_context_mode_name(mode_of(c)), options[i].why);
+            return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s %.60s is not carried out in %s: %s",
+                             trmi_context_rows[options[i].id].name, value,
+                             trmi_context_mode_name(mode_of(c)), options[i].why);
         }
     }
     const char *cuts = text_of(c, TRMI_CONTEXT_DATASET_STRATEGY);
     if (strcmp(cuts, "data_parallel") != 0 && strcmp(cuts, "full_batch") != 0) {
-        return TRMI_FAIL(err, TRM_UNSUPPORTED, "dataset_strategy %.60s: data_parallel and full_batch are carried out; how inputs "
-                         "are cut is for the plan to say", cuts);
+        return TRMI_FAIL(
+            err, TRM_UNSUPPORTED,
+            "dataset_strategy %.60s: data_parallel and full_batch are carried out; how inputs "
+            "are cut is for the plan to say",
+            cuts);
     }
     return TRM_OK;
 }
@@ -200,7 +219,8 @@ trm_status trm_context_check(const trm_context *c, trm_error *err) {
 }
 
 static trm_status check_ranks(trm_context *c, trm_comm *comm, trm_error *err) {
-    int32_t here[2] = {comm != NULL ? trm_comm_size(comm) : 1, comm != NULL ? trm_comm_rank(comm) : 0};
+    int32_t here[2] = {comm != NULL ? trm_comm_size(comm) : 1,
+                       comm != NULL ? trm_comm_rank(comm) : 0};
     static const trmi_context_id ids[2] = {TRMI_CONTEXT_DEVICE_NUM, TRMI_CONTEXT_GLOBAL_RANK};
     static const char *const what[2] = {"the job has %d ranks", "this process is rank %d"};
     static const char *const remedy[2] = {"start as many", "give each rank its own"};
@@ -222,13 +242,15 @@ static trm_status check_ranks(trm_context *c, trm_comm *comm, trm_error *err) {
 static trm_status check_order(const trm_context *c, trm_comm *comm, trm_error *err) {
     bool needs = comm != NULL && strcmp(text_of(c, TRMI_CONTEXT_DETERMINISTIC), "true") == 0;
     if (needs && trm_comm_deterministic(comm) == TRM_DETERMINISTIC_FALSE) {
-        return TRMI_FAIL(err, TRM_INVALID, "deterministic is true, but the communicator was made without: "
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "deterministic is true, but the communicator was made without: "
                          "trm_comm_options.deterministic");
     }
     return TRM_OK;
 }
 
-/* ---- in the words of trireme/exec.h ----------------------------------------------------------------- */
+/* ---- in the words of trireme/exec.h
+ *  ----------------------------------------------------------------- */
 
 static void fusion_of(trm_context *c, trm_parallel_options *out) {
     const char *text = text_of(c, TRMI_CONTEXT_COMM_FUSION);
@@ -263,9 +285,11 @@ static trm_status names_of(trm_context *c, trm_parallel_options *out, trm_error 
     char *rest = NULL;
     memcpy(c->names_text, text, strlen(text) + 1);
     out->layerwise = c->names;
-    for (char *name = strtok_r(c->names_text, ", ", &rest); name != NULL; name = strtok_r(NULL, ", ", &rest)) {
+    for (char *name = strtok_r(c->names_text, ", ", &rest); name != NULL;
+         name = strtok_r(NULL, ", ", &rest)) {
         if (out->layerwise_count == TRMI_CONTEXT_LIST_MAX) {
-            return TRMI_FAIL(err, TRM_INVALID, "layerwise_parameters: at most %d names", TRMI_CONTEXT_LIST_MAX);
+            return TRMI_FAIL(err, TRM_INVALID, "layerwise_parameters: at most %d names",
+                             TRMI_CONTEXT_LIST_MAX);
         }
         c->names[out->layerwise_count++] = name;
     }
@@ -279,7 +303,8 @@ static bool said(const trm_context *c, trmi_context_id id, const char *value) {
 /* Plans come from files and go to files. */
 static trm_status strategy_of(trm_context *c, trm_parallel_options *out, trm_error *err) {
     enum { MOST = 1 << 20 };
-    const char *from = text_of(c, TRMI_CONTEXT_STRATEGY_LOAD), *to = text_of(c, TRMI_CONTEXT_STRATEGY_SAVE);
+    const char *from = text_of(c, TRMI_CONTEXT_STRATEGY_LOAD),
+               *to = text_of(c, TRMI_CONTEXT_STRATEGY_SAVE);
     size_t bytes;
     if (from[0] != '\0') {
         uint8_t *text = NULL;
@@ -297,7 +322,9 @@ static trm_status strategy_of(trm_context *c, trm_parallel_options *out, trm_err
 
 static trm_joint joint_of(const trm_context *c) {
     const char *word = text_of(c, TRMI_CONTEXT_JOINT_GRADIENTS);
-    return strcmp(word, "all") == 0 ? TRM_JOINT_ALL : strcmp(word, "conv") == 0 ? TRM_JOINT_CONV : TRM_JOINT_OFF;
+    return strcmp(word, "all") == 0    ? TRM_JOINT_ALL
+           : strcmp(word, "conv") == 0 ? TRM_JOINT_CONV
+                                       : TRM_JOINT_OFF;
 }
 
 trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_options *parallel,
@@ -310,10 +337,13 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
     bool strict = strcmp(text_of(c, TRMI_CONTEXT_DETERMINISTIC), "strict") == 0;
     if (is_split(mode)) {
         bool many = comm != NULL && trm_comm_size(comm) > 1;
-        *parallel = (trm_parallel_options){.comm = comm, .wire = wire_of(c), .exact = strict,
-                                           .shard_optimizer = truth_of(c, TRMI_CONTEXT_ENABLE_PARALLEL_OPTIMIZER),
+        *parallel = (trm_parallel_options){.comm = comm,
+                                           .wire = wire_of(c),
+                                           .exact = strict,
+                                           .shard_optimizer =
+                                               truth_of(c, TRMI_CONTEXT_ENABLE_PARALLEL_OPTIMIZER),
                                            .joint = joint_of(c),
-                                           .split = !many              ? TRM_SPLIT_NONE
+                                           .split = !many               ? TRM_SPLIT_NONE
                                                     : mode == TRMI_AUTO ? TRM_SPLIT_SEARCHED
                                                                         : TRM_SPLIT_PLANNED};
         parallel->own_samples = many && (said(c, TRMI_CONTEXT_FULL_BATCH, "false") ||
@@ -327,15 +357,18 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
         *accumulate = atoi(text_of(c, TRMI_CONTEXT_GRAD_ACCUMULATION_STEP));
         return TRM_OK;
     }
-    int block = is_set(c, TRMI_CONTEXT_DETERMINISTIC_BLOCK) ? atoi(text_of(c, TRMI_CONTEXT_DETERMINISTIC_BLOCK)) : -1;
-    trm_parallel_options o = {.comm = comm,
-                              .sum = !truth_of(c, TRMI_CONTEXT_GRADIENTS_MEAN),
-                              .wire = wire_of(c),
-                              .shard_optimizer = truth_of(c, TRMI_CONTEXT_ENABLE_PARALLEL_OPTIMIZER),
-                              .joint = mode == TRMI_DATA_PARALLEL ? joint_of(c) : TRM_JOINT_OFF,
-                              .sync_batch_norm = trmi_context_norm(text_of(c, TRMI_CONTEXT_SYNC_BATCH_NORM)),
-                              .no_broadcast = strcmp(trm_context_get(c, "parameter_broadcast"), "true") != 0,
-                              .block = strict ? block : 0};
+    int block = is_set(c, TRMI_CONTEXT_DETERMINISTIC_BLOCK)
+                    ? atoi(text_of(c, TRMI_CONTEXT_DETERMINISTIC_BLOCK))
+                    : -1;
+    trm_parallel_options o = {
+        .comm = comm,
+        .sum = !truth_of(c, TRMI_CONTEXT_GRADIENTS_MEAN),
+        .wire = wire_of(c),
+        .shard_optimizer = truth_of(c, TRMI_CONTEXT_ENABLE_PARALLEL_OPTIMIZER),
+        .joint = mode == TRMI_DATA_PARALLEL ? joint_of(c) : TRM_JOINT_OFF,
+        .sync_batch_norm = trmi_context_norm(text_of(c, TRMI_CONTEXT_SYNC_BATCH_NORM)),
+        .no_broadcast = strcmp(trm_context_get(c, "parameter_broadcast"), "true") != 0,
+        .block = strict ? block : 0};
     fusion_of(c, &o);
     TRMI_TRY(names_of(c, &o, err));
     *parallel = o;

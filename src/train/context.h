@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* train/context.h: the table of context options and what a context holds.
  *
  *      set: text --check by its row--> text kept       resolve: texts, ranks --> trm_parallel_options
@@ -19,7 +20,14 @@ typedef enum trmi_context_form {
 } trmi_context_form;
 
 /* The parallel modes; a row has a bit for each in which its option may be set. */
-enum { TRMI_STAND_ALONE, TRMI_DATA_PARALLEL, TRMI_HYBRID_PARALLEL, TRMI_SEMI_AUTO, TRMI_AUTO, TRMI_MODES };
+enum {
+    TRMI_STAND_ALONE,
+    TRMI_DATA_PARALLEL,
+    TRMI_HYBRID_PARALLEL,
+    TRMI_SEMI_AUTO,
+    TRMI_AUTO,
+    TRMI_MODES
+};
 
 typedef struct trmi_context_row {
     const char *name, *alias;
@@ -32,6 +40,7 @@ typedef struct trmi_context_row {
 } trmi_context_row;
 
 /* The rows, by number: context_table.c. */
+/* clang-format off */
 #define TRMI_CONTEXT_OPTIONS(X)                                                                    \
     X(PARALLEL_MODE) X(DEVICE_NUM) X(GLOBAL_RANK) X(GRADIENTS_MEAN) X(GRADIENT_FP32_SYNC)          \
     X(GRADIENT_WIRE) X(PARAMETER_BROADCAST) X(ALL_REDUCE_FUSION_CONFIG) X(COMM_FUSION)             \
@@ -41,11 +50,12 @@ typedef struct trmi_context_row {
     X(LOSS_REPEATED_MEAN) X(STRATEGY_LOAD) X(STRATEGY_SAVE) X(STRATEGY_ONLY_TRAINABLE)             \
     X(FULL_BATCH) X(DATASET_STRATEGY) X(ENABLE_ALLTOALL) X(PIPELINE_STAGES)                        \
     X(PIPELINE_RESULT_BROADCAST) X(GROUP_CKPT_SAVE_FILE)
+/* clang-format on */
 typedef enum trmi_context_id {
 #define TRMI_CONTEXT_ID(name) TRMI_CONTEXT_##name,
     TRMI_CONTEXT_OPTIONS(TRMI_CONTEXT_ID)
 #undef TRMI_CONTEXT_ID
-    TRMI_CONTEXT_COUNT
+        TRMI_CONTEXT_COUNT
 } trmi_context_id;
 extern const trmi_context_row trmi_context_rows[TRMI_CONTEXT_COUNT];
 
@@ -66,8 +76,10 @@ struct trm_context {
 
 /* The row's number by name or alias, -1 if there is none. */
 int32_t trmi_context_find(const char *name);
-/* context_values.c: `value` in the row's form, as kept (words small, truth values true or false).  INVALID */
-trm_status trmi_context_take(const trmi_context_row *row, const char *value, char *text, trm_error *err);
+/* context_values.c: `value` in the row's form, as kept (words small, truth values true or false).
+ * INVALID */
+trm_status trmi_context_take(const trmi_context_row *row, const char *value, char *text,
+                             trm_error *err);
 /* Ascending numbers, at least 1: their count, -1 when it is no such list. */
 int32_t trmi_context_cuts(const char *text, int32_t cuts[TRMI_CONTEXT_LIST_MAX]);
 /* Bytes of "size:MB", -1 when it is no such text. */

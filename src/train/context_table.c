@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* All options, in the order in which help shows them: what every mode asks, what spreads data, what
  * belongs to plans. */
 #include "train/context.h"
@@ -10,15 +11,15 @@
 #define PLANS (BIT(SEMI_AUTO) | BIT(AUTO))
 #define RANKS (SAME_GRAPH | PLANS)
 #define BOOL(name, alias, fallback, modes, meaning)                                                \
-    {name, alias, TRMI_CONTEXT_BOOL, 0, 0, NULL, fallback, modes, meaning}
+    { name, alias, TRMI_CONTEXT_BOOL, 0, 0, NULL, fallback, modes, meaning }
 #define TEXT(name, fallback, modes, meaning)                                                       \
-    {name, NULL, TRMI_CONTEXT_TEXT, 0, 0, NULL, fallback, modes, meaning}
+    { name, NULL, TRMI_CONTEXT_TEXT, 0, 0, NULL, fallback, modes, meaning }
 #define INT(name, low, high, fallback, modes, meaning)                                             \
-    {name, NULL, TRMI_CONTEXT_INT, low, high, NULL, fallback, modes, meaning}
+    { name, NULL, TRMI_CONTEXT_INT, low, high, NULL, fallback, modes, meaning }
 #define FIXED(name, fallback, modes, why, meaning)                                                 \
-    {name, NULL, TRMI_CONTEXT_FIXED, 0, 0, why, fallback, modes, meaning}
+    { name, NULL, TRMI_CONTEXT_FIXED, 0, 0, why, fallback, modes, meaning }
 #define WORD(name, alias, words, fallback, modes, meaning)                                         \
-    {name, alias, TRMI_CONTEXT_WORD, 0, 0, words, fallback, modes, meaning}
+    { name, alias, TRMI_CONTEXT_WORD, 0, 0, words, fallback, modes, meaning }
 
 /* clang-format off */
 const trmi_context_row trmi_context_rows[TRMI_CONTEXT_COUNT] = {
@@ -87,8 +88,8 @@ const trmi_context_row trmi_context_rows[TRMI_CONTEXT_COUNT] = {
 };
 /* clang-format on */
 
-static const char *const mode_names[TRMI_MODES] = {"stand_alone", "data_parallel", "hybrid_parallel",
-                                                   "semi_auto_parallel", "auto_parallel"};
+static const char *const mode_names[TRMI_MODES] = {
+    "stand_alone", "data_parallel", "hybrid_parallel", "semi_auto_parallel", "auto_parallel"};
 
 const char *trmi_context_mode_name(int mode) { return mode_names[mode]; }
 
@@ -104,32 +105,25 @@ int32_t trmi_context_find(const char *name) {
 
 static const char *values_of(const trmi_context_row *row) {
     switch (row->form) {
-    case TRMI_CONTEXT_BOOL:
-        return "true|false";
+    case TRMI_CONTEXT_BOOL: return "true|false";
     case TRMI_CONTEXT_INT:
         return row->low == 0 ? "0 to 4095" : row->high == 4096 ? "1 to 4096" : "1 to 65536";
-    case TRMI_CONTEXT_WORD:
-        return row->words;
-    case TRMI_CONTEXT_CUTS:
-        return "20,35";
-    case TRMI_CONTEXT_FUSION:
-        return "auto|off|size:MB|index:20,35";
-    case TRMI_CONTEXT_NORM:
-        return "off|on|RANKS";
-    case TRMI_CONTEXT_FIXED:
-        return row->fallback;
-    default:
-        return "text";
+    case TRMI_CONTEXT_WORD: return row->words;
+    case TRMI_CONTEXT_CUTS: return "20,35";
+    case TRMI_CONTEXT_FUSION: return "auto|off|size:MB|index:20,35";
+    case TRMI_CONTEXT_NORM: return "off|on|RANKS";
+    case TRMI_CONTEXT_FIXED: return row->fallback;
+    default: return "text";
     }
 }
 
 static const char *modes_of(uint32_t modes) {
-    return modes == (ANY)           ? "all"
-           : modes == (RANKS)       ? "all but stand_alone"
-           : modes == (SAME_GRAPH)  ? "data_parallel, hybrid_parallel"
-           : modes == (PLANS)       ? "semi_auto_parallel, auto_parallel"
-           : modes == BIT(AUTO)     ? "auto_parallel"
-                                    : "hybrid_parallel";
+    return modes == (ANY)          ? "all"
+           : modes == (RANKS)      ? "all but stand_alone"
+           : modes == (SAME_GRAPH) ? "data_parallel, hybrid_parallel"
+           : modes == (PLANS)      ? "semi_auto_parallel, auto_parallel"
+           : modes == BIT(AUTO)    ? "auto_parallel"
+                                   : "hybrid_parallel";
 }
 
 bool trm_context_option_at(int32_t index, trm_context_option *out) {
@@ -137,8 +131,11 @@ bool trm_context_option_at(int32_t index, trm_context_option *out) {
         return false;
     }
     const trmi_context_row *row = &trmi_context_rows[index];
-    *out = (trm_context_option){.name = row->name, .alias = row->alias, .values = values_of(row),
-                                .fallback = row->fallback, .modes = modes_of(row->modes),
+    *out = (trm_context_option){.name = row->name,
+                                .alias = row->alias,
+                                .values = values_of(row),
+                                .fallback = row->fallback,
+                                .modes = modes_of(row->modes),
                                 .meaning = row->meaning};
     return true;
 }

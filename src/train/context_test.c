@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Context options: set, get, reset; what excludes what; what they mean for a model. */
 #include "check.h"
 
@@ -14,7 +15,9 @@ static int end(void **state) {
     trm_context_destroy(context);
     return 0;
 }
-static void set(const char *name, const char *value) { CHECK_OK(trm_context_set(context, name, value, &err), err); }
+static void set(const char *name, const char *value) {
+    CHECK_OK(trm_context_set(context, name, value, &err), err);
+}
 
 static trm_parallel_options resolved(int32_t *accumulate) {
     trm_parallel_options o;
@@ -27,7 +30,8 @@ static void refused(trm_status status, const char *text) {
     CHECK_FAILS(trm_context_resolve(context, NULL, &o, &accumulate, &err), status, err, text);
 }
 
-/* ---- one process ---------------------------------------------------------------------------------- */
+/* ---- one process
+ *  ---------------------------------------------------------------------------------- */
 
 static void every_option_has_a_default_and_goes_back_to_it(void **state) {
     trm_context_option o;
@@ -35,7 +39,8 @@ static void every_option_has_a_default_and_goes_back_to_it(void **state) {
     for (; trm_context_option_at(count, &o); count++) {
         assert_non_null(trm_context_get(context, o.name));
         assert_false(trm_context_is_set(context, o.name));
-        assert_true(o.alias == NULL || trm_context_get(context, o.alias) == trm_context_get(context, o.name));
+        assert_true(o.alias == NULL ||
+                    trm_context_get(context, o.alias) == trm_context_get(context, o.name));
         if (o.fallback[0] != '\0') {
             assert_string_equal(trm_context_get(context, o.name), o.fallback);
             set(o.name, o.fallback);
@@ -77,15 +82,19 @@ static void values_outside_of_their_range_are_refused(void **state) {
         {"grad_accumulation_step", "0", "from 1"},
         {"search_mode", "magic", "recursive_programming"}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        CHECK_FAILS(trm_context_set(context, wrong[i][0], wrong[i][1], &err), TRM_INVALID, err, wrong[i][2]);
+        CHECK_FAILS(trm_context_set(context, wrong[i][0], wrong[i][1], &err), TRM_INVALID, err,
+                    wrong[i][2]);
         assert_false(trm_context_is_set(context, wrong[i][0]));
     }
-    CHECK_FAILS(trm_context_set(context, "pipeline_stages", "2", &err), TRM_UNSUPPORTED, err, "no pipeline");
-    CHECK_FAILS(trm_context_set(context, "parallel_optimizer_threshold", "64", &err), TRM_UNSUPPORTED, err, "always 0");
+    CHECK_FAILS(trm_context_set(context, "pipeline_stages", "2", &err), TRM_UNSUPPORTED, err,
+                "no pipeline");
+    CHECK_FAILS(trm_context_set(context, "parallel_optimizer_threshold", "64", &err),
+                TRM_UNSUPPORTED, err, "always 0");
     char text[600];
     memset(text, 'a', sizeof text - 1);
     text[sizeof text - 1] = '\0';
-    CHECK_FAILS(trm_context_set(context, "strategy_ckpt_load_file", text, &err), TRM_INVALID, err, "at most 511");
+    CHECK_FAILS(trm_context_set(context, "strategy_ckpt_load_file", text, &err), TRM_INVALID, err,
+                "at most 511");
 }
 
 static void options_that_exclude_each_other_are_named(void **state) {
@@ -150,7 +159,8 @@ static void options_that_exclude_each_other_are_named(void **state) {
 static void options_become_those_of_an_executor(void **state) {
     int32_t accumulate;
     trm_parallel_options o = resolved(&accumulate);
-    assert_true(o.comm == NULL && o.bucket == TRM_BUCKET_AUTO && o.wire == TRM_FLOAT32 && accumulate == 1);
+    assert_true(o.comm == NULL && o.bucket == TRM_BUCKET_AUTO && o.wire == TRM_FLOAT32 &&
+                accumulate == 1);
     set("parallel_mode", "data_parallel");
     assert_int_equal(resolved(&accumulate).joint, TRM_JOINT_OFF);
     set("joint_gradients", "conv");
@@ -160,7 +170,8 @@ static void options_become_those_of_an_executor(void **state) {
     trm_context_reset(context);
     set("parallel_mode", "hybrid_parallel");
     o = resolved(&accumulate);
-    assert_true(o.sum && !o.no_broadcast && !o.shard_optimizer && !o.joint && o.sync_batch_norm == 0 && o.block == 0);
+    assert_true(o.sum && !o.no_broadcast && !o.shard_optimizer && !o.joint &&
+                o.sync_batch_norm == 0 && o.block == 0);
     set("gradients_mean", "true");
     set("parameter_broadcast", "false");
     set("all_reduce_fusion_config", "20,35");
@@ -171,7 +182,8 @@ static void options_become_those_of_an_executor(void **state) {
     set("layerwise_parameters", "fc, layer4.1");
     set("deterministic", "strict");
     o = resolved(&accumulate);
-    assert_true(!o.sum && o.no_broadcast && o.shard_optimizer && o.sync_batch_norm == 2 && o.block == -1);
+    assert_true(!o.sum && o.no_broadcast && o.shard_optimizer && o.sync_batch_norm == 2 &&
+                o.block == -1);
     assert_true(o.wire == TRM_BFLOAT16 && accumulate == 3 && o.bucket == TRM_BUCKET_LIST);
     assert_true(o.bucket_list_count == 2 && o.bucket_list[0] == 20 && o.bucket_list[1] == 35);
     assert_int_equal(o.layerwise_count, 2);
@@ -193,7 +205,8 @@ static void options_become_those_of_an_executor(void **state) {
     assert_int_equal(resolved(&accumulate).bucket_list[0], 7);
 }
 
-/* ---- ranks ------------------------------------------------------------------------------------------ */
+/* ---- ranks
+ *  ------------------------------------------------------------------------------------------ */
 
 typedef struct play {
     const char *option, *value;
@@ -224,16 +237,23 @@ static void train(rank_context *context, trm_comm *comm, play *p) {
     EXPECT_OK(trm_context_set(c, "parallel_mode", "data_parallel", &e), e);
     EXPECT_OK(trm_context_set(c, "device_num", "2", &e), e);
     EXPECT_OK(trm_context_set(c, p->option, p->value, &e), e);
-    const trm_random_options random = {.count = 64, .channels = 3, .height = 8, .width = 8, .classes = 10};
+    const trm_random_options random = {
+        .count = 64, .channels = 3, .height = 8, .width = 8, .classes = 10};
     EXPECT_OK(trm_dataset_random(&random, &data, &e), e);
     EXPECT_OK(trm_dataset_shard(data, 2, rank, TRM_SHARD_WRAP, &e), e);
     EXPECT_OK(trm_dataset_batch(data, 8, true, &e), e);
-    const trm_model_options options = {.network = network, .data = data, .backend = "ref", .threads = 1,
-                                       .learning_rate = {.base = 0.1}, .parallel = {.comm = comm}, .context = c,
+    const trm_model_options options = {.network = network,
+                                       .data = data,
+                                       .backend = "ref",
+                                       .threads = 1,
+                                       .learning_rate = {.base = 0.1},
+                                       .parallel = {.comm = comm},
+                                       .context = c,
                                        .seed = (uint64_t)rank};
     EXPECT_OK(trm_model_create(&options, &model, &e), e);
     EXPECT(strcmp(trm_context_get(c, "global_rank"), rank == 0 ? "0" : "1") == 0, "global_rank");
-    trm_train_options t = {.data = data, .steps = 4, .callbacks = {{.on_step_end = watch, .context = p->loss[rank]}}};
+    trm_train_options t = {
+        .data = data, .steps = 4, .callbacks = {{.on_step_end = watch, .context = p->loss[rank]}}};
     EXPECT_OK(trm_model_train(model, &t, &e), e);
     trm_parallel_info info;
     trm_exec_parallel_info(trm_model_exec(model), &info);
@@ -246,12 +266,11 @@ static void train(rank_context *context, trm_comm *comm, play *p) {
     trm_context_destroy(c);
 }
 
-static void rank_main(rank_context *context, trm_comm *comm) {
-    train(context, comm, context->arg);
-}
+static void rank_main(rank_context *context, trm_comm *comm) { train(context, comm, context->arg); }
 
 static play run(const char *option, const char *value) {
-    play *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    play *shared =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     *shared = (play){.option = option, .value = value};
     ranks_run_joined(2, false, rank_main, shared, "context");
     play copy = *shared;
@@ -284,12 +303,17 @@ static void a_model_follows_its_context(void **state) {
 static void a_model_takes_one_or_the_other(void **state) {
     trm_dataset *data;
     trm_model *model;
-    const trm_random_options random = {.count = 8, .channels = 3, .height = 8, .width = 8, .classes = 10};
+    const trm_random_options random = {
+        .count = 8, .channels = 3, .height = 8, .width = 8, .classes = 10};
     CHECK_OK(trm_dataset_random(&random, &data, &err), err);
     CHECK_OK(trm_dataset_batch(data, 8, true, &err), err);
-    trm_model_options options = {.network = network, .data = data, .learning_rate = {.base = 0.1}, .context = context,
+    trm_model_options options = {.network = network,
+                                 .data = data,
+                                 .learning_rate = {.base = 0.1},
+                                 .context = context,
                                  .parallel = {.shard_optimizer = true}};
-    CHECK_FAILS(trm_model_create(&options, &model, &err), TRM_INVALID, err, "only comm, mesh and plan");
+    CHECK_FAILS(trm_model_create(&options, &model, &err), TRM_INVALID, err,
+                "only comm, mesh and plan");
     options.parallel.shard_optimizer = false;
     set("device_num", "2");
     CHECK_FAILS(trm_model_create(&options, &model, &err), TRM_INVALID, err, "device_num is 2");

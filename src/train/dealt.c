@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "train/dealt.h"
 
 #include "base/error.h"
@@ -39,11 +40,14 @@ int64_t trmi_dealt_newcomer(const trmi_dealt *dealt, int64_t steps) {
     return steps == 0 && dealt->count > 0 ? dealt->list[dealt->count - 1].step : steps;
 }
 
-trm_status trmi_dealt_begin(trmi_dealt *dealt, trm_dataset *data, int64_t batch, int64_t steps, trmi_stretch *out, trm_error *err) {
-    trmi_stretch s = {.workers = dealt->workers, .batch = batch, .batches = trm_dataset_epoch_batches(data)};
+trm_status trmi_dealt_begin(trmi_dealt *dealt, trm_dataset *data, int64_t batch, int64_t steps,
+                            trmi_stretch *out, trm_error *err) {
+    trmi_stretch s = {
+        .workers = dealt->workers, .batch = batch, .batches = trm_dataset_epoch_batches(data)};
     forget_after(dealt, steps);
     const trmi_stretch *last = dealt->count > 0 ? &dealt->list[dealt->count - 1] : NULL;
-    const bool same = last != NULL && last->workers == s.workers && last->batch == s.batch && last->batches == s.batches;
+    const bool same = last != NULL && last->workers == s.workers && last->batch == s.batch &&
+                      last->batches == s.batches;
     if (same) {
         s = *last;
     } else if (last != NULL) {

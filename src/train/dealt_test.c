@@ -1,4 +1,6 @@
-/* Jobs that are continued with other workers and batches: each sample is used once an epoch, but for what fills no step. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs that are continued with other workers and batches: each sample is used once an epoch, but
+ * for what fills no step. */
 #include "check.h"
 
 #include "trireme/data_click.h"
@@ -10,7 +12,8 @@ enum { ROWS = 1000, EPOCHS = 6 };
 
 /* Worker `index`'s data; the first dense input of each sample tells them apart. */
 static trm_dataset *shard(int64_t workers, int64_t index, int64_t batch) {
-    const trm_clicks_options options = {.rows = ROWS, .test_rows = 10, .fields = 1, .dense = 1, .vocabulary = 10, .seed = 4};
+    const trm_clicks_options options = {
+        .rows = ROWS, .test_rows = 10, .fields = 1, .dense = 1, .vocabulary = 10, .seed = 4};
     trm_dataset *data;
     trm_error err;
     CHECK_OK(trm_dataset_clicks(&options, TRM_USAGE_TRAIN, &data, &err), err);
@@ -21,7 +24,8 @@ static trm_dataset *shard(int64_t workers, int64_t index, int64_t batch) {
 }
 
 /* Steps of one worker from `begin` to `end`, as the loop makes them. */
-static void make_steps(trmi_dealt *dealt, int64_t index, int64_t batch, int64_t begin, int64_t end, float used[EPOCHS][2 * ROWS], int count[EPOCHS]) {
+static void make_steps(trmi_dealt *dealt, int64_t index, int64_t batch, int64_t begin, int64_t end,
+                       float used[EPOCHS][2 * ROWS], int count[EPOCHS]) {
     trm_error err;
     trmi_stretch s;
     trm_dataset *data = shard(dealt->workers, index, batch);
@@ -55,17 +59,20 @@ static void each_sample_is_used_once_an_epoch_whoever_goes_on(void **state) {
     for (uint64_t seed = 1; seed <= 8; seed++) {
         trmi_dealt dealt = {0};
         int64_t step = 0, epoch = 0, at;
-        int count[EPOCHS] = {0}, most[EPOCHS] = {0}; /* most: samples of a step, of the first that did not fit, too */
+        /* most: samples of a step, of the first that did not fit, too */
+        int count[EPOCHS] = {0}, most[EPOCHS] = {0};
         for (uint64_t life = 0; epoch < EPOCHS; life++) {
             const uint64_t bits = trmi_mix(seed, life);
-            const int64_t batch = 4 + (int64_t)(bits >> 8 & 7), steps = 1 + (int64_t)(bits >> 16 & 31);
+            const int64_t batch = 4 + (int64_t)(bits >> 8 & 7),
+                          steps = 1 + (int64_t)(bits >> 16 & 31);
             dealt.workers = 1 + (int64_t)(bits & 3);
             for (int64_t w = 0, workers = dealt.workers; w < workers; w++) {
                 make_steps(&dealt, w, batch, step, step + steps, used, count);
             }
             step += steps;
             for (int64_t last; epoch < EPOCHS; epoch++) {
-                most[epoch] = batch * dealt.workers > most[epoch] ? (int)(batch * dealt.workers) : most[epoch];
+                most[epoch] = batch * dealt.workers > most[epoch] ? (int)(batch * dealt.workers)
+                                                                  : most[epoch];
                 trmi_stretch_at(&dealt.list[dealt.count - 1], step, &last, &at);
                 if (epoch >= last) {
                     break;
@@ -78,7 +85,8 @@ static void each_sample_is_used_once_an_epoch_whoever_goes_on(void **state) {
             for (int i = 1; i < count[e]; i++) {
                 twice += used[e][i] == used[e][i - 1];
             }
-            assert_true(twice < 4); /* shards of equal length: the first ones of the order come again */
+            /* shards of equal length: the first ones of the order come again */
+            assert_true(twice < 4);
             assert_true(count[e] <= ROWS + 3 && count[e] > ROWS - most[e]);
         }
     }
@@ -93,7 +101,8 @@ static void who_comes_back_goes_on_where_it_was(void **state) {
     trm_dataset_destroy(data);
     dealt.workers = 3;
     data = shard(3, 0, 10);
-    CHECK_OK(trmi_dealt_begin(&dealt, data, 10, 20, &a, &err), err); /* 400 of 1000 used: 20 of 33 steps are left */
+    /* 400 of 1000 used: 20 of 33 steps are left */
+    CHECK_OK(trmi_dealt_begin(&dealt, data, 10, 20, &a, &err), err);
     assert_int_equal(dealt.count, 2);
     assert_int_equal(a.used, 400);
     assert_int_equal(a.batches, 33);
@@ -102,7 +111,8 @@ static void who_comes_back_goes_on_where_it_was(void **state) {
     CHECK_OK(trmi_dealt_begin(&dealt, data, 10, 31, &b, &err), err); /* killed, started again */
     assert_memory_equal(&before, &dealt, sizeof dealt);
     assert_memory_equal(&a, &b, sizeof a);
-    CHECK_OK(trmi_dealt_begin(&dealt, data, 10, 7, &b, &err), err); /* a job without a log, back at a checkpoint */
+    /* a job without a log, back at a checkpoint */
+    CHECK_OK(trmi_dealt_begin(&dealt, data, 10, 7, &b, &err), err);
     assert_int_equal(dealt.count, 2);
     assert_int_equal(b.step, 7);
     assert_int_equal(b.used, 140);

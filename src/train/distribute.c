@@ -1,8 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Values anywhere in memory, many and small, to few large operations:
  *
  *      [w0] [w1] NULL [w2]  --copy-->  [w0 w1 w2] in memory that peers reach  --reduce-->  copied back
  *
- * Values above STAGE_BYTES go by themselves, where they are. */
+ * Values above STAGE_BYTES go by themselves, where they are.
+ */
 #include "trireme/distribute.h"
 
 #include "base/checked.h"
@@ -21,7 +23,9 @@ struct trm_distribute {
     char *stage;
 };
 
-/* ---- life ----------------------------------------------------------------------------------------------- */
+/* ---- life
+ *  -----------------------------------------------------------------------------------------------
+ */
 
 static trm_status make_stage(trm_distribute *d, trm_error *err) {
     if (d->comm == NULL || trm_comm_size(d->comm) == 1) {
@@ -47,7 +51,8 @@ static trm_status join(const trm_cluster_flags *flags, trm_distribute *d, trm_er
     return status == TRM_OK ? make_stage(d, err) : status;
 }
 
-trm_status trm_distribute_begin(const trm_cluster_flags *flags, trm_distribute **out, trm_error *err) {
+trm_status trm_distribute_begin(const trm_cluster_flags *flags, trm_distribute **out,
+                                trm_error *err) {
     trm_distribute *d = trmi_alloc(sizeof *d);
     if (d == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory");
@@ -92,7 +97,8 @@ void trm_distribute_end(trm_distribute *d) {
     trmi_free(d);
 }
 
-/* ---- the process's own ranks ------------------------------------------------------------------------------ */
+/* ---- the process's own ranks
+ *  ------------------------------------------------------------------------------ */
 
 /* What NULL stands for. An error of its beginning is kept: every later call has it. */
 static struct {
@@ -103,8 +109,8 @@ static struct {
 } own;
 
 #ifdef __GLIBC__
-/* Who ends with an error does not take leave, so that the others hear of it at once. Nor does a child
- * that was forked off. */
+/* Who ends with an error does not take leave, so that the others hear of it at once. Nor does a
+ * child that was forked off. */
 static void end_own(int status, void *unused) {
     (void)unused;
     if (status == 0 && getpid() == own.process) {
@@ -128,7 +134,8 @@ static void begin_own(void) {
     own.process = getpid();
     own.err.status = TRM_OK;
     if (trm_distribute_begin(NULL, &own.ranks, &own.err) == TRM_OK) {
-        (void)at_exit(); /* without it the others see this rank vanish at its end: too late to matter */
+        /* without it the others see this rank vanish at its end: too late to matter */
+        (void)at_exit();
     }
 }
 
@@ -165,7 +172,8 @@ int32_t trm_distribute_size(const trm_distribute *distribute) {
     return resolve(&d, NULL) == TRM_OK && d->comm != NULL ? trm_comm_size(d->comm) : 1;
 }
 
-/* ---- fused operations ------------------------------------------------------------------------------------ */
+/* ---- fused operations
+ *  ------------------------------------------------------------------------------------ */
 
 /* Values [first, *end) of one type that fit into the stage together; at least one. */
 static int64_t take(const trm_tensor *values, int32_t count, int32_t first, int32_t *end) {
@@ -195,8 +203,8 @@ static void copy(const trm_tensor *values, int32_t first, int32_t end, char *sta
 }
 
 /* `op` says what; its recv, count and dtype are filled here. As bytes when nothing is summed. */
-static trm_status each_group(trm_distribute *d, const trm_tensor *values, int32_t count, trm_collective op,
-                             trm_error *err) {
+static trm_status each_group(trm_distribute *d, const trm_tensor *values, int32_t count,
+                             trm_collective op, trm_error *err) {
     for (int32_t first = 0, end; first < count; first = end) {
         if (values[first].data == NULL) {
             end = first + 1;
@@ -222,7 +230,8 @@ trm_status trm_distribute_broadcast(trm_distribute *d, const trm_tensor *values,
                                     int32_t root, trm_error *err) {
     TRMI_TRY(resolve(&d, err));
     if (root < 0 || root >= trm_distribute_size(d)) {
-        return TRMI_FAIL(err, TRM_INVALID, "broadcast from rank %d of %d", root, trm_distribute_size(d));
+        return TRMI_FAIL(err, TRM_INVALID, "broadcast from rank %d of %d", root,
+                         trm_distribute_size(d));
     }
     if (trm_distribute_size(d) == 1) {
         return TRM_OK;
@@ -235,7 +244,8 @@ trm_status trm_distribute_all_reduce(trm_distribute *d, const trm_tensor *values
                                      trm_reduce reduce, trm_error *err) {
     TRMI_TRY(resolve(&d, err));
     if (reduce < TRM_REDUCE_SUM || reduce > TRM_REDUCE_MIN) {
-        return TRMI_FAIL(err, TRM_INVALID, "reduction %d; there are sum, mean, prod, max and min", (int)reduce);
+        return TRMI_FAIL(err, TRM_INVALID, "reduction %d; there are sum, mean, prod, max and min",
+                         (int)reduce);
     }
     if (trm_distribute_size(d) == 1) {
         return TRM_OK;
@@ -244,9 +254,11 @@ trm_status trm_distribute_all_reduce(trm_distribute *d, const trm_tensor *values
     return each_group(d, values, count, op, err);
 }
 
-/* ---- each rank its part ------------------------------------------------------------------------------------ */
+/* ---- each rank its part
+ *  ------------------------------------------------------------------------------------ */
 
-static trm_status divide(const trm_distribute *d, int64_t global_batch, int64_t *local_batch, trm_error *err) {
+static trm_status divide(const trm_distribute *d, int64_t global_batch, int64_t *local_batch,
+                         trm_error *err) {
     int32_t size = trm_distribute_size(d);
     if (global_batch < 1 || global_batch % size != 0) {
         return TRMI_FAIL(err, TRM_INVALID, "a global batch of %lld does not divide among %d ranks",
@@ -256,8 +268,9 @@ static trm_status divide(const trm_distribute *d, int64_t global_batch, int64_t 
     return TRM_OK;
 }
 
-trm_status trm_distribute_shard_and_rebatch(trm_distribute *d, trm_dataset *dataset, int64_t global_batch,
-                                            int64_t *local_batch, trm_error *err) {
+trm_status trm_distribute_shard_and_rebatch(trm_distribute *d, trm_dataset *dataset,
+                                            int64_t global_batch, int64_t *local_batch,
+                                            trm_error *err) {
     TRMI_TRY(resolve(&d, err));
     int32_t size = trm_distribute_size(d);
     int64_t batch = 0;
@@ -272,9 +285,10 @@ trm_status trm_distribute_shard_and_rebatch(trm_distribute *d, trm_dataset *data
     return TRM_OK;
 }
 
-/* Row `rank` of every `size` rows to the front. Only the last can be one that was wrapped round, to a row
- * that others have been moved over by then: `saved` has it. */
-static void keep_rows(const trm_tensor *array, int64_t samples, int32_t size, int32_t rank, char *saved) {
+/* Row `rank` of every `size` rows to the front. Only the last can be one that was wrapped round, to
+ * a row that others have been moved over by then: `saved` has it. */
+static void keep_rows(const trm_tensor *array, int64_t samples, int32_t size, int32_t rank,
+                      char *saved) {
     size_t row = (size_t)(trm_tensor_bytes(array) / samples);
     int64_t count = (samples + size - 1) / size, last = (rank + size * (count - 1)) % samples;
     char *data = array->data;
@@ -293,7 +307,8 @@ trm_status trm_distribute_shard_arrays(trm_distribute *d, const trm_tensor *arra
     for (int32_t i = 0; i < count; i++) {
         int64_t elements = trm_shape_count(&arrays[i].shape);
         if (*samples < 1 || elements < 0 || elements % *samples != 0) {
-            return TRMI_FAIL(err, TRM_INVALID, "array %d has %lld elements, which are no %lld equal rows", i,
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "array %d has %lld elements, which are no %lld equal rows", i,
                              (long long)elements, (long long)*samples);
         }
         widest = trmi_max_i64(widest, trm_tensor_bytes(&arrays[i]) / *samples);
@@ -302,7 +317,8 @@ trm_status trm_distribute_shard_arrays(trm_distribute *d, const trm_tensor *arra
     if (size > 1) {
         char *saved = trmi_alloc((size_t)widest + 1);
         if (saved == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a row of %lld bytes", (long long)widest);
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a row of %lld bytes",
+                             (long long)widest);
         }
         for (int32_t i = 0; i < count; i++) {
             keep_rows(&arrays[i], *samples, size, trm_distribute_rank(d), saved);

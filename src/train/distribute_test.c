@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The three calls of guide 001, on plain arrays and a dataset. */
 #include "check.h"
 
@@ -21,11 +22,13 @@ static void check_values(rank_context *context, trm_distribute *d) {
     for (int i = 0; i < LARGE; i++) {
         large[i] = (float)(r + i % 5);
     }
-    const trm_tensor all[] = {vector(a, TRM_FLOAT32, 3), vector(NULL, TRM_FLOAT32, 9), vector(b, TRM_FLOAT32, 2),
-                              vector(c, TRM_INT32, 2), vector(large, TRM_FLOAT32, LARGE)};
+    const trm_tensor all[] = {vector(a, TRM_FLOAT32, 3), vector(NULL, TRM_FLOAT32, 9),
+                              vector(b, TRM_FLOAT32, 2), vector(c, TRM_INT32, 2),
+                              vector(large, TRM_FLOAT32, LARGE)};
     EXPECT_OK(trm_distribute_all_reduce(d, all, 5, TRM_REDUCE_SUM, &err), err);
     float ranks = (float)(n * (n - 1) / 2);
-    EXPECT(a[0] == ranks && a[1] == (float)n && a[2] == -ranks, "%g %g", (double)a[0], (double)a[1]);
+    EXPECT(a[0] == ranks && a[1] == (float)n && a[2] == -ranks, "%g %g", (double)a[0],
+           (double)a[1]);
     EXPECT(b[0] == ranks + (float)n && b[1] == 2 * (float)n, "%g", (double)b[0]);
     EXPECT(c[0] == n * (n - 1) / 2 && c[1] == 7 * n, "%d", c[0]);
     for (int i = 0; i < LARGE; i++) {
@@ -54,7 +57,8 @@ static void check_values(rank_context *context, trm_distribute *d) {
 /* Neighbours of several types with gaps between them, by every reduction. */
 static void check_types(rank_context *context, trm_distribute *d) {
     trm_error err;
-    static const trm_reduce kinds[] = {TRM_REDUCE_SUM, TRM_REDUCE_MEAN, TRM_REDUCE_MAX, TRM_REDUCE_MIN, TRM_REDUCE_PROD};
+    static const trm_reduce kinds[] = {TRM_REDUCE_SUM, TRM_REDUCE_MEAN, TRM_REDUCE_MAX,
+                                       TRM_REDUCE_MIN, TRM_REDUCE_PROD};
     int n = context->size, r = context->rank, product = 1;
     for (int i = 2; i <= n; i++) {
         product *= i;
@@ -68,15 +72,21 @@ static void check_types(rank_context *context, trm_distribute *d) {
         uint8_t u8 = (uint8_t)(r + 1);
         uint16_t bf16 = trmi_float_to_bf16((float)(r + 1)), f16 = trmi_float_to_f16((float)(r + 1));
         float f32 = (float)(r + 1);
-        const trm_tensor all[] = {vector(f64, TRM_FLOAT64, 2), vector(&i64, TRM_INT64, 1),     vector(NULL, TRM_INT8, 4),
-                                  vector(i8, TRM_INT8, 3),     vector(&u8, TRM_UINT8, 1),      vector(&bf16, TRM_BFLOAT16, 1),
-                                  vector(&f16, TRM_FLOAT16, 1), vector(NULL, TRM_FLOAT32, 11), vector(&f32, TRM_FLOAT32, 1)};
+        const trm_tensor all[] = {vector(f64, TRM_FLOAT64, 2),  vector(&i64, TRM_INT64, 1),
+                                  vector(NULL, TRM_INT8, 4),    vector(i8, TRM_INT8, 3),
+                                  vector(&u8, TRM_UINT8, 1),    vector(&bf16, TRM_BFLOAT16, 1),
+                                  vector(&f16, TRM_FLOAT16, 1), vector(NULL, TRM_FLOAT32, 11),
+                                  vector(&f32, TRM_FLOAT32, 1)};
         EXPECT_OK(trm_distribute_all_reduce(d, all, 9, kinds[k], &err), err);
         float wanted = kinds[k] == TRM_REDUCE_MEAN ? (float)sum / (float)n : (float)expected[k];
-        EXPECT(f64[1] == (double)sum / n || (kinds[k] != TRM_REDUCE_MEAN && f64[1] == (double)wanted), "%d: %g", k, f64[1]);
-        EXPECT(i64 == expected[k] && i8[2] == expected[k] && u8 == expected[k], "%d: %d %d %d", k, (int)i64, i8[2], u8);
-        EXPECT(trmi_bf16_to_float(bf16) == wanted && trmi_f16_to_float(f16) == wanted && f32 == wanted, "%d: %g", k,
-               (double)f32);
+        EXPECT(f64[1] == (double)sum / n ||
+                   (kinds[k] != TRM_REDUCE_MEAN && f64[1] == (double)wanted),
+               "%d: %g", k, f64[1]);
+        EXPECT(i64 == expected[k] && i8[2] == expected[k] && u8 == expected[k], "%d: %d %d %d", k,
+               (int)i64, i8[2], u8);
+        EXPECT(trmi_bf16_to_float(bf16) == wanted && trmi_f16_to_float(f16) == wanted &&
+                   f32 == wanted,
+               "%d: %g", k, (double)f32);
     }
 }
 
@@ -86,11 +96,14 @@ static void check_data(rank_context *context, trm_distribute *d) {
     int64_t batch = 0;
     const trm_batch *first;
     trm_batch_field field;
-    EXPECT(context->size == 1 ||
-               trm_distribute_shard_and_rebatch(d, NULL, 12 * context->size + 1, &batch, &err) == TRM_INVALID,
+    EXPECT(context->size == 1 || trm_distribute_shard_and_rebatch(d, NULL, 12 * context->size + 1,
+                                                                  &batch, &err) == TRM_INVALID,
            "%d does not divide", 12 * context->size + 1);
-    EXPECT_OK(trm_dataset_random(&(trm_random_options){.count = 50, .channels = 1, .height = 2, .width = 2,
-                                                       .classes = 3}, &data, &err), err);
+    EXPECT_OK(trm_dataset_random(
+                  &(trm_random_options){
+                      .count = 50, .channels = 1, .height = 2, .width = 2, .classes = 3},
+                  &data, &err),
+              err);
     EXPECT_OK(trm_distribute_shard_and_rebatch(d, data, 12, &batch, &err), err);
     EXPECT(batch == 12 / context->size, "%d", (int)batch);
     EXPECT_OK(trm_dataset_next(data, &first, &err), err);
@@ -99,7 +112,8 @@ static void check_data(rank_context *context, trm_distribute *d) {
     trm_dataset_destroy(data);
 }
 
-/* Rows to the ranks: together the batches of one process; a count that does not come out even wraps round. */
+/* Rows to the ranks: together the batches of one process; a count that does not come out even wraps
+ * round. */
 static void check_arrays(rank_context *context, trm_distribute *d) {
     trm_error err;
     int n = context->size, r = context->rank;
@@ -111,20 +125,24 @@ static void check_arrays(rank_context *context, trm_distribute *d) {
         }
         const trm_tensor arrays[] = {TRM_FLOATS(rows, 2 * total), vector(labels, TRM_INT64, total)};
         EXPECT_OK(trm_distribute_shard_arrays(d, arrays, 2, &samples, &batch, &err), err);
-        EXPECT(batch == 2 && samples == (total + n - 1) / n, "%d rows, %d", (int)samples, (int)batch);
+        EXPECT(batch == 2 && samples == (total + n - 1) / n, "%d rows, %d", (int)samples,
+               (int)batch);
         for (int64_t i = 0; i < samples; i++) {
             int64_t from = (r + n * i) % total;
-            EXPECT(rows[i][0] == (float)from && rows[i][1] == (float)-from && labels[i] == 100 + from,
+            EXPECT(rows[i][0] == (float)from && rows[i][1] == (float)-from &&
+                       labels[i] == 100 + from,
                    "row %d of %d is %g", (int)i, (int)total, (double)rows[i][0]);
         }
     }
     float odd[5];
     int64_t samples = 2, batch = n;
-    EXPECT(trm_distribute_shard_arrays(d, &TRM_FLOATS(odd, 5), 1, &samples, &batch, &err) == TRM_INVALID &&
+    EXPECT(trm_distribute_shard_arrays(d, &TRM_FLOATS(odd, 5), 1, &samples, &batch, &err) ==
+                   TRM_INVALID &&
                strstr(err.message, "array 0 has 5 elements") != NULL && samples == 2 && batch == n,
            "5 elements in 2 rows");
     samples = 5, batch = n + 1;
-    EXPECT(n == 1 || trm_distribute_shard_arrays(d, &TRM_FLOATS(odd, 5), 1, &samples, &batch, &err) == TRM_INVALID,
+    EXPECT(n == 1 || trm_distribute_shard_arrays(d, &TRM_FLOATS(odd, 5), 1, &samples, &batch,
+                                                 &err) == TRM_INVALID,
            "batch of %d", n + 1);
 }
 
@@ -132,7 +150,8 @@ static void rank_main(rank_context *context, trm_comm *comm) {
     trm_distribute *d;
     trm_error err;
     EXPECT_OK(trm_distribute_over(comm, &d, &err), err);
-    EXPECT(trm_distribute_rank(d) == context->rank && trm_distribute_size(d) == context->size, "who");
+    EXPECT(trm_distribute_rank(d) == context->rank && trm_distribute_size(d) == context->size,
+           "who");
     check_values(context, d);
     if (context->failure[0] == '\0') {
         check_types(context, d);
@@ -148,18 +167,23 @@ static void three_calls_on_many_ranks(void **state) {
     }
 }
 
-/* Rank 1's list is shorter by an element, or has no gradient where the others have one: all are told, nothing is summed. */
+/* Rank 1's list is shorter by an element, or has no gradient where the others have one: all are
+ * told, nothing is summed. */
 static void other_list(rank_context *context, trm_comm *comm) {
     trm_distribute *d;
     trm_error err;
     float a[3] = {1, 1, 1}, b[2] = {1, 1};
     bool short_one = context->arg != NULL, other = context->rank == 1;
     EXPECT_OK(trm_distribute_over(comm, &d, &err), err);
-    const trm_tensor all[] = {vector(other && !short_one ? NULL : a, TRM_FLOAT32, other && short_one ? 2 : 3),
-                              vector(b, TRM_FLOAT32, 2)};
-    EXPECT(trm_distribute_all_reduce(d, all, 2, TRM_REDUCE_SUM, &err) == TRM_INVALID, "lists differ");
-    EXPECT(strstr(err.message, "ranks disagree") != NULL && strstr(err.message, "of 5 float32") != NULL &&
-               strstr(err.message, short_one ? "of 4 float32" : "of 2 float32") != NULL, "%s", err.message);
+    const trm_tensor all[] = {
+        vector(other && !short_one ? NULL : a, TRM_FLOAT32, other && short_one ? 2 : 3),
+        vector(b, TRM_FLOAT32, 2)};
+    EXPECT(trm_distribute_all_reduce(d, all, 2, TRM_REDUCE_SUM, &err) == TRM_INVALID,
+           "lists differ");
+    EXPECT(strstr(err.message, "ranks disagree") != NULL &&
+               strstr(err.message, "of 5 float32") != NULL &&
+               strstr(err.message, short_one ? "of 4 float32" : "of 2 float32") != NULL,
+           "%s", err.message);
     EXPECT(a[0] == 1 && b[1] == 1, "something was summed: %g %g", (double)a[0], (double)b[1]);
     trm_distribute_end(d);
 }
@@ -197,10 +221,12 @@ static void null_is_the_process(void **state) {
     CHECK_OK(trm_distribute_shard_arrays(NULL, &TRM_FLOATS(a, 2), 1, &samples, &batch, &err), err);
     assert_true(a[0] == 3 && a[1] == 4 && samples == 2 && batch == 7);
     assert_true(trm_distribute_rank(NULL) == 0 && trm_distribute_size(NULL) == 1);
-    CHECK_FAILS(trm_distribute_broadcast(NULL, &TRM_FLOATS(a, 2), 1, 1, &err), TRM_INVALID, err, "rank 1 of 1");
+    CHECK_FAILS(trm_distribute_broadcast(NULL, &TRM_FLOATS(a, 2), 1, 1, &err), TRM_INVALID, err,
+                "rank 1 of 1");
 }
 
-/* A rank of a job, for tests/guide_001_test.sh: rank 1 ends by itself with this status, the others go on. */
+/* A rank of a job, for tests/guide_001_test.sh: rank 1 ends by itself with this status, the others
+ * go on. */
 static int a_rank_that_ends(int status) {
     float a = 1;
     TRM_OR_EXIT(trm_distribute_broadcast(NULL, &TRM_FLOATS(&a, 1), 1, 0, &err));

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* train/diverge.h: whether the loss runs away, noticed before it is astronomic. */
 #ifndef TRMI_TRAIN_DIVERGE_H
 #define TRMI_TRAIN_DIVERGE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Losses that run away, and such that do not. */
 #include "check.h"
 

@@ -1,11 +1,15 @@
-/* Who does the chief's work: the chief that the job names, or, when it dies for good, another worker.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who does the chief's work: the chief that the job names, or, when it dies for good, another
+ * worker.
  *
  *      chief    begins with the lease, confirms it before each checkpoint and before the end of the job
  *      worker   looks from time to time; the lease is its own when the chief has been silent for too long
- *               has trained: leaves, and waits for the end of the job, which the chief may still not live to see
+ *               has trained: leaves, and waits for the end of the job, which the chief may still
+ *               not live to see
  *
- * Without a model_dir nothing is saved that somebody else could go on with, and hybrid workers go on only with all others:
- * the chief is then the one that the job names. */
+ * Without a model_dir nothing is saved that somebody else could go on with, and hybrid workers go
+ * on only with all others: the chief is then the one that the job names.
+ */
 #include "train/estimator.h"
 
 #include "train/callback.h"
@@ -37,8 +41,11 @@ trm_status trmi_duty_ask(trmi_duty *d, bool now, trm_error *err) {
     }
     TRMI_TRY(trm_ps_chief_ask(d->client, wish_of(e), 0, &chief, err));
     if (chief.mine != d->mine && (chief.mine ? !e->is_chief : d->mine)) {
-        trmi_estimator_say(e, chief.mine ? "trainer %d is the chief now: the one before is silent"
-                                         : "trainer %d is the chief no more: another one has stood in for it", e->trainer);
+        trmi_estimator_say(e,
+                           chief.mine
+                               ? "trainer %d is the chief now: the one before is silent"
+                               : "trainer %d is the chief no more: another one has stood in for it",
+                           e->trainer);
     }
     d->mine = chief.mine;
     d->lease_seconds = chief.lease_seconds;
@@ -69,18 +76,22 @@ trm_status trmi_duty_wait(trmi_duty *d, trm_error *err) {
         }
         answered = status == TRM_OK ? now : answered;
         if (status != TRM_OK && (!gone || now - answered > e->strategy.timeout_seconds)) {
-            return TRMI_FAIL(err, status, "%s; all of this worker's batches are done, but not the job", why.message);
+            return TRMI_FAIL(err, status,
+                             "%s; all of this worker's batches are done, but not the job",
+                             why.message);
         }
         if (now - said > say_seconds) {
             said = now;
-            trmi_estimator_say(e, "waiting for the chief (trainer %d) to end the job", gone ? -1 : chief.worker);
+            trmi_estimator_say(e, "waiting for the chief (trainer %d) to end the job",
+                               gone ? -1 : chief.worker);
         }
         trmi_estimator_sleep(e, 0.1);
     }
     return TRM_END;
 }
 
-/* ---- callbacks of the chief alone ------------------------------------------------------------------------------ */
+/* ---- callbacks of the chief alone
+ *  ------------------------------------------------------------------------------ */
 
 /* Hooks are passed on while this process is the chief, on_begin when it begins to be. */
 typedef struct gate {
@@ -100,7 +111,9 @@ static trm_status pass(gate *g, trm_hook hook, const trm_progress *p, trm_error 
     return hook == NULL ? TRM_OK : hook(g->inner.context, p, err);
 }
 
-static trm_status gate_begin(void *c, const trm_progress *p, trm_error *err) { return pass(c, NULL, p, err); }
+static trm_status gate_begin(void *c, const trm_progress *p, trm_error *err) {
+    return pass(c, NULL, p, err);
+}
 static trm_status gate_step(void *c, const trm_progress *p, trm_error *err) {
     return pass(c, ((gate *)c)->inner.on_step_end, p, err);
 }

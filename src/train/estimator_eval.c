@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The evaluator, and the job of one process. */
 #include "train/estimator.h"
 
@@ -16,7 +17,8 @@
 
 static const double say_seconds = 600; /* TensorFlow's: warnings are not repeated before */
 
-/* ---- one evaluation ---------------------------------------------------------------------------------- */
+/* ---- one evaluation
+ *  ---------------------------------------------------------------------------------- */
 
 /* Model, data and summaries live as long as the evaluator. */
 typedef struct judge {
@@ -39,7 +41,8 @@ static trm_status judge_open(judge *j, trm_error *err) {
     if (j->model != NULL) {
         return TRM_OK;
     }
-    TRMI_TRY(trmi_estimator_data(j->e, TRM_MODE_EVAL, j->spec->input_fn, j->spec->params, &j->data, err));
+    TRMI_TRY(trmi_estimator_data(j->e, TRM_MODE_EVAL, j->spec->input_fn, j->spec->params, &j->data,
+                                 err));
     TRMI_TRY(trmi_estimator_model(j->e, TRM_MODE_EVAL, j->data, &options, err));
     TRMI_TRY(trm_model_create(&options, &j->model, err));
     atomic_store(&j->e->model, j->model);
@@ -51,8 +54,8 @@ static void summarise(judge *j, uint64_t step, const trm_evaluation *v) {
     trm_error err;
     trm_status status = TRM_OK;
     if (j->events == NULL) {
-        snprintf(dir, sizeof dir, "%s/eval%s%s", j->e->config.model_dir, j->spec->name != NULL ? "_" : "",
-                 j->spec->name != NULL ? j->spec->name : "");
+        snprintf(dir, sizeof dir, "%s/eval%s%s", j->e->config.model_dir,
+                 j->spec->name != NULL ? "_" : "", j->spec->name != NULL ? j->spec->name : "");
         status = trm_events_open(dir, NULL, &j->events, &err);
     }
     trm_named_scalar values[6] = {{"loss", v->loss}};
@@ -115,7 +118,8 @@ static trm_status judge_newest(judge *j, trm_job_result *out, trm_error *err) {
 /* The weights that were evaluated last are in the model still. */
 static trm_status judge_last(judge *j, const trm_job_result *out, trm_error *err) {
     return out->has_evaluation && j->model != NULL
-               ? trmi_export(j->e, j->spec, true, j->model, out->evaluated_step, &out->evaluation, err)
+               ? trmi_export(j->e, j->spec, true, j->model, out->evaluated_step, &out->evaluation,
+                             err)
                : TRM_OK;
 }
 
@@ -128,9 +132,11 @@ trm_status trmi_evaluate_latest(trm_estimator *e, const trm_eval_spec *eval, trm
     return status;
 }
 
-/* ---- the evaluator's life ------------------------------------------------------------------------------- */
+/* ---- the evaluator's life
+ *  ------------------------------------------------------------------------------- */
 
-static bool is_over(const trm_estimator *e, const trm_train_spec *train, const trm_job_result *out) {
+static bool is_over(const trm_estimator *e, const trm_train_spec *train,
+                    const trm_job_result *out) {
     uint64_t last = 0;
     int64_t newest = 0;
     trmi_job_state state = trmi_job_read(e, &last);
@@ -149,8 +155,10 @@ static trm_status look(judge *j, trm_job_result *out, double *said, trm_error *e
     if (status == TRM_END || same) {
         if (trmi_os_now() - *said > say_seconds) {
             *said = trmi_os_now();
-            trmi_estimator_say(j->e, same ? "no new checkpoint since the last evaluation"
-                                          : "no checkpoint yet in %s", j->e->config.model_dir);
+            trmi_estimator_say(j->e,
+                               same ? "no new checkpoint since the last evaluation"
+                                    : "no checkpoint yet in %s",
+                               j->e->config.model_dir);
         }
         return TRM_END;
     }
@@ -158,8 +166,8 @@ static trm_status look(judge *j, trm_job_result *out, double *said, trm_error *e
     return judge_newest(j, out, err);
 }
 
-trm_status trmi_run_evaluator(trm_estimator *e, const trm_train_spec *train, const trm_eval_spec *eval,
-                              trm_job_result *out, trm_error *err) {
+trm_status trmi_run_evaluator(trm_estimator *e, const trm_train_spec *train,
+                              const trm_eval_spec *eval, trm_job_result *out, trm_error *err) {
     judge j = {.e = e, .spec = eval};
     double said = -1e9;
     double delay = eval->start_delay_secs == 0 ? 120 : eval->start_delay_secs;
@@ -196,7 +204,8 @@ trm_status trmi_run_evaluator(trm_estimator *e, const trm_train_spec *train, con
     return status;
 }
 
-/* ---- one process ------------------------------------------------------------------------------------------ */
+/* ---- one process
+ *  ------------------------------------------------------------------------------------------ */
 
 typedef struct local {
     trm_estimator *e;
@@ -209,7 +218,8 @@ typedef struct local {
 } local;
 
 /* Exports are of a model for evaluation, filled from the checkpoint that has just been written. */
-static trm_status local_export(local *l, bool last, uint64_t step, const trm_evaluation *v, trm_error *err) {
+static trm_status local_export(local *l, bool last, uint64_t step, const trm_evaluation *v,
+                               trm_error *err) {
     judge *j = &l->writer;
     if (trmi_exporter_count(l->eval) == 0) {
         return TRM_OK;
@@ -253,14 +263,17 @@ static trm_status local_saved(void *context, const trm_progress *p, trm_error *e
     return local_evaluate(l, p->model, p->global_step, err);
 }
 
-static trm_status local_train(trm_estimator *e, const trm_train_spec *spec, trm_model *model, trm_dataset *data,
-                              local *l, trm_error *err) {
-    trm_train_options options = {.data = data, .steps = spec->max_steps, .epochs = spec->epochs,
+static trm_status local_train(trm_estimator *e, const trm_train_spec *spec, trm_model *model,
+                              trm_dataset *data, local *l, trm_error *err) {
+    trm_train_options options = {.data = data,
+                                 .steps = spec->max_steps,
+                                 .epochs = spec->epochs,
                                  .sink = e->config.iterations_per_loop > 1};
     int32_t count = 0, room = (int32_t)(sizeof spec->callbacks / sizeof spec->callbacks[0]);
     for (int32_t i = 0; i < room; i++) {
-        if (spec->callbacks[i].on_step_end || spec->callbacks[i].on_epoch_end || spec->callbacks[i].on_end ||
-            spec->callbacks[i].on_checkpoint || spec->callbacks[i].on_begin) {
+        if (spec->callbacks[i].on_step_end || spec->callbacks[i].on_epoch_end ||
+            spec->callbacks[i].on_end || spec->callbacks[i].on_checkpoint ||
+            spec->callbacks[i].on_begin) {
             options.callbacks[count++] = spec->callbacks[i];
         }
     }
@@ -272,17 +285,17 @@ static trm_status local_train(trm_estimator *e, const trm_train_spec *spec, trm_
     }
     if (e->config.model_dir != NULL) {
         if (e->config.save_summary_steps > 0) {
-            options.callbacks[count++] =
-                trm_tensorboard(&(trm_tensorboard_options){.directory = e->config.model_dir,
-                                                           .every_steps = e->config.save_summary_steps,
-                                                           .graph = true});
+            options.callbacks[count++] = trm_tensorboard(
+                &(trm_tensorboard_options){.directory = e->config.model_dir,
+                                           .every_steps = e->config.save_summary_steps,
+                                           .graph = true});
         }
-        options.callbacks[count++] =
-            trm_model_checkpoint(&(trm_model_checkpoint_options){
-                .directory = e->config.model_dir, .keep = e->config.keep_checkpoint_max,
-                .keep_every_hours = e->config.keep_checkpoint_every_n_hours,
-                .every_steps = e->config.save_checkpoints_steps,
-                .every_seconds = e->config.save_checkpoints_secs});
+        options.callbacks[count++] = trm_model_checkpoint(&(trm_model_checkpoint_options){
+            .directory = e->config.model_dir,
+            .keep = e->config.keep_checkpoint_max,
+            .keep_every_hours = e->config.keep_checkpoint_every_n_hours,
+            .every_steps = e->config.save_checkpoints_steps,
+            .every_seconds = e->config.save_checkpoints_secs});
     }
     return trm_model_train(model, &options, err);
 }
@@ -300,12 +313,15 @@ trm_status trmi_run_local(trm_estimator *e, const trm_train_spec *spec, const tr
     trm_dataset *data = NULL;
     trm_model *model = NULL;
     trm_model_options options;
-    local l = {.e = e, .eval = eval, .out = out, .evaluated_at = -1e9, .writer = {.e = e, .spec = eval}};
-    trm_status status = trmi_estimator_data(e, TRM_MODE_TRAIN, spec->input_fn, spec->params, &data, err);
+    local l = {
+        .e = e, .eval = eval, .out = out, .evaluated_at = -1e9, .writer = {.e = e, .spec = eval}};
+    trm_status status =
+        trmi_estimator_data(e, TRM_MODE_TRAIN, spec->input_fn, spec->params, &data, err);
     if (status == TRM_OK && eval != NULL) {
         status = trmi_estimator_data(e, TRM_MODE_EVAL, eval->input_fn, eval->params, &l.test, err);
     }
-    status = status == TRM_OK ? trmi_estimator_model(e, TRM_MODE_TRAIN, data, &options, err) : status;
+    status =
+        status == TRM_OK ? trmi_estimator_model(e, TRM_MODE_TRAIN, data, &options, err) : status;
     if (status == TRM_OK) {
         status = trm_model_create(&options, &model, err);
     }
@@ -318,7 +334,8 @@ trm_status trmi_run_local(trm_estimator *e, const trm_train_spec *spec, const tr
         status = local_train(e, spec, model, data, &l, err);
         out->global_step = trm_model_global_step(model);
     }
-    if (status == TRM_OK && eval != NULL && (!out->has_evaluation || out->evaluated_step != out->global_step)) {
+    if (status == TRM_OK && eval != NULL &&
+        (!out->has_evaluation || out->evaluated_step != out->global_step)) {
         status = local_evaluate(&l, model, out->global_step, err); /* the last step always */
     }
     if (status == TRM_OK && eval != NULL) {

@@ -1,4 +1,6 @@
-/* Exporters of an EvalSpec: after an evaluation the weights that were evaluated go into files for others:
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Exporters of an EvalSpec: after an evaluation the weights that were evaluated go into files for
+ * others:
  *
  *      model_dir/export/<name>/model-<step>.safetensors     the newest exports_to_keep of them
  *      model_dir/export/<name>/best.json                    of BEST: what is to be beaten, after a restart too
@@ -27,15 +29,21 @@ typedef trm_status (*write_function)(trm_model *model, const char *path, trm_err
 static const struct {
     const char *name;
     write_function write;
-} formats[] = {{"safetensors", trm_export_safetensors}, {"npz", trm_export_npz}, {"onnx", trm_export_onnx}};
+} formats[] = {
+    {"safetensors", trm_export_safetensors}, {"npz", trm_export_npz}, {"onnx", trm_export_onnx}};
 
 static const struct {
     const char *name;
     bool more; /* is better */
-} metrics[] = {{"loss", false}, {"logloss", false}, {"auc", true}, {"accuracy", true}, {"top5", true}};
+} metrics[] = {
+    {"loss", false}, {"logloss", false}, {"auc", true}, {"accuracy", true}, {"top5", true}};
 
-static const char *format_of(const trm_exporter *x) { return x->format != NULL ? x->format : "safetensors"; }
-static const char *metric_of(const trm_exporter *x) { return x->metric != NULL ? x->metric : "loss"; }
+static const char *format_of(const trm_exporter *x) {
+    return x->format != NULL ? x->format : "safetensors";
+}
+static const char *metric_of(const trm_exporter *x) {
+    return x->metric != NULL ? x->metric : "loss";
+}
 
 static int format_index(const char *name) {
     for (int i = 0; i < (int)(sizeof formats / sizeof formats[0]); i++) {
@@ -57,7 +65,8 @@ static int metric_index(const char *name) {
 
 int32_t trmi_exporter_count(const trm_eval_spec *eval) {
     int32_t count = 0;
-    while (eval != NULL && count < TRM_MAX_EXPORTERS && eval->exporters[count].kind != TRM_EXPORT_NONE) {
+    while (eval != NULL && count < TRM_MAX_EXPORTERS &&
+           eval->exporters[count].kind != TRM_EXPORT_NONE) {
         count++;
     }
     return count;
@@ -66,40 +75,50 @@ int32_t trmi_exporter_count(const trm_eval_spec *eval) {
 trm_status trmi_exporters_check(const trm_estimator *e, const trm_eval_spec *eval, trm_error *err) {
     int32_t count = trmi_exporter_count(eval);
     if (count > 0 && e->config.model_dir == NULL) {
-        return TRMI_FAIL(err, TRM_INVALID, "EvalSpec: exporters write to model_dir/export; set model_dir");
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "EvalSpec: exporters write to model_dir/export; set model_dir");
     }
     for (int32_t i = 0; i < count; i++) {
         const trm_exporter *x = &eval->exporters[i];
-        if (x->name == NULL || x->name[0] == '\0' || x->name[0] == '.' || strchr(x->name, '/') != NULL) {
-            return TRMI_FAIL(err, TRM_INVALID, "EvalSpec: exporter %d needs a name that can be a folder's", i);
+        if (x->name == NULL || x->name[0] == '\0' || x->name[0] == '.' ||
+            strchr(x->name, '/') != NULL) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "EvalSpec: exporter %d needs a name that can be a folder's", i);
         }
         if (format_index(format_of(x)) < 0) {
-            return TRMI_FAIL(err, TRM_INVALID, "exporter %s: format \"%.40s\": safetensors, npz or onnx expected",
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "exporter %s: format \"%.40s\": safetensors, npz or onnx expected",
                              x->name, x->format);
         }
         if (metric_index(metric_of(x)) < 0 || (x->metric != NULL && x->kind != TRM_EXPORT_BEST)) {
-            return TRMI_FAIL(err, TRM_INVALID, x->kind != TRM_EXPORT_BEST
-                                                   ? "exporter %s: metric \"%.40s\": only the best has one"
-                                                   : "exporter %s: metric \"%.40s\": loss, logloss, auc, accuracy "
-                                                     "or top5 expected", x->name, x->metric);
+            return TRMI_FAIL(err, TRM_INVALID,
+                             x->kind != TRM_EXPORT_BEST
+                                 ? "exporter %s: metric \"%.40s\": only the best has one"
+                                 : "exporter %s: metric \"%.40s\": loss, logloss, auc, accuracy "
+                                   "or top5 expected",
+                             x->name, x->metric);
         }
         for (int32_t j = 0; j < i; j++) {
             if (strcmp(eval->exporters[j].name, x->name) == 0) {
-                return TRMI_FAIL(err, TRM_INVALID, "EvalSpec: two exporters are called %s", x->name);
+                return TRMI_FAIL(err, TRM_INVALID, "EvalSpec: two exporters are called %s",
+                                 x->name);
             }
         }
     }
     return TRM_OK;
 }
 
-/* ---- the best ---------------------------------------------------------------------------------------- */
+/* ---- the best
+ *  ---------------------------------------------------------------------------------------- */
 
-static trm_status value_of(const trm_exporter *x, const trm_evaluation *v, double *out, trm_error *err) {
+static trm_status value_of(const trm_exporter *x, const trm_evaluation *v, double *out,
+                           trm_error *err) {
     const char *name = metric_of(x);
     bool top = strcmp(name, "accuracy") == 0 || strcmp(name, "top5") == 0;
     bool clicks = strcmp(name, "auc") == 0 || strcmp(name, "logloss") == 0;
     if ((top && !v->has_top) || (clicks && !v->has_auc)) {
-        return TRMI_FAIL(err, TRM_INVALID, "exporter %s: evaluations of this model have no %s", x->name, name);
+        return TRMI_FAIL(err, TRM_INVALID, "exporter %s: evaluations of this model have no %s",
+                         x->name, name);
     }
     *out = strcmp(name, "auc") == 0        ? v->auc
            : strcmp(name, "logloss") == 0  ? v->logloss
@@ -117,21 +136,26 @@ static bool is_better(const trm_exporter *x, const char *folder, double value) {
     double best = 0;
     snprintf(path, sizeof path, "%s/best.json", folder);
     json_t *root = json_load_file(path, 0, &why);
-    bool known = root != NULL && json_unpack(root, "{s:s,s:F}", "metric", &name, "value", &best) == 0 &&
+    bool known = root != NULL &&
+                 json_unpack(root, "{s:s,s:F}", "metric", &name, "value", &best) == 0 &&
                  strcmp(name, metric_of(x)) == 0;
     json_decref(root);
-    return isfinite(value) && (!known || (metrics[metric_index(metric_of(x))].more ? value > best : value < best));
+    return isfinite(value) &&
+           (!known || (metrics[metric_index(metric_of(x))].more ? value > best : value < best));
 }
 
-static trm_status write_best(const trm_exporter *x, const char *folder, double value, uint64_t step, trm_error *err) {
+static trm_status write_best(const trm_exporter *x, const char *folder, double value, uint64_t step,
+                             trm_error *err) {
     char path[4400], text[200];
     snprintf(path, sizeof path, "%s/best.json", folder);
-    int length = snprintf(text, sizeof text, "{\"metric\": \"%s\", \"value\": %.17g, \"global_step\": %" PRIu64 "}\n",
+    int length = snprintf(text, sizeof text,
+                          "{\"metric\": \"%s\", \"value\": %.17g, \"global_step\": %" PRIu64 "}\n",
                           metric_of(x), value, step);
     return trmi_os_replace_file(NULL, path, text, (size_t)length, err);
 }
 
-/* ---- files ------------------------------------------------------------------------------------------- */
+/* ---- files
+ *  ------------------------------------------------------------------------------------------- */
 
 static int newest_first(const void *a, const void *b) {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -145,7 +169,8 @@ static void prune(const trm_exporter *x, const char *folder) {
     char path[4400], form[32];
     snprintf(form, sizeof form, ".%s", format_of(x));
     DIR *stream = keep < 0 ? NULL : opendir(folder);
-    for (struct dirent *entry; stream != NULL && count < 256 && (entry = readdir(stream)) != NULL;) {
+    for (struct dirent *entry;
+         stream != NULL && count < 256 && (entry = readdir(stream)) != NULL;) {
         char *end;
         bool ours = strncmp(entry->d_name, "model-", 6) == 0;
         uint64_t step = ours ? strtoull(entry->d_name + 6, &end, 10) : 0;
@@ -163,8 +188,8 @@ static void prune(const trm_exporter *x, const char *folder) {
     }
 }
 
-static trm_status export_one(const trm_estimator *e, const trm_exporter *x, trm_model *model, uint64_t step,
-                             const trm_evaluation *v, trm_error *err) {
+static trm_status export_one(const trm_estimator *e, const trm_exporter *x, trm_model *model,
+                             uint64_t step, const trm_evaluation *v, trm_error *err) {
     char folder[4096], path[4400];
     double value = 0;
     struct stat info;
@@ -189,8 +214,8 @@ static trm_status export_one(const trm_estimator *e, const trm_exporter *x, trm_
     return TRM_OK;
 }
 
-trm_status trmi_export(const trm_estimator *e, const trm_eval_spec *eval, bool last, trm_model *model, uint64_t step,
-                       const trm_evaluation *v, trm_error *err) {
+trm_status trmi_export(const trm_estimator *e, const trm_eval_spec *eval, bool last,
+                       trm_model *model, uint64_t step, const trm_evaluation *v, trm_error *err) {
     for (int32_t i = 0; i < trmi_exporter_count(eval); i++) {
         const trm_exporter *x = &eval->exporters[i];
         if ((x->kind == TRM_EXPORT_FINAL) == last) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The lines that TensorFlow's users know. */
 #include "train/estimator.h"
 
@@ -46,5 +47,6 @@ trm_callback trmi_step_log(trm_estimator *e) {
         return trmi_callback_no_memory();
     }
     l->estimator = e;
-    return (trm_callback){.on_begin = log_begin, .on_step_end = log_step, .destroy = trmi_free, .context = l};
+    return (trm_callback){
+        .on_begin = log_begin, .on_step_end = log_step, .destroy = trmi_free, .context = l};
 }

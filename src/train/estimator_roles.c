@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Servers, workers and the chief. */
 #include "train/estimator.h"
 
@@ -14,17 +15,21 @@
 #include <string.h>
 
 static const double say_seconds = 30;
-enum { LATE_WAITS = 2, CHIEF_WAITS = 10 }; /* seconds, for servers of a job that is over */
+enum { LATE_WAITS = 2, CHIEF_WAITS = 10 };          /* seconds, for servers of a job that is over */
 enum { RING_BYTES = 32 << 20, RING_MAX = 1 << 30 }; /* shared memory, each way */
-enum { LEASES = 10, LEASE_MAX = 64 }; /* a worker an epoch, so that a slow one does fewer; batches */
+/* a worker an epoch, so that a slow one does fewer; batches */
+enum { LEASES = 10, LEASE_MAX = 64 };
 
-/* ---- a server ------------------------------------------------------------------------------------ */
+/* ---- a server
+ *  ------------------------------------------------------------------------------------ */
 
 /* To its end. */
-static trm_status serve(const trm_estimator *e, const trm_ps_server_options *options, trm_error *err) {
+static trm_status serve(const trm_estimator *e, const trm_ps_server_options *options,
+                        trm_error *err) {
     trm_ps_server *server;
     TRMI_TRY(trm_ps_server_start(options, &server, err));
-    trmi_estimator_say(e, "ps %d of %d serves at %s", options->server, e->servers, trm_ps_server_address(server));
+    trmi_estimator_say(e, "ps %d of %d serves at %s", options->server, e->servers,
+                       trm_ps_server_address(server));
     trm_status status = TRM_TIMEOUT;
     /* Told to end, it lets the chief save first, if there is one. */
     for (double patience = 8; status == TRM_TIMEOUT && patience > 0;) {
@@ -60,7 +65,8 @@ trm_status trmi_run_server(trm_estimator *e, trm_error *err) {
         .folder = folder[0] != '\0' ? folder : NULL,
         .log_pushes = folder[0] != '\0' && !s->no_log,
         .spill_folder = s->spill_folder,
-        /* Hybrid workers keep step by themselves: servers that count batches know which a worker that dies has to make again. */
+        /* Hybrid workers keep step by themselves: servers that count batches know which a worker
+         * that dies has to make again. */
         .mode = counts ? TRM_PS_BOUNDED : s->mode,
         .workers = e->trainers,
         .staleness = counts ? TRM_STALENESS_ANY : s->staleness,
@@ -75,28 +81,35 @@ trm_status trmi_run_server(trm_estimator *e, trm_error *err) {
     return status;
 }
 
-/* ---- joining --------------------------------------------------------------------------------------- */
+/* ---- joining
+ *  --------------------------------------------------------------------------------------- */
 
 static bool is_stopped(void *estimator) { return trmi_estimator_stopped(estimator); }
 
-/* Servers wait for all workers, and this one for servers: only the others' connections say that one has died. */
+/* Servers wait for all workers, and this one for servers: only the others' connections say that one
+ * has died. */
 static bool is_lost(void *estimator) {
     const trm_estimator *e = estimator;
     return e->workers != NULL && trm_comm_health(e->workers, NULL) != TRM_OK;
 }
 
-static bool is_over(trmi_job_state state) { return state == TRMI_JOB_DONE || state == TRMI_JOB_FAILED; }
+static bool is_over(trmi_job_state state) {
+    return state == TRMI_JOB_DONE || state == TRMI_JOB_FAILED;
+}
 
 /* A job that is continued is over until its chief begins. */
 static bool job_is_over(void *estimator) {
     trm_estimator *e = estimator;
     uint64_t step;
     double now = trmi_os_now();
-    e->over_since = !is_over(trmi_job_read(e, &step)) ? 0 : e->over_since == 0 ? now : e->over_since;
+    e->over_since = !is_over(trmi_job_read(e, &step)) ? 0
+                    : e->over_since == 0              ? now
+                                                      : e->over_since;
     return e->over_since != 0 && now - e->over_since > (e->is_chief ? CHIEF_WAITS : LATE_WAITS);
 }
 
-static trm_status connect_once(const trm_estimator *e, double timeout, trm_ps_client **out, trm_error *err) {
+static trm_status connect_once(const trm_estimator *e, double timeout, trm_ps_client **out,
+                               trm_error *err) {
     const char *addresses[1024];
     if (e->servers > (int32_t)(sizeof addresses / sizeof addresses[0])) {
         return TRMI_FAIL(err, TRM_INVALID, "%d servers, at most 1024 expected", e->servers);
@@ -132,7 +145,8 @@ static trm_status connect_servers(trm_estimator *e, trm_ps_client **out, trm_err
         bool over = is_over(trmi_job_read(e, &step));
         trm_status status = connect_once(e, over ? 1 : e->strategy.timeout_seconds, out, err);
         double waited = trmi_os_now() - begin;
-        if (over && (status == TRM_TIMEOUT || status == TRM_PEER) && waited > (e->is_chief ? CHIEF_WAITS : LATE_WAITS)) {
+        if (over && (status == TRM_TIMEOUT || status == TRM_PEER) &&
+            waited > (e->is_chief ? CHIEF_WAITS : LATE_WAITS)) {
             return TRM_END;
         }
         bool again = (status == TRM_TIMEOUT || status == TRM_PEER) && !trmi_estimator_stopped(e) &&
@@ -152,7 +166,8 @@ static trm_status connect_servers(trm_estimator *e, trm_ps_client **out, trm_err
     }
 }
 
-/* ---- a trainer ---------------------------------------------------------------------------------------- */
+/* ---- a trainer
+ *  ---------------------------------------------------------------------------------------- */
 
 typedef struct trainer {
     trm_estimator *e;
@@ -161,9 +176,9 @@ typedef struct trainer {
     trm_model_options options;
     trm_model *model;
     struct trmi_bootstrap *bootstrap;
-    trm_comm *comm;   /* hybrid, and what outlives another worker's death: */
+    trm_comm *comm; /* hybrid, and what outlives another worker's death: */
     trmi_dense dense;
-    double alive;     /* when this worker began, or made its last step */
+    double alive;      /* when this worker began, or made its last step */
     int32_t callbacks; /* of the spec that have been used */
 } trainer;
 
@@ -207,17 +222,22 @@ static trm_status describe_model(trainer *t, const trm_train_spec *spec, trm_err
     return TRM_OK;
 }
 
-/* Where samples are dealt. In a job that is continued with other workers the chief says from where on. */
+/* Where samples are dealt. In a job that is continued with other workers the chief says from where
+ * on. */
 static trm_status learn_dealt(trm_estimator *e, trm_error *err) {
     const double begin = trmi_os_now();
     double said = begin;
     TRMI_TRY(trmi_job_read_dealt(e, &e->dealt, err));
-    while (!e->is_chief && e->dealt.count > 0 && e->dealt.list[e->dealt.count - 1].workers != e->trainers) {
+    while (!e->is_chief && e->dealt.count > 0 &&
+           e->dealt.list[e->dealt.count - 1].workers != e->trainers) {
         double now = trmi_os_now();
         if (trmi_estimator_stopped(e) || now - begin > e->strategy.timeout_seconds) {
-            return TRMI_FAIL(err, trmi_estimator_stopped(e) ? TRM_CANCELLED : TRM_TIMEOUT, "%s/job.json is of a job with %lld workers, this one "
-                             "has %d: the chief has not begun for %.0f s", e->config.model_dir,
-                             (long long)e->dealt.list[e->dealt.count - 1].workers, e->trainers, now - begin);
+            return TRMI_FAIL(err, trmi_estimator_stopped(e) ? TRM_CANCELLED : TRM_TIMEOUT,
+                             "%s/job.json is of a job with %lld workers, this one "
+                             "has %d: the chief has not begun for %.0f s",
+                             e->config.model_dir,
+                             (long long)e->dealt.list[e->dealt.count - 1].workers, e->trainers,
+                             now - begin);
         }
         if (now - said > say_seconds) {
             said = now;
@@ -234,7 +254,8 @@ static trm_status build_model(trainer *t, trm_error *err) {
     trm_estimator *e = t->e;
     trm_model_options options = t->options;
     options.parallel.comm = t->comm;
-    int64_t batches = trm_dataset_epoch_batches(t->data) / (LEASES * (e->trainers > 0 ? e->trainers : 1));
+    int64_t batches =
+        trm_dataset_epoch_batches(t->data) / (LEASES * (e->trainers > 0 ? e->trainers : 1));
     batches = batches < 1 ? 1 : batches > LEASE_MAX ? LEASE_MAX : batches;
     options.ps = (trm_ps_training){.client = t->client,
                                    .tables_only = e->strategy.hybrid,
@@ -258,7 +279,8 @@ static trm_status build_model(trainer *t, trm_error *err) {
     return TRM_OK;
 }
 
-/* Running statistics are each worker's own, the chief's are saved: after a restart, those of the newest checkpoint. */
+/* Running statistics are each worker's own, the chief's are saved: after a restart, those of the
+ * newest checkpoint. */
 static void restore_states(const trainer *t) {
     trm_error err;
     int32_t skipped;
@@ -276,13 +298,15 @@ static trm_status begin_warm(const trainer *t, trm_error *err) {
     trmi_warm_start *warm;
     int32_t skipped;
     uint64_t step;
-    if (c->warm_start_from == NULL || trm_model_global_step(t->model) > 0 || trmi_job_read(t->e, &step) != TRMI_JOB_NONE) {
+    if (c->warm_start_from == NULL || trm_model_global_step(t->model) > 0 ||
+        trmi_job_read(t->e, &step) != TRMI_JOB_NONE) {
         return TRM_OK;
     }
     TRMI_TRY(trmi_warm_start_open(c->warm_start_from, &warm, err));
     trm_status status = trmi_warm_start_check(warm, t->model, err);
     trmi_warm_start_close(warm);
-    return status == TRM_OK ? trm_model_load(t->model, c->warm_start_from, true, &skipped, err) : status;
+    return status == TRM_OK ? trm_model_load(t->model, c->warm_start_from, true, &skipped, err)
+                            : status;
 }
 
 static trm_status note_step(void *context, const trm_progress *p, trm_error *err) {
@@ -296,10 +320,11 @@ static trm_status train(trainer *t, const trm_train_spec *spec, trm_error *err) 
     trm_estimator *e = t->e;
     trm_train_options options = {.data = t->data, .steps = spec->max_steps, .epochs = spec->epochs};
     int32_t count = 0, room = (int32_t)(sizeof spec->callbacks / sizeof spec->callbacks[0]);
-    while (count < room && (spec->callbacks[count].on_begin || spec->callbacks[count].on_step_end ||
-                            spec->callbacks[count].on_epoch_end || spec->callbacks[count].on_end ||
-                            spec->callbacks[count].on_gradients || spec->callbacks[count].on_epoch_begin ||
-                            spec->callbacks[count].on_checkpoint || spec->callbacks[count].on_evaluated)) {
+    while (count < room &&
+           (spec->callbacks[count].on_begin || spec->callbacks[count].on_step_end ||
+            spec->callbacks[count].on_epoch_end || spec->callbacks[count].on_end ||
+            spec->callbacks[count].on_gradients || spec->callbacks[count].on_epoch_begin ||
+            spec->callbacks[count].on_checkpoint || spec->callbacks[count].on_evaluated)) {
         options.callbacks[count] = spec->callbacks[count];
         options.callbacks[count++].destroy = NULL; /* not after a life of several */
     }
@@ -310,10 +335,11 @@ static trm_status train(trainer *t, const trm_train_spec *spec, trm_error *err) 
     }
     if (e->is_chief || trmi_duty_is_shared(e)) {
         if (e->config.model_dir != NULL && e->config.save_summary_steps > 0) {
-            options.callbacks[count++] = trmi_while_chief(
-                e, trm_tensorboard(&(trm_tensorboard_options){.directory = e->config.model_dir,
-                                                              .every_steps = e->config.save_summary_steps,
-                                                              .graph = true}));
+            options.callbacks[count++] =
+                trmi_while_chief(e, trm_tensorboard(&(trm_tensorboard_options){
+                                        .directory = e->config.model_dir,
+                                        .every_steps = e->config.save_summary_steps,
+                                        .graph = true}));
         }
         options.callbacks[count++] = trmi_ps_saver(e, t->client);
     }
@@ -331,9 +357,9 @@ static trm_status end_job(trainer *t, trm_status status, uint64_t step, trm_erro
     if (trmi_duty_ask(&duty, true, &own) == TRM_OK && !duty.mine) {
         return status; /* somebody stood in for it at the last moment, and will end the job */
     }
-    trmi_job_state state = status == TRM_OK          ? TRMI_JOB_DONE
+    trmi_job_state state = status == TRM_OK         ? TRMI_JOB_DONE
                            : status == TRM_DIVERGED ? TRMI_JOB_FAILED
-                                                     : TRMI_JOB_RUNNING;
+                                                    : TRMI_JOB_RUNNING;
     trm_status last = trmi_job_write(t->e, state, step, &own);
     if (last == TRM_OK) {
         last = trm_ps_stop_servers(t->client, &own);
@@ -349,7 +375,8 @@ static trm_status end_job(trainer *t, trm_status status, uint64_t step, trm_erro
 static trm_status wait_for_all(const trainer *t, trm_error *err) {
     trm_error why;
     if (!t->e->acts) {
-        (void)!trm_ps_leave(t->client, &why); /* who saves does not wait for it; a server that has ended needs no word */
+        /* who saves does not wait for it; a server that has ended needs no word */
+        (void)!trm_ps_leave(t->client, &why);
     }
     return trm_comm_barrier(t->comm, err);
 }
@@ -357,10 +384,12 @@ static trm_status wait_for_all(const trainer *t, trm_error *err) {
 /* The job has ended without this worker. */
 static trm_status come_late(const trm_estimator *e, trm_job_result *out, trm_error *err) {
     if (trmi_job_read(e, &out->global_step) == TRMI_JOB_FAILED) {
-        return TRMI_FAIL(err, TRM_DIVERGED, "the job has failed already, after step %llu, and its servers have ended",
+        return TRMI_FAIL(err, TRM_DIVERGED,
+                         "the job has failed already, after step %llu, and its servers have ended",
                          (unsigned long long)out->global_step);
     }
-    trmi_estimator_say(e, "the job has ended already, after step %llu", (unsigned long long)out->global_step);
+    trmi_estimator_say(e, "the job has ended already, after step %llu",
+                       (unsigned long long)out->global_step);
     return TRM_OK;
 }
 
@@ -391,21 +420,24 @@ static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *ou
     out->unique_keys = stats.unique_keys;
     out->cached_keys = stats.cached_keys;
     if (status == TRM_OK && e->acts) {
-        TRMI_TRY(trmi_remote_counters(t->model->remote, &out->least_updates, &out->most_updates, err));
+        TRMI_TRY(
+            trmi_remote_counters(t->model->remote, &out->least_updates, &out->most_updates, err));
     }
     status = end_job(t, status, out->global_step, err);
     return status == TRM_OK && t->comm != NULL ? wait_for_all(t, err) : status;
 }
 
-/* Another hybrid worker has died: this one holds what that needs. Or the servers were away, for not too long. */
+/* Another hybrid worker has died: this one holds what that needs. Or the servers were away, for not
+ * too long. */
 static bool lives_on(const trainer *t, trm_status status) {
     const trm_ps_strategy *s = &t->e->strategy;
-    return s->hybrid && t->e->trainers > 1 && (status == TRM_PEER || status == TRM_TIMEOUT) && !trmi_estimator_stopped(t->e) &&
-           t->e->over_since == 0 &&
+    return s->hybrid && t->e->trainers > 1 && (status == TRM_PEER || status == TRM_TIMEOUT) &&
+           !trmi_estimator_stopped(t->e) && t->e->over_since == 0 &&
            trmi_os_now() - t->alive < s->timeout_seconds;
 }
 
-static trm_status run_lives(trainer *t, const trm_train_spec *spec, trm_job_result *out, trm_error *err) {
+static trm_status run_lives(trainer *t, const trm_train_spec *spec, trm_job_result *out,
+                            trm_error *err) {
     trm_error own = {0};
     err = err == NULL ? &own : err;
     t->alive = trmi_os_now();
@@ -414,12 +446,14 @@ static trm_status run_lives(trainer *t, const trm_train_spec *spec, trm_job_resu
         if (t->model != NULL) {
             trmi_dense_keep(&t->dense, t->model);
         }
-        trmi_estimator_say(t->e, "%s: this worker waits for all others, and goes on with them", err->message);
+        trmi_estimator_say(t->e, "%s: this worker waits for all others, and goes on with them",
+                           err->message);
         leave(t, true);
         trmi_estimator_sleep(t->e, 0.2);
         status = run(t, spec, out, err);
     }
-    return status == TRM_PEER && t->e->over_since != 0 && !t->e->acts ? come_late(t->e, out, err) : status;
+    return status == TRM_PEER && t->e->over_since != 0 && !t->e->acts ? come_late(t->e, out, err)
+                                                                      : status;
 }
 
 trm_status trmi_run_trainer(trm_estimator *e, const trm_train_spec *spec, const trm_eval_spec *eval,
@@ -427,14 +461,16 @@ trm_status trmi_run_trainer(trm_estimator *e, const trm_train_spec *spec, const 
     trainer t = {.e = e};
     trm_status status = run_lives(&t, spec, out, err);
     bool over = status == TRM_OK || status == TRM_CANCELLED || status == TRM_DIVERGED;
-    leave(&t, (e->strategy.hybrid || e->strategy.mode == TRM_PS_SYNC) && !over); /* no step is without it: it is started again */
+    /* no step is without it: it is started again */
+    leave(&t, (e->strategy.hybrid || e->strategy.mode == TRM_PS_SYNC) && !over);
     trmi_dense_free(&t.dense);
     for (int32_t i = 0; i < t.callbacks; i++) {
         if (spec->callbacks[i].destroy != NULL) {
             spec->callbacks[i].destroy(spec->callbacks[i].context);
         }
     }
-    if (status == TRM_PEER && trmi_estimator_stopped(e)) { /* what was waited for when it was told to stop */
+    /* what was waited for when it was told to stop */
+    if (status == TRM_PEER && trmi_estimator_stopped(e)) {
         return trmi_error_append(err, " (stopped on request)"), TRM_CANCELLED;
     }
     bool evaluate = e->acts && !e->has_evaluator && eval != NULL && e->config.model_dir != NULL;

@@ -1,10 +1,13 @@
-/* The chief's checkpoints while servers hold the parameters (each trainer has this callback; who is the chief saves):
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The chief's checkpoints while servers hold the parameters (each trainer has this callback; who is
+ * the chief saves):
  *
  *      servers   a consistent cut of rows, slots and windows, in their folder      what a restart needs
  *      chief     ckpt-STEP in model_dir: weights as one device would save them     evaluation, export
  *
- * In synchronous mode both are the state after one and the same step: the chief saves between two of its
- * own pushes, without which no step can be. */
+ * In synchronous mode both are the state after one and the same step: the chief saves between two
+ * of its own pushes, without which no step can be.
+ */
 #include "train/estimator.h"
 
 #include "train/callback.h"
@@ -22,7 +25,8 @@
 #include <unistd.h>
 
 enum { READ_ROWS = 1 << 14, WORKERS_SHOWN = 1024 };
-/* Seconds for the folder's lock: at the start, and for that of a chief that died on another host. */
+/* Seconds for the folder's lock: at the start, and for that of a chief that died on another host.
+ */
 static const double lock_seconds = 10, dead_lock_seconds = 100;
 
 typedef struct saver {
@@ -34,13 +38,14 @@ typedef struct saver {
     trm_ps_batch *batch; /* that reads tables, and its keys */
     uint64_t keys[READ_ROWS];
     int64_t table_bytes; /* of them in a checkpoint at most */
-    bool servers_save; /* they have a folder */
-    uint64_t step;     /* of the last checkpoint */
+    bool servers_save;   /* they have a folder */
+    uint64_t step;       /* of the last checkpoint */
     bool any;
     double time;
 } saver;
 
-/* ---- what is saved ------------------------------------------------------------------------------- */
+/* ---- what is saved
+ *  ------------------------------------------------------------------------------- */
 
 static trmi_remote_table table_called(const trmi_remote *remote, const char *name) {
     int32_t i = 0;
@@ -51,12 +56,13 @@ static trmi_remote_table table_called(const trmi_remote *remote, const char *nam
 }
 
 /* Rows of a table come from the servers as the file takes them. */
-static trm_status read_rows(void *context, const trm_named_tensor *tensor, int64_t first, int64_t rows, void *to,
-                            trm_error *err) {
+static trm_status read_rows(void *context, const trm_named_tensor *tensor, int64_t first,
+                            int64_t rows, void *to, trm_error *err) {
     saver *s = context;
     const trmi_remote_table table = table_called(s->remote, tensor->name);
     float *values = to;
-    for (int64_t end = first + rows, some; first < end; first += some, values += some * table.width) {
+    for (int64_t end = first + rows, some; first < end;
+         first += some, values += some * table.width) {
         some = end - first < READ_ROWS ? end - first : READ_ROWS;
         for (int64_t i = 0; i < some; i++) {
             s->keys[i] = (uint64_t)(first + i);
@@ -119,15 +125,17 @@ static void add_tables(const saver *s, const trm_model *model, list *l) {
         int64_t bytes = t.rows > left / 4 / t.width ? INT64_MAX : t.rows * t.width * 4;
         if (bytes > left) {
             if (!s->any) {
-                trmi_log(TRM_LOG_WARN, "train", "table %s (%lld rows of %d) is too large for export_bytes, %lld are left: "
-                         "checkpoints for evaluation are without it", t.name, (long long)t.rows, t.width,
-                         (long long)left);
+                trmi_log(TRM_LOG_WARN, "train",
+                         "table %s (%lld rows of %d) is too large for export_bytes, %lld are left: "
+                         "checkpoints for evaluation are without it",
+                         t.name, (long long)t.rows, t.width, (long long)left);
             }
             continue;
         }
         left -= bytes;
-        l->tensors[l->count++] = (trm_named_tensor){.name = t.name,
-                                                    .tensor = {.dtype = TRM_FLOAT32, .shape = trm_shape_of(t.rows, t.width)}};
+        l->tensors[l->count++] = (trm_named_tensor){
+            .name = t.name,
+            .tensor = {.dtype = TRM_FLOAT32, .shape = trm_shape_of(t.rows, t.width)}};
     }
 }
 
@@ -135,7 +143,8 @@ static trm_status write_weights(saver *s, const trm_progress *p, trm_error *err)
     const trm_model *model = p->model;
     list l = {.arena = {.chunk_bytes = 1 << 20}};
     char state[256];
-    int64_t room = trm_exec_variable_count(model->train.exec) + trmi_remote_table_count(model->remote);
+    int64_t room =
+        trm_exec_variable_count(model->train.exec) + trmi_remote_table_count(model->remote);
     l.tensors = trmi_alloc((size_t)(room + 1) * sizeof *l.tensors);
     trm_status status =
         l.tensors == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a list of tensors") : TRM_OK;
@@ -146,10 +155,15 @@ static trm_status write_weights(saver *s, const trm_progress *p, trm_error *err)
     if (status == TRM_OK) {
         add_tables(s, model, &l);
         /* batch 0: weights, to begin with; the servers' files are what is resumed. */
-        snprintf(state, sizeof state, "{\"epoch\":%" PRId64 ",\"epoch_step\":%" PRId64 ",\"batch\":0,"
-                 "\"accumulate\":1,\"samples\":0,\"loss\":%.9g,\"notes\":{}}", model->epoch, model->epoch_step,
-                 (double)model->loss);
-        trm_checkpoint_part parts[] = {{.name = "model", .tensors = l.tensors, .count = l.count, .read = read_rows, .read_context = s},
+        snprintf(state, sizeof state,
+                 "{\"epoch\":%" PRId64 ",\"epoch_step\":%" PRId64 ",\"batch\":0,"
+                 "\"accumulate\":1,\"samples\":0,\"loss\":%.9g,\"notes\":{}}",
+                 model->epoch, model->epoch_step, (double)model->loss);
+        trm_checkpoint_part parts[] = {{.name = "model",
+                                        .tensors = l.tensors,
+                                        .count = l.count,
+                                        .read = read_rows,
+                                        .read_context = s},
                                        {.name = "optimizer"}};
         const trm_checkpoint_info info = {.global_step = (int64_t)trm_model_global_step(model),
                                           .epoch = model->epoch,
@@ -192,11 +206,13 @@ static trm_status save_now(saver *s, const trm_progress *p, trm_error *err) {
     s->any = true;
     s->step = step;
     s->time = trmi_os_now();
-    snprintf(path, sizeof path, "%s/ckpt-%llu", s->estimator->config.model_dir, (unsigned long long)step);
+    snprintf(path, sizeof path, "%s/ckpt-%llu", s->estimator->config.model_dir,
+             (unsigned long long)step);
     return trmi_tell_checkpoint(p, path, err);
 }
 
-/* ---- when ------------------------------------------------------------------------------------------ */
+/* ---- when
+ *  ------------------------------------------------------------------------------------------ */
 
 /* Begins to be the chief: the folder is its own. */
 static trm_status take_up(saver *s, const trm_progress *p, double patience, trm_error *err) {
@@ -204,7 +220,8 @@ static trm_status take_up(saver *s, const trm_progress *p, double patience, trm_
     const trm_run_config *c = &e->config;
     if (c->model_dir != NULL) {
         const trm_checkpoint_options options = {.keep = c->keep_checkpoint_max,
-                                                .keep_every_hours = c->keep_checkpoint_every_n_hours,
+                                                .keep_every_hours =
+                                                    c->keep_checkpoint_every_n_hours,
                                                 .lock_wait_seconds = patience};
         TRMI_TRY(trm_checkpoint_writer_open(c->model_dir, &options, &s->writer, err));
         TRMI_TRY(s->batch == NULL ? trm_ps_batch_create(s->client, &s->batch, err) : TRM_OK);
@@ -271,8 +288,9 @@ static trm_status saver_step(void *context, const trm_progress *p, trm_error *er
     const trm_run_config *c = &s->estimator->config;
     uint64_t every = (uint64_t)c->save_checkpoints_steps;
     TRMI_TRY(follow(s, p, false, err));
-    bool due = !s->any || (every > 0 && p->global_step / every != s->step / every) ||
-               (c->save_checkpoints_secs > 0 && trmi_os_now() - s->time >= c->save_checkpoints_secs);
+    bool due =
+        !s->any || (every > 0 && p->global_step / every != s->step / every) ||
+        (c->save_checkpoints_secs > 0 && trmi_os_now() - s->time >= c->save_checkpoints_secs);
     return due && s->estimator->acts ? save(s, p, err) : TRM_OK;
 }
 
@@ -305,13 +323,15 @@ static void drain(const saver *s, double patience) {
         int32_t busy = busy_workers(s, &all_came, who, sizeof who);
         double waited = trmi_os_now() - begin;
         /* One that has never come may still be starting. */
-        bool lost = s->estimator->workers != NULL && trm_comm_health(s->estimator->workers, NULL) != TRM_OK;
+        bool lost =
+            s->estimator->workers != NULL && trm_comm_health(s->estimator->workers, NULL) != TRM_OK;
         if (busy < 0 || (busy == 0 && (all_came || waited > 10)) || waited > patience || lost) {
             return;
         }
         if (trmi_os_now() - said > 10) {
             said = trmi_os_now();
-            trmi_estimator_say(s->estimator, "waiting for workers: %s", busy > 0 ? who : "not yet seen");
+            trmi_estimator_say(s->estimator, "waiting for workers: %s",
+                               busy > 0 ? who : "not yet seen");
         }
         usleep(20000);
     }
@@ -333,7 +353,8 @@ static trm_status saver_end(void *context, const trm_progress *p, trm_error *err
     }
     TRMI_TRY(e->acts ? TRM_OK : take_up(s, p, dead_lock_seconds, err));
     drain(s, p->stopping ? 3 : e->strategy.timeout_seconds);
-    TRMI_TRY(e->workers == NULL ? TRM_OK : trm_comm_health(e->workers, err)); /* who died at the end has a batch to make again */
+    /* who died at the end has a batch to make again */
+    TRMI_TRY(e->workers == NULL ? TRM_OK : trm_comm_health(e->workers, err));
     if (!e->strategy.hybrid) { /* others have gone on */
         trm_exec_set_step(p->model->train.exec, trmi_remote_step(p->model->remote));
     }

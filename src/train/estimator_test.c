@@ -1,4 +1,6 @@
-/* The estimator: its configuration's rules, one process alone, and all roles of a job in threads. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The estimator: its configuration's rules, one process alone, and all roles of a job in threads.
+ */
 #include "folder.h"
 
 #include "trireme/data_click.h"
@@ -13,7 +15,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* ---- a model and its data --------------------------------------------------------------------------- */
+/* ---- a model and its data
+ *  --------------------------------------------------------------------------- */
 
 enum { ROWS = 640, BATCH = 32, VOCABULARY = 40 };
 
@@ -23,7 +26,8 @@ static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
     int64_t n = trm_node_shape(g, keys).dim[0], fields = trm_node_shape(g, keys).dim[1];
     trm_node table = trm_parameter(g, "table", trm_shape_of(VOCABULARY, 4), TRM_INIT_NORMAL_001);
     trm_node x = trm_reshape(g, trm_embedding(g, table, keys), trm_shape_of(n, fields * 4));
-    return trm_linear(g, x, trm_parameter(g, "fc.weight", trm_shape_of(1, fields * 4), TRM_INIT_LINEAR),
+    return trm_linear(g, x,
+                      trm_parameter(g, "fc.weight", trm_shape_of(1, fields * 4), TRM_INIT_LINEAR),
                       trm_parameter(g, "fc.bias", trm_shape_of(1), TRM_INIT_ZERO));
 }
 
@@ -40,9 +44,14 @@ static trm_status model_fn(trm_run_mode mode, trm_model_options *o, void *params
     return TRM_OK;
 }
 
-static trm_status input_fn(const trm_input_context *c, void *params, trm_dataset **out, trm_error *err) {
-    const trm_clicks_options options = {.rows = ROWS, .test_rows = 160, .fields = 3, .dense = -1,
-                                        .vocabulary = VOCABULARY, .seed = 4};
+static trm_status input_fn(const trm_input_context *c, void *params, trm_dataset **out,
+                           trm_error *err) {
+    const trm_clicks_options options = {.rows = ROWS,
+                                        .test_rows = 160,
+                                        .fields = 3,
+                                        .dense = -1,
+                                        .vocabulary = VOCABULARY,
+                                        .seed = 4};
     trm_dataset *data;
     (void)params;
     trm_usage usage = c->mode == TRM_MODE_TRAIN ? TRM_USAGE_TRAIN : TRM_USAGE_TEST;
@@ -57,13 +66,17 @@ static trm_status input_fn(const trm_input_context *c, void *params, trm_dataset
     return status;
 }
 
-/* ---- rules --------------------------------------------------------------------------------------------- */
+/* ---- rules
+ *  --------------------------------------------------------------------------------------------- */
 
 static trm_cluster *cluster_of(const char *job, const char *index, const char *chief) {
     trm_cluster *cluster;
     trm_error err;
-    const trm_cluster_flags flags = {.job_name = job, .task_index = index, .ps_hosts = "127.0.0.1:1",
-                                     .worker_hosts = "127.0.0.1:2,127.0.0.1:3", .chief_hosts = chief,
+    const trm_cluster_flags flags = {.job_name = job,
+                                     .task_index = index,
+                                     .ps_hosts = "127.0.0.1:1",
+                                     .worker_hosts = "127.0.0.1:2,127.0.0.1:3",
+                                     .chief_hosts = chief,
                                      .evaluator_hosts = "127.0.0.1:4"};
     CHECK_OK(trm_cluster_create(&flags, &cluster, &err), err);
     return cluster;
@@ -73,10 +86,15 @@ static void configurations_are_held_against_themselves(void **state) {
     trm_cluster *cluster = cluster_of("worker", "1", NULL);
     static const trm_ps_strategy async = {0}, sync3 = {.mode = TRM_PS_SYNC, .backup_workers = 2},
                                  backup = {.backup_workers = 1},
-                                 hybrid_backup = {.mode = TRM_PS_SYNC, .backup_workers = 1, .hybrid = true},
+                                 hybrid_backup = {.mode = TRM_PS_SYNC,
+                                                  .backup_workers = 1,
+                                                  .hybrid = true},
                                  lent_hybrid = {.hybrid = true, .lend = TRM_PS_LEND_ALWAYS},
                                  old_rows = {.mode = TRM_PS_SYNC, .cache_rows = 100},
-                                 older_rows = {.mode = TRM_PS_BOUNDED, .staleness = 2, .cache_rows = 100, .cache_staleness = 3},
+                                 older_rows = {.mode = TRM_PS_BOUNDED,
+                                               .staleness = 2,
+                                               .cache_rows = 100,
+                                               .cache_staleness = 3},
                                  no_rows = {.cache_staleness = 3}, less_rows = {.cache_rows = -1};
     const struct {
         trm_run_config config;
@@ -92,35 +110,49 @@ static void configurations_are_held_against_themselves(void **state) {
         {{.precision_mode = "half"}, "precision_mode \"half\""},
         {{.cluster = cluster}, "the cluster lists 1 ps: set distribute"},
         {{.cluster = cluster, .distribute = &async}, "mix_compile_mode must be true"},
-        {{.cluster = cluster, .distribute = &async, .mix_compile_mode = true, .iterations_per_loop = 4},
+        {{.cluster = cluster,
+          .distribute = &async,
+          .mix_compile_mode = true,
+          .iterations_per_loop = 4},
          "iterations_per_loop is 4: it must be 1"},
-        {{.cluster = cluster, .distribute = &sync3, .mix_compile_mode = true}, "2 backup_workers of 2 workers"},
+        {{.cluster = cluster, .distribute = &sync3, .mix_compile_mode = true},
+         "2 backup_workers of 2 workers"},
         {{.cluster = cluster, .distribute = &backup, .mix_compile_mode = true},
          "backup_workers are for the synchronous mode"},
-        {{.cluster = cluster, .distribute = &hybrid_backup, .mix_compile_mode = true}, "none can be left out"},
-        {{.cluster = cluster, .distribute = &lent_hybrid, .mix_compile_mode = true}, "as many batches as the others"},
-        {{.cluster = cluster, .distribute = &old_rows, .mix_compile_mode = true}, "the synchronous mode allows no age"},
-        {{.cluster = cluster, .distribute = &older_rows, .mix_compile_mode = true}, "at most 2 batches old with staleness=2"},
-        {{.cluster = cluster, .distribute = &no_rows, .mix_compile_mode = true}, "no rows are cached"},
+        {{.cluster = cluster, .distribute = &hybrid_backup, .mix_compile_mode = true},
+         "none can be left out"},
+        {{.cluster = cluster, .distribute = &lent_hybrid, .mix_compile_mode = true},
+         "as many batches as the others"},
+        {{.cluster = cluster, .distribute = &old_rows, .mix_compile_mode = true},
+         "the synchronous mode allows no age"},
+        {{.cluster = cluster, .distribute = &older_rows, .mix_compile_mode = true},
+         "at most 2 batches old with staleness=2"},
+        {{.cluster = cluster, .distribute = &no_rows, .mix_compile_mode = true},
+         "no rows are cached"},
         {{.cluster = cluster, .distribute = &less_rows, .mix_compile_mode = true}, "cache_rows -1"},
     };
     trm_error err;
     trm_estimator *e;
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
-        CHECK_FAILS(trm_estimator_create(model_fn, NULL, &cases[c].config, &e, &err), TRM_INVALID, err,
-                    cases[c].message);
+        CHECK_FAILS(trm_estimator_create(model_fn, NULL, &cases[c].config, &e, &err), TRM_INVALID,
+                    err, cases[c].message);
     }
-    CHECK_FAILS(trm_estimator_create(NULL, NULL, &(trm_run_config){0}, &e, &err), TRM_INVALID, err, "model_fn");
+    CHECK_FAILS(trm_estimator_create(NULL, NULL, &(trm_run_config){0}, &e, &err), TRM_INVALID, err,
+                "model_fn");
     trm_cluster_destroy(cluster);
     cluster = cluster_of("evaluator", "0", NULL);
-    CHECK_FAILS(trm_estimator_create(model_fn, NULL, &(trm_run_config){.cluster = cluster, .distribute = &async,
-                                     .mix_compile_mode = true}, &e, &err), TRM_INVALID, err,
-                "an evaluator reads checkpoints from model_dir");
+    CHECK_FAILS(
+        trm_estimator_create(
+            model_fn, NULL,
+            &(trm_run_config){.cluster = cluster, .distribute = &async, .mix_compile_mode = true},
+            &e, &err),
+        TRM_INVALID, err, "an evaluator reads checkpoints from model_dir");
     trm_cluster_destroy(cluster);
     CHECK_OK(trm_estimator_create(model_fn, NULL, &(trm_run_config){0}, &e, &err), err);
     CHECK_FAILS(trm_train_and_evaluate(e, NULL, NULL, NULL, &err), TRM_INVALID, err, "TrainSpec");
-    CHECK_FAILS(trm_train_and_evaluate(e, &(trm_train_spec){.input_fn = input_fn}, NULL, NULL, &err), TRM_INVALID,
-                err, "one of them greater than 0");
+    CHECK_FAILS(
+        trm_train_and_evaluate(e, &(trm_train_spec){.input_fn = input_fn}, NULL, NULL, &err),
+        TRM_INVALID, err, "one of them greater than 0");
     trm_estimator_destroy(e);
 }
 
@@ -132,18 +164,28 @@ static void exporters_are_checked(void **state) {
         {{{TRM_EXPORT_LATEST, .name = "x"}}, NULL, "exporters write to model_dir/export"},
         {{{TRM_EXPORT_LATEST, .name = ""}}, "/m", "exporter 0 needs a name"},
         {{{TRM_EXPORT_LATEST, .name = "a/b"}}, "/m", "exporter 0 needs a name"},
-        {{{TRM_EXPORT_LATEST, .name = "x", .format = "h5"}}, "/m", "format \"h5\": safetensors, npz or onnx"},
-        {{{TRM_EXPORT_BEST, .name = "x", .metric = "f1"}}, "/m", "metric \"f1\": loss, logloss, auc"},
+        {{{TRM_EXPORT_LATEST, .name = "x", .format = "h5"}},
+         "/m",
+         "format \"h5\": safetensors, npz or onnx"},
+        {{{TRM_EXPORT_BEST, .name = "x", .metric = "f1"}},
+         "/m",
+         "metric \"f1\": loss, logloss, auc"},
         {{{TRM_EXPORT_FINAL, .name = "x", .metric = "auc"}}, "/m", "only the best has one"},
-        {{{TRM_EXPORT_FINAL, .name = "x"}, {TRM_EXPORT_BEST, .name = "x"}}, "/m", "two exporters are called x"},
+        {{{TRM_EXPORT_FINAL, .name = "x"}, {TRM_EXPORT_BEST, .name = "x"}},
+         "/m",
+         "two exporters are called x"},
     };
     trm_error err;
     trm_estimator *e;
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         trm_eval_spec eval = {.input_fn = input_fn};
         memcpy(eval.exporters, cases[c].list, sizeof cases[c].list);
-        CHECK_OK(trm_estimator_create(model_fn, NULL, &(trm_run_config){.model_dir = cases[c].dir}, &e, &err), err);
-        CHECK_FAILS(trm_train_and_evaluate(e, &(trm_train_spec){.input_fn = input_fn, .max_steps = 1}, &eval, NULL, &err),
+        CHECK_OK(trm_estimator_create(model_fn, NULL, &(trm_run_config){.model_dir = cases[c].dir},
+                                      &e, &err),
+                 err);
+        CHECK_FAILS(trm_train_and_evaluate(e,
+                                           &(trm_train_spec){.input_fn = input_fn, .max_steps = 1},
+                                           &eval, NULL, &err),
                     TRM_INVALID, err, cases[c].message);
         trm_estimator_destroy(e);
     }
@@ -152,13 +194,15 @@ static void exporters_are_checked(void **state) {
 static void plans_say_who_is_who(void **state) {
     static const trm_ps_strategy sync = {.mode = TRM_PS_SYNC};
     trm_cluster *cluster = cluster_of("worker", "0", "127.0.0.1:9");
-    trm_run_config config = {.cluster = cluster, .distribute = &sync, .mix_compile_mode = true, .model_dir = "/m"};
+    trm_run_config config = {
+        .cluster = cluster, .distribute = &sync, .mix_compile_mode = true, .model_dir = "/m"};
     trm_estimator *e;
     trm_error err;
     char *text;
     CHECK_OK(trm_estimator_create(model_fn, NULL, &config, &e, &err), err);
     CHECK_OK(trm_estimator_plan(e, true, &text, &err), err);
-    assert_non_null(strstr(text, "\"role\": \"worker\", \"trainer\": 1, \"trainers\": 3, \"is_chief\": false"));
+    assert_non_null(
+        strstr(text, "\"role\": \"worker\", \"trainer\": 1, \"trainers\": 3, \"is_chief\": false"));
     assert_non_null(strstr(text, "\"mode\": \"synchronous\""));
     assert_non_null(strstr(text, "\"ps_folder\": \"/m/ps\", \"save_checkpoints_steps\": 100"));
     trm_text_free(text);
@@ -169,15 +213,24 @@ static void plans_say_who_is_who(void **state) {
 /* What nobody has set, by guide 000's names: docs/from-guide-000.md lists the same. */
 static void defaults_are_those_of_the_guide(void **state) {
     static const trm_ps_strategy async = {.mode = TRM_PS_ASYNC};
-    static const char *const both[] = {"\"keep_checkpoint_max\": 5,", "\"keep_checkpoint_every_n_hours\": 10000,",
-                                       "\"save_summary_steps\": 100,", "\"log_step_count_steps\": 100,", "\"tf_random_seed\": 1,",
-                                       "\"iterations_per_loop\": 1,", "\"enable_data_pre_proc\": false,", "\"precision_mode\": null,",
-                                       "\"session_creation_timeout_secs\": 7200,", "\"timeout_seconds\": 120,"};
-    static const char *const saves[] = {"\"save_checkpoints_steps\": 100, \"save_checkpoints_secs\": 0,",
-                                        "\"save_checkpoints_steps\": 0, \"save_checkpoints_secs\": 600,"};
+    static const char *const both[] = {"\"keep_checkpoint_max\": 5,",
+                                       "\"keep_checkpoint_every_n_hours\": 10000,",
+                                       "\"save_summary_steps\": 100,",
+                                       "\"log_step_count_steps\": 100,",
+                                       "\"tf_random_seed\": 1,",
+                                       "\"iterations_per_loop\": 1,",
+                                       "\"enable_data_pre_proc\": false,",
+                                       "\"precision_mode\": null,",
+                                       "\"session_creation_timeout_secs\": 7200,",
+                                       "\"timeout_seconds\": 120,"};
+    static const char *const saves[] = {
+        "\"save_checkpoints_steps\": 100, \"save_checkpoints_secs\": 0,",
+        "\"save_checkpoints_steps\": 0, \"save_checkpoints_secs\": 600,"};
     trm_cluster *cluster = cluster_of("worker", "0", "127.0.0.1:9");
     for (int alone = 0; alone < 2; alone++) {
-        const trm_run_config config = {.cluster = alone ? NULL : cluster, .distribute = alone ? NULL : &async, .mix_compile_mode = !alone};
+        const trm_run_config config = {.cluster = alone ? NULL : cluster,
+                                       .distribute = alone ? NULL : &async,
+                                       .mix_compile_mode = !alone};
         trm_estimator *e;
         trm_error err;
         char *text;
@@ -189,17 +242,21 @@ static void defaults_are_those_of_the_guide(void **state) {
             }
         }
         assert_non_null(strstr(text, saves[alone]));
-        assert_non_null(strstr(text, alone ? "\"mix_compile_mode\": false" : "\"mix_compile_mode\": true"));
+        assert_non_null(
+            strstr(text, alone ? "\"mix_compile_mode\": false" : "\"mix_compile_mode\": true"));
         trm_text_free(text);
         CHECK_OK(trm_estimator_plan(e, false, &text, &err), err);
-        assert_non_null(strstr(text, alone ? "samples: all are this process's" : "samples: lent in ranges by server 0"));
+        assert_non_null(strstr(text, alone ? "samples: all are this process's"
+                                           : "samples: lent in ranges by server 0"));
         trm_text_free(text);
         trm_estimator_destroy(e);
     }
     trm_cluster_destroy(cluster);
 }
 
-/* ---- alone ------------------------------------------------------------------------------------------------ */
+/* ---- alone
+ *  ------------------------------------------------------------------------------------------------
+ */
 
 static int told;
 static void count_evaluation(void *context, uint64_t step, const trm_evaluation *v) {
@@ -213,11 +270,14 @@ static void alone_it_trains_and_evaluates_in_turn(void **state) {
     char dir[96];
     trm_job_result result;
     snprintf(dir, sizeof dir, "%s/alone", folder);
-    const trm_run_config config = {.model_dir = dir, .save_checkpoints_steps = 20, .keep_checkpoint_max = 2,
+    const trm_run_config config = {.model_dir = dir,
+                                   .save_checkpoints_steps = 20,
+                                   .keep_checkpoint_max = 2,
                                    .on_evaluated = count_evaluation};
     const trm_eval_spec eval = {.input_fn = input_fn, .steps = -1, .throttle_secs = -1};
     trm_train_spec train = {.input_fn = input_fn, .max_steps = 40};
-    for (int round = 0; round < 2; round++, train.max_steps += 20) { /* the second continues the first */
+    /* the second continues the first */
+    for (int round = 0; round < 2; round++, train.max_steps += 20) {
         told = 0;
         CHECK_OK(trm_estimator_create(model_fn, NULL, &config, &e, &err), err);
         CHECK_OK(trm_train_and_evaluate(e, &train, &eval, &result, &err), err);
@@ -241,29 +301,42 @@ static void what_was_evaluated_is_exported(void **state) {
     char dir[96], path[256];
     snprintf(dir, sizeof dir, "%s/exports", folder);
     const trm_run_config config = {.model_dir = dir, .save_checkpoints_steps = 20};
-    trm_eval_spec eval = {.input_fn = input_fn, .steps = -1, .throttle_secs = -1,
-                          .exporters = {{TRM_EXPORT_LATEST, .name = "latest", .format = "npz", .exports_to_keep = 2},
-                                        {TRM_EXPORT_BEST, .name = "best", .metric = "auc"},
-                                        {TRM_EXPORT_FINAL, .name = "final"}}};
+    trm_eval_spec eval = {
+        .input_fn = input_fn,
+        .steps = -1,
+        .throttle_secs = -1,
+        .exporters = {{TRM_EXPORT_LATEST, .name = "latest", .format = "npz", .exports_to_keep = 2},
+                      {TRM_EXPORT_BEST, .name = "best", .metric = "auc"},
+                      {TRM_EXPORT_FINAL, .name = "final"}}};
     CHECK_OK(trm_estimator_create(model_fn, NULL, &config, &e, &err), err);
-    CHECK_OK(trm_train_and_evaluate(e, &(trm_train_spec){.input_fn = input_fn, .max_steps = 60}, &eval, NULL, &err), err);
-    assert_true(!there(dir, "latest/model-20.npz") && there(dir, "latest/model-40.npz") && there(dir, "latest/model-60.npz"));
-    assert_true(there(dir, "final/model-60.safetensors") && !there(dir, "final/model-40.safetensors"));
+    CHECK_OK(trm_train_and_evaluate(e, &(trm_train_spec){.input_fn = input_fn, .max_steps = 60},
+                                    &eval, NULL, &err),
+             err);
+    assert_true(!there(dir, "latest/model-20.npz") && there(dir, "latest/model-40.npz") &&
+                there(dir, "latest/model-60.npz"));
+    assert_true(there(dir, "final/model-60.safetensors") &&
+                !there(dir, "final/model-40.safetensors"));
     assert_true(there(dir, "best/model-20.safetensors") && there(dir, "best/best.json"));
-    /* What nothing beats stays the best, in the next run too; a worse rule forgotten would export. */
+    /* What nothing beats stays the best, in the next run too; a worse rule forgotten would export.
+     */
     snprintf(path, sizeof path, "%s/export/best/best.json", dir);
     const char *perfect = "{\"metric\": \"auc\", \"value\": 1.0, \"global_step\": 20}";
     CHECK_OK(trmi_os_replace_file(NULL, path, perfect, strlen(perfect), &err), err);
-    CHECK_OK(trm_train_and_evaluate(e, &(trm_train_spec){.input_fn = input_fn, .max_steps = 80}, &eval, NULL, &err), err);
+    CHECK_OK(trm_train_and_evaluate(e, &(trm_train_spec){.input_fn = input_fn, .max_steps = 80},
+                                    &eval, NULL, &err),
+             err);
     assert_true(there(dir, "latest/model-80.npz") && !there(dir, "best/model-80.safetensors"));
     /* A metric that evaluations of this model do not have. */
     eval.exporters[1].metric = "accuracy";
-    CHECK_FAILS(trm_train_and_evaluate(e, &(trm_train_spec){.input_fn = input_fn, .max_steps = 100}, &eval, NULL, &err),
+    CHECK_FAILS(trm_train_and_evaluate(e, &(trm_train_spec){.input_fn = input_fn, .max_steps = 100},
+                                       &eval, NULL, &err),
                 TRM_INVALID, err, "exporter best: evaluations of this model have no accuracy");
     trm_estimator_destroy(e);
 }
 
-/* ---- together ----------------------------------------------------------------------------------------------- */
+/* ---- together
+ *  -----------------------------------------------------------------------------------------------
+ */
 
 static int free_port(void) {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -289,13 +362,19 @@ static void *member_main(void *context) {
     member *m = context;
     trm_cluster *cluster;
     trm_estimator *e;
-    const trm_cluster_flags flags = {.job_name = m->job, .task_index = m->index, .ps_hosts = m->ps,
+    const trm_cluster_flags flags = {.job_name = m->job,
+                                     .task_index = m->index,
+                                     .ps_hosts = m->ps,
                                      .worker_hosts = "127.0.0.1:2, 127.0.0.1:3",
                                      .evaluator_hosts = "127.0.0.1:4"};
     const trm_ps_strategy strategy = {.mode = m->mode, .shards = 1, .memory_bytes = 1 << 26};
-    const trm_run_config config = {.model_dir = m->dir, .distribute = &strategy, .mix_compile_mode = true,
-                                   .enable_data_pre_proc = true, .save_checkpoints_steps = 8,
-                                   .keep_checkpoint_max = 2, .cluster = NULL};
+    const trm_run_config config = {.model_dir = m->dir,
+                                   .distribute = &strategy,
+                                   .mix_compile_mode = true,
+                                   .enable_data_pre_proc = true,
+                                   .save_checkpoints_steps = 8,
+                                   .keep_checkpoint_max = 2,
+                                   .cluster = NULL};
     m->status = trm_cluster_create(&flags, &cluster, &m->err);
     if (m->status != TRM_OK) {
         return NULL;
@@ -304,11 +383,15 @@ static void *member_main(void *context) {
     mine.cluster = cluster;
     m->status = trm_estimator_create(model_fn, NULL, &mine, &e, &m->err);
     if (m->status == TRM_OK) {
-        const trm_eval_spec eval = {.input_fn = input_fn, .steps = 3, .start_delay_secs = -1, .throttle_secs = -1,
-                                    .name = "holdout",
-                                    .exporters = {{TRM_EXPORT_FINAL, .name = "final", .format = "onnx"}}};
-        m->status = trm_train_and_evaluate(e, &(trm_train_spec){.input_fn = input_fn, .epochs = 2}, &eval,
-                                           &m->result, &m->err);
+        const trm_eval_spec eval = {
+            .input_fn = input_fn,
+            .steps = 3,
+            .start_delay_secs = -1,
+            .throttle_secs = -1,
+            .name = "holdout",
+            .exporters = {{TRM_EXPORT_FINAL, .name = "final", .format = "onnx"}}};
+        m->status = trm_train_and_evaluate(e, &(trm_train_spec){.input_fn = input_fn, .epochs = 2},
+                                           &eval, &m->result, &m->err);
         trm_estimator_destroy(e);
     }
     trm_cluster_destroy(cluster);
@@ -322,7 +405,9 @@ static void all_roles_end_together(void **state) {
         trm_error err;
         int64_t newest;
         snprintf(dir, sizeof dir, "%s/job%d", folder, k);
-        member m[] = {{.job = "ps", .index = "0"}, {.job = "worker", .index = "0"}, {.job = "worker", .index = "1"},
+        member m[] = {{.job = "ps", .index = "0"},
+                      {.job = "worker", .index = "0"},
+                      {.job = "worker", .index = "1"},
                       {.job = "evaluator", .index = "0"}};
         int port = free_port();
         for (int i = 0; i < 4; i++) {
@@ -351,7 +436,6 @@ static void all_roles_end_together(void **state) {
     }
 }
 
-
 /* The rest of a job, which ends while this worker is in its first step. */
 typedef struct others {
     trm_ps_server *server;
@@ -379,15 +463,21 @@ static void who_comes_back_as_the_job_ends_waits_for_no_server(void **state) {
     trm_estimator *e;
     trm_job_result result = {0};
     others o = {.dir = folder};
-    const trm_ps_server_options so = {.shards = 1, .memory_bytes = 1 << 24, .listen = "127.0.0.1:0", .workers = 2};
+    const trm_ps_server_options so = {
+        .shards = 1, .memory_bytes = 1 << 24, .listen = "127.0.0.1:0", .workers = 2};
     CHECK_OK(trm_ps_server_start(&so, &o.server, &err), err);
-    const trm_cluster_flags flags = {.job_name = "worker", .task_index = "1", .ps_hosts = trm_ps_server_address(o.server),
+    const trm_cluster_flags flags = {.job_name = "worker",
+                                     .task_index = "1",
+                                     .ps_hosts = trm_ps_server_address(o.server),
                                      .worker_hosts = "127.0.0.1:2,127.0.0.1:3"};
-    const trm_ps_strategy strategy = {.timeout_seconds = 600}; /* for a server that may come again */
+    /* for a server that may come again */
+    const trm_ps_strategy strategy = {.timeout_seconds = 600};
     CHECK_OK(trm_cluster_create(&flags, &cluster, &err), err);
-    const trm_run_config config = {.model_dir = folder, .cluster = cluster, .distribute = &strategy, .mix_compile_mode = true};
+    const trm_run_config config = {
+        .model_dir = folder, .cluster = cluster, .distribute = &strategy, .mix_compile_mode = true};
     CHECK_OK(trm_estimator_create(model_fn, NULL, &config, &e, &err), err);
-    const trm_train_spec spec = {.input_fn = input_fn, .epochs = 2, .callbacks = {{.on_gradients = end_job, .context = &o}}};
+    const trm_train_spec spec = {
+        .input_fn = input_fn, .epochs = 2, .callbacks = {{.on_gradients = end_job, .context = &o}}};
     CHECK_OK(trm_train_and_evaluate(e, &spec, NULL, &result, &err), err);
     assert_int_equal(result.global_step, 40);
     trm_estimator_destroy(e);
@@ -407,15 +497,21 @@ static void a_worker_without_servers_can_be_stopped(void **state) {
     trm_estimator *e;
     pthread_t thread;
     snprintf(ps, sizeof ps, "127.0.0.1:%d", free_port());
-    const trm_cluster_flags flags = {.job_name = "worker", .task_index = "1", .ps_hosts = ps,
+    const trm_cluster_flags flags = {.job_name = "worker",
+                                     .task_index = "1",
+                                     .ps_hosts = ps,
                                      .worker_hosts = "127.0.0.1:2,127.0.0.1:3"};
-    const trm_ps_strategy strategy = {.timeout_seconds = 600}; /* it is told of the stop while it waits */
+    /* it is told of the stop while it waits */
+    const trm_ps_strategy strategy = {.timeout_seconds = 600};
     CHECK_OK(trm_cluster_create(&flags, &cluster, &err), err);
-    const trm_run_config config = {.cluster = cluster, .distribute = &strategy, .mix_compile_mode = true,
+    const trm_run_config config = {.cluster = cluster,
+                                   .distribute = &strategy,
+                                   .mix_compile_mode = true,
                                    .session_creation_timeout_secs = 600};
     CHECK_OK(trm_estimator_create(model_fn, NULL, &config, &e, &err), err);
     assert_int_equal(pthread_create(&thread, NULL, stop_later, e), 0);
-    CHECK_FAILS(trm_train_and_evaluate(e, &(trm_train_spec){.input_fn = input_fn, .epochs = 1}, NULL, NULL, &err),
+    CHECK_FAILS(trm_train_and_evaluate(e, &(trm_train_spec){.input_fn = input_fn, .epochs = 1},
+                                       NULL, NULL, &err),
                 TRM_CANCELLED, err, "stopped on request while waiting for server");
     pthread_join(thread, NULL);
     trm_estimator_destroy(e);
@@ -428,10 +524,12 @@ int main(void) {
         cmocka_unit_test(exporters_are_checked),
         cmocka_unit_test(plans_say_who_is_who),
         cmocka_unit_test(defaults_are_those_of_the_guide),
-        cmocka_unit_test_setup_teardown(alone_it_trains_and_evaluates_in_turn, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(alone_it_trains_and_evaluates_in_turn, make_folder,
+                                        remove_folder),
         cmocka_unit_test_setup_teardown(what_was_evaluated_is_exported, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(all_roles_end_together, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(who_comes_back_as_the_job_ends_waits_for_no_server, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(who_comes_back_as_the_job_ends_waits_for_no_server,
+                                        make_folder, remove_folder),
         cmocka_unit_test(a_worker_without_servers_can_be_stopped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

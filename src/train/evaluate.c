@@ -1,4 +1,6 @@
-/* Evaluation: batches through the forward program, figures of merit added over batches and ranks. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Evaluation: batches through the forward program, figures of merit added over batches and ranks.
+ */
 #include "train/model.h"
 
 #include "trireme/metrics.h"
@@ -39,7 +41,8 @@ static trm_status ready(trm_model *model, trm_dataset *data, trm_error *err) {
     int64_t batch = trm_dataset_field(data, 0, &first) ? first.tensor.shape.dim[0] : 0;
     if (model->evaluate.exec != NULL && model->evaluate.batch != batch) {
         if (model->options.evaluation_only) {
-            return TRMI_FAIL(err, TRM_INVALID, "the model was compiled for batches of %lld, not %lld",
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "the model was compiled for batches of %lld, not %lld",
                              (long long)model->evaluate.batch, (long long)batch);
         }
         trmi_compiled_free(&model->evaluate);
@@ -139,7 +142,8 @@ static trm_status evaluate(trm_model *model, trm_dataset *data, int64_t steps, c
     TRMI_TRY(ready(model, data, err));
     TRMI_TRY(trm_exec_broadcast_states(trmi_model_owner(model)->exec, err));
     TRMI_TRY(take_weights(model, err));
-    bool alone = trmi_model_comm(model) == NULL; /* else all go on to the end: a step tells of stops */
+    /* else all go on to the end: a step tells of stops */
+    bool alone = trmi_model_comm(model) == NULL;
     double begin = trmi_os_now();
     sums s = {0};
     TRMI_TRY(trm_dataset_seek(data, 0, 0, err));
@@ -147,8 +151,8 @@ static trm_status evaluate(trm_model *model, trm_dataset *data, int64_t steps, c
     batches = steps < batches ? steps : batches;
     for (int64_t i = 0; i < batches; i++) {
         if (alone && atomic_load(&model->stop)) {
-            return TRMI_FAIL(err, TRM_CANCELLED, "stopped on request in batch %lld of an evaluation",
-                             (long long)i + 1);
+            return TRMI_FAIL(err, TRM_CANCELLED,
+                             "stopped on request in batch %lld of an evaluation", (long long)i + 1);
         }
         const trm_batch *batch;
         TRMI_TRY(trmi_next_batch(data, &batch, err));

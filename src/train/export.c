@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A model's weights as safetensors, npz and ONNX; onnx_map.c knows what each operator is there. */
 #include "trireme/export.h"
 #include "trireme/save_files.h"
@@ -35,7 +36,8 @@ trm_status trm_export_npz(trm_model *model, const char *path, trm_error *err) {
     return status;
 }
 
-/* ---- ONNX ------------------------------------------------------------------------------------------- */
+/* ---- ONNX
+ *  ------------------------------------------------------------------------------------------- */
 
 /* Names the values that the logits depend on; loss and labels fall away. */
 static trm_status name_values(trmi_onnx *x, trm_node logits, trm_error *err) {
@@ -58,7 +60,8 @@ static trm_status name_values(trmi_onnx *x, trm_node logits, trm_error *err) {
             }
             const trmi_value *v = &g->values[id];
             const char *name = g->ops[v->op].name;
-            x->names[id] = v->output == 0 ? name : trmi_arena_printf(&x->arena, "%s/%d", name, v->output);
+            x->names[id] =
+                v->output == 0 ? name : trmi_arena_printf(&x->arena, "%s/%d", name, v->output);
             if (x->names[id] == NULL) {
                 return TRMI_FAIL(err, TRM_NOMEM, "no memory for an ONNX model");
             }
@@ -82,7 +85,8 @@ static trm_onnx_value describe_value(const trmi_onnx *x, int32_t id) {
 static trm_status add_variable(trmi_onnx *x, trm_exec *exec, const trmi_op *op, trm_error *err) {
     int32_t index = trm_exec_find(exec, op->name);
     if (index < 0) {
-        return TRMI_FAIL(err, TRM_INTERNAL, "'%s' is in the graph but not in the program", op->name);
+        return TRMI_FAIL(err, TRM_INTERNAL, "'%s' is in the graph but not in the program",
+                         op->name);
     }
     trm_variable v = trm_exec_variable(exec, index);
     trm_tensor t = {.dtype = v.dtype, .shape = v.shape};
@@ -105,16 +109,15 @@ static trm_status add_leaf_or_op(trmi_onnx *x, trm_exec *exec, const trmi_op *op
         return TRM_OK;
     }
     case TRMI_OP_PARAMETER:
-    case TRMI_OP_STATE:
-        return add_variable(x, exec, op, err);
+    case TRMI_OP_STATE: return add_variable(x, exec, op, err);
     case TRMI_OP_CONSTANT: {
-        trm_tensor t = {.data = (void *)op->attrs.constant.data, .dtype = x->graph->values[output].dtype,
+        trm_tensor t = {.data = (void *)op->attrs.constant.data,
+                        .dtype = x->graph->values[output].dtype,
                         .shape = x->graph->values[output].shape};
         trm_onnx_add_initializer(x->model, x->names[output], &t);
         return TRM_OK;
     }
-    default:
-        return trmi_onnx_add_op(x, op, err);
+    default: return trmi_onnx_add_op(x, op, err);
     }
 }
 
@@ -134,7 +137,9 @@ static trm_status build(trmi_onnx *x, trm_exec *exec, trm_node logits, trm_error
 
 trm_status trm_export_onnx(trm_model *model, const char *path, trm_error *err) {
     if (!model->options.evaluation_only) {
-        return TRMI_FAIL(err, TRM_INVALID, "ONNX is written from a model made with evaluation_only: make one, and trm_model_load the weights");
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "ONNX is written from a model made with evaluation_only: make one, and "
+                         "trm_model_load the weights");
     }
     trmi_onnx x = {.graph = model->evaluate.graph};
     trm_status status = trm_onnx_create("trireme", &x.model, err);

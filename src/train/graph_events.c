@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The graph as TensorBoard's graph tab draws it: operators grouped by the layers in their names. */
 #include "train/graph_events.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* train/graph_events.h: a graph as TensorBoard shows it. */
 #ifndef TRMI_TRAIN_GRAPH_EVENTS_H
 #define TRMI_TRAIN_GRAPH_EVENTS_H

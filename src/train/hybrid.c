@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "train/hybrid.h"
 
 #include "train/gather.h"
@@ -58,14 +59,16 @@ static bool put_back(const trmi_dense *d, trm_exec *exec) {
     return true;
 }
 
-/* ---- who has them ---------------------------------------------------------------------------------------- */
+/* ---- who has them
+ *  ---------------------------------------------------------------------------------------- */
 
 typedef struct holding {
     bool any;
     int64_t step;
 } holding;
 
-static trm_status find_own(trm_model *model, const trmi_dense *kept, const char *dir, holding *own, trm_error *err) {
+static trm_status find_own(trm_model *model, const trmi_dense *kept, const char *dir, holding *own,
+                           trm_error *err) {
     *own = (holding){0};
     if (put_back(kept, model->train.exec)) {
         *own = (holding){true, (int64_t)kept->step};
@@ -78,12 +81,13 @@ static trm_status find_own(trm_model *model, const trmi_dense *kept, const char 
 
 static trm_status least(const trm_model *model, int64_t *value, trm_error *err) {
     trm_comm *comm = trmi_model_comm(model);
-    return comm == NULL ? TRM_OK : trm_comm_allreduce(comm, value, 1, TRM_INT64, TRM_REDUCE_MIN, err);
+    return comm == NULL ? TRM_OK
+                        : trm_comm_allreduce(comm, value, 1, TRM_INT64, TRM_REDUCE_MIN, err);
 }
 
 /* The rank whose step is nearest to the servers', -1 = none has any; and that step. */
-static trm_status choose(const trm_model *model, const holding *own, int64_t position, int32_t *rank, int64_t *step,
-                         trm_error *err) {
+static trm_status choose(const trm_model *model, const holding *own, int64_t position,
+                         int32_t *rank, int64_t *step, trm_error *err) {
     const int64_t size = trmi_model_size(model);
     int64_t off = own->step > position ? own->step - position : position - own->step;
     int64_t best = own->any ? off * size + trmi_model_rank(model) : INT64_MAX;
@@ -119,7 +123,8 @@ static trm_status give(const trm_model *model, int32_t from, trm_error *err) {
     return TRM_OK;
 }
 
-trm_status trmi_dense_begin(trm_model *model, const trmi_dense *kept, const char *dir, trm_error *err) {
+trm_status trmi_dense_begin(trm_model *model, const trmi_dense *kept, const char *dir,
+                            trm_error *err) {
     holding own;
     int32_t from;
     int64_t step, position = trmi_remote_position(model->remote);
@@ -131,11 +136,17 @@ trm_status trmi_dense_begin(trm_model *model, const trmi_dense *kept, const char
         TRMI_TRY(give(model, from, err));
     }
     if (trmi_model_rank(model) == 0 && (from < 0 ? position > 0 : step < position)) {
-        trmi_log(TRM_LOG_WARN, "train", "no worker that lives has the dense parameters of step %lld: they go back to %s%lld, the tables do not",
-                 (long long)position, from < 0 ? "their initial values, step " : "the checkpoint of step ", from < 0 ? 0 : (long long)step);
+        trmi_log(TRM_LOG_WARN, "train",
+                 "no worker that lives has the dense parameters of step %lld: they go back to "
+                 "%s%lld, the tables do not",
+                 (long long)position,
+                 from < 0 ? "their initial values, step " : "the checkpoint of step ",
+                 from < 0 ? 0 : (long long)step);
     }
-    /* One ahead, they have that batch already: its rows' gradients are made again, for who could not push them. */
-    trm_exec_set_step(model->train.exec, (uint64_t)(from >= 0 && step > position ? step : position));
+    /* One ahead, they have that batch already: its rows' gradients are made again, for who could
+     * not push them. */
+    trm_exec_set_step(model->train.exec,
+                      (uint64_t)(from >= 0 && step > position ? step : position));
     trmi_remote_begin_at(model->remote, position);
     return TRM_OK;
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "train/model.h"
 
 #include "base/error.h"
@@ -25,8 +26,8 @@ trm_node trm_inputs_get(const trm_inputs *inputs, const char *name) {
                                self->fields[i].name);
     }
     trm_error err;
-    (void)TRMI_FAIL(&err, TRM_INVALID, "the network asks for '%s', but the dataset's fields are: %s",
-                    name, names);
+    (void)TRMI_FAIL(&err, TRM_INVALID,
+                    "the network asks for '%s', but the dataset's fields are: %s", name, names);
     trmi_graph_fail(self->graph, &err);
     return TRM_NO_NODE;
 }

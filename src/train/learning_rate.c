@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "trireme/train.h"
 
 #include <math.h>
@@ -23,16 +24,14 @@ double trm_learning_rate_at(const trm_learning_rate *rate, uint64_t step) {
     double span = (double)rate->total_steps - warmup;
     double progress = span > 0 ? clamp01(at / span) : 1;
     switch (rate->decay) {
-    case TRM_DECAY_STEP:
-        return stepped(rate, at);
+    case TRM_DECAY_STEP: return stepped(rate, at);
     case TRM_DECAY_COSINE:
         return rate->end + (rate->base - rate->end) * 0.5 * (1 + cos(acos(-1.0) * progress));
     case TRM_DECAY_POLYNOMIAL: {
         double power = rate->power != 0 ? rate->power : 1;
         return rate->end + (rate->base - rate->end) * pow(1 - progress, power);
     }
-    case TRM_DECAY_CONSTANT:
-        break;
+    case TRM_DECAY_CONSTANT: break;
     }
     return rate->base;
 }

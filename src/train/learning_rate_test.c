@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "check.h"
 
 #include "trireme/train.h"
@@ -38,8 +39,13 @@ static void cosine_runs_from_base_to_end(void **state) {
 
 /* The model zoo's recipe for CIFAR-10: 0.01 -> 0.1 in 5 epochs, then quadratically to 1e-5. */
 static void polynomial_is_the_zoo_recipe(void **state) {
-    trm_learning_rate r = {.decay = TRM_DECAY_POLYNOMIAL, .base = 0.1, .end = 1e-5, .power = 2,
-                           .warmup_start = 0.01, .warmup_steps = 975, .total_steps = 17550};
+    trm_learning_rate r = {.decay = TRM_DECAY_POLYNOMIAL,
+                           .base = 0.1,
+                           .end = 1e-5,
+                           .power = 2,
+                           .warmup_start = 0.01,
+                           .warmup_steps = 975,
+                           .total_steps = 17550};
     CHECK_CLOSE(trm_learning_rate_at(&r, 974), 0.1, 1e-15);
     double half = 1e-5 + (0.1 - 1e-5) * 0.25;
     CHECK_CLOSE(trm_learning_rate_at(&r, 975 + (17550 - 975) / 2), half, 1e-5);
@@ -50,8 +56,12 @@ static void polynomial_is_the_zoo_recipe(void **state) {
 static void odd_lengths_are_finite(void **state) {
     for (int decay = 0; decay <= TRM_DECAY_POLYNOMIAL; decay++) {
         for (int64_t total = 0; total < 6; total++) {
-            trm_learning_rate r = {.decay = (trm_decay)decay, .base = 0.5, .end = 0.25,
-                                   .total_steps = total, .warmup_steps = 3, .warmup_start = 0.1};
+            trm_learning_rate r = {.decay = (trm_decay)decay,
+                                   .base = 0.5,
+                                   .end = 0.25,
+                                   .total_steps = total,
+                                   .warmup_steps = 3,
+                                   .warmup_start = 0.1};
             for (uint64_t step = 0; step < 10; step++) {
                 double rate = trm_learning_rate_at(&r, step);
                 assert_true(rate > 0 && rate <= 0.5 + 1e-12);

@@ -1,4 +1,6 @@
-/* Losses by name: softmax cross-entropy as one operator or as guide 002's small ones, and logistic for clicks. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Losses by name: softmax cross-entropy as one operator or as guide 002's small ones, and logistic
+ * for clicks. */
 #include "trireme/train.h"
 
 #include "train/model.h"

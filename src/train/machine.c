@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What doctor and every benchmark say of the machine, from /proc and /sys. */
 #include "trireme/machine.h"
 

@@ -1,4 +1,6 @@
-/* A model from its options to a compiled program whose inputs are bound to the fields of a dataset. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A model from its options to a compiled program whose inputs are bound to the fields of a dataset.
+ */
 #include "train/model.h"
 
 #include "trireme/context.h"
@@ -28,7 +30,8 @@ void trmi_compiled_free(trmi_compiled *compiled) {
     memset(compiled, 0, sizeof *compiled);
 }
 
-/* ---- the same bits on any number of ranks ------------------------------------------------------- */
+/* ---- the same bits on any number of ranks -------------------------------------------------------
+ */
 
 /* Samples of a block: it may depend on the global batch, not on the ranks. */
 static int64_t block_of(int64_t global_batch) {
@@ -40,26 +43,33 @@ static int64_t block_of(int64_t global_batch) {
 }
 
 /* The graph is built for one block; the executor runs as many of them as this rank's batch has. */
-static trm_status cut_batch(const trm_model *model, trm_inputs *inputs, int32_t *lanes, trm_error *err) {
+static trm_status cut_batch(const trm_model *model, trm_inputs *inputs, int32_t *lanes,
+                            trm_error *err) {
     int64_t batch = inputs->fields[0].tensor.shape.dim[0], block = model->options.parallel.block;
     if (block == 0) {
         return TRM_OK;
     }
     if (model->options.ps.client != NULL) {
-        return TRMI_FAIL(err, TRM_INVALID, "strict determinism is for gradients that ranks reduce; this model trains "
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "strict determinism is for gradients that ranks reduce; this model trains "
                          "on parameter servers");
     }
     block = block < 0 ? block_of(batch * trmi_model_size(model)) : block;
     if (batch % block != 0 || batch / block > INT16_MAX) {
-        return TRMI_FAIL(err, TRM_INVALID, "strict determinism computes blocks of %lld samples, which do not divide "
-                         "a rank's batch of %lld: set deterministic_block to a divisor, on any number of ranks "
-                         "the same", (long long)block, (long long)batch);
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "strict determinism computes blocks of %lld samples, which do not divide "
+            "a rank's batch of %lld: set deterministic_block to a divisor, on any number of ranks "
+            "the same",
+            (long long)block, (long long)batch);
     }
     for (int32_t i = 0; i < inputs->count; i++) {
         trm_shape *shape = &inputs->fields[i].tensor.shape;
         if (shape->rank < 1 || shape->dim[0] != batch) {
-            return TRMI_FAIL(err, TRM_INVALID, "field '%s' has not one row a sample; strict determinism cannot "
-                             "deal it out", inputs->fields[i].name);
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "field '%s' has not one row a sample; strict determinism cannot "
+                             "deal it out",
+                             inputs->fields[i].name);
         }
         shape->dim[0] = block;
     }
@@ -197,7 +207,9 @@ trm_status trmi_model_traffic(const trm_model_options *options, int64_t *bytes, 
     *bytes = 0;
     trm_status status;
     TRMI_TRY_GOTO(status, take_fields(options->data, &inputs, err), done);
-    TRMI_TRY_GOTO(status, trm_graph_create(&(trm_graph_options){.training = true}, &compiled.graph, err), done);
+    TRMI_TRY_GOTO(status,
+                  trm_graph_create(&(trm_graph_options){.training = true}, &compiled.graph, err),
+                  done);
     inputs.graph = compiled.graph;
     TRMI_TRY_GOTO(status, build_graph(&model, &inputs, &compiled, err), done);
     TRMI_TRY_GOTO(status, trmi_graph_find_tables(compiled.graph, &tables, &count, err), done);
@@ -205,7 +217,8 @@ trm_status trmi_model_traffic(const trm_model_options *options, int64_t *bytes, 
     for (int64_t i = 1; i < compiled.graph->ops_count; i++) {
         const trmi_op *op = &compiled.graph->ops[i];
         if (op->kind == TRMI_OP_PARAMETER) {
-            *bytes += trm_shape_count(&compiled.graph->values[op->outputs[0]].shape) * (int64_t)sizeof(float);
+            *bytes += trm_shape_count(&compiled.graph->values[op->outputs[0]].shape) *
+                      (int64_t)sizeof(float);
         }
     }
     for (int32_t i = 0; i < count; i++) {
@@ -230,16 +243,19 @@ trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, trm_
         bool fits = compiled->lanes > 0 ? bytes == room * compiled->lanes : bytes <= room;
         if (from->dtype != to->dtype || !fits) {
             char a[96], b[96];
-            return TRMI_FAIL(err, TRM_INVALID, "field '%s' is %s %s, the model was compiled for %s %s",
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "field '%s' is %s %s, the model was compiled for %s %s",
                              batch->fields[i].name, trm_dtype_name(from->dtype),
                              trm_shape_format(&from->shape, a, sizeof a), trm_dtype_name(to->dtype),
                              trm_shape_format(&to->shape, b, sizeof b));
         }
         if (compiled->lanes > 0) {
             trmi_lanes_feed(compiled->exec, to, from->data);
-        } else if (!trmi_shard_feed(compiled->exec, batch->fields[i].name, bytes == room ? from->data : NULL)) {
+        } else if (!trmi_shard_feed(compiled->exec, batch->fields[i].name,
+                                    bytes == room ? from->data : NULL)) {
             memcpy(to->data, from->data, (size_t)bytes);
-            /* Behind a ragged field: always the same, so that a run has the same bits when it is resumed. */
+            /* Behind a ragged field: always the same, so that a run has the same bits when it is
+             * resumed. */
             memset((char *)to->data + bytes, 0, (size_t)(room - bytes));
         }
     }
@@ -252,10 +268,15 @@ static trm_status check_rate(const trm_learning_rate *r, trm_error *err) {
     if (!(r->base > 0) || !isfinite(r->base)) {
         return TRMI_FAIL(err, TRM_INVALID, "learning rate %g: must be greater than 0", r->base);
     }
-    bool finite = isfinite(r->end) && isfinite(r->gamma) && isfinite(r->power) && isfinite(r->warmup_start);
-    if ((unsigned)r->decay > TRM_DECAY_POLYNOMIAL || !finite || r->every_steps < 0 || r->warmup_steps < 0 || r->total_steps < 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "learning rate: decay %d of %d kinds, boundaries each %lld steps, warm-up of %lld, %lld in all: "
-                         "nothing below 0 or infinite is possible", (int)r->decay, TRM_DECAY_POLYNOMIAL + 1, (long long)r->every_steps,
+    bool finite =
+        isfinite(r->end) && isfinite(r->gamma) && isfinite(r->power) && isfinite(r->warmup_start);
+    if ((unsigned)r->decay > TRM_DECAY_POLYNOMIAL || !finite || r->every_steps < 0 ||
+        r->warmup_steps < 0 || r->total_steps < 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "learning rate: decay %d of %d kinds, boundaries each %lld steps, warm-up "
+                         "of %lld, %lld in all: "
+                         "nothing below 0 or infinite is possible",
+                         (int)r->decay, TRM_DECAY_POLYNOMIAL + 1, (long long)r->every_steps,
                          (long long)r->warmup_steps, (long long)r->total_steps);
     }
     return TRM_OK;
@@ -267,8 +288,10 @@ static trm_status check_description(const char *text, trm_error *err) {
     json_t *root = text != NULL ? json_loads(text, JSON_REJECT_DUPLICATES, &why) : NULL;
     bool object = json_is_object(root);
     json_decref(root);
-    return text == NULL || object ? TRM_OK
-                                  : TRMI_FAIL(err, TRM_INVALID, "a model's description: a JSON object expected, found '%.60s'", text);
+    return text == NULL || object
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_INVALID,
+                           "a model's description: a JSON object expected, found '%.60s'", text);
 }
 
 static trm_status check_options(const trm_model_options *o, trm_error *err) {
@@ -282,7 +305,9 @@ static trm_status check_options(const trm_model_options *o, trm_error *err) {
         return TRMI_FAIL(err, TRM_INVALID, "a model for evaluation only needs no servers");
     }
     if ((unsigned)o->precision > TRM_PRECISION_ORIGIN || o->accumulate < 0 || o->threads < 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "precision %d, %d batches a step, %d threads: of precisions there are 0 to %d, the others begin at 0",
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "precision %d, %d batches a step, %d threads: of precisions there are 0 "
+                         "to %d, the others begin at 0",
                          (int)o->precision, (int)o->accumulate, o->threads, TRM_PRECISION_ORIGIN);
     }
     if (o->evaluation_only) {
@@ -293,18 +318,23 @@ static trm_status check_options(const trm_model_options *o, trm_error *err) {
 }
 
 /* The context's lists live as long as it does; the executor copies them when it is made. */
-static trm_status take_context(const trm_model_options *given, trm_model_options *o, trm_error *err) {
+static trm_status take_context(const trm_model_options *given, trm_model_options *o,
+                               trm_error *err) {
     if (given->context == NULL) {
         return TRM_OK;
     }
     const trm_parallel_options *p = &given->parallel;
-    if (p->sum || p->wire != 0 || p->bucket != 0 || p->shard_optimizer || p->joint || p->sync_batch_norm != 0 ||
-        p->no_broadcast || p->layerwise_count != 0 || p->block != 0 || given->accumulate > 1) {
-        return TRMI_FAIL(err, TRM_INVALID, "a model's context says how ranks work together: of parallel only comm, mesh and plan may be "
+    if (p->sum || p->wire != 0 || p->bucket != 0 || p->shard_optimizer || p->joint ||
+        p->sync_batch_norm != 0 || p->no_broadcast || p->layerwise_count != 0 || p->block != 0 ||
+        given->accumulate > 1) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "a model's context says how ranks work together: of parallel only comm, "
+                         "mesh and plan may be "
                          "given beside it, and accumulate is its grad_accumulation_step");
     }
     o->context = NULL;
-    TRMI_TRY(trm_context_resolve(given->context, given->parallel.comm, &o->parallel, &o->accumulate, err));
+    TRMI_TRY(trm_context_resolve(given->context, given->parallel.comm, &o->parallel, &o->accumulate,
+                                 err));
     o->parallel.mesh = given->parallel.mesh;
     o->parallel.trial_seconds = given->parallel.trial_seconds;
     o->parallel.plan = given->parallel.plan != NULL ? given->parallel.plan : o->parallel.plan;
@@ -316,10 +346,13 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
     *o = *given;
     o->data = NULL;
     TRMI_TRY(take_context(given, o, err));
-    const char **strings[] = {&o->backend, &o->tuning_file, &o->choices_file, &o->description, &o->parallel.mesh, &o->parallel.plan, &o->parallel.search,
-                              &o->parallel.save_plan, &o->parallel.save_groups};
+    const char **strings[] = {
+        &o->backend,         &o->tuning_file,        &o->choices_file,
+        &o->description,     &o->parallel.mesh,      &o->parallel.plan,
+        &o->parallel.search, &o->parallel.save_plan, &o->parallel.save_groups};
     for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++) {
-        if (*strings[i] != NULL && (*strings[i] = trmi_arena_strdup(&model->arena, *strings[i])) == NULL) {
+        if (*strings[i] != NULL &&
+            (*strings[i] = trmi_arena_strdup(&model->arena, *strings[i])) == NULL) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for a model's options");
         }
     }
@@ -335,8 +368,8 @@ trm_status trm_model_create(const trm_model_options *options, trm_model **out, t
     trm_status status;
     TRMI_TRY_GOTO(status, copy_options(options, model, err), failed);
     bool training = !options->evaluation_only;
-    TRMI_TRY_GOTO(status, trmi_compile(model, options->data, training, trmi_model_owner(model), err),
-                  failed);
+    TRMI_TRY_GOTO(
+        status, trmi_compile(model, options->data, training, trmi_model_owner(model), err), failed);
     *out = model;
     return TRM_OK;
 failed:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* train/model.h: a model's inside.
  *
  *      network, loss ---> graph ---> exec      compiled for training, with the optimiser
@@ -28,8 +29,8 @@ typedef struct trmi_compiled {
     trm_graph *graph;
     trm_node logits, loss;
     trm_exec *exec;
-    int64_t batch;                           /* first dimension of the fields */
-    int32_t label;                           /* field "label", -1 if there is none */
+    int64_t batch; /* first dimension of the fields */
+    int32_t label; /* field "label", -1 if there is none */
     int32_t fields;
     const char *names[TRM_MAX_BATCH_FIELDS]; /* of the fields; in the model's arena */
     int32_t lanes;                           /* 0: the batch as one (trm_exec_options.lanes) */
@@ -46,31 +47,35 @@ struct trm_model {
     trm_model_options options; /* strings are copies in the arena, `data` is NULL */
     trmi_arena arena;
     trmi_compiled train, evaluate;
-    trmi_remote *remote;    /* NULL: parameters are here */
-    struct trmi_dealt *dealt; /* borrowed; workers that keep step: where in the data they are. NULL: step by step from 0 */
-    struct trm_auc *auc;    /* made when first needed */
-    int64_t epoch;          /* epochs done */
-    int64_t epoch_step;     /* steps of the next epoch that are done */
+    trmi_remote *remote; /* NULL: parameters are here */
+    /* borrowed; workers that keep step: where in the data they are. NULL: step by step from 0 */
+    struct trmi_dealt *dealt;
+    struct trm_auc *auc;     /* made when first needed */
+    int64_t epoch;           /* epochs done */
+    int64_t epoch_step;      /* steps of the next epoch that are done */
     int64_t data_samples;    /* of the dataset of the latest training call */
     int64_t resumed_samples; /* of the resumed run's, until training begins; 0 = not resumed */
-    float loss;             /* of the last step */
+    float loss;              /* of the last step */
     int32_t notes_count;
     trmi_note notes[TRMI_NOTES_MAX];
     atomic_int stop;
 };
 
-/* Graph, program and feeds for batches of `data`; for evaluation over the weights of training where they can be shared.
+/* Graph, program and feeds for batches of `data`; for evaluation over the weights of training where
+ * they can be shared.
  *   owns  the caller, trmi_compiled_free; zeroes `out` on failure */
 trm_status trmi_compile(trm_model *model, trm_dataset *data, bool training, trmi_compiled *out,
                         trm_error *err);
 void trmi_compiled_free(trmi_compiled *compiled);
-/* Bytes of parameters and of gathered rows that a batch of such a model exchanges with servers; its graph is
+/* Bytes of parameters and of gathered rows that a batch of such a model exchanges with servers; its
+ * graph is
  * built for that, nothing is compiled.   error  INVALID (options, graph), NOMEM */
 trm_status trmi_model_traffic(const trm_model_options *options, int64_t *bytes, trm_error *err);
 /* The program that owns the parameters. */
 trmi_compiled *trmi_model_owner(trm_model *model);
 
-/* Copies the batch's fields into the program's inputs. INVALID when a shape is not the compiled one. */
+/* Copies the batch's fields into the program's inputs. INVALID when a shape is not the compiled
+ * one. */
 trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, trm_error *err);
 /* The next batch; passes over one TRM_END. */
 trm_status trmi_next_batch(trm_dataset *data, const trm_batch **out, trm_error *err);
@@ -81,11 +86,13 @@ int32_t trmi_accumulate(const trm_model *model);
 trm_comm *trmi_model_comm(const trm_model *model);
 int32_t trmi_model_rank(const trm_model *model);
 int32_t trmi_model_size(const trm_model *model);
-/* Parts that a global batch is read in: one a rank, or, where the graph is split, the whole by every rank. */
+/* Parts that a global batch is read in: one a rank, or, where the graph is split, the whole by
+ * every rank. */
 int32_t trmi_model_shares(const trm_model *model);
 /* Does the evaluation program lie over the training program's weights? Else they are copied. */
 bool trmi_model_shares_weights(const trm_model *model);
-/* What every rank has returned: own failures stay, a rank that succeeded learns of another's. Statuses
+/* What every rank has returned: own failures stay, a rank that succeeded learns of another's.
+ * Statuses
  * and `number` (the global step, say) must agree.   error  that of the rank itself, or INVALID */
 trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t number,
                             const char *what, trm_error *err);
@@ -93,7 +100,8 @@ trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t n
 trm_status trmi_model_ask_first(const trm_model *model, bool *answer, trm_error *err);
 /* Sums over the ranks. */
 trm_status trmi_model_add(const trm_model *model, double *values, int64_t count, trm_error *err);
-trm_status trmi_model_add_counts(const trm_model *model, int64_t *values, int64_t count, trm_error *err);
+trm_status trmi_model_add_counts(const trm_model *model, int64_t *values, int64_t count,
+                                 trm_error *err);
 /* auc.c: what all ranks have added. */
 struct trm_auc;
 trm_status trmi_auc_add_ranks(struct trm_auc *auc, const trm_model *model, trm_error *err);

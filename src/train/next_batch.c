@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A batch, whatever the reader says at the end of an epoch. */
 #include "train/model.h"
 

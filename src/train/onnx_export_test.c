@@ -1,6 +1,9 @@
-/* Writes networks as ONNX, with images and the logits that they give here, for tests/onnx_export_test.sh
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes networks as ONNX, with images and the logits that they give here, for
+ * tests/onnx_export_test.sh
  * to compare with a runtime that we did not write:
- *     onnx_export_test DIR        without DIR: into a folder that is removed, read back by our reader */
+ *     onnx_export_test DIR        without DIR: into a folder that is removed, read back by our reader
+ */
 #include "check.h"
 
 #include "trireme/export.h"
@@ -16,10 +19,12 @@
 enum { BATCH = 4, SIZE = 32, CLASSES = 10 };
 static char folder[128];
 
-/* ---- networks --------------------------------------------------------------------------------------- */
+/* ---- networks
+ *  --------------------------------------------------------------------------------------- */
 
 static trm_node named(trm_graph *g, const trm_inputs *in, void *context) {
-    return trm_model_build(g, context, trm_inputs_get(in, "image"), &(trm_network_options){.classes = CLASSES});
+    return trm_model_build(g, context, trm_inputs_get(in, "image"),
+                           &(trm_network_options){.classes = CLASSES});
 }
 
 /* Each operator that has a form in ONNX, once at least. */
@@ -27,13 +32,19 @@ static trm_node everything(trm_graph *g, const trm_inputs *in, void *context) {
     trm_node x = trm_inputs_get(in, "image");
     trm_node w = trm_parameter(g, "conv.weight", trm_shape_of(8, 3, 3, 5), TRM_INIT_HE_UNIFORM);
     trm_node b = trm_parameter(g, "conv.bias", trm_shape_of(8), TRM_INIT_LINEAR);
-    x = trm_conv2d(g, x, w, b, &(trm_conv_options){.stride = {2, 1}, .dilation = {1, 2}, .pad = {1, 0, 3, 2}});
-    trm_node depth = trm_parameter(g, "depth.weight", trm_shape_of(8, 2, 3, 3), TRM_INIT_HE_UNIFORM);
+    x = trm_conv2d(g, x, w, b,
+                   &(trm_conv_options){.stride = {2, 1}, .dilation = {1, 2}, .pad = {1, 0, 3, 2}});
+    trm_node depth =
+        trm_parameter(g, "depth.weight", trm_shape_of(8, 2, 3, 3), TRM_INIT_HE_UNIFORM);
     x = trm_conv2d(g, x, depth, TRM_NO_NODE, &(trm_conv_options){.pad = {1, 1, 1, 1}, .groups = 4});
-    x = trm_max_pool(g, x, &(trm_pool_options){.kernel = {3, 2}, .stride = {2, 2}, .pad = {1, 0, 0, 1}});
-    trm_node padded = trm_avg_pool(g, x, &(trm_pool_options){.kernel = {3, 3}, .stride = {1, 1}, .pad = {1, 1, 1, 1},
-                                                             .count_padding = true});
-    trm_node plain = trm_avg_pool(g, x, &(trm_pool_options){.kernel = {3, 3}, .stride = {1, 1}, .pad = {1, 1, 1, 1}});
+    x = trm_max_pool(g, x,
+                     &(trm_pool_options){.kernel = {3, 2}, .stride = {2, 2}, .pad = {1, 0, 0, 1}});
+    trm_node padded = trm_avg_pool(
+        g, x,
+        &(trm_pool_options){
+            .kernel = {3, 3}, .stride = {1, 1}, .pad = {1, 1, 1, 1}, .count_padding = true});
+    trm_node plain = trm_avg_pool(
+        g, x, &(trm_pool_options){.kernel = {3, 3}, .stride = {1, 1}, .pad = {1, 1, 1, 1}});
     trm_node both[] = {padded, trm_sigmoid(g, plain)};
     x = trm_concat(g, both, 2, 1);
     x = trm_slice(g, x, (int64_t[]){0, 2, 0, 1}, (int64_t[]){BATCH, 12, 6, 14});
@@ -41,7 +52,8 @@ static trm_node everything(trm_graph *g, const trm_inputs *in, void *context) {
     x = trm_transpose(g, x, (int32_t[]){0, 2, 3, 1});
     trm_node mean = trm_reduce_mean(g, x, (int32_t[]){1, 2}, 2, false);
     trm_node high = trm_reduce_max(g, x, (int32_t[]){1, 2}, 2, false);
-    trm_node sum = trm_reshape(g, trm_reduce_sum(g, x, (int32_t[]){1, 2}, 2, true), trm_shape_of(BATCH, 16));
+    trm_node sum =
+        trm_reshape(g, trm_reduce_sum(g, x, (int32_t[]){1, 2}, 2, true), trm_shape_of(BATCH, 16));
     trm_node y = trm_add(g, trm_mul(g, mean, high), trm_tanh(g, trm_scale(g, sum, 0.01)));
     y = trm_div(g, y, trm_sqrt(g, trm_exp(g, trm_relu(g, trm_sub(g, y, mean)))));
     y = trm_dropout(g, y, 0.5);
@@ -54,11 +66,13 @@ static trm_node everything(trm_graph *g, const trm_inputs *in, void *context) {
     return trm_log(g, trm_softmax(g, trm_cast(g, logits, TRM_FLOAT32)));
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------ */
+/* ---- writing
+ *  ------------------------------------------------------------------------------------------ */
 
 static void randomise(float *values, int64_t count, uint64_t stream, float low, float high) {
     for (int64_t i = 0; i < count; i++) {
-        values[i] = low + (high - low) * trmi_unit_float(trmi_random_u32(stream, TRMI_STREAM_TEST, (uint64_t)i));
+        values[i] = low + (high - low) * trmi_unit_float(trmi_random_u32(stream, TRMI_STREAM_TEST,
+                                                                         (uint64_t)i));
     }
 }
 
@@ -85,8 +99,11 @@ static void write_case(const char *name, trm_network network, void *context) {
     const trm_random_options random = {.count = BATCH, .height = SIZE, .width = SIZE};
     CHECK_OK(trm_dataset_random(&random, &data, &err), err);
     CHECK_OK(trm_dataset_batch(data, BATCH, true, &err), err);
-    const trm_model_options options = {.network = network, .network_context = context, .data = data,
-                                       .evaluation_only = true, .seed = 5};
+    const trm_model_options options = {.network = network,
+                                       .network_context = context,
+                                       .data = data,
+                                       .evaluation_only = true,
+                                       .seed = 5};
     CHECK_OK(trm_model_create(&options, &model, &err), err);
     trm_exec *exec = trm_model_exec(model);
     randomise_states(exec);
@@ -123,17 +140,18 @@ static void models_are_written(void **state) {
 static void every_operator_is_written(void **state) { write_case("everything", everything, NULL); }
 
 /* What has no form is named, and no file appears. */
-static trm_status same_shape(const trm_custom_op *self, const trm_tensor *in, int32_t count, trm_tensor *out,
-                             trm_error *err) {
+static trm_status same_shape(const trm_custom_op *self, const trm_tensor *in, int32_t count,
+                             trm_tensor *out, trm_error *err) {
     out[0] = in[0];
     return TRM_OK;
 }
-static trm_status copy_values(const trm_custom_op *self, const trm_tensor *in, int32_t count, trm_tensor *out,
-                              trm_error *err) {
+static trm_status copy_values(const trm_custom_op *self, const trm_tensor *in, int32_t count,
+                              trm_tensor *out, trm_error *err) {
     memcpy(out[0].data, in[0].data, (size_t)trm_tensor_bytes(&in[0]));
     return TRM_OK;
 }
-static const trm_custom_op identity = {.name = "mine", .outputs = 1, .infer = same_shape, .run = copy_values};
+static const trm_custom_op identity = {
+    .name = "mine", .outputs = 1, .infer = same_shape, .run = copy_values};
 static trm_node with_custom(trm_graph *g, const trm_inputs *in, void *context) {
     trm_node x = trm_global_avg_pool(g, trm_inputs_get(in, "image")), y;
     trm_custom(g, &identity, &x, 1, &y);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Each operator of ours as nodes of ONNX. Forward graphs only. */
 #include "train/onnx_map.h"
 
@@ -7,15 +8,17 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- small tools ------------------------------------------------------------------------------------ */
+/* ---- small tools
+ *  ------------------------------------------------------------------------------------ */
 
 static const char *input_name(const trmi_onnx *x, const trmi_op *op, int i) {
     return i < op->inputs_count && op->inputs[i] != 0 ? x->names[op->inputs[i]] : "";
 }
 
 /* A node whose first inputs are the operator's, then `extra`. */
-static void add(trmi_onnx *x, const trmi_op *op, const char *kind, int inputs, const char *const *extra,
-                int extra_count, const trm_onnx_attribute *attributes, int attribute_count) {
+static void add(trmi_onnx *x, const trmi_op *op, const char *kind, int inputs,
+                const char *const *extra, int extra_count, const trm_onnx_attribute *attributes,
+                int attribute_count) {
     const char *names[8];
     int count = 0;
     for (int i = 0; i < inputs && count < 8; i++) {
@@ -39,7 +42,8 @@ static void add(trmi_onnx *x, const trmi_op *op, const char *kind, int inputs, c
 }
 
 /* A constant of the model; its name, NULL when there is no memory. */
-static const char *constant(trmi_onnx *x, trm_dtype dtype, const trm_shape *shape, const void *data) {
+static const char *constant(trmi_onnx *x, trm_dtype dtype, const trm_shape *shape,
+                            const void *data) {
     trm_tensor t = {.dtype = dtype, .shape = *shape};
     const char *name = trmi_arena_printf(&x->arena, "constant.%lld", (long long)x->constants++);
     t.data = trmi_arena_alloc(&x->arena, (size_t)trm_tensor_bytes(&t));
@@ -62,8 +66,8 @@ static const char *number(trmi_onnx *x, double value) {
     return constant(x, TRM_FLOAT32, &scalar, &f);
 }
 
-static trm_status with_constants(trmi_onnx *x, const trmi_op *op, const char *kind, const char *const *extra,
-                                 int count, trm_error *err) {
+static trm_status with_constants(trmi_onnx *x, const trmi_op *op, const char *kind,
+                                 const char *const *extra, int count, trm_error *err) {
     for (int i = 0; i < count; i++) {
         if (extra[i] == NULL) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for the constants of '%s'", op->name);
@@ -90,7 +94,8 @@ static const char *target_shape(trmi_onnx *x, const trm_shape *shape, bool open_
     return integers(x, dims, shape->rank);
 }
 
-/* ---- layers ------------------------------------------------------------------------------------------ */
+/* ---- layers
+ *  ------------------------------------------------------------------------------------------ */
 
 /* Ours: top, bottom, left, right. ONNX: top, left, bottom, right. */
 static void onnx_pads(const int64_t pad[4], int64_t out[4]) {
@@ -114,10 +119,10 @@ static void add_pool(trmi_onnx *x, const trmi_op *op) {
     int64_t pads[4];
     onnx_pads(op->attrs.pool.pad, pads);
     bool average = op->kind == TRMI_OP_AVG_POOL;
-    const trm_onnx_attribute attributes[] = {trm_onnx_ints("kernel_shape", op->attrs.pool.kernel, 2),
-                                             trm_onnx_ints("strides", op->attrs.pool.stride, 2),
-                                             trm_onnx_ints("pads", pads, 4),
-                                             trm_onnx_int("count_include_pad", op->attrs.pool.count_padding)};
+    const trm_onnx_attribute attributes[] = {
+        trm_onnx_ints("kernel_shape", op->attrs.pool.kernel, 2),
+        trm_onnx_ints("strides", op->attrs.pool.stride, 2), trm_onnx_ints("pads", pads, 4),
+        trm_onnx_int("count_include_pad", op->attrs.pool.count_padding)};
     add(x, op, average ? "AveragePool" : "MaxPool", 1, NULL, 0, attributes, average ? 4 : 3);
 }
 
@@ -129,18 +134,27 @@ static trm_status add_global_pool(trmi_onnx *x, const trmi_op *op, trm_error *er
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for '%s'", op->name);
     }
     const trm_onnx_attribute axis = trm_onnx_int("axis", 1);
-    trm_onnx_add_node(x->model, &(trm_onnx_node){.op = "GlobalAveragePool", .inputs = &input, .input_count = 1,
-                                                 .outputs = &middle, .output_count = 1});
-    trm_onnx_add_node(x->model, &(trm_onnx_node){.op = "Flatten", .name = op->name, .inputs = &middle,
-                                                 .input_count = 1, .outputs = &output, .output_count = 1,
-                                                 .attributes = &axis, .attribute_count = 1});
+    trm_onnx_add_node(x->model, &(trm_onnx_node){.op = "GlobalAveragePool",
+                                                 .inputs = &input,
+                                                 .input_count = 1,
+                                                 .outputs = &middle,
+                                                 .output_count = 1});
+    trm_onnx_add_node(x->model, &(trm_onnx_node){.op = "Flatten",
+                                                 .name = op->name,
+                                                 .inputs = &middle,
+                                                 .input_count = 1,
+                                                 .outputs = &output,
+                                                 .output_count = 1,
+                                                 .attributes = &axis,
+                                                 .attribute_count = 1});
     return TRM_OK;
 }
 
 static trm_status add_linear(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     if (trmi_input_of(x->graph, op, 0)->shape.rank != 2) {
-        return TRMI_FAIL(err, TRM_UNSUPPORTED, "'%s': a linear layer of rank %d has no form in ONNX here",
-                         op->name, trmi_input_of(x->graph, op, 0)->shape.rank);
+        return TRMI_FAIL(err, TRM_UNSUPPORTED,
+                         "'%s': a linear layer of rank %d has no form in ONNX here", op->name,
+                         trmi_input_of(x->graph, op, 0)->shape.rank);
     }
     const trm_onnx_attribute transpose = trm_onnx_int("transB", 1);
     add(x, op, "Gemm", 3, NULL, 0, &transpose, 1);
@@ -161,7 +175,8 @@ static trm_status add_matmul(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- shape and reduction -------------------------------------------------------------------------------- */
+/* ---- shape and reduction
+ *  -------------------------------------------------------------------------------- */
 
 static void add_transpose(trmi_onnx *x, const trmi_op *op) {
     int64_t order[TRM_MAX_RANK];
@@ -181,8 +196,8 @@ static trm_status add_slice(trmi_onnx *x, const trmi_op *op, trm_error *err) {
         ends[i] = whole ? INT64_MAX : op->attrs.slice.begin[i] + op->attrs.slice.size[i];
         axes[i] = i;
     }
-    const char *extra[] = {integers(x, op->attrs.slice.begin, shape->rank), integers(x, ends, shape->rank),
-                           integers(x, axes, shape->rank)};
+    const char *extra[] = {integers(x, op->attrs.slice.begin, shape->rank),
+                           integers(x, ends, shape->rank), integers(x, axes, shape->rank)};
     return with_constants(x, op, "Slice", extra, 3, err);
 }
 
@@ -203,8 +218,8 @@ static trm_status add_one_hot(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     int32_t narrow = (int32_t)op->attrs.one_hot.classes;
     bool wide = trmi_input_of(x->graph, op, 0)->dtype == TRM_INT64;
     /* Depth in the type of the labels: ONNX Runtime has no kernel for a mixture. */
-    const char *depth = wide ? integers(x, &op->attrs.one_hot.classes, 1)
-                             : constant(x, TRM_INT32, &one, &narrow);
+    const char *depth =
+        wide ? integers(x, &op->attrs.one_hot.classes, 1) : constant(x, TRM_INT32, &one, &narrow);
     const char *extra[] = {depth, constant(x, TRM_FLOAT32, &pair, values)};
     return with_constants(x, op, "OneHot", extra, 2, err);
 }
@@ -219,7 +234,8 @@ static trm_status add_reduce(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     trm_onnx_attribute attributes[] = {trm_onnx_int("keepdims", op->attrs.reduce.keep_dims),
                                        trm_onnx_ints("axes", axes, count)};
     if (op->kind != TRMI_OP_REDUCE_SUM) { /* opset 17: only ReduceSum takes its axes as an input */
-        add(x, op, op->kind == TRMI_OP_REDUCE_MEAN ? "ReduceMean" : "ReduceMax", 1, NULL, 0, attributes, 2);
+        add(x, op, op->kind == TRMI_OP_REDUCE_MEAN ? "ReduceMean" : "ReduceMax", 1, NULL, 0,
+            attributes, 2);
         return TRM_OK;
     }
     const char *extra = integers(x, axes, count);
@@ -231,9 +247,9 @@ static trm_status add_reduce(trmi_onnx *x, const trmi_op *op, trm_error *err) {
 }
 
 static trm_status add_cast(trmi_onnx *x, const trmi_op *op, trm_error *err) {
-    static const int64_t types[] = {[TRM_FLOAT32] = 1, [TRM_FLOAT64] = 11, [TRM_BFLOAT16] = 16,
-                                    [TRM_FLOAT16] = 10, [TRM_INT8] = 3,    [TRM_UINT8] = 2,
-                                    [TRM_INT32] = 6,    [TRM_INT64] = 7};
+    static const int64_t types[] = {
+        [TRM_FLOAT32] = 1, [TRM_FLOAT64] = 11, [TRM_BFLOAT16] = 16, [TRM_FLOAT16] = 10,
+        [TRM_INT8] = 3,    [TRM_UINT8] = 2,    [TRM_INT32] = 6,     [TRM_INT64] = 7};
     trm_dtype dtype = op->attrs.cast.dtype;
     if ((size_t)dtype >= sizeof types / sizeof types[0] || types[dtype] == 0) {
         return unsupported(op, err);
@@ -243,7 +259,8 @@ static trm_status add_cast(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- the table -------------------------------------------------------------------------------------------- */
+/* ---- the table
+ *  -------------------------------------------------------------------------------------------- */
 
 typedef struct plain {
     trmi_op_kind kind;
@@ -253,11 +270,12 @@ typedef struct plain {
 
 /* Operators that are the same in both, without attributes. */
 static const plain PLAIN[] = {
-    {TRMI_OP_ADD, "Add", 2},         {TRMI_OP_SUB, "Sub", 2},   {TRMI_OP_MUL, "Mul", 2},
-    {TRMI_OP_DIV, "Div", 2},         {TRMI_OP_RELU, "Relu", 1}, {TRMI_OP_SIGMOID, "Sigmoid", 1},
-    {TRMI_OP_TANH, "Tanh", 1},       {TRMI_OP_EXP, "Exp", 1},   {TRMI_OP_LOG, "Log", 1},
-    {TRMI_OP_SQRT, "Sqrt", 1},       {TRMI_OP_EMBEDDING, "Gather", 2},
-    {TRMI_OP_DROPOUT, "Identity", 1}, /* evaluation */
+    {TRMI_OP_ADD, "Add", 2},          {TRMI_OP_SUB, "Sub", 2},
+    {TRMI_OP_MUL, "Mul", 2},          {TRMI_OP_DIV, "Div", 2},
+    {TRMI_OP_RELU, "Relu", 1},        {TRMI_OP_SIGMOID, "Sigmoid", 1},
+    {TRMI_OP_TANH, "Tanh", 1},        {TRMI_OP_EXP, "Exp", 1},
+    {TRMI_OP_LOG, "Log", 1},          {TRMI_OP_SQRT, "Sqrt", 1},
+    {TRMI_OP_EMBEDDING, "Gather", 2}, {TRMI_OP_DROPOUT, "Identity", 1}, /* evaluation */
 };
 
 static trm_status add_shaped(trmi_onnx *x, const trmi_op *op, trm_error *err) {
@@ -280,53 +298,37 @@ trm_status trmi_onnx_add_op(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     trm_onnx_attribute attribute;
     const char *extra;
     switch (op->kind) {
-    case TRMI_OP_CONV2D:
-        add_conv(x, op);
-        return TRM_OK;
+    case TRMI_OP_CONV2D: add_conv(x, op); return TRM_OK;
     case TRMI_OP_BATCH_NORM_INFER:
         attribute = trm_onnx_float("epsilon", (float)op->attrs.norm.epsilon);
         add(x, op, "BatchNormalization", 5, NULL, 0, &attribute, 1);
         return TRM_OK;
     case TRMI_OP_MAX_POOL:
-    case TRMI_OP_AVG_POOL:
-        add_pool(x, op);
-        return TRM_OK;
-    case TRMI_OP_GLOBAL_AVG_POOL:
-        return add_global_pool(x, op, err);
-    case TRMI_OP_LINEAR:
-        return add_linear(x, op, err);
-    case TRMI_OP_MATMUL:
-        return add_matmul(x, op, err);
+    case TRMI_OP_AVG_POOL: add_pool(x, op); return TRM_OK;
+    case TRMI_OP_GLOBAL_AVG_POOL: return add_global_pool(x, op, err);
+    case TRMI_OP_LINEAR: return add_linear(x, op, err);
+    case TRMI_OP_MATMUL: return add_matmul(x, op, err);
     case TRMI_OP_SCALE:
         extra = number(x, op->attrs.scale.factor);
         return with_constants(x, op, "Mul", &extra, 1, err);
-    case TRMI_OP_CAST:
-        return add_cast(x, op, err);
+    case TRMI_OP_CAST: return add_cast(x, op, err);
     case TRMI_OP_SOFTMAX:
         attribute = trm_onnx_int("axis", -1);
         add(x, op, "Softmax", 1, NULL, 0, &attribute, 1);
         return TRM_OK;
     case TRMI_OP_RESHAPE:
-    case TRMI_OP_BROADCAST:
-        return add_shaped(x, op, err);
-    case TRMI_OP_TRANSPOSE:
-        add_transpose(x, op);
-        return TRM_OK;
+    case TRMI_OP_BROADCAST: return add_shaped(x, op, err);
+    case TRMI_OP_TRANSPOSE: add_transpose(x, op); return TRM_OK;
     case TRMI_OP_CONCAT:
         attribute = trm_onnx_int("axis", op->attrs.concat.axis);
         add(x, op, "Concat", op->inputs_count, NULL, 0, &attribute, 1);
         return TRM_OK;
-    case TRMI_OP_SLICE:
-        return add_slice(x, op, err);
-    case TRMI_OP_PAD:
-        return add_pad(x, op, err);
-    case TRMI_OP_ONE_HOT:
-        return add_one_hot(x, op, err);
+    case TRMI_OP_SLICE: return add_slice(x, op, err);
+    case TRMI_OP_PAD: return add_pad(x, op, err);
+    case TRMI_OP_ONE_HOT: return add_one_hot(x, op, err);
     case TRMI_OP_REDUCE_SUM:
     case TRMI_OP_REDUCE_MEAN:
-    case TRMI_OP_REDUCE_MAX:
-        return add_reduce(x, op, err);
-    default:
-        return unsupported(op, err);
+    case TRMI_OP_REDUCE_MAX: return add_reduce(x, op, err);
+    default: return unsupported(op, err);
     }
 }

@@ -1,4 +1,6 @@
-/* Plan files without a model: for looking at them, and as the text that executors and planners take. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plan files without a model: for looking at them, and as the text that executors and planners
+ * take. */
 #include "trireme/planner.h"
 
 #include "base/error.h"
@@ -40,8 +42,10 @@ trm_status trm_plan_read(const char *file, trm_plan_info *out, char **text, trm_
         trmi_shard_plan_destroy(plan);
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its text", file);
     }
-    *out = (trm_plan_info){.ranks = trmi_mesh_ranks(&plan->mesh), .graph = plan->digest,
-                           .operators = plan->choices_count, .stores = plan->stores_count};
+    *out = (trm_plan_info){.ranks = trmi_mesh_ranks(&plan->mesh),
+                           .graph = plan->digest,
+                           .operators = plan->choices_count,
+                           .stores = plan->stores_count};
     trmi_mesh_text(&plan->mesh, out->mesh, sizeof out->mesh);
     for (int64_t i = 0; i < plan->choices_count; i++) {
         const trmi_shard_choice *c = &plan->choices[i];

@@ -1,4 +1,6 @@
-/* The planner behind `plan -n`: meshes, costs, search, the plans beside the best, from options to a report. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The planner behind `plan -n`: meshes, costs, search, the plans beside the best, from options to a
+ * report. */
 #include "train/planner.h"
 
 #include "base/error.h"
@@ -13,7 +15,9 @@
 
 enum { COMPILED_RANKS = 64 };
 
-/* ---- search ---------------------------------------------------------------------------------------------- */
+/* ---- search
+ *  ----------------------------------------------------------------------------------------------
+ */
 
 void trmi_planner_settle_factor(trm_planner *p) {
     trmi_links *l = &p->links;
@@ -28,16 +32,20 @@ static void compile_best(trm_planner *p) {
     }
 }
 
-static trm_status make_space(void *context, const trmi_mesh *mesh, trmi_space **out, trm_error *err) {
+static trm_status make_space(void *context, const trmi_mesh *mesh, trmi_space **out,
+                             trm_error *err) {
     trm_planner *p = context;
     return trmi_planner_space(p, p->graph, mesh, out, err);
 }
 
-static trm_status compile(void *context, const trmi_space *space, const trmi_choice *choice, double *bytes, trm_error *err) {
+static trm_status compile(void *context, const trmi_space *space, const trmi_choice *choice,
+                          double *bytes, trm_error *err) {
     return trmi_planner_compiled(context, space, choice, bytes, err);
 }
 
-/* ---- options ------------------------------------------------------------------------------------------------ */
+/* ---- options
+ *  ------------------------------------------------------------------------------------------------
+ */
 
 static trm_status settle_meshes(trm_planner *p, trm_error *err) {
     trmi_mesh only;
@@ -49,13 +57,15 @@ static trm_status settle_meshes(trm_planner *p, trm_error *err) {
     } else if (one) {
         only = p->given->mesh;
     }
-    TRMI_TRY(trmi_drive_meshes(&p->drive, one ? &only : NULL, p->options.ranks, p->options.hosts > 0 ? p->options.hosts : 1, err));
+    TRMI_TRY(trmi_drive_meshes(&p->drive, one ? &only : NULL, p->options.ranks,
+                               p->options.hosts > 0 ? p->options.hosts : 1, err));
     p->ranks = trmi_mesh_ranks(&p->drive.meshes[0].mesh);
     if (p->options.ranks > 0 && p->ranks != p->options.ranks) {
         char mesh[48];
         bool from_file = text == NULL && p->given->file != NULL;
-        return TRMI_FAIL(err, TRM_INVALID, "%.100s%smesh %s has %d ranks, %d are asked for", from_file ? p->given->file : "",
-                         from_file ? ": " : "", trmi_mesh_text(&p->drive.meshes[0].mesh, mesh, sizeof mesh), (int)p->ranks,
+        return TRMI_FAIL(err, TRM_INVALID, "%.100s%smesh %s has %d ranks, %d are asked for",
+                         from_file ? p->given->file : "", from_file ? ": " : "",
+                         trmi_mesh_text(&p->drive.meshes[0].mesh, mesh, sizeof mesh), (int)p->ranks,
                          (int)p->options.ranks);
     }
     return TRM_OK;
@@ -87,7 +97,8 @@ static void settle_threads(trm_planner *p, int *threads, int *together) {
     if (*threads == 0) {
         *threads = p->links.cores > 0 ? (int)fmax(1, cpus / p->ranks) : cpus;
     }
-    *together = p->links.cores > 0 ? (int)fmin((double)p->ranks * *threads, p->links.cores) : *threads;
+    *together =
+        p->links.cores > 0 ? (int)fmin((double)p->ranks * *threads, p->links.cores) : *threads;
 }
 
 /* Who measures: the ranks of the communicator, or this process; nobody where rates are given. */
@@ -95,12 +106,25 @@ static trm_status settle_costs(trm_planner *p, trm_error *err) {
     const trm_planner_options *o = &p->options;
     int threads, together;
     settle_threads(p, &threads, &together);
-    p->probe = (trmi_probe){.comm = o->comm, .graph = p->graph, .backend = p->model.backend, .tuning_file = p->model.tuning_file,
-                            .threads = threads, .cores = p->probe.cores, .optimizer = p->model.optimizer, .load = 1,
-                            .whole = p->whole, .whole_options = &p->whole_options, .limit = o->memory_bytes};
-    const trmi_costs_options options = {.probe = o->no_measure || p->links.flops > 0 ? NULL : &p->probe, .refresh = o->refresh,
-                                        .backend = p->model.backend, .tuning_file = p->model.tuning_file, .threads = threads,
-                                        .together = together, .ranks = o->comm != NULL ? trm_comm_size(o->comm) : 1};
+    p->probe = (trmi_probe){.comm = o->comm,
+                            .graph = p->graph,
+                            .backend = p->model.backend,
+                            .tuning_file = p->model.tuning_file,
+                            .threads = threads,
+                            .cores = p->probe.cores,
+                            .optimizer = p->model.optimizer,
+                            .load = 1,
+                            .whole = p->whole,
+                            .whole_options = &p->whole_options,
+                            .limit = o->memory_bytes};
+    const trmi_costs_options options = {.probe =
+                                            o->no_measure || p->links.flops > 0 ? NULL : &p->probe,
+                                        .refresh = o->refresh,
+                                        .backend = p->model.backend,
+                                        .tuning_file = p->model.tuning_file,
+                                        .threads = threads,
+                                        .together = together,
+                                        .ranks = o->comm != NULL ? trm_comm_size(o->comm) : 1};
     TRMI_TRY(trmi_costs_open(&p->costs, &options, err));
     p->costs.limit_seconds = o->measure_seconds > 0 ? o->measure_seconds : p->costs.limit_seconds;
     if (p->costs.probe == NULL) {
@@ -123,7 +147,8 @@ static trm_status settle(trm_planner *p, trm_error *err) {
     }
     TRMI_TRY(settle_meshes(p, err));
     if (o->comm != NULL && trm_comm_size(o->comm) != p->ranks) {
-        return TRMI_FAIL(err, TRM_INVALID, "%d ranks are planned for, %d would measure", (int)p->ranks, (int)trm_comm_size(o->comm));
+        return TRMI_FAIL(err, TRM_INVALID, "%d ranks are planned for, %d would measure",
+                         (int)p->ranks, (int)trm_comm_size(o->comm));
     }
     trmi_links_local(&p->links, p->ranks);
     if (o->links != NULL) {
@@ -139,12 +164,16 @@ static trm_status settle(trm_planner *p, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- life ---------------------------------------------------------------------------------------------------- */
+/* ---- life
+ *  ----------------------------------------------------------------------------------------------------
+ */
 
 static trm_status list_others(trm_planner *p, trm_error *err) {
     const trmi_drive_mesh *m = trmi_planner_best(p);
     int32_t wanted = p->options.others < TRMI_CANDIDATES ? p->options.others : TRMI_CANDIDATES;
-    return wanted > 0 ? trmi_search_others(m->space, &m->found, wanted, &p->arena, p->others, &p->drive.others_count, err) : TRM_OK;
+    return wanted > 0 ? trmi_search_others(m->space, &m->found, wanted, &p->arena, p->others,
+                                           &p->drive.others_count, err)
+                      : TRM_OK;
 }
 
 /* Other plans to try; what they use is measured too, and they are judged by it. */
@@ -156,7 +185,8 @@ static trm_status find_others(trm_planner *p, trm_error *err) {
         if (p->costs.probe != NULL) {
             const trmi_found *found = &trmi_planner_best(p)->found;
             TRMI_TRY(trmi_drive_measure(&p->drive, p->others, p->drive.others_count, &news, err));
-            TRMI_TRY(trmi_drive_measure(&p->drive, found->baselines, found->baselines_count, &news, err));
+            TRMI_TRY(trmi_drive_measure(&p->drive, found->baselines, found->baselines_count, &news,
+                                        err));
         }
         if (news == 0) {
             return TRM_OK;
@@ -191,10 +221,20 @@ static trm_status settle_whole(trm_planner *p, trm_error *err) {
     const trm_model_options *m = &p->model;
     int threads, together;
     settle_threads(p, &threads, &together);
-    p->whole_options = (trm_exec_options){
-        .optimizer = m->optimizer, .backend = m->backend, .precision = m->precision, .threads = threads, .seed = 1, .no_fusion = m->no_fusion,
-        .tuning_file = m->tuning_file, .accumulate = m->accumulate, .loss_scale = m->loss_scale,
-        .parallel = {.shard_optimizer = true, .wire = m->parallel.wire, .sync_batch_norm = m->parallel.sync_batch_norm, .joint = trmi_planner_joint(p)}};
+    p->whole_options =
+        (trm_exec_options){.optimizer = m->optimizer,
+                           .backend = m->backend,
+                           .precision = m->precision,
+                           .threads = threads,
+                           .seed = 1,
+                           .no_fusion = m->no_fusion,
+                           .tuning_file = m->tuning_file,
+                           .accumulate = m->accumulate,
+                           .loss_scale = m->loss_scale,
+                           .parallel = {.shard_optimizer = true,
+                                        .wire = m->parallel.wire,
+                                        .sync_batch_norm = m->parallel.sync_batch_norm,
+                                        .joint = trmi_planner_joint(p)}};
     return trmi_planner_forward(p, p->batch, 0, &p->whole, &p->whole_options.loss, err);
 }
 
@@ -205,8 +245,8 @@ trm_status trm_mesh_ranks(const char *mesh, int32_t *ranks, trm_error *err) {
     return TRM_OK;
 }
 
-trm_status trm_planner_create(const trm_model_options *model, const trm_planner_options *options, trm_planner **out,
-                              trm_error *err) {
+trm_status trm_planner_create(const trm_model_options *model, const trm_planner_options *options,
+                              trm_planner **out, trm_error *err) {
     double begin = trmi_os_now();
     trm_planner *p = trmi_alloc(sizeof *p);
     if (p == NULL) {
@@ -218,7 +258,9 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
     trm_status status = trmi_probe_cores(options->comm, &p->probe.cores, err);
     status = status == TRM_OK ? settle(p, err) : status;
     status = status == TRM_OK ? trmi_planner_graph(p, p->batch, 0, &p->graph, err) : status;
-    status = status == TRM_OK && p->given != NULL ? trmi_shard_plan_check(p->given, p->graph, p->ranks, err) : status;
+    status = status == TRM_OK && p->given != NULL
+                 ? trmi_shard_plan_check(p->given, p->graph, p->ranks, err)
+                 : status;
     p->classes = status == TRM_OK ? trmi_planner_class_count(p->graph) : 0;
     status = status == TRM_OK ? settle_whole(p, err) : status;
     if (status != TRM_OK) { /* the same on all ranks */
@@ -227,9 +269,15 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
     }
     if (!leads) {
         int together;
-        p->probe = (trmi_probe){.comm = options->comm, .graph = p->graph, .backend = model->backend,
-                                .tuning_file = model->tuning_file, .cores = p->probe.cores, .optimizer = model->optimizer,
-                                .whole = p->whole, .whole_options = &p->whole_options, .limit = options->memory_bytes};
+        p->probe = (trmi_probe){.comm = options->comm,
+                                .graph = p->graph,
+                                .backend = model->backend,
+                                .tuning_file = model->tuning_file,
+                                .cores = p->probe.cores,
+                                .optimizer = model->optimizer,
+                                .whole = p->whole,
+                                .whole_options = &p->whole_options,
+                                .limit = options->memory_bytes};
         settle_threads(p, &p->probe.threads, &together);
         status = trmi_probe_serve(&p->probe, err);
         bool stays = status == TRM_OK && options->looks;
@@ -292,12 +340,19 @@ void trm_planner_describe(const trm_planner *p, trm_planner_info *out) {
     out->gap = (out->step_seconds - bound) / out->step_seconds;
     out->search_seconds = p->drive.search_seconds;
     out->total_seconds = p->total_seconds;
-    out->data_parallel_seconds = m->found.baselines_count > 0 ? m->found.baselines[0].measure.step : 0;
+    out->data_parallel_seconds =
+        m->found.baselines_count > 0 ? m->found.baselines[0].measure.step : 0;
     out->tried = p->drive.trial.turns > 0 ? p->drive.trial.count : 0;
-    out->tried_within = out->tried > 0 ? p->drive.trial.list[out->tried - 1].predicted / p->drive.trial.list[0].predicted - 1 : 0;
+    out->tried_within =
+        out->tried > 0
+            ? p->drive.trial.list[out->tried - 1].predicted / p->drive.trial.list[0].predicted - 1
+            : 0;
     out->meshes = p->drive.meshes_count;
     out->operators = m->space->nodes_count;
     out->measured = (int32_t)p->costs.count;
     out->looks = p->looks != NULL ? p->looks->count[p->probe.lines] : 1;
-    snprintf(out->caches, sizeof out->caches, "%s", p->probe.lines == TRMI_LINES_NEAR ? "common" : p->probe.lines == TRMI_LINES_FAR ? "apart" : "");
+    snprintf(out->caches, sizeof out->caches, "%s",
+             p->probe.lines == TRMI_LINES_NEAR  ? "common"
+             : p->probe.lines == TRMI_LINES_FAR ? "apart"
+                                                : "");
 }

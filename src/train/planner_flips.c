@@ -1,4 +1,6 @@
-/* Where another plan becomes the best: the present one is compared with the search's at other values. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where another plan becomes the best: the present one is compared with the search's at other
+ * values. */
 #include "train/planner.h"
 
 #include "base/error.h"
@@ -9,9 +11,11 @@
 
 enum { STEPS = 5, HALVINGS = 5 };
 
-/* ---- the cuts of a plan, by work ------------------------------------------------------------------------ */
+/* ---- the cuts of a plan, by work
+ *  ------------------------------------------------------------------------ */
 
-void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, char *text, size_t size) {
+void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, char *text,
+                          size_t size) {
     char letters[16][TRMI_MESH_AXES + 1];
     double work[16] = {0}, all = 0;
     int count = 0, parts = 0, again = 0;
@@ -43,24 +47,28 @@ void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, ch
         if (best < 0) {
             break;
         }
-        used += (size_t)snprintf(text + used, size - used, "%s%s %.0f%%", shown ? ", " : "", letters[best],
-                                 100 * work[best] / all);
+        used += (size_t)snprintf(text + used, size - used, "%s%s %.0f%%", shown ? ", " : "",
+                                 letters[best], 100 * work[best] / all);
         work[best] = 0;
     }
     if (parts > 0 && used < size) {
-        used += (size_t)snprintf(text + used, size - used, "; parameters of %d operators in parts", parts);
+        used += (size_t)snprintf(text + used, size - used, "; parameters of %d operators in parts",
+                                 parts);
     }
     if (again > 0 && used < size) {
         snprintf(text + used, size - used, "; %d made again", again);
     }
 }
 
-/* ---- flips -------------------------------------------------------------------------------------------------- */
+/* ---- flips
+ *  --------------------------------------------------------------------------------------------------
+ */
 
 typedef enum knob { BANDWIDTH, BATCH, CLASSES } knob;
 
 /* Is the present plan still within 2 % of the best, with this `factor` on one thing? */
-static trm_status still_best(trm_planner *p, knob what, double factor, bool *best, char *to, size_t size, trm_error *err) {
+static trm_status still_best(trm_planner *p, knob what, double factor, bool *best, char *to,
+                             size_t size, trm_error *err) {
     const trmi_drive_mesh *m = trmi_planner_best(p);
     const trm_graph *graph = p->graph;
     trm_graph *other = NULL;
@@ -75,7 +83,8 @@ static trm_status still_best(trm_planner *p, knob what, double factor, bool *bes
     if (status == TRM_OK && what != BANDWIDTH) {
         int64_t scaled = (int64_t)llround((double)(what == BATCH ? p->batch : p->classes) * factor);
         scaled = scaled < 1 ? 1 : scaled;
-        status = trmi_planner_graph(p, what == BATCH ? scaled : p->batch, what == CLASSES ? scaled : 0, &other, err);
+        status = trmi_planner_graph(p, what == BATCH ? scaled : p->batch,
+                                    what == CLASSES ? scaled : 0, &other, err);
         graph = status == TRM_OK ? other : graph;
     }
     double kept = p->links.scale_beta;
@@ -87,7 +96,8 @@ static trm_status still_best(trm_planner *p, knob what, double factor, bool *bes
     if (status == TRM_OK && trmi_choice_open(&old, space, &arena)) {
         trm_error no;
         *best = trmi_space_choice(space, plan, &old, &no) == TRM_OK &&
-                trmi_space_measure(space, &old, &measure, &no) == TRM_OK && measure.step <= found->objective * 1.02;
+                trmi_space_measure(space, &old, &measure, &no) == TRM_OK &&
+                measure.step <= found->objective * 1.02;
         trmi_planner_summary(space, &found->best.choice, to, size);
     }
     trmi_shard_plan_destroy(plan);
@@ -101,11 +111,13 @@ static trm_status still_best(trm_planner *p, knob what, double factor, bool *bes
 /* Fewer samples or classes than ranks are not looked at. */
 static bool possible(const trm_planner *p, knob what, double factor) {
     double count = what == BATCH ? (double)p->batch : (double)p->classes;
-    return what == BANDWIDTH || (count * factor >= (what == BATCH ? p->ranks : 2) && count * factor < 1e8);
+    return what == BANDWIDTH ||
+           (count * factor >= (what == BATCH ? p->ranks : 2) && count * factor < 1e8);
 }
 
 /* From 1 towards step^STEPS until the plan changes, then halving the interval. */
-static trm_status find_flip(trm_planner *p, knob what, double step, trmi_flip *flip, trm_error *err) {
+static trm_status find_flip(trm_planner *p, knob what, double step, trmi_flip *flip,
+                            trm_error *err) {
     double good = 1, bad = 0;
     bool best = true;
     char to[sizeof flip->to];
@@ -140,8 +152,9 @@ trm_status trmi_planner_flips(trm_planner *p, trm_error *err) {
         const char *what;
         knob knob;
         double step;
-    } tries[] = {{"bandwidth", BANDWIDTH, 4}, {"bandwidth", BANDWIDTH, 0.25}, {"batch", BATCH, 4},
-                 {"batch", BATCH, 0.25},      {"classes", CLASSES, 8},        {"classes", CLASSES, 0.125}};
+    } tries[] = {{"bandwidth", BANDWIDTH, 4}, {"bandwidth", BANDWIDTH, 0.25},
+                 {"batch", BATCH, 4},         {"batch", BATCH, 0.25},
+                 {"classes", CLASSES, 8},     {"classes", CLASSES, 0.125}};
     if (trmi_planner_best(p)->space->seconds > 0.05) {
         return TRM_OK; /* many spaces of this size would take long */
     }
@@ -150,8 +163,12 @@ trm_status trmi_planner_flips(trm_planner *p, trm_error *err) {
             continue;
         }
         trmi_flip *f = &p->flips[p->flips_count];
-        *f = (trmi_flip){.what = tries[i].what, .low = 1, .high = 1,
-                         .now = tries[i].knob == BATCH ? (double)p->batch : tries[i].knob == CLASSES ? (double)p->classes : 0};
+        *f = (trmi_flip){.what = tries[i].what,
+                         .low = 1,
+                         .high = 1,
+                         .now = tries[i].knob == BATCH     ? (double)p->batch
+                                : tries[i].knob == CLASSES ? (double)p->classes
+                                                           : 0};
         TRMI_TRY(find_flip(p, tries[i].knob, tries[i].step, f, err));
         p->flips_count++;
     }

@@ -1,4 +1,6 @@
-/* What the report of a plan is made of: its step, played; equal operators folded into rows; messages by kind and axes. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the report of a plan is made of: its step, played; equal operators folded into rows;
+ * messages by kind and axes. */
 #include "train/planner_report.h"
 
 #include "base/error.h"
@@ -9,38 +11,48 @@
 
 /* What the bound takes for granted; docs/auto-parallel.md says more. */
 static const char *const assumptions[] = {
-    "costs of operators and messages are as listed, and no two messages of a rank slow each other down",
+    "costs of operators and messages are as listed, and no two messages of a rank slow each other "
+    "down",
     "messages block the rank that waits for them, gradients do not",
     "memory is what is kept: parameters, gradients, slots, and values that backward reads",
     "of a chain of operators every other one may be made again",
 };
 enum { ASSUMPTIONS = sizeof assumptions / sizeof *assumptions };
-static const char bounded[] = "of four axes: plans that cut columns of images, or samples by an axis inside of one that cuts anything else, were not looked at";
+static const char bounded[] = "of four axes: plans that cut columns of images, or samples by an "
+                              "axis inside of one that cuts anything else, were not looked at";
 
 const char *trmi_report_assumption(const trmi_report *r, int32_t i) {
-    return i < ASSUMPTIONS ? assumptions[i] : i == ASSUMPTIONS && r->m->space->bounded ? bounded : NULL;
+    return i < ASSUMPTIONS                            ? assumptions[i]
+           : i == ASSUMPTIONS && r->m->space->bounded ? bounded
+                                                      : NULL;
 }
 
-/* ---- gathering -------------------------------------------------------------------------------------------- */
+/* ---- gathering
+ *  -------------------------------------------------------------------------------------------- */
 
-/* Seconds of a message that the step is longer by: a bucket's, as far as it does not run beside operators. */
+/* Seconds of a message that the step is longer by: a bucket's, as far as it does not run beside
+ * operators. */
 static double exposed_of(const trmi_report *r, const trmi_event *e, double backward_end) {
-    double overlap = r->m->space->costs.overlap, behind = fmax(0, e->begin + e->seconds - fmax(e->begin, backward_end));
-    return e->kind == TRMI_EVENT_BUCKET ? overlap * behind + (1 - overlap) * e->seconds : e->seconds;
+    double overlap = r->m->space->costs.overlap,
+           behind = fmax(0, e->begin + e->seconds - fmax(e->begin, backward_end));
+    return e->kind == TRMI_EVENT_BUCKET ? overlap * behind + (1 - overlap) * e->seconds
+                                        : e->seconds;
 }
 
 static void add_traffic(trmi_report *r, const trmi_event *e, double backward_end) {
     bool gradient = e->kind == TRMI_EVENT_BUCKET;
     int32_t i = 0;
-    while (i < r->traffic_count && (r->traffic[i].move != e->move || r->traffic[i].axes != e->axes ||
-                                    r->traffic[i].gradient != gradient)) {
+    while (i < r->traffic_count &&
+           (r->traffic[i].move != e->move || r->traffic[i].axes != e->axes ||
+            r->traffic[i].gradient != gradient)) {
         i++;
     }
     if (i == TRMI_REPORT_TRAFFIC) {
         return;
     }
     if (i == r->traffic_count) {
-        r->traffic[r->traffic_count++] = (trmi_report_traffic){.move = e->move, .axes = e->axes, .gradient = gradient};
+        r->traffic[r->traffic_count++] =
+            (trmi_report_traffic){.move = e->move, .axes = e->axes, .gradient = gradient};
     }
     r->traffic[i].count++;
     r->traffic[i].bytes += e->bytes;
@@ -57,15 +69,19 @@ static void fold_rows(trmi_report *r) {
             int32_t o = r->rows[i].node;
             double off = fabs(r->moves[o] - r->moves[n]);
             if (s->nodes[o].group == s->nodes[n].group && c->strategy[o] == c->strategy[n] &&
-                c->parts[o] == c->parts[n] && c->again[o] == c->again[n] && off <= 0.02 * r->moves[o] + 1e-9) {
+                c->parts[o] == c->parts[n] && c->again[o] == c->again[n] &&
+                off <= 0.02 * r->moves[o] + 1e-9) {
                 break;
             }
         }
         if (i == r->rows_count) {
             const trmi_space_class *k = trmi_space_class_of(s, n);
             double again = c->again[n] ? k->again[c->strategy[n]] : 0;
-            r->rows[r->rows_count++] = (trmi_report_row){.node = n, .forward = k->forward[c->strategy[n]],
-                                                         .backward = k->backward[c->strategy[n]] + again, .moves = r->moves[n]};
+            r->rows[r->rows_count++] =
+                (trmi_report_row){.node = n,
+                                  .forward = k->forward[c->strategy[n]],
+                                  .backward = k->backward[c->strategy[n]] + again,
+                                  .moves = r->moves[n]};
         }
         r->rows[i].count++;
     }
@@ -77,7 +93,8 @@ trm_status trmi_report_gather(trmi_report *r, const trm_planner *p, trm_error *e
     const trmi_space *s = r->m->space;
     trmi_router *router;
     TRMI_TRY(trmi_router_create(&s->mesh, &s->prices, &router, err));
-    trm_status status = trmi_space_timeline(s, &r->m->found.best.choice, router, &r->timeline, &r->measure, err);
+    trm_status status =
+        trmi_space_timeline(s, &r->m->found.best.choice, router, &r->timeline, &r->measure, err);
     trmi_router_destroy(router);
     r->moves = trmi_alloc(((size_t)s->nodes_count + 1) * sizeof *r->moves);
     r->rows = trmi_alloc(((size_t)s->nodes_count + 1) * sizeof *r->rows);
@@ -98,7 +115,8 @@ trm_status trmi_report_gather(trmi_report *r, const trm_planner *p, trm_error *e
             r->statistics += norm ? e->seconds : 0;
             r->norms += norm;
         }
-        if ((e->kind == TRMI_EVENT_MOVE || e->kind == TRMI_EVENT_BUCKET) && e->move != TRMI_MOVE_LOCAL) {
+        if ((e->kind == TRMI_EVENT_MOVE || e->kind == TRMI_EVENT_BUCKET) &&
+            e->move != TRMI_MOVE_LOCAL) {
             add_traffic(r, e, backward_end);
         }
     }
@@ -108,14 +126,16 @@ trm_status trmi_report_gather(trmi_report *r, const trm_planner *p, trm_error *e
     return status;
 }
 
-/* ---- what both tell ------------------------------------------------------------------------------------------ */
+/* ---- what both tell
+ *  ------------------------------------------------------------------------------------------ */
 
 const char *trmi_report_axes(const trmi_mesh *mesh, uint32_t axes, char text[48]) {
     size_t used = 0;
     text[0] = '\0';
     for (int32_t i = 0; i < mesh->axes; i++) {
         if (axes >> i & 1) {
-            used += (size_t)snprintf(text + used, 48 - used, "%s%s(%d)", used > 0 ? "+" : "", mesh->name[i], mesh->size[i]);
+            used += (size_t)snprintf(text + used, 48 - used, "%s%s(%d)", used > 0 ? "+" : "",
+                                     mesh->name[i], mesh->size[i]);
         }
     }
     return text;
@@ -137,10 +157,13 @@ double trmi_report_work(const trmi_report *r) {
 
 double trmi_report_peak(const trmi_report *r) {
     const trm_planner *p = r->p;
-    return p->links.flops > 0 ? p->links.flops : 1 / (TRMI_COSTS_REACHED * p->costs.flop * p->costs.factor);
+    return p->links.flops > 0 ? p->links.flops
+                              : 1 / (TRMI_COSTS_REACHED * p->costs.flop * p->costs.factor);
 }
 
-double trmi_report_utilisation(const trmi_report *r) { return trmi_report_work(r) / (r->p->ranks * r->measure.step * trmi_report_peak(r)); }
+double trmi_report_utilisation(const trmi_report *r) {
+    return trmi_report_work(r) / (r->p->ranks * r->measure.step * trmi_report_peak(r));
+}
 
 bool trmi_report_has_norms(const trmi_report *r) {
     for (int32_t n = 0; n < r->m->space->nodes_count; n++) {

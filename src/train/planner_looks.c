@@ -1,10 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Costs again, between runs of plans that are held against predictions:
  *
  *      the search's costs --> plans, from now on fixed
  *      runs | look | runs | look ...      predictions: the same plans by each cost's median over all looks in one state of the machine
  *
- * so that what the machine was like meanwhile is in both. Operators keep their looks by themselves (exec/search_costs.h, by state), curves of
- * messages here. */
+ * so that what the machine was like meanwhile is in both. Operators keep their looks by themselves
+ * (exec/search_costs.h, by state), curves of messages here.
+ */
 #include "train/planner.h"
 
 #include "base/error.h"
@@ -26,7 +28,8 @@ static trm_status open_looks(trm_planner *p, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- measuring ------------------------------------------------------------------------------------------- */
+/* ---- measuring
+ *  ------------------------------------------------------------------------------------------- */
 
 static trm_status look_at_links(trm_planner *p, trmi_links *out, trm_error *err) {
     trmi_text text = {0};
@@ -47,7 +50,8 @@ static trm_status look_at_operators(trm_planner *p, trm_error *err) {
     p->costs.measure_seconds = 0; /* of the limit */
     for (int32_t i = 0; i < l->plans_count; i++) {
         const trmi_ranked *r = &l->plans[i];
-        TRMI_TRY(trmi_costs_measure(&p->costs, p->drive.meshes[r->mesh].space, &r->candidate->choice, &news, err));
+        TRMI_TRY(trmi_costs_measure(&p->costs, p->drive.meshes[r->mesh].space,
+                                    &r->candidate->choice, &news, err));
     }
     return TRM_OK;
 }
@@ -65,7 +69,8 @@ static trm_status look(trm_planner *p, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- predictions ------------------------------------------------------------------------------------------ */
+/* ---- predictions
+ *  ------------------------------------------------------------------------------------------ */
 
 /* Most looks were in it; of equal ones the first. */
 static trmi_lines usual_state(const trmi_looks *l) {
@@ -105,7 +110,8 @@ trm_status trm_planner_look(trm_planner *p, trm_error *err) {
     }
     trm_error later;
     trm_status status = p->looks == NULL ? open_looks(p, err) : TRM_OK;
-    bool measures = status == TRM_OK && p->costs.probe != NULL && p->costs.look + 1 < TRMI_COSTS_LOOKS;
+    bool measures =
+        status == TRM_OK && p->costs.probe != NULL && p->costs.look + 1 < TRMI_COSTS_LOOKS;
     status = measures ? look(p, err) : status;
     if (p->options.comm != NULL) {
         trm_status ended = trmi_probe_end(&p->probe, status == TRM_OK ? err : &later);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Costs that are looked at again: the same plans, other predictions, on all ranks together. */
 #include "check.h"
 
@@ -14,8 +15,12 @@ static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
     (void)context;
     trm_node x = trm_inputs_get(inputs, "image");
     x = trm_reshape(g, x, trm_shape_of(trm_node_shape(g, x).dim[0], 3 * SIZE * SIZE));
-    x = trm_relu(g, trm_linear(g, x, trm_parameter(g, "first", trm_shape_of(128, 3 * SIZE * SIZE), TRM_INIT_LINEAR), TRM_NO_NODE));
-    return trm_linear(g, x, trm_parameter(g, "last", trm_shape_of(CLASSES, 128), TRM_INIT_LINEAR), TRM_NO_NODE);
+    x = trm_relu(g, trm_linear(g, x,
+                               trm_parameter(g, "first", trm_shape_of(128, 3 * SIZE * SIZE),
+                                             TRM_INIT_LINEAR),
+                               TRM_NO_NODE));
+    return trm_linear(g, x, trm_parameter(g, "last", trm_shape_of(CLASSES, 128), TRM_INIT_LINEAR),
+                      TRM_NO_NODE);
 }
 
 /* Of the leading rank. */
@@ -27,7 +32,9 @@ typedef struct known {
 
 static void learn(const trm_planner *p, known *k) {
     trm_planner_candidate about;
-    for (k->count = 0; k->count < PLANS && (k->plans[k->count] = trm_planner_plan(p, k->count, &about)) != NULL; k->count++) {
+    for (k->count = 0;
+         k->count < PLANS && (k->plans[k->count] = trm_planner_plan(p, k->count, &about)) != NULL;
+         k->count++) {
         k->first[k->count] = about.step_seconds;
     }
 }
@@ -39,14 +46,16 @@ static void forget(known *k) {
     k->count = 0;
 }
 
-/* What the leading rank sees behind a look: the plans and what the search predicted are as they were; *others: predictions that are not. */
+/* What the leading rank sees behind a look: the plans and what the search predicted are as they
+ * were; *others: predictions that are not. */
 static void hold(rank_context *context, const trm_planner *p, const known *before, int *others) {
     for (int i = 0; i < before->count; i++) {
         trm_planner_candidate about;
         char *plan = trm_planner_plan(p, i, &about);
         EXPECT(plan != NULL && strcmp(plan, before->plans[i]) == 0, "plan %d", i);
-        EXPECT(about.first_seconds == before->first[i] && about.step_seconds > 0 && isfinite(about.step_seconds), "plan %d: %g, %g", i,
-               about.first_seconds, about.step_seconds);
+        EXPECT(about.first_seconds == before->first[i] && about.step_seconds > 0 &&
+                   isfinite(about.step_seconds),
+               "plan %d: %g, %g", i, about.first_seconds, about.step_seconds);
         *others += about.step_seconds != about.first_seconds;
         trm_string_free(plan);
     }
@@ -58,11 +67,17 @@ static void rank_main(rank_context *context, trm_comm *comm) {
     trm_planner *p;
     known before = {.count = 0};
     int others = 0;
-    const trm_random_options random = {.count = BATCH * 8, .channels = 3, .height = SIZE, .width = SIZE, .classes = CLASSES};
+    const trm_random_options random = {
+        .count = BATCH * 8, .channels = 3, .height = SIZE, .width = SIZE, .classes = CLASSES};
     EXPECT_OK(trm_dataset_random(&random, &data, &err), err);
     EXPECT_OK(trm_dataset_batch(data, BATCH, true, &err), err);
-    const trm_model_options model = {.network = network, .data = data, .threads = 1, .tuning_file = ""};
-    const trm_planner_options options = {.ranks = RANKS, .comm = comm, .memory_bytes = 32 << 20, .trial_seconds = -1, .refresh = true,
+    const trm_model_options model = {
+        .network = network, .data = data, .threads = 1, .tuning_file = ""};
+    const trm_planner_options options = {.ranks = RANKS,
+                                         .comm = comm,
+                                         .memory_bytes = 32 << 20,
+                                         .trial_seconds = -1,
+                                         .refresh = true,
                                          .looks = true};
     EXPECT_OK(trm_planner_create(&model, &options, &p, &err), err);
     EXPECT(p != NULL, "a planner on every rank");
@@ -78,7 +93,8 @@ static void rank_main(rank_context *context, trm_comm *comm) {
     if (context->rank == 0) {
         trm_planner_info info;
         trm_planner_describe(p, &info);
-        EXPECT(before.count > 1 && others > 0, "%d of %d predictions changed", others, before.count);
+        EXPECT(before.count > 1 && others > 0, "%d of %d predictions changed", others,
+               before.count);
         EXPECT(info.looks > 1 && info.looks <= 8, "%d looks", (int)info.looks);
     }
     forget(&before);
@@ -92,10 +108,12 @@ static void predictions_are_of_all_looks(void **state) {
 }
 
 static int begin(void **state) {
-    return make_folder(state) != 0 || setenv("XDG_CACHE_HOME", folder, 1) != 0; /* curves of messages are kept there */
+    /* curves of messages are kept there */
+    return make_folder(state) != 0 || setenv("XDG_CACHE_HOME", folder, 1) != 0;
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(predictions_are_of_all_looks, begin, remove_folder)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(predictions_are_of_all_looks, begin, remove_folder)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The plans that were looked at, as files. */
 #include "train/planner.h"
 
@@ -19,7 +20,8 @@ char *trm_planner_plan(const trm_planner *p, int32_t index, trm_planner_candidat
     }
     if (about != NULL) {
         *about = (trm_planner_candidate){.name = index == 0 ? "the chosen plan" : c->name,
-                                         .step_seconds = p->looks != NULL ? p->looks->now[index] : c->measure.step,
+                                         .step_seconds = p->looks != NULL ? p->looks->now[index]
+                                                                          : c->measure.step,
                                          .first_seconds = c->measure.step};
         if (trmi_planner_compiled(p, space, &c->choice, &about->bytes, &ignored) != TRM_OK) {
             about->bytes = 0;

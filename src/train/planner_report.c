@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "train/planner_report.h"
 
 char *trm_planner_report(const trm_planner *p, bool json) {

@@ -1,9 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* train/planner_report.h: the planner's report, in three files:
  *
  *      planner --planner_gather.c--> report: timeline, rows of operators, traffic --> planner_text.c  for people
  *                                                                                 --> planner_json.c  one JSON object
  *
- * planner_report.c conducts. */
+ * planner_report.c conducts.
+ */
 #ifndef TRMI_TRAIN_PLANNER_REPORT_H
 #define TRMI_TRAIN_PLANNER_REPORT_H
 
@@ -11,7 +13,7 @@
 
 /* A line of the table of operators: equal operators with equal cuts. */
 typedef struct trmi_report_row {
-    int32_t node, count; /* the first of them */
+    int32_t node, count;             /* the first of them */
     double forward, backward, moves; /* of one */
 } trmi_report_row;
 
@@ -30,7 +32,7 @@ typedef struct trmi_report {
     const trmi_drive_mesh *m;
     trmi_timeline timeline;
     trmi_measure measure;
-    double *moves; /* [nodes] blocking seconds of messages */
+    double *moves;     /* [nodes] blocking seconds of messages */
     double statistics; /* ... of joined norms */
     int32_t norms;
     trmi_report_row *rows;
@@ -40,7 +42,8 @@ typedef struct trmi_report {
     trmi_text text;
 } trmi_report;
 
-/* Plays the step of the planner's best plan, and adds up what happens in it.   owns: trmi_report_free */
+/* Plays the step of the planner's best plan, and adds up what happens in it.   owns: trmi_report_free
+ */
 trm_status trmi_report_gather(trmi_report *report, const trm_planner *planner, trm_error *err);
 void trmi_report_free(trmi_report *report);
 /* To report->text. */
@@ -55,16 +58,16 @@ const char *trmi_report_assumption(const trmi_report *report, int32_t i);
 const char *trmi_report_axes(const trmi_mesh *mesh, uint32_t axes, char text[48]);
 /* Letters of the next best strategy of a node; NULL: there is none. */
 const char *trmi_report_runner(const trmi_report *report, int32_t node);
-/* Arithmetic of the model in a step, forward and backward: nothing that is done twice counts. What a rank's cores can do a second. The
- * part of that which the step reaches. */
+/* Arithmetic of the model in a step, forward and backward: nothing that is done twice counts. What
+ * a rank's cores can do a second. The part of that which the step reaches. */
 double trmi_report_work(const trmi_report *report);
 double trmi_report_peak(const trmi_report *report);
 double trmi_report_utilisation(const trmi_report *report);
 bool trmi_report_has_norms(const trmi_report *report);
 /* The day in the first line of measured links; "": given or guessed. */
 const char *trmi_report_links_day(const trmi_report *report, char text[12]);
-/* Why an operator runs whole on every rank; NULL: it need not. What the step would be shorter by, could it be cut among all ranks: its
- * work, and what it waits for. */
+/* Why an operator runs whole on every rank; NULL: it need not. What the step would be shorter by,
+ * could it be cut among all ranks: its work, and what it waits for. */
 const char *trmi_report_uncut(const trmi_report *report, int32_t node);
 double trmi_report_price_of_uncut(const trmi_report *report, int32_t node);
 

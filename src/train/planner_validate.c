@@ -1,4 +1,6 @@
-/* Plans as they really run: seconds a step on the ranks of a communicator, one by itself or several in turns. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans as they really run: seconds a step on the ranks of a communicator, one by itself or several
+ * in turns. */
 #include "train/planner.h"
 
 #include "base/error.h"
@@ -12,7 +14,8 @@
 #include <string.h>
 
 /* The graph of the batches of all ranks together. */
-static trm_status build(const trm_model_options *model, int32_t ranks, trm_inputs *inputs, trm_node *loss, trm_error *err) {
+static trm_status build(const trm_model_options *model, int32_t ranks, trm_inputs *inputs,
+                        trm_node *loss, trm_error *err) {
     trm_batch_field first;
     TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &inputs->graph, err));
     TRMI_TRY(trm_dataset_check(model->data, err));
@@ -20,7 +23,8 @@ static trm_status build(const trm_model_options *model, int32_t ranks, trm_input
         return TRMI_FAIL(err, TRM_INVALID, "the dataset has no fields");
     }
     int64_t batch = first.tensor.shape.dim[0] * ranks;
-    while (inputs->count < TRM_MAX_BATCH_FIELDS && trm_dataset_field(model->data, inputs->count, &inputs->fields[inputs->count])) {
+    while (inputs->count < TRM_MAX_BATCH_FIELDS &&
+           trm_dataset_field(model->data, inputs->count, &inputs->fields[inputs->count])) {
         inputs->fields[inputs->count++].tensor.shape.dim[0] = batch;
     }
     trm_node logits = model->network(inputs->graph, inputs, model->network_context);
@@ -29,16 +33,27 @@ static trm_status build(const trm_model_options *model, int32_t ranks, trm_input
     return trm_graph_check(inputs->graph, err);
 }
 
-static trm_exec_options options_of(const trm_model_options *model, trm_comm *comm, const char *plan, trm_node loss) {
-    return (trm_exec_options){.loss = loss, .optimizer = model->optimizer, .backend = model->backend,
-                              .precision = model->precision, .threads = model->threads, .seed = 1,
-                              .no_fusion = model->no_fusion, .tuning_file = model->tuning_file,
-                              .parallel = {.comm = comm, .split = TRM_SPLIT_PLANNED, .plan = plan, .shard_optimizer = true,
-                                           .wire = model->parallel.wire, .sync_batch_norm = model->parallel.sync_batch_norm,
+static trm_exec_options options_of(const trm_model_options *model, trm_comm *comm, const char *plan,
+                                   trm_node loss) {
+    return (trm_exec_options){.loss = loss,
+                              .optimizer = model->optimizer,
+                              .backend = model->backend,
+                              .precision = model->precision,
+                              .threads = model->threads,
+                              .seed = 1,
+                              .no_fusion = model->no_fusion,
+                              .tuning_file = model->tuning_file,
+                              .parallel = {.comm = comm,
+                                           .split = TRM_SPLIT_PLANNED,
+                                           .plan = plan,
+                                           .shard_optimizer = true,
+                                           .wire = model->parallel.wire,
+                                           .sync_batch_norm = model->parallel.sync_batch_norm,
                                            .joint = model->parallel.joint}};
 }
 
-/* Steps by where the machine's CPUs were (exec/line_state.h); such as were neither the one nor the other all the time count as unknown. */
+/* Steps by where the machine's CPUs were (exec/line_state.h); such as were neither the one nor the
+ * other all the time count as unknown. */
 typedef struct timing {
     double *times[3];
     int32_t count[3];
@@ -53,8 +68,10 @@ static trm_status time_step(trm_exec *exec, trm_comm *comm, timing *t, bool coun
     double begin = trmi_os_now();
     TRMI_TRY(trm_exec_forward_backward(exec, err));
     TRMI_TRY(trm_exec_update(exec, 1e-3, err));
-    double both[2] = {trmi_os_now() - begin, comm != NULL && trm_comm_rank(comm) == 0 ? (double)trmi_lines_now() : 0};
-    TRMI_TRY(comm != NULL ? trm_comm_allreduce(comm, both, 2, TRM_FLOAT64, TRM_REDUCE_MAX, err) : TRM_OK);
+    double both[2] = {trmi_os_now() - begin,
+                      comm != NULL && trm_comm_rank(comm) == 0 ? (double)trmi_lines_now() : 0};
+    TRMI_TRY(comm != NULL ? trm_comm_allreduce(comm, both, 2, TRM_FLOAT64, TRM_REDUCE_MAX, err)
+                          : TRM_OK);
     trmi_lines now = (trmi_lines)both[1], during = now == t->before ? now : TRMI_LINES_UNKNOWN;
     t->before = now;
     if (count) {
@@ -68,7 +85,8 @@ static double median_of(const timing *t, trmi_lines state) {
     return t->count[state] >= ENOUGH ? trmi_median(t->times[state], t->count[state]) : 0;
 }
 
-static trm_status time_steps(trm_exec *exec, trm_comm *comm, int32_t steps, trm_planner_run_result *out, trm_error *err) {
+static trm_status time_steps(trm_exec *exec, trm_comm *comm, int32_t steps,
+                             trm_planner_run_result *out, trm_error *err) {
     double *all = trmi_alloc(4 * (size_t)steps * sizeof *all);
     if (all == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to time steps");
@@ -92,7 +110,8 @@ static trm_status time_steps(trm_exec *exec, trm_comm *comm, int32_t steps, trm_
     return status;
 }
 
-static trm_status tell_profile(trm_exec *exec, int32_t steps, trm_planner_profile profile, void *context, trm_error *err) {
+static trm_status tell_profile(trm_exec *exec, int32_t steps, trm_planner_profile profile,
+                               void *context, trm_error *err) {
     const trm_step_profile *list;
     int32_t count;
     TRMI_TRY(trm_exec_profile(exec, steps, NULL, &list, &count, NULL, err));
@@ -100,7 +119,8 @@ static trm_status tell_profile(trm_exec *exec, int32_t steps, trm_planner_profil
         profile(context, list[i].phase, list[i].name, list[i].kind, list[i].seconds);
     }
     double *times = trmi_alloc((size_t)steps * sizeof *times);
-    trm_status status = times != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to time the optimiser");
+    trm_status status =
+        times != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to time the optimiser");
     for (int32_t i = 0; status == TRM_OK && i < steps; i++) {
         status = trm_exec_forward_backward(exec, err);
         double begin = trmi_os_now();
@@ -114,8 +134,9 @@ static trm_status tell_profile(trm_exec *exec, int32_t steps, trm_planner_profil
     return status;
 }
 
-trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const char *plan, int32_t steps,
-                           trm_planner_profile profile, void *context, trm_planner_run_result *out, trm_error *err) {
+trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const char *plan,
+                           int32_t steps, trm_planner_profile profile, void *context,
+                           trm_planner_run_result *out, trm_error *err) {
     trm_inputs *inputs = trmi_alloc(sizeof *inputs);
     trm_exec *exec = NULL;
     trm_node loss;
@@ -132,12 +153,14 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
     for (int32_t i = 0; status == TRM_OK && i < inputs->count; i++) {
         int64_t classes = trm_dataset_class_count(model->data);
         if (inputs->nodes[i].id != 0) {
-            status = trmi_race_feed(exec, inputs->fields[i].name, classes > 0 && classes < INT32_MAX ? (uint32_t)classes : 1, err);
+            status =
+                trmi_race_feed(exec, inputs->fields[i].name,
+                               classes > 0 && classes < INT32_MAX ? (uint32_t)classes : 1, err);
         }
     }
     trm_planner_run_result result = {.seconds = 0};
-    status = status == TRM_OK ? time_steps(exec, comm, steps < 1 ? 1 : steps, &result, err)
-                              : status;
+    status =
+        status == TRM_OK ? time_steps(exec, comm, steps < 1 ? 1 : steps, &result, err) : status;
     if (status == TRM_OK && profile != NULL) {
         status = tell_profile(exec, steps, profile, context, err);
     }
@@ -160,11 +183,14 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
     return status;
 }
 
-trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm, const char *const *plans, int32_t count, int32_t steps,
+trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm,
+                               const char *const *plans, int32_t count, int32_t steps,
                                double seconds, trm_planner_comparison *out, trm_error *err) {
     if (comm == NULL || count < 2 || count > TRM_COMPARED_PLANS || steps < 1) {
-        return TRMI_FAIL(err, TRM_INVALID, "to compare: ranks, 2 to %d plans and a step or more; found %d plans, %d steps", TRM_COMPARED_PLANS,
-                         (int)count, (int)steps);
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "to compare: ranks, 2 to %d plans and a step or more; found %d plans, %d steps",
+            TRM_COMPARED_PLANS, (int)count, (int)steps);
     }
     trm_inputs *inputs = trmi_alloc(sizeof *inputs);
     trm_node loss;
@@ -175,7 +201,13 @@ trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm, c
     trm_status status = build(model, trm_comm_size(comm), inputs, &loss, err);
     if (status == TRM_OK) {
         const trm_exec_options options = options_of(model, comm, NULL, loss);
-        trmi_race race = {.comm = comm, .graph = inputs->graph, .options = &options, .count = count, .steps = steps, .seconds = seconds, .at_least = 4,
+        trmi_race race = {.comm = comm,
+                          .graph = inputs->graph,
+                          .options = &options,
+                          .count = count,
+                          .steps = steps,
+                          .seconds = seconds,
+                          .at_least = 4,
                           .fine = TRMI_TRIAL_FINE};
         for (int32_t i = 0; i < count && trm_comm_rank(comm) == 0; i++) {
             race.plans[i] = plans[i];

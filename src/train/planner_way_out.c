@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Nothing fits: what would? Least memory is found anew for smaller batches and for more ranks. */
 #include "train/planner.h"
 
@@ -6,7 +7,8 @@
 enum { HALVINGS = 10, DOUBLINGS = 6 };
 
 /* Does any plan of this batch on this mesh fit, and how long is its step? */
-static trm_status fits(trm_planner *p, int64_t batch, const trmi_mesh *mesh, bool *fits_it, double *step, trm_error *err) {
+static trm_status fits(trm_planner *p, int64_t batch, const trmi_mesh *mesh, bool *fits_it,
+                       double *step, trm_error *err) {
     trm_graph *graph = NULL;
     trmi_space *space = NULL;
     trmi_arena arena = {0};
@@ -17,7 +19,9 @@ static trm_status fits(trm_planner *p, int64_t batch, const trmi_mesh *mesh, boo
     trm_status status = trmi_planner_graph(p, batch, 0, &graph, err);
     status = status == TRM_OK ? trmi_planner_space(p, graph, mesh, &space, err) : status;
     const trmi_weights weights = {.gradient = status == TRM_OK ? 1 - space->costs.overlap : 0};
-    status = status == TRM_OK ? trmi_space_front(space, &weights, trmi_drive_limit(&p->drive), &arena, &front, &points, err) : status;
+    status = status == TRM_OK ? trmi_space_front(space, &weights, trmi_drive_limit(&p->drive),
+                                                 &arena, &front, &points, err)
+                              : status;
     if (status == TRM_OK && front.feasible) {
         status = trmi_space_measure(space, &points[0], &measure, err);
         *fits_it = true;

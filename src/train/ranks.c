@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a model asks of the other ranks. Nothing here costs anything with one rank. */
 #include "train/model.h"
 
@@ -36,8 +37,12 @@ trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t n
     /* Largest and smallest of both: equal everywhere, or not. */
     int64_t values[4] = {(int64_t)status, -(int64_t)status, number, -number};
     trm_error broken = {.status = TRM_OK};
-    const trm_collective op = {.kind = TRM_ALLREDUCE, .recv = values, .count = 4, .dtype = TRM_INT64,
-                               .reduce = TRM_REDUCE_MAX, .tag = what};
+    const trm_collective op = {.kind = TRM_ALLREDUCE,
+                               .recv = values,
+                               .count = 4,
+                               .dtype = TRM_INT64,
+                               .reduce = TRM_REDUCE_MAX,
+                               .tag = what};
     trm_status reached = trm_comm_run(comm, &op, &broken);
     if (status != TRM_OK && status != TRM_END) {
         return status;
@@ -46,12 +51,16 @@ trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t n
         return TRMI_FAIL(err, reached, "%s: %s", what, broken.message);
     }
     if (values[0] != -values[1]) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: it succeeded on some ranks only; every rank must see the "
-                         "same files", what);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: it succeeded on some ranks only; every rank must see the "
+                         "same files",
+                         what);
     }
     if (values[2] != -values[3]) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: the ranks found steps from %lld to %lld; every rank must "
-                         "see the same files", what, (long long)-values[3], (long long)values[2]);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: the ranks found steps from %lld to %lld; every rank must "
+                         "see the same files",
+                         what, (long long)-values[3], (long long)values[2]);
     }
     return status;
 }
@@ -59,7 +68,10 @@ trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t n
 trm_status trmi_model_ask_first(const trm_model *model, bool *answer, trm_error *err) {
     trm_comm *comm = trmi_model_comm(model);
     int32_t value = *answer;
-    const trm_collective op = {.kind = TRM_BROADCAST, .recv = &value, .count = 1, .dtype = TRM_INT32,
+    const trm_collective op = {.kind = TRM_BROADCAST,
+                               .recv = &value,
+                               .count = 1,
+                               .dtype = TRM_INT32,
                                .tag = "what rank 0 decides"};
     if (comm != NULL) {
         TRMI_TRY(trm_comm_run(comm, &op, err));
@@ -69,9 +81,14 @@ trm_status trmi_model_ask_first(const trm_model *model, bool *answer, trm_error 
 }
 
 /* With a name, for who reports that it lasts. */
-static trm_status add(const trm_model *model, void *values, int64_t count, trm_dtype dtype, trm_error *err) {
-    const trm_collective op = {.kind = TRM_ALLREDUCE, .recv = values, .count = count, .dtype = dtype,
-                               .reduce = TRM_REDUCE_SUM, .tag = "metrics"};
+static trm_status add(const trm_model *model, void *values, int64_t count, trm_dtype dtype,
+                      trm_error *err) {
+    const trm_collective op = {.kind = TRM_ALLREDUCE,
+                               .recv = values,
+                               .count = count,
+                               .dtype = dtype,
+                               .reduce = TRM_REDUCE_SUM,
+                               .tag = "metrics"};
     trm_comm *comm = trmi_model_comm(model);
     return comm == NULL ? TRM_OK : trm_comm_run(comm, &op, err);
 }
@@ -80,6 +97,7 @@ trm_status trmi_model_add(const trm_model *model, double *values, int64_t count,
     return add(model, values, count, TRM_FLOAT64, err);
 }
 
-trm_status trmi_model_add_counts(const trm_model *model, int64_t *values, int64_t count, trm_error *err) {
+trm_status trmi_model_add_counts(const trm_model *model, int64_t *values, int64_t count,
+                                 trm_error *err) {
     return add(model, values, count, TRM_INT64, err);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Models on several ranks: the same run as on one, saved by rank 0, stopped and resumed by all. */
 #include "folder.h"
 
@@ -30,17 +31,25 @@ typedef struct plan {
 } plan;
 
 static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
-    trm_node x = trm_avg_pool(g, trm_inputs_get(inputs, "image"), &(trm_pool_options){.kernel = {8, 8}});
+    trm_node x =
+        trm_avg_pool(g, trm_inputs_get(inputs, "image"), &(trm_pool_options){.kernel = {8, 8}});
     x = trm_reshape(g, x, trm_shape_of(-1, 48));
     trm_node w = trm_parameter(g, "fc.weight", trm_shape_of(10, 48), TRM_INIT_LINEAR);
     return trm_linear(g, x, w, trm_parameter(g, "fc.bias", trm_shape_of(10), TRM_INIT_ZERO));
 }
 
 static trm_status shapes(trm_usage usage, int size, int rank, trm_dataset **out, trm_error *err) {
-    const trm_dataset_spec spec = {.kind = "auto", .path = "synth", .usage = usage, .seed = SEED,
-                                   .batch_size = GLOBAL_BATCH / size, .shard_count = size,
-                                   .shard_index = rank, .no_augment = true, .prefetch_depth = -1,
-                                   .shapes = &(trm_shapes_options){.train_count = 256, .test_count = 70}};
+    const trm_dataset_spec spec = {.kind = "auto",
+                                   .path = "synth",
+                                   .usage = usage,
+                                   .seed = SEED,
+                                   .batch_size = GLOBAL_BATCH / size,
+                                   .shard_count = size,
+                                   .shard_index = rank,
+                                   .no_augment = true,
+                                   .prefetch_depth = -1,
+                                   .shapes =
+                                       &(trm_shapes_options){.train_count = 256, .test_count = 70}};
     return trm_dataset_open(&spec, out, err);
 }
 
@@ -78,23 +87,26 @@ static trm_status go(plan *p, trm_comm *comm, int size, int rank, outcome *o, tr
     trm_model *model = NULL;
     trm_status status = shapes(TRM_USAGE_TRAIN, size, rank, &train, err);
     status = status == TRM_OK ? shapes(TRM_USAGE_TEST, size, rank, &test, err) : status;
-    const trm_model_options options = {
-        .network = network, .data = train, .backend = "ref", .seed = SEED, .threads = 1,
-        .learning_rate = {.base = 0.03},
-        .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
-        .parallel = {.comm = comm, .shard_optimizer = p->shard}};
+    const trm_model_options options = {.network = network,
+                                       .data = train,
+                                       .backend = "ref",
+                                       .seed = SEED,
+                                       .threads = 1,
+                                       .learning_rate = {.base = 0.03},
+                                       .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
+                                       .parallel = {.comm = comm, .shard_optimizer = p->shard}};
     status = status == TRM_OK ? trm_model_create(&options, &model, err) : status;
     if (status == TRM_OK && p->resume) {
         status = trm_model_resume(model, p->folder, err);
     }
     watcher w = {p, o, model, rank};
     trm_train_options training = {
-        .data = train, .epochs = p->epochs,
+        .data = train,
+        .epochs = p->epochs,
         .callbacks = {{.on_step_end = saw_step, .on_checkpoint = saw_checkpoint, .context = &w}}};
     if (status == TRM_OK && p->folder[0] != '\0') { /* trm_model_train takes it */
-        training.callbacks[1] =
-            trm_model_checkpoint(&(trm_model_checkpoint_options){.directory = p->folder, .every_seconds = 1000,
-                                                                 .every_steps = 10});
+        training.callbacks[1] = trm_model_checkpoint(&(trm_model_checkpoint_options){
+            .directory = p->folder, .every_seconds = 1000, .every_steps = 10});
     }
     status = status == TRM_OK ? trm_model_train(model, &training, err) : status;
     if (status == TRM_OK) {
@@ -129,7 +141,8 @@ static plan *play(const plan *given, int ranks) {
 }
 static void drop(plan *p) { munmap(p, sizeof *p); }
 
-/* ---- tests ------------------------------------------------------------------------------------------- */
+/* ---- tests
+ *  ------------------------------------------------------------------------------------------- */
 
 static void ranks_train_and_evaluate_as_one(void **state) {
     const plan given = {.epochs = 2};
@@ -174,7 +187,8 @@ static void ranks_stop_and_resume_together(void **state) {
         for (int r = 0; r < 2; r++) {
             CHECK_OK(resumed->of[r].status, resumed->of[r].error);
             assert_int_equal(resumed->of[r].steps, 2 * EPOCH_STEPS - 21);
-            assert_memory_equal(resumed->of[r].weights, straight->of[r].weights, 490 * sizeof(float));
+            assert_memory_equal(resumed->of[r].weights, straight->of[r].weights,
+                                490 * sizeof(float));
         }
         drop(stopped);
         drop(resumed);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "train/remote.h"
 
 #include "train/model.h"
@@ -15,7 +16,7 @@ enum { CHUNK = 1024, CHUNK_SMALLEST = 64, STAGES = 2, COUNTED = 64 };
 /* One gather. The tables of several may be the same. */
 typedef struct lookup {
     trmi_detached what;
-    int32_t table;  /* of the client */
+    int32_t table;             /* of the client */
     float *values, *gradients; /* [count][width], in the program */
 } lookup;
 
@@ -34,8 +35,8 @@ typedef struct dense {
 typedef struct stage {
     trm_ps_batch *batch;
     trmi_staged place;
-    uint64_t **keys;                      /* [lookups] */
-    void *fields[TRM_MAX_BATCH_FIELDS];   /* NULL: not used by the program */
+    uint64_t **keys;                    /* [lookups] */
+    void *fields[TRM_MAX_BATCH_FIELDS]; /* NULL: not used by the program */
     bool filled;
 } stage;
 
@@ -62,8 +63,8 @@ struct trmi_remote {
     trm_ps_batch *reader;  /* of dense variables */
     uint64_t step;         /* asynchronous: never goes back */
     trm_ps_lease_options lending;
-    trm_ps_lease lease;    /* id 0: none is held */
-    int64_t lent_next;     /* of the lease: the next batch */
+    trm_ps_lease lease;            /* id 0: none is held */
+    int64_t lent_next;             /* of the lease: the next batch */
     int64_t read_epoch, read_next; /* where the dataset stands */
     trmi_arena arena;
 };
@@ -72,13 +73,15 @@ static trm_status no_memory(trm_error *err) {
     return TRMI_FAIL(err, TRM_NOMEM, "no memory for the keys of a batch");
 }
 
-/* ---- making ------------------------------------------------------------------------------------ */
+/* ---- making ------------------------------------------------------------------------------------
+ */
 
 /* The part of the graph that makes ids: no parameters, so that it takes no memory. */
-static trm_status make_ids_program(trmi_remote *r, const trm_model_options *o, const trm_graph *graph,
-                                   trm_error *err) {
+static trm_status make_ids_program(trmi_remote *r, const trm_model_options *o,
+                                   const trm_graph *graph, trm_error *err) {
     TRMI_TRY(trmi_graph_clone(graph, &r->ids_graph, err));
-    r->ids_nodes = trmi_arena_alloc(&r->arena, (size_t)(r->lookups_count + 1) * sizeof *r->ids_nodes);
+    r->ids_nodes =
+        trmi_arena_alloc(&r->arena, (size_t)(r->lookups_count + 1) * sizeof *r->ids_nodes);
     if (r->ids_nodes == NULL) {
         return no_memory(err);
     }
@@ -98,13 +101,16 @@ static trm_status make_ids_program(trmi_remote *r, const trm_model_options *o, c
 trm_status trmi_remote_create(const trm_model_options *o, trm_graph *graph, trmi_remote **out,
                               trm_error *err) {
     if (o->ps.lease_batches > 0 && o->ps.tables_only) {
-        return TRMI_FAIL(err, TRM_INVALID, "lease_batches: where workers reduce gradients among each other, each has as many "
-                         "batches as the others: data is dealt by shards");
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "lease_batches: where workers reduce gradients among each other, each has as many "
+            "batches as the others: data is dealt by shards");
     }
     if (o->accumulate > 1) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "accumulate %d: with parameter servers each batch is a step; use a larger "
-                         "batch", o->accumulate);
+                         "batch",
+                         o->accumulate);
     }
     trmi_remote *r = trmi_alloc(sizeof *r);
     if (r == NULL) {
@@ -147,7 +153,8 @@ void trmi_remote_destroy(trmi_remote *r) {
     trmi_free(r);
 }
 
-/* ---- declaring --------------------------------------------------------------------------------- */
+/* ---- declaring ---------------------------------------------------------------------------------
+ */
 
 static trm_status declare_table(trmi_remote *r, const trmi_detached *t, int32_t *number,
                                 trm_error *err) {
@@ -218,7 +225,8 @@ static trm_status bind_one(trmi_remote *r, int32_t variable, dense *d, trm_error
     d->keys = trmi_arena_alloc(&r->arena, (size_t)d->rows * sizeof *d->keys);
     bool trains = trmi_exec_place(exec, v.name, &d->values, &d->gradients, &plain);
     if (!trains) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: the loss does not depend on this parameter", v.name);
+        return TRMI_FAIL(err, TRM_INVALID, "%s: the loss does not depend on this parameter",
+                         v.name);
     }
     d->direct = plain && d->count % d->width == 0;
     if (!d->direct) {
@@ -235,7 +243,8 @@ static trm_status bind_one(trmi_remote *r, int32_t variable, dense *d, trm_error
     return TRM_OK;
 }
 
-static trm_status declare_dense(trmi_remote *r, dense *d, const trm_placement *placement, trm_error *err) {
+static trm_status declare_dense(trmi_remote *r, dense *d, const trm_placement *placement,
+                                trm_error *err) {
     const trm_program *p = r->compiled->exec->program;
     trm_variable v = trm_exec_variable(r->compiled->exec, d->variable);
     trm_init init = TRM_INIT_ZERO;
@@ -275,17 +284,19 @@ static trm_status bind_dense(trmi_remote *r, trm_error *err) {
             r->dense_count++;
         }
     }
-    trm_ps_variable *variables = trmi_arena_alloc(&r->arena, (size_t)(total + 1) * sizeof *variables);
+    trm_ps_variable *variables =
+        trmi_arena_alloc(&r->arena, (size_t)(total + 1) * sizeof *variables);
     trm_placement *places = trmi_arena_alloc(&r->arena, (size_t)(total + 1) * sizeof *places);
     if (variables == NULL || places == NULL) {
         return no_memory(err);
     }
     for (int32_t i = 0; i < r->dense_count; i++) {
-        variables[i] = (trm_ps_variable){r->dense[i].rows, r->dense[i].width * (int64_t)sizeof(float)};
+        variables[i] =
+            (trm_ps_variable){r->dense[i].rows, r->dense[i].width * (int64_t)sizeof(float)};
     }
     if (r->options.placement != TRM_PLACE_BY_HASH) {
-        TRMI_TRY(trm_ps_place(variables, r->dense_count, &r->options.partition, r->options.placement, places,
-                              err));
+        TRMI_TRY(trm_ps_place(variables, r->dense_count, &r->options.partition,
+                              r->options.placement, places, err));
     }
     for (int32_t i = 0; i < r->dense_count; i++) {
         TRMI_TRY(declare_dense(r, &r->dense[i], &places[i], err));
@@ -300,16 +311,16 @@ static trm_status make_stage(trmi_remote *r, stage *s, trm_error *err) {
         return no_memory(err);
     }
     for (int32_t i = 0; i < r->lookups_count; i++) {
-        s->keys[i] = trmi_arena_alloc(&r->arena, (size_t)(r->found[i].count + 1) * sizeof **s->keys);
+        s->keys[i] =
+            trmi_arena_alloc(&r->arena, (size_t)(r->found[i].count + 1) * sizeof **s->keys);
         if (s->keys[i] == NULL) {
             return no_memory(err);
         }
     }
     for (int32_t f = 0; f < r->compiled->fields; f++) {
         const trm_tensor *to = &r->compiled->target[f];
-        s->fields[f] = to->data == NULL
-                           ? NULL
-                           : trmi_arena_alloc(&r->arena, (size_t)trm_tensor_bytes(to) + 1);
+        s->fields[f] =
+            to->data == NULL ? NULL : trmi_arena_alloc(&r->arena, (size_t)trm_tensor_bytes(to) + 1);
         if (to->data != NULL && s->fields[f] == NULL) {
             return no_memory(err);
         }
@@ -336,14 +347,18 @@ trm_status trmi_remote_bind(trmi_remote *r, trmi_compiled *compiled, trm_error *
     }
     TRMI_TRY(trm_ps_batch_create(r->client, &r->reader, err));
     /* Hybrid, an update is of all workers' batches. */
-    trm_exec_set_step(compiled->exec, r->options.tables_only ? (uint64_t)trmi_remote_position(r) : trmi_remote_step(r));
+    trm_exec_set_step(compiled->exec, r->options.tables_only ? (uint64_t)trmi_remote_position(r)
+                                                             : trmi_remote_step(r));
     return TRM_OK;
 }
 
 int32_t trmi_remote_table_count(const trmi_remote *r) { return r->tables_count; }
-trmi_remote_table trmi_remote_table_at(const trmi_remote *r, int32_t index) { return r->tables[index]; }
+trmi_remote_table trmi_remote_table_at(const trmi_remote *r, int32_t index) {
+    return r->tables[index];
+}
 
-/* ---- staging ----------------------------------------------------------------------------------- */
+/* ---- staging -----------------------------------------------------------------------------------
+ */
 
 static trm_status copy_fields(trmi_remote *r, stage *s, const trm_batch *batch, trm_error *err) {
     for (int32_t f = 0; f < r->compiled->fields; f++) {
@@ -353,8 +368,10 @@ static trm_status copy_fields(trmi_remote *r, stage *s, const trm_batch *batch, 
         }
         int64_t bytes = trm_tensor_bytes(from);
         if (from->dtype != to->dtype || bytes > trm_tensor_bytes(to)) {
-            return TRMI_FAIL(err, TRM_INVALID, "field '%s' has %lld bytes, the model was compiled for "
-                             "%lld", batch->fields[f].name, (long long)bytes,
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "field '%s' has %lld bytes, the model was compiled for "
+                             "%lld",
+                             batch->fields[f].name, (long long)bytes,
                              (long long)trm_tensor_bytes(to));
         }
         memcpy(s->fields[f], from->data, (size_t)bytes);
@@ -402,7 +419,8 @@ static trm_status fill_batch(trmi_remote *r, stage *s, trm_error *err) {
     }
     for (int32_t i = 0; i < r->dense_count; i++) {
         const dense *d = &r->dense[i];
-        TRMI_TRY(trm_ps_batch_add(s->batch, d->table, d->keys, d->rows, d->values, d->gradients, err));
+        TRMI_TRY(
+            trm_ps_batch_add(s->batch, d->table, d->keys, d->rows, d->values, d->gradients, err));
     }
     return TRM_OK;
 }
@@ -420,10 +438,13 @@ trm_status trmi_remote_stage(trmi_remote *r, const trm_batch *batch, const trm_p
     return TRM_OK;
 }
 
-bool trmi_remote_is_late(const trmi_remote *r) { return trm_ps_client_mode(r->client) != TRM_PS_SYNC; }
+bool trmi_remote_is_late(const trmi_remote *r) {
+    return trm_ps_client_mode(r->client) != TRM_PS_SYNC;
+}
 
-/* A row of a table is seldom another batch's too; a dense variable always is: by the time of its push, what was read
- * while the batch before was computed lacks that batch's update and twice as many of the others'. */
+/* A row of a table is seldom another batch's too; a dense variable always is: by the time of its
+ * push, what was read while the batch before was computed lacks that batch's update and twice as
+ * many of the others'. */
 bool trmi_remote_reads_ahead(const trmi_remote *r) {
     return !r->options.no_prefetch && (r->lookups_count > 0 || !trmi_remote_is_late(r));
 }
@@ -432,7 +453,8 @@ int64_t trmi_remote_staged_epoch(const trmi_remote *r) { return r->stages[r->nex
 
 bool trmi_remote_is_staged(const trmi_remote *r) { return r->stages[r->next].filled; }
 
-/* ---- a step ------------------------------------------------------------------------------------ */
+/* ---- a step ------------------------------------------------------------------------------------
+ */
 
 static void put_dense(trmi_remote *r) {
     for (int32_t i = 0; i < r->dense_count; i++) {
@@ -476,16 +498,20 @@ static trm_status take_gradients(trmi_remote *r, trm_error *err) {
             TRMI_TRY(trm_exec_gradient(r->compiled->exec, d->variable, d->gradients, err));
         }
         if (!all_finite(d->gradients, d->count)) {
-            return TRMI_FAIL(err, TRM_DIVERGED, "the gradient of %s is NaN or infinite; a lower learning "
-                             "rate may help", d->name);
+            return TRMI_FAIL(err, TRM_DIVERGED,
+                             "the gradient of %s is NaN or infinite; a lower learning "
+                             "rate may help",
+                             d->name);
         }
     }
     /* What is wrong in a row's gradient came through a dense variable's, where there are any. */
     for (int32_t i = 0; i < r->lookups_count && r->dense_count == 0; i++) {
         const lookup *l = &r->lookups[i];
         if (!all_finite(l->gradients, l->what.count * l->what.width)) {
-            return TRMI_FAIL(err, TRM_DIVERGED, "a gradient of table %s is NaN or infinite; a lower "
-                             "learning rate may help", l->what.table);
+            return TRMI_FAIL(err, TRM_DIVERGED,
+                             "a gradient of table %s is NaN or infinite; a lower "
+                             "learning rate may help",
+                             l->what.table);
         }
     }
     return TRM_OK;
@@ -508,7 +534,9 @@ trm_status trmi_remote_push(trmi_remote *r, double rate, trm_error *err) {
     return TRM_OK;
 }
 
-trm_status trmi_remote_flush(trmi_remote *r, trm_error *err) { return trm_ps_flush(r->client, err); }
+trm_status trmi_remote_flush(trmi_remote *r, trm_error *err) {
+    return trm_ps_flush(r->client, err);
+}
 
 trm_status trmi_remote_counters(trmi_remote *r, int64_t *least, int64_t *most, trm_error *err) {
     *least = *most = 0;
@@ -560,7 +588,8 @@ int64_t trmi_remote_position(const trmi_remote *r) {
 
 void trmi_remote_begin_at(trmi_remote *r, int64_t batch) { trmi_client_begin_at(r->client, batch); }
 
-/* ---- leases ------------------------------------------------------------------------------------- */
+/* ---- leases -------------------------------------------------------------------------------------
+ */
 
 void trmi_remote_lend(trmi_remote *r, trm_dataset *data, int64_t epochs, int64_t steps) {
     int64_t batch = r->compiled->batch;
@@ -575,15 +604,17 @@ void trmi_remote_lend(trmi_remote *r, trm_dataset *data, int64_t epochs, int64_t
     r->read_epoch = -1;
 }
 
-static trm_status read_lent(trmi_remote *r, trm_dataset *data, const trm_batch **out, trm_error *err) {
+static trm_status read_lent(trmi_remote *r, trm_dataset *data, const trm_batch **out,
+                            trm_error *err) {
     if (r->read_epoch != r->lease.epoch || r->read_next != r->lent_next) {
         TRMI_TRY(trm_dataset_seek(data, r->lease.epoch, r->lent_next, err));
     }
     TRMI_TRY(trmi_next_batch(data, out, err));
     if ((*out)->epoch != r->lease.epoch || (*out)->index != r->lent_next) {
-        return TRMI_FAIL(err, TRM_INTERNAL, "the dataset gave batch %lld of epoch %lld, lent was %lld of %lld",
-                         (long long)(*out)->index, (long long)(*out)->epoch, (long long)r->lent_next,
-                         (long long)r->lease.epoch);
+        return TRMI_FAIL(err, TRM_INTERNAL,
+                         "the dataset gave batch %lld of epoch %lld, lent was %lld of %lld",
+                         (long long)(*out)->index, (long long)(*out)->epoch,
+                         (long long)r->lent_next, (long long)r->lease.epoch);
     }
     r->read_epoch = r->lease.epoch;
     r->read_next = r->lent_next + 1;
@@ -594,7 +625,9 @@ trm_status trmi_remote_stage_lent(trmi_remote *r, trm_dataset *data, trm_error *
     int64_t size = r->compiled->batch;
     bool used = r->lease.id == 0 || r->lent_next * size >= r->lease.end;
     if (used && r->current >= 0 && trm_ps_client_mode(r->client) != TRM_PS_ASYNC) {
-        return TRM_OK; /* without samples this worker would rest, and the others not wait for what it is about to push */
+        /* without samples this worker would rest, and the others not wait for what it is about to
+         * push */
+        return TRM_OK;
     }
     if (used) {
         TRMI_TRY(trm_ps_lease_take(r->client, &r->lending, &r->lease, err));

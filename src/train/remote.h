@@ -1,11 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* train/remote.h: parameters on servers, seen from a worker's training loop.
  *
  *      batch --> ids program --> keys ---pull--> servers      rows lie in the program's memory, in
  *        |                                 <--- rows, dense   place of what the gathers would make
- *        '----> feed --> forward, backward --> gradients ---push--> servers (they run the optimiser)
+ *        '----> feed --> forward, backward --> gradients ---push--> servers (they run the
+ *        optimiser)
  *
- * The next batch is staged while this one is computed: its keys go out, its rows come back. Not where workers do not wait
- * for each other and there are only dense variables: read a batch ahead they would be twice as old. */
+ * The next batch is staged while this one is computed: its keys go out, its rows come back. Not
+ * where workers do not wait for each other and there are only dense variables: read a batch ahead
+ * they would be twice as old. */
 #ifndef TRMI_TRAIN_REMOTE_H
 #define TRMI_TRAIN_REMOTE_H
 
@@ -16,7 +19,8 @@
 struct trmi_compiled;
 typedef struct trmi_remote trmi_remote;
 
-/* Before the graph is compiled: takes its tables out and makes the program of ids. `options` are the
+/* Before the graph is compiled: takes its tables out and makes the program of ids. `options` are
+ * the
  * model's, with ps.client.   owns  caller, trmi_remote_destroy     error INVALID, NOMEM */
 trm_status trmi_remote_create(const trm_model_options *options, trm_graph *graph, trmi_remote **out,
                               trm_error *err);
@@ -32,11 +36,14 @@ typedef struct trmi_staged {
 
 /* remote_leases.c: data lent by the servers. */
 bool trmi_remote_leases(const trmi_remote *remote);
-/* What there is to lend: whole batches of the dataset, so many epochs, for so many steps (0 = no end). */
+/* What there is to lend: whole batches of the dataset, so many epochs, for so many steps (0 = no
+ * end). */
 void trmi_remote_lend(trmi_remote *remote, trm_dataset *data, int64_t epochs, int64_t steps);
-/* Reads the next batch that is this worker's and stages it; where workers wait for each other not before the last
+/* Reads the next batch that is this worker's and stages it; where workers wait for each other not
+ * before the last
  * batch of a lease has been pushed.
- *   error  TRM_END: all are used; TRM_PENDING: others still work on the last of this epoch, ask again */
+ *   error  TRM_END: all are used; TRM_PENDING: others still work on the last of this epoch, ask again
+ */
 trm_status trmi_remote_stage_lent(trmi_remote *remote, trm_dataset *data, trm_error *err);
 /* The staged batch's epoch. */
 int64_t trmi_remote_staged_epoch(const trmi_remote *remote);
@@ -58,16 +65,18 @@ trm_status trmi_remote_push(trmi_remote *remote, double rate, trm_error *err);
 trm_status trmi_remote_flush(trmi_remote *remote, trm_error *err);
 /* Reads all dense variables of the moment into the program. */
 trm_status trmi_remote_read_dense(trmi_remote *remote, trm_error *err);
-/* The job's step: synchronous, of the last batch pushed; else updates of all workers so far, as of the
- * last answer. */
+/* The job's step: synchronous, of the last batch pushed; else updates of all workers so far, as of
+ * the last answer. */
 uint64_t trmi_remote_step(const trmi_remote *remote);
 /* Batches that this worker has finished, in its earlier lives too, as far as the servers know. */
 int64_t trmi_remote_position(const trmi_remote *remote);
 
-/* Before training: the next batch is this one; of those up to trmi_remote_position the servers know the pushes. */
+/* Before training: the next batch is this one; of those up to trmi_remote_position the servers know
+ * the pushes. */
 void trmi_remote_begin_at(trmi_remote *remote, int64_t batch);
 
-/* How often the rows of dense variables have been updated, the least and the most often: equal, and the number of
+/* How often the rows of dense variables have been updated, the least and the most often: equal, and
+ * the number of
  * batches, when each push was applied exactly once.   error  those of trm_ps_row */
 trm_status trmi_remote_counters(trmi_remote *remote, int64_t *least, int64_t *most, trm_error *err);
 
@@ -82,8 +91,8 @@ trmi_remote_table trmi_remote_table_at(const trmi_remote *remote, int32_t index)
 
 /* remote_rules.c: how rows learn, for a dense variable or a table. `decay`: weight decay applies.
  *   error  INVALID: the optimiser has no such rule, with what to do */
-trm_status trmi_remote_rule(const trm_optimizer_options *options, double rate, bool decay, bool table,
-                            trm_row_optimizer *out, trm_error *err);
+trm_status trmi_remote_rule(const trm_optimizer_options *options, double rate, bool decay,
+                            bool table, trm_row_optimizer *out, trm_error *err);
 trm_row_init trmi_remote_init(trm_init init, const char *name, const trm_shape *shape);
 
 #endif

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The optimiser and the initial values of a model, as the servers' tables have them. */
 #include "train/remote.h"
 
@@ -6,9 +7,7 @@
 static trm_status kind_of(const trm_optimizer_options *o, bool table, trm_row_optimizer *out,
                           trm_error *err) {
     switch (o->kind) {
-    case TRM_SGD:
-        out->rule = TRM_ROW_SGD;
-        return TRM_OK;
+    case TRM_SGD: out->rule = TRM_ROW_SGD; return TRM_OK;
     case TRM_MOMENTUM:
     case TRM_NESTEROV:
         out->rule = TRM_ROW_MOMENTUM;
@@ -35,8 +34,7 @@ static trm_status kind_of(const trm_optimizer_options *o, bool table, trm_row_op
         out->l1 = (float)o->l1;
         out->l2 = (float)(2 * o->l2); /* TensorFlow's l2 counts twice */
         return TRM_OK;
-    case TRM_LARS:
-        break;
+    case TRM_LARS: break;
     }
     return TRMI_FAIL(err, TRM_INVALID,
                      "%s needs whole layers in one place; with parameter servers use momentum, "

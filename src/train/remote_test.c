@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Parameters on servers against one device: the same description, the same numbers. */
 #include "click_shard.h"
 
@@ -10,11 +11,19 @@
 #include <math.h>
 #include <pthread.h>
 
-enum { ROWS = 1024, FIELDS = 5, DENSE = 3, VOCABULARY = 60, WIDTH = 6, BATCH = 64, WORKERS_MAX = 4 };
+enum {
+    ROWS = 1024,
+    FIELDS = 5,
+    DENSE = 3,
+    VOCABULARY = 60,
+    WIDTH = 6,
+    BATCH = 64,
+    WORKERS_MAX = 4
+};
 
 /* Field 0 in a table of its own; all fields in one wide table of width 1 and one deep table (which
- * the last field reads a second time, unless context is NULL); an MLP over them, one of its layers of
- * an awkward size. */
+ * the last field reads a second time, unless context is NULL); an MLP over them, one of its layers
+ * of an awkward size. */
 static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
     trm_node keys = trm_inputs_get(inputs, "keys"), dense = trm_inputs_get(inputs, "dense");
     int64_t n = trm_node_shape(g, keys).dim[0];
@@ -25,16 +34,18 @@ static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
     trm_node last = trm_slice(g, keys, (int64_t[]){0, FIELDS - 1}, (int64_t[]){n, 1});
     trm_node a = trm_reshape(g, trm_embedding(g, own, first), trm_shape_of(n, 4));
     trm_node b = trm_reshape(g, trm_embedding(g, deep, keys), trm_shape_of(n, FIELDS * WIDTH));
-    /* On one device a table read twice has a dense gradient, and rules with momentum then move all its
-     * rows: there the two are not the same by design. */
-    trm_node other = context != NULL ? deep : trm_parameter(g, "other", trm_shape_of(VOCABULARY, WIDTH),
-                                                           TRM_INIT_LINEAR);
+    /* On one device a table read twice has a dense gradient, and rules with momentum then move all
+     * its rows: there the two are not the same by design. */
+    trm_node other = context != NULL ? deep
+                                     : trm_parameter(g, "other", trm_shape_of(VOCABULARY, WIDTH),
+                                                     TRM_INIT_LINEAR);
     trm_node c = trm_reshape(g, trm_embedding(g, other, last), trm_shape_of(n, WIDTH));
     trm_node w = trm_reshape(g, trm_embedding(g, wide, keys), trm_shape_of(n, FIELDS));
     trm_node x = trm_concat(g, (trm_node[]){a, b, c, dense}, 4, 1);
     int64_t in = trm_node_shape(g, x).dim[1];
-    x = trm_relu(g, trm_linear(g, x, trm_parameter(g, "fc0.weight", trm_shape_of(37, in), TRM_INIT_LINEAR),
-                               trm_parameter(g, "fc0.bias", trm_shape_of(37), TRM_INIT_LINEAR)));
+    x = trm_relu(
+        g, trm_linear(g, x, trm_parameter(g, "fc0.weight", trm_shape_of(37, in), TRM_INIT_LINEAR),
+                      trm_parameter(g, "fc0.bias", trm_shape_of(37), TRM_INIT_LINEAR)));
     x = trm_linear(g, x, trm_parameter(g, "fc1.weight", trm_shape_of(1, 37), TRM_INIT_LINEAR),
                    trm_parameter(g, "fc1.bias", trm_shape_of(1), TRM_INIT_ZERO));
     w = trm_reduce_sum(g, w, (int32_t[]){1}, 1, true);
@@ -42,11 +53,17 @@ static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
 }
 
 static trm_dataset *clicks(int shards, int shard) {
-    return click_shard(&(trm_clicks_options){.rows = ROWS, .test_rows = 256, .fields = FIELDS, .dense = DENSE,
-                                             .vocabulary = VOCABULARY, .seed = 5}, BATCH, shards, shard);
+    return click_shard(&(trm_clicks_options){.rows = ROWS,
+                                             .test_rows = 256,
+                                             .fields = FIELDS,
+                                             .dense = DENSE,
+                                             .vocabulary = VOCABULARY,
+                                             .seed = 5},
+                       BATCH, shards, shard);
 }
 
-/* ---- a job of workers in threads ---------------------------------------------------------------- */
+/* ---- a job of workers in threads ----------------------------------------------------------------
+ */
 
 typedef struct setting {
     int servers, workers;
@@ -83,16 +100,18 @@ static trm_status note_loss(void *context, const trm_progress *p, trm_error *err
 static trm_model_options options_of(const setting *s, trm_dataset *data) {
     static bool twice = true;
     bool remembers = s->optimizer.momentum > 0 || s->optimizer.kind == TRM_ADAM;
-    return (trm_model_options){.network = network,
-                               .network_context = remembers ? NULL : &twice,
-                               .loss = trm_loss_logistic,
-                               .optimizer = s->optimizer,
-                               .learning_rate = {.decay = TRM_DECAY_COSINE, .base = s->optimizer.kind == TRM_ADAM ? 0.002 : 0.05,
-                                                 .total_steps = 40},
-                               .data = data,
-                               .backend = s->backend,
-                               .threads = 1,
-                               .seed = 21};
+    return (trm_model_options){
+        .network = network,
+        .network_context = remembers ? NULL : &twice,
+        .loss = trm_loss_logistic,
+        .optimizer = s->optimizer,
+        .learning_rate = {.decay = TRM_DECAY_COSINE,
+                          .base = s->optimizer.kind == TRM_ADAM ? 0.002 : 0.05,
+                          .total_steps = 40},
+        .data = data,
+        .backend = s->backend,
+        .threads = 1,
+        .seed = 21};
 }
 
 static trm_status run_worker(worker *w) {
@@ -102,19 +121,27 @@ static trm_status run_worker(worker *w) {
     trm_dataset *data = clicks(w->servers != NULL ? w->s->workers : 1, w->number);
     trm_model_options options = options_of(w->s, data);
     if (w->servers != NULL) {
-        const trm_ps_client_options o = {.local = w->servers, .servers = w->s->servers,
-                                         .worker = w->number, .timeout_seconds = 30};
+        const trm_ps_client_options o = {.local = w->servers,
+                                         .servers = w->s->servers,
+                                         .worker = w->number,
+                                         .timeout_seconds = 30};
         trm_status status = trm_ps_client_create(&o, &client, err);
         if (status != TRM_OK) {
             return status;
         }
-        options.ps = (trm_ps_training){.client = client, .no_prefetch = w->s->no_prefetch,
-                                       .placement = w->s->placement, .partition = w->s->partition};
+        options.ps = (trm_ps_training){.client = client,
+                                       .no_prefetch = w->s->no_prefetch,
+                                       .placement = w->s->placement,
+                                       .partition = w->s->partition};
     }
     trm_status status = trm_model_create(&options, &model, err);
     if (status == TRM_OK) {
-        status = trm_model_train(model, &(trm_train_options){.data = data, .steps = w->steps,
-                                     .callbacks = {{.on_step_end = note_loss, .context = w}}}, err);
+        status = trm_model_train(
+            model,
+            &(trm_train_options){.data = data,
+                                 .steps = w->steps,
+                                 .callbacks = {{.on_step_end = note_loss, .context = w}}},
+            err);
         w->global_step = trm_model_global_step(model);
         trm_exec *exec = trm_model_exec(model);
         trm_exec_read(exec, trm_exec_find(exec, "fc0.weight"), w->fc0);
@@ -136,8 +163,12 @@ static void run_job(const setting *s, int steps, worker *workers) {
     trm_ps_server *servers[4];
     trm_error err;
     for (int i = 0; i < s->servers; i++) {
-        const trm_ps_server_options o = {.server = i, .servers = s->servers, .shards = 2, .mode = s->mode,
-                                         .workers = s->workers, .memory_bytes = 1 << 26};
+        const trm_ps_server_options o = {.server = i,
+                                         .servers = s->servers,
+                                         .shards = 2,
+                                         .mode = s->mode,
+                                         .workers = s->workers,
+                                         .memory_bytes = 1 << 26};
         CHECK_OK(trm_ps_server_start(&o, &servers[i], &err), err);
     }
     for (int i = 0; i < s->workers; i++) {
@@ -155,12 +186,13 @@ static void run_job(const setting *s, int steps, worker *workers) {
     }
 }
 
-/* ---- synchronous equals one device ---------------------------------------------------------------- */
+/* ---- synchronous equals one device
+ *  ---------------------------------------------------------------- */
 
 static void compare(const setting *s) {
     enum { STEPS = 37 }; /* two epochs and a part */
-    /* Rows under Adam have epsilon beside the uncorrected root, as torch.optim.SparseAdam; and a tiny gradient's
-     * last bit moves a weight by the rate. */
+    /* Rows under Adam have epsilon beside the uncorrected root, as torch.optim.SparseAdam; and a
+     * tiny gradient's last bit moves a weight by the rate. */
     double tolerance = s->optimizer.kind == TRM_ADAM ? 1e-4 : 1e-6;
     worker *alone = calloc(1, sizeof *alone), *workers = calloc(WORKERS_MAX, sizeof *workers);
     *alone = (worker){.s = s, .steps = STEPS};
@@ -195,14 +227,20 @@ static void synchronous_equals_one_device(void **state) {
         {.kind = TRM_ADAM},
         {.kind = TRM_FTRL, .initial_accumulator = 0.1, .l1 = 1e-3, .l2 = 1e-3}};
     for (size_t o = 0; o < sizeof optimizers / sizeof optimizers[0]; o++) {
-        const setting s = {.servers = 1 + (int)o % 2, .workers = 1 + (int)(o % 3 == 1), .mode = TRM_PS_SYNC,
-                           .optimizer = optimizers[o], .backend = "ref"};
+        const setting s = {.servers = 1 + (int)o % 2,
+                           .workers = 1 + (int)(o % 3 == 1),
+                           .mode = TRM_PS_SYNC,
+                           .optimizer = optimizers[o],
+                           .backend = "ref"};
         compare(&s);
     }
 }
 
 static void four_workers_equal_one_device(void **state) {
-    const setting s = {.servers = 2, .workers = 4, .mode = TRM_PS_SYNC, .backend = NULL,
+    const setting s = {.servers = 2,
+                       .workers = 4,
+                       .mode = TRM_PS_SYNC,
+                       .backend = NULL,
                        .optimizer = {.kind = TRM_ADAGRAD, .initial_accumulator = 0.1}};
     compare(&s);
     setting plain = s;
@@ -216,22 +254,30 @@ static void four_workers_equal_one_device(void **state) {
 
 /* Alone, and without reading ahead, an asynchronous worker does what one device does. */
 static void asynchronous_alone_equals_one_device(void **state) {
-    static const trm_optimizer_options optimizers[] = {{.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3},
-                                                       {.kind = TRM_ADAGRAD, .initial_accumulator = 0.1}};
+    static const trm_optimizer_options optimizers[] = {
+        {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3},
+        {.kind = TRM_ADAGRAD, .initial_accumulator = 0.1}};
     for (int o = 0; o < 2; o++) {
-        const setting s = {.servers = 2, .workers = 1, .mode = TRM_PS_ASYNC, .optimizer = optimizers[o], .backend = "ref",
+        const setting s = {.servers = 2,
+                           .workers = 1,
+                           .mode = TRM_PS_ASYNC,
+                           .optimizer = optimizers[o],
+                           .backend = "ref",
                            .no_prefetch = true};
         compare(&s);
     }
 }
 
-/* ---- the other modes ------------------------------------------------------------------------------- */
+/* ---- the other modes
+ *  ------------------------------------------------------------------------------- */
 
 static void asynchronous_workers_share_the_step(void **state) {
     enum { STEPS = 60 };
     worker *workers = calloc(WORKERS_MAX, sizeof *workers);
     for (int mode = 0; mode < 2; mode++) {
-        const setting s = {.servers = 2, .workers = 3, .mode = mode == 0 ? TRM_PS_ASYNC : TRM_PS_BOUNDED,
+        const setting s = {.servers = 2,
+                           .workers = 3,
+                           .mode = mode == 0 ? TRM_PS_ASYNC : TRM_PS_BOUNDED,
                            .optimizer = {.kind = TRM_ADAGRAD, .initial_accumulator = 0.1}};
         run_job(&s, STEPS, workers);
         int total = 0;
@@ -247,7 +293,8 @@ static void asynchronous_workers_share_the_step(void **state) {
     free(workers);
 }
 
-/* ---- hybrid: tables on servers, the rest by all-reduce -------------------------------------------------- */
+/* ---- hybrid: tables on servers, the rest by all-reduce
+ *  -------------------------------------------------- */
 
 typedef struct hybrid {
     const setting *s;
@@ -273,8 +320,12 @@ static void hybrid_rank(rank_context *context) {
     trm_model *model;
     EXPECT_OK(trmi_bootstrap_shared(context->job, context->rank, &bootstrap, &err), err);
     EXPECT_OK(trm_comm_create(bootstrap, NULL, &comm, &err), err);
-    EXPECT_OK(trm_ps_client_create(&(trm_ps_client_options){.local = h->servers, .servers = 1,
-                                       .worker = context->rank, .timeout_seconds = 30}, &client, &err), err);
+    EXPECT_OK(trm_ps_client_create(&(trm_ps_client_options){.local = h->servers,
+                                                            .servers = 1,
+                                                            .worker = context->rank,
+                                                            .timeout_seconds = 30},
+                                   &client, &err),
+              err);
     trm_dataset *data = clicks(context->size, context->rank);
     trm_model_options o = options_of(h->s, data);
     o.parallel.comm = comm;
@@ -294,15 +345,21 @@ static void hybrid_rank(rank_context *context) {
 
 static void hybrid_equals_one_device(void **state) {
     enum { STEPS = 20 };
-    const setting s = {.workers = 1, .backend = "ref", .optimizer = {.kind = TRM_ADAGRAD, .initial_accumulator = 0.1}};
+    const setting s = {.workers = 1,
+                       .backend = "ref",
+                       .optimizer = {.kind = TRM_ADAGRAD, .initial_accumulator = 0.1}};
     trm_error err;
     trm_ps_server *server;
     worker *alone = calloc(1, sizeof *alone);
     *alone = (worker){.s = &s, .steps = STEPS};
     CHECK_OK(run_worker(alone), alone->err);
     for (int ranks = 2; ranks <= 4; ranks += 2) {
-        CHECK_OK(trm_ps_server_start(&(trm_ps_server_options){.shards = 2, .mode = TRM_PS_SYNC, .workers = ranks,
-                                         .memory_bytes = 1 << 26}, &server, &err), err);
+        CHECK_OK(trm_ps_server_start(&(trm_ps_server_options){.shards = 2,
+                                                              .mode = TRM_PS_SYNC,
+                                                              .workers = ranks,
+                                                              .memory_bytes = 1 << 26},
+                                     &server, &err),
+                 err);
         hybrid *h = calloc(1, sizeof *h);
         h->s = &s;
         h->servers = &server;
@@ -318,7 +375,8 @@ static void hybrid_equals_one_device(void **state) {
     free(alone);
 }
 
-/* ---- data lent by the servers ------------------------------------------------------------------------ */
+/* ---- data lent by the servers
+ *  ------------------------------------------------------------------------ */
 
 /* Samples are told apart by their first dense value. */
 typedef struct history {
@@ -362,16 +420,23 @@ static void *borrower_main(void *context) {
     trm_ps_client *client;
     trm_model *model;
     trm_dataset *data = clicks(1, 0); /* all of it, BATCH at a time */
-    b->status = trm_ps_client_create(&(trm_ps_client_options){.local = b->servers, .servers = 2,
-                                         .worker = b->number, .timeout_seconds = 30}, &client, &b->err);
+    b->status = trm_ps_client_create(
+        &(trm_ps_client_options){
+            .local = b->servers, .servers = 2, .worker = b->number, .timeout_seconds = 30},
+        &client, &b->err);
     if (b->status == TRM_OK) {
         trm_model_options o = options_of(&s, data);
         o.ps = (trm_ps_training){.client = client, .lease_batches = 3};
         b->status = trm_model_create(&o, &model, &b->err);
         if (b->status == TRM_OK) {
-            b->status = trm_model_train(model, &(trm_train_options){.data = data, .epochs = 3,
-                                            .callbacks = {{.on_gradients = note_samples, .on_step_end = quit,
-                                                           .context = b}}}, &b->err);
+            b->status =
+                trm_model_train(model,
+                                &(trm_train_options){.data = data,
+                                                     .epochs = 3,
+                                                     .callbacks = {{.on_gradients = note_samples,
+                                                                    .on_step_end = quit,
+                                                                    .context = b}}},
+                                &b->err);
             trm_model_destroy(model);
         }
         trm_ps_client_destroy(client);
@@ -393,12 +458,19 @@ static void each_sample_once(trm_ps_mode mode, int32_t staleness) {
     trm_error err;
     pthread_mutex_init(&all->mutex, NULL);
     for (int i = 0; i < 2; i++) {
-        CHECK_OK(trm_ps_server_start(&(trm_ps_server_options){.server = i, .servers = 2, .shards = 2,
-                                         .mode = mode, .staleness = staleness, .workers = WORKERS,
-                                         .memory_bytes = 1 << 26}, &servers[i], &err), err);
+        CHECK_OK(trm_ps_server_start(&(trm_ps_server_options){.server = i,
+                                                              .servers = 2,
+                                                              .shards = 2,
+                                                              .mode = mode,
+                                                              .staleness = staleness,
+                                                              .workers = WORKERS,
+                                                              .memory_bytes = 1 << 26},
+                                     &servers[i], &err),
+                 err);
     }
     for (int i = 0; i < WORKERS; i++) { /* worker 1 leaves early: what it was lent goes to others */
-        b[i] = (borrower){.all = all, .servers = servers, .number = i, .quits_after = i == 1 ? 4 : 0};
+        b[i] =
+            (borrower){.all = all, .servers = servers, .number = i, .quits_after = i == 1 ? 4 : 0};
         assert_int_equal(pthread_create(&b[i].thread, NULL, borrower_main, &b[i]), 0);
     }
     int steps = 0;
@@ -427,15 +499,19 @@ static void each_sample_is_used_once_an_epoch(void **state) {
     each_sample_once(TRM_PS_SYNC, 0);
 }
 
-/* ---- refusals ----------------------------------------------------------------------------------------- */
+/* ---- refusals
+ *  ----------------------------------------------------------------------------------------- */
 
 static void impossible_optimizers_are_refused(void **state) {
     trm_error err;
     trm_ps_server *server;
     trm_ps_client *client;
     trm_model *model;
-    CHECK_OK(trm_ps_server_start(&(trm_ps_server_options){.memory_bytes = 1 << 24}, &server, &err), err);
-    CHECK_OK(trm_ps_client_create(&(trm_ps_client_options){.local = &server, .servers = 1}, &client, &err), err);
+    CHECK_OK(trm_ps_server_start(&(trm_ps_server_options){.memory_bytes = 1 << 24}, &server, &err),
+             err);
+    CHECK_OK(trm_ps_client_create(&(trm_ps_client_options){.local = &server, .servers = 1}, &client,
+                                  &err),
+             err);
     trm_dataset *data = clicks(1, 0);
     setting s = {.optimizer = {.kind = TRM_LARS, .momentum = 0.9}, .backend = "ref"};
     trm_model_options o = options_of(&s, data);

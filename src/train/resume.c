@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A model's whole state to a checkpoint and back.
  *
  *      part "model"      parameters and states      by the network's names
@@ -88,7 +89,8 @@ trm_status trm_model_save(trm_model *model, trm_checkpoint_writer *writer, trm_e
         goto done;
     }
     for (int p = 0; p < 2; p++) {
-        TRMI_TRY_GOTO(status, trmi_gather(exec, p == 1, &arena, &lists[p], &parts[p].count, err), done);
+        TRMI_TRY_GOTO(status, trmi_gather(exec, p == 1, &arena, &lists[p], &parts[p].count, err),
+                      done);
         parts[p].tensors = lists[p];
     }
     write_state(model, &state);
@@ -113,7 +115,8 @@ done:
     return status;
 }
 
-/* ---- loading variables -------------------------------------------------------------------------- */
+/* ---- loading variables --------------------------------------------------------------------------
+ */
 
 static bool same_shape(const trm_safetensors_entry *e, const trm_shape *shape) {
     bool same = e->rank == shape->rank;
@@ -147,8 +150,8 @@ static trm_status find_entry(const trm_safetensors *file, const trm_variable *v,
     }
     char found[96], expected[96];
     entry_shape(e, found, sizeof found);
-    return TRMI_FAIL(err, TRM_INVALID, "%s: '%s' has shape %s, the network's has %s", where, v->name,
-                     found, trm_shape_format(&v->shape, expected, sizeof expected));
+    return TRMI_FAIL(err, TRM_INVALID, "%s: '%s' has shape %s, the network's has %s", where,
+                     v->name, found, trm_shape_format(&v->shape, expected, sizeof expected));
 }
 
 /* Two passes: all are checked and converted first, then all are written. */
@@ -214,11 +217,10 @@ static trm_status load_here(trm_model *model, const char *path, bool partial, in
     }
     TRMI_TRY(status);
     const trm_safetensors *file = trm_checkpoint_part_of(checkpoint, "model");
-    status = file == NULL
-                 ? TRMI_FAIL(err, TRM_CORRUPT, "%s: has no model.safetensors",
-                             trm_checkpoint_path(checkpoint))
-                 : load_part(trm_model_exec(model), file, false, partial,
-                             trm_checkpoint_path(checkpoint), skipped, err);
+    status = file == NULL ? TRMI_FAIL(err, TRM_CORRUPT, "%s: has no model.safetensors",
+                                      trm_checkpoint_path(checkpoint))
+                          : load_part(trm_model_exec(model), file, false, partial,
+                                      trm_checkpoint_path(checkpoint), skipped, err);
     trm_checkpoint_close(checkpoint);
     return status;
 }
@@ -231,7 +233,8 @@ trm_status trm_model_load(trm_model *model, const char *path, bool partial, int3
     return trmi_model_agree(model, status, *skipped, path, err);
 }
 
-trm_status trmi_model_take_newest(trm_model *model, const char *dir, int64_t *step, trm_error *err) {
+trm_status trmi_model_take_newest(trm_model *model, const char *dir, int64_t *step,
+                                  trm_error *err) {
     trm_checkpoint *checkpoint;
     int32_t skipped = 0;
     *step = -1;
@@ -243,14 +246,17 @@ trm_status trmi_model_take_newest(trm_model *model, const char *dir, int64_t *st
     const char *where = trm_checkpoint_path(checkpoint), *const parts[] = {"model", "optimizer"};
     for (int p = 0; p < 2 && status == TRM_OK; p++) {
         const trm_safetensors *file = trm_checkpoint_part_of(checkpoint, parts[p]);
-        status = file == NULL ? TRM_OK : load_part(model->train.exec, file, p == 1, true, where, &skipped, err);
+        status = file == NULL
+                     ? TRM_OK
+                     : load_part(model->train.exec, file, p == 1, true, where, &skipped, err);
     }
     *step = status == TRM_OK ? trm_checkpoint_info_of(checkpoint)->global_step : -1;
     trm_checkpoint_close(checkpoint);
     return status;
 }
 
-/* ---- resuming ------------------------------------------------------------------------------------ */
+/* ---- resuming
+ *  ------------------------------------------------------------------------------------ */
 
 typedef struct saved_state {
     json_int_t epoch, epoch_step, batch, samples;
@@ -267,8 +273,10 @@ static trm_status parse_state(const char *where, const char *text, json_t **root
                                      "epoch_step", &s->epoch_step, "batch", &s->batch, "accumulate",
                                      &s->accumulate, "samples", &s->samples, "loss", &s->loss,
                                      "loss_scale", &s->scale, "notes", &s->notes) != 0) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "%s: its training state cannot be read; only its weights "
-                         "can be used (load, --init)", where);
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "%s: its training state cannot be read; only its weights "
+                         "can be used (load, --init)",
+                         where);
     }
     if (s->epoch < 0 || s->epoch_step < 0 || s->accumulate < 1 || s->batch < 0 ||
         !json_is_object(s->notes) || json_object_size(s->notes) > TRMI_NOTES_MAX) {
@@ -282,8 +290,10 @@ static trm_status check_same_run(const trm_model *model, const trm_checkpoint *c
     const trm_checkpoint_info *info = trm_checkpoint_info_of(checkpoint);
     const char *where = trm_checkpoint_path(checkpoint);
     if (s->batch == 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s holds weights only (imported): begin with it (load, --init) "
-                         "instead of resuming it", where);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s holds weights only (imported): begin with it (load, --init) "
+                         "instead of resuming it",
+                         where);
     }
     if (info->seed != model->options.seed) {
         return TRMI_FAIL(err, TRM_INVALID, "%s was made with seed %llu, this run has %llu", where,
@@ -292,9 +302,12 @@ static trm_status check_same_run(const trm_model *model, const trm_checkpoint *c
     /* A step reads the same samples on any number of ranks, as long as they are as many. */
     int64_t ranks = info->world_size > 0 ? info->world_size : 1, now = trmi_model_shares(model);
     if (s->batch * ranks != model->train.batch * now || s->accumulate != trmi_accumulate(model)) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s was made with batch size %lld, ranks: %lld, batches a step: %d; this run has "
-                         "batch size %lld, ranks: %lld, batches a step: %d", where, (long long)s->batch, (long long)ranks,
-                         s->accumulate, (long long)model->train.batch, (long long)now, trmi_accumulate(model));
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "%s was made with batch size %lld, ranks: %lld, batches a step: %d; this run has "
+            "batch size %lld, ranks: %lld, batches a step: %d",
+            where, (long long)s->batch, (long long)ranks, s->accumulate,
+            (long long)model->train.batch, (long long)now, trmi_accumulate(model));
     }
     int64_t slots = 0, saved = 0;
     const char *foreign = NULL; /* a parameter that the checkpoint does not know */
@@ -303,17 +316,20 @@ static trm_status check_same_run(const trm_model *model, const trm_checkpoint *c
     for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
         trm_variable v = trm_exec_variable(exec, i);
         slots += v.kind == TRM_VARIABLE_SLOT;
-        bool known = v.kind != TRM_VARIABLE_PARAMETER || trm_safetensors_find(weights, v.name) != NULL;
+        bool known =
+            v.kind != TRM_VARIABLE_PARAMETER || trm_safetensors_find(weights, v.name) != NULL;
         foreign = foreign == NULL && !known ? v.name : foreign;
     }
     const trm_safetensors *part = trm_checkpoint_part_of(checkpoint, "optimizer");
     saved = part != NULL ? trm_safetensors_count(part) : 0;
     if (saved != slots && foreign != NULL) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s is of another network: it has no %s", where, foreign);
+        return TRMI_FAIL(err, TRM_INVALID, "%s is of another network: it has no %s", where,
+                         foreign);
     }
     if (saved != slots) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s has %lld optimiser slots, this run's optimiser has %lld",
-                         where, (long long)saved, (long long)slots);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s has %lld optimiser slots, this run's optimiser has %lld", where,
+                         (long long)saved, (long long)slots);
     }
     return TRM_OK;
 }
@@ -326,8 +342,8 @@ static trm_status take_scale(trm_exec *exec, const char *where, json_t *saved, t
     if (saved == NULL || !trm_exec_loss_scale(exec, &state)) {
         return TRM_OK;
     }
-    if (json_unpack(saved, "{s:F,s:i,s:i,s:I}", "scale", &state.scale, "good", &good, "bad", &bad, "skipped",
-                    &skipped) != 0) {
+    if (json_unpack(saved, "{s:F,s:i,s:i,s:I}", "scale", &state.scale, "good", &good, "bad", &bad,
+                    "skipped", &skipped) != 0) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: its loss scale cannot be read", where);
     }
     state.good = good;
@@ -366,8 +382,8 @@ static trm_status resume_from(trm_model *model, const trm_checkpoint *checkpoint
     TRMI_TRY_GOTO(status, parse_state(where, info->state_json, &root, &s, err), done);
     TRMI_TRY_GOTO(status, check_same_run(model, checkpoint, &s, err), done);
     if (slots != NULL) {
-        TRMI_TRY_GOTO(status, load_part(model->train.exec, slots, true, false, where, &skipped, err),
-                      done);
+        TRMI_TRY_GOTO(status,
+                      load_part(model->train.exec, slots, true, false, where, &skipped, err), done);
     }
     TRMI_TRY_GOTO(status, load_part(model->train.exec, weights, false, false, where, &skipped, err),
                   done);
@@ -381,7 +397,8 @@ done:
 
 trm_status trm_model_resume(trm_model *model, const char *path, trm_error *err) {
     if (model->options.evaluation_only) {
-        return TRMI_FAIL(err, TRM_INVALID, "a model made with evaluation_only loads, it cannot resume");
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "a model made with evaluation_only loads, it cannot resume");
     }
     trm_checkpoint *checkpoint;
     trm_status status = trm_checkpoint_open(path, NULL, &checkpoint, err);

@@ -1,6 +1,8 @@
-/* Tables of one model that differ in width, rule, dtype, admission and initial values, trained by workers and
- * servers in step: one device's numbers, before and after a restart with another number of servers. The one device
- * computes gradients; plain loops here do what the servers' tables do with them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tables of one model that differ in width, rule, dtype, admission and initial values, trained by
+ * workers and servers in step: one device's numbers, before and after a restart with another number
+ * of servers. The one device computes gradients; plain loops here do what the servers' tables do
+ * with them. */
 #include "click_shard.h"
 
 #include "trireme/models.h"
@@ -10,13 +12,28 @@
 #include <math.h>
 #include <pthread.h>
 
-enum { ROWS = 1024, FIELDS = 5, VOCABULARY = 400, BATCH = 64, WORKERS = 2, TABLES = 4, WIDTH_MAX = 10, HALF = 16,
-       STEPS = 32, NEEDED = 6 };
+enum {
+    ROWS = 1024,
+    FIELDS = 5,
+    VOCABULARY = 400,
+    BATCH = 64,
+    WORKERS = 2,
+    TABLES = 4,
+    WIDTH_MAX = 10,
+    HALF = 16,
+    STEPS = 32,
+    NEEDED = 6
+};
 
 static const int32_t users[] = {0, 3}, items[] = {1, 2, 4};
 static const trm_field_table field_tables[] = {
     {.name = "user", .fields = users, .count = 2, .rows = VOCABULARY, .width = 6},
-    {.name = "item", .fields = items, .count = 3, .rows = VOCABULARY, .width = 10, .init = TRM_INIT_NORMAL_002}};
+    {.name = "item",
+     .fields = items,
+     .count = 3,
+     .rows = VOCABULARY,
+     .width = 10,
+     .init = TRM_INIT_NORMAL_002}};
 
 /* What the hook asks for, and what the plain loops do. */
 typedef struct table {
@@ -28,12 +45,28 @@ typedef struct table {
     int32_t fields_count;
 } table;
 static const table kinds[TABLES] = {
-    {"embedding.user.weight", 6, {.rule = TRM_ROW_ADAGRAD, .learning_rate = 0.1f, .initial_accumulator = 0.1f}, false, true,
-     users, 2},
+    {"embedding.user.weight",
+     6,
+     {.rule = TRM_ROW_ADAGRAD, .learning_rate = 0.1f, .initial_accumulator = 0.1f},
+     false,
+     true,
+     users,
+     2},
     {"embedding.item.weight", 10, {.rule = TRM_ROW_SGD, .learning_rate = 2}, true, false, items, 3},
-    {"wide.user.weight", 1, {.rule = TRM_ROW_FTRL, .learning_rate = 0.3f, .initial_accumulator = 0.1f, .l1 = 0.02f}, false,
-     false, users, 2},
-    {"wide.item.weight", 1, {.rule = TRM_ROW_MOMENTUM, .learning_rate = 0.05f, .momentum = 0.9f}, false, false, items, 3}};
+    {"wide.user.weight",
+     1,
+     {.rule = TRM_ROW_FTRL, .learning_rate = 0.3f, .initial_accumulator = 0.1f, .l1 = 0.02f},
+     false,
+     false,
+     users,
+     2},
+    {"wide.item.weight",
+     1,
+     {.rule = TRM_ROW_MOMENTUM, .learning_rate = 0.05f, .momentum = 0.9f},
+     false,
+     false,
+     items,
+     3}};
 
 static void tell_table(void *context, trm_table_options *o) {
     (void)context;
@@ -51,25 +84,41 @@ static void tell_table(void *context, trm_table_options *o) {
 static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
     (void)context;
     static const int64_t hidden[] = {12};
-    const trm_click_inputs in = {.keys = trm_inputs_get(inputs, "keys"), .dense = trm_inputs_get(inputs, "dense")};
-    return trm_widedeep(g, &in, &(trm_recommender_options){.tables = field_tables, .tables_count = 2, .hidden = hidden,
-                                                           .hidden_count = 1});
+    const trm_click_inputs in = {.keys = trm_inputs_get(inputs, "keys"),
+                                 .dense = trm_inputs_get(inputs, "dense")};
+    return trm_widedeep(
+        g, &in,
+        &(trm_recommender_options){
+            .tables = field_tables, .tables_count = 2, .hidden = hidden, .hidden_count = 1});
 }
 
 static trm_dataset *clicks(int shards, int shard) {
-    return click_shard(&(trm_clicks_options){.rows = ROWS, .test_rows = 64, .fields = FIELDS, .dense = 3,
-                                             .vocabulary = VOCABULARY, .seed = 5}, BATCH, shards, shard);
+    return click_shard(&(trm_clicks_options){.rows = ROWS,
+                                             .test_rows = 64,
+                                             .fields = FIELDS,
+                                             .dense = 3,
+                                             .vocabulary = VOCABULARY,
+                                             .seed = 5},
+                       BATCH, shards, shard);
 }
 
 static trm_model_options options_of(trm_dataset *data) {
-    return (trm_model_options){.network = network, .loss = trm_loss_logistic, .optimizer = {.kind = TRM_SGD},
-                               .learning_rate = {.base = 0.05}, .data = data, .backend = "ref", .threads = 1, .seed = 21};
+    return (trm_model_options){.network = network,
+                               .loss = trm_loss_logistic,
+                               .optimizer = {.kind = TRM_SGD},
+                               .learning_rate = {.base = 0.05},
+                               .data = data,
+                               .backend = "ref",
+                               .threads = 1,
+                               .seed = 21};
 }
 
-/* ---- one device ----------------------------------------------------------------------------------- */
+/* ---- one device
+ *  ----------------------------------------------------------------------------------- */
 
 typedef struct rows {
-    float w[VOCABULARY * WIDTH_MAX], slots[2][VOCABULARY * WIDTH_MAX], gradient[VOCABULARY * WIDTH_MAX];
+    float w[VOCABULARY * WIDTH_MAX], slots[2][VOCABULARY * WIDTH_MAX],
+        gradient[VOCABULARY * WIDTH_MAX];
     int seen[VOCABULARY];
 } rows;
 
@@ -83,7 +132,8 @@ static float nearest_half(float x) {
 
 static void learn(const table *kind, rows *r, int64_t at) {
     const trm_row_optimizer *o = &kind->optimizer;
-    float g = r->gradient[at], *w = &r->w[at], *a = &r->slots[0][at], *b = &r->slots[1][at], rate = o->learning_rate;
+    float g = r->gradient[at], *w = &r->w[at], *a = &r->slots[0][at], *b = &r->slots[1][at],
+          rate = o->learning_rate;
     if (o->rule == TRM_ROW_SGD) {
         *w -= rate * g;
     } else if (o->rule == TRM_ROW_MOMENTUM) {
@@ -137,7 +187,8 @@ static void step_dense(trm_exec *exec) {
     trm_error err;
     for (int32_t v = 0; v < trm_exec_variable_count(exec); v++) {
         trm_variable variable = trm_exec_variable(exec, v);
-        bool table = strstr(variable.name, ".user.") != NULL || strstr(variable.name, ".item.") != NULL;
+        bool table =
+            strstr(variable.name, ".user.") != NULL || strstr(variable.name, ".item.") != NULL;
         if (variable.kind != TRM_VARIABLE_PARAMETER || table) {
             continue;
         }
@@ -167,7 +218,8 @@ static void one_device(float *losses, rows *tables) {
         }
         CHECK_OK(status, err);
         for (int32_t f = 0; f < batch->field_count; f++) {
-            CHECK_OK(trm_exec_feed(exec, batch->fields[f].name, &batch->fields[f].tensor, &err), err);
+            CHECK_OK(trm_exec_feed(exec, batch->fields[f].name, &batch->fields[f].tensor, &err),
+                     err);
         }
         CHECK_OK(trm_exec_forward_backward(exec, &err), err);
         losses[step++] = trm_exec_loss(exec);
@@ -183,7 +235,8 @@ static void one_device(float *losses, rows *tables) {
     trm_dataset_destroy(data);
 }
 
-/* ---- the job --------------------------------------------------------------------------------------- */
+/* ---- the job
+ *  --------------------------------------------------------------------------------------- */
 
 typedef struct worker {
     trm_ps_server **servers;
@@ -211,7 +264,8 @@ static trm_status read_rows(worker *w, trm_ps_client *client, trm_error *err) {
     for (int k = 0; k < VOCABULARY; k++) {
         keys[k] = (uint64_t)k;
     }
-    for (int t = 0; status == TRM_OK && t < TABLES; t++) { /* declared in this order, and before all others */
+    /* declared in this order, and before all others */
+    for (int t = 0; status == TRM_OK && t < TABLES; t++) {
         status = trm_ps_batch_add(batch, t, keys, VOCABULARY, w->w[t], NULL, err);
     }
     status = status == TRM_OK ? trm_ps_read(batch, err) : status;
@@ -226,16 +280,23 @@ static trm_status work(worker *w) {
     trm_ps_checkpoint_result result;
     trm_dataset *data = clicks(WORKERS, w->number);
     trm_model_options options = options_of(data);
-    trm_status status = trm_ps_client_create(&(trm_ps_client_options){.local = w->servers, .servers = w->servers_count,
-                                                 .worker = w->number, .timeout_seconds = 30}, &client, err);
+    trm_status status = trm_ps_client_create(&(trm_ps_client_options){.local = w->servers,
+                                                                      .servers = w->servers_count,
+                                                                      .worker = w->number,
+                                                                      .timeout_seconds = 30},
+                                             &client, err);
     if (status != TRM_OK) {
         return status;
     }
     options.ps = (trm_ps_training){.client = client, .table = tell_table};
     status = trm_model_create(&options, &model, err);
     if (status == TRM_OK) {
-        status = trm_model_train(model, &(trm_train_options){.data = data, .steps = w->to,
-                                     .callbacks = {{.on_step_end = note_loss, .context = w}}}, err);
+        status = trm_model_train(
+            model,
+            &(trm_train_options){.data = data,
+                                 .steps = w->to,
+                                 .callbacks = {{.on_step_end = note_loss, .context = w}}},
+            err);
     }
     status = status == TRM_OK ? trm_ps_flush(client, err) : status;
     status = status == TRM_OK ? read_rows(w, client, err) : status;
@@ -256,8 +317,13 @@ static void run_job(const char *folder, int32_t servers_count, int to, worker *w
     trm_ps_server *servers[4];
     trm_error err;
     for (int i = 0; i < servers_count; i++) {
-        const trm_ps_server_options o = {.server = i, .servers = servers_count, .shards = 2, .mode = TRM_PS_SYNC,
-                                         .workers = WORKERS, .memory_bytes = 1 << 26, .folder = folder};
+        const trm_ps_server_options o = {.server = i,
+                                         .servers = servers_count,
+                                         .shards = 2,
+                                         .mode = TRM_PS_SYNC,
+                                         .workers = WORKERS,
+                                         .memory_bytes = 1 << 26,
+                                         .folder = folder};
         CHECK_OK(trm_ps_server_start(&o, &servers[i], &err), err);
     }
     for (int i = 0; i < WORKERS; i++) {
@@ -272,8 +338,10 @@ static void run_job(const char *folder, int32_t servers_count, int to, worker *w
         CHECK_OK(workers[i].status, workers[i].err);
     }
     trm_ps_client *last; /* the job is over: whoever continues it brings all workers */
-    CHECK_OK(trm_ps_client_create(&(trm_ps_client_options){.local = servers, .servers = servers_count, .worker = -1}, &last,
-                                  &err), err);
+    CHECK_OK(trm_ps_client_create(
+                 &(trm_ps_client_options){.local = servers, .servers = servers_count, .worker = -1},
+                 &last, &err),
+             err);
     CHECK_OK(trm_ps_stop_servers(last, &err), err);
     trm_ps_client_destroy(last);
     for (int i = 0; i < servers_count; i++) {
@@ -283,13 +351,15 @@ static void run_job(const char *folder, int32_t servers_count, int to, worker *w
 
 static void check_losses(const worker *workers, const float *losses, int from, int to) {
     for (int i = from; i < to; i++) {
-        CHECK_CLOSE(((double)workers[0].losses[i] + (double)workers[1].losses[i]) / 2, (double)losses[i], 1e-6);
+        CHECK_CLOSE(((double)workers[0].losses[i] + (double)workers[1].losses[i]) / 2,
+                    (double)losses[i], 1e-6);
     }
 }
 
 static void check_rows(const worker *w, const rows *tables) {
     for (int t = 0; t < TABLES; t++) {
-        double change = kinds[t].half ? 0x1p-8 : 0; /* sums of two workers' halves: a rounding may fall to the other side */
+        /* sums of two workers' halves: a rounding may fall to the other side */
+        double change = kinds[t].half ? 0x1p-8 : 0;
         for (int i = 0; i < VOCABULARY * kinds[t].width; i++) {
             double want = (double)tables[t].w[i];
             CHECK_CLOSE((double)w->w[t][i], want, 1e-6 + change * fabs(want));

@@ -1,4 +1,6 @@
-/* Top-k: a sample counts where fewer than k classes come before its own; ties go to the lower class, NaN never counts. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Top-k: a sample counts where fewer than k classes come before its own; ties go to the lower
+ * class, NaN never counts. */
 #include "trireme/metrics.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The step loop.
  *
  *      for each epoch            on_epoch_begin
@@ -34,11 +35,13 @@ typedef struct run {
     trm_evaluation evaluation;
     trm_loss_scale_state loss_scale;
     int64_t batch; /* of the epoch: the next to read */
-    int64_t ahead; /* of steps: how many more batches the data's position counts (a job continued with other workers) */
+    /* of steps: how many more batches the data's position counts (a job continued with other
+     * workers) */
+    int64_t ahead;
     double begin, epoch_begin;
     trmi_pace *pace; /* NULL with one rank */
     trmi_divergence divergence;
-    bool finish; /* a hook asked to stop, or there were enough steps */
+    bool finish;  /* a hook asked to stop, or there were enough steps */
     bool used_up; /* leases: no batch is left */
 } run;
 
@@ -95,7 +98,8 @@ trm_status trmi_tell_checkpoint(const trm_progress *progress, const char *path, 
     run *r = run_of(progress);
     uint64_t own = r->p.global_step;
     r->p.checkpoint = path;
-    r->p.global_step = trm_model_global_step(r->model); /* other workers may have gone on since this one's step */
+    /* other workers may have gone on since this one's step */
+    r->p.global_step = trm_model_global_step(r->model);
     trm_status status = CALL(r, on_checkpoint, err);
     r->p.global_step = own;
     r->p.checkpoint = NULL;
@@ -116,8 +120,10 @@ static trm_status read_batch(run *r, const trm_batch **batch, trm_error *err) {
 /* Counts a batch that is about to be used; it must be the one that is due. */
 static trm_status use_batch(run *r, int64_t epoch, int64_t index, int64_t samples, trm_error *err) {
     if (epoch != r->model->epoch || index != r->batch) {
-        return TRMI_FAIL(err, TRM_INTERNAL, "the dataset gave batch %lld of epoch %lld, expected %lld "
-                         "of %lld", (long long)index, (long long)epoch, (long long)r->batch,
+        return TRMI_FAIL(err, TRM_INTERNAL,
+                         "the dataset gave batch %lld of epoch %lld, expected %lld "
+                         "of %lld",
+                         (long long)index, (long long)epoch, (long long)r->batch,
                          (long long)r->model->epoch);
     }
     r->batch++;
@@ -125,13 +131,14 @@ static trm_status use_batch(run *r, int64_t epoch, int64_t index, int64_t sample
     return TRM_OK;
 }
 
-/* Data lent by servers. When others still work on an epoch's last batches there is nothing to do yet, but may be. */
+/* Data lent by servers. When others still work on an epoch's last batches there is nothing to do
+ * yet, but may be. */
 static trm_status stage_lent(run *r, bool wait, trm_error *err) {
     trmi_remote *remote = r->model->remote;
     double before = trmi_os_now();
     trm_status status;
-    while ((status = trmi_remote_stage_lent(remote, r->options->data, err)) == TRM_PENDING && wait &&
-           !atomic_load(&r->model->stop)) {
+    while ((status = trmi_remote_stage_lent(remote, r->options->data, err)) == TRM_PENDING &&
+           wait && !atomic_load(&r->model->stop)) {
         usleep(10000);
     }
     r->p.wait_seconds += trmi_os_now() - before;
@@ -139,7 +146,8 @@ static trm_status stage_lent(run *r, bool wait, trm_error *err) {
     return status == TRM_END || status == TRM_PENDING ? TRM_OK : status;
 }
 
-/* Others may wait for the batch that is being computed here: then this one does not wait for them. */
+/* Others may wait for the batch that is being computed here: then this one does not wait for them.
+ */
 static trm_status stage_next(run *r, bool wait, trm_error *err) {
     const trm_batch *batch;
     if (trmi_remote_leases(r->model->remote)) {
@@ -155,7 +163,8 @@ static bool is_last_step(const run *r) {
            (epochs > 0 && r->model->epoch + 1 >= epochs && r->p.step >= r->p.epoch_steps);
 }
 
-/* Parameters on servers: this batch's rows have been asked for, the next one's are before computing. */
+/* Parameters on servers: this batch's rows have been asked for, the next one's are before
+ * computing. */
 static trm_status one_remote_batch(run *r, trm_error *err) {
     trmi_remote *remote = r->model->remote;
     trmi_staged staged;
@@ -186,33 +195,45 @@ static trm_status one_batch(run *r, trm_error *err) {
 }
 
 static trm_status diverged(const run *r, trm_error *err) {
-    return TRMI_FAIL(err, TRM_DIVERGED, "epoch %lld, step %lld: the loss is %g; a lower learning "
-                     "rate or gradient clipping may help", (long long)r->p.epoch,
-                     (long long)r->p.step, (double)r->p.loss);
+    return TRMI_FAIL(err, TRM_DIVERGED,
+                     "epoch %lld, step %lld: the loss is %g; a lower learning "
+                     "rate or gradient clipping may help",
+                     (long long)r->p.epoch, (long long)r->p.step, (double)r->p.loss);
 }
 
-/* Says that the loss runs away while something can be done about it; on servers others' steps make it worse, and it
- * ends where nothing can. */
+/* Says that the loss runs away while something can be done about it; on servers others' steps make
+ * it worse, and it ends where nothing can. */
 static trm_status follow_loss(run *r, trm_error *err) {
     trmi_divergence *d = &r->divergence;
     const trmi_remote *remote = r->model->remote;
-    trmi_course course = isfinite(r->p.loss) ? trmi_divergence_note(d, (double)r->p.loss) : TRMI_COURSE_FINE;
+    trmi_course course =
+        isfinite(r->p.loss) ? trmi_divergence_note(d, (double)r->p.loss) : TRMI_COURSE_FINE;
     if (course == TRMI_COURSE_GROWS) {
-        trmi_log(TRM_LOG_WARN, "train", "the loss was %.3g at first and is %.3g now: at batch size %lld a learning rate of %g is too "
-                 "high%s", d->first, d->average, (long long)r->model->train.batch, r->p.learning_rate,
+        trmi_log(TRM_LOG_WARN, "train",
+                 "the loss was %.3g at first and is %.3g now: at batch size %lld a learning rate "
+                 "of %g is too "
+                 "high%s",
+                 d->first, d->average, (long long)r->model->train.batch, r->p.learning_rate,
                  remote != NULL && trmi_remote_is_late(remote)
-                     ? "; asynchronous gradients are late: --staleness-aware, a lower rate or momentum, a larger batch or --mode sync help" : "");
+                     ? "; asynchronous gradients are late: --staleness-aware, a lower rate or "
+                       "momentum, a larger batch or --mode sync help"
+                     : "");
     }
     return course == TRMI_COURSE_LOST && remote != NULL
-               ? TRMI_FAIL(err, TRM_DIVERGED, "epoch %lld, step %lld: the loss was %g at first and is %g now; a lower learning rate may "
-                           "help", (long long)r->p.epoch, (long long)r->p.step, d->first, d->average)
+               ? TRMI_FAIL(err, TRM_DIVERGED,
+                           "epoch %lld, step %lld: the loss was %g at first and is %g now; a lower "
+                           "learning rate may "
+                           "help",
+                           (long long)r->p.epoch, (long long)r->p.step, d->first, d->average)
                : TRM_OK;
 }
 
-/* After a hybrid worker's death the dense parameters may have a batch more than the tables (train/hybrid.c). */
+/* After a hybrid worker's death the dense parameters may have a batch more than the tables
+ * (train/hybrid.c). */
 static uint64_t steps_done(const run *r) {
-    return r->model->options.ps.tables_only ? (uint64_t)(r->model->epoch * r->p.epoch_steps + r->model->epoch_step - r->ahead)
-                                            : trm_model_global_step(r->model);
+    return r->model->options.ps.tables_only
+               ? (uint64_t)(r->model->epoch * r->p.epoch_steps + r->model->epoch_step - r->ahead)
+               : trm_model_global_step(r->model);
 }
 
 /* Dense parameters where they are, then what is on servers; the step is theirs. */
@@ -321,7 +342,8 @@ static trm_status run_steps(run *r, trm_error *err) {
             TRMI_TRY(CALL(r, on_step_end, err));
         }
     }
-    if (r->options->sink && r->model->epoch_step > first) { /* also where the run ends inside the epoch */
+    /* also where the run ends inside the epoch */
+    if (r->options->sink && r->model->epoch_step > first) {
         r->p.step_seconds = r->p.epoch_seconds / (double)(r->model->epoch_step - first);
         TRMI_TRY(CALL(r, on_step_end, err));
     }
@@ -363,7 +385,8 @@ static trm_status one_epoch(run *r, trm_error *err) {
     return call_pass(r, offsetof(trm_callback, on_epoch_end), true, err);
 }
 
-/* ---- the call --------------------------------------------------------------------------------- */
+/* ---- the call ---------------------------------------------------------------------------------
+ */
 
 static void take_callbacks(run *r) {
     while (r->callbacks_count < TRM_MAX_CALLBACKS &&
@@ -388,13 +411,15 @@ static trm_status check_data(run *r, trm_error *err) {
     TRMI_TRY(trm_dataset_check(data, err));
     r->p.epoch_steps = trm_model_epoch_steps(r->model, data);
     if (r->p.epoch_steps <= 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "an epoch of %lld samples has %lld batches, a step takes %d",
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "an epoch of %lld samples has %lld batches, a step takes %d",
                          (long long)trm_dataset_sample_count(data),
                          (long long)trm_dataset_epoch_batches(data), trmi_accumulate(r->model));
     }
     int64_t samples = trm_dataset_sample_count(data);
     if (r->model->resumed_samples != 0 && r->model->resumed_samples != samples) {
-        return TRMI_FAIL(err, TRM_INVALID, "the resumed run's dataset had %lld samples, this one has %lld",
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "the resumed run's dataset had %lld samples, this one has %lld",
                          (long long)r->model->resumed_samples, (long long)samples);
     }
     r->model->resumed_samples = 0;
@@ -412,7 +437,8 @@ static trm_status find_position(run *r, trm_error *err) {
         if (joins > done) {
             trmi_remote_begin_at(model->remote, done = joins);
         }
-        TRMI_TRY(trmi_dealt_begin(model->dealt, r->options->data, model->train.batch, done, &s, err));
+        TRMI_TRY(
+            trmi_dealt_begin(model->dealt, r->options->data, model->train.batch, done, &s, err));
     }
     trmi_stretch_at(&s, done, &model->epoch, &model->epoch_step);
     r->ahead = model->epoch * s.batches + model->epoch_step - done;
@@ -477,7 +503,8 @@ int64_t trm_model_epoch_steps(const trm_model *model, trm_dataset *data) {
 
 trm_status trm_model_train(trm_model *model, const trm_train_options *options, trm_error *err) {
     run r = {.model = model, .options = options};
-    trm_error own; /* callbacks and the other ranks are told what the caller does not want to know */
+    /* callbacks and the other ranks are told what the caller does not want to know */
+    trm_error own;
     err = err != NULL ? err : &own;
     take_callbacks(&r);
     trm_status status = trmi_pace_create(trmi_model_comm(model), &r.pace, err);

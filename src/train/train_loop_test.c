@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The step loop on a small network over the generated shapes, with the reference back-end. */
 #include "folder.h"
 
@@ -10,7 +11,8 @@
 #include <math.h>
 #include <unistd.h>
 
-/* ---- a small problem ----------------------------------------------------------------------------- */
+/* ---- a small problem
+ *  ----------------------------------------------------------------------------- */
 
 static trm_node dense(trm_graph *g, const char *name, trm_node x, int64_t in, int64_t out) {
     trm_graph_push_scope(g, "%s", name);
@@ -43,9 +45,12 @@ static trm_dataset *shapes(trm_usage usage, int64_t batch, uint64_t seed) {
     if (usage == TRM_USAGE_TRAIN) {
         CHECK_OK(trm_dataset_shuffle(data, 0, &err), err);
     }
-    CHECK_OK(trm_dataset_map(data, (trm_transform[]){trm_transform_rescale(1 / 255.0, 0),
-                                                     trm_transform_normalize(mean, std),
-                                                     trm_transform_hwc2chw()}, 3, &err), err);
+    CHECK_OK(trm_dataset_map(data,
+                             (trm_transform[]){trm_transform_rescale(1 / 255.0, 0),
+                                               trm_transform_normalize(mean, std),
+                                               trm_transform_hwc2chw()},
+                             3, &err),
+             err);
     CHECK_OK(trm_dataset_batch(data, batch, usage == TRM_USAGE_TRAIN, &err), err);
     return data;
 }
@@ -60,7 +65,8 @@ typedef struct job {
 
 static job begin_with(trm_model_options options, int64_t batch) {
     trm_error err;
-    job j = {.train = shapes(TRM_USAGE_TRAIN, batch, SEED), .test = shapes(TRM_USAGE_TEST, 32, SEED)};
+    job j = {.train = shapes(TRM_USAGE_TRAIN, batch, SEED),
+             .test = shapes(TRM_USAGE_TEST, 32, SEED)};
     options.network = network;
     options.data = j.train;
     options.backend = "ref";
@@ -100,7 +106,8 @@ static void assert_same_bits(const job *a, const job *b) {
     }
 }
 
-/* ---- learning -------------------------------------------------------------------------------------- */
+/* ---- learning
+ *  -------------------------------------------------------------------------------------- */
 
 static void it_learns_and_evaluates(void **state) {
     trm_error err;
@@ -108,14 +115,16 @@ static void it_learns_and_evaluates(void **state) {
     trm_evaluation before, after, other;
     trm_dataset *learned = shapes(TRM_USAGE_TRAIN, 20, SEED); /* so few can be learnt by heart */
     CHECK_OK(trm_model_evaluate(j.model, learned, &before, &err), err);
-    CHECK_OK(trm_model_train(j.model, &(trm_train_options){.data = j.train, .epochs = 40}, &err), err);
+    CHECK_OK(trm_model_train(j.model, &(trm_train_options){.data = j.train, .epochs = 40}, &err),
+             err);
     CHECK_OK(trm_model_evaluate(j.model, learned, &after, &err), err);
     CHECK_OK(trm_model_evaluate(j.model, j.test, &other, &err), err);
     assert_int_equal(trm_model_global_step(j.model), 40 * EPOCH_STEPS);
     assert_int_equal(after.samples, 260);
     assert_int_equal(other.samples, 70);
     assert_true(after.has_top && !after.has_auc);
-    print_message("loss %g -> %g, top-1 %g -> %g\n", before.loss, after.loss, before.top1, after.top1);
+    print_message("loss %g -> %g, top-1 %g -> %g\n", before.loss, after.loss, before.top1,
+                  after.top1);
     assert_true(after.top1 > 0.6 && after.top5 > after.top1);
     assert_true(after.loss < 0.6 * before.loss);
     trm_dataset_destroy(learned);
@@ -141,8 +150,12 @@ static void accumulation_is_a_larger_batch(void **state) {
     job whole = begin_with((trm_model_options){0}, 32);
     job parts = begin_with((trm_model_options){.accumulate = 4}, 8);
     assert_int_equal(trm_model_epoch_steps(parts.model, parts.train), 8);
-    CHECK_OK(trm_model_train(whole.model, &(trm_train_options){.data = whole.train, .steps = 6}, &err), err);
-    CHECK_OK(trm_model_train(parts.model, &(trm_train_options){.data = parts.train, .steps = 6}, &err), err);
+    CHECK_OK(
+        trm_model_train(whole.model, &(trm_train_options){.data = whole.train, .steps = 6}, &err),
+        err);
+    CHECK_OK(
+        trm_model_train(parts.model, &(trm_train_options){.data = parts.train, .steps = 6}, &err),
+        err);
     trm_evaluation a, b;
     CHECK_OK(trm_model_evaluate(whole.model, whole.test, &a, &err), err);
     CHECK_OK(trm_model_evaluate(parts.model, parts.test, &b, &err), err);
@@ -151,14 +164,17 @@ static void accumulation_is_a_larger_batch(void **state) {
     end(&parts);
 }
 
-/* ---- sink mode and callbacks -------------------------------------------------------------------------- */
+/* ---- sink mode and callbacks
+ *  -------------------------------------------------------------------------- */
 
 static void sink_mode_gives_the_same_bits(void **state) {
     trm_error err;
     job a = begin(), b = begin();
-    CHECK_OK(trm_model_train(a.model, &(trm_train_options){.data = a.train, .epochs = 3}, &err), err);
-    CHECK_OK(trm_model_train(b.model, &(trm_train_options){.data = b.train, .epochs = 3, .sink = true},
-                             &err), err);
+    CHECK_OK(trm_model_train(a.model, &(trm_train_options){.data = a.train, .epochs = 3}, &err),
+             err);
+    CHECK_OK(trm_model_train(
+                 b.model, &(trm_train_options){.data = b.train, .epochs = 3, .sink = true}, &err),
+             err);
     assert_same_bits(&a, &b);
     end(&a);
     end(&b);
@@ -175,16 +191,22 @@ static void monitors_print_the_guides_lines(void **state) {
     trm_error err;
     job j = begin();
     lines_count = 0;
-    CHECK_OK(trm_model_train(j.model, &(trm_train_options){
-        .data = j.train, .epochs = 2, .sink = true,
-        .callbacks = {trm_loss_monitor(1, keep_line), trm_time_monitor(keep_line)}}, &err), err);
+    CHECK_OK(trm_model_train(j.model,
+                             &(trm_train_options){.data = j.train,
+                                                  .epochs = 2,
+                                                  .sink = true,
+                                                  .callbacks = {trm_loss_monitor(1, keep_line),
+                                                                trm_time_monitor(keep_line)}},
+                             &err),
+             err);
     assert_int_equal(lines_count, 4);
     long epoch, step;
     float loss;
     double total, each;
     assert_int_equal(sscanf(lines[0], "epoch: %ld step: %ld, loss is %f", &epoch, &step, &loss), 3);
     assert_true(epoch == 1 && step == EPOCH_STEPS && loss > 0);
-    assert_int_equal(sscanf(lines[1], "epoch time: %lf ms, per step time: %lf ms", &total, &each), 2);
+    assert_int_equal(sscanf(lines[1], "epoch time: %lf ms, per step time: %lf ms", &total, &each),
+                     2);
     CHECK_CLOSE(total / each, EPOCH_STEPS, 0.02);
     assert_int_equal(sscanf(lines[2], "epoch: %ld", &epoch), 1);
     assert_int_equal(epoch, 2);
@@ -193,7 +215,7 @@ static void monitors_print_the_guides_lines(void **state) {
 
 typedef struct witness {
     int begins, epochs, gradients, steps, epoch_ends, evaluated, ends, destroyed;
-    int stop_at; /* TRM_END at this step, 0 = never */
+    int stop_at;  /* TRM_END at this step, 0 = never */
     bool request; /* by trm_model_request_stop instead */
     int fail_at;
 } witness;
@@ -223,17 +245,22 @@ static trm_status on_step_end(void *context, const trm_progress *p, trm_error *e
 }
 static void on_destroy(void *context) { ((witness *)context)->destroyed++; }
 static trm_callback watch_with(witness *w) {
-    return (trm_callback){on_begin, on_epoch_begin, on_gradients, on_step_end, on_epoch_end,
-                          on_evaluated, NULL, on_end, on_destroy, w, false};
+    return (trm_callback){on_begin,     on_epoch_begin, on_gradients, on_step_end, on_epoch_end,
+                          on_evaluated, NULL,           on_end,       on_destroy,  w,
+                          false};
 }
 
 static void callbacks_are_called_in_turn(void **state) {
     trm_error err;
     job j = begin();
     witness w = {0};
-    CHECK_OK(trm_model_train(j.model, &(trm_train_options){
-        .data = j.train, .epochs = 2,
-        .callbacks = {watch_with(&w), trm_evaluate_every(j.test, 2)}}, &err), err);
+    CHECK_OK(trm_model_train(
+                 j.model,
+                 &(trm_train_options){.data = j.train,
+                                      .epochs = 2,
+                                      .callbacks = {watch_with(&w), trm_evaluate_every(j.test, 2)}},
+                 &err),
+             err);
     assert_int_equal(w.begins, 1);
     assert_int_equal(w.epochs, 2);
     assert_int_equal(w.gradients, 2 * EPOCH_STEPS);
@@ -249,15 +276,26 @@ static void callbacks_stop_and_fail(void **state) {
     trm_error err;
     job j = begin();
     witness stop = {.stop_at = 5}, request = {.stop_at = 2, .request = true}, fail = {.fail_at = 1};
-    CHECK_OK(trm_model_train(j.model, &(trm_train_options){
-        .data = j.train, .epochs = 9, .callbacks = {watch_with(&stop)}}, &err), err);
+    CHECK_OK(trm_model_train(j.model,
+                             &(trm_train_options){
+                                 .data = j.train, .epochs = 9, .callbacks = {watch_with(&stop)}},
+                             &err),
+             err);
     assert_int_equal(trm_model_global_step(j.model), 5);
-    CHECK_FAILS(trm_model_train(j.model, &(trm_train_options){
-        .data = j.train, .epochs = 9, .sink = false, .callbacks = {watch_with(&request)}}, &err),
-        TRM_CANCELLED, err, "step 7");
+    CHECK_FAILS(trm_model_train(j.model,
+                                &(trm_train_options){.data = j.train,
+                                                     .epochs = 9,
+                                                     .sink = false,
+                                                     .callbacks = {watch_with(&request)}},
+                                &err),
+                TRM_CANCELLED, err, "step 7");
     assert_int_equal(request.ends, 1);
-    assert_int_equal(trm_model_train(j.model, &(trm_train_options){
-        .data = j.train, .epochs = 9, .callbacks = {watch_with(&fail)}}, &err), TRM_TIMEOUT);
+    assert_int_equal(
+        trm_model_train(
+            j.model,
+            &(trm_train_options){.data = j.train, .epochs = 9, .callbacks = {watch_with(&fail)}},
+            &err),
+        TRM_TIMEOUT);
     assert_int_equal(fail.ends, 0);
     assert_int_equal(fail.destroyed, 1);
     end(&j);
@@ -269,10 +307,13 @@ static void training_continues_where_it_was(void **state) {
     const trm_model_options fixed = {
         .learning_rate = {.decay = TRM_DECAY_POLYNOMIAL, .base = 0.05, .total_steps = 40}};
     job a = begin_with(fixed, BATCH), b = begin_with(fixed, BATCH);
-    CHECK_OK(trm_model_train(a.model, &(trm_train_options){.data = a.train, .steps = 40}, &err), err);
+    CHECK_OK(trm_model_train(a.model, &(trm_train_options){.data = a.train, .steps = 40}, &err),
+             err);
     for (int64_t until = 7; until < 47; until += 11) {
         int64_t steps = until < 40 ? until : 40;
-        CHECK_OK(trm_model_train(b.model, &(trm_train_options){.data = b.train, .steps = steps}, &err), err);
+        CHECK_OK(
+            trm_model_train(b.model, &(trm_train_options){.data = b.train, .steps = steps}, &err),
+            err);
     }
     assert_same_bits(&a, &b);
     end(&a);
@@ -291,17 +332,23 @@ static void divergence_is_named(void **state) {
 static void early_stop_ends_training(void **state) {
     trm_error err;
     job j = begin_with((trm_model_options){.learning_rate = {.base = 1e-12}}, BATCH);
-    CHECK_OK(trm_model_train(j.model, &(trm_train_options){
-        .data = j.train, .epochs = 50,
-        .callbacks = {trm_early_stop(&(trm_early_stop_options){.patience = 2, .min_delta = 1e-3}),
-                      trm_evaluate_every(j.test, 1)}}, &err), err);
+    CHECK_OK(
+        trm_model_train(j.model,
+                        &(trm_train_options){.data = j.train,
+                                             .epochs = 50,
+                                             .callbacks = {trm_early_stop(&(trm_early_stop_options){
+                                                               .patience = 2, .min_delta = 1e-3}),
+                                                           trm_evaluate_every(j.test, 1)}},
+                        &err),
+        err);
     assert_int_equal(trm_model_global_step(j.model), 3 * EPOCH_STEPS);
     double bad;
     assert_true(trm_model_noted(j.model, "early_stop.without_improvement", &bad) && bad == 2);
     end(&j);
 }
 
-/* Callbacks have an error to write to, whether the caller wants it or not; and are destroyed, however early training fails. */
+/* Callbacks have an error to write to, whether the caller wants it or not; and are destroyed,
+ * however early training fails. */
 static trm_status fail_at_once(void *context, const trm_progress *p, trm_error *err) {
     assert_non_null(err);
     return TRMI_FAIL(err, TRM_IO, "as asked");
@@ -311,8 +358,13 @@ static void callbacks_are_served_without_an_error_record(void **state) {
     job j = begin();
     int destroyed = 0;
     trm_callback c = {.on_begin = fail_at_once, .destroy = count_destroyed, .context = &destroyed};
-    assert_int_equal(trm_model_train(j.model, &(trm_train_options){.data = j.train, .epochs = 1, .callbacks = {c}}, NULL), TRM_IO);
-    assert_int_equal(trm_model_train(j.model, &(trm_train_options){.data = j.train, .callbacks = {c}}, NULL), TRM_INVALID);
+    assert_int_equal(
+        trm_model_train(j.model,
+                        &(trm_train_options){.data = j.train, .epochs = 1, .callbacks = {c}}, NULL),
+        TRM_IO);
+    assert_int_equal(
+        trm_model_train(j.model, &(trm_train_options){.data = j.train, .callbacks = {c}}, NULL),
+        TRM_INVALID);
     assert_int_equal(destroyed, 2);
     end(&j);
 }
@@ -342,13 +394,19 @@ static void wrong_use_is_refused(void **state) {
     o = j.options;
     o.loss = trm_loss_logistic; /* int labels */
     assert_int_equal(trm_model_create(&o, &model, &err), TRM_INVALID);
-    CHECK_FAILS(trm_model_train(j.model, &(trm_train_options){.data = j.train}, &err), TRM_INVALID, err,
-                "epochs or steps");
-    const trm_callback nowhere[] = {
-        trm_loss_monitor(1, NULL), trm_time_monitor(NULL), trm_evaluate_every(NULL, 1), trm_metrics_recorder(NULL, 1),
-        trm_model_checkpoint(&(trm_model_checkpoint_options){0}), trm_tensorboard(&(trm_tensorboard_options){0})};
+    CHECK_FAILS(trm_model_train(j.model, &(trm_train_options){.data = j.train}, &err), TRM_INVALID,
+                err, "epochs or steps");
+    const trm_callback nowhere[] = {trm_loss_monitor(1, NULL),
+                                    trm_time_monitor(NULL),
+                                    trm_evaluate_every(NULL, 1),
+                                    trm_metrics_recorder(NULL, 1),
+                                    trm_model_checkpoint(&(trm_model_checkpoint_options){0}),
+                                    trm_tensorboard(&(trm_tensorboard_options){0})};
     for (size_t i = 0; i < sizeof nowhere / sizeof nowhere[0]; i++) {
-        CHECK_FAILS(trm_model_train(j.model, &(trm_train_options){.data = j.train, .epochs = 1, .callbacks = {nowhere[i]}}, &err),
+        CHECK_FAILS(trm_model_train(j.model,
+                                    &(trm_train_options){
+                                        .data = j.train, .epochs = 1, .callbacks = {nowhere[i]}},
+                                    &err),
                     TRM_INVALID, err, "NULL for its directory");
     }
     trm_dataset *wide = shapes(TRM_USAGE_TRAIN, 64, SEED);
@@ -371,11 +429,12 @@ static void unknown_field_is_named(void **state) {
     end(&j);
 }
 
-/* ---- checkpoints --------------------------------------------------------------------------------------- */
+/* ---- checkpoints
+ *  --------------------------------------------------------------------------------------- */
 
 static trm_callback saver(int64_t every) {
-    return trm_model_checkpoint(&(trm_model_checkpoint_options){.directory = folder, .keep = 3,
-                                                                .every_steps = every});
+    return trm_model_checkpoint(
+        &(trm_model_checkpoint_options){.directory = folder, .keep = 3, .every_steps = every});
 }
 
 static int64_t saved_at[8];
@@ -390,10 +449,16 @@ static void sink_mode_saves_in_the_epoch_in_which_it_is_due(void **state) {
     trm_error err;
     job j = begin();
     saved_count = 0;
-    CHECK_OK(trm_model_train(j.model, &(trm_train_options){
-        .data = j.train, .epochs = 4, .sink = true, .callbacks = {saver(20), {.on_checkpoint = note_saved}}}, &err), err);
-    assert_true(saved_count >= 3 && saved_at[0] == 2 * EPOCH_STEPS && saved_at[1] == 3 * EPOCH_STEPS &&
-                saved_at[2] == 4 * EPOCH_STEPS);
+    CHECK_OK(trm_model_train(
+                 j.model,
+                 &(trm_train_options){.data = j.train,
+                                      .epochs = 4,
+                                      .sink = true,
+                                      .callbacks = {saver(20), {.on_checkpoint = note_saved}}},
+                 &err),
+             err);
+    assert_true(saved_count >= 3 && saved_at[0] == 2 * EPOCH_STEPS &&
+                saved_at[1] == 3 * EPOCH_STEPS && saved_at[2] == 4 * EPOCH_STEPS);
     end(&j);
 }
 
@@ -409,13 +474,17 @@ static void resumed_equals_uninterrupted(void **state) {
     for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++) {
         job first = begin_with(o, 8), second = begin_with(o, 8);
         witness w = {.stop_at = stops[i], .request = i % 2 == 0};
-        trm_status status = trm_model_train(first.model, &(trm_train_options){
-            .data = first.train, .epochs = 3, .callbacks = {watch_with(&w), saver(1000)}}, &err);
+        trm_status status = trm_model_train(
+            first.model,
+            &(trm_train_options){
+                .data = first.train, .epochs = 3, .callbacks = {watch_with(&w), saver(1000)}},
+            &err);
         assert_int_equal(status, w.request ? TRM_CANCELLED : TRM_OK);
         CHECK_OK(trm_model_resume(second.model, folder, &err), err);
         assert_same_bits(&first, &second);
-        CHECK_OK(trm_model_train(second.model, &(trm_train_options){
-            .data = second.train, .epochs = 3}, &err), err);
+        CHECK_OK(trm_model_train(second.model,
+                                 &(trm_train_options){.data = second.train, .epochs = 3}, &err),
+                 err);
         assert_same_bits(&straight, &second);
         end(&first);
         end(&second);
@@ -428,12 +497,20 @@ static void epoch_end_is_done_once(void **state) {
     trm_error err;
     job first = begin(), second = begin();
     witness a = {0}, b = {0};
-    CHECK_OK(trm_model_train(first.model, &(trm_train_options){
-        .data = first.train, .epochs = 1, .callbacks = {saver(EPOCH_STEPS), watch_with(&a)}}, &err), err);
+    CHECK_OK(
+        trm_model_train(first.model,
+                        &(trm_train_options){.data = first.train,
+                                             .epochs = 1,
+                                             .callbacks = {saver(EPOCH_STEPS), watch_with(&a)}},
+                        &err),
+        err);
     /* Saved after the last step, and again after on_epoch_end with the next epoch's position. */
     CHECK_OK(trm_model_resume(second.model, folder, &err), err);
-    CHECK_OK(trm_model_train(second.model, &(trm_train_options){
-        .data = second.train, .epochs = 2, .callbacks = {watch_with(&b)}}, &err), err);
+    CHECK_OK(trm_model_train(second.model,
+                             &(trm_train_options){
+                                 .data = second.train, .epochs = 2, .callbacks = {watch_with(&b)}},
+                             &err),
+             err);
     assert_int_equal(a.epoch_ends, 1);
     assert_int_equal(b.epoch_ends, 1);
     assert_int_equal(b.steps, EPOCH_STEPS);
@@ -446,10 +523,13 @@ static void other_runs_are_refused(void **state) {
     job j = begin();
     CHECK_FAILS(trm_model_resume(j.model, folder, &err), TRM_END, err, "");
     CHECK_OK(trm_model_note(j.model, "mine", 0.1, &err), err);
-    CHECK_OK(trm_model_train(j.model, &(trm_train_options){
-        .data = j.train, .epochs = 1, .callbacks = {saver(0)}}, &err), err);
+    CHECK_OK(trm_model_train(
+                 j.model,
+                 &(trm_train_options){.data = j.train, .epochs = 1, .callbacks = {saver(0)}}, &err),
+             err);
     job seed = begin_with((trm_model_options){.seed = 12}, BATCH);
-    CHECK_FAILS(trm_model_resume(seed.model, folder, &err), TRM_INVALID, err, "seed 11, this run has 12");
+    CHECK_FAILS(trm_model_resume(seed.model, folder, &err), TRM_INVALID, err,
+                "seed 11, this run has 12");
     job batch = begin_with((trm_model_options){0}, 8);
     CHECK_FAILS(trm_model_resume(batch.model, folder, &err), TRM_INVALID, err, "batch size 16");
     job sgd = begin_with((trm_model_options){.learning_rate = {.base = 1}}, BATCH);
@@ -470,8 +550,10 @@ static void weights_load_into_an_evaluation_model(void **state) {
     trm_error err;
     job j = begin();
     trm_evaluation trained, loaded;
-    CHECK_OK(trm_model_train(j.model, &(trm_train_options){
-        .data = j.train, .epochs = 2, .callbacks = {saver(0)}}, &err), err);
+    CHECK_OK(trm_model_train(
+                 j.model,
+                 &(trm_train_options){.data = j.train, .epochs = 2, .callbacks = {saver(0)}}, &err),
+             err);
     CHECK_OK(trm_model_evaluate(j.model, j.test, &trained, &err), err);
     trm_model_options o = j.options;
     o.evaluation_only = true;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A split job against one device, and one device against itself with other rounding. */
 #include "train/verify.h"
 
@@ -15,7 +16,8 @@ const char *trm_verify_kind_name(trm_verify_kind kind) {
     return kind >= 0 && kind < TRM_VERIFY_KINDS ? names[kind] : "?";
 }
 
-/* ---- comparing -------------------------------------------------------------------------------------------- */
+/* ---- comparing
+ *  -------------------------------------------------------------------------------------------- */
 
 static const trmi_recorded *find(const trmi_recording *r, const trmi_recorded *like) {
     for (int64_t i = 0; i < r->count; i++) {
@@ -43,8 +45,8 @@ static double apart(const trmi_recorded *a, const trmi_recorded *b, double *larg
     return difference == 0 ? 0 : sqrt(difference) / fmax(sqrt(size), 1e-30);
 }
 
-static trm_status compare(const trmi_recording *split, const trmi_recording *one, const trmi_recording *rounded,
-                          trm_verification *v, trm_error *err) {
+static trm_status compare(const trmi_recording *split, const trmi_recording *one,
+                          const trmi_recording *rounded, trm_verification *v, trm_error *err) {
     for (int kind = 0; kind < TRM_VERIFY_KINDS; kind++) {
         for (int64_t i = 0; i < one->count; i++) {
             const trmi_recorded *b = &one->items[i];
@@ -53,7 +55,8 @@ static trm_status compare(const trmi_recording *split, const trmi_recording *one
             }
             const trmi_recorded *a = find(split, b), *c = rounded != NULL ? find(rounded, b) : NULL;
             if (a == NULL || a->count != b->count || (rounded != NULL && c == NULL)) {
-                return TRMI_FAIL(err, TRM_INTERNAL, "%s %s is not in the split job with %lld elements",
+                return TRMI_FAIL(err, TRM_INTERNAL,
+                                 "%s %s is not in the split job with %lld elements",
                                  trm_verify_kind_name(b->kind), b->name, (long long)b->count);
             }
             trm_verify_tensor *t = &v->tensors[v->count++];
@@ -79,8 +82,10 @@ static double usual(const trm_verification *v, trm_verify_kind kind, double *wor
     return trmi_median(work, n);
 }
 
-static trm_status judge(trm_verification *v, const trm_verify_options *o, double tolerance, trm_error *err) {
-    double *work = trmi_alloc((size_t)(v->count + 1) * sizeof *work), factor = o->factor > 0 ? o->factor : 16;
+static trm_status judge(trm_verification *v, const trm_verify_options *o, double tolerance,
+                        trm_error *err) {
+    double *work = trmi_alloc((size_t)(v->count + 1) * sizeof *work),
+           factor = o->factor > 0 ? o->factor : 16;
     if (work == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to compare %d tensors", v->count);
     }
@@ -93,7 +98,8 @@ static trm_status judge(trm_verification *v, const trm_verify_options *o, double
     for (int32_t i = 0; i < v->count; i++) {
         trm_verify_tensor *t = &v->tensors[i];
         /* Losses are steps: each has its own share of chaos. */
-        double moved = t->kind == TRM_VERIFY_LOSS ? t->rounding : fmax(t->rounding, common[t->kind]);
+        double moved =
+            t->kind == TRM_VERIFY_LOSS ? t->rounding : fmax(t->rounding, common[t->kind]);
         t->agrees = o->bitwise ? t->same_bits : t->error <= fmax(tolerance, factor * moved);
         v->agrees = v->agrees && t->agrees;
         v->same_bits = v->same_bits && t->same_bits;
@@ -102,7 +108,8 @@ static trm_status judge(trm_verification *v, const trm_verify_options *o, double
     return TRM_OK;
 }
 
-/* ---- the three jobs ------------------------------------------------------------------------------------------ */
+/* ---- the three jobs
+ *  ------------------------------------------------------------------------------------------ */
 
 typedef struct result {
     trm_verification public; /* first */
@@ -119,28 +126,34 @@ void trm_verification_destroy(trm_verification *v) {
 }
 
 /* The options of the split job, and of one device. */
-static trm_status settle(const trm_model_options *given, trm_model_options *split, trm_model_options *one, trm_error *err) {
+static trm_status settle(const trm_model_options *given, trm_model_options *split,
+                         trm_model_options *one, trm_error *err) {
     *split = *given;
     if (given->context != NULL) {
-        TRMI_TRY(trm_context_resolve(given->context, given->parallel.comm, &split->parallel, &split->accumulate, err));
+        TRMI_TRY(trm_context_resolve(given->context, given->parallel.comm, &split->parallel,
+                                     &split->accumulate, err));
         split->parallel.mesh = given->parallel.mesh;
-        split->parallel.plan = given->parallel.plan != NULL ? given->parallel.plan : split->parallel.plan;
+        split->parallel.plan =
+            given->parallel.plan != NULL ? given->parallel.plan : split->parallel.plan;
         split->parallel.own_samples = false; /* whole batches, as one device needs them */
         split->context = NULL;
     }
     split->parallel.shard_optimizer = false; /* whole gradients, to look at */
     trm_comm *comm = split->parallel.comm;
     if (comm == NULL || trm_comm_size(comm) < 2 || split->parallel.split == TRM_SPLIT_NONE) {
-        return TRMI_FAIL(err, TRM_INVALID, "verify holds a split job against one device: at least 2 ranks and a split "
-                         "(semi_auto_parallel, auto_parallel) are expected");
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "verify holds a split job against one device: at least 2 ranks and a split "
+            "(semi_auto_parallel, auto_parallel) are expected");
     }
     *one = *split;
     one->parallel = (trm_parallel_options){.comm = NULL, .exact = split->parallel.exact};
     return TRM_OK;
 }
 
-static trm_status against_one(const trm_model_options *one, const trm_verify_options *o, int32_t steps,
-                              const trmi_recording *split, trm_verification **out, trm_error *err) {
+static trm_status against_one(const trm_model_options *one, const trm_verify_options *o,
+                              int32_t steps, const trmi_recording *split, trm_verification **out,
+                              trm_error *err) {
     bool mixed = one->precision != TRM_PRECISION_FP32;
     double tolerance = o->tolerance > 0 ? o->tolerance : mixed ? 2e-3 : 1e-5;
     result *r = trmi_alloc(sizeof *r);
@@ -154,8 +167,9 @@ static trm_status against_one(const trm_model_options *one, const trm_verify_opt
     }
     if (status == TRM_OK) {
         r->public.tensors = trmi_alloc((size_t)(r->one.count + 1) * sizeof *r->public.tensors);
-        status = r->public.tensors != NULL ? compare(split, &r->one, o->bitwise ? NULL : &rounded, &r->public, err)
-                                           : TRMI_FAIL(err, TRM_NOMEM, "no memory for a comparison");
+        status = r->public.tensors != NULL
+                     ? compare(split, &r->one, o->bitwise ? NULL : &rounded, &r->public, err)
+                     : TRMI_FAIL(err, TRM_NOMEM, "no memory for a comparison");
     }
     status = status == TRM_OK ? judge(&r->public, o, tolerance, err) : status;
     trmi_recording_free(&rounded);
@@ -167,8 +181,8 @@ static trm_status against_one(const trm_model_options *one, const trm_verify_opt
     return TRM_OK;
 }
 
-trm_status trm_verify(const trm_model_options *model, const trm_verify_options *options, trm_verification **out,
-                      trm_error *err) {
+trm_status trm_verify(const trm_model_options *model, const trm_verify_options *options,
+                      trm_verification **out, trm_error *err) {
     trm_model_options split, one;
     int32_t steps = options->steps > 0 ? options->steps : STEPS;
     TRMI_TRY(settle(model, &split, &one, err));

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* train/verify.h: recordings of a job, which verify holds against each other. */
 #ifndef TRMI_TRAIN_VERIFY_H
 #define TRMI_TRAIN_VERIFY_H
@@ -21,9 +22,9 @@ typedef struct trmi_recording {
 } trmi_recording;
 
 void trmi_recording_free(trmi_recording *recording);
-/* Trains `steps`, and runs the first batch forward once more with what operators make. `nudge` > 0: parameters
- * begin so far from theirs, relative. Collective when `model` is of many ranks. */
-trm_status trmi_verify_record(const trm_model_options *model, int32_t steps, double nudge, trmi_recording *out,
-                              trm_error *err);
+/* Trains `steps`, and runs the first batch forward once more with what operators make. `nudge` > 0:
+ * parameters begin so far from theirs, relative. Collective when `model` is of many ranks. */
+trm_status trmi_verify_record(const trm_model_options *model, int32_t steps, double nudge,
+                              trmi_recording *out, trm_error *err);
 
 #endif

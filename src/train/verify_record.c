@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One job, written down: losses, operators' outputs, gradients, variables. */
 #include "train/verify.h"
 
@@ -16,7 +17,8 @@ void trmi_recording_free(trmi_recording *r) {
     *r = (trmi_recording){.items = NULL};
 }
 
-/* Where `count` values go; NULL without memory. Where nothing is kept, they go to the same place again. */
+/* Where `count` values go; NULL without memory. Where nothing is kept, they go to the same place
+ * again. */
 static float *room(trmi_recording *r, trm_verify_kind kind, const char *name, int64_t count) {
     float *values = trmi_arena_alloc(&r->arena, (size_t)count * sizeof *values);
     const char *copy = trmi_arena_strdup(&r->arena, name);
@@ -24,7 +26,8 @@ static float *room(trmi_recording *r, trm_verify_kind kind, const char *name, in
         !trmi_grow((void **)&r->items, &r->capacity, r->count + 1, sizeof *r->items)) {
         return NULL;
     }
-    r->items[r->count++] = (trmi_recorded){.kind = kind, .name = copy, .count = count, .values = values};
+    r->items[r->count++] =
+        (trmi_recorded){.kind = kind, .name = copy, .count = count, .values = values};
     return values;
 }
 
@@ -41,7 +44,8 @@ static void forget(trmi_recording *r) {
     }
 }
 
-/* ---- training ------------------------------------------------------------------------------------------- */
+/* ---- training
+ *  ------------------------------------------------------------------------------------------- */
 
 static trm_status see_gradients(void *context, const trm_progress *p, trm_error *err) {
     trmi_recording *r = context;
@@ -97,7 +101,8 @@ static trm_status nudge_parameters(trm_exec *exec, double by, trm_error *err) {
     for (int32_t i = 0; by > 0 && i < trm_exec_variable_count(exec); i++) {
         trm_variable v = trm_exec_variable(exec, i);
         int64_t count = trm_shape_count(&v.shape);
-        float *values = v.kind == TRM_VARIABLE_PARAMETER ? trmi_alloc((size_t)count * sizeof *values) : NULL;
+        float *values =
+            v.kind == TRM_VARIABLE_PARAMETER ? trmi_alloc((size_t)count * sizeof *values) : NULL;
         if (v.kind != TRM_VARIABLE_PARAMETER) {
             continue;
         }
@@ -106,7 +111,8 @@ static trm_status nudge_parameters(trm_exec *exec, double by, trm_error *err) {
         }
         trm_exec_read(exec, i, values);
         for (int64_t k = 0; k < count; k++) {
-            double unit = trmi_unit_float(trmi_random_u32((uint64_t)i + 1, TRMI_STREAM_TEST, (uint64_t)k));
+            double unit =
+                trmi_unit_float(trmi_random_u32((uint64_t)i + 1, TRMI_STREAM_TEST, (uint64_t)k));
             values[k] = (float)((double)values[k] * (1 + by * (2 * unit - 1)));
         }
         trm_exec_write(exec, i, values);
@@ -115,25 +121,29 @@ static trm_status nudge_parameters(trm_exec *exec, double by, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- forward, operator by operator ------------------------------------------------------------------------- */
+/* ---- forward, operator by operator
+ *  ------------------------------------------------------------------------- */
 
 static bool in_program(const trm_exec *exec, const trmi_op *op) {
     const trm_graph *g = exec->program->graph;
     for (int64_t i = 1; i < g->ops_count; i++) {
-        if (g->ops[i].kind == op->kind && g->ops[i].phase == TRMI_FORWARD && strcmp(g->ops[i].name, op->name) == 0) {
+        if (g->ops[i].kind == op->kind && g->ops[i].phase == TRMI_FORWARD &&
+            strcmp(g->ops[i].name, op->name) == 0) {
             return true;
         }
     }
     return false;
 }
 
-/* Operators of the user's graph that fusion leaves as they are: asking for others would change the program. */
+/* Operators of the user's graph that fusion leaves as they are: asking for others would change the
+ * program. */
 static int32_t list_nodes(const trm_graph *g, const trm_exec *exec, trm_node *nodes) {
     int32_t count = 0;
     for (int64_t i = 1; i < g->ops_count; i++) {
         const trmi_op *op = &g->ops[i];
         bool leaf = op->inputs_count == 0;
-        if (!leaf && op->outputs_count > 0 && g->values[op->outputs[0]].dtype == TRM_FLOAT32 && in_program(exec, op)) {
+        if (!leaf && op->outputs_count > 0 && g->values[op->outputs[0]].dtype == TRM_FLOAT32 &&
+            in_program(exec, op)) {
             nodes[count++] = (trm_node){op->outputs[0]};
         }
     }
@@ -150,15 +160,16 @@ static trm_status feed_batch(trm_exec *exec, const trm_batch *batch, trm_error *
         trm_tensor given = batch->fields[i].tensor;
         memset(target.data, 0, (size_t)trm_tensor_bytes(&target));
         if (trm_tensor_bytes(&given) > trm_tensor_bytes(&target)) {
-            return TRMI_FAIL(err, TRM_INVALID, "field '%s' is larger than the model's input", batch->fields[i].name);
+            return TRMI_FAIL(err, TRM_INVALID, "field '%s' is larger than the model's input",
+                             batch->fields[i].name);
         }
         memcpy(target.data, given.data, (size_t)trm_tensor_bytes(&given));
     }
     return TRM_OK;
 }
 
-static trm_status read_outputs(trm_exec *exec, const trm_graph *g, const trm_node *nodes, int32_t count,
-                               trmi_recording *r, trm_error *err) {
+static trm_status read_outputs(trm_exec *exec, const trm_graph *g, const trm_node *nodes,
+                               int32_t count, trmi_recording *r, trm_error *err) {
     for (int32_t i = 0; !r->dropped && i < count; i++) {
         trm_tensor t;
         const char *name = g->ops[g->values[nodes[i].id].op].name;
@@ -172,8 +183,8 @@ static trm_status read_outputs(trm_exec *exec, const trm_graph *g, const trm_nod
     return TRM_OK;
 }
 
-static trm_status record_forward(trm_model *model, const trm_model_options *o, double nudge, trmi_recording *r,
-                                 trm_error *err) {
+static trm_status record_forward(trm_model *model, const trm_model_options *o, double nudge,
+                                 trmi_recording *r, trm_error *err) {
     const trm_graph *g = trm_model_graph(model, NULL);
     trm_exec *exec = NULL;
     const trm_batch *batch;
@@ -182,10 +193,17 @@ static trm_status record_forward(trm_model *model, const trm_model_options *o, d
         return no_room("operators", err);
     }
     int32_t count = list_nodes(g, trm_model_exec(model), nodes);
-    const trm_exec_options options = {.loss = model->train.loss, .outputs = nodes, .outputs_count = count,
-                                      .optimizer = {.kind = TRM_SGD}, .backend = o->backend, .precision = o->precision,
-                                      .threads = o->threads, .seed = o->seed, .no_fusion = o->no_fusion,
-                                      .accumulate = o->accumulate, .tuning_file = o->tuning_file,
+    const trm_exec_options options = {.loss = model->train.loss,
+                                      .outputs = nodes,
+                                      .outputs_count = count,
+                                      .optimizer = {.kind = TRM_SGD},
+                                      .backend = o->backend,
+                                      .precision = o->precision,
+                                      .threads = o->threads,
+                                      .seed = o->seed,
+                                      .no_fusion = o->no_fusion,
+                                      .accumulate = o->accumulate,
+                                      .tuning_file = o->tuning_file,
                                       .parallel = model->options.parallel};
     trm_status status = trm_exec_create(g, &options, &exec, err);
     status = status == TRM_OK ? nudge_parameters(exec, nudge, err) : status;
@@ -200,13 +218,17 @@ static trm_status record_forward(trm_model *model, const trm_model_options *o, d
     return status;
 }
 
-/* ---- all ------------------------------------------------------------------------------------------------- */
+/* ---- all
+ *  -------------------------------------------------------------------------------------------------
+ */
 
-trm_status trmi_verify_record(const trm_model_options *o, int32_t steps, double nudge, trmi_recording *out,
-                              trm_error *err) {
+trm_status trmi_verify_record(const trm_model_options *o, int32_t steps, double nudge,
+                              trmi_recording *out, trm_error *err) {
     trm_model *model = NULL;
-    const trm_train_options train = {.data = o->data, .steps = steps,
-                                     .callbacks = {{.on_gradients = see_gradients, .on_step_end = see_step, .context = out}}};
+    const trm_train_options train = {
+        .data = o->data,
+        .steps = steps,
+        .callbacks = {{.on_gradients = see_gradients, .on_step_end = see_step, .context = out}}};
     trm_status status = trm_dataset_seek(o->data, 0, 0, err);
     status = status == TRM_OK ? trm_model_create(o, &model, err) : status;
     status = status == TRM_OK ? nudge_parameters(trm_model_exec(model), nudge, err) : status;

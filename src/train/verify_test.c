@@ -1,5 +1,7 @@
-/* Split jobs held against one device through everything that training has: optimisers, accumulation, clipping, loss
- * scaling, schedules, mixed precision; and a job that is wrong by a thousandth, which must be noticed. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Split jobs held against one device through everything that training has: optimisers,
+ * accumulation, clipping, loss scaling, schedules, mixed precision; and a job that is wrong by a
+ * thousandth, which must be noticed. */
 #include "check.h"
 
 #include "trireme/context.h"
@@ -33,17 +35,22 @@ typedef struct trial {
 
 static trm_node norm(trm_graph *g, trm_node x) {
     int64_t c = trm_node_shape(g, x).dim[1];
-    return trm_relu(g, trm_batch_norm(g, x, trm_parameter(g, "weight", trm_shape_of(c), TRM_INIT_ONE),
-                                      trm_parameter(g, "bias", trm_shape_of(c), TRM_INIT_ZERO),
-                                      trm_state(g, "mean", TRM_FLOAT32, trm_shape_of(c), TRM_INIT_ZERO),
-                                      trm_state(g, "var", TRM_FLOAT32, trm_shape_of(c), TRM_INIT_ONE), NULL));
+    return trm_relu(
+        g, trm_batch_norm(g, x, trm_parameter(g, "weight", trm_shape_of(c), TRM_INIT_ONE),
+                          trm_parameter(g, "bias", trm_shape_of(c), TRM_INIT_ZERO),
+                          trm_state(g, "mean", TRM_FLOAT32, trm_shape_of(c), TRM_INIT_ZERO),
+                          trm_state(g, "var", TRM_FLOAT32, trm_shape_of(c), TRM_INIT_ONE), NULL));
 }
 
-static trm_node conv(trm_graph *g, const char *name, trm_node x, int64_t out, int64_t kernel, int64_t stride) {
+static trm_node conv(trm_graph *g, const char *name, trm_node x, int64_t out, int64_t kernel,
+                     int64_t stride) {
     int64_t in = trm_node_shape(g, x).dim[1], pad = kernel / 2;
     trm_graph_push_scope(g, "%s", name);
-    x = trm_conv2d(g, x, trm_parameter(g, "kernel", trm_shape_of(out, in, kernel, kernel), TRM_INIT_HE_NORMAL_FAN_OUT),
-                   TRM_NO_NODE, &(trm_conv_options){.stride = {stride, stride}, .pad = {pad, pad, pad, pad}});
+    x = trm_conv2d(g, x,
+                   trm_parameter(g, "kernel", trm_shape_of(out, in, kernel, kernel),
+                                 TRM_INIT_HE_NORMAL_FAN_OUT),
+                   TRM_NO_NODE,
+                   &(trm_conv_options){.stride = {stride, stride}, .pad = {pad, pad, pad, pad}});
     x = norm(g, x);
     trm_graph_pop_scope(g);
     return x;
@@ -52,11 +59,13 @@ static trm_node conv(trm_graph *g, const char *name, trm_node x, int64_t out, in
 static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
     wrong *w = context;
     trm_node x = conv(g, "stem", trm_inputs_get(inputs, "image"), 8, 5, 2);
-    x = trm_max_pool(g, x, &(trm_pool_options){.kernel = {3, 3}, .stride = {1, 1}, .pad = {1, 1, 1, 1}});
+    x = trm_max_pool(g, x,
+                     &(trm_pool_options){.kernel = {3, 3}, .stride = {1, 1}, .pad = {1, 1, 1, 1}});
     x = trm_add(g, conv(g, "block", x, 8, 3, 1), x);
     x = trm_global_avg_pool(g, conv(g, "last", x, 10, 3, 2));
     x = trm_scale(g, x, w->apply && w->made++ > 0 ? 1.001 : 0.999);
-    return trm_linear(g, x, trm_parameter(g, "fc.weight", trm_shape_of(CLASSES, 10), TRM_INIT_LINEAR),
+    return trm_linear(g, x,
+                      trm_parameter(g, "fc.weight", trm_shape_of(CLASSES, 10), TRM_INIT_LINEAR),
                       trm_parameter(g, "fc.bias", trm_shape_of(CLASSES), TRM_INIT_ZERO));
 }
 
@@ -68,8 +77,8 @@ static void keep(trial *t, const trm_verification *v) {
         t->kinds[x->kind]++;
         if (!x->agrees && x->error > t->worst_error) {
             t->worst_error = x->error;
-            snprintf(t->worst, sizeof t->worst, "%s %.100s: %.3g, rounding %.3g", trm_verify_kind_name(x->kind), x->name,
-                     x->error, x->rounding);
+            snprintf(t->worst, sizeof t->worst, "%s %.100s: %.3g, rounding %.3g",
+                     trm_verify_kind_name(x->kind), x->name, x->error, x->rounding);
         }
     }
 }
@@ -79,21 +88,33 @@ static trm_status verify(trial *t, trm_comm *comm, trm_error *err) {
     trm_verification *v = NULL;
     trm_context *context = NULL;
     wrong w = {.apply = t->wrong};
-    const trm_random_options random = {.count = BATCH * 8, .channels = 3, .height = SIZE, .width = SIZE, .classes = CLASSES};
+    const trm_random_options random = {
+        .count = BATCH * 8, .channels = 3, .height = SIZE, .width = SIZE, .classes = CLASSES};
     trm_status status = trm_dataset_random(&random, &data, err);
     status = status == TRM_OK ? trm_dataset_batch(data, BATCH, true, err) : status;
-    trm_model_options model = {.network = network, .network_context = &w, .data = data, .threads = 1, .seed = 3,
-                               .tuning_file = "", .optimizer = t->optimizer, .learning_rate = t->rate,
-                               .loss_scale = t->scale, .precision = t->precision, .accumulate = t->accumulate,
-                               .parallel = {.comm = comm, .split = TRM_SPLIT_PLANNED, .plan = t->plan}};
+    trm_model_options model = {
+        .network = network,
+        .network_context = &w,
+        .data = data,
+        .threads = 1,
+        .seed = 3,
+        .tuning_file = "",
+        .optimizer = t->optimizer,
+        .learning_rate = t->rate,
+        .loss_scale = t->scale,
+        .precision = t->precision,
+        .accumulate = t->accumulate,
+        .parallel = {.comm = comm, .split = TRM_SPLIT_PLANNED, .plan = t->plan}};
     if (t->context != NULL) {
         model.parallel = (trm_parallel_options){.comm = comm, .plan = t->plan};
         model.accumulate = 0;
         status = trm_context_create(&context, err);
-        status = status == TRM_OK ? trm_context_set(context, "parallel_mode", t->context, err) : status;
+        status =
+            status == TRM_OK ? trm_context_set(context, "parallel_mode", t->context, err) : status;
         model.context = context;
     }
-    status = status == TRM_OK ? trm_verify(&model, &(trm_verify_options){.steps = 4}, &v, err) : status;
+    status =
+        status == TRM_OK ? trm_verify(&model, &(trm_verify_options){.steps = 4}, &v, err) : status;
     if (v != NULL) {
         keep(t, v);
     }
@@ -109,39 +130,61 @@ static void rank_main(rank_context *context, trm_comm *comm) {
     EXPECT_OK(verify(context->rank == 0 ? context->arg : &own, comm, &err), err);
 }
 
-static const char mixed_plan[] = "trireme-plan 1\nmesh 2x2\n"
-                                 "op stem.conv2d0 nh\nop block.conv2d1 kn\nop last.conv2d2 cw\nop linear0 kc\n";
+static const char mixed_plan[] =
+    "trireme-plan 1\nmesh 2x2\n"
+    "op stem.conv2d0 nh\nop block.conv2d1 kn\nop last.conv2d2 cw\nop linear0 kc\n";
 
 static void run(trial *t) {
     ranks_run_joined(RANKS, false, rank_main, t, t->name);
     if (t->agrees == t->wrong) {
-        fail_msg("%s: %s; worst: %s", t->name, t->agrees ? "a wrong job agrees" : "the split differs", t->worst);
+        fail_msg("%s: %s; worst: %s", t->name,
+                 t->agrees ? "a wrong job agrees" : "the split differs", t->worst);
     }
     assert_int_equal(t->kinds[TRM_VERIFY_LOSS], 4);
     assert_int_equal(t->kinds[TRM_VERIFY_GRADIENT], 11);
     assert_true(t->kinds[TRM_VERIFY_FORWARD] >= 5 && t->kinds[TRM_VERIFY_VARIABLE] >= 17);
 }
 
-static const trm_optimizer_options momentum = {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3};
+static const trm_optimizer_options momentum = {
+    .kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3};
 static const trm_learning_rate constant = {.base = 0.02};
 
 static void all_that_training_has(void **state) {
     (void)state;
     trial trials[] = {
         {.name = "momentum", .optimizer = momentum, .rate = constant},
-        {.name = "accumulation, clipping", .accumulate = 3, .rate = constant,
+        {.name = "accumulation, clipping",
+         .accumulate = 3,
+         .rate = constant,
          .optimizer = {.kind = TRM_NESTEROV, .momentum = 0.9, .clip_norm = 0.3}},
-        {.name = "LARS, warm-up, cosine", .optimizer = {.kind = TRM_LARS, .momentum = 0.9, .weight_decay = 1e-3},
+        {.name = "LARS, warm-up, cosine",
+         .optimizer = {.kind = TRM_LARS, .momentum = 0.9, .weight_decay = 1e-3},
          .rate = {.decay = TRM_DECAY_COSINE, .base = 0.5, .warmup_steps = 2}},
-        {.name = "Adam with decoupled decay, clipping", .rate = {.base = 1e-3},
+        {.name = "Adam with decoupled decay, clipping",
+         .rate = {.base = 1e-3},
          .optimizer = {.kind = TRM_ADAM, .weight_decay = 1e-2, .decoupled = true, .clip_norm = 1}},
-        {.name = "dynamic loss scale", .optimizer = momentum, .rate = constant, .scale = {.on = true, .dynamic = true, .initial = 1e38}}, /* begins with overflows */
-        {.name = "mixed precision", .optimizer = momentum, .rate = constant, .precision = TRM_PRECISION_MIXED,
+        /* begins with overflows */
+        {.name = "dynamic loss scale",
+         .optimizer = momentum,
+         .rate = constant,
+         .scale = {.on = true, .dynamic = true, .initial = 1e38}},
+        {.name = "mixed precision",
+         .optimizer = momentum,
+         .rate = constant,
+         .precision = TRM_PRECISION_MIXED,
          .scale = {.on = true, .initial = 1024}},
-        {.name = "mixed precision, accumulation, clipping", .accumulate = 2, .rate = constant, .precision = TRM_PRECISION_MIXED,
+        {.name = "mixed precision, accumulation, clipping",
+         .accumulate = 2,
+         .rate = constant,
+         .precision = TRM_PRECISION_MIXED,
          .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9, .clip_norm = 0.5}},
-        {.name = "Adagrad", .optimizer = {.kind = TRM_ADAGRAD, .initial_accumulator = 0.1}, .rate = constant},
-        {.name = "semi_auto_parallel of a context", .optimizer = momentum, .rate = constant, .context = "semi_auto_parallel"},
+        {.name = "Adagrad",
+         .optimizer = {.kind = TRM_ADAGRAD, .initial_accumulator = 0.1},
+         .rate = constant},
+        {.name = "semi_auto_parallel of a context",
+         .optimizer = momentum,
+         .rate = constant,
+         .context = "semi_auto_parallel"},
     };
     for (size_t i = 0; i < sizeof trials / sizeof trials[0]; i++) {
         trials[i].plan = mixed_plan;
@@ -151,7 +194,11 @@ static void all_that_training_has(void **state) {
 
 static void a_thousandth_is_noticed(void **state) {
     (void)state;
-    trial t = {.name = "wrong", .plan = mixed_plan, .optimizer = momentum, .rate = constant, .wrong = true};
+    trial t = {.name = "wrong",
+               .plan = mixed_plan,
+               .optimizer = momentum,
+               .rate = constant,
+               .wrong = true};
     run(&t);
     assert_true(t.worst_error > 1e-4 && t.worst_error < 0.1);
 }
@@ -160,7 +207,9 @@ static void one_rank_is_refused(void **state) {
     (void)state;
     trm_error err;
     trm_verification *v;
-    assert_int_equal(trm_verify(&(trm_model_options){.network = network}, &(trm_verify_options){0}, &v, &err), TRM_INVALID);
+    assert_int_equal(
+        trm_verify(&(trm_model_options){.network = network}, &(trm_verify_options){0}, &v, &err),
+        TRM_INVALID);
     assert_non_null(strstr(err.message, "at least 2 ranks"));
 }
 

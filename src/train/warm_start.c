@@ -1,6 +1,8 @@
-/* A job whose rows begin with another run's weights. The servers read them where rows are made (trm_ps_source), so that
- * nothing is sent, and a row that nobody has trained begins so at any time: the file must stay. Its name is in
- * model_dir/ps/warm-start.txt, for servers that are started again and for jobs that are continued. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A job whose rows begin with another run's weights. The servers read them where rows are made
+ * (trm_ps_source), so that nothing is sent, and a row that nobody has trained begins so at any
+ * time: the file must stay. Its name is in model_dir/ps/warm-start.txt, for servers that are
+ * started again and for jobs that are continued. */
 #include "train/warm_start.h"
 
 #include "train/model.h"
@@ -25,7 +27,8 @@ struct trmi_warm_start {
     const trm_safetensors *tensors;
 };
 
-/* ---- the file ---------------------------------------------------------------------------------------- */
+/* ---- the file
+ *  ---------------------------------------------------------------------------------------- */
 
 static trm_status open_tensors(trmi_warm_start *w, trm_error *err) {
     size_t length = strlen(w->path), tail = strlen(".safetensors");
@@ -40,7 +43,9 @@ static trm_status open_tensors(trmi_warm_start *w, trm_error *err) {
     }
     TRMI_TRY(status);
     w->tensors = trm_checkpoint_part_of(w->checkpoint, "model");
-    return w->tensors != NULL ? TRM_OK : TRMI_FAIL(err, TRM_CORRUPT, "%s: has no model.safetensors", w->path);
+    return w->tensors != NULL
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_CORRUPT, "%s: has no model.safetensors", w->path);
 }
 
 trm_status trmi_warm_start_open(const char *path, trmi_warm_start **out, trm_error *err) {
@@ -66,17 +71,21 @@ void trmi_warm_start_close(trmi_warm_start *w) {
     }
 }
 
-/* ---- rows -------------------------------------------------------------------------------------------- */
+/* ---- rows
+ *  -------------------------------------------------------------------------------------------- */
 
-/* A variable lies in rows of `width`, one after the other; the last may be longer than what is left of it. */
-bool trmi_warm_start_row(void *context, const char *table, uint64_t key, int32_t width, float *values) {
+/* A variable lies in rows of `width`, one after the other; the last may be longer than what is left
+ * of it. */
+bool trmi_warm_start_row(void *context, const char *table, uint64_t key, int32_t width,
+                         float *values) {
     const trmi_warm_start *w = context;
     const trm_safetensors_entry *e = trm_safetensors_find(w->tensors, table);
     if (e == NULL || e->tensor.dtype == TRM_DTYPE_NONE) {
         return false;
     }
     const size_t size = trm_dtype_bytes(e->tensor.dtype);
-    const uint64_t count = (uint64_t)e->bytes / size, rows = (count + (uint64_t)width - 1) / (uint64_t)width;
+    const uint64_t count = (uint64_t)e->bytes / size,
+                   rows = (count + (uint64_t)width - 1) / (uint64_t)width;
     if (key >= rows) {
         return false;
     }
@@ -90,7 +99,8 @@ bool trmi_warm_start_row(void *context, const char *table, uint64_t key, int32_t
         }
         if (size == sizeof half) {
             memcpy(&half, from + (size_t)i * size, size);
-            values[i] = e->tensor.dtype == TRM_BFLOAT16 ? trmi_bf16_to_float(half) : trmi_f16_to_float(half);
+            values[i] = e->tensor.dtype == TRM_BFLOAT16 ? trmi_bf16_to_float(half)
+                                                        : trmi_f16_to_float(half);
         } else {
             memcpy(&values[i], from + (size_t)i * size, size);
         }
@@ -98,13 +108,15 @@ bool trmi_warm_start_row(void *context, const char *table, uint64_t key, int32_t
     return true;
 }
 
-/* ---- does it fit? -------------------------------------------------------------------------------------- */
+/* ---- does it fit?
+ *  -------------------------------------------------------------------------------------- */
 
 typedef struct fit {
     int32_t found, missing;
 } fit;
 
-static trm_status check_one(const trmi_warm_start *w, const char *name, const trm_shape *shape, fit *f, trm_error *err) {
+static trm_status check_one(const trmi_warm_start *w, const char *name, const trm_shape *shape,
+                            fit *f, trm_error *err) {
     const trm_safetensors_entry *e = trm_safetensors_find(w->tensors, name);
     if (e == NULL) {
         f->missing++;
@@ -120,10 +132,14 @@ static trm_status check_one(const trmi_warm_start *w, const char *name, const tr
     trm_shape has = {.rank = e->rank < TRM_MAX_RANK ? e->rank : TRM_MAX_RANK};
     memcpy(has.dim, e->dims, sizeof *e->dims * (size_t)has.rank);
     f->found++;
-    return same && known ? TRM_OK
-                         : TRMI_FAIL(err, TRM_INVALID, "%s: '%s' is %s %s, the network's is float32 %s: servers cannot begin with it; "
-                                     "take it out of the file", w->path, name, e->dtype, trm_shape_format(&has, theirs, sizeof theirs),
-                                     trm_shape_format(shape, ours, sizeof ours));
+    return same && known
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_INVALID,
+                           "%s: '%s' is %s %s, the network's is float32 %s: servers cannot begin "
+                           "with it; "
+                           "take it out of the file",
+                           w->path, name, e->dtype, trm_shape_format(&has, theirs, sizeof theirs),
+                           trm_shape_format(shape, ours, sizeof ours));
 }
 
 trm_status trmi_warm_start_check(const trmi_warm_start *w, const trm_model *model, trm_error *err) {
@@ -144,15 +160,19 @@ trm_status trmi_warm_start_check(const trmi_warm_start *w, const trm_model *mode
         return TRMI_FAIL(err, TRM_INVALID, "%s has no tensor of this network", w->path);
     }
     if (f.missing > 0) {
-        trmi_log(TRM_LOG_WARN, "train", "%s: %d of %d tensors are missing and keep their initial values", w->path, f.missing,
-                 f.found + f.missing);
+        trmi_log(TRM_LOG_WARN, "train",
+                 "%s: %d of %d tensors are missing and keep their initial values", w->path,
+                 f.missing, f.found + f.missing);
     }
     return TRM_OK;
 }
 
-/* ---- what a job began with --------------------------------------------------------------------------------- */
+/* ---- what a job began with
+ *  --------------------------------------------------------------------------------- */
 
-static void note_path(const char *folder, char note[PATH_BYTES + 32]) { snprintf(note, PATH_BYTES + 32, "%s/warm-start.txt", folder); }
+static void note_path(const char *folder, char note[PATH_BYTES + 32]) {
+    snprintf(note, PATH_BYTES + 32, "%s/warm-start.txt", folder);
+}
 
 static trm_status remembered(const char *note, char path[PATH_BYTES], trm_error *err) {
     uint8_t *text;
@@ -175,8 +195,12 @@ static trm_status open_remembered(const char *folder, trmi_warm_start **out, trm
     }
     TRMI_TRY(remembered(note, path, err));
     trm_status status = trmi_warm_start_open(path, out, err);
-    return status == TRM_OK ? TRM_OK
-                            : (trmi_error_append(err, ": rows that nobody has trained yet begin with it (%s): put it back", note), status);
+    return status == TRM_OK
+               ? TRM_OK
+               : (trmi_error_append(
+                      err, ": rows that nobody has trained yet begin with it (%s): put it back",
+                      note),
+                  status);
 }
 
 trm_status trm_ps_initial_open(const char *folder, trm_ps_source *out, trm_error *err) {
@@ -191,7 +215,8 @@ void trm_ps_initial_close(trm_ps_source *source) {
     *source = (trm_ps_source){0};
 }
 
-trm_status trmi_warm_start_of_job(const trm_estimator *e, const char *folder, trmi_warm_start **out, trm_error *err) {
+trm_status trmi_warm_start_of_job(const trm_estimator *e, const char *folder, trmi_warm_start **out,
+                                  trm_error *err) {
     char note[PATH_BYTES + 32], path[PATH_BYTES], full[PATH_MAX];
     const char *wanted = e->config.warm_start_from;
     uint64_t step;
@@ -200,7 +225,8 @@ trm_status trmi_warm_start_of_job(const trm_estimator *e, const char *folder, tr
         return TRM_OK;
     }
     if (trmi_job_read(e, &step) != TRMI_JOB_NONE) {
-        trmi_log(TRM_LOG_WARN, "train", "the job began before without %s: it goes on from where it is", wanted);
+        trmi_log(TRM_LOG_WARN, "train",
+                 "the job began before without %s: it goes on from where it is", wanted);
         return TRM_OK;
     }
     if (realpath(wanted, full) == NULL) {

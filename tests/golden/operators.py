@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes operators.h: outputs and gradients of PyTorch (float64) for src/exec/ref/ref_golden_test.c.
 
     python3 tests/golden/operators.py > tests/golden/operators.h      (python with torch; made by 2.15)

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes optimizers.h: trajectories of PyTorch's optimisers (and of LARS and FTRL, which it lacks,
 from their papers' formulae in double precision) for src/exec/update_test.c.
 

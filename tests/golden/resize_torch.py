@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes resize_torch.h: bilinear resizes of a small uint8 picture by PyTorch (interpolate,
 align_corners=False, with and without antialias) and, for the original alignment, by NumPy from its
 definition. Run by hand (torch 1.13, Debian's python3-torch); the output is kept."""

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A checkpoint of Trireme in torchvision's network with strict=True, and one of torchvision's for Trireme.
 
     checkpoint.py make DIR MODEL ...                     writes random weights, DIR/MODEL.theirs.safetensors

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Repeats in PyTorch what click_dump did, and compares losses and weights.
 Usage: click.py DIR LOSS_TOLERANCE WEIGHT_TOLERANCE MODEL,OPTIMIZER[,bags|stacked|rank] ...   (runs in DIR/<that>)"""
 import json

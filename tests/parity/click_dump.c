@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Trains a recommendation model on generated clicks and writes all that another framework needs to
  * repeat it:
  *     click_dump MODEL OPTIMIZER STEPS DIR [bags|stacked|rank]
@@ -50,12 +51,14 @@ typedef struct batches {
 
 /* Bags of 0 to 3 of the batch's own keys, some weights 0. */
 static void make_bags(batches *b, int64_t step, const int64_t *keys) {
-    int64_t *to = b->keys + step * b->keys_step, *offsets = b->offsets + step * b->offsets_step, used = 0;
+    int64_t *to = b->keys + step * b->keys_step, *offsets = b->offsets + step * b->offsets_step,
+            used = 0;
     float *values = b->values + step * b->keys_step;
     uint64_t state = (uint64_t)step + 99;
     offsets[0] = 0;
     for (int64_t i = 0; i < BATCH * FIELDS; i++) {
-        int64_t wanted = (int64_t)((state = state * 6364136223846793005u + 1442695040888963407u) >> 33) % 4;
+        int64_t wanted =
+            (int64_t)((state = state * 6364136223846793005u + 1442695040888963407u) >> 33) % 4;
         for (int64_t k = 0; k < wanted && used < b->keys_step; k++) {
             values[used] = (float)((state >> (40 + k)) % 8) / 4;
             to[used++] = (keys[i] + k * 7) % (FIELDS * ROWS);
@@ -68,8 +71,12 @@ static void read_batches(batches *b) {
     trm_error err;
     trm_dataset *data;
     const trm_batch *batch;
-    TRY(trm_dataset_clicks(&(trm_clicks_options){.rows = BATCH * b->steps, .fields = FIELDS, .dense = DENSE,
-                                                 .vocabulary = ROWS, .shared_table = true, .seed = 5},
+    TRY(trm_dataset_clicks(&(trm_clicks_options){.rows = BATCH * b->steps,
+                                                 .fields = FIELDS,
+                                                 .dense = DENSE,
+                                                 .vocabulary = ROWS,
+                                                 .shared_table = true,
+                                                 .seed = 5},
                            TRM_USAGE_TRAIN, &data, &err));
     TRY(trm_dataset_batch(data, BATCH, true, &err));
     b->keys_step = b->bags ? BAG_KEYS : BATCH * FIELDS;
@@ -114,25 +121,39 @@ static trm_exec *build(const char *model, const char *optimizer, const char *var
     trm_exec *exec;
     TRY(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err));
     trm_click_inputs in = {
-        .keys = trm_input(g, "keys", TRM_INT64, bags ? trm_shape_of(BAG_KEYS) : trm_shape_of(BATCH, FIELDS)),
-        .offsets = bags ? trm_input(g, "offsets", TRM_INT64, trm_shape_of(BATCH * FIELDS + 1)) : TRM_NO_NODE,
+        .keys = trm_input(g, "keys", TRM_INT64,
+                          bags ? trm_shape_of(BAG_KEYS) : trm_shape_of(BATCH, FIELDS)),
+        .offsets = bags ? trm_input(g, "offsets", TRM_INT64, trm_shape_of(BATCH * FIELDS + 1))
+                        : TRM_NO_NODE,
         .values = bags ? trm_input(g, "values", TRM_FLOAT32, trm_shape_of(BAG_KEYS)) : TRM_NO_NODE,
         .dense = trm_input(g, "dense", TRM_FLOAT32, trm_shape_of(BATCH, DENSE)),
         .batch = BATCH};
-    const trm_recommender_options o = {
-        .rows = FIELDS * ROWS, .width = WIDTH, .hidden = hidden, .hidden_count = 2, .bottom = bottom,
-        .bottom_count = 1, .cross_layers = 2, .cross_rank = strcmp(variant, "rank") == 0 ? 5 : 0,
-        .stacked = strcmp(variant, "stacked") == 0, .pooling = bags ? TRM_BAG_MEAN : TRM_BAG_SUM,
-        .table_init = TRM_INIT_LINEAR};
+    const trm_recommender_options o = {.rows = FIELDS * ROWS,
+                                       .width = WIDTH,
+                                       .hidden = hidden,
+                                       .hidden_count = 2,
+                                       .bottom = bottom,
+                                       .bottom_count = 1,
+                                       .cross_layers = 2,
+                                       .cross_rank = strcmp(variant, "rank") == 0 ? 5 : 0,
+                                       .stacked = strcmp(variant, "stacked") == 0,
+                                       .pooling = bags ? TRM_BAG_MEAN : TRM_BAG_SUM,
+                                       .table_init = TRM_INIT_LINEAR};
     trm_node logits = trm_recommender_build(g, model, &in, &o);
-    trm_node loss = trm_bce_with_logits(g, logits, trm_input(g, "label", TRM_FLOAT32, trm_shape_of(BATCH)));
+    trm_node loss =
+        trm_bce_with_logits(g, logits, trm_input(g, "label", TRM_FLOAT32, trm_shape_of(BATCH)));
     trm_optimizer_options update = {.kind = strcmp(optimizer, "adam") == 0      ? TRM_ADAM
                                             : strcmp(optimizer, "adagrad") == 0 ? TRM_ADAGRAD
                                                                                 : TRM_SGD,
                                     .initial_accumulator = 0.1,
                                     .epsilon = strcmp(optimizer, "adam") == 0 ? 1e-5 : 0};
-    TRY(trm_exec_create(g, &(trm_exec_options){.loss = loss, .seed = 11, .tuning_file = "", .optimizer = update,
-                                               .backend = getenv("PARITY_BACKEND")}, &exec, &err));
+    TRY(trm_exec_create(g,
+                        &(trm_exec_options){.loss = loss,
+                                            .seed = 11,
+                                            .tuning_file = "",
+                                            .optimizer = update,
+                                            .backend = getenv("PARITY_BACKEND")},
+                        &exec, &err));
     trm_graph_destroy(g);
     return exec;
 }

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Repeats in PyTorch what parity_dump did, and compares losses, weights and running statistics.
 Usage: parity.py [--double] LOSS_TOLERANCE WEIGHT_TOLERANCE DIR ...    a folder of a dump each, named as its model"""
 import json

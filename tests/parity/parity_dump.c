@@ -1,8 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Trains a model on fixed random batches and writes all that another framework needs to repeat it:
  *     parity_dump MODEL SIZE BATCH CLASSES STEPS PRECISION DIR
- * -> DIR/init.safetensors, final.safetensors (torchvision's names), batches.safetensors (image, label of
- * every step), losses.txt. Momentum 0.9, learning rate 0.001, weight decay 1e-4 on everything. The last norm of each block begins at zero: a default ResNet-50 multiplies an error of
- * 1e-6 by ten thousand in one step (PyTorch in float32 and in float64 are 2e-2 apart after two), this one
+ * -> DIR/init.safetensors, final.safetensors (torchvision's names), batches.safetensors (image,
+ *  label of
+ * every step), losses.txt. Momentum 0.9, learning rate 0.001, weight decay 1e-4 on everything. The
+ * last norm of each block begins at zero: a default ResNet-50 multiplies an error of
+ * 1e-6 by ten thousand in one step (PyTorch in float32 and in float64 are 2e-2 apart after two),
+ * this one
  * does not. */
 #include "trireme/trireme.h"
 
@@ -51,18 +55,24 @@ int main(int argc, char **argv) {
         fprintf(stderr, "parity_dump MODEL SIZE BATCH CLASSES STEPS PRECISION DIR\n");
         return 2;
     }
-    int64_t size = atoi(argv[2]), batch = atoi(argv[3]), classes = atoi(argv[4]), steps = atoi(argv[5]);
+    int64_t size = atoi(argv[2]), batch = atoi(argv[3]), classes = atoi(argv[4]),
+            steps = atoi(argv[5]);
     const char *dir = argv[7];
     trm_graph *g;
     TRY(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err));
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(batch, 3, size, size));
     trm_node y = trm_input(g, "label", TRM_INT32, trm_shape_of(batch));
-    trm_node logits = trm_model_build(g, argv[1], x, &(trm_network_options){.classes = classes, .zero_init_residual = true});
+    trm_node logits = trm_model_build(
+        g, argv[1], x, &(trm_network_options){.classes = classes, .zero_init_residual = true});
     trm_node loss = trm_softmax_cross_entropy(g, logits, y, NULL);
     trm_exec_options options = {
-        .loss = loss, .seed = 11, .backend = getenv("PARITY_BACKEND"), .tuning_file = "",
+        .loss = loss,
+        .seed = 11,
+        .backend = getenv("PARITY_BACKEND"),
+        .tuning_file = "",
         .precision = strcmp(argv[6], "mixed") == 0 ? TRM_PRECISION_MIXED : TRM_PRECISION_FP32,
-        .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-4, .decay_all = true}};
+        .optimizer = {
+            .kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-4, .decay_all = true}};
     trm_exec *exec;
     TRY(trm_exec_create(g, &options, &exec, &err));
     trm_graph_destroy(g);
@@ -76,17 +86,22 @@ int main(int argc, char **argv) {
         trmi_philox(5, TRMI_STREAM_TEST, (uint64_t)i, bits);
         trmi_normal_pair(bits, images + i);
     }
-    /* Learnable, so that the losses fall and rounding is not blown up: noise on a picture per class. */
+    /* Learnable, so that the losses fall and rounding is not blown up: noise on a picture per
+     * class. */
     for (int64_t i = 0; i < steps * batch; i++) {
-        labels[i] = (int32_t)trmi_bounded(trmi_random_u32(6, TRMI_STREAM_TEST, (uint64_t)i), (uint32_t)classes);
+        labels[i] = (int32_t)trmi_bounded(trmi_random_u32(6, TRMI_STREAM_TEST, (uint64_t)i),
+                                          (uint32_t)classes);
         for (int64_t k = 0; k < pixels / batch; k++) {
             int64_t row = k / size % size, column = k % size;
-            float picture = (float)(((row / 8 + column / 8 * (labels[i] + 1)) % (labels[i] + 2)) - labels[i] / 2);
-            images[i * (pixels / batch) + k] = 0.5f * images[i * (pixels / batch) + k] + picture / (float)(labels[i] + 1);
+            float picture = (float)(((row / 8 + column / 8 * (labels[i] + 1)) % (labels[i] + 2)) -
+                                    labels[i] / 2);
+            images[i * (pixels / batch) + k] =
+                0.5f * images[i * (pixels / batch) + k] + picture / (float)(labels[i] + 1);
         }
     }
     trm_named_tensor batches[] = {
-        {.name = "image", .tensor = {images, TRM_FLOAT32, trm_shape_of(steps, batch, 3, size, size)}},
+        {.name = "image",
+         .tensor = {images, TRM_FLOAT32, trm_shape_of(steps, batch, 3, size, size)}},
         {.name = "label", .tensor = {labels, TRM_INT32, trm_shape_of(steps, batch)}}};
     char path[512];
     snprintf(path, sizeof path, "%s/batches.safetensors", dir);

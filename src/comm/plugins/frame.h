@@ -1,10 +1,12 @@
-/* comm/plugins/frame.h: what travels in part 0 of a transfer, the same for every plug-in. It calls nothing
- * of the library. The including file defines PLUGIN_FILE, its name in errors.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* comm/plugins/frame.h: what travels in part 0 of a transfer, the same for every plug-in. It calls
+ * nothing of the library. The including file defines PLUGIN_FILE, its name in errors.
  *
  *   head 48: tag | bytes | check      payload, if it is at most SMALL bytes
  *
- * The check is keyed with the job's secret and covers the head and the payload that is with it: a damaged or
- * foreign frame is refused. Longer payloads are the library's and its network's to keep whole. */
+ * The check is keyed with the job's secret and covers the head and the payload that is with it: a
+ * damaged or foreign frame is refused. Longer payloads are the library's and its network's to keep
+ * whole. */
 #ifndef TRMI_COMM_PLUGINS_FRAME_H
 #define TRMI_COMM_PLUGINS_FRAME_H
 
@@ -26,8 +28,8 @@ typedef struct frame_head {
 _Static_assert(sizeof(frame_head) == HEAD_BYTES, "the head is packed");
 
 /* `format` takes one text and two integers. */
-static trm_status fail(trm_error *err, trm_status status, const char *format, const char *text, int a,
-                       int b) {
+static trm_status fail(trm_error *err, trm_status status, const char *format, const char *text,
+                       int a, int b) {
     if (err != NULL) {
         memset(err, 0, sizeof *err);
         err->status = status;
@@ -58,10 +60,11 @@ static size_t frame_seal(uint64_t key, const trmi_transfer *t, char bounce[HEAD_
     return HEAD_BYTES + (inside ? t->bytes : 0);
 }
 
-/* Judges part 0 of a receiving transfer and takes a payload that is in it. CORRUPT: damaged or foreign;
- * INVALID: another transfer's; the transport's culprit, expected and found then say whose. */
-static trm_status frame_open(uint64_t key, trmi_transport *base, trmi_transfer *t, const char *bounce,
-                             trm_error *err) {
+/* Judges part 0 of a receiving transfer and takes a payload that is in it. CORRUPT: damaged or
+ * foreign; INVALID: another transfer's; the transport's culprit, expected and found then say whose.
+ */
+static trm_status frame_open(uint64_t key, trmi_transport *base, trmi_transfer *t,
+                             const char *bounce, trm_error *err) {
     const trmi_group *group = &base->group;
     frame_head head;
     memcpy(&head, bounce, sizeof head);
@@ -69,7 +72,8 @@ static trm_status frame_open(uint64_t key, trmi_transport *base, trmi_transfer *
     /* a head of another length says so itself; what lies behind it was not sent for it */
     if (head.check != frame_check(key, &head, bounce + HEAD_BYTES)) {
         char where[64];
-        snprintf(where, sizeof where, "operation %llu, step %llu: ", (unsigned long long)t->tag.sequence,
+        snprintf(where, sizeof where,
+                 "operation %llu, step %llu: ", (unsigned long long)t->tag.sequence,
                  (unsigned long long)t->tag.step);
         return fail(err, TRM_CORRUPT, "%srank %d received damaged bytes from rank %d", where,
                     group->members[group->rank], group->members[t->peer]);

@@ -1,14 +1,15 @@
-/* The MPI transport: bytes between ranks through an MPI library, for systems whose network only that knows.
- * Compiled once for each MPI found (trireme_comm_mpi_openmpi.so, trireme_comm_mpi_mpich.so) and loaded at run
- * time by ranks that mpirun or srun started.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The MPI transport: bytes between ranks through an MPI library, for systems whose network only
+ * that knows. Compiled once for each MPI found (trireme_comm_mpi_openmpi.so,
+ * trireme_comm_mpi_mpich.so) and loaded at run time by ranks that mpirun or srun started.
  *
  *   MPI tag    number of the transfer 13 | channel 1 | part 1        (15 bits: what every MPI has)
  *   transfer   part 0: head, with the payload behind it if that is at most SMALL bytes
  *              part 1: the payload alone, if it is larger: sent at once, received once the head was
  *                      approved; whole blocks first, the rest behind them
  *
- * MPI is started with the first transport and ended with the process: it cannot be started twice. After
- * a failure it is not ended, because that would wait for ranks that are gone. */
+ * MPI is started with the first transport and ended with the process: it cannot be started twice.
+ * After a failure it is not ended, because that would wait for ranks that are gone. */
 #define _GNU_SOURCE
 #define PLUGIN_FILE "plugins/mpi.c"
 #include "comm/plugins/frame.h"
@@ -55,16 +56,17 @@ static int tag_of(const pending *p, int part) {
     return (int)(p->number % NUMBERS) << 2 | p->transfer->channel << 1 | part;
 }
 
-/* --- transfers ------------------------------------------------------------------------------------ */
+/* --- transfers
+ *  ------------------------------------------------------------------------------------ */
 static int post_payload(mpi *self, pending *p) {
     trmi_transfer *t = p->transfer;
     int blocks = (int)(t->bytes / BLOCK), rest = (int)(t->bytes % BLOCK), code = MPI_SUCCESS;
     char *end = t->data + (uint64_t)blocks * BLOCK;
     if (blocks > 0) {
-        code = t->receive ? MPI_Irecv(t->data, blocks, self->block, t->peer, tag_of(p, 1), self->comm,
-                                      &p->requests[1])
-                          : MPI_Isend(t->data, blocks, self->block, t->peer, tag_of(p, 1), self->comm,
-                                      &p->requests[1]);
+        code = t->receive ? MPI_Irecv(t->data, blocks, self->block, t->peer, tag_of(p, 1),
+                                      self->comm, &p->requests[1])
+                          : MPI_Isend(t->data, blocks, self->block, t->peer, tag_of(p, 1),
+                                      self->comm, &p->requests[1]);
     }
     if (rest > 0 && code == MPI_SUCCESS) {
         code = t->receive ? MPI_Irecv(end, rest, MPI_BYTE, t->peer, tag_of(p, 1), self->comm,
@@ -105,8 +107,8 @@ static trm_status mpi_start(trmi_transport *transport, trmi_transfer *t, trm_err
         return code == MPI_SUCCESS ? TRM_OK : failed(self, code, t->peer, err);
     }
     size_t first = frame_seal(self->key, t, p->bounce);
-    code = MPI_Isend(p->bounce, (int)first, MPI_BYTE, t->peer,
-                     tag_of(p, 0), self->comm, &p->requests[0]);
+    code = MPI_Isend(p->bounce, (int)first, MPI_BYTE, t->peer, tag_of(p, 0), self->comm,
+                     &p->requests[0]);
     if (code == MPI_SUCCESS && t->bytes > SMALL) {
         code = post_payload(self, p);
     }
@@ -183,7 +185,8 @@ static void mpi_wait(trmi_transport *transport, double seconds) {
     nanosleep(&(struct timespec){.tv_nsec = seconds < 20e-6 ? (long)(seconds * 1e9) : 20000}, NULL);
 }
 
-/* --- life ----------------------------------------------------------------------------------------- */
+/* --- life
+ *  ----------------------------------------------------------------------------------------- */
 static void end_mpi(void) {
     int ended = 0;
     MPI_Finalized(&ended);
@@ -198,13 +201,16 @@ static trm_status start_mpi(trm_error *err) {
     if (started) {
         MPI_Query_thread(&level);
     } else if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS) {
-        return fail(err, TRM_UNSUPPORTED, "engine mpi%s: MPI_Init_thread failed (%d, %d)", "", 0, 0);
+        return fail(err, TRM_UNSUPPORTED, "engine mpi%s: MPI_Init_thread failed (%d, %d)", "", 0,
+                    0);
     } else {
         atexit(end_mpi);
     }
     if (level < MPI_THREAD_SERIALIZED) {
-        return fail(err, TRM_UNSUPPORTED, "engine mpi%s: this MPI offers thread level %d, %d (calls "
-                    "from one thread at a time) is needed", "", level, MPI_THREAD_SERIALIZED);
+        return fail(err, TRM_UNSUPPORTED,
+                    "engine mpi%s: this MPI offers thread level %d, %d (calls "
+                    "from one thread at a time) is needed",
+                    "", level, MPI_THREAD_SERIALIZED);
     }
     return TRM_OK;
 }
@@ -243,8 +249,10 @@ static trm_status make_comm(mpi *self, const trmi_exchange *exchange, trm_error 
     for (int32_t r = 0; status == TRM_OK && r < group->size; r++) {
         bool usable = seen != NULL && ranks[r] >= 0 && ranks[r] < size && !seen[ranks[r]];
         if (!usable) {
-            status = fail(err, TRM_INVALID, "engine mpi%s: MPI sees %d ranks where this job has %d; start "
-                          "all of them with one mpirun or srun", "", size, group->size);
+            status = fail(err, TRM_INVALID,
+                          "engine mpi%s: MPI sees %d ranks where this job has %d; start "
+                          "all of them with one mpirun or srun",
+                          "", size, group->size);
         } else {
             seen[ranks[r]] = true;
         }
@@ -294,10 +302,10 @@ static trm_status mpi_create(const trmi_group *group, const trmi_exchange *excha
     memcpy(&self->key, mac, sizeof self->key);
     self->sent = calloc((size_t)group->size * TRMI_CHANNELS, sizeof *self->sent);
     self->received = calloc((size_t)group->size * TRMI_CHANNELS, sizeof *self->received);
-    trm_status status = self->sent != NULL && self->received != NULL
-                            ? start_mpi(err)
-                            : fail(err, TRM_NOMEM, "%sno memory for rank %d of %d", "", group->rank,
-                                   group->size);
+    trm_status status =
+        self->sent != NULL && self->received != NULL
+            ? start_mpi(err)
+            : fail(err, TRM_NOMEM, "%sno memory for rank %d of %d", "", group->rank, group->size);
     status = status == TRM_OK ? make_comm(self, exchange, err) : status;
     if (status != TRM_OK) {
         mpi_destroy(&self->base);

@@ -1,13 +1,16 @@
-/* The UCX transport: InfiniBand, RoCE, TCP, whatever the installed UCX finds. Loaded at run time; it calls
- * nothing of the library but what the tables it is given hold.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The UCX transport: InfiniBand, RoCE, TCP, whatever the installed UCX finds. Loaded at run time;
+ * it calls nothing of the library but what the tables it is given hold.
  *
  *   tag (64 bits)   part 1 | channel 1 | sender 30 | number 32
  *   transfer        part 0: head, with the payload behind it if that is at most SMALL bytes
- *                   part 1: the payload alone, if it is larger: sent at once, received once the head
+ *                   part 1: the payload alone, if it is larger: sent at once, received once the
+ *                   head
  *                   was approved (UCX keeps it at the sender until then)
  *
- * The head carries the transfer's tag under a checksum keyed with the job's secret: a damaged or foreign
- * frame is refused. UCX itself protects neither bytes nor peers; use it on networks that you trust. */
+ * The head carries the transfer's tag under a checksum keyed with the job's secret: a damaged or
+ * foreign frame is refused. UCX itself protects neither bytes nor peers; use it on networks that
+ * you trust. */
 #define _GNU_SOURCE
 #define PLUGIN_FILE "plugins/ucx.c"
 #include "comm/plugins/frame.h"
@@ -28,7 +31,7 @@ typedef struct pending {
     trmi_transfer *transfer;
     int waiting;         /* requests of UCX that are not complete: head, payload */
     ucs_status_t status; /* of the first that failed */
-    bool head_known; /* receive: the head was approved, the payload is on its way */
+    bool head_known;     /* receive: the head was approved, the payload is on its way */
     uint32_t number;
     struct pending *next;
     char bounce[HEAD_BYTES + SMALL];
@@ -56,7 +59,8 @@ static ucp_tag_t tag_of(uint64_t part, int32_t channel, int32_t sender, uint32_t
     return part << 63 | (uint64_t)channel << 62 | (uint64_t)(uint32_t)sender << 32 | number;
 }
 
-/* --- completions ---------------------------------------------------------------------------------- */
+/* --- completions
+ *  ---------------------------------------------------------------------------------- */
 static void complete(pending *p, ucs_status_t status) {
     p->status = p->status == UCS_OK ? status : p->status;
     p->waiting--;
@@ -91,9 +95,10 @@ static void endpoint_failed(void *argument, ucp_ep_h endpoint, ucs_status_t stat
 
 static void post_send(ucx *self, pending *p, const void *data, size_t bytes, uint64_t part) {
     trmi_transfer *t = p->transfer;
-    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-                                                 UCP_OP_ATTR_FIELD_USER_DATA,
-                                 .cb.send = sent, .user_data = p};
+    ucp_request_param_t param = {.op_attr_mask =
+                                     UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+                                 .cb.send = sent,
+                                 .user_data = p};
     ucs_status_ptr_t request =
         ucp_tag_send_nbx(self->peers[t->peer].endpoint, data, bytes,
                          tag_of(part, t->channel, self->base.group.rank, p->number), &param);
@@ -102,16 +107,18 @@ static void post_send(ucx *self, pending *p, const void *data, size_t bytes, uin
 
 static void post_receive(ucx *self, pending *p, void *data, size_t bytes, uint64_t part) {
     trmi_transfer *t = p->transfer;
-    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-                                                 UCP_OP_ATTR_FIELD_USER_DATA,
-                                 .cb.recv = received, .user_data = p};
+    ucp_request_param_t param = {.op_attr_mask =
+                                     UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+                                 .cb.recv = received,
+                                 .user_data = p};
     ucs_status_ptr_t request =
         ucp_tag_recv_nbx(self->worker, data, bytes, tag_of(part, t->channel, t->peer, p->number),
                          UINT64_MAX, &param);
     posted(p, request);
 }
 
-/* --- transfers ------------------------------------------------------------------------------------ */
+/* --- transfers
+ *  ------------------------------------------------------------------------------------ */
 static trm_status ucx_start(trmi_transport *transport, trmi_transfer *t, trm_error *err) {
     ucx *self = (ucx *)(void *)transport;
     pending *p = self->spare;
@@ -229,7 +236,8 @@ static void ucx_wait(trmi_transport *transport, double seconds) {
     poll(fds, fds[1].fd >= 0 ? 2 : 1, (int)(seconds * 1000) + 1);
 }
 
-/* --- life ----------------------------------------------------------------------------------------- */
+/* --- life
+ *  ----------------------------------------------------------------------------------------- */
 static void ucx_destroy(trmi_transport *transport) {
     ucx *self = (ucx *)(void *)transport;
     for (int32_t r = 0; self->peers != NULL && r < self->base.group.size; r++) {
@@ -243,7 +251,8 @@ static void ucx_destroy(trmi_transport *transport) {
         }
         ucs_status_ptr_t request = ucp_ep_close_nbx(self->peers[r].endpoint, &param);
         if (UCS_PTR_IS_PTR(request)) {
-            for (int i = 0; i < 100000 && ucp_request_check_status(request) == UCS_INPROGRESS; i++) {
+            for (int i = 0; i < 100000 && ucp_request_check_status(request) == UCS_INPROGRESS;
+                 i++) {
                 ucp_worker_progress(self->worker);
             }
             ucp_request_free(request);
@@ -281,12 +290,14 @@ static ucs_status_t open_worker(ucx *self) {
     if (status != UCS_OK) {
         return status;
     }
-    /* Ranks that share memory are joined by shm. Where UCX alone sees that two "hosts" are one (containers), its
-     * shared memory may have no way to wake the other side. Its user's own word counts, and is read by it. */
+    /* Ranks that share memory are joined by shm. Where UCX alone sees that two "hosts" are one
+     * (containers), its shared memory may have no way to wake the other side. Its user's own word
+     * counts, and is read by it. */
     if (getenv("UCX_TLS") == NULL) {
         (void)ucp_config_modify(config, "TLS", "^shm");
     }
-    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS,
+    ucp_params_t params = {.field_mask =
+                               UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS,
                            .features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP,
                            .estimated_num_eps = (size_t)self->base.group.size};
     status = ucp_init(&params, config, &self->context);
@@ -335,8 +346,9 @@ static trm_status connect_all(ucx *self, const trmi_exchange *exchange, trm_erro
     }
     memcpy(own, address, length);
     status = exchange->allgather(exchange->context, own, longest, all, err);
-    /* Without UCX's own handling of dead peers: with it, TCP may not write into the receiver's memory, and a gigabyte
-     * costs both sides 0.8 s of CPU instead of 0.5. Whoever dies is noticed by the job's heartbeats. */
+    /* Without UCX's own handling of dead peers: with it, TCP may not write into the receiver's
+     * memory, and a gigabyte costs both sides 0.8 s of CPU instead of 0.5. Whoever dies is noticed
+     * by the job's heartbeats. */
     for (int32_t r = 0; status == TRM_OK && r < group->size; r++) {
         ucp_ep_params_t params = {
             .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
@@ -346,10 +358,11 @@ static trm_status connect_all(ucx *self, const trmi_exchange *exchange, trm_erro
             .err_handler = {.cb = endpoint_failed, .arg = &self->peers[r]}};
         if (r != group->rank) {
             got = ucp_ep_create(self->worker, &params, &self->peers[r].endpoint);
-            status = got == UCS_OK ? TRM_OK
-                                   : fail(err, TRM_IO, "UCX cannot connect (%s): rank %d to rank %d",
-                                          ucs_status_string(got), group->members[group->rank],
-                                          group->members[r]);
+            status =
+                got == UCS_OK
+                    ? TRM_OK
+                    : fail(err, TRM_IO, "UCX cannot connect (%s): rank %d to rank %d",
+                           ucs_status_string(got), group->members[group->rank], group->members[r]);
         }
     }
 done:

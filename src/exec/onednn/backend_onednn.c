@@ -1,4 +1,6 @@
-/* The fast back-end: one table from op kind to kernel. Adding a kernel is a file and a line here. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The fast back-end: one table from op kind to kernel. Adding a kernel is a file and a line here.
+ */
 #include "exec/onednn/conv.h"
 #include "exec/onednn/gemm_isa.h"
 #include "exec/onednn/joint.h"
@@ -16,10 +18,12 @@
 /* ---- the table ----------------------------------------------------------------------------- */
 
 static const trmi_onednn_row rows[TRMI_OP_KINDS] = {
-    /* conv.c */
+/* conv.c */
 #define CONV_ROW                                                                                   \
-    {trmi_onednn_bind_conv, trmi_onednn_conv_supports, trmi_onednn_conv_seconds,                   \
-     trmi_onednn_conv_scratch, NULL}
+    {                                                                                              \
+        trmi_onednn_bind_conv, trmi_onednn_conv_supports, trmi_onednn_conv_seconds,                \
+            trmi_onednn_conv_scratch, NULL                                                         \
+    }
     [TRMI_OP_CONV2D] = CONV_ROW,
     [TRMI_OP_CONV2D_GRAD_DATA] = CONV_ROW,
     [TRMI_OP_CONV2D_GRAD_WEIGHTS] = CONV_ROW,
@@ -28,10 +32,12 @@ static const trmi_onednn_row rows[TRMI_OP_KINDS] = {
                         trmi_onednn_matmul_scratch, NULL},
     [TRMI_OP_MATMUL] = {trmi_onednn_bind_matmul, trmi_onednn_matmul_supports, NULL,
                         trmi_onednn_matmul_scratch, NULL},
-    /* norm.c */
+/* norm.c */
 #define NORM_ROW                                                                                   \
-    {trmi_onednn_bind_norm, trmi_onednn_norm_supports, NULL, trmi_onednn_norm_scratch,             \
-     trmi_onednn_norm_in_place}
+    {                                                                                              \
+        trmi_onednn_bind_norm, trmi_onednn_norm_supports, NULL, trmi_onednn_norm_scratch,          \
+            trmi_onednn_norm_in_place                                                              \
+    }
     [TRMI_OP_BATCH_NORM] = NORM_ROW,
     [TRMI_OP_BATCH_NORM_INFER] = NORM_ROW,
     [TRMI_OP_BATCH_NORM_GRAD] = NORM_ROW,
@@ -39,10 +45,12 @@ static const trmi_onednn_row rows[TRMI_OP_KINDS] = {
     [TRMI_OP_NORM_ACT_APPLY] = NORM_ROW,
     [TRMI_OP_NORM_ACT_INFER] = NORM_ROW,
     [TRMI_OP_NORM_ACT_GRAD] = NORM_ROW,
-    /* eltwise.c */
+/* eltwise.c */
 #define ELTWISE_ROW                                                                                \
-    {trmi_onednn_bind_eltwise, trmi_onednn_eltwise_supports, NULL, NULL,                           \
-     trmi_onednn_eltwise_in_place}
+    {                                                                                              \
+        trmi_onednn_bind_eltwise, trmi_onednn_eltwise_supports, NULL, NULL,                        \
+            trmi_onednn_eltwise_in_place                                                           \
+    }
     [TRMI_OP_ADD] = ELTWISE_ROW,
     [TRMI_OP_SUB] = ELTWISE_ROW,
     [TRMI_OP_MUL] = ELTWISE_ROW,
@@ -67,9 +75,9 @@ static const trmi_onednn_row rows[TRMI_OP_KINDS] = {
     [TRMI_OP_PAD] = {.bind = trmi_onednn_bind_move},
     [TRMI_OP_BROADCAST] = {.bind = trmi_onednn_bind_move},
     [TRMI_OP_ONE_HOT] = {trmi_onednn_bind_one_hot, trmi_onednn_plain_supports, NULL, NULL, NULL},
-    /* reduce.c */
+/* reduce.c */
 #define REDUCE_ROW                                                                                 \
-    {trmi_onednn_bind_reduce, trmi_onednn_float_supports, NULL, trmi_onednn_reduce_scratch, NULL}
+    { trmi_onednn_bind_reduce, trmi_onednn_float_supports, NULL, trmi_onednn_reduce_scratch, NULL }
     [TRMI_OP_REDUCE_SUM] = REDUCE_ROW,
     [TRMI_OP_REDUCE_MEAN] = REDUCE_ROW,
     [TRMI_OP_REDUCE_MAX] = REDUCE_ROW,
@@ -84,10 +92,12 @@ static const trmi_onednn_row rows[TRMI_OP_KINDS] = {
                                trmi_onednn_pool_grad_scratch, NULL},
     [TRMI_OP_AVG_POOL_GRAD] = {trmi_onednn_bind_pool_grad, trmi_onednn_pool_supports, NULL,
                                trmi_onednn_pool_grad_scratch, NULL},
-    /* loss.c */
+/* loss.c */
 #define LOSS_ROW                                                                                   \
-    {trmi_onednn_bind_loss, trmi_onednn_plain_supports, NULL, trmi_onednn_loss_scratch,            \
-     trmi_onednn_loss_in_place}
+    {                                                                                              \
+        trmi_onednn_bind_loss, trmi_onednn_plain_supports, NULL, trmi_onednn_loss_scratch,         \
+            trmi_onednn_loss_in_place                                                              \
+    }
     [TRMI_OP_SOFTMAX] = LOSS_ROW,
     [TRMI_OP_SOFTMAX_GRAD] = LOSS_ROW,
     [TRMI_OP_SOFTMAX_XENT] = LOSS_ROW,
@@ -95,16 +105,19 @@ static const trmi_onednn_row rows[TRMI_OP_KINDS] = {
     [TRMI_OP_BCE_LOGITS] = LOSS_ROW,
     [TRMI_OP_BCE_LOGITS_GRAD] = LOSS_ROW,
     /* embed.c */
-    [TRMI_OP_EMBEDDING] = {trmi_onednn_bind_embedding, trmi_onednn_plain_supports, NULL, NULL, NULL},
-    [TRMI_OP_EMBEDDING_GRAD] = {trmi_onednn_bind_embedding_grad, trmi_onednn_plain_supports, NULL, NULL,
-                                NULL},
+    [TRMI_OP_EMBEDDING] = {trmi_onednn_bind_embedding, trmi_onednn_plain_supports, NULL, NULL,
+                           NULL},
+    [TRMI_OP_EMBEDDING_GRAD] = {trmi_onednn_bind_embedding_grad, trmi_onednn_plain_supports, NULL,
+                                NULL, NULL},
     /* keyed.c */
-    [TRMI_OP_KEYED_LINEAR] = {trmi_onednn_bind_keyed, trmi_onednn_plain_supports, NULL, trmi_onednn_keyed_scratch, NULL},
-    [TRMI_OP_KEYED_LINEAR_GRAD] = {trmi_onednn_bind_keyed, trmi_onednn_plain_supports, NULL, trmi_onednn_keyed_scratch,
-                                   NULL},
+    [TRMI_OP_KEYED_LINEAR] = {trmi_onednn_bind_keyed, trmi_onednn_plain_supports, NULL,
+                              trmi_onednn_keyed_scratch, NULL},
+    [TRMI_OP_KEYED_LINEAR_GRAD] = {trmi_onednn_bind_keyed, trmi_onednn_plain_supports, NULL,
+                                   trmi_onednn_keyed_scratch, NULL},
     /* click.c */
     [TRMI_OP_PAIR_DOTS] = {trmi_onednn_bind_pairs, trmi_onednn_plain_supports, NULL, NULL, NULL},
-    [TRMI_OP_PAIR_DOTS_GRAD] = {trmi_onednn_bind_pairs, trmi_onednn_plain_supports, NULL, NULL, NULL},
+    [TRMI_OP_PAIR_DOTS_GRAD] = {trmi_onednn_bind_pairs, trmi_onednn_plain_supports, NULL, NULL,
+                                NULL},
     [TRMI_OP_BAG_POOL] = {trmi_onednn_bind_bags, trmi_onednn_plain_supports, NULL, NULL, NULL},
     [TRMI_OP_BAG_POOL_GRAD] = {trmi_onednn_bind_bags, trmi_onednn_plain_supports, NULL, NULL, NULL},
     /* exec/shard_kernels.c: bound before the back-end is asked */
@@ -193,8 +206,8 @@ static const char flops_key[] = "machine flops", bytes_key[] = "machine bytes";
 static bool find_rates(trmi_target *target, const trmi_tuning *tuning) {
     const char *name;
     double flops, bytes;
-    if (!trmi_tuning_find(tuning, flops_key, &name, &flops) || !trmi_tuning_find(tuning, bytes_key, &name, &bytes) ||
-        flops <= 0 || bytes <= 0) {
+    if (!trmi_tuning_find(tuning, flops_key, &name, &flops) ||
+        !trmi_tuning_find(tuning, bytes_key, &name, &bytes) || flops <= 0 || bytes <= 0) {
         return false;
     }
     target->flops_per_second = 1e12 / flops;
@@ -216,27 +229,29 @@ static void fill_rates(trmi_target *target, trmi_onednn *state) {
     }
 }
 
-void trmi_backend_onednn_retune(trmi_backend *backend, double seconds) { trmi_onednn_of(backend)->retune_seconds = seconds; }
+void trmi_backend_onednn_retune(trmi_backend *backend, double seconds) {
+    trmi_onednn_of(backend)->retune_seconds = seconds;
+}
 
 trm_status trmi_backend_onednn_keep(trmi_backend *backend, const char *file, trm_error *err) {
     trmi_onednn *state = trmi_onednn_of(backend);
-    TRMI_TRY(trmi_tuning_create(file, state->threads, trmi_dnnl_version(), trmi_gemm()->name, &state->kept, err));
+    TRMI_TRY(trmi_tuning_create(file, state->threads, trmi_dnnl_version(), trmi_gemm()->name,
+                                &state->kept, err));
     if (!find_rates(&backend->target, state->kept)) {
         add_rates(&backend->target, state->kept);
     }
     return TRM_OK;
 }
 
-/* OpenMP keeps its threads; it ends the program where it cannot start one, so that is looked at first. */
+/* OpenMP keeps its threads; it ends the program where it cannot start one, so that is looked at
+ * first. */
 static trm_status start_threads(int threads, trm_error *err) {
     if (threads > 1 && !trmi_os_has_room((size_t)(threads - 1) * trmi_os_thread_bytes())) {
         return TRMI_FAIL(err, TRM_NOMEM, "onednn back-end: no memory for %d threads", threads);
     }
     int started = 0;
 #pragma omp parallel num_threads(threads) reduction(+ : started)
-    {
-        started++; /* an empty region is compiled to nothing */
-    }
+    { started++; /* an empty region is compiled to nothing */ }
     TRMI_ASSERT(started > 0);
     return TRM_OK;
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What recommendation models add: inner products of pairs of rows, bags of rows. */
 #include "exec/onednn/memory.h"
 #include "exec/onednn/memory_kernels.h"
@@ -18,7 +19,8 @@ static bool all_float(const trmi_kernel *k, int inputs) {
     return real;
 }
 
-/* ---- pairs ------------------------------------------------------------------------------------------ */
+/* ---- pairs
+ *  ------------------------------------------------------------------------------------------ */
 
 static trm_status run_pairs(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
     (void)err;
@@ -43,7 +45,8 @@ static trm_status run_pairs_grad(const trmi_kernel *k, const trmi_env *env, trm_
     const trmi_memory_kernels *kernels = trmi_memory_kernels_best();
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < shape->dim[0]; n++) {
-        kernels->pair_dots_grad(dy + n * pairs, x + n * rows * width, dx + n * rows * width, rows, width);
+        kernels->pair_dots_grad(dy + n * pairs, x + n * rows * width, dx + n * rows * width, rows,
+                                width);
     }
     return TRM_OK;
 }
@@ -59,7 +62,8 @@ trm_status trmi_onednn_bind_pairs(trmi_backend *backend, trmi_kernel *kernel, tr
     return TRM_OK;
 }
 
-/* ---- bags ------------------------------------------------------------------------------------------- */
+/* ---- bags
+ *  ------------------------------------------------------------------------------------------- */
 
 /* Bags [bag, bag + bags) of all; of the `global` rows those from `begin` to `end` are here. */
 typedef struct bag_view {
@@ -80,7 +84,8 @@ static trm_status check_offsets(const trmi_kernel *k, const bag_view *v, trm_err
         int64_t begin = offset_at(v, b), end = offset_at(v, b + 1);
         if (begin < 0 || end < begin || end > v->global) {
             return TRMI_FAIL(err, TRM_INVALID,
-                             "%s: bag %" PRId64 " from %" PRId64 " to %" PRId64 " of %" PRId64 " rows",
+                             "%s: bag %" PRId64 " from %" PRId64 " to %" PRId64 " of %" PRId64
+                             " rows",
                              k->step->name, v->bag + b, begin, end, v->global);
         }
     }
@@ -92,16 +97,17 @@ static bag_view view_of(const trmi_kernel *k, const trmi_env *env, const trm_sha
     const trmi_attrs *attrs = k->step->attrs;
     bool part = attrs->bag.part;
     int64_t begin = part ? attrs->bag.begin : 0;
-    return (bag_view){.offsets = trmi_kernel_input(k, env, 1),
-                      .wide = offsets->dtype == TRM_INT64,
-                      .weights = trmi_kernel_input_buffer(k, 2) != NULL ? trmi_kernel_input(k, env, 2) : NULL,
-                      .bag = part ? attrs->bag.bag : 0,
-                      .bags = part ? attrs->bag.bags : offsets->shape.dim[0] - 1,
-                      .begin = begin,
-                      .end = begin + rows->dim[0],
-                      .global = part ? attrs->bag.global : rows->dim[0],
-                      .width = rows->dim[1],
-                      .pooling = attrs->bag.pooling};
+    return (bag_view){
+        .offsets = trmi_kernel_input(k, env, 1),
+        .wide = offsets->dtype == TRM_INT64,
+        .weights = trmi_kernel_input_buffer(k, 2) != NULL ? trmi_kernel_input(k, env, 2) : NULL,
+        .bag = part ? attrs->bag.bag : 0,
+        .bags = part ? attrs->bag.bags : offsets->shape.dim[0] - 1,
+        .begin = begin,
+        .end = begin + rows->dim[0],
+        .global = part ? attrs->bag.global : rows->dim[0],
+        .width = rows->dim[1],
+        .pooling = attrs->bag.pooling};
 }
 
 static float factor_of(const bag_view *v, int64_t begin, int64_t end) {
@@ -111,7 +117,9 @@ static float factor_of(const bag_view *v, int64_t begin, int64_t end) {
         sum += w;
         squares += w * w;
     }
-    double over = v->pooling == TRM_BAG_MEAN ? sum : v->pooling == TRM_BAG_SQRT_N ? sqrt(squares) : 1;
+    double over = v->pooling == TRM_BAG_MEAN     ? sum
+                  : v->pooling == TRM_BAG_SQRT_N ? sqrt(squares)
+                                                 : 1;
     return over != 0 ? (float)(1 / over) : 0;
 }
 
@@ -127,7 +135,8 @@ static trm_status run_bags(const trmi_kernel *k, const trmi_env *env, trm_error 
         float *to = y + b * v.width, factor = factor_of(&v, begin, end);
         memset(to, 0, (size_t)v.width * sizeof *to);
         for (int64_t i = trmi_max_i64(begin, v.begin); i < trmi_min_i64(end, v.end); i++) {
-            kernels->add_scaled(to, rows + (i - v.begin) * v.width, v.width, v.weights == NULL ? 1 : v.weights[i]);
+            kernels->add_scaled(to, rows + (i - v.begin) * v.width, v.width,
+                                v.weights == NULL ? 1 : v.weights[i]);
         }
         if (v.pooling != TRM_BAG_SUM) {
             kernels->unary[TRMI_UNARY_SCALE](to, to, v.width, false, false, factor);
@@ -142,7 +151,8 @@ static trm_status run_bags_grad(const trmi_kernel *k, const trmi_env *env, trm_e
     float *rows = trmi_kernel_output(k, env, 0);
     const trmi_memory_kernels *kernels = trmi_memory_kernels_best();
     TRMI_TRY(check_offsets(k, &v, err));
-    int64_t first = trmi_min_i64(trmi_max_i64(offset_at(&v, 0), v.begin), v.end); /* bags lie side by side */
+    /* bags lie side by side */
+    int64_t first = trmi_min_i64(trmi_max_i64(offset_at(&v, 0), v.begin), v.end);
     int64_t last = trmi_max_i64(trmi_min_i64(offset_at(&v, v.bags), v.end), first);
     memset(rows, 0, (size_t)((first - v.begin) * v.width) * sizeof *rows);
     memset(rows + (last - v.begin) * v.width, 0, (size_t)((v.end - last) * v.width) * sizeof *rows);
@@ -151,7 +161,8 @@ static trm_status run_bags_grad(const trmi_kernel *k, const trmi_env *env, trm_e
         int64_t begin = offset_at(&v, b), end = offset_at(&v, b + 1);
         float factor = factor_of(&v, begin, end);
         for (int64_t i = trmi_max_i64(begin, v.begin); i < trmi_min_i64(end, v.end); i++) {
-            kernels->unary[TRMI_UNARY_SCALE](dy + b * v.width, rows + (i - v.begin) * v.width, v.width, false, false,
+            kernels->unary[TRMI_UNARY_SCALE](dy + b * v.width, rows + (i - v.begin) * v.width,
+                                             v.width, false, false,
                                              v.weights == NULL ? factor : factor * v.weights[i]);
         }
     }
@@ -160,9 +171,8 @@ static trm_status run_bags_grad(const trmi_kernel *k, const trmi_env *env, trm_e
 
 trm_status trmi_onednn_bind_bags(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
     (void)backend;
-    if (!all_float(kernel, 1) ||
-        (trmi_kernel_input_buffer(kernel, 2) != NULL &&
-         trmi_kernel_input_buffer(kernel, 2)->dtype != TRM_FLOAT32)) {
+    if (!all_float(kernel, 1) || (trmi_kernel_input_buffer(kernel, 2) != NULL &&
+                                  trmi_kernel_input_buffer(kernel, 2)->dtype != TRM_FLOAT32)) {
         return trmi_memory_unsupported(kernel, err);
     }
     kernel->run = kernel->step->op_kind == TRMI_OP_BAG_POOL_GRAD ? run_bags_grad : run_bags;

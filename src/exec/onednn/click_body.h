@@ -1,12 +1,16 @@
-/* exec/onednn/click_body.h: inner products of all pairs of one sample's rows; bags; sums by group. Included by
- * memory_body.h once per instruction set. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec/onednn/click_body.h: inner products of all pairs of one sample's rows; bags; sums by group.
+ * Included by memory_body.h once per instruction set. */
 
-enum { PAIRS_TILE = 32 /* columns at a time */, PAIRS_ROWS = 8 /* sums that run beside each other */ };
+enum {
+    PAIRS_TILE = 32 /* columns at a time */,
+    PAIRS_ROWS = 8 /* sums that run beside each other */
+};
 
-/* Rows i to i + count of the products' triangle, columns of one tile. Vectors run past the last row: there `turned` holds
- * zeros, and nothing is stored. */
-INLINE void pair_rows(const float *x, float turned[PAIRS_TILE][TRMI_PAIRS_ROWS_MAX], float *y, int64_t i, int64_t count,
-                      int64_t width, const int64_t n, bool first) {
+/* Rows i to i + count of the products' triangle, columns of one tile. Vectors run past the last
+ * row: there `turned` holds zeros, and nothing is stored. */
+INLINE void pair_rows(const float *x, float turned[PAIRS_TILE][TRMI_PAIRS_ROWS_MAX], float *y,
+                      int64_t i, int64_t count, int64_t width, const int64_t n, bool first) {
     const float *own[PAIRS_ROWS];
     for (int64_t r = 0; r < PAIRS_ROWS; r++) {
         own[r] = x + (i + (r < count ? r : 0)) * width;
@@ -33,7 +37,8 @@ INLINE void pair_rows(const float *x, float turned[PAIRS_TILE][TRMI_PAIRS_ROWS_M
     }
 }
 
-INLINE void pair_tile(const float *x, float *y, int64_t rows, int64_t width, const int64_t n, bool first) {
+INLINE void pair_tile(const float *x, float *y, int64_t rows, int64_t width, const int64_t n,
+                      bool first) {
     float turned[PAIRS_TILE][TRMI_PAIRS_ROWS_MAX];
     int64_t padded = (rows + VL - 1) / VL * VL;
     for (int64_t j = 0; j < rows; j++) {
@@ -56,12 +61,14 @@ static void pair_dots(const float *x, float *y, int64_t rows, int64_t width) {
         return;
     }
     for (int64_t begin = 0; begin < width; begin += PAIRS_TILE) {
-        pair_tile(x + begin, y, rows, width, width - begin < PAIRS_TILE ? width - begin : PAIRS_TILE, begin == 0);
+        pair_tile(x + begin, y, rows, width,
+                  width - begin < PAIRS_TILE ? width - begin : PAIRS_TILE, begin == 0);
     }
 }
 
 /* dx_i = sum over j of d(i, j) x_j, with d symmetric. */
-static void pair_dots_grad(const float *dy, const float *x, float *dx, int64_t rows, int64_t width) {
+static void pair_dots_grad(const float *dy, const float *x, float *dx, int64_t rows,
+                           int64_t width) {
     float d[TRMI_PAIRS_ROWS_MAX][TRMI_PAIRS_ROWS_MAX];
     for (int64_t i = 0; i < rows; i++) {
         d[i][i] = 0;
@@ -96,10 +103,12 @@ static void pair_dots_grad(const float *dy, const float *x, float *dx, int64_t r
 /* into += scale * x. */
 static void add_scaled(float *into, const float *x, int64_t count, float scale) {
     VF_LOOP(count, vf_store(into + i, vf_fma(vf_set(scale), vf_load(x + i), vf_load(into + i))),
-            vf_store_n(into + i, n, vf_fma(vf_set(scale), vf_load_n(x + i, n), vf_load_n(into + i, n))));
+            vf_store_n(into + i, n,
+                       vf_fma(vf_set(scale), vf_load_n(x + i, n), vf_load_n(into + i, n))));
 }
 
-/* ---- sums by group ------------------------------------------------------------------------------------- */
+/* ---- sums by group
+ *  ------------------------------------------------------------------------------------- */
 
 /* Vectors [j, j + VL) of one sample. */
 static inline vf group_vector(const trmi_group_sum *s, int64_t n, int64_t j) {
@@ -140,8 +149,9 @@ static void sum_groups(const trmi_group_sum *s) {
     }
 }
 
-static void add_to_groups(float *sums, const float *rows, int64_t columns, const int32_t *first, int64_t count,
-                          const int32_t *groups, const int32_t *rest, int64_t rest_count) {
+static void add_to_groups(float *sums, const float *rows, int64_t columns, const int32_t *first,
+                          int64_t count, const int32_t *groups, const int32_t *rest,
+                          int64_t rest_count) {
     for (int64_t g = 0; g < count; g++) {
         for (int64_t j = 0; j < columns; j += VL) {
             vf_store(sums + g * columns + j, vf_load(rows + first[g] * columns + j));

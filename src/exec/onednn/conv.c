@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Convolution steps: the problem is read off the step, an algorithm chosen, created and bound. */
 #include "exec/onednn/conv.h"
 
@@ -14,7 +15,8 @@ typedef struct bound {
     trmi_conv_direction direction;
 } bound;
 
-/* ---- the problem of a step or an operator ------------------------------------------------------ */
+/* ---- the problem of a step or an operator ------------------------------------------------------
+ */
 
 static trmi_conv_tensor tensor_of_buffer(const trmi_buffer *b) {
     return (trmi_conv_tensor){.dtype = b->dtype, .shape = b->shape, .layout = b->layout};
@@ -45,7 +47,8 @@ static bool problem_of_op(const trm_graph *graph, const trmi_op *op, trmi_layout
                                 trmi_input_of(graph, op, 2) != NULL, problem);
 }
 
-/* ---- run ------------------------------------------------------------------------------------------ */
+/* ---- run
+ *  ------------------------------------------------------------------------------------------ */
 
 static trm_status conv_run(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
     const bound *b = k->state;
@@ -61,11 +64,8 @@ static trm_status conv_run(const trmi_kernel *k, const trmi_env *env, trm_error 
         args.image = in0, args.weights = in1, args.result = out;
         args.bias = trmi_kernel_input(k, env, 2);
         break;
-    case TRMI_CONV_DATA:
-        args.result = in0, args.weights = in1, args.image = out;
-        break;
-    default:
-        args.result = in0, args.image = in1, args.weights = out;
+    case TRMI_CONV_DATA: args.result = in0, args.weights = in1, args.image = out; break;
+    default: args.result = in0, args.image = in1, args.weights = out;
     }
     return b->algorithm->run(b->state, &args, err);
 }
@@ -79,7 +79,8 @@ static void conv_destroy(trmi_kernel *k) {
     k->state = NULL;
 }
 
-/* ---- the row --------------------------------------------------------------------------------------- */
+/* ---- the row
+ *  --------------------------------------------------------------------------------------- */
 
 trm_status trmi_onednn_bind_conv(trmi_backend *backend, trmi_kernel *k, trm_error *err) {
     trmi_conv_problem problem;
@@ -111,8 +112,9 @@ trm_status trmi_onednn_bind_conv(trmi_backend *backend, trmi_kernel *k, trm_erro
     k->destroy = conv_destroy;
     if (scratch > k->step->scratch_bytes) {
         conv_destroy(k);
-        return TRMI_FAIL(err, TRM_INTERNAL, "%s: %" PRId64 " bytes of scratch planned, %" PRId64
-                         " needed", k->step->name, k->step->scratch_bytes, scratch);
+        return TRMI_FAIL(err, TRM_INTERNAL,
+                         "%s: %" PRId64 " bytes of scratch planned, %" PRId64 " needed",
+                         k->step->name, k->step->scratch_bytes, scratch);
     }
     return TRM_OK;
 }

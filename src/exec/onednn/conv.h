@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/onednn/conv.h: a convolution as a problem, and the algorithms that can solve it.
  *
  *      step --problem--> key --tuning--> algorithm --create--> state --run (every step)-->
@@ -25,7 +26,8 @@ typedef struct trmi_conv_problem {
 typedef struct trmi_conv_args {
     void *image, *weights, *result;
     const float *bias;
-    char *scratch; /* 64-byte aligned, as many bytes as `create` asked, or `scratch_bytes`, if they are more */
+    /* 64-byte aligned, as many bytes as `create` asked, or `scratch_bytes`, if they are more */
+    char *scratch;
     int64_t scratch_bytes;
 } trmi_conv_args;
 
@@ -44,13 +46,14 @@ typedef struct trmi_conv_algorithm {
     void (*destroy)(void *state);
 } trmi_conv_algorithm;
 
-extern const trmi_conv_algorithm trmi_conv_dnnl;        /* conv_dnnl.c */
-extern const trmi_conv_algorithm trmi_conv_gather_gemm; /* conv_gather.c */
-extern const trmi_conv_algorithm trmi_conv_gradw_gemm;  /* conv_gradw.c */
-extern const trmi_conv_algorithm trmi_conv_gather_pairs;   /* the same on pairs of bfloat16 */
+extern const trmi_conv_algorithm trmi_conv_dnnl;         /* conv_dnnl.c */
+extern const trmi_conv_algorithm trmi_conv_gather_gemm;  /* conv_gather.c */
+extern const trmi_conv_algorithm trmi_conv_gradw_gemm;   /* conv_gradw.c */
+extern const trmi_conv_algorithm trmi_conv_gather_pairs; /* the same on pairs of bfloat16 */
 extern const trmi_conv_algorithm trmi_conv_gradw_pairs;
-extern const trmi_conv_algorithm trmi_conv_winograd;       /* winograd.c */
-extern const trmi_conv_algorithm trmi_conv_winograd_pairs; /* of 2x2 outputs, on pairs of bfloat16 */
+extern const trmi_conv_algorithm trmi_conv_winograd; /* winograd.c */
+/* of 2x2 outputs, on pairs of bfloat16 */
+extern const trmi_conv_algorithm trmi_conv_winograd_pairs;
 extern const trmi_conv_algorithm trmi_conv_winograd_gradw; /* winograd_gradw.c */
 extern const trmi_conv_algorithm trmi_conv_winograd_gradw_pairs;
 
@@ -71,9 +74,11 @@ bool trmi_conv_problem_of(trmi_op_kind kind, const trmi_attrs *attrs, const trmi
 double trmi_conv_flops(const trmi_conv_problem *problem);
 /* What any algorithm of the definition must do: padding not counted. */
 double trmi_conv_work(const trmi_conv_problem *problem);
-/* Rows [begin, end) of dW [taps * c, o], and perhaps some beside them, in HWIO, by matrix products.  NOMEM */
-trm_status trmi_conv_gradw_rows(trmi_onednn *backend, const trmi_conv_problem *problem, int64_t begin, int64_t end,
-                                const trmi_conv_algorithm **algorithm, void **state, int64_t *scratch, trm_error *err);
+/* Rows [begin, end) of dW [taps * c, o], and perhaps some beside them, in HWIO, by matrix products.
+ * NOMEM */
+trm_status trmi_conv_gradw_rows(trmi_onednn *backend, const trmi_conv_problem *problem,
+                                int64_t begin, int64_t end, const trmi_conv_algorithm **algorithm,
+                                void **state, int64_t *scratch, trm_error *err);
 /* The text under which the tuning file knows it. */
 const char *trmi_conv_key(const trmi_conv_problem *problem, char *text, size_t size);
 /* Elements of the three tensors. */
@@ -81,7 +86,8 @@ int64_t trmi_conv_image_count(const trmi_conv_problem *problem);
 int64_t trmi_conv_weights_count(const trmi_conv_problem *problem);
 int64_t trmi_conv_result_count(const trmi_conv_problem *problem);
 
-/* ---- choice (conv_choice.c) ------------------------------------------------------------------------ */
+/* ---- choice (conv_choice.c)
+ *  ------------------------------------------------------------------------ */
 
 /* The best algorithm for the problem, created; measured first where the back-end may.
  *   error  UNSUPPORTED: none, NOMEM */
@@ -94,7 +100,8 @@ double trmi_conv_seconds(trmi_onednn *backend, const trmi_conv_problem *problem)
 bool trmi_conv_possible(trmi_onednn *backend, const trmi_conv_problem *problem);
 
 /* The problem of a convolution's step; false as above. */
-bool trmi_conv_problem_of_step(const trm_program *program, const trmi_step *step, trmi_conv_problem *problem);
+bool trmi_conv_problem_of_step(const trm_program *program, const trmi_step *step,
+                               trmi_conv_problem *problem);
 
 /* Rows of the back-end's table. */
 trm_status trmi_onednn_bind_conv(trmi_backend *backend, trmi_kernel *kernel, trm_error *err);

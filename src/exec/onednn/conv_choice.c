@@ -1,9 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which algorithm for a problem:
  *
  *      the run has kept one  --> that one, so that a resumed run has the same bits
  *      tuning file knows     --> that one; a guess of an earlier process too, unless this one is to measure (retune_seconds)
  *      there is a file       --> those that the built-in model puts within reach of the best are timed
- *                                while the process's trial time lasts: long, and on whole batches, where it is to measure
+ *                                while the process's trial time lasts: long, and on whole batches,
+ *                                where it is to measure
  *      otherwise             --> the model's best, the same in every run; the tuning file has it as a guess then
  */
 #define _GNU_SOURCE
@@ -22,17 +24,22 @@
 #include <time.h>
 
 const trmi_conv_algorithm *const trmi_conv_algorithms[] = {
-    &trmi_conv_winograd, &trmi_conv_winograd_pairs, &trmi_conv_winograd_gradw, &trmi_conv_winograd_gradw_pairs, &trmi_conv_gather_gemm, &trmi_conv_gradw_gemm,
-    &trmi_conv_gather_pairs, &trmi_conv_gradw_pairs, &trmi_conv_dnnl, NULL};
+    &trmi_conv_winograd,       &trmi_conv_winograd_pairs,
+    &trmi_conv_winograd_gradw, &trmi_conv_winograd_gradw_pairs,
+    &trmi_conv_gather_gemm,    &trmi_conv_gradw_gemm,
+    &trmi_conv_gather_pairs,   &trmi_conv_gradw_pairs,
+    &trmi_conv_dnnl,           NULL};
 
 enum { ALGORITHMS = sizeof trmi_conv_algorithms / sizeof trmi_conv_algorithms[0] - 1, TRIALS = 3 };
 
 static const double reach = 1.3;         /* times the best guess is still worth a trial */
 static const double trial_flops = 5e8;   /* of one trial run */
 static const double trial_seconds = 0.3; /* of one process: the rest is guessed */
-static const double whole_problems = 1;  /* seconds to measure from which trials are not shortened */
-static const double behind = 1.5;        /* times the best is out of the race */
-static const double equal = 1.03;        /* times faster than what was expected to be best is not enough */
+/* seconds to measure from which trials are not shortened */
+static const double whole_problems = 1;
+static const double behind = 1.5; /* times the best is out of the race */
+/* times faster than what was expected to be best is not enough */
+static const double equal = 1.03;
 
 /* Algorithms that can, fastest expected first; returns how many. */
 static int rank(const trmi_conv_problem *p, int threads, const trmi_conv_algorithm *out[ALGORITHMS],
@@ -55,9 +62,12 @@ static int rank(const trmi_conv_problem *p, int threads, const trmi_conv_algorit
     return count;
 }
 
-/* ---- trials ------------------------------------------------------------------------------------ */
+/* ---- trials ------------------------------------------------------------------------------------
+ */
 
-static int64_t bytes_of(int64_t count, trm_dtype type) { return count * (int64_t)trm_dtype_bytes(type); }
+static int64_t bytes_of(int64_t count, trm_dtype type) {
+    return count * (int64_t)trm_dtype_bytes(type);
+}
 
 static int64_t image_bytes(const trmi_conv_problem *p) {
     return bytes_of(trmi_conv_image_count(p), p->image_type);
@@ -73,7 +83,8 @@ static trmi_conv_problem smaller(const trmi_conv_problem *p) {
     double images = trial_flops / (trmi_conv_flops(p) / (double)p->n);
     int64_t largest = trmi_max_i64(image_bytes(p), result_bytes(p));
     if (largest > TRMI_STREAM_BYTES) {
-        double least = (double)(TRMI_STREAM_BYTES + largest / p->n) / ((double)largest / (double)p->n);
+        double least =
+            (double)(TRMI_STREAM_BYTES + largest / p->n) / ((double)largest / (double)p->n);
         images = images < least ? least : images;
     }
     if (images < (double)p->n) {
@@ -82,7 +93,8 @@ static trmi_conv_problem smaller(const trmi_conv_problem *p) {
     return s;
 }
 
-/* Fewer images say nothing where weights, which are packed once for all, weigh as much as they do. */
+/* Fewer images say nothing where weights, which are packed once for all, weigh as much as they do.
+ */
 static bool is_telling(const trmi_conv_problem *part, const trmi_conv_problem *whole) {
     int64_t weights = bytes_of(trmi_conv_weights_count(part), TRM_FLOAT32);
     return part->n == whole->n || weights <= (image_bytes(part) + result_bytes(part)) / 2;
@@ -91,7 +103,8 @@ static bool is_telling(const trmi_conv_problem *part, const trmi_conv_problem *w
 /* Out of the caches with it, as it is when a step comes to it again. */
 static void forget(const char *at, int64_t bytes) {
 #if defined(__x86_64__)
-    int64_t lines = trmi_cpu()->avx512 ? trmi_pieces(bytes, 64) : 0; /* every CPU with AVX-512 has the instruction */
+    /* every CPU with AVX-512 has the instruction */
+    int64_t lines = trmi_cpu()->avx512 ? trmi_pieces(bytes, 64) : 0;
     for (int64_t i = 0; i < lines; i++) {
         __asm__ volatile("clflushopt %0" : : "m"(at[64 * i]) : "memory");
     }
@@ -102,7 +115,8 @@ static void forget(const char *at, int64_t bytes) {
 #endif
 }
 
-/* Room for the tensors and the scratch of a trial, kept from one to the next; NULL without memory. */
+/* Room for the tensors and the scratch of a trial, kept from one to the next; NULL without memory.
+ */
 static char *trial_memory(trmi_onednn *backend, const trmi_conv_problem *p, int64_t scratch,
                           trmi_conv_args *args) {
     int64_t x = trmi_round_up(image_bytes(p), 4096), y = trmi_round_up(result_bytes(p), 4096);
@@ -118,8 +132,11 @@ static char *trial_memory(trmi_onednn *backend, const trmi_conv_problem *p, int6
         memset(backend->trial, 0x3F, (size_t)bytes); /* 0.75 as float32 and as bfloat16 */
     }
     char *at = backend->trial;
-    *args = (trmi_conv_args){.image = at, .weights = at + x, .result = at + x + w,
-                             .bias = (float *)(at + x + w + y), .scratch = at + x + w + y + b};
+    *args = (trmi_conv_args){.image = at,
+                             .weights = at + x,
+                             .result = at + x + w,
+                             .bias = (float *)(at + x + w + y),
+                             .scratch = at + x + w + y + b};
     return at;
 }
 
@@ -143,7 +160,8 @@ static double run_once(trmi_onednn *backend, const candidate *c, const trmi_conv
         return -1;
     }
     bool large = image_bytes(p) > TRMI_STREAM_BYTES || result_bytes(p) > TRMI_STREAM_BYTES;
-    if (large || p->direction == TRMI_CONV_WEIGHTS) { /* where backward comes by, forward was long ago */
+    /* where backward comes by, forward was long ago */
+    if (large || p->direction == TRMI_CONV_WEIGHTS) {
         forget(args.image, image_bytes(p));
     }
     if (large) {
@@ -153,8 +171,9 @@ static double run_once(trmi_onednn *backend, const candidate *c, const trmi_conv
     return c->algorithm->run(c->state, &args, NULL) == TRM_OK ? trial_clock(backend) - begin : -1;
 }
 
-/* Rounds in which the candidates take turns, so that a busy machine disturbs all alike; the first warms up. Who is clearly
- * behind in two runs is not asked again: one may have been interrupted, the warm-up too. */
+/* Rounds in which the candidates take turns, so that a busy machine disturbs all alike; the first
+ * warms up. Who is clearly behind in two runs is not asked again: one may have been interrupted,
+ * the warm-up too. */
 static void race(trmi_onednn *backend, const trmi_conv_problem *p, candidate *c, int count) {
     double first = -1;
     for (int round = 0; round <= TRIALS; round++) {
@@ -172,7 +191,8 @@ static void race(trmi_onednn *backend, const trmi_conv_problem *p, candidate *c,
     }
 }
 
-/* The fastest; of those that are as good as equal the first, which was expected to be; NULL when none ran. */
+/* The fastest; of those that are as good as equal the first, which was expected to be; NULL when
+ * none ran. */
 static const candidate *winner_of(const candidate *c, int count) {
     const candidate *winner = NULL;
     for (int i = 0; i < count; i++) {
@@ -183,7 +203,8 @@ static const candidate *winner_of(const candidate *c, int count) {
     return winner;
 }
 
-/* Times the candidates within reach; the winner or NULL. A process that is here to measure takes whole problems. */
+/* Times the candidates within reach; the winner or NULL. A process that is here to measure takes
+ * whole problems. */
 static const trmi_conv_algorithm *measure(trmi_onednn *backend, const trmi_conv_problem *p,
                                           const char *key) {
     const trmi_conv_algorithm *order[ALGORITHMS], *choice = NULL;
@@ -203,7 +224,8 @@ static const trmi_conv_algorithm *measure(trmi_onednn *backend, const trmi_conv_
     const candidate *winner = winner_of(c, created);
     if (winner != NULL) {
         choice = winner->algorithm;
-        trmi_tuning_add(backend->tuning, key, choice->name, winner->best * (double)p->n / (double)part.n);
+        trmi_tuning_add(backend->tuning, key, choice->name,
+                        winner->best * (double)p->n / (double)part.n);
     }
     for (int i = 0; i < created; i++) {
         c[i].algorithm->destroy(c[i].state);
@@ -222,7 +244,8 @@ void trmi_onednn_trials_done(trmi_onednn *backend) {
     }
 }
 
-/* ---- choice -------------------------------------------------------------------------------------- */
+/* ---- choice
+ *  -------------------------------------------------------------------------------------- */
 
 static const trmi_conv_algorithm *by_name(const trmi_conv_problem *p, const char *name) {
     for (int i = 0; i < ALGORITHMS; i++) {
@@ -233,16 +256,18 @@ static const trmi_conv_algorithm *by_name(const trmi_conv_problem *p, const char
     return NULL;
 }
 
-/* The tuning file's choice; there is one after this wherever an algorithm can. What is measured enters as it is, what
- * had to be guessed as "~name", which the next processes keep, unless they are here to measure. */
-static const trmi_conv_algorithm *tuned(trmi_onednn *backend, const trmi_conv_problem *p, const char *key,
-                                        double *seconds) {
+/* The tuning file's choice; there is one after this wherever an algorithm can. What is measured
+ * enters as it is, what had to be guessed as "~name", which the next processes keep, unless they
+ * are here to measure. */
+static const trmi_conv_algorithm *tuned(trmi_onednn *backend, const trmi_conv_problem *p,
+                                        const char *key, double *seconds) {
     const trmi_conv_algorithm *order[ALGORITHMS], *choice = NULL;
     double guess[ALGORITHMS];
     char guessed[64];
     const char *name;
     bool found = trmi_tuning_find(backend->tuning, key, &name, seconds);
-    if (found && (name[0] != '~' || backend->retune_seconds <= 0) && (choice = by_name(p, name + (name[0] == '~'))) != NULL) {
+    if (found && (name[0] != '~' || backend->retune_seconds <= 0) &&
+        (choice = by_name(p, name + (name[0] == '~'))) != NULL) {
         return choice;
     }
     double allowed = backend->retune_seconds > 0 ? backend->retune_seconds : trial_seconds;
@@ -257,7 +282,8 @@ static const trmi_conv_algorithm *tuned(trmi_onednn *backend, const trmi_conv_pr
         snprintf(guessed, sizeof guessed, "~%s", choice->name);
         trmi_tuning_add(backend->tuning, key, guessed, guess[0]);
     }
-    (void)trmi_tuning_find(backend->tuning, key, &name, seconds); /* as the next process will read them */
+    /* as the next process will read them */
+    (void)trmi_tuning_find(backend->tuning, key, &name, seconds);
     return choice;
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Convolution by oneDNN's direct kernels: takes every problem, and is what the others must beat. */
 #include "exec/onednn/conv.h"
 
@@ -7,9 +8,8 @@
 
 static trmi_dnnl_tensor image_tensor(const trmi_conv_problem *p, bool result) {
     int64_t c = result ? p->o : p->c, h = result ? p->oh : p->h, w = result ? p->ow : p->w;
-    trmi_dnnl_tensor t = {.dtype = result ? p->result_type : p->image_type,
-                          .rank = 4,
-                          .dim = {p->n, c, h, w}};
+    trmi_dnnl_tensor t = {
+        .dtype = result ? p->result_type : p->image_type, .rank = 4, .dim = {p->n, c, h, w}};
     if (p->layout == TRMI_CHANNELS_LAST) {
         t.stride[0] = c * h * w, t.stride[1] = 1, t.stride[2] = c * w, t.stride[3] = c;
     } else {
@@ -50,24 +50,30 @@ static double bfloat16_gain(void) {
 
 enum { MANY_WEIGHTS = 1 << 19, CACHED_BYTES = 12 << 20, LARGE = 100 };
 
-/* What pairs of bfloat16 gain of what ours do. On large images the library's forward kernels, and those of dense data gradients
- * to many channels, are ahead of our tile of pairs by a tenth. */
+/* What pairs of bfloat16 gain of what ours do. On large images the library's forward kernels, and
+ * those of dense data gradients to many channels, are ahead of our tile of pairs by a tenth. */
 static double pairs_share(const trmi_conv_problem *p) {
-    bool ahead = p->direction == TRMI_CONV_FORWARD || (p->direction == TRMI_CONV_DATA && p->stride[0] == 1 && p->c >= 128);
+    bool ahead = p->direction == TRMI_CONV_FORWARD ||
+                 (p->direction == TRMI_CONV_DATA && p->stride[0] == 1 && p->c >= 128);
     return ahead && p->h * p->w >= LARGE ? 0.93 : 0.85;
 }
 
-/* Per core, as measured on AVX-512 machines with 180 GF/s a core; only ratios matter. In bfloat16 it
- * gains what our tile of pairs gains, more where there are tiles in the CPU; without either only a trial can tell.
+/* Per core, as measured on AVX-512 machines with 180 GF/s a core; only ratios matter. In bfloat16
+ * it gains what our tile of pairs gains, more where there are tiles in the CPU; without either only
+ * a trial can tell.
  *
- * Its 1x1 forward and data kernels read images and weights where they lie: the best as long as those stay in the caches;
- * data gradients fall behind where channels are many. Weight gradients are stored through the caches, large ones too. */
+ * Its 1x1 forward and data kernels read images and weights where they lie: the best as long as
+ * those stay in the caches; data gradients fall behind where channels are many. Weight gradients
+ * are stored through the caches, large ones too. */
 static double dnnl_guess(const trmi_conv_problem *p, int threads) {
     double pixels = (double)(p->oh * p->ow), stored = 0, rate = 165e9;
-    int64_t images = 4 * (trmi_conv_image_count(p) + trmi_conv_result_count(p)), weights = p->c * p->o;
+    int64_t images = 4 * (trmi_conv_image_count(p) + trmi_conv_result_count(p)),
+            weights = p->c * p->o;
     bool one = p->kh * p->kw == 1;
     if (p->direction == TRMI_CONV_WEIGHTS) {
-        rate = one && weights >= 2 * MANY_WEIGHTS ? 122e9 : one && 2 * weights >= MANY_WEIGHTS ? 130e9 : 140e9;
+        rate = one && weights >= 2 * MANY_WEIGHTS   ? 122e9
+               : one && 2 * weights >= MANY_WEIGHTS ? 130e9
+                                                    : 140e9;
         stored = (double)trmi_conv_weights_count(p) * 4 / 10e9;
     } else if (one && images <= CACHED_BYTES) {
         rate = 182e9;

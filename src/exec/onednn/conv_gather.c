@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Forward and data gradient as matrix products over gathered rows (conv_geometry.h).
  *
  *   tall (many rows)   weights packed once, in parallel; then blocks of rows: gather k by k into A
@@ -6,7 +7,8 @@
  *                      rows of all groups at once, so that large weights are read exactly once
  *
  *   scratch:  [ packed B | per thread: A, row offsets, sums ]
- *             wide: [ per thread, or A once: A, block by block, where the sums of its rows go, B, row offsets, sums ]
+ *             wide: [ per thread, or A once: A, block by block, where the sums of its rows go, B,
+ *             row offsets, sums ]
  *
  * Sums are in fixed order: the bits do not depend on the number of threads.
  */
@@ -23,7 +25,8 @@
 #include <string.h>
 
 enum { ROWS = 168, PANELS = 16, WIDE_ROWS = 256, MANY_CHANNELS = 512, SMALLER = 4 };
-enum { APART = 4 }; /* threads: so many copies of A cost less than lines that all of them read and one writes again */
+/* threads: so many copies of A cost less than lines that all of them read and one writes again */
+enum { APART = 4 };
 enum { AHEAD = 1 + TRMI_CONV_AHEAD }; /* the next panel of B, what is gathered next */
 
 typedef struct task {
@@ -53,7 +56,7 @@ typedef struct gather_conv {
     bool streams;      /* the output is too large for the caches */
     bool apart;        /* wide: each thread has an A of its own */
     int64_t panels, ldb;
-    int64_t *block_at; /* floats: where a block's panels begin in packed B */
+    int64_t *block_at;                    /* floats: where a block's panels begin in packed B */
     int64_t shared_floats, thread_floats; /* scratch */
     task *tasks;
     int64_t tasks_count;
@@ -72,11 +75,14 @@ typedef struct workspace {
 } workspace;
 
 static trmi_scratch scratch_of(const gather_conv *c, const trmi_conv_args *args) {
-    return trmi_scratch_cut(args->scratch, args->scratch_bytes, c->shared_floats * 4, c->thread_floats * 4, c->threads);
+    return trmi_scratch_cut(args->scratch, args->scratch_bytes, c->shared_floats * 4,
+                            c->thread_floats * 4, c->threads);
 }
 
 /* Of A and the places of its sums. */
-static int64_t gathered_floats(const gather_conv *c) { return c->gathered * (TRMI_TILE_STRIDE + 2); }
+static int64_t gathered_floats(const gather_conv *c) {
+    return c->gathered * (TRMI_TILE_STRIDE + 2);
+}
 
 static workspace workspace_of(const gather_conv *c, const trmi_scratch *scratch) {
     int64_t rows = c->wide ? c->rows : ROWS;
@@ -97,7 +103,9 @@ static int64_t workspace_floats(const gather_conv *c) {
     return trmi_round_up((c->apart ? gathered_floats(c) : 0) + rows * 4 + a + sums, 16);
 }
 
-/* ---- B ----------------------------------------------------------------------------------------------- */
+/* ---- B
+ *  -----------------------------------------------------------------------------------------------
+ */
 
 /* Panel `panel` of block `b` from the weights [tap][I][O]: k = channels of x and columns O, or, for
  * the data gradient, k = O and columns I. */
@@ -115,13 +123,15 @@ static void pack_panel(const gather_conv *c, const void *weights, const trmi_con
     for (int32_t t = 0; t < b->taps; t++) {
         int64_t tap = trmi_conv_weight_tap(&c->g, b->tap + t);
         int64_t at = (tap * p->c + column) * p->o + b->channel;
-        c->isa->pack_transposed(to + t * b->channels * nr / c->isa->pair, w + at * bytes, p->weights_type, p->o,
-                                b->channels, columns);
+        c->isa->pack_transposed(to + t * b->channels * nr / c->isa->pair, w + at * bytes,
+                                p->weights_type, p->o, b->channels, columns);
     }
 }
 
 /* From a panel of B to the next, where k of them are together. */
-static int64_t panel_floats(const gather_conv *c, int64_t k) { return k / c->isa->pair * c->isa->nr; }
+static int64_t panel_floats(const gather_conv *c, int64_t k) {
+    return k / c->isa->pair * c->isa->nr;
+}
 
 static void pack_all(const gather_conv *c, const void *weights, float *packed) {
     int64_t items = c->g.blocks_count * c->panels;
@@ -130,14 +140,17 @@ static void pack_all(const gather_conv *c, const void *weights, float *packed) {
         int64_t block = i / c->panels, panel = i % c->panels;
         if (c->g.block_used[block]) {
             const trmi_conv_block *b = &c->g.blocks[block];
-            pack_panel(c, weights, b, panel, packed + c->block_at[block] + panel * panel_floats(c, b->k));
+            pack_panel(c, weights, b, panel,
+                       packed + c->block_at[block] + panel * panel_floats(c, b->k));
         }
     }
 }
 
-/* ---- products ------------------------------------------------------------------------------------------ */
+/* ---- products
+ *  ------------------------------------------------------------------------------------------ */
 
-/* All rows of A times one panel, in tiles of nearly equal height; what else they are is in `tile`. */
+/* All rows of A times one panel, in tiles of nearly equal height; what else they are is in `tile`.
+ */
 static void multiply(const gather_conv *c, int64_t rows, const float *a, int64_t k, trmi_tile tile,
                      trmi_prefetch soon[TRMI_CONV_AHEAD]) {
     const int64_t *offsets = tile.row_offset, *rounded = tile.rounded_offset;
@@ -155,7 +168,8 @@ static void multiply(const gather_conv *c, int64_t rows, const float *a, int64_t
 
 /* Sums of `count` columns from `column` on go to the output with bias and rounding. */
 static void finish(const gather_conv *c, const trmi_conv_args *args, void *out, const float *sums,
-                   int64_t ld, const int64_t *offsets, int64_t rows, int64_t column, int64_t count) {
+                   int64_t ld, const int64_t *offsets, int64_t rows, int64_t column,
+                   int64_t count) {
     int64_t bytes = (int64_t)trm_dtype_bytes(c->g.out_type);
     const float *bias = c->problem.bias ? args->bias + column : NULL;
     for (int64_t r = 0; r < rows; r++) {
@@ -181,11 +195,13 @@ static void clear(const gather_conv *c, const trmi_conv_args *args, void *out,
     }
 }
 
-/* ---- tall ------------------------------------------------------------------------------------------------ */
+/* ---- tall
+ *  ------------------------------------------------------------------------------------------------
+ */
 
 /* What the gather after this one will read: the next k of these rows, or the rows after them. */
-static void next_rows(const gather_conv *c, const void *input, const task *t, int32_t use, bool last_panels,
-                      trmi_prefetch soon[TRMI_CONV_AHEAD]) {
+static void next_rows(const gather_conv *c, const void *input, const task *t, int32_t use,
+                      bool last_panels, trmi_prefetch soon[TRMI_CONV_AHEAD]) {
     const trmi_conv_use *uses = &c->g.uses[t->group->uses];
     int64_t row = t->row, rows = t->rows;
     int32_t next = use + 1;
@@ -201,7 +217,8 @@ static void next_rows(const gather_conv *c, const void *input, const task *t, in
 }
 
 /* Where the sums of panel `j` go, with the last of k or before. */
-static trmi_tile tile_at(const gather_conv *c, void *out, int64_t j, const workspace *w, bool last) {
+static trmi_tile tile_at(const gather_conv *c, void *out, int64_t j, const workspace *w,
+                         bool last) {
     int64_t column = j * c->isa->nr;
     trmi_tile tile = {.columns = (int)trmi_min_i64(c->isa->nr, c->g.out_c - column)};
     tile.c = c->direct ? (float *)out + column : w->sums + j % PANELS * c->isa->nr;
@@ -250,7 +267,8 @@ static void run_rows(const gather_conv *c, const trmi_conv_args *args, const voi
     }
 }
 
-static void run_tall(const gather_conv *c, const trmi_conv_args *args, const void *input, void *out) {
+static void run_tall(const gather_conv *c, const trmi_conv_args *args, const void *input,
+                     void *out) {
     const trmi_scratch scratch = scratch_of(c, args);
     float *packed = (float *)(void *)trmi_scratch_shared(&scratch);
     trmi_share tasks;
@@ -269,13 +287,17 @@ static void run_tall(const gather_conv *c, const trmi_conv_args *args, const voi
     }
 }
 
-/* ---- wide -------------------------------------------------------------------------------------------------- */
+/* ---- wide
+ *  --------------------------------------------------------------------------------------------------
+ */
 
-/* The rows of A, and the places of their sums: in the output, or in a thread's own sums of all rows. */
-static void gather_part(const gather_conv *c, const part *p, const void *input, const workspace *w) {
+/* The rows of A, and the places of their sums: in the output, or in a thread's own sums of all
+ * rows. */
+static void gather_part(const gather_conv *c, const part *p, const void *input,
+                        const workspace *w) {
     const trmi_conv_group *group = &c->g.groups[p->group];
-    trmi_conv_gather(&c->g, c->isa, input, group, &c->g.uses[p->use], p->row, p->rows, w->rows + p->at * TRMI_TILE_STRIDE,
-                     TRMI_TILE_STRIDE);
+    trmi_conv_gather(&c->g, c->isa, input, group, &c->g.uses[p->use], p->row, p->rows,
+                     w->rows + p->at * TRMI_TILE_STRIDE, TRMI_TILE_STRIDE);
     if (c->direct) {
         trmi_conv_row_offsets(&c->g, group, p->row, p->rows, w->places + p->at);
     }
@@ -310,7 +332,8 @@ static bool next_used(const gather_conv *c, int32_t *block, int64_t *panel) {
 }
 
 /* What is packed next of the weights: the next piece of these columns, or of the next panel's. */
-static trmi_prefetch next_piece(const gather_conv *c, const void *weights, int32_t block, int64_t panel) {
+static trmi_prefetch next_piece(const gather_conv *c, const void *weights, int32_t block,
+                                int64_t panel) {
     const trmi_conv_problem *p = &c->problem;
     int64_t nr = c->isa->nr, bytes = (int64_t)trm_dtype_bytes(p->weights_type);
     if (!next_used(c, &block, &panel)) {
@@ -320,10 +343,12 @@ static trmi_prefetch next_piece(const gather_conv *c, const void *weights, int32
     int64_t column = panel * nr, columns = trmi_min_i64(nr, c->g.out_c - column);
     if (!c->g.flipped) {
         int64_t at = (b->tap * p->c + b->channel) * p->o + column;
-        return trmi_prefetch_rows((const char *)weights + at * bytes, p->o * bytes, b->k, columns * bytes);
+        return trmi_prefetch_rows((const char *)weights + at * bytes, p->o * bytes, b->k,
+                                  columns * bytes);
     }
     int64_t tap = trmi_conv_weight_tap(&c->g, b->tap);
-    return trmi_prefetch_rows((const char *)weights + ((tap * p->c + column) * p->o + b->channel) * bytes,
+    return trmi_prefetch_rows((const char *)weights +
+                                  ((tap * p->c + column) * p->o + b->channel) * bytes,
                               p->o * bytes, columns, b->taps > 1 ? 0 : b->k * bytes);
 }
 
@@ -332,8 +357,8 @@ static int64_t row_of_cut(const gather_conv *c, const trmi_conv_group *group, in
 }
 
 /* One panel of a cut's rows: each piece of B is packed once and meets all rows that see it. */
-static void run_panel(const gather_conv *c, const trmi_conv_args *args, void *out, int64_t cut, int64_t j,
-                      const workspace *w) {
+static void run_panel(const gather_conv *c, const trmi_conv_args *args, void *out, int64_t cut,
+                      int64_t j, const workspace *w) {
     int64_t nr = c->isa->nr;
     int columns = (int)trmi_min_i64(nr, c->g.out_c - j * nr);
     float *to = c->direct ? (float *)out + j * nr : w->sums;
@@ -344,24 +369,30 @@ static void run_panel(const gather_conv *c, const trmi_conv_args *args, void *ou
         }
         pack_panel(c, args->weights, &c->g.blocks[b], j, w->a);
         trmi_prefetch soon[AHEAD] = {next_piece(c, args->weights, b, j)};
-        const int64_t begin[2] = {rows->at, rows->at + rows->begins}, count[2] = {rows->begins, rows->rows - rows->begins};
+        const int64_t begin[2] = {rows->at, rows->at + rows->begins},
+                      count[2] = {rows->begins, rows->rows - rows->begins};
         for (int i = 0; i < 2; i++) {
             if (count[i] > 0) {
-                trmi_tile tile = {.b = w->a, .c = to, .row_offset = w->places + begin[i], .columns = columns,
+                trmi_tile tile = {.b = w->a,
+                                  .c = to,
+                                  .row_offset = w->places + begin[i],
+                                  .columns = columns,
                                   .store = i == 0 ? TRMI_TILE_SET : TRMI_TILE_ADD};
-                if (c->rounds && b + 1 == c->g.blocks_count) { /* one group: its rows lie in order */
+                /* one group: its rows lie in order */
+                if (c->rounds && b + 1 == c->g.blocks_count) {
                     tile.rounded = (uint16_t *)out + j * nr;
                     tile.rounded_offset = w->offsets;
                 }
-                multiply(c, count[i], w->rows + begin[i] * TRMI_TILE_STRIDE, c->g.blocks[b].k, tile, soon);
+                multiply(c, count[i], w->rows + begin[i] * TRMI_TILE_STRIDE, c->g.blocks[b].k, tile,
+                         soon);
             }
         }
     }
 }
 
 /* Groups that no tap reaches are zero; sums that are not the output become it. */
-static void finish_panel(const gather_conv *c, const trmi_conv_args *args, void *out, int64_t cut, int64_t j,
-                         const workspace *w) {
+static void finish_panel(const gather_conv *c, const trmi_conv_args *args, void *out, int64_t cut,
+                         int64_t j, const workspace *w) {
     int64_t nr = c->isa->nr, first = 0, rows;
     for (int32_t i = 0; i < c->g.groups_count; i++, first += rows) {
         const trmi_conv_group *group = &c->g.groups[i];
@@ -391,11 +422,13 @@ static void begin_cut(const gather_conv *c, int64_t cut, const void *input, cons
     }
     if (c->rounds) {
         int64_t row = row_of_cut(c, c->g.groups, cut);
-        trmi_conv_row_offsets(&c->g, c->g.groups, row, row_of_cut(c, c->g.groups, cut + 1) - row, w->offsets);
+        trmi_conv_row_offsets(&c->g, c->g.groups, row, row_of_cut(c, c->g.groups, cut + 1) - row,
+                              w->offsets);
     }
 }
 
-static void run_wide(const gather_conv *c, const trmi_conv_args *args, const void *input, void *out) {
+static void run_wide(const gather_conv *c, const trmi_conv_args *args, const void *input,
+                     void *out) {
     const trmi_scratch scratch = scratch_of(c, args);
     trmi_share panels;
     trmi_share_begin(&panels, c->cuts * c->panels, c->threads);
@@ -417,7 +450,8 @@ static void run_wide(const gather_conv *c, const trmi_conv_args *args, const voi
     }
 }
 
-/* ---- the algorithm -------------------------------------------------------------------------------------------- */
+/* ---- the algorithm
+ *  -------------------------------------------------------------------------------------------- */
 
 static bool gather_can(const trmi_conv_problem *p) {
     return p->direction != TRMI_CONV_WEIGHTS && p->layout == TRMI_CHANNELS_LAST &&
@@ -436,8 +470,8 @@ static double gather_guess(const trmi_conv_problem *p, int threads) {
     return flops / rate / threads + 10e-6;
 }
 
-/* Rows of a task at most: few tasks are made smaller, so that all threads have some. A row's sums do
- * not depend on its task. */
+/* Rows of a task at most: few tasks are made smaller, so that all threads have some. A row's sums
+ * do not depend on its task. */
 static int64_t task_rows(const gather_conv *c) {
     int64_t rows = 0, least = 2 * c->isa->mr;
     for (int32_t i = 0; i < c->g.groups_count; i++) {
@@ -456,21 +490,24 @@ static int64_t cuts_of(const gather_conv *c) {
     return trmi_max_i64(1, trmi_min_i64(c->threads, least / (2 * c->isa->mr)));
 }
 
-static void add_tasks(gather_conv *c, const trmi_conv_group *group, int64_t row, int64_t rows, int64_t most) {
+static void add_tasks(gather_conv *c, const trmi_conv_group *group, int64_t row, int64_t rows,
+                      int64_t most) {
     int64_t parts = trmi_pieces(rows, most);
     for (int64_t k = 0; k < parts; k++) {
-        int64_t begin = row + trmi_cut_at(rows, parts, k), end = row + trmi_cut_at(rows, parts, k + 1);
+        int64_t begin = row + trmi_cut_at(rows, parts, k),
+                end = row + trmi_cut_at(rows, parts, k + 1);
         c->tasks[c->tasks_count++] = (task){.group = group, .row = begin, .rows = end - begin};
     }
 }
 
-/* Cut by cut, group by group. A cut ends with small tasks, which are dealt last: no thread waits long for another that is
- * held up. */
+/* Cut by cut, group by group. A cut ends with small tasks, which are dealt last: no thread waits
+ * long for another that is held up. */
 static void make_tasks(gather_conv *c, int64_t cuts, int64_t most) {
     int64_t groups = c->g.groups_count, least = trmi_round_up(most / SMALLER, c->isa->mr);
     for (int64_t i = 0; i < cuts * groups; i++) {
         const trmi_conv_group *group = &c->g.groups[i % groups];
-        int64_t row = trmi_cut_at(group->rows, cuts, i / groups), end = trmi_cut_at(group->rows, cuts, i / groups + 1);
+        int64_t row = trmi_cut_at(group->rows, cuts, i / groups),
+                end = trmi_cut_at(group->rows, cuts, i / groups + 1);
         int64_t last = i % groups == groups - 1 ? trmi_max_i64(row, end - most) : end;
         add_tasks(c, group, row, last - row, most);
         add_tasks(c, group, last, end - last, least);
@@ -484,8 +521,7 @@ static bool plan_tall(gather_conv *c) {
     }
     room += cuts * (SMALLER + 1);
     c->tasks = trmi_arena_alloc(&c->g.arena, (size_t)room * sizeof *c->tasks);
-    c->block_at =
-        trmi_arena_alloc(&c->g.arena, (size_t)c->g.blocks_count * sizeof *c->block_at);
+    c->block_at = trmi_arena_alloc(&c->g.arena, (size_t)c->g.blocks_count * sizeof *c->block_at);
     if (c->tasks == NULL || c->block_at == NULL) {
         return false;
     }
@@ -498,10 +534,11 @@ static bool plan_tall(gather_conv *c) {
     return true;
 }
 
-/* Into how many cuts the images go, of which each is multiplied with weights that are packed piece by piece; 0: they are packed
- * once. One where there are few rows in all; or few in each group, and no weights that several groups read (data, strided).
- * As many as threads where those are few: weights that all of them read may cost more than packing them in each; and panels
- * may be fewer than threads. */
+/* Into how many cuts the images go, of which each is multiplied with weights that are packed piece
+ * by piece; 0: they are packed once. One where there are few rows in all; or few in each group, and
+ * no weights that several groups read (data, strided). As many as threads where those are few:
+ * weights that all of them read may cost more than packing them in each; and panels may be fewer
+ * than threads. */
 static int64_t wide_cuts(const gather_conv *c) {
     int64_t most = 0, least = INT64_MAX, each = c->rows / c->threads;
     for (int32_t i = 0; i < c->g.groups_count; i++) {
@@ -518,7 +555,8 @@ static int64_t wide_cuts(const gather_conv *c) {
     return few && each <= WIDE_ROWS && c->isa->pair == 2 ? c->threads : 0;
 }
 
-/* Rows of a cut that a block meets, those parts first that are the first of their group; from row `at` of A on. */
+/* Rows of a cut that a block meets, those parts first that are the first of their group; from row
+ * `at` of A on. */
 static void plan_block(gather_conv *c, int64_t cut, int32_t b, part **next, int64_t *at) {
     const trmi_conv_geometry *g = &c->g;
     wide_block *rows = &c->wide_blocks[cut * g->blocks_count + b];
@@ -531,7 +569,8 @@ static void plan_block(gather_conv *c, int64_t cut, int32_t b, part **next, int6
             count = row_of_cut(c, group, cut + 1) - begin;
             for (int32_t u = group->uses; u < group->uses + group->uses_count; u++) {
                 if (g->uses[u].block == b && (u == group->uses) == first) {
-                    *(*next)++ = (part){.group = i, .use = u, .at = *at, .row = begin, .rows = count, .first = row};
+                    *(*next)++ = (part){
+                        .group = i, .use = u, .at = *at, .row = begin, .rows = count, .first = row};
                     *at += count;
                 }
             }
@@ -543,8 +582,10 @@ static void plan_block(gather_conv *c, int64_t cut, int32_t b, part **next, int6
 
 static bool plan_wide(gather_conv *c) {
     const trmi_conv_geometry *g = &c->g;
-    c->parts = trmi_arena_alloc(&c->g.arena, (size_t)(c->cuts * g->uses_count + 1) * sizeof *c->parts);
-    c->wide_blocks = trmi_arena_alloc(&c->g.arena, (size_t)(c->cuts * g->blocks_count) * sizeof *c->wide_blocks);
+    c->parts =
+        trmi_arena_alloc(&c->g.arena, (size_t)(c->cuts * g->uses_count + 1) * sizeof *c->parts);
+    c->wide_blocks =
+        trmi_arena_alloc(&c->g.arena, (size_t)(c->cuts * g->blocks_count) * sizeof *c->wide_blocks);
     if (c->parts == NULL || c->wide_blocks == NULL) {
         return false;
     }

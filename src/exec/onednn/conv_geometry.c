@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/onednn/conv_geometry.h"
 
 #include "base/checked.h"
@@ -51,13 +52,18 @@ static bool make_axis(trmi_arena *arena, const trmi_conv_problem *p, int d, bool
     for (int64_t i = 0; i < classes; i++) {
         axis_class *c = &a->classes[i];
         int64_t step = data ? stride : 1;
-        *c = (axis_class){.count = split ? 1 : (out - i + step - 1) / step, .out = i,
-                          .out_step = step, .in_step = split ? 0 : data ? 1 : stride,
-                          .used = c->used, .offset = c->offset};
+        *c = (axis_class){.count = split ? 1 : (out - i + step - 1) / step,
+                          .out = i,
+                          .out_step = step,
+                          .in_step = split  ? 0
+                                     : data ? 1
+                                            : stride,
+                          .used = c->used,
+                          .offset = c->offset};
         for (int64_t t = 0; t < taps; t++) {
             int64_t k = data ? taps - 1 - t : t;
-            int64_t at = data ? i + pad - k * dilation
-                              : (split ? i * stride : 0) - pad + k * dilation;
+            int64_t at =
+                data ? i + pad - k * dilation : (split ? i * stride : 0) - pad + k * dilation;
             if (data && at % stride != 0) {
                 continue;
             }
@@ -85,9 +91,11 @@ static bool make_blocks(trmi_conv_geometry *g, bool join) {
         for (int64_t i = 0; i < per_tap; i++) {
             int64_t unit = c % 2 == 0 ? 2 : 1, units = c / unit; /* pairs stay together */
             int64_t channels = (units / per_tap + (i < units % per_tap)) * unit;
-            g->blocks[g->blocks_count++] =
-                (trmi_conv_block){.tap = (int32_t)tap, .taps = (int32_t)taps, .channel = channel,
-                                  .channels = channels, .k = taps * channels};
+            g->blocks[g->blocks_count++] = (trmi_conv_block){.tap = (int32_t)tap,
+                                                             .taps = (int32_t)taps,
+                                                             .channel = channel,
+                                                             .channels = channels,
+                                                             .k = taps * channels};
             channel += channels;
         }
     }
@@ -110,11 +118,18 @@ static void make_runs(trmi_conv_geometry *g, const trmi_conv_block *b, const axi
     use->runs_count = g->runs_count - use->runs;
 }
 
-static void make_group(trmi_conv_geometry *g, const axis_class *y, const axis_class *x, int64_t kw) {
+static void make_group(trmi_conv_geometry *g, const axis_class *y, const axis_class *x,
+                       int64_t kw) {
     trmi_conv_group *group = &g->groups[g->groups_count++];
-    *group = (trmi_conv_group){.gh = y->count, .gw = x->count, .out_y = y->out, .out_x = x->out,
-                               .out_dy = y->out_step, .out_dx = x->out_step, .in_dy = y->in_step,
-                               .in_dx = x->in_step, .uses = g->uses_count,
+    *group = (trmi_conv_group){.gh = y->count,
+                               .gw = x->count,
+                               .out_y = y->out,
+                               .out_x = x->out,
+                               .out_dy = y->out_step,
+                               .out_dx = x->out_step,
+                               .in_dy = y->in_step,
+                               .in_dx = x->in_step,
+                               .uses = g->uses_count,
                                .rows = g->n * y->count * x->count};
     for (int32_t i = 0; i < g->blocks_count; i++) {
         const trmi_conv_block *b = &g->blocks[i];
@@ -136,7 +151,8 @@ static bool fill(trmi_conv_geometry *g, const trmi_conv_problem *p) {
     if (!make_axis(&g->arena, p, 0, split, &y) || !make_axis(&g->arena, p, 1, split, &x)) {
         return false;
     }
-    bool join = y.count * x.count == 1 && y.classes[0].used_count * x.classes[0].used_count == g->taps;
+    bool join =
+        y.count * x.count == 1 && y.classes[0].used_count * x.classes[0].used_count == g->taps;
     if (!make_blocks(g, join)) {
         return false;
     }
@@ -163,8 +179,12 @@ trm_status trmi_conv_geometry_init(trmi_conv_geometry *g, const trmi_conv_proble
     *g = (trmi_conv_geometry){
         .arena = {.chunk_bytes = 4096}, /* tables are small, and there are three a layer */
         .n = p->n,
-        .in_h = data ? p->oh : p->h, .in_w = data ? p->ow : p->w, .in_c = data ? p->o : p->c,
-        .out_h = data ? p->h : p->oh, .out_w = data ? p->w : p->ow, .out_c = data ? p->c : p->o,
+        .in_h = data ? p->oh : p->h,
+        .in_w = data ? p->ow : p->w,
+        .in_c = data ? p->o : p->c,
+        .out_h = data ? p->h : p->oh,
+        .out_w = data ? p->w : p->ow,
+        .out_c = data ? p->c : p->o,
         .in_type = data ? p->result_type : p->image_type,
         .out_type = data ? p->image_type : p->result_type,
         .taps = (int32_t)(p->kh * p->kw),
@@ -181,7 +201,8 @@ trm_status trmi_conv_geometry_init(trmi_conv_geometry *g, const trmi_conv_proble
 
 void trmi_conv_geometry_free(trmi_conv_geometry *g) { trmi_arena_free(&g->arena); }
 
-/* ---- rows ------------------------------------------------------------------------------------------ */
+/* ---- rows
+ *  ------------------------------------------------------------------------------------------ */
 
 /* A row of a group as image and position. */
 typedef struct cursor {
@@ -231,10 +252,9 @@ static void gather_run(const source *s, int64_t n, int64_t y, int64_t x, int64_t
                   g->in_type, (end - begin) * s->b->channels);
 }
 
-void trmi_conv_gather(const trmi_conv_geometry *g, const trmi_gemm_isa *isa,
-                      const void *input, const trmi_conv_group *group,
-                      const trmi_conv_use *use, int64_t row, int64_t count, float *to,
-                      int64_t stride) {
+void trmi_conv_gather(const trmi_conv_geometry *g, const trmi_gemm_isa *isa, const void *input,
+                      const trmi_conv_group *group, const trmi_conv_use *use, int64_t row,
+                      int64_t count, float *to, int64_t stride) {
     const trmi_conv_block *b = &g->blocks[use->block];
     const char *in = input;
     if (g->pointwise) {
@@ -263,7 +283,8 @@ void trmi_conv_ahead(const trmi_conv_geometry *g, const void *input, const trmi_
     for (int i = 0; i < TRMI_CONV_AHEAD; i++) {
         soon[i] = (trmi_prefetch){0};
     }
-    if (count <= 0 || (!g->pointwise && (g->in_h != group->gh * group->in_dy || b->channels * bytes < 64))) {
+    if (count <= 0 ||
+        (!g->pointwise && (g->in_h != group->gh * group->in_dy || b->channels * bytes < 64))) {
         return; /* images do not follow each other evenly, or pieces are too small to ask for */
     }
     const char *base = (const char *)input + b->channel * bytes;
@@ -276,8 +297,9 @@ void trmi_conv_ahead(const trmi_conv_geometry *g, const void *input, const trmi_
         const trmi_conv_run *run = &g->runs[use->runs + i];
         int64_t at = (first * group->in_dy + run->dy) * g->in_w + run->dx;
         at = trmi_max_i64(0, at);
-        soon[i] = trmi_prefetch_grid(base + at * pixel, (run->taps - 1) * pixel + b->channels * bytes,
-                                     group->in_dx * pixel, group->gw, group->in_dy * g->in_w * pixel, rows);
+        soon[i] = trmi_prefetch_grid(
+            base + at * pixel, (run->taps - 1) * pixel + b->channels * bytes, group->in_dx * pixel,
+            group->gw, group->in_dy * g->in_w * pixel, rows);
     }
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/onednn/conv_geometry.h: a convolution as matrix products over gathered rows.
  *
  * A row is one output pixel; its k are taps x channels of the input pixels it sees:
@@ -39,10 +40,10 @@ typedef struct trmi_conv_use {
 } trmi_conv_use;
 
 typedef struct trmi_conv_group {
-    int64_t gh, gw;                         /* positions per image */
-    int64_t out_y, out_x, out_dy, out_dx;   /* position (i, j) is pixel (out_y + i * out_dy, ...) */
-    int64_t in_dy, in_dx;                   /* and sees input (i * in_dy + tap's dy, ...) */
-    int32_t uses, uses_count;               /* first index in geometry->uses */
+    int64_t gh, gw;                       /* positions per image */
+    int64_t out_y, out_x, out_dy, out_dx; /* position (i, j) is pixel (out_y + i * out_dy, ...) */
+    int64_t in_dy, in_dx;                 /* and sees input (i * in_dy + tap's dy, ...) */
+    int32_t uses, uses_count;             /* first index in geometry->uses */
     int64_t rows;
 } trmi_conv_group;
 
@@ -50,9 +51,9 @@ typedef struct trmi_conv_geometry {
     trmi_arena arena;
     int64_t n, in_h, in_w, in_c, out_h, out_w, out_c;
     trm_dtype in_type, out_type;
-    int32_t taps;            /* kernel height * width */
-    bool flipped;            /* gather order is the reverse of the weights' order */
-    bool pointwise;          /* one tap, no offset, stride 1: rows are the input's rows */
+    int32_t taps;   /* kernel height * width */
+    bool flipped;   /* gather order is the reverse of the weights' order */
+    bool pointwise; /* one tap, no offset, stride 1: rows are the input's rows */
     trmi_conv_block *blocks;
     trmi_conv_use *uses;
     trmi_conv_run *runs;
@@ -62,7 +63,8 @@ typedef struct trmi_conv_geometry {
 } trmi_conv_geometry;
 
 /* CHANNELS_LAST, one group of channels, HWIO weights.  NOMEM. */
-trm_status trmi_conv_geometry_init(trmi_conv_geometry *g, const trmi_conv_problem *p, trm_error *err);
+trm_status trmi_conv_geometry_init(trmi_conv_geometry *g, const trmi_conv_problem *p,
+                                   trm_error *err);
 void trmi_conv_geometry_free(trmi_conv_geometry *g);
 
 static inline int64_t trmi_conv_out_bytes(const trmi_conv_geometry *g) {
@@ -74,15 +76,15 @@ static inline int32_t trmi_conv_weight_tap(const trmi_conv_geometry *g, int32_t 
     return g->flipped ? g->taps - 1 - tap : tap;
 }
 
-/* Copies k of rows [row, row + count) of a group as isa->row_type: to[i * stride] on; pixels outside
- * the image are zero. */
-void trmi_conv_gather(const trmi_conv_geometry *g, const trmi_gemm_isa *isa,
-                      const void *input, const trmi_conv_group *group,
-                      const trmi_conv_use *use, int64_t row, int64_t count, float *to,
-                      int64_t stride);
+/* Copies k of rows [row, row + count) of a group as isa->row_type: to[i * stride] on; pixels
+ * outside the image are zero. */
+void trmi_conv_gather(const trmi_conv_geometry *g, const trmi_gemm_isa *isa, const void *input,
+                      const trmi_conv_group *group, const trmi_conv_use *use, int64_t row,
+                      int64_t count, float *to, int64_t stride);
 
 enum { TRMI_CONV_AHEAD = 4 }; /* runs of taps that are asked for ahead */
-/* What gathering `count` rows from `row` on will read, as far as it lies regularly. Nothing for count 0. */
+/* What gathering `count` rows from `row` on will read, as far as it lies regularly. Nothing for
+ * count 0. */
 void trmi_conv_ahead(const trmi_conv_geometry *g, const void *input, const trmi_conv_group *group,
                      const trmi_conv_use *use, int64_t row, int64_t count,
                      trmi_prefetch soon[TRMI_CONV_AHEAD]);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Weight gradient as matrix products: dW[taps * I, O] = (gathered rows of x)^T dy, summed over all
  * output pixels.
  *
@@ -7,21 +8,21 @@
  *          B = dy's columns [pixels x 256], A = x's gathered rows turned to [rows of dW x pixels]
  *          dW block (+)= A B, tile by tile
  *
- * On tiny images every position is a group, with a batch of rows: the chunks of a block run through all groups that
- * see its taps, so that few rows a position still are long sums.
+ * On tiny images every position is a group, with a batch of rows: the chunks of a block run through
+ * all groups that see its taps, so that few rows a position still are long sums.
  *
- * In float32 tiles read dy where it lies, and x too where a row is a pixel, up to PLAIN channels; else
- * chunks are copied to rows of TRMI_TILE_STRIDE, pairs of bfloat16 to panels. What the next chunk reads is asked
- * for while tiles multiply, so that it comes from L2.
+ * In float32 tiles read dy where it lies, and x too where a row is a pixel, up to PLAIN channels;
+ * else chunks are copied to rows of TRMI_TILE_STRIDE, pairs of bfloat16 to panels. What the next
+ * chunk reads is asked for while tiles multiply, so that it comes from L2.
  *
- * Splits have their own sums, added at the end (splits.h): how many depends on the shape only, so the
- * bits do not depend on the number of threads.
+ * Splits have their own sums, added at the end (splits.h): how many depends on the shape only, so
+ * the bits do not depend on the number of threads.
  *
- * A task sums in rows of TRMI_TILE_STRIDE too, and leaves them in dW's rows at its end; the sums of a single chunk
- * go there at once. Large gradients pass the caches: nobody reads them before all others are made.
+ * A task sums in rows of TRMI_TILE_STRIDE too, and leaves them in dW's rows at its end; the sums of
+ * a single chunk go there at once. Large gradients pass the caches: nobody reads them before all
+ * others are made.
  *
- *   scratch:  [ sums of split 0 | 1 | ... | per thread: B, A, sums, two rows, zeros, offsets ]
- */
+ *   scratch:  [ sums of split 0 | 1 | ... | per thread: B, A, sums, two rows, zeros, offsets ] */
 #include "exec/onednn/conv_geometry.h"
 #include "exec/onednn/rates.h"
 #include "exec/onednn/scratch.h"
@@ -108,7 +109,8 @@ typedef struct side {
     int64_t panel, stride;
 } side;
 
-/* From panel to panel of pairs of pixels, rows of `room`. An odd number of lines: panels do not crowd in a few sets. */
+/* From panel to panel of pairs of pixels, rows of `room`. An odd number of lines: panels do not
+ * crowd in a few sets. */
 static int64_t panel_floats(int room) { return (int64_t)CHUNK / 2 * room + TRMI_TILE_COLS; }
 
 /* Two rows come together: the even one waits, without an odd one behind it at the end. */
@@ -149,12 +151,14 @@ static side side_b(const gradw *c, const void *dy, const chunk *part, int64_t co
     const char *from = (const char *)dy + column * bytes;
     if (c->isa->pair == 1) {
         for (int64_t r = 0; r < part->rows; r++) {
-            c->isa->widen(w->b + r * TRMI_TILE_STRIDE, from + w->pixel[r] * bytes, c->g.out_type, count);
+            c->isa->widen(w->b + r * TRMI_TILE_STRIDE, from + w->pixel[r] * bytes, c->g.out_type,
+                          count);
         }
         return (side){w->b, nr, TRMI_TILE_STRIDE};
     }
     if (count % nr != 0) {
-        memset(w->b + count / nr * panel_floats((int)nr), 0, (size_t)(CHUNK / 2 * nr) * sizeof(float));
+        memset(w->b + count / nr * panel_floats((int)nr), 0,
+               (size_t)(CHUNK / 2 * nr) * sizeof(float));
     }
     dealer d = {.c = c, .to = w->b, .width = (int)nr, .room = (int)nr, .count = count};
     for (int64_t r = 0; r < part->rows; r++) {
@@ -164,18 +168,20 @@ static side side_b(const gradw *c, const void *dy, const chunk *part, int64_t co
     return (side){w->b, panel_floats((int)nr), nr};
 }
 
-static side side_a(const gradw *c, const void *x, int32_t block, const chunk *part, int height, const workspace *w) {
+static side side_a(const gradw *c, const void *x, int32_t block, const chunk *part, int height,
+                   const workspace *w) {
     const trmi_conv_block *b = &c->g.blocks[block];
     if (c->plain_a) {
-        return (side){(const float *)x + part->pieces->row * c->g.in_c + b->channel, height, c->g.in_c};
+        return (side){(const float *)x + part->pieces->row * c->g.in_c + b->channel, height,
+                      c->g.in_c};
     }
     dealer d = {.c = c, .to = w->a, .width = height, .room = TRMI_TILE_COLS, .count = b->k};
     for (int64_t i = 0, r = 0; i < part->pieces_count; r += part->pieces[i++].rows) {
         const piece *p = &part->pieces[i];
         const trmi_conv_group *group = &c->g.groups[p->group];
         if (c->isa->pair == 1) {
-            trmi_conv_gather(&c->g, c->isa, x, group, p->use, p->row, p->rows, w->a + r * TRMI_TILE_STRIDE,
-                             TRMI_TILE_STRIDE);
+            trmi_conv_gather(&c->g, c->isa, x, group, p->use, p->row, p->rows,
+                             w->a + r * TRMI_TILE_STRIDE, TRMI_TILE_STRIDE);
             continue;
         }
         for (int64_t q = 0; q < p->rows; q++) {
@@ -197,9 +203,11 @@ static side side_a(const gradw *c, const void *x, int32_t block, const chunk *pa
 static void multiply(const gradw *c, const chunk *part, side a, side b, int64_t k, int height,
                      int64_t count, bool add, trmi_prefetch soon[AHEAD], const workspace *w) {
     int64_t nr = c->isa->nr;
-    trmi_tile tile = {.a_stride = a.stride, .b_stride = b.stride,
+    trmi_tile tile = {.a_stride = a.stride,
+                      .b_stride = b.stride,
                       .k = (part->rows + c->isa->pair - 1) / c->isa->pair,
-                      .row_offset = w->out, .store = add ? TRMI_TILE_ADD : TRMI_TILE_SET};
+                      .row_offset = w->out,
+                      .store = add ? TRMI_TILE_ADD : TRMI_TILE_SET};
     for (int64_t j = 0; j * nr < count; j++) {
         tile.columns = (int)trmi_min_i64(nr, count - j * nr);
         tile.b = b.first + j * b.panel;
@@ -212,14 +220,18 @@ static void multiply(const gradw *c, const chunk *part, side a, side b, int64_t 
     }
 }
 
-/* All there is: tiles store dW itself. Of few pixels writing it is what takes time: along its rows, with B near. */
-static void multiply_once(const gradw *c, const chunk *part, side a, side b, int64_t k, int height, int64_t count,
-                          float *dw, trmi_prefetch soon[AHEAD], const workspace *w) {
+/* All there is: tiles store dW itself. Of few pixels writing it is what takes time: along its rows,
+ * with B near. */
+static void multiply_once(const gradw *c, const chunk *part, side a, side b, int64_t k, int height,
+                          int64_t count, float *dw, trmi_prefetch soon[AHEAD], const workspace *w) {
     int64_t nr = c->isa->nr, down = (k + height - 1) / height, across = (count + nr - 1) / nr;
     bool few = part->rows <= FEW;
-    trmi_tile tile = {.a_stride = a.stride, .b_stride = b.stride,
-                      .k = (part->rows + c->isa->pair - 1) / c->isa->pair, .row_offset = w->far,
-                      .store = c->streams && (uintptr_t)dw % 64 == 0 ? TRMI_TILE_STREAM : TRMI_TILE_SET};
+    trmi_tile tile = {.a_stride = a.stride,
+                      .b_stride = b.stride,
+                      .k = (part->rows + c->isa->pair - 1) / c->isa->pair,
+                      .row_offset = w->far,
+                      .store =
+                          c->streams && (uintptr_t)dw % 64 == 0 ? TRMI_TILE_STREAM : TRMI_TILE_SET};
     for (int64_t t = 0; t < down * across; t++) {
         int64_t i = few ? t / across : t % down, j = few ? t % across : t / down;
         tile.rows = (int)trmi_min_i64(height, k - i * height);
@@ -236,13 +248,15 @@ typedef struct task {
     int32_t block;
     int64_t split, column, count;
     int64_t begin, end; /* chunks */
-    bool turned;        /* the second of two chunks goes first: a sum of two is the same either way */
+    /* the second of two chunks goes first: a sum of two is the same either way */
+    bool turned;
 } task;
 
 /* A thread of the second half has the second half of the images. */
 static task task_at(const gradw *c, int64_t item, bool second_half) {
     int64_t per_split = (c->last - c->first) * c->column_blocks, rest = item % per_split;
-    task t = {.block = c->first + (int32_t)(rest / c->column_blocks), .split = item / per_split,
+    task t = {.block = c->first + (int32_t)(rest / c->column_blocks),
+              .split = item / per_split,
               .column = rest % c->column_blocks * c->columns};
     int64_t chunks = c->blocks[t.block].chunks_count;
     t.count = trmi_min_i64(c->columns, c->problem.o - t.column);
@@ -264,8 +278,9 @@ static void ask_for(const gradw *c, const trmi_conv_args *args, const chunk *par
     if (c->g.groups_count > 1) {
         return;
     }
-    soon[0] = trmi_prefetch_rows((const char *)args->result + (p->row * c->g.out_c + t->column) * out,
-                                 c->g.out_c * out, p->rows, t->count * out);
+    soon[0] =
+        trmi_prefetch_rows((const char *)args->result + (p->row * c->g.out_c + t->column) * out,
+                           c->g.out_c * out, p->rows, t->count * out);
     trmi_conv_ahead(&c->g, args->image, c->g.groups, p->use, p->row, p->rows, soon + 1);
 }
 
@@ -287,11 +302,12 @@ static void leave_sums(const gradw *c, const task *t, float *to, const workspace
 }
 
 /* `next`: what this thread will do then; NULL: nothing. */
-static void run_task(const gradw *c, const trmi_conv_args *args, float *sums, const task *t, const task *next,
-                     const workspace *w) {
+static void run_task(const gradw *c, const trmi_conv_args *args, float *sums, const task *t,
+                     const task *next, const workspace *w) {
     int64_t k = c->g.blocks[t->block].k, chunks = t->end - t->begin;
     int height = panel_height(c, k);
-    float *to = sums + t->split * trmi_conv_weights_count(&c->problem) + c->blocks[t->block].row * c->problem.o + t->column;
+    float *to = sums + t->split * trmi_conv_weights_count(&c->problem) +
+                c->blocks[t->block].row * c->problem.o + t->column;
     for (int64_t i = 0; i < chunks; i++) {
         const chunk *part = chunk_at(c, t, i);
         trmi_prefetch soon[AHEAD] = {{0}};
@@ -314,8 +330,8 @@ static void run_task(const gradw *c, const trmi_conv_args *args, float *sums, co
 static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_error *err) {
     const gradw *c = state;
     (void)err;
-    const trmi_scratch scratch =
-        trmi_scratch_cut(args->scratch, args->scratch_bytes, c->shared_floats * 4, c->thread_floats * 4, c->threads);
+    const trmi_scratch scratch = trmi_scratch_cut(
+        args->scratch, args->scratch_bytes, c->shared_floats * 4, c->thread_floats * 4, c->threads);
     float *sums = c->direct ? args->weights : (float *)(void *)trmi_scratch_shared(&scratch);
     trmi_share share;
     trmi_share_begin(&share, c->splits * (c->last - c->first) * c->column_blocks, c->threads);
@@ -336,14 +352,15 @@ static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_e
         c->isa->fence();
         if (!c->direct) {
 #pragma omp barrier
-            trmi_splits_add(c->isa, sums, c->splits, trmi_conv_weights_count(&c->problem), args->weights,
-                            c->problem.weights_type);
+            trmi_splits_add(c->isa, sums, c->splits, trmi_conv_weights_count(&c->problem),
+                            args->weights, c->problem.weights_type);
         }
     }
     return TRM_OK;
 }
 
-/* ---- the algorithm ------------------------------------------------------------------------------------ */
+/* ---- the algorithm
+ *  ------------------------------------------------------------------------------------ */
 
 static bool gradw_can(const trmi_conv_problem *p) {
     return p->direction == TRMI_CONV_WEIGHTS && p->layout == TRMI_CHANNELS_LAST &&
@@ -388,7 +405,8 @@ static int64_t chunks_of(int64_t rows) { return trmi_pieces(rows, CHUNK); }
 /* Cuts the rows that a block sees into nearly equal chunks. */
 static bool plan_block(gradw *c, int32_t block) {
     block_sum *sum = &c->blocks[block];
-    int64_t rows = rows_seen(c, block), cuts = 0, groups = c->g.groups_count, parts = chunks_of(rows);
+    int64_t rows = rows_seen(c, block), cuts = 0, groups = c->g.groups_count,
+            parts = chunks_of(rows);
     sum->chunks = trmi_arena_alloc(&c->g.arena, (size_t)(parts + 1) * sizeof *sum->chunks);
     piece *next = trmi_arena_alloc(&c->g.arena, (size_t)(parts + groups) * sizeof *next);
     if (sum->chunks == NULL || next == NULL) {
@@ -399,7 +417,9 @@ static bool plan_block(gradw *c, int32_t block) {
         for (int64_t row = 0; use != NULL && row < c->g.groups[i].rows; next++) {
             chunk *part = &sum->chunks[cuts];
             int64_t whole = rows / parts + (cuts < rows % parts);
-            *next = (piece){.use = use, .group = i, .row = row,
+            *next = (piece){.use = use,
+                            .group = i,
+                            .row = row,
                             .rows = trmi_min_i64(c->g.groups[i].rows - row, whole - part->rows)};
             part->pieces = part->pieces_count++ == 0 ? next : part->pieces;
             part->rows += next->rows;
@@ -411,8 +431,9 @@ static bool plan_block(gradw *c, int32_t block) {
     return true;
 }
 
-/* Where the blocks' rows are; those that have none of [begin, end) are left out, the ends of the others cut off, as far as
- * rows are channels of one tap. Returns the number of rows that remain. */
+/* Where the blocks' rows are; those that have none of [begin, end) are left out, the ends of the
+ * others cut off, as far as rows are channels of one tap. Returns the number of rows that remain.
+ */
 static int64_t keep_rows(gradw *c, int64_t begin, int64_t end) {
     int64_t row = 0, kept = 0;
     c->first = c->g.blocks_count;
@@ -438,7 +459,8 @@ static int64_t keep_rows(gradw *c, int64_t begin, int64_t end) {
     return kept;
 }
 
-/* What a thread copies of a chunk, and where tasks of several chunks add up: small problems take little, and any rows of one as much. */
+/* What a thread copies of a chunk, and where tasks of several chunks add up: small problems take
+ * little, and any rows of one as much. */
 static void plan_room(gradw *c) {
     int64_t longest = 0, panels = (TRMI_TILE_K + c->isa->mr - 1) / c->isa->mr;
     bool adds = false, pairs = c->isa->pair > 1;
@@ -447,10 +469,14 @@ static void plan_room(gradw *c) {
         longest = chunks > 0 ? trmi_max_i64(longest, (rows + chunks - 1) / chunks) : longest;
         adds = adds || chunks != c->splits;
     }
-    c->a_floats = pairs ? trmi_max_i64(panels * TRMI_TILE_COLS, TRMI_TILE_STRIDE) * CHUNK : c->plain_a ? 0 : longest * TRMI_TILE_STRIDE;
+    c->a_floats = pairs        ? trmi_max_i64(panels * TRMI_TILE_COLS, TRMI_TILE_STRIDE) * CHUNK
+                  : c->plain_a ? 0
+                               : longest * TRMI_TILE_STRIDE;
     c->b_floats = pairs ? CHUNK * TRMI_TILE_STRIDE : c->plain_b ? 0 : longest * TRMI_TILE_STRIDE;
     c->sums_floats = adds ? TRMI_TILE_K * TRMI_TILE_STRIDE : 0;
-    c->thread_floats = trmi_round_up(c->a_floats + c->b_floats + c->sums_floats + 3 * TRMI_TILE_STRIDE + 2 * (CHUNK + 2 * TRMI_TILE_COLS), 16);
+    c->thread_floats = trmi_round_up(c->a_floats + c->b_floats + c->sums_floats +
+                                         3 * TRMI_TILE_STRIDE + 2 * (CHUNK + 2 * TRMI_TILE_COLS),
+                                     16);
 }
 
 /* Rows [begin, end) of dW; `splits`: all of them, which may be added up in parts. */
@@ -473,9 +499,11 @@ static bool plan(gradw *c, int64_t begin, int64_t end, bool splits) {
     c->splits = splits ? trmi_max_i64(1, trmi_min_i64((TASKS + blocks - 1) / blocks, most / 2)) : 1;
     c->plain_b = c->isa->pair == 1 && c->g.out_type == TRM_FLOAT32 && c->problem.o % nr == 0 &&
                  c->g.groups_count == 1 && c->g.out_c <= PLAIN;
-    c->plain_a = c->isa->pair == 1 && c->g.in_type == TRM_FLOAT32 && c->g.pointwise && c->g.in_c <= PLAIN;
+    c->plain_a =
+        c->isa->pair == 1 && c->g.in_type == TRM_FLOAT32 && c->g.pointwise && c->g.in_c <= PLAIN;
     c->direct = c->splits == 1 && c->problem.weights_type == TRM_FLOAT32;
-    c->streams = c->direct && rows * c->problem.o * (int64_t)sizeof(float) >= STREAM_BYTES && c->problem.o % nr == 0;
+    c->streams = c->direct && rows * c->problem.o * (int64_t)sizeof(float) >= STREAM_BYTES &&
+                 c->problem.o % nr == 0;
     c->shared_floats = c->direct ? 0 : trmi_round_up(c->splits * total, 16);
     plan_room(c);
     return true;
@@ -489,8 +517,9 @@ static void gradw_destroy(void *state) {
     }
 }
 
-static trm_status create_rows(const trmi_gemm_isa *isa, trmi_onednn *backend, const trmi_conv_problem *p,
-                              int64_t begin, int64_t end, bool splits, void **state, int64_t *scratch, trm_error *err) {
+static trm_status create_rows(const trmi_gemm_isa *isa, trmi_onednn *backend,
+                              const trmi_conv_problem *p, int64_t begin, int64_t end, bool splits,
+                              void **state, int64_t *scratch, trm_error *err) {
     gradw *c = trmi_alloc(sizeof *c);
     if (c == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
@@ -526,8 +555,8 @@ static trm_status pairs_create(trmi_onednn *backend, const trmi_conv_problem *p,
 
 /* Pairs of pixels. */
 static bool pairs_can(const trmi_conv_problem *p) {
-    return gradw_can(p) && trmi_gemm_pairs() != NULL &&
-           p->image_type == TRM_BFLOAT16 && p->result_type == TRM_BFLOAT16;
+    return gradw_can(p) && trmi_gemm_pairs() != NULL && p->image_type == TRM_BFLOAT16 &&
+           p->result_type == TRM_BFLOAT16;
 }
 
 /* Both sides are dealt to panels. */
@@ -549,9 +578,11 @@ const trmi_conv_algorithm trmi_conv_gradw_pairs = {.name = "gemm-bf16",
                                                    .run = gradw_run,
                                                    .destroy = gradw_destroy};
 
-trm_status trmi_conv_gradw_rows(trmi_onednn *backend, const trmi_conv_problem *p, int64_t begin, int64_t end,
-                                const trmi_conv_algorithm **algorithm, void **state, int64_t *scratch, trm_error *err) {
+trm_status trmi_conv_gradw_rows(trmi_onednn *backend, const trmi_conv_problem *p, int64_t begin,
+                                int64_t end, const trmi_conv_algorithm **algorithm, void **state,
+                                int64_t *scratch, trm_error *err) {
     bool pairs = pairs_can(p) && pairs_guess(p, 1) < gradw_guess(p, 1);
     *algorithm = pairs ? &trmi_conv_gradw_pairs : &trmi_conv_gradw_gemm;
-    return create_rows(pairs ? trmi_gemm_pairs() : trmi_gemm(), backend, p, begin, end, false, state, scratch, err);
+    return create_rows(pairs ? trmi_gemm_pairs() : trmi_gemm(), backend, p, begin, end, false,
+                       state, scratch, err);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From an operator to a trmi_conv_problem, and what can be said of one without running it. */
 #include "exec/onednn/conv.h"
 
@@ -42,8 +43,7 @@ bool trmi_conv_problem_of(trmi_op_kind kind, const trmi_attrs *attrs, const trmi
     case TRMI_OP_CONV2D_GRAD_WEIGHTS:
         direction = TRMI_CONV_WEIGHTS, result = in0, image = in1, weights = out;
         break;
-    default:
-        return false;
+    default: return false;
     }
     if (image->shape.rank != 4 || weights->shape.rank != 4 || result->shape.rank != 4 ||
         !real_type(image->dtype) || !real_type(weights->dtype) || !real_type(result->dtype) ||
@@ -54,10 +54,20 @@ bool trmi_conv_problem_of(trmi_op_kind kind, const trmi_attrs *attrs, const trmi
     const int64_t *x = image->shape.dim, *w = weights->shape.dim, *y = result->shape.dim;
     *problem = (trmi_conv_problem){
         .direction = direction,
-        .image_type = image->dtype, .weights_type = weights->dtype, .result_type = result->dtype,
-        .layout = image->layout, .weights_layout = weights->layout,
-        .n = x[0], .c = x[1], .h = x[2], .w = x[3],
-        .o = y[1], .oh = y[2], .ow = y[3], .kh = w[2], .kw = w[3],
+        .image_type = image->dtype,
+        .weights_type = weights->dtype,
+        .result_type = result->dtype,
+        .layout = image->layout,
+        .weights_layout = weights->layout,
+        .n = x[0],
+        .c = x[1],
+        .h = x[2],
+        .w = x[3],
+        .o = y[1],
+        .oh = y[2],
+        .ow = y[3],
+        .kh = w[2],
+        .kw = w[3],
         .groups = or_one(attrs->conv.groups),
         .bias = bias,
     };
@@ -104,13 +114,12 @@ const char *trmi_conv_key(const trmi_conv_problem *p, char *text, size_t size) {
     static const char *const directions[] = {"fwd", "data", "weights"};
     snprintf(text, size,
              "conv %s %s%s%s %c%c%c n%" PRId64 " c%" PRId64 " %" PRId64 "x%" PRId64 " o%" PRId64
-             " k%" PRId64 "x%" PRId64 " s%" PRId64 "x%" PRId64 " d%" PRId64 "x%" PRId64
-             " p%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 " g%" PRId64,
+             " k%" PRId64 "x%" PRId64 " s%" PRId64 "x%" PRId64 " d%" PRId64 "x%" PRId64 " p%" PRId64
+             ",%" PRId64 ",%" PRId64 ",%" PRId64 " g%" PRId64,
              directions[p->direction], p->layout == TRMI_PLAIN ? "nchw" : "nhwc",
              p->weights_layout == TRMI_PLAIN ? "-oihw" : "-hwio", p->bias ? "-bias" : "",
              type_letter(p->image_type), type_letter(p->weights_type), type_letter(p->result_type),
-             p->n, p->c, p->h, p->w, p->o, p->kh, p->kw, p->stride[0], p->stride[1],
-             p->dilation[0], p->dilation[1], p->pad[0], p->pad[1], p->pad[2], p->pad[3],
-             p->groups);
+             p->n, p->c, p->h, p->w, p->o, p->kh, p->kw, p->stride[0], p->stride[1], p->dilation[0],
+             p->dilation[1], p->pad[0], p->pad[1], p->pad[2], p->pad[3], p->groups);
     return text;
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Convolution steps of the onednn back-end against the definition in double precision. */
 #include "conv_check.h"
 
@@ -80,7 +81,8 @@ static void mixed_layouts(void **state) {
     }
 }
 
-/* bfloat16 images with float32 master weights and float32 weight gradients, and bfloat16 weights. */
+/* bfloat16 images with float32 master weights and float32 weight gradients, and bfloat16 weights.
+ */
 static void bfloat16(void **state) {
     for (int i = 0; i < 48; i++) {
         trmi_conv_problem p = check_random_problem((trmi_conv_direction)(i % 3));
@@ -94,22 +96,40 @@ static void bfloat16(void **state) {
 
 static void resnet_kinds(void **state) {
     for (int d = 0; d < 3; d++) {
-        static const int64_t shapes[][7] = {/* n, c, hw, o, k, s, pad */
-            {2, 3, 32, 64, 7, 2, 3}, {2, 64, 14, 64, 1, 1, 0}, {3, 64, 14, 256, 1, 2, 0},
-            {2, 64, 14, 64, 3, 1, 1}, {2, 64, 13, 96, 3, 2, 1}, {5, 128, 7, 64, 3, 1, 1},
-            {16, 64, 2, 128, 3, 1, 1}, {33, 128, 1, 64, 3, 1, 1}, {40, 96, 1, 200, 1, 1, 0},
-            {16, 64, 2, 64, 3, 2, 1}, {6, 32, 4, 48, 3, 1, 1},
+        static const int64_t shapes[][7] = {
+            /* n, c, hw, o, k, s, pad */
+            {2, 3, 32, 64, 7, 2, 3},
+            {2, 64, 14, 64, 1, 1, 0},
+            {3, 64, 14, 256, 1, 2, 0},
+            {2, 64, 14, 64, 3, 1, 1},
+            {2, 64, 13, 96, 3, 2, 1},
+            {5, 128, 7, 64, 3, 1, 1},
+            {16, 64, 2, 128, 3, 1, 1},
+            {33, 128, 1, 64, 3, 1, 1},
+            {40, 96, 1, 200, 1, 1, 0},
+            {16, 64, 2, 64, 3, 2, 1},
+            {6, 32, 4, 48, 3, 1, 1},
             /* images cut by few threads */
-            {100, 64, 2, 96, 1, 1, 0}, {111, 300, 2, 70, 1, 1, 0}, {99, 40, 2, 48, 3, 1, 1},
-            /* Winograd's edges: one to three outputs in the last tile, no whole tile, many channels */
-            {4, 32, 3, 32, 3, 1, 1}, {3, 16, 5, 48, 3, 1, 1}, {2, 48, 10, 16, 3, 1, 1}, {2, 16, 11, 32, 3, 1, 0},
-            {2, 144, 6, 160, 3, 1, 1}, {5, 16, 9, 144, 3, 1, 1}, {200, 16, 5, 112, 3, 1, 1}, {90, 80, 9, 16, 3, 1, 1},
+            {100, 64, 2, 96, 1, 1, 0},
+            {111, 300, 2, 70, 1, 1, 0},
+            {99, 40, 2, 48, 3, 1, 1},
+            /* Winograd's edges: one to three outputs in the last tile, no whole tile, many channels
+             */
+            {4, 32, 3, 32, 3, 1, 1},
+            {3, 16, 5, 48, 3, 1, 1},
+            {2, 48, 10, 16, 3, 1, 1},
+            {2, 16, 11, 32, 3, 1, 0},
+            {2, 144, 6, 160, 3, 1, 1},
+            {5, 16, 9, 144, 3, 1, 1},
+            {200, 16, 5, 112, 3, 1, 1},
+            {90, 80, 9, 16, 3, 1, 1},
             /* and in pairs */
-            {2, 288, 7, 272, 3, 1, 1}, {1, 560, 6, 256, 3, 1, 0}};
+            {2, 288, 7, 272, 3, 1, 1},
+            {1, 560, 6, 256, 3, 1, 0}};
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
             const int64_t *s = shapes[i];
-            trmi_conv_problem p = check_problem((trmi_conv_direction)d, s[0], s[1], s[2], s[3],
-                                                s[4], s[5], s[6]);
+            trmi_conv_problem p =
+                check_problem((trmi_conv_direction)d, s[0], s[1], s[2], s[3], s[4], s[5], s[6]);
             check(&p, 3e-5);
             p.image_type = p.result_type = TRM_BFLOAT16;
             check(&p, 1e-2);
@@ -119,12 +139,17 @@ static void resnet_kinds(void **state) {
 
 static void *output_of(const trmi_conv_problem *p, const conv_memory *m, size_t *bytes) {
     bool data = p->direction == TRMI_CONV_DATA, forward = p->direction == TRMI_CONV_FORWARD;
-    int64_t count = forward ? trmi_conv_result_count(p) : data ? trmi_conv_image_count(p) : trmi_conv_weights_count(p);
-    *bytes = (size_t)count * trm_dtype_bytes(forward ? p->result_type : data ? p->image_type : p->weights_type);
+    int64_t count = forward ? trmi_conv_result_count(p)
+                    : data  ? trmi_conv_image_count(p)
+                            : trmi_conv_weights_count(p);
+    *bytes = (size_t)count * trm_dtype_bytes(forward ? p->result_type
+                                             : data  ? p->image_type
+                                                     : p->weights_type);
     return forward ? m->result : data ? m->image : m->weights;
 }
 
-/* All of ours, by other numbers of threads than one, of which many share what few make for themselves. */
+/* All of ours, by other numbers of threads than one, of which many share what few make for
+ * themselves. */
 static void check_bits(const trmi_conv_problem *p, trmi_backend *const *by_threads) {
     conv_data t = check_make(p);
     for (int i = 0; trmi_conv_algorithms[i] != NULL; i++) {
@@ -151,8 +176,10 @@ static void check_bits(const trmi_conv_problem *p, trmi_backend *const *by_threa
 
 static void threads_change_no_bit(void **state) {
     static const int64_t shapes[][7] = {/* n, c, hw, o, k, s, pad */
-        {100, 64, 2, 96, 1, 1, 0}, {111, 300, 2, 70, 1, 1, 0}, {99, 40, 2, 48, 3, 1, 1}, {40, 64, 4, 64, 3, 2, 1},
-        {60, 96, 1, 200, 1, 1, 0}, {33, 96, 1, 64, 3, 1, 1}, {80, 64, 6, 64, 3, 1, 1}, {70, 48, 8, 64, 1, 1, 0}};
+                                        {100, 64, 2, 96, 1, 1, 0}, {111, 300, 2, 70, 1, 1, 0},
+                                        {99, 40, 2, 48, 3, 1, 1},  {40, 64, 4, 64, 3, 2, 1},
+                                        {60, 96, 1, 200, 1, 1, 0}, {33, 96, 1, 64, 3, 1, 1},
+                                        {80, 64, 6, 64, 3, 1, 1},  {70, 48, 8, 64, 1, 1, 0}};
     static const int threads[] = {1, 2, 3, 5};
     trmi_backend *by_threads[5] = {NULL};
     trm_error err;
@@ -161,7 +188,8 @@ static void threads_change_no_bit(void **state) {
     }
     for (size_t i = 0; i < 3 * sizeof shapes / sizeof shapes[0]; i++) {
         const int64_t *s = shapes[i / 3];
-        trmi_conv_problem p = check_problem((trmi_conv_direction)(i % 3), s[0], s[1], s[2], s[3], s[4], s[5], s[6]);
+        trmi_conv_problem p =
+            check_problem((trmi_conv_direction)(i % 3), s[0], s[1], s[2], s[3], s[4], s[5], s[6]);
         check_bits(&p, by_threads);
         p.image_type = p.result_type = TRM_BFLOAT16;
         check_bits(&p, by_threads);
@@ -212,7 +240,8 @@ static void tuned(void **state) {
     backend = shared;
 }
 
-/* Rows of dW are those of the whole, and no others are touched but neighbours up to the next sixteenth. */
+/* Rows of dW are those of the whole, and no others are touched but neighbours up to the next
+ * sixteenth. */
 static void check_rows(const trmi_conv_problem *p, int64_t begin, int64_t end, double tolerance) {
     const trmi_conv_algorithm *algorithm;
     void *made;
@@ -223,7 +252,9 @@ static void check_rows(const trmi_conv_problem *p, int64_t begin, int64_t end, d
     conv_memory m = check_memory(p, &want), rows = check_memory(p, &want);
     int64_t wd[4] = {p->o, p->c, p->kh, p->kw};
     check_store(want.weights, m.weights, TRM_FLOAT32, wd, TRMI_CHANNELS_LAST, true);
-    CHECK_OK(trmi_conv_gradw_rows(trmi_onednn_of(backend), p, begin, end, &algorithm, &made, &bytes, &err), err);
+    CHECK_OK(trmi_conv_gradw_rows(trmi_onednn_of(backend), p, begin, end, &algorithm, &made, &bytes,
+                                  &err),
+             err);
     char *scratch = trmi_alloc((size_t)bytes);
     trmi_conv_args args = check_args(&rows, scratch);
     CHECK_OK(algorithm->run(made, &args, &err), err);
@@ -232,7 +263,8 @@ static void check_rows(const trmi_conv_problem *p, int64_t begin, int64_t end, d
     double difference = 0, square = 0;
     for (int64_t r = 0; r < total; r++) {
         for (int64_t o = 0; o < p->o; o++) {
-            double a = (double)((const float *)m.weights)[r * p->o + o], b = (double)((const float *)rows.weights)[r * p->o + o];
+            double a = (double)((const float *)m.weights)[r * p->o + o],
+                   b = (double)((const float *)rows.weights)[r * p->o + o];
             if (r >= begin && r < end) {
                 difference += (a - b) * (a - b);
                 square += a * a;
@@ -249,11 +281,14 @@ static void check_rows(const trmi_conv_problem *p, int64_t begin, int64_t end, d
 
 static void some_rows(void **state) {
     static const int64_t shapes[][7] = {/* n, c, hw, o, k, s, pad */
-        {40, 300, 1, 64, 1, 1, 0}, {5, 600, 3, 80, 1, 2, 0}, {33, 128, 1, 64, 3, 1, 1}, {16, 64, 2, 128, 3, 1, 1},
-        {70, 513, 2, 48, 1, 1, 0}, {2, 144, 6, 160, 3, 1, 1}, {3, 16, 5, 48, 3, 1, 1}};
+                                        {40, 300, 1, 64, 1, 1, 0}, {5, 600, 3, 80, 1, 2, 0},
+                                        {33, 128, 1, 64, 3, 1, 1}, {16, 64, 2, 128, 3, 1, 1},
+                                        {70, 513, 2, 48, 1, 1, 0}, {2, 144, 6, 160, 3, 1, 1},
+                                        {3, 16, 5, 48, 3, 1, 1}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         const int64_t *s = shapes[i];
-        trmi_conv_problem p = check_problem(TRMI_CONV_WEIGHTS, s[0], s[1], s[2], s[3], s[4], s[5], s[6]);
+        trmi_conv_problem p =
+            check_problem(TRMI_CONV_WEIGHTS, s[0], s[1], s[2], s[3], s[4], s[5], s[6]);
         int64_t total = p.kh * p.kw * p.c;
         for (int turn = 0; turn < 6; turn++) {
             int64_t begin = turn == 0 ? 0 : check_random((uint32_t)total);
@@ -268,9 +303,14 @@ static void some_rows(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_shapes), cmocka_unit_test(mixed_layouts),
-        cmocka_unit_test(bfloat16), cmocka_unit_test(resnet_kinds),
-        cmocka_unit_test(some_rows), cmocka_unit_test(threads_change_no_bit), cmocka_unit_test(refuses_other_types), cmocka_unit_test(tuned),
+        cmocka_unit_test(random_shapes),
+        cmocka_unit_test(mixed_layouts),
+        cmocka_unit_test(bfloat16),
+        cmocka_unit_test(resnet_kinds),
+        cmocka_unit_test(some_rows),
+        cmocka_unit_test(threads_change_no_bit),
+        cmocka_unit_test(refuses_other_types),
+        cmocka_unit_test(tuned),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

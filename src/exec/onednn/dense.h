@@ -1,10 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/onednn/dense.h: float32 products of two matrices, as layers make them:
  *
  *      rows     C [M, N] = end(A [M, K] B)      B [K, N], or [N, K] as LINEAR has it; bias, ReLU, a ReLU's mask
  *      few      C [M, N] = A [M, K] B        8 to 32 rows, a large B [K, N] as it lies: the gradient of a wide layer's input
  *      weights  C [M, N] = A^T B                A [K, M], B [K, N], K the batch
  *
- * The same bits for any number of threads. */
+ * The same bits for any number of threads.
+ */
 #ifndef TRMI_EXEC_ONEDNN_DENSE_H
 #define TRMI_EXEC_ONEDNN_DENSE_H
 
@@ -14,7 +16,8 @@ typedef struct trmi_dense_problem {
     int64_t m, n, k;
     bool transpose_a; /* weights; nothing else may be set then */
     bool transpose_b;
-    int64_t b_stride; /* between rows of B as it lies: its own width where only some columns are used */
+    /* between rows of B as it lies: its own width where only some columns are used */
+    int64_t b_stride;
     bool relu;
     bool add; /* rows: onto what is there */
 } trmi_dense_problem;
@@ -26,8 +29,9 @@ typedef struct trmi_dense_plan {
     int threads;
     bool few;
     int64_t panels;
-    int64_t depth, blocks;             /* rows: blocks of k and their length; weights: chunks of k */
-    int64_t task_rows, tasks;          /* rows */
+    /* rows: blocks of k and their length; weights: chunks of k */
+    int64_t depth, blocks;
+    int64_t task_rows, tasks;           /* rows */
     int64_t splits, m_blocks, n_blocks; /* weights: sums of their own; tasks in each */
     int64_t shared_floats, thread_floats, a_floats;
 } trmi_dense_plan;

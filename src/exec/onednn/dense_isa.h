@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/onednn/dense_isa.h: register tiles of dense float32 products, one table per instruction set.
  *
  *      b panel: k x nr, packed          rows:     a[i * a_stride + p], rows of a matrix as they lie
@@ -26,8 +27,9 @@ typedef struct trmi_dense_tile {
     int64_t mask_stride;
     trmi_prefetch *soon; /* asked for meanwhile, at most soon_lines of it; NULL = nothing */
     int64_t soon_lines;
-    int64_t b_stride;  /* few_rows: between rows of B as they lie */
-    const float *next; /* few_rows: the piece of B behind this one, asked for meanwhile; NULL = nothing */
+    int64_t b_stride; /* few_rows: between rows of B as they lie */
+    /* few_rows: the piece of B behind this one, asked for meanwhile; NULL = nothing */
+    const float *next;
 } trmi_dense_tile;
 
 typedef struct trmi_dense_isa {
@@ -38,8 +40,8 @@ typedef struct trmi_dense_isa {
     void (*take)(float *to, const float *from, int64_t stride, int64_t rows, int columns);
     /* `count` rows, tile after tile, for short k; tile->rows and mask are not used. */
     void (*all_rows)(const trmi_dense_tile *tile, int64_t count);
-    /* 1 to `few` rows of A by a piece of B as it lies, any number of columns, added to C: B is read once, nothing is packed. Bias,
-     * ReLU and mask are not looked at. */
+    /* 1 to `few` rows of A by a piece of B as it lies, any number of columns, added to C: B is read
+     * once, nothing is packed. Bias, ReLU and mask are not looked at. */
     int few;
     void (*few_rows)(const trmi_dense_tile *tile);
 } trmi_dense_isa;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 6 x 16 tiles: 12 of 16 registers hold sums. */
 #if defined(__x86_64__)
 #define NAME avx2

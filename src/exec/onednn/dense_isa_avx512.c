@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 14 x 32 tiles: 28 of 32 registers hold sums. */
 #if defined(__x86_64__)
 #define NAME avx512

@@ -1,12 +1,18 @@
-/* exec/onednn/dense_isa_body.h: the tiles of a trmi_dense_isa, written once with the compiler's vectors.
- * Included by dense_isa_*.c, which define VL, VN, MR and NAME as for gemm_isa_body.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec/onednn/dense_isa_body.h: the tiles of a trmi_dense_isa, written once with the compiler's
+ * vectors. Included by dense_isa_*.c, which define VL, VN, MR and NAME as for gemm_isa_body.h. */
 #include "exec/onednn/dense_isa.h"
 
 #include "exec/onednn/tile_rows.h"
 #include "exec/onednn/vec_body.h"
 
-enum { NR = VL * VN, GROUP = 3, GROUPS = (MR + GROUP - 1) / GROUP, PACE = 4 /* k between lines that are asked for */,
-       LONG = 48 /* k from which it is of use */ };
+enum {
+    NR = VL * VN,
+    GROUP = 3,
+    GROUPS = (MR + GROUP - 1) / GROUP,
+    PACE = 4 /* k between lines that are asked for */,
+    LONG = 48 /* k from which it is of use */
+};
 
 typedef int32_t vec_mask __attribute__((vector_size(VL * 4)));
 
@@ -71,8 +77,8 @@ INLINE void finish_edge(const trmi_dense_tile *t, const int rows, vec sum[MR][VN
     }
 }
 
-/* Where a tile is in A and B. Rows of A are found from one pointer for each three of them: base, base + stride,
- * base + 2 strides are what one instruction can address. */
+/* Where a tile is in A and B. Rows of A are found from one pointer for each three of them: base,
+ * base + stride, base + 2 strides are what one instruction can address. */
 typedef struct place {
     const float *a[GROUPS], *b;
     int64_t a_stride, a_step; /* between rows of A; from k to k + 1 */
@@ -103,12 +109,15 @@ INLINE void ask(trmi_prefetch *soon) {
     trmi_prefetch_asked(soon, 1);
 }
 
-/* First C and the mask are asked for, which the end will need, then what comes soon: PACE of k for each, so that lines on
- * their way do not fill all the places for them. `may_ask`: false where k is known to be short. */
-INLINE void tile(const trmi_dense_tile *t, const int rows, const int vectors, const bool packed, const bool may_ask) {
+/* First C and the mask are asked for, which the end will need, then what comes soon: PACE of k for
+ * each, so that lines on their way do not fill all the places for them. `may_ask`: false where k is
+ * known to be short. */
+INLINE void tile(const trmi_dense_tile *t, const int rows, const int vectors, const bool packed,
+                 const bool may_ask) {
     const bool asks = may_ask && t->k >= LONG;
     vec sum[MR][VN];
-    place at = {.b = t->b, .a_stride = packed ? 1 : t->a_stride, .a_step = packed ? t->a_stride : 1};
+    place at = {
+        .b = t->b, .a_stride = packed ? 1 : t->a_stride, .a_step = packed ? t->a_stride : 1};
     for (int i = 0; i < rows; i++) {
         for (int j = 0; j < VN; j++) {
             sum[i][j] = (vec){0};
@@ -143,23 +152,24 @@ INLINE void tile(const trmi_dense_tile *t, const int rows, const int vectors, co
 #define TILE(N)                                                                                    \
     static __attribute__((noinline)) void rows_##N(const trmi_dense_tile *t) {                     \
         if (t->columns <= NR / 2) {                                                                \
-            tile(t, N, VN / 2, false, true);                                                             \
+            tile(t, N, VN / 2, false, true);                                                       \
         } else {                                                                                   \
-            tile(t, N, VN, false, true);                                                                 \
+            tile(t, N, VN, false, true);                                                           \
         }                                                                                          \
     }                                                                                              \
     static __attribute__((noinline)) void columns_##N(const trmi_dense_tile *t) {                  \
         if (t->columns <= NR / 2) {                                                                \
-            tile(t, N, VN / 2, true, true);                                                              \
+            tile(t, N, VN / 2, true, true);                                                        \
         } else {                                                                                   \
-            tile(t, N, VN, true, true);                                                                  \
+            tile(t, N, VN, true, true);                                                            \
         }                                                                                          \
     }
 TILE_EACH(TILE)
 #undef TILE
 
 typedef void tile_function(const trmi_dense_tile *tile);
-static tile_function *const rows_tiles[MR] = {TILES(rows_)}, *const columns_tiles[MR] = {TILES(columns_)};
+static tile_function *const rows_tiles[MR] = {TILES(rows_)}, *const columns_tiles[MR] = {
+                                                                 TILES(columns_)};
 
 static void rows(const trmi_dense_tile *t) { rows_tiles[t->rows - 1](t); }
 static void columns(const trmi_dense_tile *t) { columns_tiles[t->rows - 1](t); }
@@ -190,25 +200,26 @@ INLINE int64_t whole_tiles(trmi_dense_tile *t, int64_t count, const int vectors)
 /* A mask would have to go along. */
 static void all_rows(const trmi_dense_tile *given, int64_t count) {
     trmi_dense_tile t = *given;
-    int64_t done = t.columns <= NR / 2 ? whole_tiles(&t, count, VN / 2) : whole_tiles(&t, count, VN);
+    int64_t done =
+        t.columns <= NR / 2 ? whole_tiles(&t, count, VN / 2) : whole_tiles(&t, count, VN);
     t.rows = (int)(count - done);
     if (t.rows > 0) {
         rows(&t);
     }
 }
 
-/* ---- few rows --------------------------------------------------------------------------------------------- */
+/* ---- few rows
+ *  --------------------------------------------------------------------------------------------- */
 
 enum { FEW = VL == 16 ? 8 : 4, FEW_VECTORS = 3 }; /* so many sums are in registers */
 
 /* From `column` on, so many vectors wide. */
-INLINE void few_sums(const trmi_dense_tile *t, int64_t column, const int rows, const int vectors, const bool asks) {
+INLINE void few_sums(const trmi_dense_tile *t, int64_t column, const int rows, const int vectors,
+                     const bool asks) {
     vec sum[FEW][FEW_VECTORS];
     const float *from = t->b + column, *next = t->next + (asks ? column : 0), *left = t->a;
     UNROLL for (int i = 0; i < rows; i++) {
-        UNROLL for (int j = 0; j < vectors; j++) {
-            sum[i][j] = (vec){0};
-        }
+        UNROLL for (int j = 0; j < vectors; j++) { sum[i][j] = (vec){0}; }
     }
     for (int64_t p = 0; p < t->k; p++, from += t->b_stride, left++) {
         vec right[FEW_VECTORS];
@@ -246,7 +257,8 @@ INLINE void few_edge(const trmi_dense_tile *t, int64_t column, const int rows) {
 
 INLINE void few_columns(const trmi_dense_tile *t, const int rows, const bool asks) {
     int64_t column = 0;
-    for (int64_t left = t->columns / VL; left > 0;) { /* threes, and twos rather than a single one */
+    /* threes, and twos rather than a single one */
+    for (int64_t left = t->columns / VL; left > 0;) {
         if (left >= 3 && left != 4) {
             few_sums(t, column, rows, 3, asks);
             left -= 3, column += 3 * VL;
@@ -269,6 +281,7 @@ INLINE void few_columns(const trmi_dense_tile *t, const int rows, const bool ask
             few_columns(t, N < FEW ? N : FEW, false);                                              \
         }                                                                                          \
     }
+/* clang-format off */
 FEW_ROWS(1) FEW_ROWS(2) FEW_ROWS(3) FEW_ROWS(4)
 #if VL == 16
 FEW_ROWS(5) FEW_ROWS(6) FEW_ROWS(7) FEW_ROWS(8)
@@ -277,8 +290,15 @@ static tile_function *const few_tiles[FEW] = {few_1, few_2, few_3, few_4, few_5,
 static tile_function *const few_tiles[FEW] = {few_1, few_2, few_3, few_4};
 #endif
 #undef FEW_ROWS
+/* clang-format on */
 
 static void few_rows(const trmi_dense_tile *t) { few_tiles[t->rows - 1](t); }
 
-const trmi_dense_isa PASTE(trmi_dense_, NAME) = {.mr = MR, .nr = NR, .rows = rows, .columns = columns, .take = take,
-                                                 .all_rows = all_rows, .few = FEW, .few_rows = few_rows};
+const trmi_dense_isa PASTE(trmi_dense_, NAME) = {.mr = MR,
+                                                 .nr = NR,
+                                                 .rows = rows,
+                                                 .columns = columns,
+                                                 .take = take,
+                                                 .all_rows = all_rows,
+                                                 .few = FEW,
+                                                 .few_rows = few_rows};

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/onednn/dnnl_compat_v.h"
 
 #include "base/error.h"

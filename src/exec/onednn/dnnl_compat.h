@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/onednn/dnnl_compat.h: the little of oneDNN that we call, the same for its C API v2 and v3.
  * Only dnnl_compat*.c include dnnl.h. */
 #ifndef TRMI_EXEC_ONEDNN_DNNL_COMPAT_H
@@ -30,10 +31,10 @@ typedef struct trmi_dnnl_tensor {
 
 typedef struct trmi_dnnl_conv_options {
     trmi_conv_direction direction;
-    trmi_dnnl_tensor image;   /* [N, C, H, W] */
-    trmi_dnnl_tensor weights; /* [O, I, KH, KW], with groups [G, O/G, I/G, KH, KW] */
-    trmi_dnnl_tensor result;  /* [N, O, OH, OW] */
-    bool bias;                /* forward; float32 [O] */
+    trmi_dnnl_tensor image;                 /* [N, C, H, W] */
+    trmi_dnnl_tensor weights;               /* [O, I, KH, KW], with groups [G, O/G, I/G, KH, KW] */
+    trmi_dnnl_tensor result;                /* [N, O, OH, OW] */
+    bool bias;                              /* forward; float32 [O] */
     int64_t stride[2], dilation[2], pad[4]; /* dilation 1 = dense; pad: top, bottom, left, right */
 } trmi_dnnl_conv_options;
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One oneDNN convolution: image and result lie as the caller says, the weights as the library says,
  * with a reorder before (or, for their gradient, after) each run.
  *
@@ -89,20 +90,22 @@ static dnnl_status_t make_conv(trmi_dnnl_conv *c, const trmi_dnnl_conv_options *
                        .pad_end = {o->pad[1], o->pad[3]}};
     dnnl_primitive_desc_t hint = NULL;
     dnnl_status_t s = dnnl_success;
-    if (o->direction != TRMI_CONV_FORWARD) { /* a forward descriptor of any kind guides the choice */
+    /* a forward descriptor of any kind guides the choice */
+    if (o->direction != TRMI_CONV_FORWARD) {
         trmi_conv_mds f = m;
         f.bias = NULL;
         trmi_md plain = {0};
         s = trmi_md_any(&plain, o->weights.rank, o->weights.dim,
                         o->image.dtype == TRM_BFLOAT16 ? dnnl_bf16 : dnnl_f32);
         f.weights = trmi_md_of(&plain);
-        s = s != dnnl_success ? s
-                              : trmi_conv_pd(&hint, c->dnnl->engine, TRMI_CONV_FORWARD, &f, NULL,
-                                             NULL);
+        s = s != dnnl_success
+                ? s
+                : trmi_conv_pd(&hint, c->dnnl->engine, TRMI_CONV_FORWARD, &f, NULL, NULL);
         trmi_md_free(&plain);
     }
-    s = s != dnnl_success ? s
-                          : trmi_conv_pd(&c->conv.pd, c->dnnl->engine, o->direction, &m, hint, attr);
+    s = s != dnnl_success
+            ? s
+            : trmi_conv_pd(&c->conv.pd, c->dnnl->engine, o->direction, &m, hint, attr);
     if (hint != NULL) {
         dnnl_primitive_desc_destroy(hint);
     }
@@ -180,8 +183,9 @@ trm_status trmi_dnnl_conv_create(trmi_dnnl *dnnl, const trmi_dnnl_conv_options *
     c->direction = options->direction;
     dnnl_primitive_attr_t attr = NULL;
     dnnl_status_t s = dnnl_primitive_attr_create(&attr);
-    s = s != dnnl_success ? s
-                          : dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
+    s = s != dnnl_success
+            ? s
+            : dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
     s = s != dnnl_success ? s : make_all(c, options, attr);
     if (attr != NULL) {
         dnnl_primitive_attr_destroy(attr);
@@ -190,8 +194,8 @@ trm_status trmi_dnnl_conv_create(trmi_dnnl *dnnl, const trmi_dnnl_conv_options *
         trmi_dnnl_conv_destroy(c);
         return s == dnnl_out_of_memory
                    ? TRMI_FAIL(err, TRM_NOMEM, "convolution: oneDNN has no memory")
-                   : TRMI_FAIL(err, TRM_UNSUPPORTED, "convolution: oneDNN has no kernel (status %d)",
-                               (int)s);
+                   : TRMI_FAIL(err, TRM_UNSUPPORTED,
+                               "convolution: oneDNN has no kernel (status %d)", (int)s);
     }
     *out = c;
     return TRM_OK;
@@ -210,8 +214,8 @@ void trmi_dnnl_conv_destroy(trmi_dnnl_conv *c) {
     if (c == NULL) {
         return;
     }
-    dnnl_memory_t memories[] = {c->image_memory,  c->weights_memory, c->bias_memory,
-                                c->result_memory, c->inner_weights,  c->conv_scratch,
+    dnnl_memory_t memories[] = {c->image_memory,   c->weights_memory, c->bias_memory,
+                                c->result_memory,  c->inner_weights,  c->conv_scratch,
                                 c->reorder_scratch};
     for (size_t i = 0; i < sizeof memories / sizeof memories[0]; i++) {
         if (memories[i] != NULL) {
@@ -260,6 +264,7 @@ trm_status trmi_dnnl_conv_run(const trmi_dnnl_conv *c, void *image, void *weight
         s = s != dnnl_success ? s : execute(c, &c->reorder);
     }
     s = s != dnnl_success ? s : dnnl_stream_wait(c->dnnl->stream);
-    return s == dnnl_success ? TRM_OK
-                             : TRMI_FAIL(err, TRM_INTERNAL, "convolution: oneDNN status %d", (int)s);
+    return s == dnnl_success
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_INTERNAL, "convolution: oneDNN status %d", (int)s);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/onednn/dnnl_compat_v.h: the difference between oneDNN's C API v2 and v3, and nothing else.
  * Memory descriptors are structs in v2, objects in v3; operation descriptors are gone in v3. */
 #ifndef TRMI_EXEC_ONEDNN_DNNL_COMPAT_V_H
@@ -38,12 +39,12 @@ static inline void trmi_md_free(trmi_md *box) {
 static inline dnnl_status_t trmi_md_strides(trmi_md *box, int rank, const int64_t *dim,
                                             dnnl_data_type_t type, const int64_t *stride) {
     return dnnl_memory_desc_create_with_strides(&box->md, rank, trmi_dims_of(dim, rank).v, type,
-                                               trmi_dims_of(stride, rank).v);
+                                                trmi_dims_of(stride, rank).v);
 }
 static inline dnnl_status_t trmi_md_any(trmi_md *box, int rank, const int64_t *dim,
                                         dnnl_data_type_t type) {
     return dnnl_memory_desc_create_with_tag(&box->md, rank, trmi_dims_of(dim, rank).v, type,
-                                           dnnl_format_tag_any);
+                                            dnnl_format_tag_any);
 }
 #else
 typedef struct trmi_md {
@@ -57,12 +58,12 @@ static inline void trmi_md_free(trmi_md *box) { (void)box; }
 static inline dnnl_status_t trmi_md_strides(trmi_md *box, int rank, const int64_t *dim,
                                             dnnl_data_type_t type, const int64_t *stride) {
     return dnnl_memory_desc_init_by_strides(&box->md, rank, trmi_dims_of(dim, rank).v, type,
-                                               trmi_dims_of(stride, rank).v);
+                                            trmi_dims_of(stride, rank).v);
 }
 static inline dnnl_status_t trmi_md_any(trmi_md *box, int rank, const int64_t *dim,
                                         dnnl_data_type_t type) {
     return dnnl_memory_desc_init_by_tag(&box->md, rank, trmi_dims_of(dim, rank).v, type,
-                                           dnnl_format_tag_any);
+                                        dnnl_format_tag_any);
 }
 #endif
 
@@ -75,7 +76,8 @@ typedef struct trmi_conv_mds {
 #if DNNL_VERSION_MAJOR >= 3
 static inline dnnl_status_t trmi_conv_pd(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
                                          trmi_conv_direction direction, const trmi_conv_mds *m,
-                                         dnnl_primitive_desc_t hint, const_dnnl_primitive_attr_t attr) {
+                                         dnnl_primitive_desc_t hint,
+                                         const_dnnl_primitive_attr_t attr) {
     const dnnl_alg_kind_t direct = dnnl_convolution_direct;
     switch (direction) {
     case TRMI_CONV_FORWARD:
@@ -95,15 +97,16 @@ static inline dnnl_status_t trmi_conv_pd(dnnl_primitive_desc_t *out, dnnl_engine
 #else
 static inline dnnl_status_t trmi_conv_pd(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
                                          trmi_conv_direction direction, const trmi_conv_mds *m,
-                                         dnnl_primitive_desc_t hint, const_dnnl_primitive_attr_t attr) {
+                                         dnnl_primitive_desc_t hint,
+                                         const_dnnl_primitive_attr_t attr) {
     const dnnl_alg_kind_t direct = dnnl_convolution_direct;
     dnnl_convolution_desc_t d;
     dnnl_status_t s;
     switch (direction) {
     case TRMI_CONV_FORWARD:
-        s = dnnl_dilated_convolution_forward_desc_init(
-            &d, dnnl_forward_training, direct, m->image, m->weights, m->bias, m->result, m->stride,
-            m->dilation, m->pad_begin, m->pad_end);
+        s = dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_training, direct, m->image,
+                                                       m->weights, m->bias, m->result, m->stride,
+                                                       m->dilation, m->pad_begin, m->pad_end);
         break;
     case TRMI_CONV_DATA:
         s = dnnl_dilated_convolution_backward_data_desc_init(&d, direct, m->image, m->weights,
@@ -112,8 +115,8 @@ static inline dnnl_status_t trmi_conv_pd(dnnl_primitive_desc_t *out, dnnl_engine
         break;
     default:
         s = dnnl_dilated_convolution_backward_weights_desc_init(
-            &d, direct, m->image, m->weights, NULL, m->result, m->stride, m->dilation,
-            m->pad_begin, m->pad_end);
+            &d, direct, m->image, m->weights, NULL, m->result, m->stride, m->dilation, m->pad_begin,
+            m->pad_end);
     }
     return s != dnnl_success ? s : dnnl_primitive_desc_create(out, &d, attr, engine, hint);
 }

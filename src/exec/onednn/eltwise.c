@@ -1,6 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Elementwise operators of one or two inputs, with broadcasting, in any layout; dropout.
  *
- * All tensors in one layout without broadcasting are one flat run; otherwise a nest of strided runs. */
+ * All tensors in one layout without broadcasting are one flat run; otherwise a nest of strided
+ * runs. */
 #include "exec/onednn/memory.h"
 #include "exec/onednn/memory_kernels.h"
 #include "exec/onednn/nest.h"
@@ -27,56 +29,41 @@ typedef struct eltwise_state {
 
 static int unary_kind(trmi_op_kind kind) {
     switch (kind) {
-    case TRMI_OP_CAST:
-        return TRMI_UNARY_COPY;
-    case TRMI_OP_RELU:
-        return TRMI_UNARY_RELU;
-    case TRMI_OP_SIGMOID:
-        return TRMI_UNARY_SIGMOID;
-    case TRMI_OP_TANH:
-        return TRMI_UNARY_TANH;
-    case TRMI_OP_EXP:
-        return TRMI_UNARY_EXP;
-    case TRMI_OP_LOG:
-        return TRMI_UNARY_LOG;
-    case TRMI_OP_SQRT:
-        return TRMI_UNARY_SQRT;
-    case TRMI_OP_SCALE:
-        return TRMI_UNARY_SCALE;
-    default:
-        return -1;
+    case TRMI_OP_CAST: return TRMI_UNARY_COPY;
+    case TRMI_OP_RELU: return TRMI_UNARY_RELU;
+    case TRMI_OP_SIGMOID: return TRMI_UNARY_SIGMOID;
+    case TRMI_OP_TANH: return TRMI_UNARY_TANH;
+    case TRMI_OP_EXP: return TRMI_UNARY_EXP;
+    case TRMI_OP_LOG: return TRMI_UNARY_LOG;
+    case TRMI_OP_SQRT: return TRMI_UNARY_SQRT;
+    case TRMI_OP_SCALE: return TRMI_UNARY_SCALE;
+    default: return -1;
     }
 }
 
 static int binary_kind(trmi_op_kind kind) {
     switch (kind) {
-    case TRMI_OP_ADD:
-        return TRMI_BINARY_ADD;
-    case TRMI_OP_SUB:
-        return TRMI_BINARY_SUB;
-    case TRMI_OP_MUL:
-        return TRMI_BINARY_MUL;
-    case TRMI_OP_DIV:
-        return TRMI_BINARY_DIV;
-    case TRMI_OP_RELU_GRAD:
-        return TRMI_BINARY_RELU_GRAD;
-    case TRMI_OP_SIGMOID_GRAD:
-        return TRMI_BINARY_SIGMOID_GRAD;
-    case TRMI_OP_TANH_GRAD:
-        return TRMI_BINARY_TANH_GRAD;
-    default:
-        return -1;
+    case TRMI_OP_ADD: return TRMI_BINARY_ADD;
+    case TRMI_OP_SUB: return TRMI_BINARY_SUB;
+    case TRMI_OP_MUL: return TRMI_BINARY_MUL;
+    case TRMI_OP_DIV: return TRMI_BINARY_DIV;
+    case TRMI_OP_RELU_GRAD: return TRMI_BINARY_RELU_GRAD;
+    case TRMI_OP_SIGMOID_GRAD: return TRMI_BINARY_SIGMOID_GRAD;
+    case TRMI_OP_TANH_GRAD: return TRMI_BINARY_TANH_GRAD;
+    default: return -1;
     }
 }
 
-/* ---- what the plan asks (memory.h) -------------------------------------------------------------- */
+/* ---- what the plan asks (memory.h) --------------------------------------------------------------
+ */
 
 static bool fast_dtype(trm_dtype dtype) { return dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16; }
 
 bool trmi_memory_fast_dtypes(const trm_graph *graph, const trmi_op *op) {
     bool fast = true;
     for (int32_t i = 0; i < op->inputs_count; i++) {
-        fast = fast && (op->inputs[i] == 0 || fast_dtype(trmi_value_of(graph, op->inputs[i])->dtype));
+        fast =
+            fast && (op->inputs[i] == 0 || fast_dtype(trmi_value_of(graph, op->inputs[i])->dtype));
     }
     for (int32_t i = 0; i < op->outputs_count; i++) {
         fast = fast && fast_dtype(trmi_output_of(graph, op, i)->dtype);
@@ -108,7 +95,8 @@ bool trmi_onednn_eltwise_in_place(trmi_onednn *state, const trm_graph *graph, co
     return x->dtype == y->dtype && fast_dtype(x->dtype) && trm_shape_equal(&x->shape, &y->shape);
 }
 
-/* ---- run ----------------------------------------------------------------------------------------- */
+/* ---- run
+ *  ----------------------------------------------------------------------------------------- */
 
 static char *element(const eltwise_state *s, int operand, int64_t offset) {
     return s->base[operand] + offset * (s->half[operand] ? 2 : 4);
@@ -196,7 +184,8 @@ static trm_status run_dropout(const trmi_kernel *k, const trmi_env *env, trm_err
     return TRM_OK;
 }
 
-/* ---- bind ---------------------------------------------------------------------------------------- */
+/* ---- bind
+ *  ---------------------------------------------------------------------------------------- */
 
 void trmi_memory_destroy_state(trmi_kernel *kernel) { trmi_free(kernel->state); }
 
@@ -210,7 +199,8 @@ void *trmi_memory_state(trmi_kernel *kernel, size_t bytes, trm_error *err) {
 }
 
 trm_status trmi_memory_unsupported(const trmi_kernel *kernel, trm_error *err) {
-    return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: no fast kernel for these dtypes", kernel->step->name);
+    return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: no fast kernel for these dtypes",
+                     kernel->step->name);
 }
 
 trm_status trmi_onednn_bind_eltwise(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
@@ -247,7 +237,7 @@ trm_status trmi_onednn_bind_eltwise(trmi_backend *backend, trmi_kernel *kernel, 
 
 /* Kernels that go by an element's place in the plain layout. */
 bool trmi_onednn_plain_supports(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
-                                  trmi_layout layout) {
+                                trmi_layout layout) {
     (void)state;
     (void)graph;
     (void)op;

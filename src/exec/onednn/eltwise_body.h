@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/onednn/eltwise_body.h: loops of elementwise operators; see memory_kernels.h. The flags are
  * constants in each call of the inlined loop, so that no branch is left inside. */
 
@@ -7,21 +8,14 @@ INLINE vf unary_of(trmi_unary kind, vf x, vf factor) {
     switch (kind) {
     case TRMI_UNARY_RELU:
         return vf_select(vf_gt(vf_zero(), x), vf_zero(), x); /* NaN passes, to be seen */
-    case TRMI_UNARY_SIGMOID:
-        return vf_sigmoid(x);
-    case TRMI_UNARY_TANH:
-        return vf_tanh(x);
-    case TRMI_UNARY_EXP:
-        return vf_exp(x);
-    case TRMI_UNARY_LOG:
-        return vf_log(x);
-    case TRMI_UNARY_SQRT:
-        return vf_sqrt(x);
-    case TRMI_UNARY_SCALE:
-        return vf_mul(x, factor);
+    case TRMI_UNARY_SIGMOID: return vf_sigmoid(x);
+    case TRMI_UNARY_TANH: return vf_tanh(x);
+    case TRMI_UNARY_EXP: return vf_exp(x);
+    case TRMI_UNARY_LOG: return vf_log(x);
+    case TRMI_UNARY_SQRT: return vf_sqrt(x);
+    case TRMI_UNARY_SCALE: return vf_mul(x, factor);
     case TRMI_UNARY_COPY:
-    case TRMI_UNARIES:
-        break;
+    case TRMI_UNARIES: break;
     }
     return x;
 }
@@ -59,22 +53,15 @@ UNARY(scale, TRMI_UNARY_SCALE)
 
 INLINE vf binary_of(trmi_binary kind, vf a, vf b) {
     switch (kind) {
-    case TRMI_BINARY_ADD:
-        return vf_add(a, b);
-    case TRMI_BINARY_SUB:
-        return vf_sub(a, b);
-    case TRMI_BINARY_MUL:
-        return vf_mul(a, b);
-    case TRMI_BINARY_DIV:
-        return vf_div(a, b);
+    case TRMI_BINARY_ADD: return vf_add(a, b);
+    case TRMI_BINARY_SUB: return vf_sub(a, b);
+    case TRMI_BINARY_MUL: return vf_mul(a, b);
+    case TRMI_BINARY_DIV: return vf_div(a, b);
     case TRMI_BINARY_RELU_GRAD: /* as the reference: NaN of y lets dy pass */
         return vf_select(vf_nan(b), a, vf_keep(vf_gt(b, vf_zero()), a));
-    case TRMI_BINARY_SIGMOID_GRAD:
-        return vf_mul(vf_mul(a, b), vf_sub(vf_set(1.0f), b));
-    case TRMI_BINARY_TANH_GRAD:
-        return vf_mul(a, vf_sub(vf_set(1.0f), vf_mul(b, b)));
-    case TRMI_BINARIES:
-        break;
+    case TRMI_BINARY_SIGMOID_GRAD: return vf_mul(vf_mul(a, b), vf_sub(vf_set(1.0f), b));
+    case TRMI_BINARY_TANH_GRAD: return vf_mul(a, vf_sub(vf_set(1.0f), vf_mul(b, b)));
+    case TRMI_BINARIES: break;
     }
     return a;
 }
@@ -88,11 +75,12 @@ INLINE vf operand(const void *x, int64_t i, int step, int half, int n) {
 
 INLINE void binary_loop(trmi_binary kind, const void *a, const void *b, void *y, int64_t count,
                         int step_a, int step_b, int half) {
-    VF_LOOP(count,
-            vf_put(y, i, half, binary_of(kind, operand(a, i, step_a, half, VL),
-                                         operand(b, i, step_b, half, VL))),
-            vf_put_n(y, i, half, n, binary_of(kind, operand(a, i, step_a, half, n),
-                                              operand(b, i, step_b, half, n))));
+    VF_LOOP(
+        count,
+        vf_put(y, i, half,
+               binary_of(kind, operand(a, i, step_a, half, VL), operand(b, i, step_b, half, VL))),
+        vf_put_n(y, i, half, n,
+                 binary_of(kind, operand(a, i, step_a, half, n), operand(b, i, step_b, half, n))));
 }
 
 #define BINARY_STEPS(kind, half)                                                                   \
@@ -122,7 +110,8 @@ BINARY(relu_grad, TRMI_BINARY_RELU_GRAD)
 BINARY(sigmoid_grad, TRMI_BINARY_SIGMOID_GRAD)
 BINARY(tanh_grad, TRMI_BINARY_TANH_GRAD)
 
-/* ---- dropout ------------------------------------------------------------------------------------- */
+/* ---- dropout
+ *  ------------------------------------------------------------------------------------- */
 
 enum { PHILOX_BLOCKS = 16, PHILOX_ELEMENTS = 4 * PHILOX_BLOCKS };
 

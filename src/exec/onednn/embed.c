@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of embedding tables: gathered with their ids checked, and the dense form of the gradient. */
 #include "exec/onednn/memory.h"
 #include "exec/onednn/memory_kernels.h"
@@ -7,7 +8,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { AHEAD = 32, PARTS = 64 }; /* rows asked for ahead: a miss lasts as long as a few dozen copies */
+/* rows asked for ahead: a miss lasts as long as a few dozen copies */
+enum { AHEAD = 32, PARTS = 64 };
 
 static int64_t id_at(const void *ids, bool wide, int64_t i) {
     return wide ? ((const int64_t *)ids)[i] : ((const int32_t *)ids)[i];
@@ -25,15 +27,18 @@ static inline void copy_row(char *to, const char *from, int64_t bytes) {
 }
 
 static trm_status run_gather(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
-    const trmi_buffer *table = trmi_kernel_input_buffer(k, 0), *id_buffer = trmi_kernel_input_buffer(k, 1);
+    const trmi_buffer *table = trmi_kernel_input_buffer(k, 0),
+                      *id_buffer = trmi_kernel_input_buffer(k, 1);
     int64_t rows = table->shape.dim[0], count = trm_shape_count(&id_buffer->shape), bad = count;
     int64_t bytes = table->shape.dim[1] * (int64_t)trm_dtype_bytes(table->dtype);
     bool wide = id_buffer->dtype == TRM_INT64;
     const char *from = trmi_kernel_input(k, env, 0);
     const void *ids = trmi_kernel_input(k, env, 1);
     char *to = trmi_kernel_output(k, env, 0);
-    bool part = k->step->attrs->embed.part; /* rows [first, first + rows) of all; the others' give zeros */
-    int64_t first = part ? k->step->attrs->embed.begin : 0, all = part ? k->step->attrs->embed.global : rows;
+    /* rows [first, first + rows) of all; the others' give zeros */
+    bool part = k->step->attrs->embed.part;
+    int64_t first = part ? k->step->attrs->embed.begin : 0,
+            all = part ? k->step->attrs->embed.global : rows;
 #pragma omp parallel for schedule(static) reduction(min : bad)
     for (int64_t i = 0; i < count; i++) {
         int64_t id = id_at(ids, wide, i) - first;
@@ -60,7 +65,8 @@ static trm_status run_gather(const trmi_kernel *k, const trmi_env *env, trm_erro
 trm_status trmi_onednn_bind_embedding(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
     (void)backend;
     const trmi_buffer *ids = trmi_kernel_input_buffer(kernel, 1);
-    bool same = trmi_kernel_input_buffer(kernel, 0)->dtype == trmi_kernel_output_buffer(kernel, 0)->dtype;
+    bool same =
+        trmi_kernel_input_buffer(kernel, 0)->dtype == trmi_kernel_output_buffer(kernel, 0)->dtype;
     if (!same || (ids->dtype != TRM_INT32 && ids->dtype != TRM_INT64)) {
         return trmi_memory_unsupported(kernel, err);
     }
@@ -71,7 +77,8 @@ trm_status trmi_onednn_bind_embedding(trmi_backend *backend, trmi_kernel *kernel
 /* Each part of the table takes the rows that are its own, in the order of the batch. */
 static trm_status run_scatter(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
     (void)err;
-    const trmi_buffer *table = trmi_kernel_output_buffer(k, 0), *id_buffer = trmi_kernel_input_buffer(k, 1);
+    const trmi_buffer *table = trmi_kernel_output_buffer(k, 0),
+                      *id_buffer = trmi_kernel_input_buffer(k, 1);
     int64_t height = table->shape.dim[0], width = table->shape.dim[1];
     int64_t count = trm_shape_count(&id_buffer->shape);
     bool wide = id_buffer->dtype == TRM_INT64;
@@ -87,7 +94,8 @@ static trm_status run_scatter(const trmi_kernel *k, const trmi_env *env, trm_err
         for (int64_t i = 0; i < count && end > begin; i++) {
             int64_t id = id_at(ids, wide, i) - first;
             if (id >= begin && id < end) {
-                kernels->fold_rows(to + id * width, rows + i * width, width, false, TRMI_REDUCE_SUM_OF);
+                kernels->fold_rows(to + id * width, rows + i * width, width, false,
+                                   TRMI_REDUCE_SUM_OF);
             }
         }
     }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/onednn/gemm_isa.h: the inner loops of every matrix product, one table per instruction set.
  *
  *   A "rows":  a[i * TRMI_TILE_STRIDE + k]     copied rows, k contiguous (pixels x channels)
@@ -31,8 +32,8 @@ typedef enum trmi_tile_store {
                       * multiples of nr floats from a 64-byte boundary; end with trmi_gemm's fence */
 } trmi_tile_store;
 
-/* c[row_offset[i] + j] (+)= sum over k, for i < rows, j < columns <= nr. 1 <= rows <= mr. With `rounded` those sums
- * go there as bfloat16, and c is read only, if it is added. */
+/* c[row_offset[i] + j] (+)= sum over k, for i < rows, j < columns <= nr. 1 <= rows <= mr. With
+ * `rounded` those sums go there as bfloat16, and c is read only, if it is added. */
 typedef struct trmi_tile {
     const float *a, *b;
     int64_t k, a_stride, b_stride; /* strides: of "cols", floats from k to k + 1 */
@@ -44,7 +45,8 @@ typedef struct trmi_tile {
     trmi_tile_store store; /* of rounded sums SET or ADD */
 } trmi_tile;
 
-/* Pieces that will be needed soon: tiles ask for a line of them with each k, until there are no more. */
+/* Pieces that will be needed soon: tiles ask for a line of them with each k, until there are no
+ * more. */
 typedef struct trmi_prefetch {
     const char *at, *end; /* of the piece */
     int64_t gap, stride;  /* bytes from a piece's end to the next piece, from piece to piece */
@@ -70,7 +72,8 @@ static inline trmi_prefetch trmi_prefetch_rows(const void *base, int64_t stride,
                                                int64_t bytes) {
     return trmi_prefetch_grid(base, bytes, stride, rows, 0, 1);
 }
-/* So many lines follow each other `*step` bytes apart: of a piece, or, where pieces are single lines, of a row. */
+/* So many lines follow each other `*step` bytes apart: of a piece, or, where pieces are single
+ * lines, of a row. */
 static inline int64_t trmi_prefetch_regular(const trmi_prefetch *soon, int64_t *step) {
     bool single = soon->stride - soon->gap == 64;
     *step = single ? soon->stride : 64;
@@ -105,8 +108,9 @@ static inline trmi_prefetch *trmi_prefetch_next(trmi_prefetch *soon, int count) 
 typedef struct trmi_gemm_isa {
     const char *name;
     int mr, nr; /* the register tile: rows at most, columns exactly */
-    int pair;   /* 1; 2 = A and B hold pairs of bfloat16, neighbours in k, where floats are named, and
-                 * the k of a tile counts pairs */
+    /* 1; 2 = A and B hold pairs of bfloat16, neighbours in k, where floats are named, and the k of
+     * a tile counts pairs */
+    int pair;
     trm_dtype row_type; /* what `widen` makes: FLOAT32, or BFLOAT16 with pairs */
     /* One tile; `soon` (NULL: nothing) is asked for meanwhile. */
     void (*tile_rows)(const trmi_tile *t, trmi_prefetch *soon);
@@ -116,7 +120,8 @@ typedef struct trmi_gemm_isa {
     /* The same for `rows` rows of `count`; strides in elements. */
     void (*widen_rows)(float *to, int64_t to_stride, const void *from, trm_dtype type,
                        int64_t from_stride, int64_t rows, int64_t count);
-    /* to[i] = from[i], past the caches; `to` begins and `count` ends where a line of nr floats does. */
+    /* to[i] = from[i], past the caches; `to` begins and `count` ends where a line of nr floats
+     * does. */
     void (*stream)(float *to, const float *from, int64_t count);
     /* Streamed stores of this thread are done. */
     void (*fence)(void);
@@ -124,15 +129,16 @@ typedef struct trmi_gemm_isa {
     void (*narrow)(void *to, trm_dtype type, const float *from, const float *bias, int64_t count);
     /* to[i] = sum over s of from[s * stride + i], in order of s. */
     void (*sum)(float *to, const float *from, int64_t stride, int64_t terms, int64_t count);
-    /* B panel of `columns` <= nr from rows of k: from[k * ld + j], and from columns: from[j * ld + k]. */
+    /* B panel of `columns` <= nr from rows of k: from[k * ld + j], and from columns: from[j * ld +
+     * k]. */
     void (*pack)(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k, int columns);
     void (*pack_transposed)(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k,
                             int columns);
-    /* Pairs only: two rows of bfloat16, `count` elements, dealt to panels: pair i goes to
-     * to[i / width * panel + i % width]; a panel's row is `room` floats wide, TRMI_TILE_COLS or nr, and may be
-     * overwritten up to there. */
-    void (*deal)(float *to, int64_t panel, int width, int room, const uint16_t *even, const uint16_t *odd,
-                 int64_t count);
+    /* Pairs only: two rows of bfloat16, `count` elements, dealt to panels: pair i goes to to[i /
+     * width * panel + i % width]; a panel's row is `room` floats wide, TRMI_TILE_COLS or nr, and
+     * may be overwritten up to there. */
+    void (*deal)(float *to, int64_t panel, int width, int room, const uint16_t *even,
+                 const uint16_t *odd, int64_t count);
 } trmi_gemm_isa;
 
 extern const trmi_gemm_isa trmi_gemm_plain;

@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/onednn/gemm_isa_body.h: the functions of a trmi_gemm_isa, written once with the compiler's
- * vectors. Included by gemm_isa_*.c, which define VL (floats per vector), VN (vectors per tile row),
- * MR (tile rows), NAME, STREAM and FENCE; with pairs of bfloat16 also PAIRS and MULTIPLY_ADD; MULTIPLY_ADD_FROM and
- * FROM_MEMORY(row) where one instruction may multiply by a number in memory. Each is compiled with its own instruction set.
- */
+ * vectors. Included by gemm_isa_*.c, which define VL (floats per vector), VN (vectors per tile
+ * row), MR (tile rows), NAME, STREAM and FENCE; with pairs of bfloat16 also PAIRS and MULTIPLY_ADD;
+ * MULTIPLY_ADD_FROM and FROM_MEMORY(row) where one instruction may multiply by a number in memory.
+ * Each is compiled with its own instruction set. */
 #include "exec/onednn/gemm_isa.h"
 
 #include <string.h>
@@ -20,26 +21,31 @@ enum { NR = VL * VN };
 #define MULTIPLY_ADD_FROM(sum, left, right) MULTIPLY_ADD(sum, *(left), right)
 #endif
 
-/* ---- tiles -------------------------------------------------------------------------------------- */
+/* ---- tiles --------------------------------------------------------------------------------------
+ */
 
 /* Each sum (i, j) of a tile by name, not by loop: an array that a loop walks stays in memory. */
+/* clang-format off */
 #define EACH_COLUMN(DO, i) DO(i, 0) DO(i, 1) DO(i, 2) DO(i, 3)
 #define EACH_SUM(DO)                                                                               \
     EACH_COLUMN(DO, 0) EACH_COLUMN(DO, 1) EACH_COLUMN(DO, 2) EACH_COLUMN(DO, 3) EACH_COLUMN(DO, 4) \
     EACH_COLUMN(DO, 5) EACH_COLUMN(DO, 6) EACH_COLUMN(DO, 7) EACH_COLUMN(DO, 8) EACH_COLUMN(DO, 9) \
     EACH_COLUMN(DO, 10) EACH_COLUMN(DO, 11) EACH_COLUMN(DO, 12) EACH_COLUMN(DO, 13)
+/* clang-format on */
 #define SUM(i, j) sum[(i) < MR ? (i) : 0][(j) < VN ? (j) : 0]
 #define WHERE(i, j) if ((i) < rows && (j) < VN)
 
 /* The sums of one register tile leave. */
-#define STREAM_SUM(i, j) WHERE(i, j) STREAM(c + row_offset[i] + (j) * VL, SUM(i, j));
-#define ADD_SUM(i, j) WHERE(i, j) *(vec_memory *)(c + row_offset[i] + (j) * VL) += SUM(i, j);
-#define SET_SUM(i, j) WHERE(i, j) *(vec_memory *)(c + row_offset[i] + (j) * VL) = SUM(i, j);
-#define TAKE_SUM(i, j) WHERE(i, j) SUM(i, j) += *(const vec_memory *)(t->c + t->row_offset[i] + (j) * VL);
-#define ROUND_SUM(i, j) WHERE(i, j) store_half(t->rounded + t->rounded_offset[i] + (j) * VL, SUM(i, j));
-#define KEEP_SUM(i, j) WHERE(i, j) *(vec_memory *)(sums + (i) * NR + (j) * VL) = SUM(i, j);
+#define STREAM_SUM(i, j) WHERE(i, j) STREAM(c + row_offset[i] + (j)*VL, SUM(i, j));
+#define ADD_SUM(i, j) WHERE(i, j) * (vec_memory *)(c + row_offset[i] + (j)*VL) += SUM(i, j);
+#define SET_SUM(i, j) WHERE(i, j) * (vec_memory *)(c + row_offset[i] + (j)*VL) = SUM(i, j);
+#define TAKE_SUM(i, j)                                                                             \
+    WHERE(i, j) SUM(i, j) += *(const vec_memory *)(t->c + t->row_offset[i] + (j)*VL);
+#define ROUND_SUM(i, j)                                                                            \
+    WHERE(i, j) store_half(t->rounded + t->rounded_offset[i] + (j)*VL, SUM(i, j));
+#define KEEP_SUM(i, j) WHERE(i, j) * (vec_memory *)(sums + (i)*NR + (j)*VL) = SUM(i, j);
 #define CLEAR_SUM(i, j) WHERE(i, j) SUM(i, j) = (vec){0};
-#define FETCH_SUM(i, j) WHERE(i, j) __builtin_prefetch(t->c + t->row_offset[i] + (j) * VL, 1, 3);
+#define FETCH_SUM(i, j) WHERE(i, j) __builtin_prefetch(t->c + t->row_offset[i] + (j)*VL, 1, 3);
 
 /* A tile at the right edge, element by element. */
 static __attribute__((noinline)) void edge_store(int rows, const float *sums, float *c,
@@ -72,7 +78,8 @@ static void stream(float *to, const float *from, int64_t count) {
     }
 }
 
-/* One k. The strides over i are constants where this is inlined, so that every address is base + constant. */
+/* One k. The strides over i are constants where this is inlined, so that every address is base +
+ * constant. */
 INLINE void tile_step(const int rows, const int64_t row_stride, const float *a, const float *b,
                       vec sum[MR][VN]) {
     vec right[VN];
@@ -90,10 +97,11 @@ INLINE void tile_step(const int rows, const int64_t row_stride, const float *a, 
     }
 }
 
-/* `count` of them; with `at` a line is asked for with each, `step` bytes apart. Two at a time: a loop's own instructions count where two
- * threads share a core. */
-INLINE void tile_steps(const int rows, const int64_t row_stride, int64_t k_stride, int64_t b_stride, const float **a,
-                       const float **b, vec sum[MR][VN], const char *at, int64_t step, int64_t count) {
+/* `count` of them; with `at` a line is asked for with each, `step` bytes apart. Two at a time: a
+ * loop's own instructions count where two threads share a core. */
+INLINE void tile_steps(const int rows, const int64_t row_stride, int64_t k_stride, int64_t b_stride,
+                       const float **a, const float **b, vec sum[MR][VN], const char *at,
+                       int64_t step, int64_t count) {
     const float *left = *a, *right = *b;
     int64_t p = 0;
     for (; p + 2 <= count; p += 2) {
@@ -120,8 +128,9 @@ INLINE void tile_steps(const int rows, const int64_t row_stride, int64_t k_strid
 }
 
 /* Up to k of them, as many as there are lines to ask for; returns how many. */
-INLINE int64_t tile_asking(const int rows, const int64_t row_stride, int64_t k_stride, int64_t b_stride,
-                           const float **a, const float **b, vec sum[MR][VN], trmi_prefetch *soon, int64_t k) {
+INLINE int64_t tile_asking(const int rows, const int64_t row_stride, int64_t k_stride,
+                           int64_t b_stride, const float **a, const float **b, vec sum[MR][VN],
+                           trmi_prefetch *soon, int64_t k) {
     int64_t lines = soon->lines < k ? soon->lines : k;
     for (int64_t left = lines; left > 0;) {
         int64_t step, next = trmi_prefetch_regular(soon, &step);
@@ -179,10 +188,10 @@ typedef void tile_function(const trmi_tile *t, trmi_prefetch *soon);
 
 #define TILE(N)                                                                                    \
     static __attribute__((noinline)) void tile_rows_##N(const trmi_tile *t, trmi_prefetch *soon) { \
-        tile(N, TRMI_TILE_STRIDE, 1, NR, t, soon);                                                     \
+        tile(N, TRMI_TILE_STRIDE, 1, NR, t, soon);                                                 \
     }                                                                                              \
     static __attribute__((noinline)) void tile_cols_##N(const trmi_tile *t, trmi_prefetch *soon) { \
-        tile(N, 1, t->a_stride, t->b_stride, t, soon);                                                     \
+        tile(N, 1, t->a_stride, t->b_stride, t, soon);                                             \
     }
 TILE_EACH(TILE)
 #undef TILE
@@ -194,7 +203,8 @@ static void tile_rows(const trmi_tile *t, trmi_prefetch *soon) { rows_tiles[t->r
 
 static void tile_cols(const trmi_tile *t, trmi_prefetch *soon) { cols_tiles[t->rows - 1](t, soon); }
 
-/* ---- rows in and out ------------------------------------------------------------------------------- */
+/* ---- rows in and out
+ *  ------------------------------------------------------------------------------- */
 
 static void narrow(void *to, trm_dtype type, const float *from, const float *bias, int64_t count) {
     int64_t i = 0;
@@ -235,12 +245,14 @@ static void sum(float *to, const float *from, int64_t stride, int64_t terms, int
     }
 }
 
-/* ---- turning --------------------------------------------------------------------------------------- */
+/* ---- turning
+ *  --------------------------------------------------------------------------------------- */
 
 /* A VL x VL block of rows that are `step` bytes apart, turned to rows of NR. */
 #if VL == 16
-/* Quarters of four rows that are four apart make a vector; four of those are turned quarter by quarter. Half of it is done by loads:
- * 64 of them and 32 shuffles, where rows of their own would take 64 shuffles of two sources. */
+/* Quarters of four rows that are four apart make a vector; four of those are turned quarter by
+ * quarter. Half of it is done by loads: 64 of them and 32 shuffles, where rows of their own would
+ * take 64 shuffles of two sources. */
 INLINE __m512 quarters(const char *from, int64_t step) {
     __m512 v = _mm512_castps128_ps512(_mm_loadu_ps((const float *)(const void *)from));
     v = _mm512_insertf32x4(v, _mm_loadu_ps((const float *)(const void *)(from + 4 * step)), 1);
@@ -252,8 +264,10 @@ INLINE void turn_floats(float *to, const char *from, int64_t step) {
     UNROLL for (int c = 0; c < VL; c += 4, from += 16, to += 4 * NR) {
         __m512 a = quarters(from, step), b = quarters(from + step, step);
         __m512 d = quarters(from + 2 * step, step), e = quarters(from + 3 * step, step);
-        __m512d ab_low = _mm512_castps_pd(_mm512_unpacklo_ps(a, b)), ab_high = _mm512_castps_pd(_mm512_unpackhi_ps(a, b));
-        __m512d de_low = _mm512_castps_pd(_mm512_unpacklo_ps(d, e)), de_high = _mm512_castps_pd(_mm512_unpackhi_ps(d, e));
+        __m512d ab_low = _mm512_castps_pd(_mm512_unpacklo_ps(a, b)),
+                ab_high = _mm512_castps_pd(_mm512_unpackhi_ps(a, b));
+        __m512d de_low = _mm512_castps_pd(_mm512_unpacklo_ps(d, e)),
+                de_high = _mm512_castps_pd(_mm512_unpackhi_ps(d, e));
         _mm512_storeu_pd((void *)to, _mm512_unpacklo_pd(ab_low, de_low));
         _mm512_storeu_pd((void *)(to + NR), _mm512_unpackhi_pd(ab_low, de_low));
         _mm512_storeu_pd((void *)(to + 2 * NR), _mm512_unpacklo_pd(ab_high, de_high));
@@ -266,7 +280,8 @@ INLINE void turn_block(float *to, const char *from, const trm_dtype type, int64_
     for (int i = 0; type != TRM_FLOAT32 && i < VL; i++) {
         *(vec_memory *)(rows + i * VL) = load_any(from + i * step, type, 0);
     }
-    turn_floats(to, type == TRM_FLOAT32 ? from : (const char *)rows, type == TRM_FLOAT32 ? step : (int64_t)(VL * sizeof *rows));
+    turn_floats(to, type == TRM_FLOAT32 ? from : (const char *)rows,
+                type == TRM_FLOAT32 ? step : (int64_t)(VL * sizeof *rows));
 }
 #else
 /* log2(VL) rounds of a perfect shuffle of rows i and i + VL/2. */
@@ -356,7 +371,8 @@ static void widen_rows(float *to, int64_t to_stride, const void *from, trm_dtype
     }
 }
 
-/* ---- packing ---------------------------------------------------------------------------------------- */
+/* ---- packing
+ *  ---------------------------------------------------------------------------------------- */
 
 INLINE void pack_as(float *to, const void *from, const trm_dtype type, int64_t ld, int64_t k,
                     int columns) {

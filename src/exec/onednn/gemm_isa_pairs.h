@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/onednn/gemm_isa_pairs.h: rows and panels of bfloat16 pairs; the part of gemm_isa_body.h that
  * differs where the tile multiplies pairs. */
 
@@ -36,7 +37,8 @@ static void widen_rows(float *to, int64_t to_stride, const void *from, trm_dtype
     }
 }
 
-/* ---- packing ------------------------------------------------------------------------------------- */
+/* ---- packing
+ *  ------------------------------------------------------------------------------------- */
 
 INLINE void pack_as(float *to, const void *from, const trm_dtype type, int64_t ld, int64_t k,
                     int columns) {
@@ -53,7 +55,8 @@ INLINE void pack_as(float *to, const void *from, const trm_dtype type, int64_t l
         int j = 0;
 #ifdef __AVX512BF16__
         for (; type == TRM_FLOAT32 && !last && j + VL <= columns; j += VL) {
-            *(vec_memory *)(to + j) = round_pair(load_any(row, type, j), load_any(row + step, type, j));
+            *(vec_memory *)(to + j) =
+                round_pair(load_any(row, type, j), load_any(row + step, type, j));
         }
 #endif
         for (; j + VL <= columns; j += VL) {
@@ -78,8 +81,8 @@ static void pack(float *to, const void *from, trm_dtype type, int64_t ld, int64_
     }
 }
 
-/* Columns of k are contiguous here: of bfloat16 they are pairs already, which are turned as floats would be; else each is
- * rounded into a line of its own, then dealt. */
+/* Columns of k are contiguous here: of bfloat16 they are pairs already, which are turned as floats
+ * would be; else each is rounded into a line of its own, then dealt. */
 static void pack_transposed(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k,
                             int columns) {
     if (type == TRM_BFLOAT16 && ld % 2 == 0 && k % 2 == 0) {
@@ -99,10 +102,13 @@ static void pack_transposed(float *to, const void *from, trm_dtype type, int64_t
 }
 
 /* `count` pairs at the end of rows. */
-INLINE void deal_end(float *to, const int room, const uint16_t *even, const uint16_t *odd, int64_t count) {
+INLINE void deal_end(float *to, const int room, const uint16_t *even, const uint16_t *odd,
+                     int64_t count) {
 #if VL == 16 && defined(__AVX512BW__) && defined(__AVX512VL__)
     UNROLL for (int j = 0; j < room; j += VL) {
-        __mmask16 there = count - j >= VL ? 0xFFFF : count <= j ? 0 : (__mmask16)((1u << (count - j)) - 1);
+        __mmask16 there = count - j >= VL ? 0xFFFF
+                          : count <= j    ? 0
+                                          : (__mmask16)((1u << (count - j)) - 1);
         __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, even + j));
         __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, odd + j));
         _mm512_storeu_si512(to + j, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
@@ -115,9 +121,10 @@ INLINE void deal_end(float *to, const int room, const uint16_t *even, const uint
 #endif
 }
 
-/* `room` floats of a panel's row at a time; what is beyond `width` there belongs to the next panel, or to nobody. */
-INLINE void deal_as(float *to, int64_t panel, int width, const int room, const uint16_t *even, const uint16_t *odd,
-                    int64_t count) {
+/* `room` floats of a panel's row at a time; what is beyond `width` there belongs to the next panel,
+ * or to nobody. */
+INLINE void deal_as(float *to, int64_t panel, int width, const int room, const uint16_t *even,
+                    const uint16_t *odd, int64_t count) {
     int64_t i = 0;
     for (; i + room <= count; i += width, to += panel) {
 #ifdef PAIR_ROWS
@@ -127,7 +134,8 @@ INLINE void deal_as(float *to, int64_t panel, int width, const int room, const u
         }
 #endif
         UNROLL for (int j = 0; j < room; j += VL) {
-            vec_bits low = half_bits(even, TRM_BFLOAT16, i + j), high = half_bits(odd, TRM_BFLOAT16, i + j);
+            vec_bits low = half_bits(even, TRM_BFLOAT16, i + j),
+                     high = half_bits(odd, TRM_BFLOAT16, i + j);
             *(vec_memory *)(to + j) = (vec)(low | high << 16);
         }
     }
@@ -136,8 +144,8 @@ INLINE void deal_as(float *to, int64_t panel, int width, const int room, const u
     }
 }
 
-static void deal(float *to, int64_t panel, int width, int room, const uint16_t *even, const uint16_t *odd,
-                 int64_t count) {
+static void deal(float *to, int64_t panel, int width, int room, const uint16_t *even,
+                 const uint16_t *odd, int64_t count) {
     if (room == VL) {
         deal_as(to, panel, width, VL, even, odd, count);
     } else {

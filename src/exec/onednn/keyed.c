@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/onednn/keyed.h"
 
 #include "base/checked.h"
@@ -6,23 +7,37 @@
 #include <omp.h>
 #include <string.h>
 
-enum { BLOCK_ROWS = 8192 /* of P at a time: 1 MB of 32 columns */, MOST_PERCENT = 70 /* groups of ids */ };
+enum {
+    BLOCK_ROWS = 8192 /* of P at a time: 1 MB of 32 columns */,
+    MOST_PERCENT = 70 /* groups of ids */
+};
 
-/* ---- sizes ------------------------------------------------------------------------------------------------ */
+/* ---- sizes
+ *  ------------------------------------------------------------------------------------------------
+ */
 
-static bool read_step(const trm_program *program, const trmi_step *step, int threads, trmi_keyed *q) {
+static bool read_step(const trm_program *program, const trmi_step *step, int threads,
+                      trmi_keyed *q) {
     const trmi_buffer *all = program->buffers;
     bool backward = step->op_kind == TRMI_OP_KEYED_LINEAR_GRAD;
     const trmi_buffer *rows = &all[step->inputs[backward ? 1 : 0]], *w = &all[step->inputs[2]];
     const trmi_buffer *ids = &all[step->inputs[1]], *dense = &all[step->inputs[3]];
-    *q = (trmi_keyed){.samples = rows->shape.dim[0], .fields = rows->shape.dim[1], .width = rows->shape.dim[2],
-                      .outputs = w->shape.dim[0], .columns = w->shape.dim[1], .threads = threads, .backward = backward,
-                      .isa = trmi_dense(), .pack = trmi_gemm(), .kernels = trmi_memory_kernels_best()};
+    *q = (trmi_keyed){.samples = rows->shape.dim[0],
+                      .fields = rows->shape.dim[1],
+                      .width = rows->shape.dim[2],
+                      .outputs = w->shape.dim[0],
+                      .columns = w->shape.dim[1],
+                      .threads = threads,
+                      .backward = backward,
+                      .isa = trmi_dense(),
+                      .pack = trmi_gemm(),
+                      .kernels = trmi_memory_kernels_best()};
     q->dense = step->inputs[3] != 0 ? dense->shape.dim[1] : 0;
     q->wide = !backward && ids->dtype == TRM_INT64;
     q->relu = !backward && step->attrs->matmul.relu;
     q->biased = !backward && step->inputs_count > 4 && step->inputs[4] != 0;
-    bool real = rows->dtype == TRM_FLOAT32 && w->dtype == TRM_FLOAT32 && (q->dense == 0 || dense->dtype == TRM_FLOAT32);
+    bool real = rows->dtype == TRM_FLOAT32 && w->dtype == TRM_FLOAT32 &&
+                (q->dense == 0 || dense->dtype == TRM_FLOAT32);
     return real && q->samples > 0 && q->fields > 0 && q->width > 0 && q->outputs > 0;
 }
 
@@ -36,8 +51,19 @@ static int64_t at(trmi_keyed *q, int64_t floats) {
 static int64_t prepare_plans(trmi_keyed *q) {
     int64_t own = q->fields * q->width, n = q->samples, bytes = 0;
     const trmi_dense_problem problems[4] = {
-        {.m = n, .n = q->outputs, .k = q->dense, .transpose_b = true, .b_stride = q->columns, .relu = false},
-        {.m = n, .n = q->outputs, .k = own, .transpose_b = true, .b_stride = q->columns, .relu = q->relu, .add = q->dense > 0},
+        {.m = n,
+         .n = q->outputs,
+         .k = q->dense,
+         .transpose_b = true,
+         .b_stride = q->columns,
+         .relu = false},
+        {.m = n,
+         .n = q->outputs,
+         .k = own,
+         .transpose_b = true,
+         .b_stride = q->columns,
+         .relu = q->relu,
+         .add = q->dense > 0},
         {.m = n, .n = own, .k = q->outputs, .b_stride = q->columns},
         {.m = q->outputs, .n = own, .k = n, .transpose_a = true, .b_stride = own}};
     for (int i = q->backward ? 2 : 0; i < (q->backward ? 4 : 2); i++) {
@@ -46,10 +72,12 @@ static int64_t prepare_plans(trmi_keyed *q) {
         }
     }
     if (q->backward && q->dense > 0) {
-        const trmi_dense_problem more = {.m = q->outputs, .n = q->dense, .k = n, .transpose_a = true, .b_stride = q->dense};
+        const trmi_dense_problem more = {
+            .m = q->outputs, .n = q->dense, .k = n, .transpose_a = true, .b_stride = q->dense};
         bytes = trmi_max_i64(bytes, trmi_dense_prepare(&more, q->threads, &q->plan[0]));
     }
-    return bytes / (int64_t)sizeof(float) + (q->backward ? q->outputs * trmi_max_i64(own, q->dense) : 0) + 32;
+    return bytes / (int64_t)sizeof(float) +
+           (q->backward ? q->outputs * trmi_max_i64(own, q->dense) : 0) + 32;
 }
 
 static bool prepare(const trm_program *program, const trmi_step *step, int threads, trmi_keyed *q) {
@@ -75,17 +103,22 @@ static bool prepare(const trm_program *program, const trmi_step *step, int threa
         q->rest_at = at(q, q->fields * q->samples);
         q->thread_floats = trmi_round_up(2 * q->samples * q->nr + TRMI_TILE_COLS * q->nr, 16);
     } else {
-        q->weights_at = at(q, q->panels * q->nr * (q->fields * q->chunks * TRMI_TILE_COLS + q->dense));
-        q->groups_at = at(q, q->fields * (2 * q->samples + 1)); /* where no gradient will be wanted */
+        q->weights_at =
+            at(q, q->panels * q->nr * (q->fields * q->chunks * TRMI_TILE_COLS + q->dense));
+        /* where no gradient will be wanted */
+        q->groups_at = at(q, q->fields * (2 * q->samples + 1));
         q->thread_floats = trmi_round_up(trmi_max_i64((q->block + q->samples) * q->nr,
-                                                       trmi_keyed_room(q->samples, q->hash_bits)), 16);
+                                                      trmi_keyed_room(q->samples, q->hash_bits)),
+                                         16);
     }
     q->thread_at = at(q, q->thread_floats * threads);
     q->floats = trmi_max_i64(q->floats, q->begin_at + 2 * (q->fields + 1) + 16 + prepare_plans(q));
     return true;
 }
 
-/* ---- forward ------------------------------------------------------------------------------------------------ */
+/* ---- forward
+ *  ------------------------------------------------------------------------------------------------
+ */
 
 typedef struct forward {
     const trmi_keyed *q;
@@ -101,7 +134,8 @@ static void all_samples(const forward *f) {
     int64_t used = 2 * (q->fields + 1);
     float *scratch = f->scratch + trmi_round_up(used, 16);
     if (q->dense > 0) {
-        trmi_dense_run(&q->plan[0], f->dense, f->w + q->fields * q->width, f->bias, NULL, f->y, scratch);
+        trmi_dense_run(&q->plan[0], f->dense, f->w + q->fields * q->width, f->bias, NULL, f->y,
+                       scratch);
     }
     trmi_dense_run(&q->plan[1], f->rows, f->w, q->dense > 0 ? NULL : f->bias, NULL, f->y, scratch);
 }
@@ -109,7 +143,8 @@ static void all_samples(const forward *f) {
 /* Panel j of w: the dense inputs', then each field's chunks. */
 static float *weights_of(const forward *f, int64_t j) {
     const trmi_keyed *q = f->q;
-    return f->scratch + q->weights_at + j * q->nr * (q->fields * q->chunks * TRMI_TILE_COLS + q->dense);
+    return f->scratch + q->weights_at +
+           j * q->nr * (q->fields * q->chunks * TRMI_TILE_COLS + q->dense);
 }
 
 static void pack_panel(const forward *f, int64_t j) {
@@ -117,7 +152,8 @@ static void pack_panel(const forward *f, int64_t j) {
     int columns = (int)trmi_min_i64(q->nr, q->outputs - j * q->nr);
     const float *from = f->w + j * q->nr * q->columns;
     float *to = weights_of(f, j);
-    q->pack->pack_transposed(to, from + q->fields * q->width, TRM_FLOAT32, q->columns, q->dense, columns);
+    q->pack->pack_transposed(to, from + q->fields * q->width, TRM_FLOAT32, q->columns, q->dense,
+                             columns);
     to += q->dense * q->nr;
     for (int64_t i = 0; i < q->fields * q->chunks; i++, to += TRMI_TILE_COLS * q->nr) {
         int64_t column = i / q->chunks * q->width + i % q->chunks * TRMI_TILE_COLS;
@@ -127,10 +163,17 @@ static void pack_panel(const forward *f, int64_t j) {
 }
 
 /* c [count, nr] = a [count, k] b. */
-static void multiply(const trmi_keyed *q, const float *a, int64_t a_stride, int64_t k, int64_t count, const float *b,
-                     float *c, bool add, const float *bias) {
-    const trmi_dense_tile t = {.columns = (int)q->nr, .k = k, .a = a, .a_stride = a_stride, .b = b, .c = c,
-                               .c_stride = q->nr, .add = add, .bias = bias};
+static void multiply(const trmi_keyed *q, const float *a, int64_t a_stride, int64_t k,
+                     int64_t count, const float *b, float *c, bool add, const float *bias) {
+    const trmi_dense_tile t = {.columns = (int)q->nr,
+                               .k = k,
+                               .a = a,
+                               .a_stride = a_stride,
+                               .b = b,
+                               .c = c,
+                               .c_stride = q->nr,
+                               .add = add,
+                               .bias = bias};
     q->isa->all_rows(&t, count);
 }
 
@@ -139,7 +182,8 @@ static void begin_panel(const forward *f, int64_t j, float *y) {
     const trmi_keyed *q = f->q;
     float bias[TRMI_TILE_NR_MAX] = {0};
     if (q->biased) {
-        memcpy(bias, f->bias + j * q->nr, (size_t)trmi_min_i64(q->nr, q->outputs - j * q->nr) * sizeof *bias);
+        memcpy(bias, f->bias + j * q->nr,
+               (size_t)trmi_min_i64(q->nr, q->outputs - j * q->nr) * sizeof *bias);
     }
     if (q->dense > 0) {
         multiply(q, f->dense, q->dense, q->dense, q->samples, weights_of(f, j), y, false, bias);
@@ -158,8 +202,8 @@ static void field_products(const forward *f, int64_t j, int64_t field, float *p)
     const float *w = weights_of(f, j) + (q->dense + field * q->chunks * TRMI_TILE_COLS) * q->nr;
     for (int64_t c = 0; c < q->chunks; c++) {
         int64_t depth = trmi_min_i64(TRMI_TILE_COLS, q->width - c * TRMI_TILE_COLS);
-        multiply(q, rows + c * count * TRMI_TILE_COLS, TRMI_TILE_COLS, depth, count, w + c * TRMI_TILE_COLS * q->nr, p, c > 0,
-                 NULL);
+        multiply(q, rows + c * count * TRMI_TILE_COLS, TRMI_TILE_COLS, depth, count,
+                 w + c * TRMI_TILE_COLS * q->nr, p, c > 0, NULL);
     }
 }
 
@@ -183,7 +227,8 @@ static void run_panel(const forward *f, int64_t j, float *room) {
         const float *tables[TOGETHER];
         const int32_t *groups[TOGETHER];
         int64_t fields = 0, used = 0;
-        while (field < q->fields && fields < TOGETHER && used + f->begin[field + 1] - f->begin[field] <= q->block) {
+        while (field < q->fields && fields < TOGETHER &&
+               used + f->begin[field + 1] - f->begin[field] <= q->block) {
             tables[fields] = p + used * q->nr;
             groups[fields] = trmi_keyed_groups(q, f->groups, field) + 1;
             field_products(f, j, field, p + used * q->nr);
@@ -192,9 +237,15 @@ static void run_panel(const forward *f, int64_t j, float *room) {
             fields++;
         }
         bool last = field == q->fields && columns == q->nr;
-        const trmi_group_sum sum = {.tables = tables, .groups = groups, .fields = fields, .samples = q->samples,
-                                    .columns = q->nr, .from = y, .to = last ? f->y + j * q->nr : y,
-                                    .to_stride = last ? q->outputs : q->nr, .relu = last && q->relu};
+        const trmi_group_sum sum = {.tables = tables,
+                                    .groups = groups,
+                                    .fields = fields,
+                                    .samples = q->samples,
+                                    .columns = q->nr,
+                                    .from = y,
+                                    .to = last ? f->y + j * q->nr : y,
+                                    .to_stride = last ? q->outputs : q->nr,
+                                    .relu = last && q->relu};
         q->kernels->sum_groups(&sum);
     }
     if (columns < q->nr) {
@@ -246,9 +297,11 @@ static trm_status run_forward(const trmi_kernel *k, const trmi_env *env, trm_err
     return TRM_OK;
 }
 
-/* ---- the row of the table ------------------------------------------------------------------------------------- */
+/* ---- the row of the table
+ *  ------------------------------------------------------------------------------------- */
 
-int64_t trmi_onednn_keyed_scratch(trmi_onednn *state, const trm_program *program, const trmi_step *step) {
+int64_t trmi_onednn_keyed_scratch(trmi_onednn *state, const trm_program *program,
+                                  const trmi_step *step) {
     trmi_keyed q;
     return prepare(program, step, state->threads, &q) ? q.floats * (int64_t)sizeof(float) : 0;
 }

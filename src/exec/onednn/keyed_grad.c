@@ -1,6 +1,7 @@
-/* The gradient of KEYED_LINEAR: sums of dy by id, panel by panel of its columns. A thread has some of the fields, so
- * that no sum depends on how many threads there are; the dense inputs are one more field, of which each sample is a
- * group of its own. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The gradient of KEYED_LINEAR: sums of dy by id, panel by panel of its columns. A thread has some
+ * of the fields, so that no sum depends on how many threads there are; the dense inputs are one
+ * more field, of which each sample is a group of its own. */
 #include "exec/onednn/keyed.h"
 
 #include "base/checked.h"
@@ -17,7 +18,9 @@ typedef struct back {
     int64_t *begin;
 } back;
 
-/* ---- all samples ------------------------------------------------------------------------------------------------ */
+/* ---- all samples
+ *  ------------------------------------------------------------------------------------------------
+ */
 
 static void copy_columns(const back *b, const float *from, int64_t count, int64_t column) {
     for (int64_t o = 0; o < b->q->outputs; o++) {
@@ -44,7 +47,9 @@ static void all_samples(const back *b) {
     }
 }
 
-/* ---- by groups ---------------------------------------------------------------------------------------------------- */
+/* ---- by groups
+ *  ----------------------------------------------------------------------------------------------------
+ */
 
 /* Fields [first, last) of a thread: nearly equal work, of samples and of groups. */
 static int64_t share_begin(const back *b, int64_t thread, int64_t threads) {
@@ -53,7 +58,8 @@ static int64_t share_begin(const back *b, int64_t thread, int64_t threads) {
     double total = (double)groups + (double)(all * q->samples) / 4, done = 0;
     int64_t f = 0;
     for (; f < all && thread > 0; f++) {
-        double own = (f < q->fields ? (double)(b->begin[f + 1] - b->begin[f]) : 0) + (double)q->samples / 4;
+        double own =
+            (f < q->fields ? (double)(b->begin[f + 1] - b->begin[f]) : 0) + (double)q->samples / 4;
         if ((done + own / 2) * (double)threads >= total * (double)thread) {
             break;
         }
@@ -66,7 +72,8 @@ static int64_t share_begin(const back *b, int64_t thread, int64_t threads) {
 static float *weights_of(const back *b, int64_t field, int64_t panel, int64_t part) {
     const trmi_keyed *q = b->q;
     int64_t parts = trmi_pieces(q->width, q->nr);
-    return b->scratch + q->weights_at + ((field * q->panels + panel) * parts + part) * q->nr * q->nr;
+    return b->scratch + q->weights_at +
+           ((field * q->panels + panel) * parts + part) * q->nr * q->nr;
 }
 
 static void pack_weights(const back *b) {
@@ -78,7 +85,8 @@ static void pack_weights(const back *b) {
         for (int64_t part = 0; part < parts; part++) {
             int64_t column = part * q->nr, depth = trmi_min_i64(q->nr, q->outputs - panel * q->nr);
             q->pack->pack(weights_of(b, field, panel, part),
-                          b->w + panel * q->nr * q->columns + field * q->width + column, TRM_FLOAT32, q->columns, depth,
+                          b->w + panel * q->nr * q->columns + field * q->width + column,
+                          TRM_FLOAT32, q->columns, depth,
                           (int)trmi_min_i64(q->nr, q->width - column));
         }
     }
@@ -98,17 +106,24 @@ static void take_dense(const back *b) {
     }
 }
 
-/* dw [panel's columns of y, columns of x] = rows^T sums, for rows [chunks][count][TRMI_TILE_COLS] of `width` numbers. */
-static void weights_gradient(const back *b, const float *rows, int64_t count, int64_t width, int64_t column, const float *sums,
-                             int64_t panel, float *turned) {
+/* dw [panel's columns of y, columns of x] = rows^T sums, for rows [chunks][count][TRMI_TILE_COLS]
+ * of `width` numbers. */
+static void weights_gradient(const back *b, const float *rows, int64_t count, int64_t width,
+                             int64_t column, const float *sums, int64_t panel, float *turned) {
     const trmi_keyed *q = b->q;
     int64_t outputs = trmi_min_i64(q->nr, q->outputs - panel * q->nr);
     for (int64_t c = 0; c * TRMI_TILE_COLS < width; c++) {
-        int64_t here = trmi_min_i64(TRMI_TILE_COLS, width - c * TRMI_TILE_COLS), tiles = trmi_pieces(here, q->isa->mr);
+        int64_t here = trmi_min_i64(TRMI_TILE_COLS, width - c * TRMI_TILE_COLS),
+                tiles = trmi_pieces(here, q->isa->mr);
         for (int64_t i = 0; i < tiles; i++) {
             int64_t row = trmi_cut_at(here, tiles, i);
-            const trmi_dense_tile t = {.rows = (int)(trmi_cut_at(here, tiles, i + 1) - row), .columns = (int)q->nr, .k = count,
-                                       .a = rows + c * count * TRMI_TILE_COLS + row, .a_stride = TRMI_TILE_COLS, .b = sums, .c = turned + row * q->nr,
+            const trmi_dense_tile t = {.rows = (int)(trmi_cut_at(here, tiles, i + 1) - row),
+                                       .columns = (int)q->nr,
+                                       .k = count,
+                                       .a = rows + c * count * TRMI_TILE_COLS + row,
+                                       .a_stride = TRMI_TILE_COLS,
+                                       .b = sums,
+                                       .c = turned + row * q->nr,
                                        .c_stride = q->nr};
             q->isa->columns(&t);
         }
@@ -128,9 +143,13 @@ static void rows_gradient(const back *b, int64_t field, int64_t panel, const flo
     float *out = b->scratch + q->sums_at + b->begin[field] * q->width;
     for (int64_t part = 0; part * q->nr < q->width; part++) {
         const trmi_dense_tile t = {.columns = (int)trmi_min_i64(q->nr, q->width - part * q->nr),
-                                   .k = trmi_min_i64(q->nr, q->outputs - panel * q->nr), .a = sums, .a_stride = q->nr,
-                                   .b = weights_of(b, field, panel, part), .c = out + part * q->nr,
-                                   .c_stride = q->width, .add = panel > 0};
+                                   .k = trmi_min_i64(q->nr, q->outputs - panel * q->nr),
+                                   .a = sums,
+                                   .a_stride = q->nr,
+                                   .b = weights_of(b, field, panel, part),
+                                   .c = out + part * q->nr,
+                                   .c_stride = q->width,
+                                   .add = panel > 0};
         q->isa->all_rows(&t, count);
     }
 }
@@ -170,7 +189,8 @@ static void copy_panel(const back *b, int64_t panel, float *out) {
     }
 }
 
-/* Row gradients to where the batch has its rows: each group's at its first sample, zeros elsewhere. */
+/* Row gradients to where the batch has its rows: each group's at its first sample, zeros elsewhere.
+ */
 static void put_rows(const back *b, int64_t first_field, int64_t last_field) {
     const trmi_keyed *q = b->q;
     const size_t bytes = (size_t)q->width * sizeof(float);
@@ -195,16 +215,18 @@ static void run_panel(const back *b, int64_t first, int64_t last, int64_t panel,
     for (int64_t f = first; f < last; f++) {
         if (f == q->fields) {
             if (b->dw != NULL) {
-                weights_gradient(b, b->scratch + q->dense_at, q->samples, q->dense, q->fields * q->width, dy, panel, turned);
+                weights_gradient(b, b->scratch + q->dense_at, q->samples, q->dense,
+                                 q->fields * q->width, dy, panel, turned);
             }
             continue;
         }
         int64_t count = b->begin[f + 1] - b->begin[f];
         const int32_t *of = trmi_keyed_groups(q, b->groups, f) + 1;
-        q->kernels->add_to_groups(sums, dy, q->nr, of + q->samples, count, of, rest_of(b, f), q->samples - count);
+        q->kernels->add_to_groups(sums, dy, q->nr, of + q->samples, count, of, rest_of(b, f),
+                                  q->samples - count);
         if (b->dw != NULL) {
-            weights_gradient(b, trmi_keyed_rows_of(q, b->scratch + q->rows_at, b->begin, f), count, q->width, f * q->width,
-                             sums, panel, turned);
+            weights_gradient(b, trmi_keyed_rows_of(q, b->scratch + q->rows_at, b->begin, f), count,
+                             q->width, f * q->width, sums, panel, turned);
         }
         if (b->drows != NULL) {
             rows_gradient(b, f, panel, sums);

@@ -1,4 +1,6 @@
-/* Softmax and the fused losses, by rows. Sums over rows are made in double in the order of the rows. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Softmax and the fused losses, by rows. Sums over rows are made in double in the order of the
+ * rows. */
 #include "exec/onednn/memory.h"
 #include "exec/onednn/memory_kernels.h"
 
@@ -24,7 +26,8 @@ static const char *row_of(const loss_state *s, const void *base, int64_t row) {
     return (const char *)base + row * s->classes * (s->half ? 2 : 4);
 }
 
-/* ---- softmax --------------------------------------------------------------------------------------- */
+/* ---- softmax
+ *  --------------------------------------------------------------------------------------- */
 
 static trm_status run_softmax(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
     (void)err;
@@ -44,7 +47,8 @@ static trm_status run_softmax(const trmi_kernel *k, const trmi_env *env, trm_err
     return TRM_OK;
 }
 
-/* ---- softmax cross-entropy --------------------------------------------------------------------------- */
+/* ---- softmax cross-entropy
+ *  --------------------------------------------------------------------------- */
 
 static bool ignored(const trmi_attrs *a, int32_t label) {
     return a->xent.use_ignore_index && label == a->xent.ignore_index;
@@ -68,8 +72,8 @@ static trm_status check_labels(const loss_state *s, const trmi_attrs *a, const i
         }
         if (labels[r] < 0 || labels[r] >= all_classes(s, a)) {
             return TRMI_FAIL(err, TRM_INVALID,
-                             "label %d of sample %" PRId64 ": 0 to %" PRId64 " expected", labels[r], r,
-                             all_classes(s, a) - 1);
+                             "label %d of sample %" PRId64 ": 0 to %" PRId64 " expected", labels[r],
+                             r, all_classes(s, a) - 1);
         }
         ++*counted;
     }
@@ -79,8 +83,8 @@ static trm_status check_labels(const loss_state *s, const trmi_attrs *a, const i
 enum { PER_ROW = 3 }; /* log of the sum of exponentials, the label's logit, the sum of logits */
 
 /* What each row needs of this rank's columns. */
-static void row_numbers(const loss_state *s, const trmi_attrs *a, const void *z, const int32_t *labels,
-                        double *numbers) {
+static void row_numbers(const loss_state *s, const trmi_attrs *a, const void *z,
+                        const int32_t *labels, double *numbers) {
 #pragma omp parallel for schedule(static)
     for (int64_t r = 0; r < s->rows; r++) {
         const char *row = row_of(s, z, r);
@@ -95,7 +99,8 @@ static void row_numbers(const loss_state *s, const trmi_attrs *a, const void *z,
 }
 
 /* Over the ranks that hold the other classes, in their order. */
-static trm_status join_classes(const loss_state *s, trmi_norm_sync *sync, double *numbers, trm_error *err) {
+static trm_status join_classes(const loss_state *s, trmi_norm_sync *sync, double *numbers,
+                               trm_error *err) {
     const double *all;
     int64_t count = PER_ROW * s->rows;
     TRMI_TRY(sync->gather(sync, numbers, count, &all, err));
@@ -116,7 +121,8 @@ static trm_status join_classes(const loss_state *s, trmi_norm_sync *sync, double
     return TRM_OK;
 }
 
-static trm_status join_samples(trmi_norm_sync *sync, double *total, double *counted, trm_error *err) {
+static trm_status join_samples(trmi_norm_sync *sync, double *total, double *counted,
+                               trm_error *err) {
     const double own[2] = {*total, *counted}, *all;
     TRMI_TRY(sync->gather(sync, own, 2, &all, err));
     *total = *counted = 0;
@@ -147,7 +153,8 @@ static trm_status run_xent(const trmi_kernel *k, const trmi_env *env, trm_error 
             lse[r] = (float)of[0];
         }
         if (!ignored(a, labels[r])) {
-            total += of[0] - (1 - smoothing) * of[1] - smoothing * of[2] / (double)all_classes(s, a);
+            total +=
+                of[0] - (1 - smoothing) * of[1] - smoothing * of[2] / (double)all_classes(s, a);
         }
     }
     double counted = (double)labelled;
@@ -171,7 +178,8 @@ static trm_status run_xent_grad(const trmi_kernel *k, const trmi_env *env, trm_e
     const void *z = trmi_kernel_input(k, env, 1);
     const int32_t *labels = trmi_kernel_input(k, env, 2);
     const float *lse = trmi_kernel_input(k, env, 3);
-    float scale = *(const float *)trmi_kernel_input(k, env, 0) * *(const float *)trmi_kernel_input(k, env, 4);
+    float scale =
+        *(const float *)trmi_kernel_input(k, env, 0) * *(const float *)trmi_kernel_input(k, env, 4);
     float smoothing = (float)a->xent.label_smoothing, off = smoothing / (float)all_classes(s, a);
     void *dz = trmi_kernel_output(k, env, 0);
 #pragma omp parallel for schedule(static)
@@ -181,7 +189,8 @@ static trm_status run_xent_grad(const trmi_kernel *k, const trmi_env *env, trm_e
         int64_t label = skip ? -1 : column_of(s, a, labels[r]);
         /* Of the label's logit before its row is overwritten: dz may lie on z. */
         float at = label < 0 ? 0 : get(row_of(s, z, r), label, s->half);
-        s->kernels->xent_grad(row_of(s, z, r), to, s->classes, s->half, lse[r], skip ? 0 : scale, off);
+        s->kernels->xent_grad(row_of(s, z, r), to, s->classes, s->half, lse[r], skip ? 0 : scale,
+                              off);
         if (label >= 0) {
             float p = expf(at - lse[r]);
             float value = scale * (p - off - (1 - smoothing));
@@ -195,12 +204,14 @@ static trm_status run_xent_grad(const trmi_kernel *k, const trmi_env *env, trm_e
     return TRM_OK;
 }
 
-/* ---- binary cross-entropy ------------------------------------------------------------------------------ */
+/* ---- binary cross-entropy
+ *  ------------------------------------------------------------------------------ */
 
 static trm_status run_bce(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
     (void)err;
     const loss_state *s = k->state;
-    int64_t count = s->rows * s->classes, pieces = (count + PIECE - 1) / PIECE, bytes = s->half ? 2 : 4;
+    int64_t count = s->rows * s->classes, pieces = (count + PIECE - 1) / PIECE,
+            bytes = s->half ? 2 : 4;
     const char *z = trmi_kernel_input(k, env, 0), *t = trmi_kernel_input(k, env, 1);
     double *partial = (double *)(void *)env->arena[TRMI_ARENA_SCRATCH], total = 0;
 #pragma omp parallel for schedule(static)
@@ -230,7 +241,8 @@ static trm_status run_bce_grad(const trmi_kernel *k, const trmi_env *env, trm_er
     return TRM_OK;
 }
 
-/* ---- bind ------------------------------------------------------------------------------------------- */
+/* ---- bind
+ *  ------------------------------------------------------------------------------------------- */
 
 int64_t trmi_onednn_loss_scratch(trmi_onednn *state, const trm_program *program,
                                  const trmi_step *step) {
@@ -250,30 +262,21 @@ bool trmi_onednn_loss_in_place(trmi_onednn *state, const trm_graph *graph, const
     bool floats = trmi_input_of(graph, op, input)->dtype == trmi_output_of(graph, op, 0)->dtype;
     switch (op->kind) {
     case TRMI_OP_SOFTMAX:
-    case TRMI_OP_SOFTMAX_GRAD:
-        return floats;
-    case TRMI_OP_SOFTMAX_XENT_GRAD:
-        return floats && input == 1;
-    case TRMI_OP_BCE_LOGITS_GRAD:
-        return floats && input >= 1;
-    default:
-        return false;
+    case TRMI_OP_SOFTMAX_GRAD: return floats;
+    case TRMI_OP_SOFTMAX_XENT_GRAD: return floats && input == 1;
+    case TRMI_OP_BCE_LOGITS_GRAD: return floats && input >= 1;
+    default: return false;
     }
 }
 
 typedef trm_status (*run_function)(const trmi_kernel *, const trmi_env *, trm_error *);
 static run_function run_of(trmi_op_kind kind) {
     switch (kind) {
-    case TRMI_OP_SOFTMAX_XENT:
-        return run_xent;
-    case TRMI_OP_SOFTMAX_XENT_GRAD:
-        return run_xent_grad;
-    case TRMI_OP_BCE_LOGITS:
-        return run_bce;
-    case TRMI_OP_BCE_LOGITS_GRAD:
-        return run_bce_grad;
-    default:
-        return run_softmax;
+    case TRMI_OP_SOFTMAX_XENT: return run_xent;
+    case TRMI_OP_SOFTMAX_XENT_GRAD: return run_xent_grad;
+    case TRMI_OP_BCE_LOGITS: return run_bce;
+    case TRMI_OP_BCE_LOGITS_GRAD: return run_bce_grad;
+    default: return run_softmax;
     }
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/onednn/loss_body.h: reductions, softmax and losses over one row; see memory_kernels.h. */
 
 /* Lanes beyond n are `fill`. */
@@ -13,7 +14,7 @@ INLINE vf lanes_or(const void *x, int64_t i, int half, int n, float fill) {
     return vf_load(whole);
 }
 #define EACH_LANES(count) for (int64_t i = 0; i < (count); i += VL)
-#define LANES_LEFT(count) ((count) - i < VL ? (int)((count) - i) : VL)
+#define LANES_LEFT(count) ((count)-i < VL ? (int)((count)-i) : VL)
 
 /* The larger; NaN wins, so that it is seen: vf_max already gives b where either is NaN. */
 INLINE vf larger(vf a, vf b) { return vf_select(vf_nan(a), a, vf_max(a, b)); }
@@ -79,7 +80,8 @@ static float fold_run(const void *x, int64_t count, bool half, trmi_reduction wh
     return vf_sum(vf_add(vf_add(a, b), vf_add(c, d)));
 }
 
-/* ---- softmax --------------------------------------------------------------------------------------- */
+/* ---- softmax
+ *  --------------------------------------------------------------------------------------- */
 
 INLINE float row_max(const void *z, int64_t classes, int half) {
     vf most = vf_set(-INFINITY);
@@ -91,7 +93,8 @@ INLINE float row_max(const void *z, int64_t classes, int half) {
 INLINE float row_exp_sum(const void *z, int64_t classes, int half, float most) {
     vf sum = vf_zero(), shift = vf_set(most);
     EACH_LANES(classes) {
-        sum = vf_add(sum, vf_exp(vf_sub(lanes_or(z, i, half, LANES_LEFT(classes), -INFINITY), shift)));
+        sum = vf_add(sum,
+                     vf_exp(vf_sub(lanes_or(z, i, half, LANES_LEFT(classes), -INFINITY), shift)));
     }
     return vf_sum(sum);
 }
@@ -145,7 +148,8 @@ static void xent_grad_row(const void *z, void *dz, int64_t classes, bool half, f
     }
 }
 
-/* ---- binary cross-entropy --------------------------------------------------------------------------- */
+/* ---- binary cross-entropy
+ *  --------------------------------------------------------------------------- */
 
 /* max(z, 0) - z t + ln(1 + e^-|z|) */
 static double bce_run(const void *z, const void *t, int64_t count, bool half) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Linear layers and matrix products: a product is a 1x1 convolution on images of one pixel.
  *
  *   A  [M, K] B  [K, N]     forward            image A, weights B (HWIO)
@@ -5,9 +6,8 @@
  *   A^T [K, M] B [K, N]     weight gradient    image A, result B
  *   A^T [K, M] B^T [N, K]   forward of C^T = B A, then turned
  *
- * Batches run one after the other, each over all threads. Float32 layers of many rows have loops of their own
- * (dense.h), and so has what the plan has fused.
- */
+ * Batches run one after the other, each over all threads. Float32 layers of many rows have loops of
+ * their own (dense.h), and so has what the plan has fused. */
 #include "exec/onednn/matmul.h"
 
 #include "exec/onednn/dense.h"
@@ -27,8 +27,8 @@ typedef struct product {
     trm_dtype type_a, type_b, type_c;
     bool transpose_a, transpose_b, bias;
     bool dense;
-    trmi_dense_plan plan; /* where dense */
-    int64_t begin;        /* dense: the first column of B that is used */
+    trmi_dense_plan plan;          /* where dense */
+    int64_t begin;                 /* dense: the first column of B that is used */
     int64_t scratch, turned_bytes; /* of the algorithm; of C^T */
 } product;
 
@@ -39,11 +39,14 @@ static bool read_step(const trm_program *program, const trmi_step *step, product
     if (step->inputs_count < 2 || step->outputs_count < 1) {
         return false;
     }
-    const trmi_buffer *a = &program->buffers[step->inputs[0]], *b = &program->buffers[step->inputs[1]];
+    const trmi_buffer *a = &program->buffers[step->inputs[0]],
+                      *b = &program->buffers[step->inputs[1]];
     const trmi_buffer *c = &program->buffers[step->outputs[0]];
     bool linear = step->op_kind == TRMI_OP_LINEAR;
     *p = (product){.batch = 1,
-                   .type_a = a->dtype, .type_b = b->dtype, .type_c = c->dtype,
+                   .type_a = a->dtype,
+                   .type_b = b->dtype,
+                   .type_c = c->dtype,
                    .transpose_a = !linear && step->attrs->matmul.transpose_a,
                    .transpose_b = linear || step->attrs->matmul.transpose_b,
                    .bias = linear && step->inputs_count > 2 && step->inputs[2] != 0};
@@ -63,11 +66,23 @@ static bool read_step(const trm_program *program, const trmi_step *step, product
 }
 
 /* One pixel per image: `rows` images, 1x1 weights [c, o]. */
-static trmi_conv_problem one_pixel(trmi_conv_direction direction, int64_t rows, int64_t c, int64_t o) {
-    return (trmi_conv_problem){.direction = direction, .layout = TRMI_CHANNELS_LAST,
-                               .weights_layout = TRMI_CHANNELS_LAST, .n = rows, .c = c, .h = 1,
-                               .w = 1, .o = o, .oh = 1, .ow = 1, .kh = 1, .kw = 1, .groups = 1,
-                               .stride = {1, 1}, .dilation = {1, 1}};
+static trmi_conv_problem one_pixel(trmi_conv_direction direction, int64_t rows, int64_t c,
+                                   int64_t o) {
+    return (trmi_conv_problem){.direction = direction,
+                               .layout = TRMI_CHANNELS_LAST,
+                               .weights_layout = TRMI_CHANNELS_LAST,
+                               .n = rows,
+                               .c = c,
+                               .h = 1,
+                               .w = 1,
+                               .o = o,
+                               .oh = 1,
+                               .ow = 1,
+                               .kh = 1,
+                               .kw = 1,
+                               .groups = 1,
+                               .stride = {1, 1},
+                               .dilation = {1, 1}};
 }
 
 static void formulate(product *p) {
@@ -87,10 +102,12 @@ static void formulate(product *p) {
         *q = one_pixel(TRMI_CONV_FORWARD, p->m, p->k, p->n);
         q->image_type = p->type_a, q->weights_type = p->type_b, q->result_type = p->type_c;
     }
-    p->algorithm = q->direction == TRMI_CONV_WEIGHTS ? &trmi_conv_gradw_gemm : &trmi_conv_gather_gemm;
+    p->algorithm =
+        q->direction == TRMI_CONV_WEIGHTS ? &trmi_conv_gradw_gemm : &trmi_conv_gather_gemm;
 }
 
-bool trmi_matmul_problem_of_step(const trm_program *program, const trmi_step *step, trmi_conv_problem *problem) {
+bool trmi_matmul_problem_of_step(const trm_program *program, const trmi_step *step,
+                                 trmi_conv_problem *problem) {
     product p;
     if (!read_step(program, step, &p) || p.batch != 1 || !p.transpose_a || p.transpose_b) {
         return false;
@@ -110,10 +127,15 @@ static bool is_dense(const trmi_step *step, product *p) {
         p->n = attrs->matmul.columns;
         p->begin = p->transpose_b ? attrs->matmul.begin * p->k : attrs->matmul.begin;
     }
-    trmi_dense_problem q = {.m = p->m, .n = p->n, .k = p->k, .transpose_a = p->transpose_a,
-                            .transpose_b = p->transpose_b, .b_stride = width, .relu = linear && attrs->matmul.relu};
-    if (p->batch != 1 || p->type_a != TRM_FLOAT32 || p->type_b != TRM_FLOAT32 || p->type_c != TRM_FLOAT32 ||
-        !(fused || trmi_dense_fits(&q))) {
+    trmi_dense_problem q = {.m = p->m,
+                            .n = p->n,
+                            .k = p->k,
+                            .transpose_a = p->transpose_a,
+                            .transpose_b = p->transpose_b,
+                            .b_stride = width,
+                            .relu = linear && attrs->matmul.relu};
+    if (p->batch != 1 || p->type_a != TRM_FLOAT32 || p->type_b != TRM_FLOAT32 ||
+        p->type_c != TRM_FLOAT32 || !(fused || trmi_dense_fits(&q))) {
         return false;
     }
     p->plan.problem = q;
@@ -169,7 +191,8 @@ static trm_status product_run(const trmi_kernel *k, const trmi_env *env, trm_err
     char *c = trmi_kernel_output(k, env, 0), *scratch = env->arena[TRMI_ARENA_SCRATCH];
     for (int64_t i = 0; c != NULL && i < p->batch; i++) {
         trmi_conv_args args = {.scratch = scratch + p->turned_bytes,
-                               .scratch_bytes = k->program->arena_bytes[TRMI_ARENA_SCRATCH] - p->turned_bytes};
+                               .scratch_bytes =
+                                   k->program->arena_bytes[TRMI_ARENA_SCRATCH] - p->turned_bytes};
         if (p->transpose_a && !p->transpose_b) {
             args.image = a, args.result = b, args.weights = c;
         } else if (p->transpose_a) {
@@ -216,8 +239,9 @@ trm_status trmi_onednn_bind_matmul(trmi_backend *backend, trmi_kernel *k, trm_er
     if (p->scratch + p->turned_bytes > k->step->scratch_bytes) {
         int64_t needed = p->scratch + p->turned_bytes;
         product_destroy(k);
-        return TRMI_FAIL(err, TRM_INTERNAL, "%s: %" PRId64 " bytes of scratch planned, %" PRId64
-                         " needed", k->step->name, k->step->scratch_bytes, needed);
+        return TRMI_FAIL(err, TRM_INTERNAL,
+                         "%s: %" PRId64 " bytes of scratch planned, %" PRId64 " needed",
+                         k->step->name, k->step->scratch_bytes, needed);
     }
     ((trmi_step *)(uintptr_t)k->step)->algorithm = p->dense ? "dense" : "gemm";
     return TRM_OK;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/onednn/matmul.h: LINEAR and MATMUL in the back-end's table. */
 #ifndef TRMI_EXEC_ONEDNN_MATMUL_H
 #define TRMI_EXEC_ONEDNN_MATMUL_H
@@ -9,7 +10,9 @@ bool trmi_onednn_matmul_supports(trmi_onednn *state, const trm_graph *graph, con
                                  trmi_layout layout);
 int64_t trmi_onednn_matmul_scratch(trmi_onednn *state, const trm_program *program,
                                    const trmi_step *step);
-/* A^T B of a step as the weight gradient of a 1x1 convolution: image A, result B; false when it is none. */
-bool trmi_matmul_problem_of_step(const trm_program *program, const trmi_step *step, trmi_conv_problem *problem);
+/* A^T B of a step as the weight gradient of a 1x1 convolution: image A, result B; false when it is
+ * none. */
+bool trmi_matmul_problem_of_step(const trm_program *program, const trmi_step *step,
+                                 trmi_conv_problem *problem);
 
 #endif

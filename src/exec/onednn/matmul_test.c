@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* LINEAR and MATMUL steps against the definition in double precision: all transposes, batches,
  * bias, float32 and bfloat16, random sizes; what the plan fuses into them. */
 #include "check.h"
@@ -53,8 +54,8 @@ typedef struct shape {
     trm_dtype type; /* 0 = float32 */
 } shape;
 
-static double relative_error(const shape *s, const void *a, const void *b, const void *bias, const float *mask,
-                             const void *c) {
+static double relative_error(const shape *s, const void *a, const void *b, const void *bias,
+                             const float *mask, const void *c) {
     double difference = 0, size = 0;
     int64_t width = s->width > 0 ? s->width : s->n;
     for (int64_t q = 0; q < s->batch; q++) {
@@ -63,7 +64,8 @@ static double relative_error(const shape *s, const void *a, const void *b, const
                 double sum = s->bias ? at(bias, TRM_FLOAT32, j) : 0;
                 for (int64_t p = 0; p < s->k; p++) {
                     int64_t ia = q * s->m * s->k + (s->ta ? p * s->m + i : i * s->k + p);
-                    int64_t ib = q * s->k * width + (s->tb ? (s->begin + j) * s->k + p : p * width + s->begin + j);
+                    int64_t ib = q * s->k * width +
+                                 (s->tb ? (s->begin + j) * s->k + p : p * width + s->begin + j);
                     sum += at(a, s->type, ia) * at(b, s->type, ib);
                 }
                 sum = s->relu && sum < 0 ? 0 : sum;
@@ -81,7 +83,8 @@ static void check(const shape *given) {
     shape filled = *given, *s = &filled;
     s->type = s->type == TRM_DTYPE_NONE ? TRM_FLOAT32 : s->type;
     int64_t width = s->width > 0 ? s->width : s->n;
-    void *a = values(s->batch * s->m * s->k, s->type), *b = values(s->batch * s->k * width, s->type);
+    void *a = values(s->batch * s->m * s->k, s->type),
+         *b = values(s->batch * s->k * width, s->type);
     float *mask = values(s->m * s->n, TRM_FLOAT32);
     void *bias = values(s->n, TRM_FLOAT32), *c = values(s->batch * s->m * s->n, s->type);
     trm_shape sa = trm_shape_of(s->batch, s->ta ? s->k : s->m, s->ta ? s->m : s->k);
@@ -97,20 +100,29 @@ static void check(const shape *given) {
     void *data[] = {NULL, a, b, s->mask ? (void *)mask : bias, c};
     trm_shape shapes[] = {sa, sa, sb, s->mask ? sc : trm_shape_of(s->n), sc};
     /* Each tensor is an arena of its own. */
-    static const trmi_arena_id arenas[] = {TRMI_ARENA_NONE, TRMI_ARENA_INPUT, TRMI_ARENA_PARAM, TRMI_ARENA_CONSTANT,
-                                        TRMI_ARENA_ACTIVATION};
+    static const trmi_arena_id arenas[] = {TRMI_ARENA_NONE, TRMI_ARENA_INPUT, TRMI_ARENA_PARAM,
+                                           TRMI_ARENA_CONSTANT, TRMI_ARENA_ACTIVATION};
     trmi_buffer buffers[5] = {{0}};
     for (int i = 1; i < 5; i++) {
-        buffers[i] = (trmi_buffer){.dtype = i == 3 ? TRM_FLOAT32 : s->type, .shape = shapes[i],
-                                   .arena = arenas[i]};
+        buffers[i] = (trmi_buffer){
+            .dtype = i == 3 ? TRM_FLOAT32 : s->type, .shape = shapes[i], .arena = arenas[i]};
     }
     static const int32_t inputs[] = {1, 2, 3}, output = 4;
-    trmi_attrs attrs = {.matmul = {.transpose_a = s->ta, .transpose_b = s->tb, .relu = s->relu,
-                                   .begin = s->begin, .columns = s->width > 0 ? s->n : 0}};
-    trmi_step step = {.kind = TRMI_STEP_OP, .op_kind = s->linear ? TRMI_OP_LINEAR : TRMI_OP_MATMUL,
-                      .name = "product", .attrs = &attrs, .inputs_count = s->bias || s->mask ? 3 : 2,
-                      .outputs_count = 1, .inputs = inputs, .outputs = &output};
-    trm_program program = {.steps = &step, .steps_count = 1, .buffers = buffers, .buffers_count = 5};
+    trmi_attrs attrs = {.matmul = {.transpose_a = s->ta,
+                                   .transpose_b = s->tb,
+                                   .relu = s->relu,
+                                   .begin = s->begin,
+                                   .columns = s->width > 0 ? s->n : 0}};
+    trmi_step step = {.kind = TRMI_STEP_OP,
+                      .op_kind = s->linear ? TRMI_OP_LINEAR : TRMI_OP_MATMUL,
+                      .name = "product",
+                      .attrs = &attrs,
+                      .inputs_count = s->bias || s->mask ? 3 : 2,
+                      .outputs_count = 1,
+                      .inputs = inputs,
+                      .outputs = &output};
+    trm_program program = {
+        .steps = &step, .steps_count = 1, .buffers = buffers, .buffers_count = 5};
     step.scratch_bytes = backend->target.scratch(backend->target.context, &program, &step);
     trmi_kernel kernel = {.program = &program, .step = &step};
     trmi_env env = {.threads = 2};
@@ -138,16 +150,25 @@ static void check(const shape *given) {
 
 static void matmul(void **state) {
     for (int i = 0; i < 64; i++) {
-        check(&(shape){.batch = between(1, 3), .m = between(1, 70), .n = between(1, 70),
-                       .k = between(1, i % 8 == 0 ? 700 : 70), .ta = i & 1, .tb = i >> 1 & 1,
+        check(&(shape){.batch = between(1, 3),
+                       .m = between(1, 70),
+                       .n = between(1, 70),
+                       .k = between(1, i % 8 == 0 ? 700 : 70),
+                       .ta = i & 1,
+                       .tb = i >> 1 & 1,
                        .type = i >> 2 & 1 ? TRM_BFLOAT16 : TRM_FLOAT32});
     }
 }
 
 static void linear(void **state) {
     for (int i = 0; i < 24; i++) {
-        check(&(shape){.batch = 1, .m = between(1, 400), .n = between(1, 100), .k = between(1, 300),
-                       .tb = true, .linear = true, .bias = i & 1,
+        check(&(shape){.batch = 1,
+                       .m = between(1, 400),
+                       .n = between(1, 100),
+                       .k = between(1, 300),
+                       .tb = true,
+                       .linear = true,
+                       .bias = i & 1,
                        .type = i >> 1 & 1 ? TRM_BFLOAT16 : TRM_FLOAT32});
     }
 }
@@ -155,25 +176,46 @@ static void linear(void **state) {
 /* dense.c: many rows, or a large batch summed over; splits and blocks of k; edges of panels. */
 static void dense(void **state) {
     for (int i = 0; i < 16; i++) {
-        check(&(shape){.batch = 1, .m = between(256, 700), .n = between(1, 140), .k = between(1, i % 8 == 0 ? 1700 : 90),
-                       .tb = true, .linear = true, .bias = i & 1, .relu = i >> 1 & 1});
+        check(&(shape){.batch = 1,
+                       .m = between(256, 700),
+                       .n = between(1, 140),
+                       .k = between(1, i % 8 == 0 ? 1700 : 90),
+                       .tb = true,
+                       .linear = true,
+                       .bias = i & 1,
+                       .relu = i >> 1 & 1});
         int64_t n = between(1, 70), width = n + between(0, 40);
-        check(&(shape){.batch = 1, .m = between(1, 400), .n = n, .k = between(1, 300), .tb = i & 1, .mask = i >> 1 & 1,
-                       .width = i >> 2 & 1 ? width : 0, .begin = i >> 2 & 1 ? between(0, width - n) : 0});
-        check(&(shape){.batch = 1, .m = between(1, i % 8 == 1 ? 1200 : 60), .n = between(1, i % 8 == 3 ? 1100 : 60),
-                       .k = between(256, i % 8 == 5 ? 5000 : 900), .ta = true});
+        check(&(shape){.batch = 1,
+                       .m = between(1, 400),
+                       .n = n,
+                       .k = between(1, 300),
+                       .tb = i & 1,
+                       .mask = i >> 1 & 1,
+                       .width = i >> 2 & 1 ? width : 0,
+                       .begin = i >> 2 & 1 ? between(0, width - n) : 0});
+        check(&(shape){.batch = 1,
+                       .m = between(1, i % 8 == 1 ? 1200 : 60),
+                       .n = between(1, i % 8 == 3 ? 1100 : 60),
+                       .k = between(256, i % 8 == 5 ? 5000 : 900),
+                       .ta = true});
     }
 }
 
-/* dense.c: few rows by much, as it lies; a mask; edges of vectors and of strips; not so wide that threads share it. */
+/* dense.c: few rows by much, as it lies; a mask; edges of vectors and of strips; not so wide that
+ * threads share it. */
 static void few(void **state) {
     for (int i = 0; i < 24; i++) {
         int64_t n = i % 6 == 0 ? between(64, 100) : between(100, 700);
-        check(&(shape){.batch = 1, .m = between(8, 32), .n = n, .k = (1 << 18) / n + between(1, 200), .mask = i & 1});
+        check(&(shape){.batch = 1,
+                       .m = between(8, 32),
+                       .n = n,
+                       .k = (1 << 18) / n + between(1, 200),
+                       .mask = i & 1});
     }
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(matmul), cmocka_unit_test(linear), cmocka_unit_test(dense), cmocka_unit_test(few)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(matmul), cmocka_unit_test(linear),
+                                       cmocka_unit_test(dense), cmocka_unit_test(few)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/onednn/memory.h: the rows of the memory-bound kernels for backend_onednn.c's table, and what
  * their files share. All are deterministic: work is cut by shape, never by the number of threads.
  *
@@ -47,7 +48,8 @@ TRMI_MEMORY_BIND(bags);  /* BAG_POOL and its gradient */
 
 TRMI_MEMORY_SUPPORTS(plain); /* only TRMI_PLAIN */
 
-/* ---- shared --------------------------------------------------------------------------------------- */
+/* ---- shared
+ *  --------------------------------------------------------------------------------------- */
 
 /* Every input and output is float32 or bfloat16. */
 bool trmi_memory_fast_dtypes(const trm_graph *graph, const trmi_op *op);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/onednn/memory_body.h: the table of memory_kernels.h; included once per instruction set with
  * MEMORY_TABLE = the table's name. */
 #include "exec/onednn/memory_kernels.h"

@@ -1,6 +1,7 @@
-/* exec/onednn/memory_kernels.h: the inner loops of everything memory-bound but batch-norm: one table
- * per instruction set (memory_body.h). `half` flags say which operands are bfloat16; arithmetic is
- * float32 always. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec/onednn/memory_kernels.h: the inner loops of everything memory-bound but batch-norm: one
+ * table per instruction set (memory_body.h). `half` flags say which operands are bfloat16;
+ * arithmetic is float32 always. */
 #ifndef TRMI_EXEC_ONEDNN_MEMORY_KERNELS_H
 #define TRMI_EXEC_ONEDNN_MEMORY_KERNELS_H
 
@@ -40,10 +41,10 @@ typedef enum trmi_reduction { TRMI_REDUCE_SUM_OF, TRMI_REDUCE_MAX_OF } trmi_redu
 
 /* Pooling of one output row, channels inner: x is the first row of the window inside the image. */
 typedef struct trmi_pool_row {
-    int64_t channels, width;       /* of the input */
+    int64_t channels, width; /* of the input */
     int64_t out_width;
-    int64_t kernel, stride, pad;   /* along the width; pad is the left one */
-    int64_t first, last;           /* rows of the window inside the image */
+    int64_t kernel, stride, pad; /* along the width; pad is the left one */
+    int64_t first, last;         /* rows of the window inside the image */
     int64_t kernel_rows;
     bool count_padding, half;
 } trmi_pool_row;
@@ -96,11 +97,14 @@ typedef struct trmi_memory_kernels {
     void (*pair_dots_grad)(const float *dy, const float *x, float *dx, int64_t rows, int64_t width);
     void (*add_scaled)(float *into, const float *x, int64_t count, float scale);
 
-    /* Rows of `columns` numbers, side by side: to[n] = from[n] + the sum over f of tables[f][groups[f][n]], then ReLU. */
+    /* Rows of `columns` numbers, side by side: to[n] = from[n] + the sum over f of
+     * tables[f][groups[f][n]], then ReLU. */
     void (*sum_groups)(const trmi_group_sum *sum);
-    /* sums[g] = rows[first[g]] for each group, then sums[groups[n]] += rows[n] for the n of `rest`. */
-    void (*add_to_groups)(float *sums, const float *rows, int64_t columns, const int32_t *first, int64_t count,
-                          const int32_t *groups, const int32_t *rest, int64_t rest_count);
+    /* sums[g] = rows[first[g]] for each group, then sums[groups[n]] += rows[n] for the n of `rest`.
+     */
+    void (*add_to_groups)(float *sums, const float *rows, int64_t columns, const int32_t *first,
+                          int64_t count, const int32_t *groups, const int32_t *rest,
+                          int64_t rest_count);
 } trmi_memory_kernels;
 
 extern const trmi_memory_kernels trmi_memory_kernels_plain;

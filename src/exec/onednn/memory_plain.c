@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #define MEMORY_TABLE trmi_memory_kernels_plain
 #include "exec/onednn/memory_body.h"
 

@@ -1,6 +1,8 @@
-/* The memory-bound kernels against the reference ones: graphs of random shapes with their gradients are
- * interpreted, then each operator is run alone on what it saw there: both layouts, float32 and bfloat16,
- * one thread and three (the same bits), in place where the back-end says so, every instruction set. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The memory-bound kernels against the reference ones: graphs of random shapes with their gradients
+ * are interpreted, then each operator is run alone on what it saw there: both layouts, float32 and
+ * bfloat16, one thread and three (the same bits), in place where the back-end says so, every
+ * instruction set. */
 #include "check.h"
 
 #include "exec/backend.h"
@@ -22,7 +24,8 @@ enum { LEAVES_MAX = 16, THREADS = 3, SEED = 9, STEP = 4 };
 static trmi_backend *backend;
 static int64_t tested[TRMI_OP_KINDS];
 
-/* ---- random graphs ------------------------------------------------------------------------------------ */
+/* ---- random graphs
+ *  ------------------------------------------------------------------------------------ */
 
 typedef struct world {
     trm_graph *graph;
@@ -133,9 +136,12 @@ static trm_node long_reductions(world *w) {
     trm_node run = var(w, trm_shape_of(draw(w, 1, 3), draw(w, 9000, 20000)));
     trm_node wide = var(w, trm_shape_of(draw(w, 2, 40), draw(w, 2040, 5000)));
     int32_t first = 0, last = 1;
-    trm_node a = trm_reduce_sum(g, rows, &first, 1, false), b = trm_reduce_mean(g, run, &last, 1, true);
-    trm_node c = trm_reduce_sum(g, wide, &first, 1, false), d = trm_reduce_max(g, run, NULL, 0, false);
-    trm_node sums = trm_add(g, trm_reduce_sum(g, a, NULL, 0, false), trm_reduce_sum(g, b, NULL, 0, false));
+    trm_node a = trm_reduce_sum(g, rows, &first, 1, false),
+             b = trm_reduce_mean(g, run, &last, 1, true);
+    trm_node c = trm_reduce_sum(g, wide, &first, 1, false),
+             d = trm_reduce_max(g, run, NULL, 0, false);
+    trm_node sums =
+        trm_add(g, trm_reduce_sum(g, a, NULL, 0, false), trm_reduce_sum(g, b, NULL, 0, false));
     return trm_add(g, trm_add(g, sums, d), trm_reduce_sum(g, c, NULL, 0, false));
 }
 static trm_node windows(world *w) {
@@ -151,7 +157,8 @@ static trm_node windows(world *w) {
     trm_node most = trm_reduce_sum(g, trm_max_pool(g, x, &o), NULL, 0, false);
     trm_node mean = trm_reduce_sum(g, trm_avg_pool(g, x, &o), NULL, 0, false);
     trm_node all = trm_global_avg_pool(g, x);
-    trm_node weighted = trm_reduce_sum(g, trm_mul(g, all, var(w, trm_node_shape(g, all))), NULL, 0, false);
+    trm_node weighted =
+        trm_reduce_sum(g, trm_mul(g, all, var(w, trm_node_shape(g, all))), NULL, 0, false);
     return trm_add(g, trm_add(g, most, mean), weighted);
 }
 static trm_node losses(world *w) {
@@ -159,7 +166,8 @@ static trm_node losses(world *w) {
     int64_t rows = draw(w, 1, 40), classes = draw(w, 1, 70);
     trm_node z = trm_scale(g, var(w, trm_shape_of(rows, classes)), 4);
     trm_node labels = leaf(w, TRM_INT32, trm_shape_of(rows), classes);
-    trm_xent_options o = {.label_smoothing = draw(w, 0, 1) ? 0.1 : 0, .use_ignore_index = draw(w, 0, 1),
+    trm_xent_options o = {.label_smoothing = draw(w, 0, 1) ? 0.1 : 0,
+                          .use_ignore_index = draw(w, 0, 1),
                           .ignore_index = 0};
     trm_node loss = trm_softmax_cross_entropy(g, z, labels, &o);
     trm_node hot = trm_one_hot(g, labels, classes, 0.9, 0.1);
@@ -174,7 +182,8 @@ static trm_node embeddings(world *w) {
 }
 
 static trm_node pairs(world *w) {
-    return trm_pair_dots(w->graph, var(w, trm_shape_of(draw(w, 1, 4), draw(w, 2, 40), draw(w, 1, 40))));
+    return trm_pair_dots(w->graph,
+                         var(w, trm_shape_of(draw(w, 1, 4), draw(w, 2, 40), draw(w, 1, 40))));
 }
 static trm_node bags(world *w) {
     int64_t ends[41] = {draw(w, 0, 2)}, count = draw(w, 1, 40), weighted = draw(w, 0, 1);
@@ -191,9 +200,12 @@ static trm_node bags(world *w) {
 
 /* Few ids and many, so that both ways are taken. */
 static trm_node keyed(world *w) {
-    int64_t samples = draw(w, 1, 90), fields = draw(w, 1, 5), width = draw(w, 1, 40), vocabulary = draw(w, 0, 1) ? 5 : 3000;
-    int64_t outputs = draw(w, 1, 3) == 1 ? draw(w, 1, 9) : draw(w, 97, 140), dense = draw(w, 0, 2) * draw(w, 1, 20);
-    trm_node ids = leaf(w, draw(w, 0, 1) ? TRM_INT32 : TRM_INT64, trm_shape_of(samples, fields), vocabulary);
+    int64_t samples = draw(w, 1, 90), fields = draw(w, 1, 5), width = draw(w, 1, 40),
+            vocabulary = draw(w, 0, 1) ? 5 : 3000;
+    int64_t outputs = draw(w, 1, 3) == 1 ? draw(w, 1, 9) : draw(w, 97, 140),
+            dense = draw(w, 0, 2) * draw(w, 1, 20);
+    trm_node ids =
+        leaf(w, draw(w, 0, 1) ? TRM_INT32 : TRM_INT64, trm_shape_of(samples, fields), vocabulary);
     trm_node rows = trm_embedding(w->graph, var(w, trm_shape_of(vocabulary, width)), ids);
     trm_node weights = var(w, trm_shape_of(outputs, fields * width + dense));
     return trmi_graph_keyed_linear(w->graph, rows, ids, weights,
@@ -201,7 +213,8 @@ static trm_node keyed(world *w) {
                                    draw(w, 0, 1) ? var(w, trm_shape_of(outputs)) : TRM_NO_NODE);
 }
 
-/* ---- one operator, fast and slow ------------------------------------------------------------------------ */
+/* ---- one operator, fast and slow
+ *  ------------------------------------------------------------------------ */
 
 typedef struct bench {
     trm_program program;
@@ -217,8 +230,8 @@ static bool is_loss(trmi_op_kind kind) {
            kind == TRMI_OP_BCE_LOGITS || kind == TRMI_OP_BCE_LOGITS_GRAD;
 }
 
-static int32_t add_buffer(bench *b, trmi_interpreter *run, const trmi_op *op, int32_t value, bool half,
-                          trmi_layout layout) {
+static int32_t add_buffer(bench *b, trmi_interpreter *run, const trmi_op *op, int32_t value,
+                          bool half, trmi_layout layout) {
     if (value == 0) {
         return 0;
     }
@@ -227,12 +240,17 @@ static int32_t add_buffer(bench *b, trmi_interpreter *run, const trmi_op *op, in
     trm_dtype dtype = t->dtype;
     /* Losses and their sums stay float32 beside bfloat16 logits; a cast keeps one side. */
     bool keeps = is_loss(op->kind) && t->shape.rank < 2;
-    if (half && dtype == TRM_FLOAT32 && !keeps && op->kind != TRMI_OP_CAST && op->kind != TRMI_OP_ONE_HOT) {
+    if (half && dtype == TRM_FLOAT32 && !keeps && op->kind != TRMI_OP_CAST &&
+        op->kind != TRMI_OP_ONE_HOT) {
         dtype = TRM_BFLOAT16;
     }
     trmi_buffer *buffer = &b->buffers[i];
-    *buffer = (trmi_buffer){.name = "t", .dtype = dtype, .shape = t->shape, .arena = TRMI_ARENA_ACTIVATION,
-                            .layout = t->shape.rank == 4 ? layout : TRMI_PLAIN, .offset = b->bytes,
+    *buffer = (trmi_buffer){.name = "t",
+                            .dtype = dtype,
+                            .shape = t->shape,
+                            .arena = TRMI_ARENA_ACTIVATION,
+                            .layout = t->shape.rank == 4 ? layout : TRMI_PLAIN,
+                            .offset = b->bytes,
                             .bytes = trm_shape_count(&t->shape) * (int64_t)trm_dtype_bytes(dtype)};
     b->seen[i] = t;
     b->bytes += (buffer->bytes + 127) / 64 * 64;
@@ -258,22 +276,31 @@ static void run_reference(bench *b, char *memory) {
     for (int i = 0; i < b->step.inputs_count; i++) {
         const trmi_buffer *f = &b->buffers[b->in[i]];
         if (b->in[i] != 0) {
-            in[i] = (trm_tensor){.data = malloc((size_t)f->bytes + 1), .dtype = f->dtype, .shape = f->shape};
+            in[i] = (trm_tensor){
+                .data = malloc((size_t)f->bytes + 1), .dtype = f->dtype, .shape = f->shape};
             convert(b->seen[b->in[i]], f->dtype, in[i].data);
-            trmi_convert_layout(in[i].data, TRMI_PLAIN, memory + f->offset, f->layout, f->dtype, &f->shape, false);
+            trmi_convert_layout(in[i].data, TRMI_PLAIN, memory + f->offset, f->layout, f->dtype,
+                                &f->shape, false);
         }
     }
     for (int i = 0; i < b->step.outputs_count; i++) {
         const trmi_buffer *f = &b->buffers[b->out[i]];
-        out[i] = (trm_tensor){.data = malloc((size_t)f->bytes + 1), .dtype = f->dtype, .shape = f->shape};
+        out[i] = (trm_tensor){
+            .data = malloc((size_t)f->bytes + 1), .dtype = f->dtype, .shape = f->shape};
     }
-    trmi_ref_args args = {.attrs = b->step.attrs, .inputs = in, .outputs = out,
-                          .inputs_count = b->step.inputs_count, .outputs_count = b->step.outputs_count,
-                          .seed = SEED, .step = STEP, .training = true};
+    trmi_ref_args args = {.attrs = b->step.attrs,
+                          .inputs = in,
+                          .outputs = out,
+                          .inputs_count = b->step.inputs_count,
+                          .outputs_count = b->step.outputs_count,
+                          .seed = SEED,
+                          .step = STEP,
+                          .training = true};
     CHECK_OK(trmi_ref_table[b->step.op_kind](&args, &err), err);
     for (int i = 0; i < b->step.outputs_count; i++) {
         const trmi_buffer *f = &b->buffers[b->out[i]];
-        trmi_convert_layout(out[i].data, TRMI_PLAIN, memory + f->offset, f->layout, f->dtype, &f->shape, false);
+        trmi_convert_layout(out[i].data, TRMI_PLAIN, memory + f->offset, f->layout, f->dtype,
+                            &f->shape, false);
         free(out[i].data);
     }
     for (int i = 0; i < b->step.inputs_count; i++) {
@@ -288,7 +315,8 @@ static trm_status run_fast(bench *b, char *memory, int threads, trm_error *err) 
     if (status != TRM_OK) {
         return status;
     }
-    char *scratch = trmi_alloc((size_t)backend->target.scratch(backend->target.context, &b->program, &b->step));
+    char *scratch =
+        trmi_alloc((size_t)backend->target.scratch(backend->target.context, &b->program, &b->step));
     env.arena[TRMI_ARENA_ACTIVATION] = memory;
     env.arena[TRMI_ARENA_SCRATCH] = scratch;
     omp_set_num_threads(threads);
@@ -300,7 +328,8 @@ static trm_status run_fast(bench *b, char *memory, int threads, trm_error *err) 
     return status;
 }
 
-static void compare(const bench *b, int32_t buffer, const char *fast, const char *slow, const char *how) {
+static void compare(const bench *b, int32_t buffer, const char *fast, const char *slow,
+                    const char *how) {
     const trmi_buffer *f = &b->buffers[buffer];
     int64_t count = trm_shape_count(&f->shape);
     if (f->dtype == TRM_INT32) {
@@ -325,8 +354,9 @@ static void compare(const bench *b, int32_t buffer, const char *fast, const char
         if (!(fabs((double)x[k] - (double)y[k]) <= unit)) {
             char text[96];
             fail_msg("%s (%s, %s %s %s) element %ld: fast %.9g, reference %.9g",
-                     trmi_op_table[b->step.op_kind]->name, how, trm_shape_format(&f->shape, text, sizeof text),
-                     trm_dtype_name(f->dtype), trmi_layout_name(f->layout), (long)k, (double)x[k], (double)y[k]);
+                     trmi_op_table[b->step.op_kind]->name, how,
+                     trm_shape_format(&f->shape, text, sizeof text), trm_dtype_name(f->dtype),
+                     trmi_layout_name(f->layout), (long)k, (double)x[k], (double)y[k]);
         }
     }
     free(x);
@@ -338,7 +368,8 @@ static void fold_groups(const bench *b, char *memory) {
     const int64_t *dim = rows->shape.dim, width = dim[2];
     float *x = (float *)(void *)(memory + rows->offset);
     for (int64_t f = 0; f < dim[1]; f++) {
-        const int32_t *of = (const int32_t *)(const void *)(memory + b->buffers[b->in[4]].offset) + f * (2 * dim[0] + 1) + 1;
+        const int32_t *of = (const int32_t *)(const void *)(memory + b->buffers[b->in[4]].offset) +
+                            f * (2 * dim[0] + 1) + 1;
         for (int64_t n = 0; n < dim[0]; n++) {
             int64_t first = of[dim[0] + of[n]];
             for (int64_t j = 0; first != n && j < width; j++) {
@@ -385,14 +416,19 @@ static void check_in_place(bench *b, const trm_graph *graph, const trmi_op *op, 
     }
 }
 
-static void check_op(world *w, trmi_interpreter *run, const trmi_op *op, bool half, trmi_layout layout) {
+static void check_op(world *w, trmi_interpreter *run, const trmi_op *op, bool half,
+                     trmi_layout layout) {
     trm_error err;
     bool last = layout == TRMI_CHANNELS_LAST;
     if (last && !backend->target.supports(backend->target.context, w->graph, op, layout)) {
         return;
     }
-    bench b = {.step = {.kind = TRMI_STEP_OP, .op_kind = op->kind, .name = op->name, .attrs = &op->attrs,
-                        .inputs_count = op->inputs_count, .outputs_count = op->outputs_count}};
+    bench b = {.step = {.kind = TRMI_STEP_OP,
+                        .op_kind = op->kind,
+                        .name = op->name,
+                        .attrs = &op->attrs,
+                        .inputs_count = op->inputs_count,
+                        .outputs_count = op->outputs_count}};
     for (int i = 0; i < op->inputs_count; i++) {
         b.in[i] = add_buffer(&b, run, op, op->inputs[i], half, layout);
     }
@@ -439,7 +475,7 @@ static void fill(world *w, trmi_interpreter *run) {
             uint32_t bits = trmi_random_u32(w->seed, 5, (uint64_t)i << 32 | (uint64_t)j);
             double u = (double)trmi_unit_float(bits);
             /* Multiples of 1/8: exact in bfloat16, with ties for the maxima. */
-            double value = w->limits[i] > 0 ? (double)trmi_bounded(bits, (uint32_t)w->limits[i])
+            double value = w->limits[i] > 0   ? (double)trmi_bounded(bits, (uint32_t)w->limits[i])
                            : w->limits[i] < 0 ? 0.5 + floor(u * 8) / 8
                                               : floor(u * 17 - 8) / 8;
             trmi_interpreter_set(run, w->leaves[i], j, value);
@@ -461,8 +497,9 @@ static void check_graph(trm_node (*build)(world *), uint64_t seed) {
     trm_gradients(w.graph, loss, w.leaves, w.count, grads);
     CHECK_OK(trm_graph_check(w.graph, &err), err);
     trmi_interpreter *run;
-    CHECK_OK(trmi_interpreter_create(w.graph, &(trmi_interpret_options){.seed = SEED, .step = STEP}, &run,
-                                     &err), err);
+    CHECK_OK(trmi_interpreter_create(w.graph, &(trmi_interpret_options){.seed = SEED, .step = STEP},
+                                     &run, &err),
+             err);
     fill(&w, run);
     CHECK_OK(trmi_interpreter_run(run, &err), err);
     for (int64_t i = 1; i < w.graph->ops_count; i++) {
@@ -476,8 +513,9 @@ static void check_graph(trm_node (*build)(world *), uint64_t seed) {
 }
 
 static void fast_kernels_are_the_reference_ones(void **state) {
-    trm_node (*const builders[])(world *) = {arithmetic, activations, dropped, moves, reductions,
-                                             windows, losses, embeddings, pairs, bags, keyed};
+    trm_node (*const builders[])(world *) = {arithmetic, activations, dropped, moves,
+                                             reductions, windows,     losses,  embeddings,
+                                             pairs,      bags,        keyed};
     for (uint64_t seed = 1; seed <= 14; seed++) {
         for (size_t i = 0; i < sizeof builders / sizeof builders[0]; i++) {
             check_graph(builders[i], seed * 100 + i);
@@ -485,41 +523,86 @@ static void fast_kernels_are_the_reference_ones(void **state) {
     }
     check_graph(long_reductions, 1);
     check_graph(long_reductions, 2);
-    static const trmi_op_kind kinds[] = {
-        TRMI_OP_ADD, TRMI_OP_SUB, TRMI_OP_MUL, TRMI_OP_DIV, TRMI_OP_RELU, TRMI_OP_RELU_GRAD,
-        TRMI_OP_SIGMOID, TRMI_OP_SIGMOID_GRAD, TRMI_OP_TANH, TRMI_OP_TANH_GRAD, TRMI_OP_EXP, TRMI_OP_LOG,
-        TRMI_OP_SQRT, TRMI_OP_SCALE, TRMI_OP_CAST, TRMI_OP_DROPOUT, TRMI_OP_TRANSPOSE, TRMI_OP_CONCAT,
-        TRMI_OP_SLICE, TRMI_OP_PAD, TRMI_OP_ONE_HOT, TRMI_OP_BROADCAST, TRMI_OP_REDUCE_SUM,
-        TRMI_OP_REDUCE_MEAN, TRMI_OP_REDUCE_MAX, TRMI_OP_REDUCE_MAX_GRAD, TRMI_OP_MAX_POOL,
-        TRMI_OP_MAX_POOL_GRAD, TRMI_OP_AVG_POOL, TRMI_OP_AVG_POOL_GRAD, TRMI_OP_GLOBAL_AVG_POOL,
-        TRMI_OP_GLOBAL_AVG_POOL_GRAD, TRMI_OP_SOFTMAX, TRMI_OP_SOFTMAX_GRAD, TRMI_OP_SOFTMAX_XENT,
-        TRMI_OP_SOFTMAX_XENT_GRAD, TRMI_OP_BCE_LOGITS, TRMI_OP_BCE_LOGITS_GRAD, TRMI_OP_EMBEDDING,
-        TRMI_OP_EMBEDDING_GRAD, TRMI_OP_PAIR_DOTS, TRMI_OP_PAIR_DOTS_GRAD, TRMI_OP_BAG_POOL,
-        TRMI_OP_BAG_POOL_GRAD, TRMI_OP_KEYED_LINEAR, TRMI_OP_KEYED_LINEAR_GRAD};
+    static const trmi_op_kind kinds[] = {TRMI_OP_ADD,
+                                         TRMI_OP_SUB,
+                                         TRMI_OP_MUL,
+                                         TRMI_OP_DIV,
+                                         TRMI_OP_RELU,
+                                         TRMI_OP_RELU_GRAD,
+                                         TRMI_OP_SIGMOID,
+                                         TRMI_OP_SIGMOID_GRAD,
+                                         TRMI_OP_TANH,
+                                         TRMI_OP_TANH_GRAD,
+                                         TRMI_OP_EXP,
+                                         TRMI_OP_LOG,
+                                         TRMI_OP_SQRT,
+                                         TRMI_OP_SCALE,
+                                         TRMI_OP_CAST,
+                                         TRMI_OP_DROPOUT,
+                                         TRMI_OP_TRANSPOSE,
+                                         TRMI_OP_CONCAT,
+                                         TRMI_OP_SLICE,
+                                         TRMI_OP_PAD,
+                                         TRMI_OP_ONE_HOT,
+                                         TRMI_OP_BROADCAST,
+                                         TRMI_OP_REDUCE_SUM,
+                                         TRMI_OP_REDUCE_MEAN,
+                                         TRMI_OP_REDUCE_MAX,
+                                         TRMI_OP_REDUCE_MAX_GRAD,
+                                         TRMI_OP_MAX_POOL,
+                                         TRMI_OP_MAX_POOL_GRAD,
+                                         TRMI_OP_AVG_POOL,
+                                         TRMI_OP_AVG_POOL_GRAD,
+                                         TRMI_OP_GLOBAL_AVG_POOL,
+                                         TRMI_OP_GLOBAL_AVG_POOL_GRAD,
+                                         TRMI_OP_SOFTMAX,
+                                         TRMI_OP_SOFTMAX_GRAD,
+                                         TRMI_OP_SOFTMAX_XENT,
+                                         TRMI_OP_SOFTMAX_XENT_GRAD,
+                                         TRMI_OP_BCE_LOGITS,
+                                         TRMI_OP_BCE_LOGITS_GRAD,
+                                         TRMI_OP_EMBEDDING,
+                                         TRMI_OP_EMBEDDING_GRAD,
+                                         TRMI_OP_PAIR_DOTS,
+                                         TRMI_OP_PAIR_DOTS_GRAD,
+                                         TRMI_OP_BAG_POOL,
+                                         TRMI_OP_BAG_POOL_GRAD,
+                                         TRMI_OP_KEYED_LINEAR,
+                                         TRMI_OP_KEYED_LINEAR_GRAD};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (tested[kinds[i]] < 10) {
-            fail_msg("%s: only %ld fast runs", trmi_op_table[kinds[i]]->name, (long)tested[kinds[i]]);
+            fail_msg("%s: only %ld fast runs", trmi_op_table[kinds[i]]->name,
+                     (long)tested[kinds[i]]);
         }
     }
 }
 
-/* ---- reorders ---------------------------------------------------------------------------------------- */
+/* ---- reorders
+ *  ---------------------------------------------------------------------------------------- */
 
 static void reorders_are_the_reference_ones(void **state) {
     trm_error err;
     world w = {.seed = 77};
     static const trm_dtype dtypes[] = {TRM_FLOAT32, TRM_BFLOAT16, TRM_UINT8, TRM_FLOAT64};
     for (int round = 0; round < 64; round++) {
-        bench b = {.step = {.kind = TRMI_STEP_REORDER, .name = "r", .inputs_count = 1, .outputs_count = 1}};
-        trm_shape shape = trm_shape_of(draw(&w, 1, 3), draw(&w, 1, 70), draw(&w, 1, 40), draw(&w, 1, 9));
+        bench b = {
+            .step = {
+                .kind = TRMI_STEP_REORDER, .name = "r", .inputs_count = 1, .outputs_count = 1}};
+        trm_shape shape =
+            trm_shape_of(draw(&w, 1, 3), draw(&w, 1, 70), draw(&w, 1, 40), draw(&w, 1, 9));
         bool weights = draw(&w, 0, 1), back = draw(&w, 0, 1), copy = draw(&w, 0, 7) == 0;
         trm_dtype dtype = dtypes[round % 4];
         int64_t bytes = trm_shape_count(&shape) * (int64_t)trm_dtype_bytes(dtype);
         for (int i = 1; i <= 2; i++) {
-            b.buffers[i] = (trmi_buffer){.name = "t", .dtype = dtype, .shape = shape, .weights = weights,
-                                         .arena = TRMI_ARENA_ACTIVATION, .bytes = bytes,
-                                         .layout = (i == 1) == back && !copy ? TRMI_CHANNELS_LAST : TRMI_PLAIN,
-                                         .offset = (i - 1) * ((bytes + 63) / 64 * 64)};
+            b.buffers[i] =
+                (trmi_buffer){.name = "t",
+                              .dtype = dtype,
+                              .shape = shape,
+                              .weights = weights,
+                              .arena = TRMI_ARENA_ACTIVATION,
+                              .bytes = bytes,
+                              .layout = (i == 1) == back && !copy ? TRMI_CHANNELS_LAST : TRMI_PLAIN,
+                              .offset = (i - 1) * ((bytes + 63) / 64 * 64)};
         }
         b.in[0] = 1;
         b.out[0] = 2;
@@ -531,7 +614,8 @@ static void reorders_are_the_reference_ones(void **state) {
         for (int64_t i = 0; i < bytes; i++) {
             memory[i] = (char)trmi_random_u32(5, 6, (uint64_t)i);
         }
-        trmi_convert_layout(memory, b.buffers[1].layout, expected, b.buffers[2].layout, dtype, &shape, weights);
+        trmi_convert_layout(memory, b.buffers[1].layout, expected, b.buffers[2].layout, dtype,
+                            &shape, weights);
         CHECK_OK(run_fast(&b, memory, 1 + round % 3, &err), err);
         assert_memory_equal(memory + b.buffers[2].offset, expected, (size_t)bytes);
         trmi_free(memory);
@@ -539,14 +623,23 @@ static void reorders_are_the_reference_ones(void **state) {
     }
 }
 
-/* ---- special values ------------------------------------------------------------------------------------ */
+/* ---- special values
+ *  ------------------------------------------------------------------------------------ */
 
 static float unary_at(trmi_op_kind kind, float x) {
     trm_error err;
-    bench b = {.step = {.kind = TRMI_STEP_OP, .op_kind = kind, .name = "u", .inputs_count = 1, .outputs_count = 1}};
+    bench b = {.step = {.kind = TRMI_STEP_OP,
+                        .op_kind = kind,
+                        .name = "u",
+                        .inputs_count = 1,
+                        .outputs_count = 1}};
     for (int i = 1; i <= 2; i++) {
-        b.buffers[i] = (trmi_buffer){.name = "t", .dtype = TRM_FLOAT32, .shape = trm_shape_of(21),
-                                     .arena = TRMI_ARENA_ACTIVATION, .bytes = 84, .offset = (i - 1) * 128};
+        b.buffers[i] = (trmi_buffer){.name = "t",
+                                     .dtype = TRM_FLOAT32,
+                                     .shape = trm_shape_of(21),
+                                     .arena = TRMI_ARENA_ACTIVATION,
+                                     .bytes = 84,
+                                     .offset = (i - 1) * 128};
     }
     b.in[0] = 1;
     b.out[0] = 2;
@@ -569,8 +662,10 @@ static void special_values_are_kept(void **state) {
     assert_true(isnan(unary_at(TRMI_OP_EXP, NAN)) && isnan(unary_at(TRMI_OP_LOG, NAN)));
     assert_true(isnan(unary_at(TRMI_OP_LOG, -1)) && isnan(unary_at(TRMI_OP_SIGMOID, NAN)));
     assert_true(isnan(unary_at(TRMI_OP_TANH, NAN)));
-    assert_true(unary_at(TRMI_OP_LOG, 0) == -INFINITY && unary_at(TRMI_OP_LOG, INFINITY) == INFINITY);
-    assert_true(unary_at(TRMI_OP_EXP, -INFINITY) == 0 && unary_at(TRMI_OP_EXP, INFINITY) == INFINITY);
+    assert_true(unary_at(TRMI_OP_LOG, 0) == -INFINITY &&
+                unary_at(TRMI_OP_LOG, INFINITY) == INFINITY);
+    assert_true(unary_at(TRMI_OP_EXP, -INFINITY) == 0 &&
+                unary_at(TRMI_OP_EXP, INFINITY) == INFINITY);
     assert_true(unary_at(TRMI_OP_EXP, 89) == INFINITY && unary_at(TRMI_OP_EXP, 0) == 1);
     assert_true(unary_at(TRMI_OP_TANH, INFINITY) == 1 && unary_at(TRMI_OP_TANH, -100) == -1);
     assert_true(unary_at(TRMI_OP_SIGMOID, -200) < 1e-37f && unary_at(TRMI_OP_SIGMOID, 200) == 1);
@@ -578,7 +673,8 @@ static void special_values_are_kept(void **state) {
         assert_true(fabs((double)unary_at(TRMI_OP_EXP, x) / exp((double)x) - 1) < 4e-7);
     }
     for (float x = 1e-41f; x < 1e38f; x *= 1.7f) { /* denormals too */
-        assert_true(fabs((double)unary_at(TRMI_OP_LOG, x) - log((double)x)) < 2e-7 * (1 + fabs(log((double)x))));
+        assert_true(fabs((double)unary_at(TRMI_OP_LOG, x) - log((double)x)) <
+                    2e-7 * (1 + fabs(log((double)x))));
     }
     for (float x = 1e-6f; x < 12; x *= 1.3f) {
         assert_true(fabs((double)unary_at(TRMI_OP_TANH, x) / tanh((double)x) - 1) < 4e-7);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/onednn/nest.h"
 
 #include <string.h>
@@ -93,7 +94,8 @@ void trmi_nest_make(trmi_nest *n, const trm_shape *shape, int operands,
     }
 }
 
-/* ---- running ----------------------------------------------------------------------------------- */
+/* ---- running -----------------------------------------------------------------------------------
+ */
 
 /* Work item i is piece i % pieces of inner run i / pieces. */
 static void run_items(const trmi_nest *n, int64_t pieces, int64_t piece, int64_t begin, int64_t end,
@@ -139,7 +141,8 @@ void trmi_nest_run(const trmi_nest *n, int64_t piece, trmi_nest_body body, const
 #pragma omp parallel
     {
         int64_t threads = omp_get_num_threads(), me = omp_get_thread_num();
-        run_items(n, pieces, piece, items * me / threads, items * (me + 1) / threads, body, context);
+        run_items(n, pieces, piece, items * me / threads, items * (me + 1) / threads, body,
+                  context);
     }
 #else
     run_items(n, pieces, piece, 0, items, body, context);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/onednn/nest.h: loops over tensors of any layout, as strides:
  *
  *      y [N,C,H,W] channels-last  +  b [C,1,1]      dims sorted by the first operand's strides,
@@ -31,8 +32,8 @@ void trmi_broadcast_strides(const trmi_buffer *b, const trm_shape *wide, int64_t
 void trmi_nest_make(trmi_nest *nest, const trm_shape *shape, int operands,
                     int64_t (*stride)[TRM_MAX_RANK]);
 
-/* Calls `body(context, offset by operand, count)` for pieces of at most `piece` inner elements, from
- * OpenMP threads. The pieces do not depend on the number of threads. */
+/* Calls `body(context, offset by operand, count)` for pieces of at most `piece` inner elements,
+ * from OpenMP threads. The pieces do not depend on the number of threads. */
 typedef void (*trmi_nest_body)(const void *context, const int64_t *offset, int64_t count);
 void trmi_nest_run(const trmi_nest *nest, int64_t piece, trmi_nest_body body, const void *context);
 

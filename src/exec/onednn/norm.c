@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Batch normalisation with what follows it, on channels-last images seen as [rows, C].
  *
  *      forward:   blocks of rows -> (x0, sum, square) each -> mean, M2 by Chan et al. 1979 -> scale,
@@ -5,11 +6,13 @@
  *      backward:  blocks -> sums of dz and dz (x - mean) -> three coefficients per channel -> one
  *                 pass that reads dy (or dz), x [, y] and writes dx
  *
- * Who sums a block joins it to its group, in order and in double, and groups are joined to those of the first and the second
- * half of the rows; only halves are read by all threads. All depend on the shape alone: the same bits for any number of threads.
+ * Who sums a block joins it to its group, in order and in double, and groups are joined to those of
+ * the first and the second half of the rows; only halves are read by all threads. All depend on the
+ * shape alone: the same bits for any number of threads.
  *
  *      rows   [ b b b b | b b b b : b b b b | b b b b ]   blocks, groups, halves
- *      scratch  [ groups: 2 doubles a channel | vectors: 4 floats a channel ] [ per thread: 5 floats a channel ] */
+ *      scratch  [ groups: 2 doubles a channel | vectors: 4 floats a channel ] [ per thread: 5 floats a channel ]
+ */
 #include "exec/onednn/norm_kernels.h"
 #include "exec/onednn/onednn.h"
 #include "exec/onednn/scratch.h"
@@ -27,7 +30,7 @@
 
 enum { BLOCKS_MAX = 128, BLOCK_ROWS_MIN = 16, PER_CHANNEL = 4, PER_THREAD = 5 };
 enum { HALVES = 2, GROUPS_MIN = 8, GROUPS_MAX = 64, GROUP_ROWS = 1024 };
-enum { CHANNELS = 64 }; /* combined together: the blocks' sums pass by once */
+enum { CHANNELS = 64 };           /* combined together: the blocks' sums pass by once */
 enum { STREAM_BYTES = 16 << 20 }; /* larger outputs are stored past the caches */
 
 typedef struct norm_state {
@@ -49,7 +52,9 @@ typedef struct norm_forward {
     int32_t size;
 } norm_forward;
 
-static const trmi_norm_kernels *kernels_for_cpu(void) { return TRMI_CPU_CHOICE_OF_FOUR(&trmi_norm_kernels); }
+static const trmi_norm_kernels *kernels_for_cpu(void) {
+    return TRMI_CPU_CHOICE_OF_FOUR(&trmi_norm_kernels);
+}
 
 static bool is_gradient(trmi_op_kind kind) {
     return kind == TRMI_OP_BATCH_NORM_GRAD || kind == TRMI_OP_NORM_ACT_GRAD;
@@ -68,14 +73,18 @@ static void make(norm_state *s, const trmi_buffer *x, int threads) {
 }
 
 static int64_t shared_bytes(const norm_state *s) {
-    return s->channels * (s->groups * 2 * (int64_t)sizeof(double) + PER_CHANNEL * (int64_t)sizeof(float));
+    return s->channels *
+           (s->groups * 2 * (int64_t)sizeof(double) + PER_CHANNEL * (int64_t)sizeof(float));
 }
 
-static int64_t own_bytes(const norm_state *s) { return s->channels * PER_THREAD * (int64_t)sizeof(float); }
+static int64_t own_bytes(const norm_state *s) {
+    return s->channels * PER_THREAD * (int64_t)sizeof(float);
+}
 
 static trmi_scratch scratch_of(const trmi_kernel *k, const trmi_env *env) {
     const norm_state *s = k->state;
-    return trmi_scratch_cut(env->arena[TRMI_ARENA_SCRATCH], k->program->arena_bytes[TRMI_ARENA_SCRATCH], shared_bytes(s),
+    return trmi_scratch_cut(env->arena[TRMI_ARENA_SCRATCH],
+                            k->program->arena_bytes[TRMI_ARENA_SCRATCH], shared_bytes(s),
                             own_bytes(s), s->threads);
 }
 
@@ -104,9 +113,11 @@ bool trmi_onednn_norm_in_place(trmi_onednn *state, const trm_graph *graph, const
     return input == 0 || input == 5;
 }
 
-/* ---- blocks and groups ------------------------------------------------------------------------------ */
+/* ---- blocks and groups
+ *  ------------------------------------------------------------------------------ */
 
-/* A thread of the team: its groups, and room for a block's sums and a scale and shift of its own. */
+/* A thread of the team: its groups, and room for a block's sums and a scale and shift of its own.
+ */
 typedef struct worker {
     int64_t first, end;
     float *sums, *scale, *shift;
@@ -116,7 +127,9 @@ static double *group_at(const norm_state *s, char *shared, int64_t group) {
     return (double *)(void *)shared + group * 2 * s->channels;
 }
 
-static float *vectors_of(const norm_state *s, char *shared) { return (float *)group_at(s, shared, s->groups); }
+static float *vectors_of(const norm_state *s, char *shared) {
+    return (float *)group_at(s, shared, s->groups);
+}
 
 static worker worker_of(const norm_state *s, const trmi_scratch *scratch) {
 #ifdef _OPENMP
@@ -125,8 +138,8 @@ static worker worker_of(const norm_state *s, const trmi_scratch *scratch) {
     int64_t threads = 1, me = 0;
 #endif
     float *own = (float *)(void *)trmi_scratch_own(scratch, (int)me);
-    return (worker){s->groups * me / threads, s->groups * (me + 1) / threads, own, own + 3 * s->channels,
-                    own + 4 * s->channels};
+    return (worker){s->groups * me / threads, s->groups * (me + 1) / threads, own,
+                    own + 3 * s->channels, own + 4 * s->channels};
 }
 
 static int64_t block_of_group(const norm_state *s, int64_t group) {
@@ -139,18 +152,23 @@ static int64_t row_of_block(const norm_state *s, int64_t block) {
 
 /* Of groups [begin, end). */
 static double rows_of_groups(const norm_state *s, int64_t begin, int64_t end) {
-    return (double)(row_of_block(s, block_of_group(s, end)) - row_of_block(s, block_of_group(s, begin)));
+    return (double)(row_of_block(s, block_of_group(s, end)) -
+                    row_of_block(s, block_of_group(s, begin)));
 }
 
-static int64_t group_of_half(const norm_state *s, int half) { return trmi_cut_at(s->groups, HALVES, half); }
+static int64_t group_of_half(const norm_state *s, int half) {
+    return trmi_cut_at(s->groups, HALVES, half);
+}
 
 static int width_at(const norm_state *s, int64_t c) {
     return (int)trmi_min_i64(CHANNELS, s->channels - c);
 }
 
-/* A second pass over a worker's blocks goes backwards: what the first left in its caches comes first. */
+/* A second pass over a worker's blocks goes backwards: what the first left in its caches comes
+ * first. */
 typedef void (*block_pass)(const void *job, int64_t begin, int64_t end);
-static void each_block(const norm_state *s, const worker *w, bool backwards, block_pass pass, const void *job) {
+static void each_block(const norm_state *s, const worker *w, bool backwards, block_pass pass,
+                       const void *job) {
     int64_t first = block_of_group(s, w->first), last = block_of_group(s, w->end);
     for (int64_t i = first; i < last; i++) {
         int64_t b = backwards ? first + last - 1 - i : i;
@@ -159,7 +177,8 @@ static void each_block(const norm_state *s, const worker *w, bool backwards, blo
 }
 
 /* Channels c .. c + width - 1 of a group join those of the groups first .. group - 1. */
-typedef void (*group_join)(const norm_state *s, char *shared, int64_t first, int64_t group, int64_t c, int width);
+typedef void (*group_join)(const norm_state *s, char *shared, int64_t first, int64_t group,
+                           int64_t c, int width);
 
 /* Each half's groups become its first. By all threads of the team that made them. */
 static void join_halves(const norm_state *s, char *shared, group_join join) {
@@ -169,7 +188,8 @@ static void join_halves(const norm_state *s, char *shared, group_join join) {
     }
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < HALVES * pieces; i++) {
-        int64_t first = group_of_half(s, (int)(i / pieces)), end = group_of_half(s, (int)(i / pieces) + 1);
+        int64_t first = group_of_half(s, (int)(i / pieces)),
+                end = group_of_half(s, (int)(i / pieces) + 1);
         int64_t c = i % pieces * CHANNELS;
         for (int64_t g = first + 1; g < end; g++) {
             join(s, shared, first, g, c, width_at(s, c));
@@ -183,7 +203,8 @@ static bool streams(const norm_state *s, const void *to) {
     return bytes > STREAM_BYTES && s->channels % 32 == 0 && (uintptr_t)to % 64 == 0;
 }
 
-/* ---- forward -------------------------------------------------------------------------------------- */
+/* ---- forward
+ *  -------------------------------------------------------------------------------------- */
 
 /* A worker's groups: each channel's mean and sum of squares about it. */
 static void measure_groups(const norm_state *s, const worker *w, const void *x, char *shared) {
@@ -194,21 +215,24 @@ static void measure_groups(const norm_state *s, const worker *w, const void *x, 
         for (int64_t b = block_of_group(s, g); b < block_of_group(s, g + 1); b++) {
             int64_t begin = row_of_block(s, b), end = row_of_block(s, b + 1);
             s->kernels->statistics(x, s->half, begin, end, s->channels, first, sum, square);
-            s->kernels->join(first, sum, square, n, (double)(end - begin), (int)s->channels, mean, m2);
+            s->kernels->join(first, sum, square, n, (double)(end - begin), (int)s->channels, mean,
+                             m2);
             n += (double)(end - begin);
         }
     }
 }
 
-static void join_statistics(const norm_state *s, char *shared, int64_t first, int64_t group, int64_t c, int width) {
+static void join_statistics(const norm_state *s, char *shared, int64_t first, int64_t group,
+                            int64_t c, int width) {
     double *to = group_at(s, shared, first) + c;
     const double *from = group_at(s, shared, group) + c;
-    s->kernels->join_groups(from, from + s->channels, rows_of_groups(s, first, group), rows_of_groups(s, group, group + 1), width,
-                            to, to + s->channels);
+    s->kernels->join_groups(from, from + s->channels, rows_of_groups(s, first, group),
+                            rows_of_groups(s, group, group + 1), width, to, to + s->channels);
 }
 
 /* Of channels c .. c + width - 1. */
-static void combine_halves(const norm_state *s, char *shared, int64_t c, int width, double *mean, double *m2) {
+static void combine_halves(const norm_state *s, char *shared, int64_t c, int width, double *mean,
+                           double *m2) {
     double n = 0;
     for (int i = 0; i < width; i++) {
         mean[i] = m2[i] = 0;
@@ -236,10 +260,10 @@ static void apply_pass(const void *job, int64_t begin, int64_t end) {
     f->s->kernels->apply(&f->pass, begin, end);
 }
 
-/* Of one channel over the ranks, by their means and sums of squares, in rank order; each sends its count
- * of rows behind them. */
-static void combine_ranks(const double *all, int64_t channels, int32_t size, int64_t c, double *mean,
-                          double *m2) {
+/* Of one channel over the ranks, by their means and sums of squares, in rank order; each sends its
+ * count of rows behind them. */
+static void combine_ranks(const double *all, int64_t channels, int32_t size, int64_t c,
+                          double *mean, double *m2) {
     double n = 0;
     *mean = *m2 = 0;
     for (int32_t r = 0; r < size; r++) {
@@ -282,7 +306,8 @@ static void settle(const norm_forward *f, int64_t at, int width) {
         f->mean[c] = (float)m[i];
         f->inv_std[c] = (float)(1 / sqrt(m2[i] / count + f->epsilon));
         f->running_mean[c] = (float)((1 - momentum) * (double)f->running_mean[c] + momentum * m[i]);
-        f->running_var[c] = (float)((1 - momentum) * (double)f->running_var[c] + momentum * unbiased);
+        f->running_var[c] =
+            (float)((1 - momentum) * (double)f->running_var[c] + momentum * unbiased);
         f->scale[c] = f->gamma[c] * f->inv_std[c];
         f->shift[c] = f->beta[c] - f->mean[c] * f->scale[c];
     }
@@ -314,16 +339,29 @@ static trm_status run_train(const trmi_kernel *k, const trmi_env *env, trm_error
     const trmi_scratch scratch = scratch_of(k, env);
     char *shared = trmi_scratch_shared(&scratch);
     float *vectors = vectors_of(s, shared);
-    norm_forward f = {.s = s, .scratch = scratch, .shared = shared, .gamma = trmi_kernel_input(k, env, 1),
-                      .beta = trmi_kernel_input(k, env, 2), .running_mean = trmi_kernel_input(k, env, 3),
-                      .running_var = trmi_kernel_input(k, env, 4), .scale = vectors, .shift = vectors + s->channels,
-                      .mean = trmi_kernel_output(k, env, 1), .inv_std = trmi_kernel_output(k, env, 2),
-                      .momentum = attrs->norm.momentum, .epsilon = attrs->norm.epsilon};
+    norm_forward f = {.s = s,
+                      .scratch = scratch,
+                      .shared = shared,
+                      .gamma = trmi_kernel_input(k, env, 1),
+                      .beta = trmi_kernel_input(k, env, 2),
+                      .running_mean = trmi_kernel_input(k, env, 3),
+                      .running_var = trmi_kernel_input(k, env, 4),
+                      .scale = vectors,
+                      .shift = vectors + s->channels,
+                      .mean = trmi_kernel_output(k, env, 1),
+                      .inv_std = trmi_kernel_output(k, env, 2),
+                      .momentum = attrs->norm.momentum,
+                      .epsilon = attrs->norm.epsilon};
     f.mean = f.mean != NULL ? f.mean : vectors + 2 * s->channels;
     f.inv_std = f.inv_std != NULL ? f.inv_std : vectors + 3 * s->channels;
-    f.pass = (trmi_norm_forward){.x = trmi_kernel_input(k, env, 0), .residual = trmi_kernel_input(k, env, 5),
-                                 .y = trmi_kernel_output(k, env, 0), .channels = s->channels, .half = s->half,
-                                 .relu = attrs->norm.relu, .scale = f.scale, .shift = f.shift};
+    f.pass = (trmi_norm_forward){.x = trmi_kernel_input(k, env, 0),
+                                 .residual = trmi_kernel_input(k, env, 5),
+                                 .y = trmi_kernel_output(k, env, 0),
+                                 .channels = s->channels,
+                                 .half = s->half,
+                                 .relu = attrs->norm.relu,
+                                 .scale = f.scale,
+                                 .shift = f.shift};
     f.pass.stream = streams(s, f.pass.y);
     trmi_norm_sync *sync = attrs->norm.sync != 0 ? env->sync[attrs->norm.sync] : env->norm_sync;
     if (sync != NULL) {
@@ -356,9 +394,13 @@ static trm_status run_given(const trmi_kernel *k, const trmi_env *env, trm_error
         }
         inv_std = made;
     }
-    norm_forward f = {.s = s, .pass = {.x = trmi_kernel_input(k, env, 0), .residual = trmi_kernel_input(k, env, 5),
-                                       .y = trmi_kernel_output(k, env, 0), .channels = s->channels, .half = s->half,
-                                       .relu = k->step->attrs->norm.relu}};
+    norm_forward f = {.s = s,
+                      .pass = {.x = trmi_kernel_input(k, env, 0),
+                               .residual = trmi_kernel_input(k, env, 5),
+                               .y = trmi_kernel_output(k, env, 0),
+                               .channels = s->channels,
+                               .half = s->half,
+                               .relu = k->step->attrs->norm.relu}};
     f.pass.stream = streams(s, f.pass.y);
 #pragma omp parallel num_threads(s->threads)
     {
@@ -371,7 +413,8 @@ static trm_status run_given(const trmi_kernel *k, const trmi_env *env, trm_error
     return TRM_OK;
 }
 
-/* ---- backward ------------------------------------------------------------------------------------- */
+/* ---- backward
+ *  ------------------------------------------------------------------------------------- */
 
 typedef struct gradient_vectors {
     const float *gamma, *beta, *mean, *inv_std;
@@ -416,13 +459,15 @@ static void sum_groups(const norm_backward *f, const worker *w) {
         memset(sum, 0, (size_t)(2 * s->channels) * sizeof *sum);
         for (int64_t b = block_of_group(s, g); b < block_of_group(s, g + 1); b++) {
             float *one = w->sums, *other = one + s->channels;
-            s->kernels->gradient_sums(&f->pass, row_of_block(s, b), row_of_block(s, b + 1), one, other);
+            s->kernels->gradient_sums(&f->pass, row_of_block(s, b), row_of_block(s, b + 1), one,
+                                      other);
             s->kernels->join_sums(one, other, (int)s->channels, sum, sum_x);
         }
     }
 }
 
-static void join_sums(const norm_state *s, char *shared, int64_t first, int64_t group, int64_t c, int width) {
+static void join_sums(const norm_state *s, char *shared, int64_t first, int64_t group, int64_t c,
+                      int width) {
     double *to = group_at(s, shared, first) + c;
     const double *from = group_at(s, shared, group) + c;
     for (int i = 0; i < width; i++) {
@@ -432,7 +477,8 @@ static void join_sums(const norm_state *s, char *shared, int64_t first, int64_t 
 }
 
 /* The two sums of channels c .. c + width - 1 over this rank's halves. */
-static void add_halves(const norm_state *s, char *shared, int64_t c, int width, double *sum, double *sum_x) {
+static void add_halves(const norm_state *s, char *shared, int64_t c, int width, double *sum,
+                       double *sum_x) {
     for (int i = 0; i < width; i++) {
         sum[i] = sum_x[i] = 0;
     }
@@ -451,15 +497,16 @@ static void gradient_pass(const void *job, int64_t begin, int64_t end) {
     f->s->kernels->gradient_apply(&f->pass, begin, end);
 }
 
-static trm_status gather_sums(const norm_backward *f, trmi_norm_sync *sync, const double **all, trm_error *err) {
+static trm_status gather_sums(const norm_backward *f, trmi_norm_sync *sync, const double **all,
+                              trm_error *err) {
     int64_t channels = f->s->channels;
     add_halves(f->s, f->shared, 0, (int)channels, sync->values, sync->values + channels);
     sync->values[2 * channels] = (double)f->s->rows;
     return sync->gather(sync, sync->values, 2 * channels + 1, all, err);
 }
 
-/* dgamma and dbeta of this rank (gradients are reduced later), and the three coefficients of dx from
- * the sums of all; of channels at .. at + width - 1. */
+/* dgamma and dbeta of this rank (gradients are reduced later), and the three coefficients of dx
+ * from the sums of all; of channels at .. at + width - 1. */
 static void settle_sums(const norm_backward *f, int64_t at, int width) {
     double sums[CHANNELS], sums_x[CHANNELS];
     add_halves(f->s, f->shared, at, width, sums, sums_x);
@@ -477,7 +524,8 @@ static void settle_sums(const norm_backward *f, int64_t at, int width) {
             sum = (r == 0 ? 0 : sum) + of[c];
             sum_x = (r == 0 ? 0 : sum_x) + of[f->s->channels + c];
         }
-        double a = (double)f->v.gamma[c] * inv_std, slope = a * inv_std * inv_std * sum_x / f->count;
+        double a = (double)f->v.gamma[c] * inv_std,
+               slope = a * inv_std * inv_std * sum_x / f->count;
         f->of_dz[c] = (float)a;
         f->of_x[c] = (float)-slope;
         f->constant[c] = (float)(slope * (double)f->v.mean[c] - a * sum / f->count);
@@ -510,11 +558,16 @@ static trmi_norm_backward backward_of(const trmi_kernel *k, const trmi_env *env)
     const norm_state *s = k->state;
     const trmi_attrs *attrs = k->step->attrs;
     bool fused = k->step->op_kind == TRMI_OP_NORM_ACT_GRAD;
-    trmi_norm_backward pass = {.dy = trmi_kernel_input(k, env, 0), .x = trmi_kernel_input(k, env, 1),
-                               .y = fused && attrs->norm.from_y ? trmi_kernel_input(k, env, 2) : NULL,
-                               .dx = trmi_kernel_output(k, env, 0), .dz = fused ? trmi_kernel_output(k, env, 3) : NULL,
-                               .dy2 = fused ? trmi_kernel_input(k, env, 7) : NULL, .channels = s->channels,
-                               .half = s->half, .relu = fused && attrs->norm.relu};
+    trmi_norm_backward pass = {.dy = trmi_kernel_input(k, env, 0),
+                               .x = trmi_kernel_input(k, env, 1),
+                               .y = fused && attrs->norm.from_y ? trmi_kernel_input(k, env, 2)
+                                                                : NULL,
+                               .dx = trmi_kernel_output(k, env, 0),
+                               .dz = fused ? trmi_kernel_output(k, env, 3) : NULL,
+                               .dy2 = fused ? trmi_kernel_input(k, env, 7) : NULL,
+                               .channels = s->channels,
+                               .half = s->half,
+                               .relu = fused && attrs->norm.relu};
     pass.stream = streams(s, pass.dx) && streams(s, pass.dz);
     return pass;
 }
@@ -525,9 +578,16 @@ static trm_status run_gradient(const trmi_kernel *k, const trmi_env *env, trm_er
     const trmi_scratch scratch = scratch_of(k, env);
     char *shared = trmi_scratch_shared(&scratch);
     float *vectors = vectors_of(s, shared);
-    norm_backward f = {.s = s, .pass = backward_of(k, env), .scratch = scratch, .shared = shared, .v = vectors_of_gradient(k, env),
-                       .dgamma = trmi_kernel_output(k, env, 1), .dbeta = trmi_kernel_output(k, env, 2),
-                       .of_dz = vectors, .of_x = vectors + s->channels, .constant = vectors + 2 * s->channels};
+    norm_backward f = {.s = s,
+                       .pass = backward_of(k, env),
+                       .scratch = scratch,
+                       .shared = shared,
+                       .v = vectors_of_gradient(k, env),
+                       .dgamma = trmi_kernel_output(k, env, 1),
+                       .dbeta = trmi_kernel_output(k, env, 2),
+                       .of_dz = vectors,
+                       .of_x = vectors + s->channels,
+                       .constant = vectors + 2 * s->channels};
     f.masks = f.pass.relu && !attrs->norm.from_y;
     f.pass.mean = f.v.mean;
     f.pass.of_dz = f.of_dz, f.pass.of_x = f.of_x, f.pass.constant = f.constant;
@@ -548,7 +608,8 @@ static trm_status run_gradient(const trmi_kernel *k, const trmi_env *env, trm_er
     return TRM_OK;
 }
 
-/* ---- bind ------------------------------------------------------------------------------------------- */
+/* ---- bind
+ *  ------------------------------------------------------------------------------------------- */
 
 static void destroy(trmi_kernel *kernel) { trmi_free(kernel->state); }
 
@@ -557,7 +618,8 @@ trm_status trmi_onednn_bind_norm(trmi_backend *backend, trmi_kernel *kernel, trm
     const trmi_buffer *x = trmi_kernel_input_buffer(kernel, is_gradient(kind) ? 1 : 0);
     bool rows = x->layout == TRMI_CHANNELS_LAST || x->shape.rank == 2;
     if (!rows || (x->dtype != TRM_FLOAT32 && x->dtype != TRM_BFLOAT16)) {
-        return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: no fast norm for this layout", kernel->step->name);
+        return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: no fast norm for this layout",
+                         kernel->step->name);
     }
     norm_state *s = trmi_alloc(sizeof *s);
     if (s == NULL) {

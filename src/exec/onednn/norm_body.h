@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/onednn/norm_body.h: norm_kernels.h written once over vec.h; the including file names the
  * table (NORM_TABLE) and its flags set the width. */
 #include "exec/onednn/norm_kernels.h"
@@ -28,10 +29,12 @@ INLINE void put_lanes(void *base, int64_t at, int half, int n, vf v) {
     }
 }
 
-/* ---- statistics --------------------------------------------------------------------------------- */
+/* ---- statistics ---------------------------------------------------------------------------------
+ */
 
-/* Wide rows are cut into strips of channels, read down a block's rows: no hardware follows such strides, so each
- * element asks for the place some rows on, which is still in the first cache when its row comes. */
+/* Wide rows are cut into strips of channels, read down a block's rows: no hardware follows such
+ * strides, so each element asks for the place some rows on, which is still in the first cache when
+ * its row comes. */
 enum { AHEAD_ROWS = 16, STRIP = 256 };
 enum { AHEAD = 2048 }; /* elements, where a pass goes along the rows */
 
@@ -50,17 +53,20 @@ INLINE void statistics_lanes(const void *x, int half, int64_t row, int64_t rows,
     put_lanes(square, c, 0, n, q);
 }
 
-INLINE void statistics_strip(const void *x, int half, int64_t begin, int64_t end, int64_t channels, int64_t strip,
-                             float *first, float *sum, float *square) {
+INLINE void statistics_strip(const void *x, int half, int64_t begin, int64_t end, int64_t channels,
+                             int64_t strip, float *first, float *sum, float *square) {
     int64_t width = channels - strip < STRIP ? channels - strip : STRIP;
     for (int64_t row = begin; row < end; row += 8) {
         int64_t rows = end - row < 8 ? end - row : 8;
         if (rows == 8) {
-            VF_LOOP(width, statistics_lanes(x, half, row, 8, channels, strip + i, VL, first, sum, square),
+            VF_LOOP(width,
+                    statistics_lanes(x, half, row, 8, channels, strip + i, VL, first, sum, square),
                     statistics_lanes(x, half, row, 8, channels, strip + i, n, first, sum, square));
         } else {
-            VF_LOOP(width, statistics_lanes(x, half, row, rows, channels, strip + i, VL, first, sum, square),
-                    statistics_lanes(x, half, row, rows, channels, strip + i, n, first, sum, square));
+            VF_LOOP(
+                width,
+                statistics_lanes(x, half, row, rows, channels, strip + i, VL, first, sum, square),
+                statistics_lanes(x, half, row, rows, channels, strip + i, n, first, sum, square));
         }
     }
 }
@@ -85,7 +91,8 @@ static void statistics(const void *x, int half, int64_t begin, int64_t end, int6
     }
 }
 
-/* ---- forward -------------------------------------------------------------------------------------- */
+/* ---- forward
+ *  -------------------------------------------------------------------------------------- */
 
 INLINE void leave_lanes(void *base, int64_t at, int half, int n, int stream, vf v) {
     if (stream && n == VL) {
@@ -105,7 +112,8 @@ INLINE void apply_lanes(const trmi_norm_forward *job, int half, int residual, in
     if (!stream) {
         vf_ask_to_write(job->y, at + AHEAD, half);
     }
-    vf y = vf_fma(lanes(job->x, at, half, n), lanes(job->scale, c, 0, n), lanes(job->shift, c, 0, n));
+    vf y =
+        vf_fma(lanes(job->x, at, half, n), lanes(job->scale, c, 0, n), lanes(job->shift, c, 0, n));
     if (residual) {
         y = vf_add(y, lanes(job->residual, at, half, n));
     }
@@ -147,12 +155,14 @@ static void apply(const trmi_norm_forward *job, int64_t begin, int64_t end) {
     }
 }
 
-/* ---- backward ------------------------------------------------------------------------------------ */
+/* ---- backward
+ *  ------------------------------------------------------------------------------------ */
 
 enum { MASK_NONE, MASK_FROM_X, MASK_FROM_Y, MASK_FROM_Y_OF_SUM, MASKS };
 
 /* dy behind the ReLU. */
-INLINE vf masked(const trmi_norm_backward *job, int half, int mask, int64_t at, int64_t c, int n, vf x) {
+INLINE vf masked(const trmi_norm_backward *job, int half, int mask, int64_t at, int64_t c, int n,
+                 vf x) {
     vf dy = lanes(job->dy, at, half, n);
     if (mask == MASK_FROM_Y_OF_SUM) {
         dy = vf_add(dy, lanes(job->dy2, at, half, n));
@@ -178,8 +188,8 @@ INLINE void ask(const trmi_norm_backward *job, int half, int mask, int64_t at) {
     }
 }
 
-INLINE void sums_lanes(const trmi_norm_backward *job, int half, int mask, int stream, int along, int64_t row,
-                       int64_t rows, int64_t c, int n, float *sum, float *sum_x) {
+INLINE void sums_lanes(const trmi_norm_backward *job, int half, int mask, int stream, int along,
+                       int64_t row, int64_t rows, int64_t c, int n, float *sum, float *sum_x) {
     vf s = lanes(sum, c, 0, n), q = lanes(sum_x, c, 0, n), mean = lanes(job->mean, c, 0, n);
     for (int64_t r = 0; r < rows; r++) {
         int64_t at = (row + r) * job->channels + c;
@@ -199,27 +209,30 @@ INLINE void sums_lanes(const trmi_norm_backward *job, int half, int mask, int st
     put_lanes(sum_x, c, 0, n, q);
 }
 
-/* Four rows at a time the sums are read and written once for four elements. Wide rows are taken one by one, as they lie
- * (`along`): their places in up to five tensors are a power of two apart and would crowd in a few sets of L1. */
-INLINE void sums_rows(const trmi_norm_backward *job, int half, int mask, int stream, int along, int64_t begin,
-                      int64_t end, float *sum, float *sum_x) {
+/* Four rows at a time the sums are read and written once for four elements. Wide rows are taken one
+ * by one, as they lie (`along`): their places in up to five tensors are a power of two apart and
+ * would crowd in a few sets of L1. */
+INLINE void sums_rows(const trmi_norm_backward *job, int half, int mask, int stream, int along,
+                      int64_t begin, int64_t end, float *sum, float *sum_x) {
     const int64_t most = along ? 1 : 4;
     memset(sum, 0, (size_t)job->channels * sizeof *sum);
     memset(sum_x, 0, (size_t)job->channels * sizeof *sum_x);
     for (int64_t row = begin; row < end; row += most) {
         int64_t rows = end - row < most ? end - row : most;
         if (rows == most) {
-            VF_LOOP(job->channels, sums_lanes(job, half, mask, stream, along, row, most, i, VL, sum, sum_x),
+            VF_LOOP(job->channels,
+                    sums_lanes(job, half, mask, stream, along, row, most, i, VL, sum, sum_x),
                     sums_lanes(job, half, mask, stream, along, row, most, i, n, sum, sum_x));
         } else {
-            VF_LOOP(job->channels, sums_lanes(job, half, mask, stream, along, row, rows, i, VL, sum, sum_x),
+            VF_LOOP(job->channels,
+                    sums_lanes(job, half, mask, stream, along, row, rows, i, VL, sum, sum_x),
                     sums_lanes(job, half, mask, stream, along, row, rows, i, n, sum, sum_x));
         }
     }
 }
 
-INLINE void sums_stored(const trmi_norm_backward *job, int half, int mask, int stream, int64_t begin, int64_t end,
-                        float *sum, float *sum_x) {
+INLINE void sums_stored(const trmi_norm_backward *job, int half, int mask, int stream,
+                        int64_t begin, int64_t end, float *sum, float *sum_x) {
     if (job->channels > (job->dz != NULL ? STRIP / 2 : STRIP)) {
         sums_rows(job, half, mask, stream, 1, begin, end, sum, sum_x);
     } else {
@@ -238,7 +251,10 @@ INLINE void sums_any(const trmi_norm_backward *job, int half, int mask, int64_t 
 }
 
 static int mask_of(const trmi_norm_backward *job) {
-    return !job->relu ? MASK_NONE : job->dy2 ? MASK_FROM_Y_OF_SUM : job->y ? MASK_FROM_Y : MASK_FROM_X;
+    return !job->relu ? MASK_NONE
+           : job->dy2 ? MASK_FROM_Y_OF_SUM
+           : job->y   ? MASK_FROM_Y
+                      : MASK_FROM_X;
 }
 
 static void gradient_sums(const trmi_norm_backward *job, int64_t begin, int64_t end, float *sum,
@@ -255,8 +271,8 @@ static void gradient_sums(const trmi_norm_backward *job, int64_t begin, int64_t 
     }
 }
 
-INLINE void gradient_lanes(const trmi_norm_backward *job, int half, int mask, int stream, int64_t row,
-                           int64_t c, int n) {
+INLINE void gradient_lanes(const trmi_norm_backward *job, int half, int mask, int stream,
+                           int64_t row, int64_t c, int n) {
     int64_t at = row * job->channels + c;
     vf_ask(job->x, at + AHEAD, half);
     vf_ask(job->dz ? job->dz : job->dy, at + AHEAD, half);
@@ -269,15 +285,16 @@ INLINE void gradient_lanes(const trmi_norm_backward *job, int half, int mask, in
     leave_lanes(job->dx, at, half, n, stream, vf_fma(dz, lanes(job->of_dz, c, 0, n), dx));
 }
 
-INLINE void gradient_rows(const trmi_norm_backward *job, int half, int mask, int stream, int64_t begin,
-                          int64_t end) {
+INLINE void gradient_rows(const trmi_norm_backward *job, int half, int mask, int stream,
+                          int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; row++) {
         VF_LOOP(job->channels, gradient_lanes(job, half, mask, stream, row, i, VL),
                 gradient_lanes(job, half, mask, stream, row, i, n));
     }
 }
 
-INLINE void gradient_any(const trmi_norm_backward *job, int half, int mask, int64_t begin, int64_t end) {
+INLINE void gradient_any(const trmi_norm_backward *job, int half, int mask, int64_t begin,
+                         int64_t end) {
     if (job->stream) {
         gradient_rows(job, half, mask, 1, begin, end);
         vf_fence();
@@ -297,10 +314,11 @@ static void gradient_apply(const trmi_norm_backward *job, int64_t begin, int64_t
     }
 }
 
-/* ---- blocks --------------------------------------------------------------------------------------- */
+/* ---- blocks
+ *  --------------------------------------------------------------------------------------- */
 
-static void join(const float *first, const float *sum, const float *square, double before, double count, int width,
-                 double *restrict mean, double *restrict m2) {
+static void join(const float *first, const float *sum, const float *square, double before,
+                 double count, int width, double *restrict mean, double *restrict m2) {
     double share = count / (before + count), each = 1 / count;
     for (int i = 0; i < width; i++) {
         double block_sum = (double)sum[i], block_mean = (double)first[i] + block_sum * each;
@@ -311,8 +329,9 @@ static void join(const float *first, const float *sum, const float *square, doub
     }
 }
 
-static void join_groups(const double *restrict group_mean, const double *restrict group_m2, double before, double count,
-                        int width, double *restrict mean, double *restrict m2) {
+static void join_groups(const double *restrict group_mean, const double *restrict group_m2,
+                        double before, double count, int width, double *restrict mean,
+                        double *restrict m2) {
     double share = count / (before + count), both = before * share;
     for (int i = 0; i < width; i++) {
         double delta = group_mean[i] - mean[i];
@@ -321,11 +340,13 @@ static void join_groups(const double *restrict group_mean, const double *restric
     }
 }
 
-static void join_sums(const float *one, const float *other, int width, double *restrict sum, double *restrict sum_x) {
+static void join_sums(const float *one, const float *other, int width, double *restrict sum,
+                      double *restrict sum_x) {
     for (int i = 0; i < width; i++) {
         sum[i] += (double)one[i];
         sum_x[i] += (double)other[i];
     }
 }
 
-const trmi_norm_kernels NORM_TABLE = {statistics, apply, gradient_sums, gradient_apply, join, join_groups, join_sums};
+const trmi_norm_kernels NORM_TABLE = {statistics, apply,       gradient_sums, gradient_apply,
+                                      join,       join_groups, join_sums};

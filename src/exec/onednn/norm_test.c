@@ -1,4 +1,6 @@
-/* The fast norms against the reference ones: every kind, form, dtype, many shapes and thread counts. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The fast norms against the reference ones: every kind, form, dtype, many shapes and thread
+ * counts. */
 #include "check.h"
 
 #include "exec/backend.h"
@@ -33,7 +35,8 @@ static void fill(void *data, trm_dtype dtype, int64_t count, double middle, doub
     }
 }
 
-/* One step over buffers of one arena each: inputs in[], outputs out[], channels-last where rank 4. */
+/* One step over buffers of one arena each: inputs in[], outputs out[], channels-last where rank 4.
+ */
 typedef struct bench {
     trm_program program;
     trmi_step step;
@@ -47,7 +50,10 @@ typedef struct bench {
 static int32_t add(bench *b, const trm_shape *shape, trm_dtype dtype) {
     int32_t i = ++b->program.buffers_count;
     trmi_buffer *buffer = &b->buffers[i];
-    *buffer = (trmi_buffer){.name = "t", .dtype = dtype, .shape = *shape, .arena = TRMI_ARENA_ACTIVATION,
+    *buffer = (trmi_buffer){.name = "t",
+                            .dtype = dtype,
+                            .shape = *shape,
+                            .arena = TRMI_ARENA_ACTIVATION,
                             .offset = b->bytes,
                             .layout = shape->rank == 4 ? TRMI_CHANNELS_LAST : TRMI_PLAIN};
     buffer->bytes = trm_shape_count(shape) * (int64_t)trm_dtype_bytes(dtype);
@@ -59,7 +65,8 @@ static void run_fast(trmi_backend *backend, bench *b, char *memory) {
     trm_error err;
     trmi_kernel kernel = {.program = &b->program, .step = &b->step};
     trmi_env env = {.threads = 2};
-    char *scratch = trmi_alloc((size_t)backend->target.scratch(backend->target.context, &b->program, &b->step));
+    char *scratch =
+        trmi_alloc((size_t)backend->target.scratch(backend->target.context, &b->program, &b->step));
     env.arena[TRMI_ARENA_ACTIVATION] = memory;
     env.arena[TRMI_ARENA_SCRATCH] = scratch;
     CHECK_OK(backend->bind(backend, &kernel, &err), err);
@@ -80,23 +87,30 @@ static void run_reference(bench *b, char *memory) {
         }
         const trmi_buffer *f = &b->buffers[index];
         trm_tensor *t = input ? &in[i] : &out[i - b->step.inputs_count];
-        *t = (trm_tensor){.data = malloc((size_t)f->bytes + 1), .dtype = f->dtype, .shape = f->shape};
-        trmi_convert_layout(memory + f->offset, f->layout, t->data, TRMI_PLAIN, f->dtype, &f->shape, false);
+        *t = (trm_tensor){
+            .data = malloc((size_t)f->bytes + 1), .dtype = f->dtype, .shape = f->shape};
+        trmi_convert_layout(memory + f->offset, f->layout, t->data, TRMI_PLAIN, f->dtype, &f->shape,
+                            false);
     }
-    trmi_ref_args args = {.attrs = &b->attrs, .inputs = in, .outputs = out,
-                          .inputs_count = b->step.inputs_count, .outputs_count = b->step.outputs_count};
+    trmi_ref_args args = {.attrs = &b->attrs,
+                          .inputs = in,
+                          .outputs = out,
+                          .inputs_count = b->step.inputs_count,
+                          .outputs_count = b->step.outputs_count};
     CHECK_OK(trmi_ref_table[b->step.op_kind](&args, &err), err);
     for (int i = 0; i < 8; i++) {
         bool state = i == 3 || i == 4; /* running statistics change in place */
         if (in[i].data != NULL && state) {
-            memcpy(memory + b->buffers[b->in[i]].offset, in[i].data, (size_t)b->buffers[b->in[i]].bytes);
+            memcpy(memory + b->buffers[b->in[i]].offset, in[i].data,
+                   (size_t)b->buffers[b->in[i]].bytes);
         }
         free(in[i].data);
     }
     for (int i = 0; i < 4; i++) {
         if (out[i].data != NULL) {
             const trmi_buffer *f = &b->buffers[b->out[i]];
-            trmi_convert_layout(out[i].data, TRMI_PLAIN, memory + f->offset, f->layout, f->dtype, &f->shape, false);
+            trmi_convert_layout(out[i].data, TRMI_PLAIN, memory + f->offset, f->layout, f->dtype,
+                                &f->shape, false);
             free(out[i].data);
         }
     }
@@ -117,7 +131,8 @@ static void compare(const bench *b, const char *fast, const char *slow, double t
             double d = fabs((double)x[k] - (double)y[k]);
             if (!(d <= tolerance * scale)) {
                 fail_msg("kind %s buffer %d element %ld: fast %.9g, reference %.9g",
-                         trmi_op_table[b->step.op_kind]->name, i, (long)k, (double)x[k], (double)y[k]);
+                         trmi_op_table[b->step.op_kind]->name, i, (long)k, (double)x[k],
+                         (double)y[k]);
             }
         }
         free(x);
@@ -171,12 +186,14 @@ static void check(trmi_backend *backend, trmi_op_kind kind, const setup *s, bool
     b.step.outputs = b.out;
     b.step.attrs = &b.attrs;
     b.program.buffers = b.buffers;
-    char *fast = trmi_alloc((size_t)b.bytes), *slow = trmi_alloc((size_t)b.bytes), *again = trmi_alloc((size_t)b.bytes);
+    char *fast = trmi_alloc((size_t)b.bytes), *slow = trmi_alloc((size_t)b.bytes),
+         *again = trmi_alloc((size_t)b.bytes);
     for (int i = 0; i < n; i++) {
         const trmi_buffer *f = &b.buffers[b.in[i]];
         if (b.in[i] != 0) {
             bool positive = f->shape.rank == 1;
-            fill(fast + f->offset, f->dtype, trm_shape_count(&f->shape), positive ? 1.2 : 0.3, positive ? 0.5 : 2);
+            fill(fast + f->offset, f->dtype, trm_shape_count(&f->shape), positive ? 1.2 : 0.3,
+                 positive ? 0.5 : 2);
         }
     }
     memcpy(slow, fast, (size_t)b.bytes);
@@ -194,22 +211,27 @@ static void check(trmi_backend *backend, trmi_op_kind kind, const setup *s, bool
 }
 
 static void all_kinds_equal_the_reference(void **state) {
-    static const trmi_op_kind kinds[] = {TRMI_OP_BATCH_NORM, TRMI_OP_BATCH_NORM_INFER, TRMI_OP_BATCH_NORM_GRAD,
-                                         TRMI_OP_NORM_ACT, TRMI_OP_NORM_ACT_INFER, TRMI_OP_NORM_ACT_APPLY,
-                                         TRMI_OP_NORM_ACT_GRAD};
-    static const int64_t shapes[][4] = {{1, 1, 1, 2}, {2, 3, 5, 7}, {4, 16, 3, 3}, {3, 70, 9, 4}, {128, 40, 1, 1}, {5, 256, 12, 12}};
+    static const trmi_op_kind kinds[] = {
+        TRMI_OP_BATCH_NORM,     TRMI_OP_BATCH_NORM_INFER, TRMI_OP_BATCH_NORM_GRAD, TRMI_OP_NORM_ACT,
+        TRMI_OP_NORM_ACT_INFER, TRMI_OP_NORM_ACT_APPLY,   TRMI_OP_NORM_ACT_GRAD};
+    static const int64_t shapes[][4] = {{1, 1, 1, 2},  {2, 3, 5, 7},    {4, 16, 3, 3},
+                                        {3, 70, 9, 4}, {128, 40, 1, 1}, {5, 256, 12, 12}};
     trm_error err;
     trmi_backend *backend;
     CHECK_OK(trmi_backend_onednn(2, NULL, &backend, &err), err);
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
             for (int form = 0; form < 8; form++) {
-                bool bare = kinds[k] == TRMI_OP_BATCH_NORM || kinds[k] == TRMI_OP_BATCH_NORM_INFER ||
+                bool bare = kinds[k] == TRMI_OP_BATCH_NORM ||
+                            kinds[k] == TRMI_OP_BATCH_NORM_INFER ||
                             kinds[k] == TRMI_OP_BATCH_NORM_GRAD;
-                setup s = {.shape = trm_shape_make(4, shapes[i]), .relu = form & 1, .residual = form & 2,
+                setup s = {.shape = trm_shape_make(4, shapes[i]),
+                           .relu = form & 1,
+                           .residual = form & 2,
                            .dtype = form & 4 ? TRM_BFLOAT16 : TRM_FLOAT32};
                 bool legal = !(bare && (s.relu || s.residual)) &&
-                             !(kinds[k] == TRMI_OP_NORM_ACT_APPLY && s.residual) && !(s.residual && !s.relu);
+                             !(kinds[k] == TRMI_OP_NORM_ACT_APPLY && s.residual) &&
+                             !(s.residual && !s.relu);
                 if (legal) {
                     check(backend, kinds[k], &s, false);
                     check(backend, kinds[k], &s, true);
@@ -225,7 +247,8 @@ static void large_outputs(void **state) {
     trm_error err;
     trmi_backend *backend;
     CHECK_OK(trmi_backend_onednn(2, NULL, &backend, &err), err);
-    setup s = {.shape = trm_shape_of(9, 64, 87, 90), .relu = true, .residual = true, .dtype = TRM_FLOAT32};
+    setup s = {
+        .shape = trm_shape_of(9, 64, 87, 90), .relu = true, .residual = true, .dtype = TRM_FLOAT32};
     check(backend, TRMI_OP_NORM_ACT, &s, false);
     check(backend, TRMI_OP_NORM_ACT_GRAD, &s, true);
     s.shape = trm_shape_of(18, 64, 87, 90);

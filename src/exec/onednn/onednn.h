@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/onednn/onednn.h: what the kernel files of the fast back-end share.
  *
  *      backend_onednn.c   the table: op kind -> bind, supports, seconds, scratch, in_place
@@ -18,8 +19,9 @@ typedef struct trmi_onednn {
     int threads;
     trmi_dnnl *dnnl;            /* oneDNN's engine and stream */
     struct trmi_tuning *tuning; /* measured choices; see tuning.h */
-    struct trmi_tuning *kept;   /* all choices of this run, guesses too, which come first; or NULL */
-    char *trial;                /* memory of trials (conv_choice.c), freed at the first bind */
+    /* all choices of this run, guesses too, which come first; or NULL */
+    struct trmi_tuning *kept;
+    char *trial; /* memory of trials (conv_choice.c), freed at the first bind */
     int64_t trial_bytes;
     double trial_seconds;  /* spent on trials so far */
     double retune_seconds; /* positive: measure what others have guessed, for so long */
@@ -34,7 +36,8 @@ typedef struct trmi_onednn_row {
                      trmi_layout layout); /* PLAIN and CHANNELS_LAST with a bind, PLAIN without */
     double (*seconds)(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
                       trmi_layout layout); /* unknown */
-    int64_t (*scratch)(trmi_onednn *state, const trm_program *program, const trmi_step *step); /* 0 */
+    /* 0 */
+    int64_t (*scratch)(trmi_onednn *state, const trm_program *program, const trmi_step *step);
     bool (*in_place)(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
                      int input); /* never */
 } trmi_onednn_row;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pooling over windows, channels-last; plain images are taken as N * C images of one channel.
  *
  *      forward:   one output row at a time, threads over rows
@@ -56,7 +57,8 @@ static void window_rows(const pool_state *s, int64_t at, trmi_pool_row *row) {
     row->last = trmi_min_i64(s->height, h + row->kernel_rows);
 }
 
-/* ---- forward --------------------------------------------------------------------------------------- */
+/* ---- forward
+ *  --------------------------------------------------------------------------------------- */
 
 static trm_status run_pool(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
     (void)err;
@@ -79,7 +81,8 @@ static trm_status run_pool(const trmi_kernel *k, const trmi_env *env, trm_error 
     return TRM_OK;
 }
 
-/* ---- gradient -------------------------------------------------------------------------------------- */
+/* ---- gradient
+ *  -------------------------------------------------------------------------------------- */
 
 /* One image and channels [c, c + n). */
 typedef struct stripe {
@@ -110,15 +113,17 @@ static void write_rows(stripe *t, int64_t end) {
         const float *from = touched ? ring_row(t, t->written) : NULL;
         if (touched && t->n == s->row.channels) {
             int64_t count = s->row.width * t->n;
-            s->kernels->unary[TRMI_UNARY_COPY](from, t->dx + t->written * count * s->bytes, count, false,
-                                               s->row.half, 0);
+            s->kernels->unary[TRMI_UNARY_COPY](from, t->dx + t->written * count * s->bytes, count,
+                                               false, s->row.half, 0);
             ask_to_write(t->dx + (t->written + SOON) * count * s->bytes, count * s->bytes);
             continue;
         }
         for (int64_t w = 0; w < s->row.width; w++) {
-            char *to = t->dx + ((t->written * s->row.width + w) * s->row.channels + t->c) * s->bytes;
+            char *to =
+                t->dx + ((t->written * s->row.width + w) * s->row.channels + t->c) * s->bytes;
             if (touched) {
-                s->kernels->unary[TRMI_UNARY_COPY](from + w * t->n, to, t->n, false, s->row.half, 0);
+                s->kernels->unary[TRMI_UNARY_COPY](from + w * t->n, to, t->n, false, s->row.half,
+                                                   0);
             } else {
                 memset(to, 0, (size_t)(t->n * s->bytes));
             }
@@ -142,8 +147,8 @@ static void run_stripe(stripe *t) {
             rows[h - row.first] = ring_row(t, h);
         }
         if (s->max) {
-            s->kernels->max_pool_grad(&row, t->dy + at * out_row, t->x, t->y + at * out_row, rows, t->c,
-                                      t->n);
+            s->kernels->max_pool_grad(&row, t->dy + at * out_row, t->x, t->y + at * out_row, rows,
+                                      t->c, t->n);
         } else {
             s->kernels->avg_pool_grad(&row, t->dy + at * out_row, rows, t->c, t->n);
         }
@@ -176,7 +181,10 @@ static trm_status run_pool_grad(const trmi_kernel *k, const trmi_env *env, trm_e
 #ifdef _OPENMP
         thread = omp_get_thread_num();
 #endif
-        stripe t = {.s = s, .dy = dy + i * out_image, .dx = dx + i * image, .c = c,
+        stripe t = {.s = s,
+                    .dy = dy + i * out_image,
+                    .dx = dx + i * image,
+                    .c = c,
                     .n = trmi_min_i64(width, s->row.channels - c),
                     .ring = (float *)env->arena[TRMI_ARENA_SCRATCH] + thread * ring_floats(s)};
         if (s->max) {
@@ -188,7 +196,8 @@ static trm_status run_pool_grad(const trmi_kernel *k, const trmi_env *env, trm_e
     return TRM_OK;
 }
 
-/* ---- bind ------------------------------------------------------------------------------------------ */
+/* ---- bind
+ *  ------------------------------------------------------------------------------------------ */
 
 static bool same_dtypes(const trmi_kernel *kernel, const trmi_buffer *x) {
     bool same = x->dtype == TRM_FLOAT32 || x->dtype == TRM_BFLOAT16;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/onednn/pool_body.h: pooling of one output row, a vector of channels at a time. */
 
 /* Columns [begin, end) of the window of output column `at` that are inside the image. */
@@ -12,8 +13,10 @@ INLINE float window_scale(const trmi_pool_row *r, int64_t columns) {
     return 1.0f / (float)size;
 }
 
-/* Windows of 3x3 inside the image, nearly all that there are, are written out: `rows` and `columns` are constants then. */
-#if defined(__clang__) /* unrolls where they are constants, and warns of a wish where they are not */
+/* Windows of 3x3 inside the image, nearly all that there are, are written out: `rows` and `columns`
+ * are constants then. */
+#if defined(                                                                                       \
+    __clang__) /* unrolls where they are constants, and warns of a wish where they are not */
 #define WINDOW_UNROLL
 #else
 #define WINDOW_UNROLL _Pragma("GCC unroll 3")
@@ -24,16 +27,18 @@ INLINE bool is_three(const trmi_pool_row *r, int64_t begin, int64_t end) {
 
 /* The rows that the window below has and this one has not are asked for while this one is read. */
 INLINE void ask_below(const trmi_pool_row *r, const void *x, int64_t begin, int64_t c, int half) {
-    int64_t row = r->width * r->channels, at = r->last * row + begin * r->channels + c, bytes = half ? 2 : 4;
+    int64_t row = r->width * r->channels, at = r->last * row + begin * r->channels + c,
+            bytes = half ? 2 : 4;
     uintptr_t base = (uintptr_t)x;
     for (int64_t h = 0; h < 2; h++) { /* a prefetch past the end does nothing */
         __builtin_prefetch((const void *)(base + (uintptr_t)((at + h * row) * bytes)), 0, 3);
-        __builtin_prefetch((const void *)(base + (uintptr_t)((at + h * row + r->channels) * bytes)), 0, 3);
+        __builtin_prefetch((const void *)(base + (uintptr_t)((at + h * row + r->channels) * bytes)),
+                           0, 3);
     }
 }
 
-INLINE vf window_max_of(const trmi_pool_row *r, const void *x, int64_t begin, int64_t c, int half, int n,
-                        const int64_t rows, const int64_t columns) {
+INLINE vf window_max_of(const trmi_pool_row *r, const void *x, int64_t begin, int64_t c, int half,
+                        int n, const int64_t rows, const int64_t columns) {
     /* NaN is kept apart, so that the chain of maxima is one instruction a tap. */
     vf most = vf_set(-INFINITY), nan = vf_zero();
     WINDOW_UNROLL for (int64_t h = 0; h < rows; h++) {
@@ -49,8 +54,9 @@ INLINE vf window_max_of(const trmi_pool_row *r, const void *x, int64_t begin, in
 INLINE vf window_max(const trmi_pool_row *r, const void *x, int64_t begin, int64_t end, int64_t c,
                      int half, int n) {
     ask_below(r, x, begin, c, half);
-    return is_three(r, begin, end) ? window_max_of(r, x, begin, c, half, n, 3, 3)
-                                   : window_max_of(r, x, begin, c, half, n, r->last - r->first, end - begin);
+    return is_three(r, begin, end)
+               ? window_max_of(r, x, begin, c, half, n, 3, 3)
+               : window_max_of(r, x, begin, c, half, n, r->last - r->first, end - begin);
 }
 
 INLINE vf window_sum(const trmi_pool_row *r, const void *x, int64_t begin, int64_t end, int64_t c,
@@ -153,8 +159,8 @@ typedef struct pool_grad_lanes {
     int64_t begin, c0, c, channels;
 } pool_grad_lanes;
 
-INLINE void max_pool_grad_of(const trmi_pool_row *r, const pool_grad_lanes *l, int half, int n, const int64_t rows,
-                             const int64_t columns) {
+INLINE void max_pool_grad_of(const trmi_pool_row *r, const pool_grad_lanes *l, int half, int n,
+                             const int64_t rows, const int64_t columns) {
     vf left = l->left, most = l->most;
     WINDOW_UNROLL for (int64_t h = 0; h < rows; h++) {
         float *to = l->dx[h] + l->begin * l->channels + l->c;
@@ -168,12 +174,17 @@ INLINE void max_pool_grad_of(const trmi_pool_row *r, const pool_grad_lanes *l, i
     }
 }
 
-INLINE void max_pool_grad_lanes(const trmi_pool_row *r, const void *dy, const void *x, const void *y,
-                                float *const *dx, int64_t o, int64_t c0, int64_t c, int64_t channels,
-                                int half, int n) {
+INLINE void max_pool_grad_lanes(const trmi_pool_row *r, const void *dy, const void *x,
+                                const void *y, float *const *dx, int64_t o, int64_t c0, int64_t c,
+                                int64_t channels, int half, int n) {
     int64_t begin, end;
     window_columns(r, o, &begin, &end);
-    const pool_grad_lanes l = {.x = x, .dx = dx, .begin = begin, .c0 = c0, .c = c, .channels = channels,
+    const pool_grad_lanes l = {.x = x,
+                               .dx = dx,
+                               .begin = begin,
+                               .c0 = c0,
+                               .c = c,
+                               .channels = channels,
                                .left = vf_lanes(dy, o * r->channels + c0 + c, half, n),
                                .most = vf_lanes(y, o * r->channels + c0 + c, half, n)};
     ask_below(r, x, begin, c0 + c, half);

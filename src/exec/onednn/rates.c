@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* By each thread's own CPU time: what else the machine does while it is measured does not count. */
 #define _GNU_SOURCE
 #include "exec/onednn/rates.h"
@@ -16,7 +17,9 @@ enum { COPY_BYTES = 24 << 20 }; /* per thread, at least; beyond any L2 */
 
 static double thread_seconds(void) {
     struct timespec t;
-    return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0 ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec : trmi_os_now();
+    return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0
+               ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec
+               : trmi_os_now();
 }
 
 static double tile_seconds(const trmi_gemm_isa *isa, int threads) {
@@ -30,8 +33,14 @@ static double tile_seconds(const trmi_gemm_isa *isa, int threads) {
         for (int i = 0; i < TRMI_TILE_ROWS_MAX; i++) {
             offsets[i] = i * TRMI_TILE_NR_MAX;
         }
-        trmi_tile tile = {.a = a, .b = a + A, .k = TRMI_TILE_K, .c = a + A + B, .row_offset = offsets,
-                          .rows = isa->mr, .columns = isa->nr, .store = TRMI_TILE_SET};
+        trmi_tile tile = {.a = a,
+                          .b = a + A,
+                          .k = TRMI_TILE_K,
+                          .c = a + A + B,
+                          .row_offset = offsets,
+                          .rows = isa->mr,
+                          .columns = isa->nr,
+                          .store = TRMI_TILE_SET};
         for (int t = 0; a != NULL && t <= TRIALS; t++) {
             double begin = thread_seconds();
             for (int i = 0; i < TILES; i++) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reductions over any dimensions of any layout, and global pooling.
  *
  *      x as a nest, outermost first, each dimension kept (K) or reduced (R):
@@ -18,7 +19,7 @@
 #include <math.h>
 
 enum {
-    RUN = 4096,      /* longest run folded in float */
+    RUN = 4096,       /* longest run folded in float */
     BLOCK_ROWS = 512, /* most rows added up in float */
     COLUMNS = 2048,
     JOBS = 64,
@@ -106,9 +107,11 @@ static void fold_block(const reduce_state *s, const char *x, int64_t kept, int64
     for (int64_t i = 0; i < n; i++) {
         into[i] = (float)folded;
     }
-    if (s->inner_kept && !s->half_x && s->what == TRMI_REDUCE_SUM_OF && s->nest.rank == 2 && s->kept == 1) {
+    if (s->inner_kept && !s->half_x && s->what == TRMI_REDUCE_SUM_OF && s->nest.rank == 2 &&
+        s->kept == 1) {
         int64_t begin = block * s->block_rows, stride = s->nest.stride[0][0];
-        s->kernels->sum_rows(into, (const float *)(const void *)x + begin * stride + c, stride, end - begin, n);
+        s->kernels->sum_rows(into, (const float *)(const void *)x + begin * stride + c, stride,
+                             end - begin, n);
         return;
     }
     for (int64_t row = block * s->block_rows; row < end; row++) {
@@ -130,7 +133,8 @@ static void fold_block(const reduce_state *s, const char *x, int64_t kept, int64
     }
 }
 
-/* Sums of neighbours into neighbours: the blocks' parts side by side, in the same order as one by one. */
+/* Sums of neighbours into neighbours: the blocks' parts side by side, in the same order as one by
+ * one. */
 static void combine_sums(const reduce_state *s, const float *partial, float *y, int64_t n) {
     for (int64_t at = 0; at < n; at += LANES) {
         double sum[LANES] = {0};
@@ -174,10 +178,11 @@ static void combine(const reduce_state *s, const float *partial, char *y, int64_
     }
 }
 
-/* Each element is a sum of its own, as those of images of one pixel are, where they lie in the same order. */
+/* Each element is a sum of its own, as those of images of one pixel are, where they lie in the same
+ * order. */
 static bool nothing_to_add(const reduce_state *s) {
-    return s->inner_kept && s->kept == 1 && s->rows == 1 && s->nest.rank == 1 && s->nest.stride[0][0] == 1 &&
-           s->nest.stride[1][0] == 1;
+    return s->inner_kept && s->kept == 1 && s->rows == 1 && s->nest.rank == 1 &&
+           s->nest.stride[0][0] == 1 && s->nest.stride[1][0] == 1;
 }
 
 static void run_copy(const reduce_state *s, const char *x, char *y) {
@@ -185,7 +190,8 @@ static void run_copy(const reduce_state *s, const char *x, char *y) {
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < s->columns; i++) {
         int64_t c = i * COLUMNS;
-        s->kernels->unary[TRMI_UNARY_SCALE](x + c * from, y + c * to, trmi_min_i64(COLUMNS, s->width - c), s->half_x,
+        s->kernels->unary[TRMI_UNARY_SCALE](x + c * from, y + c * to,
+                                            trmi_min_i64(COLUMNS, s->width - c), s->half_x,
                                             s->half_y, (float)s->scale);
     }
 }
@@ -215,7 +221,8 @@ static trm_status run_reduce(const trmi_kernel *k, const trmi_env *env, trm_erro
     return TRM_OK;
 }
 
-/* ---- the gradient of the maximum: shared among equal ones -------------------------------------------- */
+/* ---- the gradient of the maximum: shared among equal ones
+ *  -------------------------------------------- */
 
 static float get(const void *x, int64_t i, bool half) {
     return half ? trmi_bf16_to_float(((const uint16_t *)x)[i]) : ((const float *)x)[i];
@@ -266,7 +273,8 @@ static trm_status run_max_grad(const trmi_kernel *k, const trmi_env *env, trm_er
     return TRM_OK;
 }
 
-/* ---- the gradient of global pooling: spread ----------------------------------------------------------- */
+/* ---- the gradient of global pooling: spread
+ *  ----------------------------------------------------------- */
 
 static trm_status run_spread(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
     (void)err;
@@ -276,7 +284,8 @@ static trm_status run_spread(const trmi_kernel *k, const trmi_env *env, trm_erro
     int64_t bytes = s->half_x ? 2 : 4, rows = s->rows / s->runs;
 #pragma omp parallel for schedule(static)
     for (int64_t kept = 0; kept < s->kept; kept++) {
-        int64_t to = outer_offset(&s->nest, 0, true, kept), from = outer_offset(&s->nest, 1, true, kept);
+        int64_t to = outer_offset(&s->nest, 0, true, kept),
+                from = outer_offset(&s->nest, 1, true, kept);
         for (int64_t row = 0; row < rows; row++) {
             char *out = dx + (to + outer_offset(&s->nest, 0, false, row)) * bytes;
             if (s->inner_kept) {
@@ -297,7 +306,8 @@ static trm_status run_spread(const trmi_kernel *k, const trmi_env *env, trm_erro
     return TRM_OK;
 }
 
-/* ---- bind --------------------------------------------------------------------------------------------- */
+/* ---- bind
+ *  --------------------------------------------------------------------------------------------- */
 
 static bool fast(const trmi_buffer *b) {
     return b->dtype == TRM_FLOAT32 || b->dtype == TRM_BFLOAT16;
@@ -326,8 +336,8 @@ trm_status trmi_onednn_bind_reduce(trmi_backend *backend, trmi_kernel *kernel, t
     trmi_op_kind kind = kernel->step->op_kind;
     bool max_grad = kind == TRMI_OP_REDUCE_MAX_GRAD;
     const trmi_buffer *x = trmi_kernel_input_buffer(kernel, max_grad ? 1 : 0);
-    const trmi_buffer *y = max_grad ? trmi_kernel_input_buffer(kernel, 2)
-                                    : trmi_kernel_output_buffer(kernel, 0);
+    const trmi_buffer *y =
+        max_grad ? trmi_kernel_input_buffer(kernel, 2) : trmi_kernel_output_buffer(kernel, 0);
     if (!fast(x) || !fast(y) || (max_grad && x->dtype != y->dtype)) {
         return trmi_memory_unsupported(kernel, err);
     }

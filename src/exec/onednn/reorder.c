@@ -1,5 +1,6 @@
-/* Everything that moves elements and computes nothing: reorders between layouts, transposes, slices,
- * joins, paddings, broadcasts. Each is one nest of copies, or one per joined input.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Everything that moves elements and computes nothing: reorders between layouts, transposes,
+ * slices, joins, paddings, broadcasts. Each is one nest of copies, or one per joined input.
  *
  *      inner strides (1, 1): memcpy      (1, 0): fill      (1, s): a transpose, in tiles */
 #include "exec/onednn/memory.h"
@@ -14,9 +15,9 @@
 enum { PIECE = 16384, TILE = 32 };
 
 typedef struct move_part {
-    trmi_nest nest;         /* operands: out, in */
-    int64_t to, from;       /* first elements */
-    int32_t cross;          /* tiled transpose: the dimension that is dense in `in`; -1 = none */
+    trmi_nest nest;   /* operands: out, in */
+    int64_t to, from; /* first elements */
+    int32_t cross;    /* tiled transpose: the dimension that is dense in `in`; -1 = none */
     int64_t cross_dim, cross_out;
 } move_part;
 
@@ -35,7 +36,8 @@ typedef struct move_job {
     const char *in;
 } move_job;
 
-/* ---- loops --------------------------------------------------------------------------------------- */
+/* ---- loops
+ *  --------------------------------------------------------------------------------------- */
 
 #define STRIDED(type)                                                                              \
     do {                                                                                           \
@@ -69,8 +71,8 @@ static void copy_body(const void *context, const int64_t *offset, int64_t count)
 
 enum { COLOURS = 3 };
 
-/* out[j * so + i] = in[i * si + j] for i < n (inner), j < m (the dimension dense in `in`). Images of three colours have no
- * tiles: a loop of three rounds is most of what they would take. */
+/* out[j * so + i] = in[i * si + j] for i < n (inner), j < m (the dimension dense in `in`). Images
+ * of three colours have no tiles: a loop of three rounds is most of what they would take. */
 #define TRANSPOSE(type)                                                                            \
     do {                                                                                           \
         type *to = (type *)out;                                                                    \
@@ -128,17 +130,20 @@ static trm_status run_move(const trmi_kernel *k, const trmi_env *env, trm_error 
     }
     for (int32_t i = 0; i < s->parts_count; i++) {
         const move_part *p = &s->parts[i];
-        move_job job = {.part = p, .bytes = s->bytes, .out = out + p->to * s->bytes,
+        move_job job = {.part = p,
+                        .bytes = s->bytes,
+                        .out = out + p->to * s->bytes,
                         .in = (const char *)trmi_kernel_input(k, env, i) + p->from * s->bytes};
         trmi_nest_run(&p->nest, PIECE, p->cross >= 0 ? transpose_body : copy_body, &job);
     }
     return TRM_OK;
 }
 
-/* ---- bind ---------------------------------------------------------------------------------------- */
+/* ---- bind
+ *  ---------------------------------------------------------------------------------------- */
 
-/* A strided inner copy whose source is dense along another dimension becomes a tiled transpose: that
- * dimension leaves the nest. It is cut first where it is long, so that threads have work. */
+/* A strided inner copy whose source is dense along another dimension becomes a tiled transpose:
+ * that dimension leaves the nest. It is cut first where it is long, so that threads have work. */
 static void find_cross(move_part *p) {
     trmi_nest *n = &p->nest;
     int32_t inner = n->rank - 1;
@@ -182,12 +187,8 @@ static uint64_t value_bits(trm_dtype dtype, double value) {
     float single = (float)value;
     uint16_t half;
     switch (dtype) {
-    case TRM_FLOAT64:
-        memcpy(&bits, &value, sizeof value);
-        break;
-    case TRM_FLOAT32:
-        memcpy(&bits, &single, sizeof single);
-        break;
+    case TRM_FLOAT64: memcpy(&bits, &value, sizeof value); break;
+    case TRM_FLOAT32: memcpy(&bits, &single, sizeof single); break;
     case TRM_BFLOAT16:
     case TRM_FLOAT16:
         half = dtype == TRM_BFLOAT16 ? trmi_float_to_bf16(single) : trmi_float_to_f16(single);
@@ -204,7 +205,8 @@ static void make_parts(move_state *s, const trmi_kernel *k) {
     const trmi_step *step = k->step;
     const trmi_attrs *a = step->attrs;
     const trmi_buffer *y = trmi_kernel_output_buffer(k, 0);
-    int64_t out[TRM_MAX_RANK] = {0}, in[TRM_MAX_RANK] = {0}, permuted[TRM_MAX_RANK] = {0}, to = 0, from = 0;
+    int64_t out[TRM_MAX_RANK] = {0}, in[TRM_MAX_RANK] = {0}, permuted[TRM_MAX_RANK] = {0}, to = 0,
+            from = 0;
     trmi_buffer_strides(y, out);
     for (int32_t i = 0; i < s->parts_count; i++) {
         const trmi_buffer *x = trmi_kernel_input_buffer(k, i);
@@ -270,7 +272,8 @@ trm_status trmi_onednn_bind_move(trmi_backend *backend, trmi_kernel *kernel, trm
     return TRM_OK;
 }
 
-/* ---- one-hot ------------------------------------------------------------------------------------- */
+/* ---- one-hot
+ *  ------------------------------------------------------------------------------------- */
 
 static trm_status run_one_hot(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
     (void)err;
@@ -281,8 +284,8 @@ static trm_status run_one_hot(const trmi_kernel *k, const trmi_env *env, trm_err
     float *y = trmi_kernel_output(k, env, 0);
 #pragma omp parallel for schedule(static)
     for (int64_t r = 0; r < rows; r++) {
-        int64_t label = labels->dtype == TRM_INT64 ? ((const int64_t *)ids)[r]
-                                                   : ((const int32_t *)ids)[r];
+        int64_t label =
+            labels->dtype == TRM_INT64 ? ((const int64_t *)ids)[r] : ((const int32_t *)ids)[r];
         for (int64_t c = 0; c < classes; c++) {
             y[r * classes + c] = off;
         }

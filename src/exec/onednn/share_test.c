@@ -1,4 +1,6 @@
-/* Items dealt to threads: each once, one's own in order, then the others' from their ends. Scratch: whose it is. Sums of splits. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Items dealt to threads: each once, one's own in order, then the others' from their ends. Scratch:
+ * whose it is. Sums of splits. */
 #include "check.h"
 
 #include "exec/onednn/scratch.h"
@@ -63,7 +65,8 @@ static void each_item_once(void **state) {
     }
 }
 
-/* Whatever the operators' sizes, threads of the first half stay below the middle, and those of the second above it. */
+/* Whatever the operators' sizes, threads of the first half stay below the middle, and those of the
+ * second above it. */
 static void scratch_has_a_middle(void **state) {
     (void)state;
     enum { PAGE = TRMI_SCRATCH_PAGE, ALL = 64 * PAGE, SHARED = 6 * PAGE };
@@ -99,7 +102,8 @@ static void splits_are_added_once_each(void **state) {
                 sums[i] = (float)((1 << i / COUNT) * (1 + i % COUNT % 3)); /* exact in any order */
             }
 #pragma omp parallel num_threads(threads)
-            trmi_splits_add(trmi_gemm(), sums, splits, COUNT, threads % 2 ? (void *)to : half, threads % 2 ? TRM_FLOAT32 : TRM_BFLOAT16);
+            trmi_splits_add(trmi_gemm(), sums, splits, COUNT, threads % 2 ? (void *)to : half,
+                            threads % 2 ? TRM_FLOAT32 : TRM_BFLOAT16);
             for (int64_t i = 0; i < COUNT; i++) {
                 float all = (float)(((1 << splits) - 1) * (1 + i % 3));
                 assert_true(threads % 2 ? to[i] == all : half[i] == trmi_float_to_bf16(all));
@@ -109,9 +113,9 @@ static void splits_are_added_once_each(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(own_part_first_then_the_others_ends),
-                                       cmocka_unit_test(fewer_items_than_threads), cmocka_unit_test(each_item_once),
-                                       cmocka_unit_test(scratch_has_a_middle),
-                                       cmocka_unit_test(splits_are_added_once_each)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(own_part_first_then_the_others_ends),
+        cmocka_unit_test(fewer_items_than_threads), cmocka_unit_test(each_item_once),
+        cmocka_unit_test(scratch_has_a_middle), cmocka_unit_test(splits_are_added_once_each)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/onednn/tuning.h"
 
 #include "base/cpu.h"
@@ -52,8 +53,8 @@ trm_status trmi_tuning_create(const char *path, int threads, const char *library
     if (t == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "tuning: no memory");
     }
-    snprintf(t->machine, sizeof t->machine, "%s %x, %s, %s, kernels %d, threads %d", trmi_cpu()->model,
-             trmi_cpu()->signature, library, isa, KERNELS, threads);
+    snprintf(t->machine, sizeof t->machine, "%s %x, %s, %s, kernels %d, threads %d",
+             trmi_cpu()->model, trmi_cpu()->signature, library, isa, KERNELS, threads);
     plain_text(t->machine);
     if (path != NULL && path[0] != '\0') {
         t->path = trmi_arena_strdup(&t->arena, path);
@@ -87,7 +88,8 @@ int64_t trmi_tuning_count(const trmi_tuning *t) { return t->count; }
 
 /* Where the entry is, or would be. */
 static int32_t *place_of(const trmi_tuning *t, const char *machine, const char *problem) {
-    uint64_t hash = trmi_hash(trmi_hash(TRMI_HASH_BEGIN, machine, strlen(machine)), problem, strlen(problem));
+    uint64_t hash =
+        trmi_hash(trmi_hash(TRMI_HASH_BEGIN, machine, strlen(machine)), problem, strlen(problem));
     for (uint64_t at = hash ^ hash >> 32;; at++) {
         int32_t *place = &t->places[at & (uint64_t)(t->places_count - 1)];
         const entry *e = *place == 0 ? NULL : &t->entries[*place - 1];
@@ -151,7 +153,8 @@ static bool put(trmi_tuning *t, const char *machine, const char *problem, const 
         old->seconds = seconds;
         return true;
     }
-    e.machine = strcmp(machine, t->machine) == 0 ? t->machine : trmi_arena_strdup(&t->arena, machine);
+    e.machine =
+        strcmp(machine, t->machine) == 0 ? t->machine : trmi_arena_strdup(&t->arena, machine);
     e.problem = trmi_arena_strdup(&t->arena, problem);
     if (e.machine == NULL || e.problem == NULL || !grow(t)) {
         return false;
@@ -196,7 +199,8 @@ bool trmi_tuning_parse(trmi_tuning *t, const char *text, size_t bytes) {
         return false;
     }
     for (at += head; at < limit;) {
-        char machine[FIELD_LIMIT], problem[FIELD_LIMIT], algorithm[FIELD_LIMIT], number[FIELD_LIMIT];
+        char machine[FIELD_LIMIT], problem[FIELD_LIMIT], algorithm[FIELD_LIMIT],
+            number[FIELD_LIMIT];
         if (!take_field(&at, limit, '\t', machine) || !take_field(&at, limit, '\t', problem) ||
             !take_field(&at, limit, '\t', algorithm) || !take_field(&at, limit, '\n', number)) {
             return false;
@@ -215,8 +219,8 @@ static void write_entry(trmi_text *out, const entry *e) {
     trmi_text_printf(out, "%s\t%s\t%s\t%.3e\n", e->machine, e->problem, e->algorithm, e->seconds);
 }
 
-/* Lines that others wrote since we read the file and that we do not know. They go to the file only: a
- * choice that changed between planning and binding would not fit the scratch that was planned. */
+/* Lines that others wrote since we read the file and that we do not know. They go to the file only:
+ * a choice that changed between planning and binding would not fit the scratch that was planned. */
 static void write_theirs(const trmi_tuning *t, trmi_text *out) {
     uint8_t *bytes = NULL;
     size_t size = 0;
@@ -237,8 +241,9 @@ static void write_theirs(const trmi_tuning *t, trmi_text *out) {
     trmi_free(bytes);
 }
 
-/* One writer at a time merges and replaces, so that no line is lost. Who does not get the lock within
- * a second (a dead file server) goes on without: the file stays whole either way. -1 = no lock. */
+/* One writer at a time merges and replaces, so that no line is lost. Who does not get the lock
+ * within a second (a dead file server) goes on without: the file stays whole either way. -1 = no
+ * lock. */
 static int lock_file(const char *path) {
     char name[4096];
     int length = snprintf(name, sizeof name, "%s.lock", path);
@@ -270,9 +275,9 @@ trm_status trmi_tuning_save(trmi_tuning *t, trm_error *err) {
         write_entry(&text, &t->entries[i]);
     }
     write_theirs(t, &text);
-    trm_status status =
-        text.failed ? TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to write it", t->path)
-                    : trmi_os_replace_file(NULL, t->path, text.data, text.length, err);
+    trm_status status = text.failed
+                            ? TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to write it", t->path)
+                            : trmi_os_replace_file(NULL, t->path, text.data, text.length, err);
     trmi_text_free(&text);
     if (lock >= 0) {
         close(lock);

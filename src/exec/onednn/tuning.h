@@ -1,14 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/onednn/tuning.h: measured choices, kept in a small text file.
  *
  *      trireme tuning 1
  *      <machine> TAB <problem> TAB <algorithm> TAB <seconds>
  *
- * The machine is CPU model and stepping, library version, instruction set, the revision of our kernels and
- * threads, so that one file serves a shared home directory. Lines of other machines are kept. A file that is damaged, or of another
- * version, counts as empty and is replaced. Without a file no algorithm is measured: choices are then the
- * built-in ones, the same in every run where each process finds that pairs of bfloat16 gain the same (rates.h: a power of two).
- *   thread  one thread at a time
- */
+ * The machine is CPU model and stepping, library version, instruction set, the revision of our
+ * kernels and
+ * threads, so that one file serves a shared home directory. Lines of other machines are kept. A
+ * file that is damaged, or of another
+ * version, counts as empty and is replaced. Without a file no algorithm is measured: choices are
+ * then the
+ * built-in ones, the same in every run where each process finds that pairs of bfloat16 gain the
+ * same (rates.h: a power of two).
+ *   thread  one thread at a time */
 #ifndef TRMI_EXEC_ONEDNN_TUNING_H
 #define TRMI_EXEC_ONEDNN_TUNING_H
 
@@ -25,11 +29,12 @@ bool trmi_tuning_has_file(const trmi_tuning *tuning);
 /* This machine's choice for the problem; false when there is none. owns: the tuning */
 bool trmi_tuning_find(const trmi_tuning *tuning, const char *problem, const char **algorithm,
                       double *seconds);
-/* Remembers a choice, replacing an older one if it differs, with `seconds` as they will be read from the file. Lack of memory
- * only loses it. */
+/* Remembers a choice, replacing an older one if it differs, with `seconds` as they will be read
+ * from the file. Lack of memory only loses it. */
 void trmi_tuning_add(trmi_tuning *tuning, const char *problem, const char *algorithm,
                      double seconds);
-/* Writes the file (atomically) if something was added, together with what others wrote meanwhile. */
+/* Writes the file (atomically) if something was added, together with what others wrote meanwhile.
+ */
 trm_status trmi_tuning_save(trmi_tuning *tuning, trm_error *err);
 /* Adds the lines of a file's bytes; false when they are damaged (what came before is kept). */
 bool trmi_tuning_parse(trmi_tuning *tuning, const char *text, size_t bytes);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tuning file's parser on arbitrary bytes. */
 #include "fuzz_seed.h"
 

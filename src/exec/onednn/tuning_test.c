@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tuning file: what was added is found, also by the next process and beside other machines. */
 #include "check.h"
 
@@ -138,14 +139,16 @@ static void another_machine(void **state) {
     static const struct {
         int threads;
         const char *library, *isa;
-    } machines[] = {{2, "lib 1", "isa"}, {3, "lib 1", "isa"}, {2, "lib 2", "isa"}, {2, "lib 1", "other"}};
+    } machines[] = {
+        {2, "lib 1", "isa"}, {3, "lib 1", "isa"}, {2, "lib 2", "isa"}, {2, "lib 1", "other"}};
     trm_error err;
     for (int i = 0; i < 4; i++) {
         trmi_tuning *t = NULL;
         const char *name;
         double s;
-        CHECK_OK(trmi_tuning_create(path, machines[i].threads, machines[i].library, machines[i].isa, &t,
-                                    &err), err);
+        CHECK_OK(trmi_tuning_create(path, machines[i].threads, machines[i].library, machines[i].isa,
+                                    &t, &err),
+                 err);
         assert_int_equal(trmi_tuning_count(t), i);
         assert_false(trmi_tuning_find(t, "p", &name, &s));
         trmi_tuning_add(t, "p", "a", 1 + i);
@@ -173,8 +176,11 @@ static void many_lines(void **state) {
 }
 
 static void damaged_is_empty(void **state) {
-    static const char *const bad[] = {"", "something else\n", "trireme tuning 1\na\tb\tc\tnan\n",
-                                      "trireme tuning 1\na\tb\tc\n", "trireme tuning 1\na\tb\tc\t1",
+    static const char *const bad[] = {"",
+                                      "something else\n",
+                                      "trireme tuning 1\na\tb\tc\tnan\n",
+                                      "trireme tuning 1\na\tb\tc\n",
+                                      "trireme tuning 1\na\tb\tc\t1",
                                       "trireme tuning 1\n\tb\tc\t1\n"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         FILE *f = fopen(path, "w");

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/onednn/vec_body.h: the compiler's vectors of VL floats, for files written once and compiled
  * for each instruction set (which define VL and NAME before including this). */
 #include "trireme/base.h"
@@ -11,7 +12,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Before a loop of at most 16 rounds: all of it written out, so that arrays it walks can be registers. */
+/* Before a loop of at most 16 rounds: all of it written out, so that arrays it walks can be
+ * registers. */
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -25,7 +27,8 @@ typedef uint16_t vec_half __attribute__((vector_size(VL * 2)));
 typedef float vec_memory __attribute__((vector_size(VL * 4), aligned(4), may_alias));
 typedef uint16_t half_memory __attribute__((vector_size(VL * 2), aligned(2), may_alias));
 
-/* ---- vectors in and out ---------------------------------------------------------------------------- */
+/* ---- vectors in and out
+ *  ---------------------------------------------------------------------------- */
 
 /* 16 bits each to the low halves: one instruction, which gcc 12 makes five of. */
 INLINE vec_bits load_low(const uint16_t *from) {
@@ -58,9 +61,11 @@ INLINE void store_half(uint16_t *to, vec value) {
 #if VL == 16 && defined(__AVX512BF16__)
 /* Two vectors rounded as above to pairs: `even` in the low halves, `odd` in the high ones. */
 INLINE vec round_pair(vec even, vec odd) {
-    const __m512i deal = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4,
-                                          19, 3, 18, 2, 17, 1, 16, 0);
-    return (vec)_mm512_permutexvar_epi16(deal, (__m512i)_mm512_cvtne2ps_pbh((__m512)odd, (__m512)even));
+    const __m512i deal =
+        _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                         21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    return (vec)_mm512_permutexvar_epi16(deal,
+                                         (__m512i)_mm512_cvtne2ps_pbh((__m512)odd, (__m512)even));
 }
 #endif
 

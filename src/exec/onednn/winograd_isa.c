@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/onednn/winograd_isa.h"
 
 #include "base/cpu.h"

@@ -1,16 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/onednn/winograd_isa_body.h: the functions of a trmi_winograd_isa, written once. Included by
- * winograd_isa_*.c, which define VL and NAME. Two-dimensional transforms are the one-dimensional one
- * along columns, then along rows. */
+ * winograd_isa_*.c, which define VL and NAME. Two-dimensional transforms are the one-dimensional
+ * one along columns, then along rows. */
 #include "exec/onednn/winograd_isa.h"
 
 #include "exec/onednn/vec_body.h"
 
 /* ---- one dimension -----------------------------------------------------------------------------
  *
- * A tile of r = 4, 3 or 2 outputs takes r + 2 inputs and uses r + 2 of the six points: 0, 1, -1, 2, -2 and
- * infinity without the last finite ones. Its transforms are those of F(r, 3) at these points, scaled so that
- * the weights' transform of F(4, 3) serves all (Toom and Cook: the weights' value at a point is divided by the
- * product of its distances from the other points). */
+ * A tile of r = 4, 3 or 2 outputs takes r + 2 inputs and uses r + 2 of the six points: 0, 1, -1, 2,
+ * -2 and infinity without the last finite ones. Its transforms are those of F(r, 3) at these
+ * points, scaled so that the weights' transform of F(4, 3) serves all (Toom and Cook: the weights'
+ * value at a point is divided by the product of its distances from the other points). */
 
 INLINE bool used(const int r, const int point) { return point == 5 || point <= r; }
 
@@ -115,10 +116,12 @@ INLINE void weights_gradient_1d(vec *o, const int so, const vec *s, const int st
     o[2 * so] = s2 * (1.0f / 6) - s1 * (1.0f / 6) + s[5 * st];
 }
 
-/* ---- tiles --------------------------------------------------------------------------------------- */
+/* ---- tiles
+ *  --------------------------------------------------------------------------------------- */
 
 INLINE void input_as(float *to, int64_t stride, const void *const pixels[TRMI_WINO_IN],
-                     const trm_dtype type, int64_t first, int64_t count, const int ry, const int rx) {
+                     const trm_dtype type, int64_t first, int64_t count, const int ry,
+                     const int rx) {
     for (int64_t c = 0; c < count; c += VL) {
         vec d[36];
         for (int j = 0; j < rx + 2; j++) {
@@ -163,15 +166,15 @@ INLINE void input_as(float *to, int64_t stride, const void *const pixels[TRMI_WI
     }
 
 static void input(float *to, int64_t stride, const void *const pixels[TRMI_WINO_IN], trm_dtype type,
-                  int64_t first, int64_t count, int ry, int rx) {
+                  int64_t first, int64_t count, int ry, int rx){
 #define DO_INPUT(y, x)                                                                             \
     type == TRM_BFLOAT16 ? input_as(to, stride, pixels, TRM_BFLOAT16, first, count, y, x)          \
                          : input_as(to, stride, pixels, TRM_FLOAT32, first, count, y, x)
-    EACH_SIZE(DO_INPUT)
-}
+    EACH_SIZE(DO_INPUT)}
 
 INLINE void gradient_as(float *to, int64_t stride, const void *const pixels[TRMI_WINO_OUT],
-                        const trm_dtype type, int64_t first, int64_t count, const int ry, const int rx) {
+                        const trm_dtype type, int64_t first, int64_t count, const int ry,
+                        const int rx) {
     for (int64_t c = 0; c < count; c += VL) {
         vec d[24];
         for (int j = 0; j < rx; j++) {
@@ -197,20 +200,19 @@ INLINE void gradient_as(float *to, int64_t stride, const void *const pixels[TRMI
 }
 
 static void gradient(float *to, int64_t stride, const void *const pixels[TRMI_WINO_OUT],
-                     trm_dtype type, int64_t first, int64_t count, int ry, int rx) {
+                     trm_dtype type, int64_t first, int64_t count, int ry, int rx){
 #define DO_GRADIENT(y, x)                                                                          \
     type == TRM_BFLOAT16 ? gradient_as(to, stride, pixels, TRM_BFLOAT16, first, count, y, x)       \
                          : gradient_as(to, stride, pixels, TRM_FLOAT32, first, count, y, x)
-    EACH_SIZE(DO_GRADIENT)
-}
+    EACH_SIZE(DO_GRADIENT)}
 
 #ifndef STREAM /* a vector is less than a line */
 #define STREAM(to, value) (*(vec_memory *)(to) = (value))
 #endif
 
-INLINE void output_as(void *const pixels[TRMI_WINO_OUT], const trm_dtype type, const bool stream, int64_t first,
-                      int64_t count, const float *m, int64_t stride, const float *bias, const int ry,
-                      const int rx) {
+INLINE void output_as(void *const pixels[TRMI_WINO_OUT], const trm_dtype type, const bool stream,
+                      int64_t first, int64_t count, const float *m, int64_t stride,
+                      const float *bias, const int ry, const int rx) {
     for (int64_t c = 0; c < count; c += VL) {
         vec d[24], add = (vec){0};
         if (bias != NULL) {
@@ -250,14 +252,16 @@ INLINE void output_as(void *const pixels[TRMI_WINO_OUT], const trm_dtype type, c
 
 static void output(void *const pixels[TRMI_WINO_OUT], trm_dtype type, int64_t first, int64_t count,
                    const float *m, int64_t stride, const float *bias, int ry, int rx, bool stream) {
-#define DO_OUTPUT(y, x)                                                                                     \
-    type == TRM_BFLOAT16 ? output_as(pixels, TRM_BFLOAT16, false, first, count, m, stride, bias, y, x)      \
-    : stream             ? output_as(pixels, TRM_FLOAT32, true, first, count, m, stride, bias, y, x)        \
-                         : output_as(pixels, TRM_FLOAT32, false, first, count, m, stride, bias, y, x)
+#define DO_OUTPUT(y, x)                                                                            \
+    type == TRM_BFLOAT16                                                                           \
+        ? output_as(pixels, TRM_BFLOAT16, false, first, count, m, stride, bias, y, x)              \
+    : stream ? output_as(pixels, TRM_FLOAT32, true, first, count, m, stride, bias, y, x)           \
+             : output_as(pixels, TRM_FLOAT32, false, first, count, m, stride, bias, y, x)
     EACH_SIZE(DO_OUTPUT)
 }
 
-/* ---- weights --------------------------------------------------------------------------------------- */
+/* ---- weights
+ *  --------------------------------------------------------------------------------------- */
 
 static void weights(float *to, int64_t stride, const float *from, int64_t tap, int64_t count) {
     for (int64_t c = 0; c < count; c += VL) {
@@ -279,7 +283,8 @@ static void weights(float *to, int64_t stride, const float *from, int64_t tap, i
     }
 }
 
-static void weights_gradient(float *to, int64_t tap, const float *s, int64_t stride, int64_t count) {
+static void weights_gradient(float *to, int64_t tap, const float *s, int64_t stride,
+                             int64_t count) {
     for (int64_t c = 0; c < count; c += VL) {
         vec d[18];
         for (int j = 0; j < 6; j++) {
@@ -303,17 +308,18 @@ static void weights_gradient(float *to, int64_t tap, const float *s, int64_t str
 #include "exec/onednn/winograd_isa_pairs.h"
 #endif
 
-const trmi_winograd_isa PASTE(trmi_winograd_, NAME) = {.name = STRING(NAME),
-                                                       .channels = VL,
-                                                       .input = input,
-                                                       .gradient = gradient,
-                                                       .output = output,
-                                                       .weights = weights,
+const trmi_winograd_isa PASTE(trmi_winograd_,
+                              NAME) = {.name = STRING(NAME),
+                                       .channels = VL,
+                                       .input = input,
+                                       .gradient = gradient,
+                                       .output = output,
+                                       .weights = weights,
 #if VL == 16 && defined(__AVX512BF16__)
-                                                       .input_pair = input_pair,
-                                                       .gradient_pair = gradient_pair,
-                                                       .weights_gradient_small = weights_gradient_small,
-                                                       .input_small = input_small,
-                                                       .weights_small = weights_small,
+                                       .input_pair = input_pair,
+                                       .gradient_pair = gradient_pair,
+                                       .weights_gradient_small = weights_gradient_small,
+                                       .input_small = input_small,
+                                       .weights_small = weights_small,
 #endif
-                                                       .weights_gradient = weights_gradient};
+                                       .weights_gradient = weights_gradient};

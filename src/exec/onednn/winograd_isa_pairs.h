@@ -1,6 +1,8 @@
-/* exec/onednn/winograd_isa_pairs.h: F(2x2, 3x3) of two tiles side by side, rounded to pairs of bfloat16; the part of
- * winograd_isa_body.h for CPUs that multiply such pairs. The tiles' patches have two columns in common, which are transformed
- * once; all that lives at a time fits in the registers. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec/onednn/winograd_isa_pairs.h: F(2x2, 3x3) of two tiles side by side, rounded to pairs of
+ * bfloat16; the part of winograd_isa_body.h for CPUs that multiply such pairs. The tiles' patches
+ * have two columns in common, which are transformed once; all that lives at a time fits in the
+ * registers. */
 
 /* B': 4 -> 4. */
 INLINE void input_small_1d(vec o[4], vec d0, vec d1, vec d2, vec d3) {
@@ -44,8 +46,8 @@ INLINE void input_columns(vec d[6][4], const void *const pixels[TRMI_WINO_IN], i
     }
 }
 
-static void input_pair(float *to, int64_t down, int64_t across, const void *const pixels[TRMI_WINO_IN], int64_t first,
-                       int64_t count) {
+static void input_pair(float *to, int64_t down, int64_t across,
+                       const void *const pixels[TRMI_WINO_IN], int64_t first, int64_t count) {
     for (int64_t c = 0; c < count; c += VL) {
         vec d[6][4], left[4], right[4];
         input_columns(d, pixels, first + c);
@@ -66,8 +68,8 @@ INLINE void leave_row(uint16_t *to, int64_t stride, int i, const vec row[4]) {
     }
 }
 
-static void input_small(uint16_t *left, uint16_t *right, int64_t stride, const void *const pixels[TRMI_WINO_IN], int64_t first,
-                        int64_t count) {
+static void input_small(uint16_t *left, uint16_t *right, int64_t stride,
+                        const void *const pixels[TRMI_WINO_IN], int64_t first, int64_t count) {
     for (int64_t c = 0; c < count; c += VL) {
         vec d[6][4], row[4];
         input_columns(d, pixels, first + c);
@@ -91,7 +93,8 @@ INLINE void weights_small_1d(vec o[4], vec g0, vec g1, vec g2) {
     o[3] = g2;
 }
 
-static void weights_small(float *to, int64_t stride, const float *from, int64_t tap, int64_t count) {
+static void weights_small(float *to, int64_t stride, const float *from, int64_t tap,
+                          int64_t count) {
     for (int64_t c = 0; c < count; c += VL) {
         vec d[3][4], in[3], row[4];
         UNROLL for (int j = 0; j < 3; j++) {
@@ -109,8 +112,8 @@ static void weights_small(float *to, int64_t stride, const float *from, int64_t 
     }
 }
 
-static void gradient_pair(float *to, int64_t down, int64_t across, const void *const pixels[TRMI_WINO_OUT], int64_t first,
-                          int64_t count) {
+static void gradient_pair(float *to, int64_t down, int64_t across,
+                          const void *const pixels[TRMI_WINO_OUT], int64_t first, int64_t count) {
     for (int64_t c = 0; c < count; c += VL) {
         vec d[4][4], left[4], right[4];
         UNROLL for (int j = 0; j < 4; j++) {
@@ -125,7 +128,8 @@ static void gradient_pair(float *to, int64_t down, int64_t across, const void *c
     }
 }
 
-static void weights_gradient_small(float *to, int64_t tap, const float *s, int64_t stride, int64_t count) {
+static void weights_gradient_small(float *to, int64_t tap, const float *s, int64_t stride,
+                                   int64_t count) {
     for (int64_t c = 0; c < count; c += VL) {
         vec d[4][3], in[4], out[3];
         UNROLL for (int j = 0; j < 4; j++) {

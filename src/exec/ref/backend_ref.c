@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The reference back-end: any operator by its reference kernel, plain layout. The oracle of every
  * fast kernel, and what serves operators that no fast kernel exists for. */
 #include "exec/convert.h"
@@ -9,7 +10,7 @@
 #define NO_KERNEL(row)                                                                             \
     trm_status trmi_ref_##row(const trmi_ref_args *args, trm_error *err) {                         \
         (void)args;                                                                                \
-        return TRMI_FAIL(err, TRM_INTERNAL, "this operator is not run by the back-end");                                  \
+        return TRMI_FAIL(err, TRM_INTERNAL, "this operator is not run by the back-end");           \
     }
 NO_KERNEL(input)
 NO_KERNEL(parameter)
@@ -123,8 +124,15 @@ trm_status trmi_backend_ref(int threads, trmi_backend **out, trm_error *err) {
     *backend = (trmi_backend){
         .name = "ref",
         /* It can run the fused operators too, so that it stands beside any program. */
-        .target = {.name = "ref", .threads = threads, .fuse_norm_act = true, .fuse_xent = true, .fuse_product = true, .fuse_keyed = true,
-                   .recompute_norm_act = true, .flops_per_second = 5e7, .bytes_per_second = 1e8},
+        .target = {.name = "ref",
+                   .threads = threads,
+                   .fuse_norm_act = true,
+                   .fuse_xent = true,
+                   .fuse_product = true,
+                   .fuse_keyed = true,
+                   .recompute_norm_act = true,
+                   .flops_per_second = 5e7,
+                   .bytes_per_second = 1e8},
         .bind = bind,
         .destroy = destroy,
     };

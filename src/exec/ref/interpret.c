@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/ref/interpret.h"
 
 #include "exec/ref/ref.h"
@@ -93,10 +94,15 @@ trm_status trmi_interpreter_run(trmi_interpreter *run, trm_error *err) {
         for (int32_t j = 0; j < op->outputs_count; j++) {
             outputs[j] = run->values[op->outputs[j]];
         }
-        trmi_ref_args args = {.row = trmi_op_def_of(op), .attrs = &op->attrs,
-                              .inputs_count = op->inputs_count, .outputs_count = op->outputs_count,
-                              .inputs = run->inputs, .outputs = outputs, .seed = run->options.seed,
-                              .step = run->options.step, .training = g->training};
+        trmi_ref_args args = {.row = trmi_op_def_of(op),
+                              .attrs = &op->attrs,
+                              .inputs_count = op->inputs_count,
+                              .outputs_count = op->outputs_count,
+                              .inputs = run->inputs,
+                              .outputs = outputs,
+                              .seed = run->options.seed,
+                              .step = run->options.step,
+                              .training = g->training};
         TRMI_TRY(trmi_ref_table[op->kind](&args, err));
     }
     return TRM_OK;

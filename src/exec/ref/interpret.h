@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec/ref/interpret.h: runs a graph as it was built, operator by operator with the reference
  * kernels: no passes, no plan, no reuse of memory. What tests compare everything with.
  *
@@ -13,14 +14,16 @@
 #include "graph/graph_ir.h"
 
 typedef struct trmi_interpret_options {
-    bool in_double; /* every floating value is float64, whatever the graph says: numeric gradients */
+    /* every floating value is float64, whatever the graph says: numeric gradients */
+    bool in_double;
     uint64_t seed, step;
 } trmi_interpret_options;
 
 typedef struct trmi_interpreter trmi_interpreter;
 
 /* Takes one tensor a value; constants are filled, other leaves are zero.
- *   owns  the graph stays the caller's and must outlive *out     error  INVALID (broken graph), NOMEM */
+ *   owns  the graph stays the caller's and must outlive *out     error  INVALID (broken graph), NOMEM
+ */
 trm_status trmi_interpreter_create(const trm_graph *graph, const trmi_interpret_options *options,
                                    trmi_interpreter **out, trm_error *err);
 void trmi_interpreter_destroy(trmi_interpreter *run);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/ref/ref.h"
 
 #include "base/element.h"
@@ -6,16 +7,11 @@ double trmi_ref_get(const trm_tensor *t, int64_t i) { return trmi_element(t->dat
 
 int64_t trmi_ref_get_int(const trm_tensor *t, int64_t i) {
     switch (t->dtype) {
-    case TRM_INT64:
-        return ((const int64_t *)t->data)[i];
-    case TRM_INT32:
-        return ((const int32_t *)t->data)[i];
-    case TRM_INT8:
-        return ((const int8_t *)t->data)[i];
-    case TRM_UINT8:
-        return ((const uint8_t *)t->data)[i];
-    default:
-        return (int64_t)trmi_ref_get(t, i);
+    case TRM_INT64: return ((const int64_t *)t->data)[i];
+    case TRM_INT32: return ((const int32_t *)t->data)[i];
+    case TRM_INT8: return ((const int8_t *)t->data)[i];
+    case TRM_UINT8: return ((const uint8_t *)t->data)[i];
+    default: return (int64_t)trmi_ref_get(t, i);
     }
 }
 

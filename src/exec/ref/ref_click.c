@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/ref/ref.h"
 
 #include "base/checked.h"
@@ -6,10 +7,12 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* ---- bags ----------------------------------------------------------------------------------------- */
+/* ---- bags
+ *  ----------------------------------------------------------------------------------------- */
 
 /* Bag `bag` of those that are made here: its rows of the whole. */
-static trm_status bag_range(const trmi_ref_args *args, int64_t bag, int64_t rows, int64_t *begin, int64_t *end, trm_error *err) {
+static trm_status bag_range(const trmi_ref_args *args, int64_t bag, int64_t rows, int64_t *begin,
+                            int64_t *end, trm_error *err) {
     const trm_tensor *offsets = &args->inputs[1];
     bool part = args->attrs->bag.part;
     rows = part ? args->attrs->bag.global : rows;
@@ -18,8 +21,9 @@ static trm_status bag_range(const trmi_ref_args *args, int64_t bag, int64_t rows
     *end = trmi_ref_get_int(offsets, bag + 1);
     if (*begin < 0 || *end < *begin || *end > rows) {
         return TRMI_FAIL(err, TRM_INVALID,
-                         "bag_pool: bag %" PRId64 " from %" PRId64 " to %" PRId64 " of %" PRId64 " rows", bag,
-                         *begin, *end, rows);
+                         "bag_pool: bag %" PRId64 " from %" PRId64 " to %" PRId64 " of %" PRId64
+                         " rows",
+                         bag, *begin, *end, rows);
     }
     return TRM_OK;
 }
@@ -28,7 +32,8 @@ static double weight_of(const trm_tensor *weights, int64_t i) {
     return weights->data == NULL ? 1 : trmi_ref_get(weights, i);
 }
 
-static double bag_factor(trm_bag_pooling pooling, const trm_tensor *weights, int64_t begin, int64_t end) {
+static double bag_factor(trm_bag_pooling pooling, const trm_tensor *weights, int64_t begin,
+                         int64_t end) {
     double sum = 0, squares = 0;
     for (int64_t i = begin; i < end; i++) {
         double w = weight_of(weights, i);
@@ -40,11 +45,14 @@ static double bag_factor(trm_bag_pooling pooling, const trm_tensor *weights, int
 }
 
 /* The first of the `rows` rows that are here. */
-static int64_t first_row(const trmi_ref_args *args) { return args->attrs->bag.part ? args->attrs->bag.begin : 0; }
+static int64_t first_row(const trmi_ref_args *args) {
+    return args->attrs->bag.part ? args->attrs->bag.begin : 0;
+}
 
 trm_status trmi_ref_bag_pool(const trmi_ref_args *args, trm_error *err) {
     const trm_tensor *rows = &args->inputs[0], *weights = &args->inputs[2];
-    int64_t width = rows->shape.dim[1], first = first_row(args), last = first + rows->shape.dim[0], begin, end;
+    int64_t width = rows->shape.dim[1], first = first_row(args), last = first + rows->shape.dim[0],
+            begin, end;
     for (int64_t bag = 0; bag < args->outputs[0].shape.dim[0]; bag++) {
         TRMI_TRY(bag_range(args, bag, rows->shape.dim[0], &begin, &end, err));
         double factor = bag_factor(args->attrs->bag.pooling, weights, begin, end);
@@ -62,7 +70,8 @@ trm_status trmi_ref_bag_pool(const trmi_ref_args *args, trm_error *err) {
 trm_status trmi_ref_bag_pool_grad(const trmi_ref_args *args, trm_error *err) {
     const trm_tensor *dy = &args->inputs[0], *weights = &args->inputs[2];
     const trm_tensor *dx = &args->outputs[0];
-    int64_t width = dy->shape.dim[1], first = first_row(args), last = first + dx->shape.dim[0], begin, end;
+    int64_t width = dy->shape.dim[1], first = first_row(args), last = first + dx->shape.dim[0],
+            begin, end;
     for (int64_t i = 0; i < trm_shape_count(&dx->shape); i++) {
         trmi_ref_set(dx, i, 0);
     }
@@ -79,7 +88,8 @@ trm_status trmi_ref_bag_pool_grad(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- pairs ------------------------------------------------------------------------------------------ */
+/* ---- pairs
+ *  ------------------------------------------------------------------------------------------ */
 
 trm_status trmi_ref_pair_dots(const trmi_ref_args *args, trm_error *err) {
     (void)err;
@@ -90,7 +100,8 @@ trm_status trmi_ref_pair_dots(const trmi_ref_args *args, trm_error *err) {
             for (int64_t j = 0; j < i; j++) {
                 double sum = 0;
                 for (int64_t k = 0; k < w; k++) {
-                    sum += trmi_ref_get(x, (n * v + i) * w + k) * trmi_ref_get(x, (n * v + j) * w + k);
+                    sum +=
+                        trmi_ref_get(x, (n * v + i) * w + k) * trmi_ref_get(x, (n * v + j) * w + k);
                 }
                 trmi_ref_set(&args->outputs[0], at++, sum);
             }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/ref/ref.h"
 
 #include "base/error.h"
@@ -16,8 +17,10 @@ static void each_product(const trmi_attrs *a, const trm_shape *xs, const trm_sha
         for (int64_t c = 0; c < per_group_in; c++) {
             for (int64_t kh = 0; kh < ws->dim[2]; kh++) {
                 for (int64_t kw = 0; kw < ws->dim[3]; kw++) {
-                    int64_t h = y[2] * a->conv.stride[0] - a->conv.pad[0] + kh * a->conv.dilation[0];
-                    int64_t w = y[3] * a->conv.stride[1] - a->conv.pad[2] + kw * a->conv.dilation[1];
+                    int64_t h =
+                        y[2] * a->conv.stride[0] - a->conv.pad[0] + kh * a->conv.dilation[0];
+                    int64_t w =
+                        y[3] * a->conv.stride[1] - a->conv.pad[2] + kw * a->conv.dilation[1];
                     if (h < 0 || h >= xs->dim[2] || w < 0 || w >= xs->dim[3]) {
                         continue;
                     }

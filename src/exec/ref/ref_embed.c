@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/ref/ref.h"
 
 #include "base/error.h"
@@ -8,7 +9,8 @@ trm_status trmi_ref_embedding(const trmi_ref_args *args, trm_error *err) {
     const trm_tensor *table = &args->inputs[0], *ids = &args->inputs[1];
     int64_t rows = table->shape.dim[0], width = table->shape.dim[1];
     bool part = args->attrs->embed.part;
-    int64_t begin = part ? args->attrs->embed.begin : 0, all = part ? args->attrs->embed.global : rows;
+    int64_t begin = part ? args->attrs->embed.begin : 0,
+            all = part ? args->attrs->embed.global : rows;
     for (int64_t i = 0; i < trm_shape_count(&ids->shape); i++) {
         int64_t id = trmi_ref_get_int(ids, i), row = id - begin;
         if (id < 0 || id >= all) {
@@ -19,7 +21,8 @@ trm_status trmi_ref_embedding(const trmi_ref_args *args, trm_error *err) {
         }
         bool here = row >= 0 && row < rows; /* else another rank's: zeros here */
         for (int64_t j = 0; j < width; j++) {
-            trmi_ref_set(&args->outputs[0], i * width + j, here ? trmi_ref_get(table, row * width + j) : 0);
+            trmi_ref_set(&args->outputs[0], i * width + j,
+                         here ? trmi_ref_get(table, row * width + j) : 0);
         }
     }
     return TRM_OK;
@@ -33,7 +36,8 @@ trm_status trmi_ref_embedding_grad(const trmi_ref_args *args, trm_error *err) {
         trmi_ref_set(table, i, 0);
     }
     for (int64_t i = 0; i < trm_shape_count(&ids->shape); i++) {
-        int64_t id = trmi_ref_get_int(ids, i) - (args->attrs->embed.part ? args->attrs->embed.begin : 0);
+        int64_t id =
+            trmi_ref_get_int(ids, i) - (args->attrs->embed.part ? args->attrs->embed.begin : 0);
         for (int64_t j = 0; j < width && id >= 0 && id < table->shape.dim[0]; j++) {
             trmi_ref_set(table, id * width + j,
                          trmi_ref_get(table, id * width + j) + trmi_ref_get(rows, i * width + j));

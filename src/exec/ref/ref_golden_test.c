@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The reference kernels against PyTorch's numbers (tests/golden/operators.h), and guide 002's
  * SoftmaxCrossEntropyExpand of small operators against the fused loss. */
 #include "check.h"
@@ -42,7 +43,8 @@ typedef struct golden {
     const double *data;
     int64_t count;
 } golden;
-#define G(name) {#name, golden_##name, (int64_t)(sizeof golden_##name / sizeof golden_##name[0])}
+#define G(name)                                                                                    \
+    { #name, golden_##name, (int64_t)(sizeof golden_##name / sizeof golden_##name[0]) }
 
 /* Differentiates sum(value(9) * y), feeds by formula, runs in double; expected[0] is y, then the
  * gradients of the first inputs. `labels`: integer inputs, fed as given. */
@@ -54,7 +56,9 @@ static trmi_interpreter *finish(trm_node y, const golden *expected, int count, t
     trm_node loss = trm_reduce_sum(graph, trm_mul(graph, y, r), NULL, 0, false);
     trm_gradients(graph, loss, fed, inputs, grads);
     trmi_interpreter *run;
-    CHECK_OK(trmi_interpreter_create(graph, &(trmi_interpret_options){.in_double = true}, &run, &err), err);
+    CHECK_OK(
+        trmi_interpreter_create(graph, &(trmi_interpret_options){.in_double = true}, &run, &err),
+        err);
     for (int k = 0; k < fed_count; k++) {
         int64_t elements = trm_shape_count(&trmi_interpreter_value(run, fed[k])->shape);
         for (int64_t i = 0; i < elements; i++) {
@@ -72,7 +76,8 @@ static trmi_interpreter *finish(trm_node y, const golden *expected, int count, t
     }
     CHECK_OK(trmi_interpreter_run(run, &err), err);
     for (int k = 0; k < count; k++) {
-        compare(expected[k].name, run, k == 0 ? y : grads[k - 1], expected[k].data, expected[k].count);
+        compare(expected[k].name, run, k == 0 ? y : grads[k - 1], expected[k].data,
+                expected[k].count);
     }
     return run;
 }
@@ -85,7 +90,8 @@ static void done(trmi_interpreter *run) {
 
 static void convolution_is_pytorchs(void **state) {
     begin(true);
-    trm_node a = x(trm_shape_of(2, 4, 5, 6)), w = x(trm_shape_of(4, 2, 3, 2)), b = x(trm_shape_of(4));
+    trm_node a = x(trm_shape_of(2, 4, 5, 6)), w = x(trm_shape_of(4, 2, 3, 2)),
+             b = x(trm_shape_of(4));
     const golden one[] = {G(conv), G(conv_d0), G(conv_d1), G(conv_d2)};
     trm_conv_options o = {.stride = {2, 1}, .dilation = {1, 2}, .pad = {1, 1, 2, 2}, .groups = 2};
     done(finish(trm_conv2d(graph, a, w, b, &o), one, COUNT(one), TRM_NO_NODE, NULL));
@@ -110,7 +116,8 @@ static void batch_norm_is_pytorchs(void **state) {
         begin(training);
         trm_node a = x(trm_shape_of(3, 2, 2, 3)), g = x(c), b = x(c), mean = x(c), variance = x(c);
         const golden train[] = {G(norm), G(norm_d0), G(norm_d1), G(norm_d2)};
-        const golden infer[] = {G(norm_infer), G(norm_infer_d0), G(norm_infer_d1), G(norm_infer_d2)};
+        const golden infer[] = {G(norm_infer), G(norm_infer_d0), G(norm_infer_d1),
+                                G(norm_infer_d2)};
         trmi_interpreter *run = finish(trm_batch_norm(graph, a, g, b, mean, variance, NULL),
                                        training ? train : infer, 4, TRM_NO_NODE, NULL);
         if (training) {
@@ -128,14 +135,17 @@ static void pooling_is_pytorchs(void **state) {
     done(finish(trm_max_pool(graph, x(trm_shape_of(2, 2, 5, 5)), &o), most, 2, TRM_NO_NODE, NULL));
     begin(true);
     const golden inside[] = {G(avg_pool_inside), G(avg_pool_inside_d0)};
-    done(finish(trm_avg_pool(graph, x(trm_shape_of(2, 2, 5, 5)), &o), inside, 2, TRM_NO_NODE, NULL));
+    done(
+        finish(trm_avg_pool(graph, x(trm_shape_of(2, 2, 5, 5)), &o), inside, 2, TRM_NO_NODE, NULL));
     begin(true);
     o.count_padding = true;
     const golden average[] = {G(avg_pool), G(avg_pool_d0)};
-    done(finish(trm_avg_pool(graph, x(trm_shape_of(2, 2, 5, 5)), &o), average, 2, TRM_NO_NODE, NULL));
+    done(finish(trm_avg_pool(graph, x(trm_shape_of(2, 2, 5, 5)), &o), average, 2, TRM_NO_NODE,
+                NULL));
     begin(true);
     const golden all[] = {G(global_pool), G(global_pool_d0)};
-    done(finish(trm_global_avg_pool(graph, x(trm_shape_of(2, 2, 5, 5))), all, 2, TRM_NO_NODE, NULL));
+    done(
+        finish(trm_global_avg_pool(graph, x(trm_shape_of(2, 2, 5, 5))), all, 2, TRM_NO_NODE, NULL));
 }
 
 static void losses_are_pytorchs(void **state) {
@@ -174,13 +184,15 @@ static void loss_written_with_small_operators_is_the_fused_one(void **state) {
     enum { ROWS = 32, CLASSES = 10 };
     trm_error err;
     begin(true);
-    trm_node z = x(trm_shape_of(ROWS, CLASSES)), t = trm_input(graph, "t", TRM_INT32, trm_shape_of(ROWS));
+    trm_node z = x(trm_shape_of(ROWS, CLASSES)),
+             t = trm_input(graph, "t", TRM_INT32, trm_shape_of(ROWS));
     int32_t last = -1, zero = 0;
     trm_node most = trm_reduce_max(graph, z, &last, 1, true);
     trm_node e = trm_exp(graph, trm_sub(graph, z, most));
     trm_node softmax = trm_div(graph, e, trm_reduce_sum(graph, e, &last, 1, true));
     trm_node hot = trm_one_hot(graph, t, CLASSES, 1, 0);
-    trm_node picked = trm_reduce_sum(graph, trm_mul(graph, trm_log(graph, softmax), hot), &last, 1, false);
+    trm_node picked =
+        trm_reduce_sum(graph, trm_mul(graph, trm_log(graph, softmax), hot), &last, 1, false);
     trm_node expand = trm_reduce_mean(graph, trm_scale(graph, picked, -1), &zero, 1, false);
     trm_node fused = trm_softmax_cross_entropy(graph, z, t, NULL), d_expand, d_fused;
     trm_gradients(graph, expand, &z, 1, &d_expand);
@@ -194,9 +206,11 @@ static void loss_written_with_small_operators_is_the_fused_one(void **state) {
         trmi_interpreter_set(run, t, i, (double)(i * 3 % CLASSES));
     }
     CHECK_OK(trmi_interpreter_run(run, &err), err);
-    assert_true(fabs(trmi_interpreter_get(run, expand, 0) - trmi_interpreter_get(run, fused, 0)) < 1e-6);
+    assert_true(fabs(trmi_interpreter_get(run, expand, 0) - trmi_interpreter_get(run, fused, 0)) <
+                1e-6);
     for (int64_t i = 0; i < ROWS * CLASSES; i++) {
-        assert_true(fabs(trmi_interpreter_get(run, d_expand, i) - trmi_interpreter_get(run, d_fused, i)) < 1e-6);
+        assert_true(fabs(trmi_interpreter_get(run, d_expand, i) -
+                         trmi_interpreter_get(run, d_fused, i)) < 1e-6);
     }
     done(run);
 }
@@ -204,7 +218,8 @@ static void loss_written_with_small_operators_is_the_fused_one(void **state) {
 static void values_out_of_range_stop_the_step(void **state) {
     trm_error err;
     begin(true);
-    trm_node table = x(trm_shape_of(5, 3)), ids = trm_input(graph, "ids", TRM_INT64, trm_shape_of(2));
+    trm_node table = x(trm_shape_of(5, 3)),
+             ids = trm_input(graph, "ids", TRM_INT64, trm_shape_of(2));
     trm_embedding(graph, table, ids);
     trmi_interpreter *run;
     CHECK_OK(trmi_interpreter_create(graph, NULL, &run, &err), err);

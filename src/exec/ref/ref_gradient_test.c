@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every gradient of the op table against central differences, in double precision over random legal
- * shapes: loss = sum(r * f(x)), d(loss)/dx from the graph, (loss(x + h) - loss(x - h)) / 2h beside it.
- * Where the differences at h and h/2 disagree there is a kink between them; few such may be. */
+ * shapes: loss = sum(r * f(x)), d(loss)/dx from the graph, (loss(x + h) - loss(x - h)) / 2h beside
+ * it. Where the differences at h and h/2 disagree there is a kink between them; few such may be. */
 #include "check.h"
 
 #include "exec/ref/interpret.h"
@@ -9,7 +10,8 @@
 
 #include <math.h>
 
-/* ---- a case under construction --------------------------------------------------------------------- */
+/* ---- a case under construction
+ *  --------------------------------------------------------------------- */
 
 enum { INPUTS_MAX = 8, PROBES = 24 };
 
@@ -20,8 +22,8 @@ typedef struct bench {
     uint64_t seed, drawn;
     trm_node leaves[INPUTS_MAX]; /* everything that is fed */
     values kinds[INPUTS_MAX];
-    bool fixed[INPUTS_MAX];      /* no gradient is asked for */
-    int64_t limit[INPUTS_MAX];   /* IDS: below this */
+    bool fixed[INPUTS_MAX];    /* no gradient is asked for */
+    int64_t limit[INPUTS_MAX]; /* IDS: below this */
     int count;
 } bench;
 
@@ -40,7 +42,9 @@ static trm_node leaf_of(bench *b, trm_dtype dtype, trm_shape shape, values kind,
     b->count++;
     return node;
 }
-static trm_node var(bench *b, trm_shape shape) { return leaf_of(b, TRM_FLOAT32, shape, ANY, false); }
+static trm_node var(bench *b, trm_shape shape) {
+    return leaf_of(b, TRM_FLOAT32, shape, ANY, false);
+}
 static trm_node of_kind(bench *b, trm_shape shape, values kind) {
     return leaf_of(b, TRM_FLOAT32, shape, kind, false);
 }
@@ -76,7 +80,8 @@ static void fill(bench *b, trmi_interpreter *run) {
     }
 }
 
-/* ---- the operators ------------------------------------------------------------------------------------ */
+/* ---- the operators
+ *  ------------------------------------------------------------------------------------ */
 
 typedef trm_node (*builder)(bench *b);
 
@@ -109,12 +114,16 @@ UNARY(sqrt, POSITIVE)
 static trm_node b_softmax(bench *b) {
     return trm_softmax(b->graph, var(b, random_shape(b, 1, 4, 4)));
 }
-static trm_node scale(bench *b) { return trm_scale(b->graph, var(b, random_shape(b, 0, 3, 4)), -1.7); }
+static trm_node scale(bench *b) {
+    return trm_scale(b->graph, var(b, random_shape(b, 0, 3, 4)), -1.7);
+}
 static trm_node cast(bench *b) {
     trm_node half = trm_cast(b->graph, var(b, random_shape(b, 1, 3, 4)), TRM_BFLOAT16);
     return trm_cast(b->graph, half, TRM_FLOAT32);
 }
-static trm_node dropout(bench *b) { return trm_dropout(b->graph, var(b, random_shape(b, 1, 3, 5)), 0.3); }
+static trm_node dropout(bench *b) {
+    return trm_dropout(b->graph, var(b, random_shape(b, 1, 3, 5)), 0.3);
+}
 
 static trm_node conv(bench *b) {
     int64_t groups = draw(b, 1, 2);
@@ -126,7 +135,8 @@ static trm_node conv(bench *b) {
     for (int i = 0; i < 4; i++) {
         o.pad[i] = draw(b, 0, 2);
     }
-    trm_node x = var(b, trm_shape_of(draw(b, 1, 2), groups * draw(b, 1, 2), draw(b, 5, 7), draw(b, 5, 7)));
+    trm_node x =
+        var(b, trm_shape_of(draw(b, 1, 2), groups * draw(b, 1, 2), draw(b, 5, 7), draw(b, 5, 7)));
     int64_t in = trm_node_shape(b->graph, x).dim[1] / groups, out = groups * draw(b, 1, 2);
     trm_node w = var(b, trm_shape_of(out, in, draw(b, 1, 3), draw(b, 1, 3)));
     trm_node bias = draw(b, 0, 1) ? var(b, trm_shape_of(out)) : TRM_NO_NODE;
@@ -174,7 +184,8 @@ static trm_node batch_norm_infer(bench *b) {
 static trm_node norm_act_of(bench *b, bool relu_too, bool residual) {
     trm_node in[6];
     norm_inputs(b, in, residual);
-    trmi_attrs attrs = {.norm = {.epsilon = 1e-3, .momentum = 0.1, .relu = relu_too, .residual = residual}};
+    trmi_attrs attrs = {
+        .norm = {.epsilon = 1e-3, .momentum = 0.1, .relu = relu_too, .residual = residual}};
     int32_t op = trmi_graph_add(b->graph, TRMI_OP_NORM_ACT, NULL, in, residual ? 6 : 5, 3, &attrs);
     return op == 0 ? TRM_NO_NODE : (trm_node){b->graph->ops[op].outputs[0]};
 }
@@ -193,7 +204,8 @@ static trm_pool_options random_pool(bench *b) {
     return o;
 }
 static trm_node image(bench *b, values kind) {
-    return of_kind(b, trm_shape_of(draw(b, 1, 2), draw(b, 1, 2), draw(b, 3, 6), draw(b, 3, 6)), kind);
+    return of_kind(b, trm_shape_of(draw(b, 1, 2), draw(b, 1, 2), draw(b, 3, 6), draw(b, 3, 6)),
+                   kind);
 }
 static trm_node max_pool(bench *b) {
     trm_pool_options o = random_pool(b);
@@ -266,10 +278,12 @@ static trm_node reduce_max(bench *b) { return reduce(b, DISTINCT, trm_reduce_max
 
 static trm_node xent(bench *b) {
     int64_t rows = draw(b, 1, 5), classes = draw(b, 2, 5);
-    trm_xent_options o = {.label_smoothing = draw(b, 0, 1) ? 0.1 : 0, .use_ignore_index = draw(b, 0, 1),
+    trm_xent_options o = {.label_smoothing = draw(b, 0, 1) ? 0.1 : 0,
+                          .use_ignore_index = draw(b, 0, 1),
                           .ignore_index = 1};
     trm_node z = var(b, trm_shape_of(rows, classes));
-    return trm_softmax_cross_entropy(b->graph, z, ids(b, trm_shape_of(rows), classes, TRM_INT32), &o);
+    return trm_softmax_cross_entropy(b->graph, z, ids(b, trm_shape_of(rows), classes, TRM_INT32),
+                                     &o);
 }
 static trm_node bce(bench *b) {
     trm_shape shape = random_shape(b, 1, 3, 4);
@@ -291,23 +305,27 @@ static trm_node bag_pool(bench *b) {
     int64_t rows = used + draw(b, 1, 2);
     trm_tensor tensor = {.data = ends, .dtype = TRM_INT64, .shape = trm_shape_of(bags + 1)};
     trm_node offsets = trm_constant(b->graph, &tensor);
-    trm_node weights = draw(b, 0, 1) ? leaf_of(b, TRM_FLOAT32, trm_shape_of(rows), POSITIVE, true) : TRM_NO_NODE;
+    trm_node weights =
+        draw(b, 0, 1) ? leaf_of(b, TRM_FLOAT32, trm_shape_of(rows), POSITIVE, true) : TRM_NO_NODE;
     trm_node x = var(b, trm_shape_of(rows, draw(b, 1, 4)));
     return trm_bag_pool(b->graph, x, offsets, weights, (trm_bag_pooling)draw(b, 0, 2));
 }
 static trm_node pair_dots(bench *b) {
-    return trm_pair_dots(b->graph, var(b, trm_shape_of(draw(b, 1, 3), draw(b, 2, 5), draw(b, 1, 4))));
+    return trm_pair_dots(b->graph,
+                         var(b, trm_shape_of(draw(b, 1, 3), draw(b, 2, 5), draw(b, 1, 4))));
 }
 
 static trm_node keyed_linear(bench *b) {
-    int64_t samples = draw(b, 1, 6), fields = draw(b, 1, 3), width = draw(b, 1, 3), dense = draw(b, 0, 2);
+    int64_t samples = draw(b, 1, 6), fields = draw(b, 1, 3), width = draw(b, 1, 3),
+            dense = draw(b, 0, 2);
     trm_node table = var(b, trm_shape_of(4, width));
     trm_node keys = ids(b, trm_shape_of(samples, fields), 4, draw(b, 0, 1) ? TRM_INT32 : TRM_INT64);
     int64_t outputs = draw(b, 1, 3);
-    return trmi_graph_keyed_linear(b->graph, trm_embedding(b->graph, table, keys), keys,
-                                   var(b, trm_shape_of(outputs, fields * width + dense)),
-                                   dense > 0 ? leaf_of(b, TRM_FLOAT32, trm_shape_of(samples, dense), ANY, true) : TRM_NO_NODE,
-                                   draw(b, 0, 1) ? var(b, trm_shape_of(outputs)) : TRM_NO_NODE);
+    return trmi_graph_keyed_linear(
+        b->graph, trm_embedding(b->graph, table, keys), keys,
+        var(b, trm_shape_of(outputs, fields * width + dense)),
+        dense > 0 ? leaf_of(b, TRM_FLOAT32, trm_shape_of(samples, dense), ANY, true) : TRM_NO_NODE,
+        draw(b, 0, 1) ? var(b, trm_shape_of(outputs)) : TRM_NO_NODE);
 }
 
 /* y = x^2 + x z by hand. */
@@ -325,13 +343,16 @@ static trm_status custom_run(const trm_custom_op *self, const trm_tensor *in, in
     }
     return TRM_OK;
 }
-static void custom_gradient(const trm_custom_op *self, trm_graph *g, const trm_node *in, int32_t count,
-                            const trm_node *out, const trm_node *dy, trm_node *dx) {
+static void custom_gradient(const trm_custom_op *self, trm_graph *g, const trm_node *in,
+                            int32_t count, const trm_node *out, const trm_node *dy, trm_node *dx) {
     dx[0] = trm_mul(g, dy[0], trm_add(g, trm_scale(g, in[0], 2), in[1]));
     dx[1] = trm_mul(g, dy[0], in[0]);
 }
-static const trm_custom_op square_plus = {.name = "square_plus", .outputs = 1, .infer = custom_infer,
-                                          .run = custom_run, .gradient = custom_gradient};
+static const trm_custom_op square_plus = {.name = "square_plus",
+                                          .outputs = 1,
+                                          .infer = custom_infer,
+                                          .run = custom_run,
+                                          .gradient = custom_gradient};
 static trm_node custom(bench *b) {
     trm_shape shape = random_shape(b, 1, 3, 4);
     trm_node in[] = {var(b, shape), var(b, shape)}, out;
@@ -345,9 +366,11 @@ static trm_node diamond(bench *b) {
     return trm_mul(b->graph, trm_add(b->graph, y, trm_exp(b->graph, x)), trm_sub(b->graph, x, y));
 }
 
-/* ---- the check ---------------------------------------------------------------------------------------- */
+/* ---- the check
+ *  ---------------------------------------------------------------------------------------- */
 
-static double loss_at(bench *b, trmi_interpreter *run, trm_node loss, trm_node x, int64_t i, double by) {
+static double loss_at(bench *b, trmi_interpreter *run, trm_node loss, trm_node x, int64_t i,
+                      double by) {
     trm_error err;
     fill(b, run); /* states too: batch-norm moves them */
     trmi_interpreter_set(run, x, i, trmi_interpreter_get(run, x, i) + by);
@@ -364,7 +387,8 @@ static void probe(const char *name, bench *b, trmi_interpreter *run, trm_node lo
             break;
         }
         double wide = (loss_at(b, run, loss, x, i, h) - loss_at(b, run, loss, x, i, -h)) / (2 * h);
-        double near = (loss_at(b, run, loss, x, i, h / 2) - loss_at(b, run, loss, x, i, -h / 2)) / h;
+        double near =
+            (loss_at(b, run, loss, x, i, h / 2) - loss_at(b, run, loss, x, i, -h / 2)) / h;
         double scale_of = 1 + fabs(near);
         ++*probes;
         if (fabs(wide - near) > 1e-5 * scale_of) {
@@ -376,7 +400,8 @@ static void probe(const char *name, bench *b, trmi_interpreter *run, trm_node lo
     }
 }
 
-static void check_gradient(const char *name, builder build, uint64_t seed, int *kinks, int *probes) {
+static void check_gradient(const char *name, builder build, uint64_t seed, int *kinks,
+                           int *probes) {
     trm_error err;
     bench b = {.seed = seed};
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &b.graph, &err), err);
@@ -395,10 +420,12 @@ static void check_gradient(const char *name, builder build, uint64_t seed, int *
     trm_gradients(b.graph, loss, asked, count, grads);
     CHECK_OK(trm_graph_check(b.graph, &err), err);
     trmi_interpreter *run;
-    CHECK_OK(trmi_interpreter_create(b.graph, &(trmi_interpret_options){.in_double = true, .seed = 3},
-                                     &run, &err), err);
+    CHECK_OK(trmi_interpreter_create(
+                 b.graph, &(trmi_interpret_options){.in_double = true, .seed = 3}, &run, &err),
+             err);
     for (int i = 0; i < count; i++) {
-        trm_shape shape = trm_node_shape(b.graph, asked[i]), got = trm_node_shape(b.graph, grads[i]);
+        trm_shape shape = trm_node_shape(b.graph, asked[i]),
+                  got = trm_node_shape(b.graph, grads[i]);
         assert_true(trm_shape_equal(&shape, &got));
         int64_t elements = trm_shape_count(&shape);
         double *gradient = malloc((size_t)elements * sizeof *gradient);
@@ -417,14 +444,50 @@ typedef struct entry {
     const char *name;
     builder build;
 } entry;
-#define E(f) {#f, f}
-static const entry entries[] = {
-    E(add), E(sub), E(mul), E(divide), {"relu", b_relu}, {"sigmoid", b_sigmoid}, {"tanh", b_tanh}, {"exp", b_exp}, {"log", b_log}, {"sqrt", b_sqrt}, E(scale),
-    E(cast), E(dropout), E(conv), E(linear), E(matmul), E(batch_norm), E(batch_norm_infer), E(norm_act),
-    E(norm_act_relu), E(norm_act_residual), E(max_pool), E(avg_pool), E(global_avg_pool), E(reshape),
-    E(transpose), E(concat), E(slice), E(pad), E(broadcast), E(reduce_sum), E(reduce_mean),
-    E(reduce_max), {"softmax", b_softmax}, E(xent), E(bce), E(embedding), E(bag_pool), E(pair_dots),
-    E(keyed_linear),     E(custom), E(diamond)};
+#define E(f)                                                                                       \
+    { #f, f }
+static const entry entries[] = {E(add),
+                                E(sub),
+                                E(mul),
+                                E(divide),
+                                {"relu", b_relu},
+                                {"sigmoid", b_sigmoid},
+                                {"tanh", b_tanh},
+                                {"exp", b_exp},
+                                {"log", b_log},
+                                {"sqrt", b_sqrt},
+                                E(scale),
+                                E(cast),
+                                E(dropout),
+                                E(conv),
+                                E(linear),
+                                E(matmul),
+                                E(batch_norm),
+                                E(batch_norm_infer),
+                                E(norm_act),
+                                E(norm_act_relu),
+                                E(norm_act_residual),
+                                E(max_pool),
+                                E(avg_pool),
+                                E(global_avg_pool),
+                                E(reshape),
+                                E(transpose),
+                                E(concat),
+                                E(slice),
+                                E(pad),
+                                E(broadcast),
+                                E(reduce_sum),
+                                E(reduce_mean),
+                                E(reduce_max),
+                                {"softmax", b_softmax},
+                                E(xent),
+                                E(bce),
+                                E(embedding),
+                                E(bag_pool),
+                                E(pair_dots),
+                                E(keyed_linear),
+                                E(custom),
+                                E(diamond)};
 
 static void gradients_are_difference_quotients(void **state) {
     for (size_t e = 0; e < sizeof entries / sizeof entries[0]; e++) {

@@ -1,8 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/ref/ref.h"
 
 #include "base/error.h"
 
-/* The groups of one field: count, group of each sample, first sample of each group; zeros behind. */
+/* The groups of one field: count, group of each sample, first sample of each group; zeros behind.
+ */
 static void group(const trm_tensor *ids, int64_t field, int32_t *out) {
     int64_t samples = ids->shape.dim[0], fields = ids->shape.dim[1];
     int32_t *of = out + 1, *first = of + samples, count = 0;
@@ -61,7 +63,8 @@ static void rows_gradient(const trmi_ref_args *args, int64_t field, const int32_
             double sum = 0;
             for (int64_t m = n; first[of[n]] == n && m < samples; m++) {
                 for (int64_t o = 0; of[m] == of[n] && o < outputs; o++) {
-                    sum += trmi_ref_get(dy, m * outputs + o) * trmi_ref_get(w, o * columns + field * width + d);
+                    sum += trmi_ref_get(dy, m * outputs + o) *
+                           trmi_ref_get(w, o * columns + field * width + d);
                 }
             }
             trmi_ref_set(out, (n * fields + field) * width + d, sum);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/exact.h"
 #include "exec/ref/ref.h"
 
@@ -52,8 +53,10 @@ static int64_t all_classes(const trmi_attrs *a, const trm_tensor *z) {
     return a->xent.classes > 0 ? a->xent.classes : z->shape.dim[1];
 }
 
-/* Log of the sum of exponentials, label's logit and sum of logits of one row, over all ranks' columns. */
-static trm_status row_numbers(const trmi_ref_args *args, int64_t r, int64_t label, double out[3], trm_error *err) {
+/* Log of the sum of exponentials, label's logit and sum of logits of one row, over all ranks'
+ * columns. */
+static trm_status row_numbers(const trmi_ref_args *args, int64_t r, int64_t label, double out[3],
+                              trm_error *err) {
     const trm_tensor *z = &args->inputs[0];
     int64_t columns = z->shape.dim[1], column = label - args->attrs->xent.begin;
     uint32_t axes = args->attrs->xent.sync_classes;
@@ -83,7 +86,8 @@ static trm_status row_numbers(const trmi_ref_args *args, int64_t r, int64_t labe
     return TRM_OK;
 }
 
-static trm_status join_samples(const trmi_ref_args *args, double *total, double *counted, trm_error *err) {
+static trm_status join_samples(const trmi_ref_args *args, double *total, double *counted,
+                               trm_error *err) {
     uint32_t axes = args->attrs->xent.sync_samples;
     const double own[2] = {*total, *counted}, *all;
     if (axes == 0) {
@@ -99,9 +103,10 @@ static trm_status join_samples(const trmi_ref_args *args, double *total, double 
     return TRM_OK;
 }
 
-/* Log of the sum of exponentials, label's logit and sum of logits of all rows: numbers[3 * rows], in bits that do not
- * depend on how the classes are cut. `most` has room for as many. */
-static trm_status exact_rows(const trmi_ref_args *args, double *numbers, double *most, trm_error *err) {
+/* Log of the sum of exponentials, label's logit and sum of logits of all rows: numbers[3 * rows],
+ * in bits that do not depend on how the classes are cut. `most` has room for as many. */
+static trm_status exact_rows(const trmi_ref_args *args, double *numbers, double *most,
+                             trm_error *err) {
     const trm_tensor *z = &args->inputs[0];
     int64_t rows = z->shape.dim[0], columns = z->shape.dim[1];
     uint32_t axes = args->attrs->xent.sync_classes;
@@ -110,7 +115,8 @@ static trm_status exact_rows(const trmi_ref_args *args, double *numbers, double 
     for (int64_t r = 0; r < rows; r++) { /* largest logits, largest magnitudes, labels' logits */
         int64_t column = trmi_ref_get_int(&args->inputs[1], r) - args->attrs->xent.begin;
         most[r] = -INFINITY;
-        most[2 * rows + r] = column >= 0 && column < columns ? trmi_ref_get(z, r * columns + column) : 0;
+        most[2 * rows + r] =
+            column >= 0 && column < columns ? trmi_ref_get(z, r * columns + column) : 0;
         for (int64_t k = 0; k < columns; k++) {
             double value = trmi_ref_get(z, r * columns + k);
             most[r] = fmax(most[r], value);
@@ -138,8 +144,8 @@ static trm_status exact_rows(const trmi_ref_args *args, double *numbers, double 
 }
 
 /* The sum of the rows' losses, in bits that do not depend on how the samples are cut. */
-static trm_status exact_total(const trmi_ref_args *args, const double *losses, int64_t rows, double *total,
-                              double *counted, trm_error *err) {
+static trm_status exact_total(const trmi_ref_args *args, const double *losses, int64_t rows,
+                              double *total, double *counted, trm_error *err) {
     uint32_t axes = args->attrs->xent.sync_samples;
     trmi_norm_sync *sync = axes != 0 ? args->sync[axes] : NULL;
     double values[2] = {0, *counted};
@@ -159,8 +165,8 @@ static trm_status exact_total(const trmi_ref_args *args, const double *losses, i
 
 /* target_k = (1 - s) [k = label] + s / K, so loss = lse - (1 - s) z_label - s mean(z). */
 /* exact: [3 * rows] from exact_rows, NULL = row by row. */
-static trm_status row_losses(const trmi_ref_args *args, const double *exact, double *losses, double *total, double *counted,
-                             trm_error *err) {
+static trm_status row_losses(const trmi_ref_args *args, const double *exact, double *losses,
+                             double *total, double *counted, trm_error *err) {
     const trm_tensor *z = &args->inputs[0], *labels = &args->inputs[1];
     int64_t rows = z->shape.dim[0], classes = all_classes(args->attrs, z);
     double s = args->attrs->xent.label_smoothing;
@@ -189,12 +195,15 @@ static trm_status row_losses(const trmi_ref_args *args, const double *exact, dou
 
 trm_status trmi_ref_softmax_xent(const trmi_ref_args *args, trm_error *err) {
     int64_t rows = args->inputs[0].shape.dim[0];
-    double total = 0, counted = 0, *losses = trmi_alloc((size_t)rows * 7 * sizeof *losses), *numbers = losses + rows;
+    double total = 0, counted = 0, *losses = trmi_alloc((size_t)rows * 7 * sizeof *losses),
+           *numbers = losses + rows;
     if (losses == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a reference loss");
     }
     trm_status status = args->exact ? exact_rows(args, numbers, numbers + 3 * rows, err) : TRM_OK;
-    status = status == TRM_OK ? row_losses(args, args->exact ? numbers : NULL, losses, &total, &counted, err) : status;
+    status = status == TRM_OK
+                 ? row_losses(args, args->exact ? numbers : NULL, losses, &total, &counted, err)
+                 : status;
     if (status == TRM_OK) {
         status = args->exact ? exact_total(args, losses, rows, &total, &counted, err)
                              : join_samples(args, &total, &counted, err);
@@ -203,7 +212,8 @@ trm_status trmi_ref_softmax_xent(const trmi_ref_args *args, trm_error *err) {
     TRMI_TRY(status);
     double weight = counted > 0 ? 1.0 / counted : 0;
     trmi_ref_set(&args->outputs[0], 0, total * weight);
-    trmi_ref_set(&args->outputs[2], 0, args->attrs->xent.samples > 0 ? 1.0 / (double)args->attrs->xent.samples : weight);
+    trmi_ref_set(&args->outputs[2], 0,
+                 args->attrs->xent.samples > 0 ? 1.0 / (double)args->attrs->xent.samples : weight);
     return TRM_OK;
 }
 
@@ -215,7 +225,8 @@ trm_status trmi_ref_softmax_xent_grad(const trmi_ref_args *args, trm_error *err)
     double scale = trmi_ref_get(&in[0], 0) * trmi_ref_get(&in[4], 0);
     double s = args->attrs->xent.label_smoothing;
     for (int64_t i = 0; i < trm_shape_count(&z->shape); i++) {
-        int64_t label = trmi_ref_get_int(labels, i / columns), k = i % columns + args->attrs->xent.begin;
+        int64_t label = trmi_ref_get_int(labels, i / columns),
+                k = i % columns + args->attrs->xent.begin;
         double p = exp(trmi_ref_get(z, i) - trmi_ref_get(&in[3], i / columns));
         double t = s / (double)classes + (k == label ? 1 - s : 0);
         trmi_ref_set(&args->outputs[0], i, ignored(args->attrs, label) ? 0 : scale * (p - t));
@@ -239,7 +250,8 @@ trm_status trmi_ref_bce_logits(const trmi_ref_args *args, trm_error *err) {
 trm_status trmi_ref_bce_logits_grad(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *z = &args->inputs[1], *t = &args->inputs[2];
-    int64_t count = trm_shape_count(&z->shape), whole = args->attrs->bce.count > 0 ? args->attrs->bce.count : count;
+    int64_t count = trm_shape_count(&z->shape),
+            whole = args->attrs->bce.count > 0 ? args->attrs->bce.count : count;
     double scale = trmi_ref_get(&args->inputs[0], 0) / (double)(whole > 0 ? whole : 1);
     for (int64_t i = 0; i < count; i++) {
         double x = trmi_ref_get(z, i);

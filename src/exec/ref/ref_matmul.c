@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/ref/ref.h"
 
 trm_status trmi_ref_linear(const trmi_ref_args *args, trm_error *err) {
@@ -34,7 +35,8 @@ trm_status trmi_ref_matmul(const trmi_ref_args *args, trm_error *err) {
                 double sum = 0;
                 for (int64_t p = 0; p < k; p++) {
                     sum += trmi_ref_get(a, s * m * k + (ta ? p * m + i : i * k + p)) *
-                           trmi_ref_get(b, s * k * width + (tb ? (first + j) * k + p : p * width + first + j));
+                           trmi_ref_get(b, s * k * width +
+                                               (tb ? (first + j) * k + p : p * width + first + j));
                 }
                 int64_t at = (s * m + i) * n + j;
                 bool closed = y != NULL && y->data != NULL && trmi_ref_get(y, at) <= 0;

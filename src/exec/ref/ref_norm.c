@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/exact.h"
 #include "exec/ref/ref.h"
 
@@ -64,7 +65,8 @@ static trmi_norm_sync *sync_of(const trmi_ref_args *args) {
     return axes != 0 && args->sync != NULL ? args->sync[axes] : args->norm_sync;
 }
 
-trm_status trmi_ref_share(trmi_norm_sync *sync, double *values, int64_t largest, int64_t count, trm_error *err) {
+trm_status trmi_ref_share(trmi_norm_sync *sync, double *values, int64_t largest, int64_t count,
+                          trm_error *err) {
     const double *all;
     if (sync == NULL) {
         return TRM_OK;
@@ -81,11 +83,14 @@ trm_status trmi_ref_share(trmi_norm_sync *sync, double *values, int64_t largest,
 }
 
 /* A NaN is as good as infinity: the anchor is then 0, and the sum shows it. */
-static double larger(double most, double value) { return isnan(value) ? (double)INFINITY : fmax(most, fabs(value)); }
+static double larger(double most, double value) {
+    return isnan(value) ? (double)INFINITY : fmax(most, fabs(value));
+}
 
-/* Means, then sums of squared distances, of all channels over all ranks: the same bits on any number of them. */
-static trm_status exact_moments(const trmi_ref_args *args, const extents *e, double *mean, double *squares, double *most,
-                                double *count, trm_error *err) {
+/* Means, then sums of squared distances, of all channels over all ranks: the same bits on any
+ * number of them. */
+static trm_status exact_moments(const trmi_ref_args *args, const extents *e, double *mean,
+                                double *squares, double *most, double *count, trm_error *err) {
     const trm_tensor *x = &args->inputs[0];
     int64_t elements = e->n * e->rest;
     most[e->c] = (double)elements;
@@ -116,8 +121,8 @@ static trm_status exact_moments(const trmi_ref_args *args, const extents *e, dou
     return trmi_ref_share(sync_of(args), squares, 0, e->c, err);
 }
 
-static trm_status moments(const trmi_ref_args *args, const extents *e, int64_t c, double *mean, double *squares,
-                          double *count, trm_error *err) {
+static trm_status moments(const trmi_ref_args *args, const extents *e, int64_t c, double *mean,
+                          double *squares, double *count, trm_error *err) {
     double sum = 0;
     *squares = 0;
     *count = (double)(e->n * e->rest);
@@ -137,7 +142,8 @@ static trm_status moments(const trmi_ref_args *args, const extents *e, int64_t c
 }
 
 /* From the moments of a channel to its output, what backward needs, and the running statistics. */
-static void finish_channel(const trmi_ref_args *args, const extents *e, int64_t c, double mean, double squares, double count) {
+static void finish_channel(const trmi_ref_args *args, const extents *e, int64_t c, double mean,
+                           double squares, double count) {
     double momentum = args->attrs->norm.momentum, variance = squares / count;
     double unbiased = count > 1 ? squares / (count - 1) : variance;
     double inv_std = 1 / sqrt(variance + args->attrs->norm.epsilon);
@@ -146,7 +152,8 @@ static void finish_channel(const trmi_ref_args *args, const extents *e, int64_t 
     trmi_ref_set(&args->outputs[2], c, inv_std);
     const trm_tensor *running_mean = &args->inputs[3], *running_variance = &args->inputs[4];
     trmi_ref_set(running_mean, c, (1 - momentum) * trmi_ref_get(running_mean, c) + momentum * mean);
-    trmi_ref_set(running_variance, c, (1 - momentum) * trmi_ref_get(running_variance, c) + momentum * unbiased);
+    trmi_ref_set(running_variance, c,
+                 (1 - momentum) * trmi_ref_get(running_variance, c) + momentum * unbiased);
 }
 
 static trm_status train_exact(const trmi_ref_args *args, const extents *e, trm_error *err) {
@@ -190,9 +197,7 @@ static trm_status given(const trmi_ref_args *args, bool inverse) {
 trm_status trmi_ref_batch_norm(const trmi_ref_args *args, trm_error *err) {
     return train(args, err);
 }
-trm_status trmi_ref_norm_act(const trmi_ref_args *args, trm_error *err) {
-    return train(args, err);
-}
+trm_status trmi_ref_norm_act(const trmi_ref_args *args, trm_error *err) { return train(args, err); }
 trm_status trmi_ref_batch_norm_infer(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     return given(args, false);
@@ -207,7 +212,8 @@ trm_status trmi_ref_norm_act_apply(const trmi_ref_args *args, trm_error *err) {
 }
 
 /* Two sums over this rank -> over all ranks that normalise together. */
-static trm_status add_ranks(trmi_norm_sync *sync, double *sum, double *sum_hat, double *count, trm_error *err) {
+static trm_status add_ranks(trmi_norm_sync *sync, double *sum, double *sum_hat, double *count,
+                            trm_error *err) {
     const double own[3] = {*sum, *sum_hat, *count}, *all;
     if (sync == NULL) {
         return TRM_OK;
@@ -253,11 +259,13 @@ static void sum_channel(const channel *h, trmi_ref_sum *plain, trmi_ref_sum *wit
 }
 
 /* dx = gamma * inv_std * (dz - mean(dz) - x_hat * mean(dz * x_hat)), dz = dy behind the ReLU. */
-static void write_channel(const trmi_ref_args *args, const channel *h, double sum, double sum_hat, double count) {
+static void write_channel(const trmi_ref_args *args, const channel *h, double sum, double sum_hat,
+                          double count) {
     for (int64_t i = 0; i < h->e.n * h->e.rest; i++) {
         int64_t k;
         double hat, dz = dz_of(h, i, &k, &hat);
-        trmi_ref_set(&args->outputs[0], k, h->gamma * h->inv_std * (dz - sum / count - hat * sum_hat / count));
+        trmi_ref_set(&args->outputs[0], k,
+                     h->gamma * h->inv_std * (dz - sum / count - hat * sum_hat / count));
         if (args->outputs_count > 3) {
             trmi_ref_set(&args->outputs[3], k, dz);
         }
@@ -278,7 +286,8 @@ static void take_channel(channel *h, const channels *all, int64_t c) {
 }
 
 /* room: [2 * channels + 1] largest dz and x_hat, and the count; then [2 * channels] sums. */
-static trm_status exact_sums(const trmi_ref_args *args, channel *h, const channels *all, double *room, trm_error *err) {
+static trm_status exact_sums(const trmi_ref_args *args, channel *h, const channels *all,
+                             double *room, trm_error *err) {
     int64_t count = h->e.c;
     double *most = room, *sums = room + 2 * count + 1;
     most[2 * count] = (double)(h->e.n * h->e.rest);
@@ -294,7 +303,8 @@ static trm_status exact_sums(const trmi_ref_args *args, channel *h, const channe
     TRMI_TRY(trmi_ref_share(sync_of(args), most, 2 * count, 2 * count + 1, err));
     for (int64_t c = 0; c < count; c++) {
         trmi_ref_sum plain = {.anchor = trmi_exact_anchor(most[2 * c], most[2 * count])};
-        trmi_ref_sum with_hat = {.anchor = trmi_exact_anchor(most[2 * c] * most[2 * c + 1], most[2 * count])};
+        trmi_ref_sum with_hat = {
+            .anchor = trmi_exact_anchor(most[2 * c] * most[2 * c + 1], most[2 * count])};
         take_channel(h, all, c);
         sum_channel(h, &plain, &with_hat);
         sums[2 * c] = plain.sum;
@@ -304,8 +314,10 @@ static trm_status exact_sums(const trmi_ref_args *args, channel *h, const channe
 }
 
 /* dgamma and dbeta are then those of all ranks. */
-static trm_status backward_exact(const trmi_ref_args *args, channel *h, const channels *all, trm_error *err) {
-    double *room = trmi_alloc((size_t)(4 * h->e.c + 1) * sizeof *room), *sums = room + 2 * h->e.c + 1;
+static trm_status backward_exact(const trmi_ref_args *args, channel *h, const channels *all,
+                                 trm_error *err) {
+    double *room = trmi_alloc((size_t)(4 * h->e.c + 1) * sizeof *room),
+           *sums = room + 2 * h->e.c + 1;
     if (room == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a reference norm");
     }
@@ -320,8 +332,12 @@ static trm_status backward_exact(const trmi_ref_args *args, channel *h, const ch
     return status;
 }
 
-static trm_status backward(const trmi_ref_args *args, const trm_tensor *y, const channels *all, trm_error *err) {
-    channel h = {.dy = &args->inputs[0], .x = &args->inputs[1], .y = y, .e = extents_of(&args->inputs[1].shape),
+static trm_status backward(const trmi_ref_args *args, const trm_tensor *y, const channels *all,
+                           trm_error *err) {
+    channel h = {.dy = &args->inputs[0],
+                 .x = &args->inputs[1],
+                 .y = y,
+                 .e = extents_of(&args->inputs[1].shape),
                  .dy2 = args->inputs_count > 7 ? &args->inputs[7] : NULL,
                  .relu = all->beta != NULL && args->attrs->norm.relu};
     if (args->exact) {
@@ -343,10 +359,12 @@ static trm_status backward(const trmi_ref_args *args, const trm_tensor *y, const
 
 trm_status trmi_ref_batch_norm_grad(const trmi_ref_args *args, trm_error *err) {
     const trm_tensor *in = args->inputs;
-    return backward(args, NULL, &(channels){.gamma = &in[2], .mean = &in[3], .inv_std = &in[4]}, err);
+    return backward(args, NULL, &(channels){.gamma = &in[2], .mean = &in[3], .inv_std = &in[4]},
+                    err);
 }
 trm_status trmi_ref_norm_act_grad(const trmi_ref_args *args, trm_error *err) {
     const trm_tensor *in = args->inputs;
     return backward(args, args->attrs->norm.from_y ? &in[2] : NULL,
-                    &(channels){.gamma = &in[3], .beta = &in[4], .mean = &in[5], .inv_std = &in[6]}, err);
+                    &(channels){.gamma = &in[3], .beta = &in[4], .mean = &in[5], .inv_std = &in[6]},
+                    err);
 }

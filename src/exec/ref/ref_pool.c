@@ -1,9 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/ref/ref.h"
 
 #include <math.h>
 
-trmi_ref_window trmi_ref_window_of(const trmi_attrs *a, const trm_shape *x, int64_t oh, int64_t ow) {
-    int64_t h = oh * a->pool.stride[0] - a->pool.pad[0], w = ow * a->pool.stride[1] - a->pool.pad[2];
+trmi_ref_window trmi_ref_window_of(const trmi_attrs *a, const trm_shape *x, int64_t oh,
+                                   int64_t ow) {
+    int64_t h = oh * a->pool.stride[0] - a->pool.pad[0],
+            w = ow * a->pool.stride[1] - a->pool.pad[2];
     trmi_ref_window v = {.h0 = h < 0 ? 0 : h, .w0 = w < 0 ? 0 : w};
     v.h1 = h + a->pool.kernel[0] > x->dim[2] ? x->dim[2] : h + a->pool.kernel[0];
     v.w1 = w + a->pool.kernel[1] > x->dim[3] ? x->dim[3] : w + a->pool.kernel[1];

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/ref/ref.h"
 
 trm_status trmi_ref_reshape(const trmi_ref_args *args, trm_error *err) {
@@ -76,8 +77,8 @@ trm_status trmi_ref_pad(const trmi_ref_args *args, trm_error *err) {
             at[d] -= args->attrs->pad.before[d];
             inside = inside && at[d] >= 0 && at[d] < x->shape.dim[d];
         }
-        trmi_ref_set(y, i, inside ? trmi_ref_get(x, trmi_ref_ravel(&x->shape, at))
-                                  : args->attrs->pad.value);
+        trmi_ref_set(
+            y, i, inside ? trmi_ref_get(x, trmi_ref_ravel(&x->shape, at)) : args->attrs->pad.value);
     }
     return TRM_OK;
 }
@@ -88,7 +89,8 @@ trm_status trmi_ref_one_hot(const trmi_ref_args *args, trm_error *err) {
     for (int64_t i = 0; i < trm_shape_count(&args->outputs[0].shape); i++) {
         bool hot = trmi_ref_get_int(&args->inputs[0], i / classes) ==
                    i % classes + args->attrs->one_hot.begin;
-        trmi_ref_set(&args->outputs[0], i, hot ? args->attrs->one_hot.on : args->attrs->one_hot.off);
+        trmi_ref_set(&args->outputs[0], i,
+                     hot ? args->attrs->one_hot.on : args->attrs->one_hot.off);
     }
     return TRM_OK;
 }
