@@ -2,7 +2,7 @@
 /* All-reduce over shared memory from 4 B to 102 MB, ranks forked from this program: what
  * bench/comm.sh measures beside MPI. Usage: allreduce RANKS [BYTES...] */
 #define _GNU_SOURCE
-#include "comm/rendezvous.h"
+#include "comm/rendezvous/rendezvous.h"
 #include "trireme/comm.h"
 
 #include <sched.h>

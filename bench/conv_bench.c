@@ -8,7 +8,7 @@
  *
  * Algorithms are interleaved within each repeat and the median is shown, so that a shared machine
  * disturbs all alike; quote ratios. */
-#include "exec/onednn/conv.h"
+#include "exec/cpu/conv/conv.h"
 
 #include "base/memory.h"
 #include "base/os.h"

@@ -14,8 +14,8 @@ endif()
 
 function(trireme_test source)
   get_filename_component(name ${source} NAME_WE)
-  get_filename_component(folder ${source} DIRECTORY)
-  get_filename_component(room ${folder} NAME)
+  # The label is the room: src/ROOM/part/x_test.c, or tests/x_test.c.
+  string(REGEX REPLACE "^${CMAKE_SOURCE_DIR}/(src/)?([^/]+)/.*" "\\2" room ${source})
   add_executable(${name} ${source})
   target_compile_definitions(${name} PRIVATE _GNU_SOURCE
     TRIREME_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TRIREME_BUILD_DIR="${CMAKE_BINARY_DIR}")
@@ -31,7 +31,7 @@ endfunction()
 file(GLOB_RECURSE test_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*_test.c
      ${CMAKE_SOURCE_DIR}/tests/*_test.c)
 foreach(source IN LISTS test_sources)
-  if(NOT TRIREME_ONEDNN AND source MATCHES "/exec/onednn/")
+  if(NOT TRIREME_ONEDNN AND source MATCHES "/exec/cpu/")
     continue()
   endif()
   trireme_test(${source})

@@ -6,7 +6,7 @@
 
 #include "check.h"
 
-#include "exec/onednn/conv.h"
+#include "exec/cpu/conv/conv.h"
 
 #include "base/half.h"
 #include "base/memory.h"

@@ -5,7 +5,7 @@
 
 #include "check.h"
 
-#include "ps/table.h"
+#include "ps/table/table.h"
 
 static const trmi_row_table_place one_shard = {.shards = 1};
 

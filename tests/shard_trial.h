@@ -9,7 +9,7 @@
 #include "check.h"
 
 #include "exec/exec.h"
-#include "exec/shard.h"
+#include "exec/distributed/shard.h"
 
 #include "base/error.h"
 #include "base/rng.h"

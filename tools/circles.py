@@ -16,7 +16,7 @@ import sys
 
 
 def objects(build):
-    """The objects of the library and the program, by source: {'exec/update.c': path}."""
+    """The objects of the library and the program, by source: {'exec/optimizer/update.c': path}."""
     found = {}
     for target in ('trireme_objects', 'trireme'):
         top = os.path.join(build, 'CMakeFiles', target + '.dir', 'src')

@@ -118,7 +118,7 @@ TRM_API void trm_text_free(char *text);
 /* ---- Joining ----------------------------------------------------------------------------------
  */
 
-struct trmi_bootstrap; /* comm/rendezvous.h: what trm_comm_create takes */
+struct trmi_bootstrap; /* comm/rendezvous/rendezvous.h: what trm_comm_create takes */
 
 typedef struct trm_join_options {
     double timeout_seconds;   /* for all ranks to come; 0 = 120 */

@@ -141,7 +141,8 @@ typedef struct trm_comm_options {
  */
 TRM_API TRM_MUST_USE trm_status trm_comm_check(const trm_comm_options *options, trm_error *err);
 
-/* Joins the ranks of a bootstrap (comm/rendezvous.h; users: trm_cluster_join). Collective.
+/* Joins the ranks of a bootstrap (comm/rendezvous/rendezvous.h; users: trm_cluster_join).
+ * Collective.
  *   owns    caller destroys *out before the bootstrap
  *   error   INVALID (options differ between ranks, unknown engine or algorithm), UNSUPPORTED
  *           (plug-in missing), NOMEM, IO, TIMEOUT, PEER

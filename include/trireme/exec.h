@@ -54,8 +54,8 @@ typedef struct trm_optimizer_options {
 
 /* Which gradients travel together. */
 typedef enum trm_bucket_mode {
-    /* the cut that ends first, from measured times (plan/buckets.h); one where ranks fill the cores
-     */
+    /* the cut that ends first, from measured times (plan/lower/buckets.h); one where ranks fill the
+     * cores */
     TRM_BUCKET_AUTO,
     TRM_BUCKET_OFF,  /* each gradient by itself */
     TRM_BUCKET_SIZE, /* bucket_bytes or a little more */
@@ -70,9 +70,9 @@ typedef enum trm_split {
     TRM_SPLIT_SEARCHED /* the plan's pins are kept, the rest is searched */
 } trm_split;
 
-/* Gradients of weights that are large beside what they are made from (plan/lower_joint.c) are made
- * by all processes of a host together, each its slice, from all samples, instead of being summed
- * over ranks: sums in another order. */
+/* Gradients of weights that are large beside what they are made from (plan/lower/lower_joint.c) are
+ * made by all processes of a host together, each its slice, from all samples, instead of being
+ * summed over ranks: sums in another order. */
 typedef enum trm_joint {
     TRM_JOINT_OFF,
     TRM_JOINT_CONV, /* of convolutions */
@@ -194,10 +194,10 @@ typedef struct trm_exec_options {
     void *(*arena_alloc)(void *context, size_t bytes); /* PARAM and GRAD; NULL = private memory */
     void *arena_context;
     trm_parallel_options parallel;
-    /* The same bits on any number of ranks and threads (exec/lanes.h): the graph is made for one of
-     * so many equal parts of this rank's batch, and trm_exec_feed takes the whole of it; sample i
-     * is in part i modulo `lanes`. Batch norm is over all parts of all ranks. 0 = off; models:
-     * trm_parallel_options.block. */
+    /* The same bits on any number of ranks and threads (exec/determinism/lanes.h): the graph is
+     * made for one of so many equal parts of this rank's batch, and trm_exec_feed takes the whole
+     * of it; sample i is in part i modulo `lanes`. Batch norm is over all parts of all ranks. 0 =
+     * off; models: trm_parallel_options.block. */
     int32_t lanes;
 } trm_exec_options;
 

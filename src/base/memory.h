@@ -30,8 +30,8 @@ void trmi_release_pages(void *memory, size_t bytes);
  * has them; how much of it is those. */
 size_t trmi_map_resident(size_t bytes);
 size_t trmi_map_huge(size_t bytes);
-/* What memory that processes share takes (comm/shm_memory.c): whole pages, huge ones if it fills
- * one; 0: there is no such. */
+/* What memory that processes share takes (comm/shm/shm_memory.c): whole pages, huge ones if it
+ * fills one; 0: there is no such. */
 size_t trmi_shared_resident(size_t bytes);
 
 /* Fails the k-th next allocation (1 = the next) of the calling thread; 0 switches it off.

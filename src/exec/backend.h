@@ -7,7 +7,7 @@
 #ifndef TRMI_EXEC_BACKEND_H
 #define TRMI_EXEC_BACKEND_H
 
-#include "plan/program.h"
+#include "plan/lower/program.h"
 
 /* Batch norm over several ranks: statistics are exchanged in the middle of a kernel. */
 typedef struct trmi_norm_sync trmi_norm_sync;
@@ -28,12 +28,13 @@ typedef struct trmi_env {
     int threads;
     trmi_norm_sync *norm_sync;    /* NULL = this rank by itself */
     trmi_norm_sync *sync[16];     /* split programs: by mask of mesh axes; [0] = NULL */
-    struct trmi_shard_run *shard; /* split programs: exec/shard.h */
-    bool exact;                   /* the same bits however the graph is cut: exec/exact.h */
+    struct trmi_shard_run *shard; /* split programs: exec/distributed/shard.h */
+    /* the same bits however the graph is cut: exec/determinism/exact.h */
+    bool exact;
 } trmi_env;
 
-/* What a rank makes of the output of a joint step (plan/lower_joint.c): elements [begin, begin +
- * count), as they lie. A few neighbours may be written, too. */
+/* What a rank makes of the output of a joint step (plan/lower/lower_joint.c): elements [begin,
+ * begin + count), as they lie. A few neighbours may be written, too. */
 typedef struct trmi_joint_part {
     /* of program->joint_ranks; what it reads of its own is behind that of the ranks before it */
     int32_t rank;

@@ -4,7 +4,7 @@
 #ifndef TRMI_EXEC_CONVERT_H
 #define TRMI_EXEC_CONVERT_H
 
-#include "plan/program.h"
+#include "plan/lower/program.h"
 
 /* Copies a tensor of `shape` from one layout to another; padding of BLOCKED16 is zeroed. */
 void trmi_convert_layout(const void *from, trmi_layout from_layout, void *to, trmi_layout to_layout,

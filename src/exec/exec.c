@@ -7,7 +7,7 @@
  * The update of the parameters is exec_update.c; who makes and ends an executor is exec_create.c.
  */
 #include "exec/exec.h"
-#include "exec/shard.h"
+#include "exec/distributed/shard.h"
 
 #include "exec/convert.h"
 

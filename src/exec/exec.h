@@ -11,10 +11,10 @@
 #include "trireme/exec.h"
 
 #include "exec/backend.h"
-#include "exec/lanes.h"
-#include "exec/parallel.h"
-#include "exec/loss_scale.h"
-#include "exec/update.h"
+#include "exec/determinism/lanes.h"
+#include "exec/distributed/parallel.h"
+#include "exec/optimizer/loss_scale.h"
+#include "exec/optimizer/update.h"
 
 /* Of a split graph: the whole batch as it is fed, of which this rank takes its part. */
 typedef struct trmi_shard_input {

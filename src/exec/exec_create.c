@@ -3,7 +3,7 @@
  *
  *      ranks      trmi_parallel_open   who computes with whom (nothing when alone)
  *      back-ends  make_backends        the fast one, and the reference for what it has no kernel for
- *      program    compile              a split graph's missing choices are searched for, then plan/program.h
+ *      program    compile              a split graph's missing choices are searched for, then plan/lower/program.h
  *      memory     take_memory          a block an arena: its own, the training executor's (share), the host's, the caller's
  *      kernels    bind_kernels         a step's: communication of a split graph, exact twin, fast, reference
  *      state      create               outputs, optimiser, loss scale, variables and their first values
@@ -12,9 +12,9 @@
  */
 #include "exec/exec.h"
 #include "exec/limit.h"
-#include "exec/shard.h"
+#include "exec/distributed/shard.h"
 
-#include "exec/exact.h"
+#include "exec/determinism/exact.h"
 
 #include "base/error.h"
 #include "base/memory.h"

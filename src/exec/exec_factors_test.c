@@ -4,7 +4,7 @@
 #include "check.h"
 
 #include "exec/exec.h"
-#include "exec/update_state.h"
+#include "exec/optimizer/update_state.h"
 
 #include "base/half.h"
 #include "base/rng.h"

@@ -5,7 +5,7 @@
 #ifndef TRMI_EXEC_EXEC_MEMORY_H
 #define TRMI_EXEC_EXEC_MEMORY_H
 
-#include "plan/program.h"
+#include "plan/lower/program.h"
 
 /* Bytes of an arena in whole pages. `ranks`: those of a host have their parameters, gradients and
  * casts where the others can reach them. */

@@ -4,12 +4,12 @@
 
 #include "exec/exec.h"
 #include "exec/exec_memory.h"
-#include "exec/parallel.h"
+#include "exec/distributed/parallel.h"
 
 #include "base/memory.h"
 #include "base/os.h"
 #include "base/sanitizers.h"
-#include "plan/sharding.h"
+#include "plan/shard/sharding.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What each step of the program and the optimiser take, one after the other as in training. */
 #include "exec/exec.h"
-#include "exec/peak.h"
+#include "exec/measure/peak.h"
 
 #include "base/checked.h"
 #include "base/error.h"

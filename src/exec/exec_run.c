@@ -2,8 +2,8 @@
 /* Walks a range of the program: the step's own loop. */
 #include "exec/convert.h"
 #include "exec/exec.h"
-#include "exec/lanes.h"
-#include "exec/parallel.h"
+#include "exec/determinism/lanes.h"
+#include "exec/distributed/parallel.h"
 
 #include "base/error.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parameters, states and slots by name, in plain layout whatever the program uses. */
 #include "exec/exec.h"
-#include "exec/shard.h"
+#include "exec/distributed/shard.h"
 
 #include "exec/convert.h"
 

@@ -3,8 +3,8 @@
 
 #include "exec/exec.h"
 #include "exec/exec_memory.h"
-#include "exec/shard.h"
-#include "plan/search.h"
+#include "exec/distributed/shard.h"
+#include "plan/search/search.h"
 
 #include "base/error.h"
 #include "base/memory.h"

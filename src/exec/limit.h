@@ -5,7 +5,7 @@
 #ifndef TRMI_EXEC_LIMIT_H
 #define TRMI_EXEC_LIMIT_H
 
-#include "plan/program.h"
+#include "plan/lower/program.h"
 
 #include "trireme/exec.h"
 

@@ -229,7 +229,7 @@ typedef struct trmi_cost {
 } trmi_cost;
 
 /* One row of the op table: everything that the operator means on one device. How it is cut over
- * ranks is its row in plan/shard_loops.c. */
+ * ranks is its row in plan/shard/shard_loops.c. */
 typedef struct trmi_op_def {
     const char *name;
     /* Checks inputs, sets shape and dtype of graph->values[op->outputs[i]] (and outputs_count). */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A linear layer of rows that keys name: rows of one field with equal ids are equal, so that the
- * layer's products need only be made once for each id that a batch has (plan/pass_fuse_keyed.c
- * makes it). */
+ * layer's products need only be made once for each id that a batch has
+ * (plan/passes/pass_fuse_keyed.c makes it). */
 #include "graph/graph_ir.h"
 
 #include "base/error.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Graph to program: the passes in their order, then what the program is predicted to take. */
-#include "plan/pass.h"
-#include "plan/sharding.h"
+#include "plan/passes/pass.h"
+#include "plan/shard/sharding.h"
 
 #include "trireme/plan.h"
 

@@ -5,8 +5,8 @@
 
 #include "trireme/graph.h"
 
-#include "plan/program.h"
-#include "plan/search.h"
+#include "plan/lower/program.h"
+#include "plan/search/search.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include "trireme/save_events.h"
 
 #include "train/callback.h"
-#include "train/graph_events.h"
+#include "train/export/graph_events.h"
 #include "train/model.h"
 
 #include "base/error.h"

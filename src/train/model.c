@@ -7,8 +7,8 @@
 #include "trireme/metrics.h"
 
 #include "base/error.h"
-#include "exec/lanes.h"
-#include "exec/shard.h"
+#include "exec/determinism/lanes.h"
+#include "exec/distributed/shard.h"
 #include "graph/graph_ir.h"
 
 #include <jansson.h>

@@ -12,7 +12,7 @@
 #include "trireme/train.h"
 
 #include "base/memory.h"
-#include "train/remote.h"
+#include "train/estimator/remote.h"
 
 #include <stdatomic.h>
 

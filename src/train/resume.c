@@ -9,7 +9,7 @@
  *
  * What is read is checked as a whole before the first variable is written.
  */
-#include "train/gather.h"
+#include "train/export/gather.h"
 #include "train/model.h"
 
 #include "base/error.h"

@@ -10,15 +10,15 @@
  * A stop (request, TRM_END of a hook, enough steps) takes effect between steps; the position then
  * says exactly what is done, so that a checkpoint written in on_end resumes with the next step.
  */
-#include "train/dealt.h"
+#include "train/estimator/dealt.h"
 #include "train/diverge.h"
 #include "train/model.h"
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os.h"
-#include "comm/pace.h"
-#include "exec/parallel.h"
+#include "comm/rendezvous/pace.h"
+#include "exec/distributed/parallel.h"
 
 #include <math.h>
 #include <string.h>
@@ -229,7 +229,7 @@ static trm_status follow_loss(run *r, trm_error *err) {
 }
 
 /* After a hybrid worker's death the dense parameters may have a batch more than the tables
- * (train/hybrid.c). */
+ * (train/estimator/hybrid.c). */
 static uint64_t steps_done(const run *r) {
     return r->model->options.ps.tables_only
                ? (uint64_t)(r->model->epoch * r->p.epoch_steps + r->model->epoch_step - r->ahead)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Makes optimizers.h: trajectories of PyTorch's optimisers (and of LARS and FTRL, which it lacks,
-from their papers' formulae in double precision) for src/exec/update_test.c.
+from their papers' formulae in double precision) for src/exec/optimizer/update_test.c.
 
     python3 tests/golden/optimizers.py > tests/golden/optimizers.h      (python with torch; made by 2.15)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Frozen numbers for src/ps/apply_test.c from PyTorch: rows after each step of torch.optim.
+"""Frozen numbers for src/ps/table/apply_test.c from PyTorch: rows after each step of torch.optim.
 usage: ps_row_optimizers.py > ps_row_optimizers.txt     (made with PyTorch 2.15.0, CPU)
 
 Each line: case step value...   Gradients and start are formulas that the test repeats:

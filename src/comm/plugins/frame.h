@@ -10,7 +10,7 @@
 #ifndef TRMI_COMM_PLUGINS_FRAME_H
 #define TRMI_COMM_PLUGINS_FRAME_H
 
-#include "comm/transport.h"
+#include "comm/net/transport.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -16,10 +16,10 @@ NO_KERNEL(input)
 NO_KERNEL(parameter)
 NO_KERNEL(state)
 NO_KERNEL(constant)
-/* exec/shard_kernels.c binds these. */
+/* exec/distributed/shard_kernels.c binds these. */
 NO_KERNEL(all_reduce)
 NO_KERNEL(exchange)
-/* exec/exact*.c binds these. */
+/* exec/determinism/exact*.c binds these. */
 NO_KERNEL(largest)
 NO_KERNEL(exact_sum)
 NO_KERNEL(exact_round)

@@ -18,7 +18,8 @@ int64_t trmi_ref_ravel(const trm_shape *shape, const int64_t *at);
 int64_t trmi_ref_broadcast_index(const trm_shape *shape, const trm_shape *wide, const int64_t *at);
 
 /* A sum that may be exact: with an anchor each value is rounded to the same unit before it is
- * added, so that the sums of ranks add up to the same bits in any order (exec/exact.h). */
+ * added, so that the sums of ranks add up to the same bits in any order (exec/determinism/exact.h).
+ */
 typedef struct trmi_ref_sum {
     double sum, anchor; /* anchor 0: as it comes */
 } trmi_ref_sum;

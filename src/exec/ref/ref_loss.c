@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exec/exact.h"
+#include "exec/determinism/exact.h"
 #include "exec/ref/ref.h"
 
 #include "base/error.h"

@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trm_comm_bench: one size of one collective, timed back to back, checked, and held against what
+ * the memory of this host allows. */
+#include "comm/api/communicator.h"
+
+#include "base/checked.h"
+#include "base/element.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/order.h"
+#include "base/os.h"
+#include "comm/api/reduce.h"
+
+#include <sched.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define RELAX() _mm_pause()
+#else
+#define RELAX() ((void)0)
+#endif
+
+enum {
+    SAMPLES = 31,
+    LEAST_SAMPLES = 5,
+    SAMPLES_IN_A_ROW = 4,
+    WARMUP = 2,
+    PATIENCE = 1000,
+    PATIENCE_TIMES = 4
+};
+#define TRIED_SECONDS 0.002
+enum { READY_AT = 128, VECTOR_AT = 4096 }; /* of a bound's region */
+
+/* --- values
+ *  --------------------------------------------------------------------------------------- */
+static int value_of(int32_t rank, int64_t i, trm_reduce reduce) {
+    int mix = (int)((i * 7 + rank * 3) % 5);
+    return reduce == TRM_REDUCE_PROD ? 1 + (mix == 0) : mix;
+}
+
+static double reduced_value(int32_t size, int64_t i, trm_reduce reduce, bool whole) {
+    double total = value_of(0, i, reduce);
+    for (int32_t r = 1; r < size; r++) {
+        double next = value_of(r, i, reduce);
+        switch (reduce) {
+        case TRM_REDUCE_PROD: total *= next; break;
+        case TRM_REDUCE_MAX: total = next > total ? next : total; break;
+        case TRM_REDUCE_MIN: total = next < total ? next : total; break;
+        default: total += next;
+        }
+    }
+    if (reduce == TRM_REDUCE_MEAN) {
+        total = whole ? (double)((int64_t)total / size) : total / size;
+    }
+    return total;
+}
+
+/* --- one benchmark
+ *  -------------------------------------------------------------------------------- */
+typedef struct bench {
+    trm_comm *comm;
+    trm_comm_bench_options options;
+    trm_collective op;
+    int64_t count, vector; /* elements of the operation and of each buffer */
+    char *send, *recv;
+    bool reduces, whole;
+} bench;
+
+static bool is_blocked(trm_collective_kind kind) {
+    return kind == TRM_ALLGATHER || kind == TRM_REDUCE_SCATTER || kind == TRM_SCATTER ||
+           kind == TRM_GATHER || kind == TRM_ALLTOALL;
+}
+
+/* What element i of this rank's result must be; false where it has none. */
+static bool expected_value(const bench *b, int64_t i, double *value) {
+    int32_t me = b->comm->group.rank, n = b->comm->group.size;
+    int64_t block = b->count > 0 ? b->count : 1;
+    switch (b->op.kind) {
+    case TRM_ALLREDUCE: *value = reduced_value(n, i, b->op.reduce, b->whole); return true;
+    case TRM_REDUCE: *value = reduced_value(n, i, b->op.reduce, b->whole); return me == 0;
+    case TRM_REDUCE_SCATTER:
+        *value = reduced_value(n, me * block + i, b->op.reduce, b->whole);
+        return i < b->count;
+    case TRM_BROADCAST: *value = value_of(0, i, b->op.reduce); return true;
+    case TRM_SCATTER: *value = value_of(0, me * block + i, b->op.reduce); return i < b->count;
+    case TRM_ALLGATHER:
+        *value = value_of((int32_t)(i / block), i % block, b->op.reduce);
+        return true;
+    case TRM_GATHER:
+        *value = value_of((int32_t)(i / block), i % block, b->op.reduce);
+        return me == 0;
+    case TRM_ALLTOALL:
+        *value = value_of((int32_t)(i / block), me * block + i % block, b->op.reduce);
+        return true;
+    default: return false;
+    }
+}
+
+static trm_status check_once(bench *b, int64_t *wrong, trm_error *err) {
+    int64_t bytes = (int64_t)trm_dtype_bytes(b->op.dtype);
+    for (int64_t i = 0; i < b->vector; i++) {
+        trmi_element_set(b->send, b->op.dtype, i, value_of(b->comm->group.rank, i, b->op.reduce));
+    }
+    memset(b->recv, 0xFF, (size_t)(b->vector * bytes));
+    trm_collective op = b->op;
+    op.send = b->send;
+    TRMI_TRY(trm_comm_run(b->comm, &op, err));
+    *wrong = 0;
+    uint8_t expected[8];
+    for (int64_t i = 0; i < b->vector; i++) {
+        double value;
+        if (expected_value(b, i, &value)) {
+            trmi_element_set(expected, b->op.dtype, 0, value);
+            *wrong += memcmp(b->recv + i * bytes, expected, (size_t)bytes) != 0;
+        }
+    }
+    return trm_comm_allreduce(b->comm, wrong, 1, TRM_INT64, TRM_REDUCE_SUM, err);
+}
+
+static trm_status run_ours(bench *b, int64_t times, trm_error *err) {
+    for (int64_t i = 0; i < times; i++) {
+        TRMI_TRY(trm_comm_run(b->comm, &b->op, err));
+    }
+    return TRM_OK;
+}
+
+/* --- the bound: everyone sums its slice of all buffers into all buffers between two bare barriers.
+ *  With more
+ * ranks than CPUs one rank per CPU does it for all, while the others sleep. But nothing can be
+ * summed before each of them has
+ * had its CPU, and handing that over takes time, too: all ranks at a bare barrier, which is added.
+ * ------------------------- */
+typedef enum { SUMMING, HANDING, BOUNDS } bound_kind;
+
+typedef struct bound {
+    /* comes: this rank is one of those that meet; works: of those that sum */
+    bool usable, works, comes;
+    int32_t n, workers, worker; /* who sums is rank worker * n / workers */
+    const void **sources;
+    void **targets;
+    /* cache lines: of those that meet, of workers; this rank's */
+    _Atomic uint64_t **come, **done, *here, *ready;
+    int32_t meeting;
+    uint64_t turn;
+    int64_t first, beyond;
+    trmi_reduce_fn *reduce;
+    trmi_reduction what;
+    bool far;
+    char *region;
+} bound;
+
+static void wait_for_all(const bound *b, _Atomic uint64_t *const *flags, int32_t count) {
+    int patience = b->meeting > b->workers ? 0 : PATIENCE; /* who is waited for needs this CPU */
+    for (int32_t i = 0; i < count; i++) {
+        for (int polls = 0; atomic_load_explicit(flags[i], memory_order_acquire) < b->turn;
+             polls++) {
+            if (polls < patience) {
+                RELAX();
+            } else { /* or has lost its CPU to somebody else: this one's may do */
+                sched_yield();
+            }
+        }
+    }
+}
+
+static void run_bound(bound *b, int64_t times) {
+    for (int64_t i = 0; i < times && b->comes; i++) {
+        b->turn++;
+        atomic_store_explicit(b->here, b->turn, memory_order_release);
+        wait_for_all(b, b->come, b->meeting);
+        if (b->works) {
+            if (b->beyond > b->first && b->far) {
+                trmi_reduce_far(&b->what, b->targets, b->n, b->sources, b->n, b->beyond - b->first);
+            } else if (b->beyond > b->first) {
+                b->reduce(b->targets, b->n, b->sources, b->n, b->beyond - b->first, b->n);
+            }
+            atomic_store_explicit(b->ready, b->turn, memory_order_release);
+        }
+        wait_for_all(b, b->done, b->workers);
+    }
+}
+
+static void free_bound(trm_comm *comm, bound *b) {
+    trm_comm_free_shared(comm, b->region);
+    trmi_free(b->sources);
+    trmi_free(b->targets);
+    trmi_free(b->come);
+    trmi_free(b->done);
+}
+
+static bool is_worker(const bound *b, int32_t rank, int32_t *worker) {
+    for (*worker = 0; *worker < b->workers; ++*worker) {
+        if ((int32_t)((int64_t)*worker * b->n / b->workers) == rank) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Region of each rank: a line for "here", one for "ready", and from VECTOR_AT on the vector. */
+static void place_rank(bound *b, int32_t rank, char *at, int64_t element) {
+    int32_t worker;
+    bool works = is_worker(b, rank, &worker);
+    if (works) {
+        b->done[worker] = (_Atomic uint64_t *)(void *)(at + READY_AT);
+    }
+    if (works || b->meeting == b->n) {
+        b->come[b->meeting == b->n ? rank : worker] = (_Atomic uint64_t *)(void *)at;
+    }
+    b->targets[rank] = at + VECTOR_AT + b->first * element;
+    b->sources[rank] = b->targets[rank];
+}
+
+static trm_status make_bound(bench *b, bound_kind kind, bound *out, trm_error *err) {
+    trm_comm *comm = b->comm;
+    const trmi_shm *shm = (const trmi_shm *)(void *)comm->shm;
+    size_t n = (size_t)comm->group.size;
+    int64_t bytes = (int64_t)trm_dtype_bytes(b->op.dtype), vector = kind == SUMMING ? b->vector : 0;
+    *out = (bound){.n = (int32_t)n};
+    out->workers = shm->cpus < out->n ? shm->cpus : out->n;
+    out->meeting = kind == HANDING ? out->n : out->workers;
+    out->works = is_worker(out, comm->group.rank, &out->worker);
+    out->comes = out->works || out->meeting == out->n;
+    out->usable = b->op.kind == TRM_ALLREDUCE && comm->net == NULL && n > 1 &&
+                  !b->options.no_roofline && (kind == SUMMING || out->workers < out->n);
+    if (!out->usable) {
+        return TRM_OK;
+    }
+    out->sources = trmi_alloc(n * sizeof *out->sources);
+    out->targets = trmi_alloc(n * sizeof *out->targets);
+    out->come = trmi_alloc(n * sizeof *out->come);
+    out->done = trmi_alloc(n * sizeof *out->done);
+    trmi_shm_place *places = trmi_alloc(n * sizeof *places);
+    size_t region_bytes = VECTOR_AT + (size_t)(vector * bytes);
+    out->region = trm_comm_alloc_shared(comm, region_bytes, err);
+    if (out->sources == NULL || out->targets == NULL || out->come == NULL || out->done == NULL ||
+        places == NULL || out->region == NULL) {
+        trmi_free(places);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the bound of %zu bytes", region_bytes);
+    }
+    memset(out->region, 0, region_bytes);
+    out->here = (_Atomic uint64_t *)(void *)out->region;
+    out->ready = (_Atomic uint64_t *)(void *)(out->region + READY_AT);
+    trmi_shm_place mine = trmi_shm_find(comm->host, out->region, region_bytes, shm->one_process);
+    trm_collective gather = {.kind = TRM_ALLGATHER,
+                             .send = &mine,
+                             .recv = places,
+                             .count = sizeof mine,
+                             .dtype = TRM_UINT8};
+    trm_status status = trm_comm_run(comm, &gather, err);
+    int64_t unit = 64 / bytes, units = (vector + unit - 1) / unit;
+    out->first = trmi_min_i64(vector, units * out->worker / out->workers * unit);
+    out->beyond = trmi_min_i64(vector, units * (out->worker + 1) / out->workers * unit);
+    out->reduce = trmi_reduce_find(b->op.dtype, b->op.reduce);
+    out->what = (trmi_reduction){b->op.dtype, b->op.reduce, out->n};
+    out->far = trmi_reduce_is_far(&out->what, out->n, vector);
+    for (size_t r = 0; status == TRM_OK && r < n; r++) {
+        char *at = NULL;
+        status = trmi_shm_reach(comm->host, comm->host_rank[r], places[r], region_bytes, &at, err);
+        if (status == TRM_OK) {
+            place_rank(out, (int32_t)r, at, bytes);
+        }
+    }
+    trmi_free(places);
+    return status;
+}
+
+/* --- timing
+ *  --------------------------------------------------------------------------------------- */
+/* Tried long enough to meet the load that others put on the machine. How often in a row, so that a
+ * sample is long enough for the clock and all of them last `seconds`. */
+static trm_status choose_times(bench *b, int64_t *times, int64_t *samples, trm_error *err) {
+    TRMI_TRY(run_ours(b, WARMUP, err));
+    double all = 0, each = 0;
+    for (int64_t tried = 3; all < TRIED_SECONDS && tried < 20000; tried *= 4) {
+        double start = trmi_os_now();
+        TRMI_TRY(run_ours(b, tried, err));
+        all = trmi_os_now() - start;
+        TRMI_TRY(trm_comm_allreduce(b->comm, &all, 1, TRM_FLOAT64, TRM_REDUCE_MAX, err));
+        each = all / (double)tried;
+    }
+    double per_sample = b->options.seconds / SAMPLES;
+    *times = trmi_max_i64(1, trmi_min_i64(20000, (int64_t)(per_sample / each)));
+    *samples =
+        trmi_max_i64(LEAST_SAMPLES, trmi_min_i64(SAMPLES, (int64_t)(b->options.seconds / each)));
+    return TRM_OK;
+}
+
+/* Seconds of each sample. */
+typedef struct samples {
+    double ours[SAMPLES], bounds[BOUNDS][SAMPLES];
+    int64_t count;
+} samples;
+
+/* One sample of ours (no bound) or of a bound, begun together. */
+static trm_status take_one(bench *b, bound *limit, int64_t times, double *seconds, trm_error *err) {
+    TRMI_TRY(trm_comm_barrier(b->comm, err));
+    double start = trmi_os_now();
+    if (limit != NULL) {
+        run_bound(limit, times);
+    } else {
+        TRMI_TRY(run_ours(b, times, err));
+    }
+    *seconds = (trmi_os_now() - start) / (double)times;
+    return TRM_OK;
+}
+
+/* A row of samples from `s` on. */
+static trm_status take_row(bench *b, bound *limit, int64_t times, int64_t s, int64_t row,
+                           int64_t count, double *to, trm_error *err) {
+    double ignored;
+    if (row > 1) {
+        TRMI_TRY(take_one(b, limit, 1, &ignored, err));
+    }
+    for (int64_t i = s; i < s + row && i < count; i++) {
+        TRMI_TRY(take_one(b, limit, times, &to[i], err));
+    }
+    return TRM_OK;
+}
+
+/* The slowest rank of each sample counts. */
+static trm_status settle(bench *b, double *seconds, int64_t count, trm_error *err) {
+    TRMI_TRY(trm_comm_allreduce(b->comm, seconds, count, TRM_FLOAT64, TRM_REDUCE_MAX, err));
+    trmi_sort(seconds, count);
+    return TRM_OK;
+}
+
+/* Samples of ours and of the bounds in turn. Where one run is a sample several follow each other,
+ * behind one that is not counted: each has buffers of its own, and the other's have just been
+ * through the caches. Fewer than wanted where a busy machine makes them long. */
+static trm_status take_samples(bench *b, bound limits[BOUNDS], int64_t times, samples *out,
+                               trm_error *err) {
+    double begun = trmi_os_now();
+    int64_t row = times > 1 ? 1 : SAMPLES_IN_A_ROW;
+    for (int64_t s = 0; s < out->count; s += row) {
+        double spent = trmi_os_now() - begun;
+        TRMI_TRY(trm_comm_allreduce(b->comm, &spent, 1, TRM_FLOAT64, TRM_REDUCE_MAX, err));
+        if (s >= LEAST_SAMPLES && spent > PATIENCE_TIMES * b->options.seconds) {
+            out->count = s;
+            break;
+        }
+        TRMI_TRY(take_row(b, NULL, times, s, row, out->count, out->ours, err));
+        for (int kind = 0; kind < BOUNDS; kind++) {
+            if (limits[kind].usable) {
+                TRMI_TRY(
+                    take_row(b, &limits[kind], times, s, row, out->count, out->bounds[kind], err));
+            }
+        }
+    }
+    TRMI_TRY(settle(b, out->ours, out->count, err));
+    for (int kind = 0; kind < BOUNDS; kind++) {
+        TRMI_TRY(settle(b, out->bounds[kind], out->count, err));
+    }
+    return TRM_OK;
+}
+
+static trm_status measure(bench *b, trm_comm_bench_result *result, trm_error *err) {
+    samples taken = {0};
+    bound limits[BOUNDS] = {{0}};
+    int64_t times = 1, wrong = -1, n = b->comm->group.size;
+    TRMI_TRY(check_once(b, &wrong, err));
+    /* zeros stay zeros however often they are summed */
+    memset(b->send, 0, (size_t)b->vector * trm_dtype_bytes(b->op.dtype));
+    memset(b->recv, 0, (size_t)b->vector * trm_dtype_bytes(b->op.dtype));
+    trm_status status = make_bound(b, SUMMING, &limits[SUMMING], err);
+    status = status == TRM_OK ? make_bound(b, HANDING, &limits[HANDING], err) : status;
+    if (status == TRM_OK && (status = choose_times(b, &times, &taken.count, err)) == TRM_OK) {
+        status = take_samples(b, limits, times, &taken, err);
+    }
+    if (status == TRM_OK) { /* nobody frees what others still sum into */
+        status = trm_comm_barrier(b->comm, err);
+    }
+    for (int kind = 0; kind < BOUNDS; kind++) {
+        free_bound(b->comm, &limits[kind]);
+    }
+    TRMI_TRY(status);
+    double median = trmi_middle(taken.ours, taken.count), bus = 1;
+    /* the least of the barriers: their ranks look more often than they need to, and a bound is no
+     * slower than what it bounds */
+    double sum = trmi_middle(taken.bounds[SUMMING], taken.count),
+           bare = sum + taken.bounds[HANDING][0];
+    if (b->op.kind == TRM_ALLREDUCE) {
+        bus = 2.0 * (double)(n - 1) / (double)n;
+    } else if (b->op.kind == TRM_ALLGATHER || b->op.kind == TRM_REDUCE_SCATTER ||
+               b->op.kind == TRM_ALLTOALL) {
+        bus = (double)(n - 1) / (double)n;
+    }
+    int64_t bytes = b->vector * (int64_t)trm_dtype_bytes(b->op.dtype);
+    *result = (trm_comm_bench_result){
+        .bytes = bytes,
+        .repeats = times * taken.count,
+        .microseconds = median * 1e6,
+        .minimum_microseconds = taken.ours[0] * 1e6,
+        .maximum_microseconds = taken.ours[taken.count - 1] * 1e6,
+        .algbw_gb_s = (double)bytes / median * 1e-9,
+        .busbw_gb_s = (double)bytes / median * 1e-9 * bus,
+        .roofline_microseconds = bare * 1e6,
+        .roofline_fraction = bare / median,
+        .roofline_sum_microseconds = sum * 1e6,
+        .wrong = wrong,
+    };
+    return TRM_OK;
+}
+
+trm_status trm_comm_bench(trm_comm *comm, int64_t bytes, const trm_comm_bench_options *options,
+                          trm_comm_bench_result *result, trm_error *err) {
+    bench b = {.comm = comm};
+    b.options = options != NULL ? *options : (trm_comm_bench_options){0};
+    trm_comm_bench_options *o = &b.options;
+    o->kind = o->kind == TRM_COLLECTIVE_NONE ? TRM_ALLREDUCE : o->kind;
+    o->dtype = o->dtype == TRM_DTYPE_NONE ? TRM_FLOAT32 : o->dtype;
+    o->reduce = o->reduce == TRM_REDUCE_NONE ? TRM_REDUCE_SUM : o->reduce;
+    o->seconds = o->seconds > 0 ? o->seconds : 0.3;
+    int64_t element = (int64_t)trm_dtype_bytes(o->dtype), n = comm->group.size;
+    bool blocked = is_blocked(o->kind);
+    if (element == 0 || bytes < 0 ||
+        (!blocked && o->kind != TRM_ALLREDUCE && o->kind != TRM_REDUCE &&
+         o->kind != TRM_BROADCAST)) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "bench of %s over %lld bytes of type %d: use a collective "
+                         "without counts",
+                         trm_collective_name(o->kind), (long long)bytes, (int)o->dtype);
+    }
+    b.reduces = o->kind == TRM_ALLREDUCE || o->kind == TRM_REDUCE || o->kind == TRM_REDUCE_SCATTER;
+    b.whole = o->dtype >= TRM_INT8;
+    b.count = bytes / element / (blocked ? n : 1);
+    /* a block of nothing is no measurement */
+    b.count = blocked && bytes > 0 ? trmi_max_i64(1, b.count) : b.count;
+    b.vector = b.count * (blocked ? n : 1);
+    b.op = (trm_collective){.kind = o->kind,
+                            .count = b.count,
+                            .dtype = o->dtype,
+                            .reduce = b.reduces ? o->reduce : TRM_REDUCE_NONE,
+                            .tag = "bench"};
+    size_t size = (size_t)(b.vector * element + 64);
+    b.send = o->private_buffers ? trmi_alloc(size) : trm_comm_alloc_shared(comm, size, err);
+    b.recv = o->private_buffers ? trmi_alloc(size) : trm_comm_alloc_shared(comm, size, err);
+    b.op.recv = b.recv;
+    b.op.send = blocked ? b.send : NULL; /* the others are timed in place */
+    trm_status status = b.send != NULL && b.recv != NULL
+                            ? measure(&b, result, err)
+                            : TRMI_FAIL(err, TRM_NOMEM, "no memory for %zu bytes", size);
+    if (o->private_buffers) {
+        trmi_free(b.send);
+        trmi_free(b.recv);
+    } else {
+        trm_comm_free_shared(comm, b.send);
+        trm_comm_free_shared(comm, b.recv);
+    }
+    return status;
+}

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Communicators: made from a bootstrap or from a parent, and the public verbs. The drawing is in
+ * communicator.h. */
+#include "comm/api/communicator.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "comm/net/exchange.h"
+#include "comm/net/net.h"
+#include "comm/net/reserve.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* --- options
+ *  -------------------------------------------------------------------------------------- */
+static void keep_text(char *to, size_t size, const char *text, const char *otherwise) {
+    snprintf(to, size, "%s", text != NULL && text[0] != '\0' ? text : otherwise);
+}
+
+static void keep_options(trm_comm *comm, const trm_comm_options *from) {
+    trm_comm_options *o = &comm->options;
+    *o = from != NULL ? *from : (trm_comm_options){0};
+    keep_text(comm->engine_name, sizeof comm->engine_name, o->engine, "auto");
+    const char *environment = comm->bootstrap->algorithm;
+    keep_text(comm->algorithm, sizeof comm->algorithm, o->algorithm,
+              environment != NULL ? environment : "");
+    keep_text(comm->name, sizeof comm->name, o->name, "world");
+    keep_text(comm->plugin_dir, sizeof comm->plugin_dir, o->plugin_dir, "");
+    o->engine = comm->engine_name;
+    o->algorithm = comm->algorithm;
+    o->name = comm->name;
+    o->plugin_dir = comm->plugin_dir;
+    o->timeout_seconds = o->timeout_seconds > 0 ? o->timeout_seconds : 120;
+    o->report_seconds = o->report_seconds > 0 ? o->report_seconds : 30;
+    o->staging_bytes = o->staging_bytes > 0 ? o->staging_bytes : 1 << 20;
+    o->spin_microseconds = o->spin_microseconds == 0 ? 200 : o->spin_microseconds;
+    o->spin_microseconds = o->spin_microseconds < 0 ? 0 : o->spin_microseconds;
+}
+
+typedef struct card {
+    uint64_t staging_bytes, sim_seed;
+    int32_t deterministic, no_direct, host;
+    char engine[96], algorithm[TRMI_ALGORITHM_BYTES];
+} card;
+
+/* All ranks must have asked for the same thing. */
+static trm_status compare_options(trm_comm *comm, const trmi_exchange *exchange, trm_error *err) {
+    card mine = {.staging_bytes = comm->options.staging_bytes,
+                 .sim_seed = comm->options.sim_seed,
+                 .deterministic = (int32_t)comm->options.deterministic,
+                 .no_direct = comm->options.no_direct};
+    memcpy(mine.engine, comm->engine_name, sizeof mine.engine);
+    memcpy(mine.algorithm, comm->algorithm, sizeof mine.algorithm);
+    card *all = trmi_alloc((size_t)comm->group.size * sizeof *all);
+    if (all == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d ranks", comm->group.size);
+    }
+    trm_status status = exchange->allgather(exchange->context, &mine, sizeof mine, all, err);
+    for (int32_t r = 0; status == TRM_OK && r < comm->group.size; r++) {
+        if (memcmp(&all[r], &mine, sizeof mine) != 0) {
+            status = TRMI_FAIL(
+                err, TRM_INVALID,
+                "ranks disagree about the communicator's options: "
+                "rank %d has engine %.20s, algorithm '%.40s', deterministic %d, rank "
+                "%d %.20s, '%.40s', %d",
+                comm->members[comm->group.rank], mine.engine, mine.algorithm, mine.deterministic,
+                comm->members[r], all[r].engine, all[r].algorithm, all[r].deterministic);
+        }
+    }
+    trmi_free(all);
+    return status;
+}
+
+/* --- making one
+ *  ----------------------------------------------------------------------------------- */
+static trm_status find_places(trm_comm *comm, const int32_t *members, trm_error *err) {
+    trmi_bootstrap *boot = comm->bootstrap;
+    size_t n = (size_t)comm->group.size;
+    comm->members = trmi_alloc(n * sizeof(int32_t));
+    comm->local_index = trmi_alloc(n * sizeof(int32_t));
+    comm->local_members = trmi_alloc(n * sizeof(int32_t));
+    comm->local_job_ranks = trmi_alloc(n * sizeof(int32_t));
+    comm->host_rank = trmi_alloc(n * sizeof(int32_t));
+    bool *seen = trmi_alloc((size_t)boot->size * sizeof(bool));
+    if (comm->members == NULL || comm->local_index == NULL || comm->local_members == NULL ||
+        comm->local_job_ranks == NULL || comm->host_rank == NULL || seen == NULL) {
+        trmi_free(seen);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a communicator of %zu ranks", n);
+    }
+    for (int32_t r = 0; r < comm->group.size; r++) {
+        int32_t job_rank = members[r], host = boot->host_of[job_rank];
+        comm->members[r] = job_rank;
+        comm->local_index[r] = -1;
+        comm->host_count += !seen[host];
+        seen[host] = true;
+        if (host == boot->host) {
+            comm->local_rank = r == comm->group.rank ? comm->local_size : comm->local_rank;
+            comm->local_members[comm->local_size] = r;
+            comm->local_job_ranks[comm->local_size] = job_rank;
+            /* index among all the job's ranks of this host, in rank order: the root's numbering */
+            for (int32_t j = 0; j < job_rank; j++) {
+                comm->host_rank[comm->local_size] += boot->host_of[j] == boot->host;
+            }
+            comm->local_index[r] = comm->local_size++;
+        }
+    }
+    trmi_free(seen);
+    return TRM_OK;
+}
+
+static trm_status make_shm(trm_comm *comm, const trmi_exchange *exchange, trm_error *err) {
+    trmi_subset subset;
+    trmi_exchange local;
+    trmi_subset_make(&subset, exchange, comm->group.size, comm->local_members, comm->local_size,
+                     &local);
+    trm_status status = TRM_OK;
+    if (comm->root != comm) {
+        comm->host = comm->root->host;
+        atomic_fetch_add(&comm->host->references, 1);
+    } else {
+        status = trmi_shm_host_create(comm->local_size, comm->local_rank, &local, &comm->host, err);
+    }
+    if (status == TRM_OK) {
+        trmi_group group = comm->group;
+        group.size = comm->local_size;
+        group.rank = comm->local_rank;
+        group.members = comm->local_job_ranks;
+        trmi_shm_options options = {.staging_bytes = comm->options.staging_bytes,
+                                    .spin_microseconds = comm->options.spin_microseconds,
+                                    .no_direct = comm->options.no_direct};
+        status =
+            trmi_shm_create(&group, comm->host, comm->host_rank, &options, &local, &comm->shm, err);
+    }
+    comm->crowded = status == TRM_OK && ((const trmi_shm *)(void *)comm->shm)->counted;
+    trmi_subset_free(&subset);
+    return status;
+}
+
+trm_status trmi_comm_make(trmi_bootstrap *bootstrap, trm_comm *root, const int32_t *members,
+                          int32_t size, int32_t rank, const trm_comm_options *options,
+                          const trmi_exchange *exchange, trm_comm **out, trm_error *err) {
+    trm_comm *comm = trmi_alloc(sizeof *comm);
+    if (comm == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a communicator");
+    }
+    pthread_mutex_init(&comm->mutex, NULL);
+    pthread_cond_init(&comm->changed, NULL);
+    comm->queue_tail = &comm->queue_head;
+    comm->blocking.comm = comm;
+    comm->bootstrap = bootstrap;
+    keep_options(comm, options);
+    comm->root = root != NULL ? root : comm;
+    comm->group = (trmi_group){.bootstrap = bootstrap,
+                               .size = size,
+                               .rank = rank,
+                               .timeout_seconds = comm->options.timeout_seconds,
+                               .report_seconds = comm->options.report_seconds,
+                               .deterministic = comm->options.deterministic,
+                               .name = comm->name};
+    trm_status status;
+    TRMI_TRY_GOTO(status, find_places(comm, members, err), fail);
+    comm->group.members = comm->members;
+    comm->turn_sent = trmi_alloc((size_t)size * sizeof(uint32_t));
+    comm->turn_received = trmi_alloc((size_t)size * sizeof(uint32_t));
+    comm->missing = trmi_alloc((size_t)size * sizeof(bool));
+    if (comm->turn_sent == NULL || comm->turn_received == NULL || comm->missing == NULL) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a communicator of %d ranks", size);
+        goto fail;
+    }
+    TRMI_TRY_GOTO(status, compare_options(comm, exchange, err), fail);
+    TRMI_TRY_GOTO(status, make_shm(comm, exchange, err), fail);
+    TRMI_TRY_GOTO(status, trmi_net_choose(comm, exchange, err), fail);
+    *out = comm;
+    return TRM_OK;
+fail:
+    trm_comm_destroy(comm);
+    return status;
+}
+
+trm_status trm_comm_create(trmi_bootstrap *bootstrap, const trm_comm_options *options,
+                           trm_comm **out, trm_error *err) {
+    double timeout =
+        options != NULL && options->timeout_seconds > 0 ? options->timeout_seconds : 120;
+    trmi_job_exchange job = {.bootstrap = bootstrap, .timeout_seconds = timeout};
+    trmi_exchange exchange = {.context = &job, .allgather = trmi_job_allgather};
+    int32_t *members = trmi_alloc((size_t)bootstrap->size * sizeof *members);
+    if (members == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d ranks", bootstrap->size);
+    }
+    for (int32_t r = 0; r < bootstrap->size; r++) {
+        members[r] = r;
+    }
+    trm_error cause = {.status = TRM_OK};
+    if (options != NULL && options->algorithm != NULL &&
+        strlen(options->algorithm) >= TRMI_ALGORITHM_BYTES) {
+        trmi_free(members);
+        return TRMI_FAIL(err, TRM_INVALID, "algorithm: %zu characters, at most %d expected",
+                         strlen(options->algorithm), TRMI_ALGORITHM_BYTES - 1);
+    }
+    trm_status status = trmi_comm_make(bootstrap, NULL, members, bootstrap->size, bootstrap->rank,
+                                       options, &exchange, out, &cause);
+    trmi_free(members);
+    if (status != TRM_OK) { /* the others must not wait for this rank */
+        cause.rank = cause.rank < 0 ? bootstrap->rank : cause.rank;
+        bootstrap->table->poison(bootstrap, &cause);
+        if (err != NULL) {
+            *err = cause;
+        }
+    }
+    return status;
+}
+
+void trm_comm_destroy(trm_comm *comm) {
+    if (comm == NULL) {
+        return;
+    }
+    trmi_comm_stop_thread(comm);
+    trmi_net_release(comm);
+    if (comm->shm != NULL) {
+        comm->shm->table->destroy(comm->shm);
+    }
+    trmi_shm_host_release(comm->host);
+    while (comm->free_requests != NULL) {
+        trm_request *next = comm->free_requests->next;
+        trmi_comm_free_request(comm->free_requests);
+        comm->free_requests = next;
+    }
+    trmi_free(comm->blocking.counts);
+    trmi_free(comm->blocking.messages);
+    pthread_mutex_destroy(&comm->mutex);
+    pthread_cond_destroy(&comm->changed);
+    trmi_free(comm->members);
+    trmi_free(comm->local_index);
+    trmi_free(comm->local_members);
+    trmi_free(comm->local_job_ranks);
+    trmi_free(comm->host_rank);
+    trmi_free(comm->turn_sent);
+    trmi_free(comm->turn_received);
+    trmi_free(comm->missing);
+    trmi_free(comm->scratch);
+    trmi_free(comm);
+}
+
+/* --- questions
+ *  ------------------------------------------------------------------------------------ */
+int32_t trm_comm_rank(const trm_comm *comm) { return comm->group.rank; }
+int32_t trm_comm_size(const trm_comm *comm) { return comm->group.size; }
+int32_t trm_comm_local_rank(const trm_comm *comm) { return comm->local_rank; }
+int32_t trm_comm_local_size(const trm_comm *comm) { return comm->local_size; }
+trm_deterministic trm_comm_deterministic(const trm_comm *comm) {
+    return comm->options.deterministic;
+}
+const char *trm_comm_engine(const trm_comm *comm) { return comm->engine_text; }
+int32_t trm_comm_world_rank(const trm_comm *comm, int32_t rank) {
+    return rank >= 0 && rank < comm->group.size ? comm->members[rank] : -1;
+}
+
+trm_status trm_comm_health(trm_comm *comm, trm_error *err) {
+    return comm->bootstrap->table->check(comm->bootstrap, err);
+}
+
+void trm_comm_abort(trm_comm *comm, const trm_error *cause) {
+    comm->bootstrap->table->poison(comm->bootstrap, cause);
+}
+
+void *trmi_comm_reserve_shared(trm_comm *comm, size_t bytes, trm_error *err) {
+    return trmi_shm_host_alloc(comm->host, bytes, err);
+}
+
+void *trm_comm_alloc_shared(trm_comm *comm, size_t bytes, trm_error *err) {
+    void *memory = trmi_comm_reserve_shared(comm, bytes, err);
+    if (memory != NULL) {
+        trmi_comm_fill_shared(memory, trmi_shared_resident(bytes));
+    }
+    return memory;
+}
+
+void trm_comm_free_shared(trm_comm *comm, void *memory) { trmi_shm_host_free(comm->host, memory); }
+
+/* --- verbs
+ *  ---------------------------------------------------------------------------------------- */
+/* Runs the blocking request here, or behind what is pending. */
+static trm_status run_blocking(trm_comm *comm, trm_error *err) {
+    trm_request *request = &comm->blocking;
+    if (atomic_load_explicit(&comm->pending, memory_order_acquire) == 0) {
+        return trmi_comm_execute(comm, request, false, err);
+    }
+    TRMI_TRY(trmi_comm_enqueue(comm, request, err));
+    trmi_comm_join_request(request);
+    if (request->status != TRM_OK && err != NULL) {
+        *err = request->error;
+    }
+    return request->status;
+}
+
+trm_status trm_comm_run(trm_comm *comm, const trm_collective *op, trm_error *err) {
+    /* A training loop calls the same again and again. Counts may change behind their pointer, and
+     * an all-to-all in place moves its input aside each time. */
+    if (memcmp(op, &comm->last, sizeof *op) != 0) {
+        comm->last = (trm_collective){.kind = TRM_COLLECTIVE_NONE};
+        TRMI_TRY(trmi_comm_resolve(comm, op, &comm->blocking, err));
+        if (op->counts == NULL && op->kind != TRM_ALLTOALL) {
+            memcpy(&comm->last, op, sizeof *op);
+        }
+    }
+    comm->blocking.op.sequence = ++comm->sequence;
+    return run_blocking(comm, err);
+}
+
+trm_status trm_comm_start(trm_comm *comm, const trm_collective *op, trm_request **request,
+                          trm_error *err) {
+    trm_request *taken = NULL;
+    TRMI_TRY(trmi_comm_take_request(comm, &taken, err));
+    trm_status status = trmi_comm_resolve(comm, op, taken, err);
+    if (status == TRM_OK) {
+        taken->op.sequence = comm->sequence + 1;
+        status = trmi_comm_enqueue(comm, taken, err);
+    }
+    if (status != TRM_OK) {
+        taken->next = comm->free_requests;
+        comm->free_requests = taken;
+        return status;
+    }
+    comm->sequence++;
+    *request = taken;
+    return TRM_OK;
+}
+
+trm_status trm_comm_allreduce(trm_comm *comm, void *buffer, int64_t count, trm_dtype dtype,
+                              trm_reduce reduce, trm_error *err) {
+    trm_collective op = {
+        .kind = TRM_ALLREDUCE, .recv = buffer, .count = count, .dtype = dtype, .reduce = reduce};
+    return trm_comm_run(comm, &op, err);
+}
+
+trm_status trm_comm_broadcast(trm_comm *comm, void *buffer, int64_t count, trm_dtype dtype,
+                              int32_t root, trm_error *err) {
+    trm_collective op = {
+        .kind = TRM_BROADCAST, .recv = buffer, .count = count, .dtype = dtype, .root = root};
+    return trm_comm_run(comm, &op, err);
+}
+
+trm_status trm_comm_barrier(trm_comm *comm, trm_error *err) {
+    trm_collective op = {.kind = TRM_BARRIER};
+    return trm_comm_run(comm, &op, err);
+}
+
+trm_status trm_comm_exchange(trm_comm *comm, const trm_message *messages, int32_t count,
+                             trm_error *err) {
+    comm->last = (trm_collective){.kind = TRM_COLLECTIVE_NONE};
+    TRMI_TRY(trmi_comm_resolve_messages(comm, messages, count, &comm->blocking, err));
+    return run_blocking(comm, err);
+}
+
+trm_status trm_comm_start_exchange(trm_comm *comm, const trm_message *messages, int32_t count,
+                                   trm_request **request, trm_error *err) {
+    trm_request *taken = NULL;
+    TRMI_TRY(trmi_comm_take_request(comm, &taken, err));
+    trm_status status = trmi_comm_resolve_messages(comm, messages, count, taken, err);
+    if (status == TRM_OK) {
+        status = trmi_comm_enqueue(comm, taken, err);
+    }
+    if (status != TRM_OK) {
+        taken->next = comm->free_requests;
+        comm->free_requests = taken;
+        return status;
+    }
+    *request = taken;
+    return TRM_OK;
+}
+
+trm_status trm_comm_send(trm_comm *comm, const void *buffer, int64_t count, trm_dtype dtype,
+                         int32_t peer, trm_error *err) {
+    trm_message message = {
+        .peer = peer, .buffer = (void *)(uintptr_t)buffer, .count = count, .dtype = dtype};
+    return trm_comm_exchange(comm, &message, 1, err);
+}
+
+trm_status trm_comm_recv(trm_comm *comm, void *buffer, int64_t count, trm_dtype dtype, int32_t peer,
+                         trm_error *err) {
+    trm_message message = {
+        .receive = true, .peer = peer, .buffer = buffer, .count = count, .dtype = dtype};
+    return trm_comm_exchange(comm, &message, 1, err);
+}

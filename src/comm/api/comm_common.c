@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One memory for all ranks of a host: rank 0's, as each of them can address it. */
+#include "comm/api/communicator.h"
+
+#include "base/error.h"
+
+bool trm_comm_reaches_first(const trm_comm *comm) {
+    const trmi_shm *shm = (const trmi_shm *)(void *)comm->shm;
+    return shm != NULL && comm->net == NULL && !comm->net_only && !shm->one_process &&
+           comm->local_size == comm->group.size;
+}
+
+trm_status trm_comm_reach_first(trm_comm *comm, void *memory, size_t bytes, void **out,
+                                trm_error *err) {
+    *out = NULL;
+    if (!trm_comm_reaches_first(comm)) {
+        return TRM_OK;
+    }
+    trmi_shm_place place = trmi_shm_find(comm->host, memory, bytes, false);
+    TRMI_TRY(trm_comm_broadcast(comm, &place, (int64_t)sizeof place, TRM_UINT8, 0, err));
+    if (place.region == TRMI_SHM_NOWHERE) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "rank 0's memory of %zu bytes is not from trm_comm_alloc_shared", bytes);
+    }
+    char *at = memory;
+    if (comm->group.rank != 0) {
+        TRMI_TRY(trmi_shm_reach(comm->host, comm->host_rank[comm->local_index[0]], place, bytes,
+                                &at, err));
+    }
+    *out = at;
+    return TRM_OK;
+}

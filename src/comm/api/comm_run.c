@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One operation, in the thread that has the engines. */
+#include "base/error.h"
+#include "base/os.h"
+#include "comm/net/net.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const double slice_seconds = 0.05;
+
+static trmi_engine *engine_for(trm_comm *comm, trmi_message *m) {
+    bool self = m->rank == comm->group.rank; /* no transport reaches itself */
+    bool local = comm->net == NULL || self || (comm->local_index[m->rank] >= 0 && !comm->net_only);
+    m->peer = local ? comm->local_index[m->rank] : m->rank;
+    return local ? comm->shm : comm->net;
+}
+
+trm_status trmi_comm_move_messages(trm_comm *comm, trm_request *request, uint32_t turn, bool *moved,
+                                   trm_error *err) {
+    trm_status status = TRM_OK;
+    for (int64_t i = 0; i < request->message_count; i++) {
+        trmi_message *m = &request->messages[i];
+        uint32_t *held = m->receive ? comm->turn_received : comm->turn_sent;
+        if (m->done) {
+            continue;
+        }
+        int64_t before = m->moved;
+        bool started = m->started;
+        trmi_engine *engine = engine_for(comm, m);
+        if (held[m->rank] == turn) {
+            status = TRM_PENDING;
+            if (!started && engine->table->start != NULL) {
+                TRMI_TRY(engine->table->start(engine, m, err));
+                *moved = true;
+            }
+            continue;
+        }
+        TRMI_TRY(engine->table->progress(engine, m, err));
+        *moved |= m->done || m->moved != before || m->started != started;
+        if (!m->done) {
+            held[m->rank] = turn;
+            status = TRM_PENDING;
+        }
+    }
+    return status;
+}
+
+trm_status trmi_comm_idle_messages(trm_comm *comm, trm_request *request, trm_error *err) {
+    bool local = false, remote = false;
+    memset(comm->missing, 0, (size_t)comm->group.size * sizeof(bool));
+    for (int64_t i = 0; i < request->message_count; i++) {
+        trmi_message *m = &request->messages[i];
+        if (!m->done) {
+            comm->missing[m->rank] = true;
+            *(engine_for(comm, m) == comm->shm ? &local : &remote) = true;
+        }
+    }
+    double seconds = local && remote ? 0.0005 : slice_seconds;
+    if (remote) {
+        comm->net->table->idle(comm->net, seconds);
+    } else {
+        comm->shm->table->idle(comm->shm, seconds);
+    }
+    double now = trmi_os_now();
+    if (trmi_bootstrap_healthy(comm->bootstrap) && now < comm->next_check_time) {
+        return TRM_OK;
+    }
+    comm->next_check_time = now + slice_seconds;
+    char what[80];
+    snprintf(what, sizeof what, "an exchange of %lld messages%s%s%s",
+             (long long)request->message_count, request->tag != NULL ? " '" : "",
+             request->tag != NULL ? request->tag : "", request->tag != NULL ? "'" : "");
+    return trmi_wait_check(&request->wait, &comm->group, comm->missing, what, err);
+}
+
+static trm_status run_messages(trm_comm *comm, trm_request *request, bool background,
+                               trm_error *err) {
+    double spin = background || comm->crowded ? 0 : 1e-6 * comm->options.spin_microseconds;
+    double sleep_time = 0; /* 0: something has just moved */
+    for (;;) {
+        bool moved = false;
+        for (int i = 0; i < 16; i++) {
+            trm_status status = trmi_comm_move_messages(comm, request, ++comm->turn, &moved, err);
+            if (status != TRM_PENDING) {
+                return status;
+            }
+        }
+        if (moved) {
+            sleep_time = 0;
+        } else if (sleep_time == 0) {
+            sleep_time = trmi_os_now() + spin;
+        } else if (trmi_os_now() >= sleep_time) {
+            TRMI_TRY(trmi_comm_idle_messages(comm, request, err));
+        }
+    }
+}
+
+trm_status trmi_comm_refuse(trm_comm *comm, const trm_request *request, trm_error *err) {
+    char what[112] = "an exchange of messages";
+    trm_status status = comm->bootstrap->table->check(comm->bootstrap, err);
+    if (request->kind == TRMI_WORK_COLLECTIVE) {
+        trmi_op_format(&request->op, what, sizeof what);
+    }
+    if (status != TRM_OK && err != NULL && strstr(err->message, what) == NULL) {
+        trmi_error_append(err, "; rank %d has not done %s", comm->group.members[comm->group.rank],
+                          what);
+    }
+    return status;
+}
+
+trm_status trmi_comm_execute(trm_comm *comm, trm_request *request, bool background,
+                             trm_error *err) {
+    if (!trmi_bootstrap_healthy(comm->bootstrap)) {
+        return trmi_comm_refuse(comm, request, err);
+    }
+    comm->shm->background = background;
+    if (request->kind == TRMI_WORK_MESSAGES) {
+        return run_messages(comm, request, background, err);
+    }
+    if (comm->net != NULL) {
+        return trmi_net_run(comm, &request->op, background, err);
+    }
+    return comm->shm->table->run(comm->shm, &request->op, err);
+}

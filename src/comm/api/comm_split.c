@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Children of a communicator. They are made over their parent: its own all-gather is the exchange.
+ */
+#include "comm/api/communicator.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static trm_status parent_allgather(void *context, const void *mine, size_t bytes, void *all,
+                                   trm_error *err) {
+    trm_comm *parent = context;
+    trm_collective op = {.kind = TRM_ALLGATHER,
+                         .send = mine,
+                         .recv = all,
+                         .count = (int64_t)bytes,
+                         .dtype = TRM_UINT8,
+                         .tag = "making a communicator"};
+    return trm_comm_run(parent, &op, err);
+}
+
+typedef struct choice {
+    int32_t colour, key, rank, valid;
+} choice;
+
+static int by_key(const void *a, const void *b) {
+    const choice *x = a, *y = b;
+    return x->key != y->key ? (x->key < y->key ? -1 : 1)
+                            : (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+/* Children differ in how much they have to exchange (one host or several, one rank or many), but
+ * every rank of the parent must take part in every all-gather of it. So exchanges go in rounds of
+ * one fixed cell per rank, and whoever has finished its child keeps taking part until all have. */
+enum { CELL_BYTES = 504 };
+typedef struct cell {
+    uint64_t finished;
+    uint8_t data[CELL_BYTES];
+} cell;
+
+typedef struct rounds {
+    trm_comm *parent;
+    const int32_t *ranks; /* [count] of the parent: who exchanges with this rank */
+    int32_t count;
+    cell *cells; /* [parent size] */
+} rounds;
+
+static trm_status rounds_allgather(void *context, const void *mine, size_t bytes, void *all,
+                                   trm_error *err) {
+    rounds *r = context;
+    for (size_t done = 0; done < bytes; done += CELL_BYTES) {
+        size_t piece = bytes - done < CELL_BYTES ? bytes - done : CELL_BYTES;
+        cell out = {.finished = 0};
+        memcpy(out.data, (const char *)mine + done, piece);
+        TRMI_TRY(parent_allgather(r->parent, &out, sizeof out, r->cells, err));
+        for (int32_t i = 0; i < r->count; i++) {
+            memcpy((char *)all + (size_t)i * bytes + done, r->cells[r->ranks[i]].data, piece);
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status rounds_finish(rounds *r, trm_error *err) {
+    for (bool all_finished = false; !all_finished;) {
+        cell out = {.finished = 1};
+        TRMI_TRY(parent_allgather(r->parent, &out, sizeof out, r->cells, err));
+        all_finished = true;
+        for (int32_t i = 0; i < r->parent->group.size; i++) {
+            all_finished = all_finished && r->cells[i].finished != 0;
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status make_child(trm_comm *parent, const int32_t *ranks, int32_t count, int32_t rank,
+                             trm_comm **out, trm_error *err) {
+    rounds r = {.parent = parent, .ranks = ranks, .count = count};
+    trmi_exchange exchange = {.context = &r, .allgather = rounds_allgather};
+    int32_t *members = trmi_alloc((size_t)count * sizeof *members);
+    r.cells = trmi_alloc((size_t)parent->group.size * sizeof *r.cells);
+    if (members == NULL || r.cells == NULL) {
+        trmi_free(members);
+        trmi_free(r.cells);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d ranks", count);
+    }
+    for (int32_t i = 0; i < count; i++) {
+        members[i] = parent->members[ranks[i]];
+    }
+    char name[48];
+    snprintf(name, sizeof name, "%.32s.%d", parent->name, ++parent->split_count);
+    trm_comm_options options = parent->options;
+    options.name = name;
+    options.spin_microseconds = options.spin_microseconds == 0 ? -1 : options.spin_microseconds;
+    trm_status status = trmi_comm_make(parent->bootstrap, parent->root, members, count, rank,
+                                       &options, &exchange, out, err);
+    status = status == TRM_OK ? rounds_finish(&r, err) : status;
+    trmi_free(members);
+    trmi_free(r.cells);
+    return status;
+}
+
+static trm_status split_by(trm_comm *parent, choice mine, trm_comm **out, trm_error *err) {
+    size_t n = (size_t)parent->group.size;
+    choice *all = trmi_alloc(n * sizeof *all), *same = trmi_alloc(n * sizeof *same);
+    int32_t *ranks = trmi_alloc(n * sizeof *ranks);
+    trm_comm *child = NULL;
+    trm_status status = TRM_OK;
+    if (all == NULL || same == NULL || ranks == NULL) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to split %zu ranks", n);
+        goto done;
+    }
+    TRMI_TRY_GOTO(status, parent_allgather(parent, &mine, sizeof mine, all, err), done);
+    int32_t count = 0, rank = 0;
+    for (size_t r = 0; r < n; r++) {
+        if (!all[r].valid) {
+            status = TRMI_FAIL(err, TRM_INVALID, "rank %d passed a bad group", parent->members[r]);
+            goto done;
+        }
+        /* those without a colour go through the motions as a group of their own */
+        bool together = mine.colour < 0 ? all[r].rank == mine.rank : all[r].colour == mine.colour;
+        if (together) {
+            same[count++] = all[r];
+        }
+    }
+    qsort(same, (size_t)count, sizeof *same, by_key);
+    for (int32_t i = 0; i < count; i++) {
+        ranks[i] = same[i].rank;
+        rank = same[i].rank == mine.rank ? i : rank;
+    }
+    status = make_child(parent, ranks, count, rank, &child, err);
+    if (status != TRM_OK) { /* the others must not wait for this rank */
+        trm_error cause = {.status = TRM_OK};
+        TRMI_FAIL(&cause, status,
+                  "rank %d could not make its part of a communicator of %d ranks: "
+                  "%.120s",
+                  parent->bootstrap->rank, count, err != NULL ? err->message : "");
+        cause.rank = parent->bootstrap->rank;
+        parent->bootstrap->table->poison(parent->bootstrap, &cause);
+        trm_comm_destroy(child);
+        child = NULL;
+    }
+    if (status == TRM_OK && mine.colour < 0) {
+        trm_comm_destroy(child);
+        child = NULL;
+    }
+done:
+    trmi_free(all);
+    trmi_free(same);
+    trmi_free(ranks);
+    if (status == TRM_OK) {
+        *out = child;
+    }
+    return status;
+}
+
+trm_status trm_comm_split(trm_comm *comm, int32_t colour, int32_t key, trm_comm **out,
+                          trm_error *err) {
+    choice mine = {.colour = colour, .key = key, .rank = comm->group.rank, .valid = 1};
+    return split_by(comm, mine, out, err);
+}
+
+trm_status trm_comm_group(trm_comm *comm, const int32_t *ranks, int32_t count, trm_comm **out,
+                          trm_error *err) {
+    choice mine = {.colour = -1, .rank = comm->group.rank, .valid = count >= 1};
+    uint64_t list = 1469598103934665603u;
+    trm_error cause = {.status = TRM_OK};
+    for (int32_t i = 0; i < count; i++) {
+        bool repeated = false;
+        for (int32_t j = 0; j < i; j++) {
+            repeated |= ranks[j] == ranks[i];
+        }
+        if (ranks[i] < 0 || ranks[i] >= comm->group.size || repeated) {
+            mine.valid = 0;
+            TRMI_FAIL(&cause, TRM_INVALID, "group: rank %d of %d at place %d%s", ranks[i],
+                      comm->group.size, i, repeated ? " is there twice" : "");
+            break;
+        }
+        list = (list ^ (uint64_t)ranks[i]) * 1099511628211u;
+        if (ranks[i] == comm->group.rank) {
+            mine.colour = 0;
+            mine.key = i;
+        }
+    }
+    if (mine.colour == 0) { /* ranks with different lists must not meet */
+        mine.colour = (int32_t)((list ^ (uint64_t)count) >> 34);
+    }
+    trm_status status = split_by(comm, mine, out, err);
+    if (cause.status != TRM_OK && err != NULL) {
+        *err = cause;
+    }
+    return status;
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "comm/api/engine.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+const char *trm_collective_name(trm_collective_kind kind) {
+    static const char *const names[] = {
+        "nothing",     "all-reduce",     "broadcast",       "reduce",  "all-gather",
+        "all-gatherv", "reduce-scatter", "reduce-scatterv", "scatter", "gather",
+        "all-to-all",  "all-to-allv",    "barrier"};
+    return kind >= 0 && kind <= TRM_BARRIER ? names[kind] : "unknown";
+}
+
+/* signature[0] = kind | dtype << 8 | reduce << 16 | root << 24 | hash of the counts << 40 */
+void trmi_op_sign(trmi_op *op, int32_t size) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    int64_t count = op->count;
+    if (op->counts != NULL) {
+        count = 0;
+        for (int32_t i = 0; i < size; i++) {
+            hash = (hash ^ (uint64_t)op->counts[i]) * 0x100000001b3u;
+            count += op->counts[i];
+        }
+    }
+    bool rooted = op->kind == TRM_BROADCAST || op->kind == TRM_REDUCE || op->kind == TRM_SCATTER ||
+                  op->kind == TRM_GATHER;
+    op->signature[0] = (uint64_t)op->kind | (uint64_t)op->dtype << 8 | (uint64_t)op->reduce << 16 |
+                       (uint64_t)(rooted ? op->root : 0) << 24 | (hash >> 40) << 40;
+    op->signature[1] = (uint64_t)(op->kind == TRM_ALLTOALLV ? 0 : count);
+}
+
+static void format_signature(const uint64_t signature[2], uint64_t sequence, char *text,
+                             size_t size) {
+    trm_collective_kind kind = (trm_collective_kind)(signature[0] & 0xFF);
+    trm_dtype dtype = (trm_dtype)(signature[0] >> 8 & 0xFF);
+    trm_reduce reduce = (trm_reduce)(signature[0] >> 16 & 0xFF);
+    int used = snprintf(text, size, "%s #%" PRIu64, trm_collective_name(kind), sequence);
+    if (kind != TRM_BARRIER && used > 0 && (size_t)used < size) {
+        used += snprintf(text + used, size - (size_t)used, " of %" PRIu64 " %s", signature[1],
+                         trm_dtype_name(dtype));
+    }
+    if (reduce != TRM_REDUCE_NONE && used > 0 && (size_t)used < size) {
+        used += snprintf(text + used, size - (size_t)used, " (%s)", trm_reduce_name(reduce));
+    }
+    if ((kind == TRM_BROADCAST || kind == TRM_REDUCE || kind == TRM_SCATTER ||
+         kind == TRM_GATHER) &&
+        used > 0 && (size_t)used < size) {
+        snprintf(text + used, size - (size_t)used, " root %d", (int)(signature[0] >> 24 & 0xFFFF));
+    }
+}
+
+const char *trmi_op_format(const trmi_op *op, char *text, size_t size) {
+    format_signature(op->signature, op->sequence, text, size);
+    size_t used = strlen(text);
+    if (op->tag != NULL && used < size) {
+        snprintf(text + used, size - used, " '%.39s'", op->tag);
+    }
+    return text;
+}
+
+trm_status trmi_op_mismatch(const trmi_group *group, const trmi_op *op, int32_t member,
+                            uint64_t sequence, const uint64_t signature[2], trm_error *err) {
+    char mine[104], theirs[72];
+    trm_error cause;
+    trmi_op_format(op, mine, sizeof mine);
+    format_signature(signature, sequence, theirs, sizeof theirs);
+    bool counts = op->signature[0] >> 40 != signature[0] >> 40 &&
+                  ((op->signature[0] ^ signature[0]) & 0xFFFFFFFFFFu) == 0;
+    TRMI_FAIL(&cause, TRM_INVALID, "ranks disagree%s: rank %d calls %s, rank %d calls %s",
+              counts ? " on the counts" : "", group->members[group->rank], mine,
+              group->members[member], theirs);
+    group->bootstrap->table->poison(group->bootstrap, &cause);
+    cause.rank = group->bootstrap->rank;
+    if (err != NULL) {
+        *err = cause; /* each side tells it from its own point of view */
+    }
+    return TRM_INVALID;
+}
+
+trm_status trmi_group_poison(const trmi_group *group, trm_error *cause, trm_error *err) {
+    cause->rank = cause->rank < 0 ? group->bootstrap->rank : cause->rank;
+    group->bootstrap->table->poison(group->bootstrap, cause);
+    trm_status status = group->bootstrap->table->check(group->bootstrap, err);
+    if (status == TRM_OK) { /* the word is still on its way round */
+        if (err != NULL) {
+            *err = *cause;
+        }
+        status = (trm_status)cause->status;
+    }
+    return status;
+}
+
+static void list_missing(const trmi_group *group, const bool *missing, char *text, size_t size) {
+    size_t used = 0;
+    int32_t total = 0;
+    text[0] = '\0';
+    for (int32_t i = 0; missing != NULL && i < group->size; i++) {
+        if (missing[i]) {
+            total++;
+            if (used + 12 < size) {
+                used += (size_t)snprintf(text + used, size - used, "%s%d", used > 0 ? ", " : "",
+                                         group->members[i]);
+            } else if (used + 4 < size) {
+                used += (size_t)snprintf(text + used, size - used, "...");
+            }
+        }
+    }
+    if (total == 0) {
+        snprintf(text, size, "its peers");
+    } else {
+        char list[64];
+        snprintf(list, sizeof list, "%s", text);
+        snprintf(text, size, "rank%s %s", total > 1 ? "s" : "", list);
+    }
+}
+
+trm_status trmi_wait_check(trmi_wait *wait, const trmi_group *group, const bool *missing,
+                           const char *what, trm_error *err) {
+    char who[80];
+    list_missing(group, missing, who, sizeof who);
+    trm_error found = {.status = TRM_OK};
+    trm_status status = group->bootstrap->table->check(group->bootstrap, &found);
+    if (status != TRM_OK) {
+        if (err != NULL) {
+            *err = found;
+        }
+        if (strstr(found.message, what) == NULL) {
+            trmi_error_append(err, "; rank %d was in %s, waiting for %s",
+                              group->members[group->rank], what, who);
+        }
+        return status;
+    }
+    double now = trmi_os_now();
+    if (wait->start == 0) {
+        wait->start = now;
+    }
+    double waited = now - wait->start;
+    if (waited > group->timeout_seconds) {
+        trm_error cause;
+        TRMI_FAIL(&cause, TRM_TIMEOUT, "rank %d waited %.1f s for %s in %s",
+                  group->members[group->rank], waited, who, what);
+        return trmi_group_poison(group, &cause, err);
+    }
+    if (waited > group->report_seconds && !wait->reported) {
+        wait->reported = true;
+        trmi_log(TRM_LOG_WARN, "comm", "rank %d has waited %.0f s for %s in %s of '%s'",
+                 group->members[group->rank], waited, who, what, group->name);
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_group_unreachable(const trmi_group *group, trm_error *cause, const char *what,
+                                  trm_error *err) {
+    static const double death_seconds = 1;
+    trmi_wait wait = {.start = trmi_os_now()};
+    while (trmi_os_now() - wait.start < death_seconds) {
+        TRMI_TRY(trmi_wait_check(&wait, group, NULL, what, err));
+        usleep(10000);
+    }
+    return trmi_group_poison(group, cause, err);
+}

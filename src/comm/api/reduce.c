@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/api/reduce.h"
+
+#include "base/cpu.h"
+#include "base/half.h"
+
+#include <string.h>
+
+const char *trm_reduce_name(trm_reduce reduce) {
+    static const char *const names[] = {"none", "sum", "mean", "prod", "max", "min"};
+    return reduce >= 0 && reduce <= TRM_REDUCE_MIN ? names[reduce] : "unknown";
+}
+
+const trmi_reduce_table *trmi_reduce_best(void) { return TRMI_CPU_CHOICE(&trmi_reduce); }
+
+trmi_reduce_fn *trmi_reduce_find(trm_dtype dtype, trm_reduce reduce) {
+    if (dtype < 1 || (int)dtype > (int)TRMI_REDUCE_DTYPES || reduce < 1 ||
+        (int)reduce > (int)TRMI_REDUCE_OPS) {
+        return NULL;
+    }
+    return (*trmi_reduce_best())[dtype - 1][reduce - 1];
+}
+
+static bool is_half(trm_dtype dtype) { return dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16; }
+static bool is_float(trm_dtype dtype) {
+    return is_half(dtype) || dtype == TRM_FLOAT32 || dtype == TRM_FLOAT64;
+}
+
+trm_dtype trmi_reduce_partial_dtype(trm_dtype dtype, trm_reduce reduce) {
+    bool selects = reduce == TRM_REDUCE_MAX || reduce == TRM_REDUCE_MIN;
+    if (is_half(dtype) && !selects) {
+        return TRM_FLOAT32;
+    }
+    return !is_float(dtype) && reduce == TRM_REDUCE_MEAN ? TRM_INT64 : dtype;
+}
+
+enum { STREAMS = 4, MOST_STREAMS = 6, FAR_BYTES = 64 << 20, BLOCK_BYTES = 32 << 10 };
+
+/* Where partial results are of another type there is no adding up in turns. */
+bool trmi_reduce_is_far(const trmi_reduction *what, int32_t source_count, int64_t count) {
+    return source_count > MOST_STREAMS &&
+           count > FAR_BYTES / source_count / (int64_t)trm_dtype_bytes(what->dtype) &&
+           trmi_reduce_partial_dtype(what->dtype, what->reduce) == what->dtype;
+}
+
+/* `count` elements of all sources, from byte `at` on, into `block`. */
+static void add_up(const trmi_reduction *what, void *block, const void *const *sources,
+                   int32_t source_count, int64_t at, int64_t count) {
+    trm_reduce between = what->reduce == TRM_REDUCE_MEAN ? TRM_REDUCE_SUM : what->reduce;
+    const void *few[STREAMS + 1];
+    for (int32_t done = 0; done < source_count;) {
+        int32_t n = 0;
+        if (done > 0) {
+            few[n++] = block;
+        }
+        for (int32_t i = 0; i < STREAMS && done < source_count; i++) {
+            few[n++] = (const char *)sources[done++] + at;
+        }
+        trm_reduce now = done < source_count ? between : what->reduce;
+        trmi_reduce_find(what->dtype, now)(&block, 1, few, n, count, what->divisor);
+    }
+}
+
+void trmi_reduce_far(const trmi_reduction *what, void *const *targets, int32_t target_count,
+                     const void *const *sources, int32_t source_count, int64_t count) {
+    _Alignas(64) char block[BLOCK_BYTES];
+    int64_t element = (int64_t)trm_dtype_bytes(what->dtype), most = BLOCK_BYTES / element;
+    for (int64_t i = 0; i < count; i += most) {
+        int64_t length = count - i < most ? count - i : most;
+        add_up(what, block, sources, source_count, i * element, length);
+        for (int32_t t = 0; t < target_count; t++) {
+            memcpy((char *)targets[t] + i * element, block, (size_t)(length * element));
+        }
+    }
+}
+
+static int64_t get_integer(const void *from, trm_dtype dtype, int64_t i) {
+    switch (dtype) {
+    case TRM_INT8: return ((const int8_t *)from)[i];
+    case TRM_UINT8: return ((const uint8_t *)from)[i];
+    case TRM_INT32: return ((const int32_t *)from)[i];
+    default: return ((const int64_t *)from)[i];
+    }
+}
+
+static void put_integer(void *to, trm_dtype dtype, int64_t i, int64_t value) {
+    switch (dtype) {
+    case TRM_INT8: ((int8_t *)to)[i] = (int8_t)value; break;
+    case TRM_UINT8: ((uint8_t *)to)[i] = (uint8_t)value; break;
+    case TRM_INT32: ((int32_t *)to)[i] = (int32_t)value; break;
+    default: ((int64_t *)to)[i] = value;
+    }
+}
+
+void trmi_reduce_widen(const void *from, trm_dtype from_dtype, void *to, trm_dtype to_dtype,
+                       int64_t count) {
+    if (from_dtype == to_dtype) {
+        if (from != to) {
+            memcpy(to, from, (size_t)count * trm_dtype_bytes(to_dtype));
+        }
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        if (from_dtype == TRM_BFLOAT16) {
+            ((float *)to)[i] = trmi_bf16_to_float(((const uint16_t *)from)[i]);
+        } else if (from_dtype == TRM_FLOAT16) {
+            ((float *)to)[i] = trmi_f16_to_float(((const uint16_t *)from)[i]);
+        } else {
+            ((int64_t *)to)[i] = get_integer(from, from_dtype, i);
+        }
+    }
+}
+
+void trmi_reduce_finish(const void *from, trm_dtype from_dtype, void *to, trm_dtype dtype,
+                        int64_t count, int32_t divisor) {
+    if (from_dtype == dtype && divisor == 1) {
+        if (from != to && count > 0) {
+            memcpy(to, from, (size_t)count * trm_dtype_bytes(dtype));
+        }
+        return;
+    }
+    if (from_dtype == dtype && is_float(dtype)) {
+        trmi_reduce_find(dtype, TRM_REDUCE_MEAN)(&to, 1, &from, 1, count, divisor);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        if (is_half(dtype)) {
+            float value = ((const float *)from)[i] / (float)divisor;
+            ((uint16_t *)to)[i] =
+                dtype == TRM_BFLOAT16 ? trmi_float_to_bf16(value) : trmi_float_to_f16(value);
+        } else {
+            put_integer(to, dtype, i, get_integer(from, from_dtype, i) / divisor);
+        }
+    }
+}

@@ -1,0 +1,505 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The resolver: asks every source, takes the first, holds the others against it. */
+#include "comm/cluster/cluster_claim.h"
+
+#include "base/error.h"
+#include "comm/cluster/cluster_addr.h"
+#include "comm/cluster/cluster_json.h"
+#include "comm/net/net.h"
+
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+const char *trm_role_name(trm_role role) {
+    static const char *const names[] = {"worker", "chief", "ps", "evaluator", "scheduler"};
+    return role >= TRM_ROLE_WORKER && role <= TRM_ROLE_SCHEDULER ? names[role] : "?";
+}
+
+static trm_status claim_flags(const trm_cluster_flags *flags, trmi_claims *claims, trm_error *err) {
+    if (flags->size <= 0) {
+        return TRM_OK;
+    }
+    if (flags->rank < 0 || flags->rank >= flags->size) {
+        return TRMI_FAIL(err, TRM_INVALID, "--rank %d, but --world-size %d; 0 to %d expected",
+                         flags->rank, flags->size, flags->size - 1);
+    }
+    trmi_claim *claim = trmi_claim_add(claims, "flags (--rank, --world-size)");
+    claim->rank = flags->rank;
+    claim->size = flags->size;
+    if (flags->local_size > 0) {
+        if (flags->local_rank < 0 || flags->local_rank >= flags->local_size) {
+            return TRMI_FAIL(err, TRM_INVALID, "local rank %d, but local size %d; 0 to %d expected",
+                             flags->local_rank, flags->local_size, flags->local_size - 1);
+        }
+        claim->local_rank = flags->local_rank;
+        claim->local_size = flags->local_size;
+        claim->nodes = flags->local_size == flags->size ? 1 : 0;
+    }
+    return TRM_OK;
+}
+
+/* Two descriptions of the same job must be the same. */
+static trm_status same_roles(const trmi_tfconfig *flags, const trmi_tfconfig *config,
+                             trm_error *err) {
+    if (flags->has_task && config->has_task &&
+        (flags->role != config->role || flags->index != config->index)) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "flags (--job_name, --task_index) say %s %d, TF_CONFIG says %s %d; give "
+                         "one of them",
+                         trm_role_name(flags->role), flags->index, trm_role_name(config->role),
+                         config->index);
+    }
+    for (int r = 0; flags->has_cluster && config->has_cluster && r < 4; r++) {
+        const trmi_job_tasks *a = &flags->jobs[r], *b = &config->jobs[r];
+        if (a->count != b->count) {
+            return TRMI_FAIL(
+                err, TRM_INVALID, "flags list %d %s task%s, TF_CONFIG lists %d; give one of them",
+                a->count, trm_role_name((trm_role)r), a->count == 1 ? "" : "s", b->count);
+        }
+        for (int32_t t = 0; t < a->count; t++) {
+            if (strcmp(a->tasks[t].address, b->tasks[t].address) != 0) {
+                char one[64], other[64];
+                return TRMI_FAIL(err, TRM_INVALID,
+                                 "%s %d is %s in --%s_hosts, but %s in TF_CONFIG; give one of them",
+                                 trm_role_name((trm_role)r), t,
+                                 trmi_printable(a->tasks[t].address, one, sizeof one),
+                                 trm_role_name((trm_role)r),
+                                 trmi_printable(b->tasks[t].address, other, sizeof other));
+            }
+        }
+    }
+    return TRM_OK;
+}
+
+/* Roles from flags, TF_CONFIG, or the task from one and the cluster from the other. */
+static trm_status find_roles(const trm_cluster_flags *flags, const trmi_env *env,
+                             trm_cluster *cluster, const char **source, trm_error *err) {
+    const char *text = trmi_env_text(env, "TF_CONFIG");
+    trmi_tfconfig from_flags, from_env = {0};
+    trm_status status = trmi_tfconfig_flags(flags, &from_flags, err);
+    bool any_flag = from_flags.has_cluster || from_flags.has_task;
+    if (status == TRM_OK && text != NULL) {
+        status = trmi_tfconfig_parse(text, &from_env, err);
+    }
+    if (status == TRM_OK && any_flag && text != NULL) {
+        status = same_roles(&from_flags, &from_env, err);
+    }
+    if (status != TRM_OK) {
+        trmi_tfconfig_free(&from_env);
+        trmi_tfconfig_free(&from_flags);
+        return status;
+    }
+    if (from_flags.has_cluster || (any_flag && !from_env.has_cluster)) {
+        if (!from_flags.has_task && from_env.has_task) {
+            from_flags.has_task = true;
+            from_flags.role = from_env.role;
+            from_flags.index = from_env.index;
+        }
+        if (from_env.model_dir != NULL) {
+            from_flags.model_dir = trmi_arena_strdup(&from_flags.arena, from_env.model_dir);
+        }
+        *source = from_flags.has_cluster ? "flags (--ps_hosts, --worker_hosts, --job_name)"
+                                         : "flags (--job_name)";
+        cluster->roles = from_flags;
+        trmi_tfconfig_free(&from_env);
+    } else {
+        *source = "TF_CONFIG";
+        if (any_flag && !from_env.has_task) {
+            from_env.has_task = true;
+            from_env.role = from_flags.role;
+            from_env.index = from_flags.index;
+            from_env.master |= from_flags.master;
+            *source = "TF_CONFIG (task from --job_name)";
+        }
+        cluster->roles = from_env;
+        trmi_tfconfig_free(&from_flags);
+    }
+    return trmi_tfconfig_check(&cluster->roles, *source, err);
+}
+
+static trm_status claim_roles(const trm_cluster_flags *flags, const trmi_env *env,
+                              trm_cluster *cluster, trmi_claims *claims, trm_error *err) {
+    const char *source;
+    trmi_tfconfig *roles = &cluster->roles;
+    TRMI_TRY(find_roles(flags, env, cluster, &source, err));
+    for (int32_t w = 0; w < roles->warning_count; w++) {
+        trmi_cluster_warn(cluster, "%s", roles->warnings[w]);
+    }
+    if (flags->needs_ps && roles->jobs[TRM_ROLE_PS].count == 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: no parameter server is listed; add \"ps\" to the cluster (or "
+                         "--ps_hosts)",
+                         roles->has_cluster ? source : "cluster description");
+    }
+    if (!roles->has_cluster) {
+        return TRM_OK;
+    }
+    trmi_claim *claim = trmi_claim_add(claims, "%s", source);
+    int32_t chiefs = roles->jobs[TRM_ROLE_CHIEF].count;
+    claim->role = roles->role;
+    claim->total = roles->jobs[TRM_ROLE_WORKER].count + chiefs + roles->jobs[TRM_ROLE_PS].count +
+                   roles->jobs[TRM_ROLE_EVALUATOR].count;
+    claim->size = chiefs + roles->jobs[TRM_ROLE_WORKER].count;
+    if (roles->role == TRM_ROLE_CHIEF) {
+        claim->rank = 0;
+    } else if (roles->role == TRM_ROLE_WORKER) {
+        claim->rank = roles->index + chiefs;
+    }
+    const trmi_task *first =
+        trmi_tfconfig_task(roles, chiefs ? TRM_ROLE_CHIEF : TRM_ROLE_WORKER, 0);
+    trmi_host_port parsed;
+    if (first != NULL && trmi_host_port_parse(first->address, false, &parsed) == NULL) {
+        memcpy(claim->address, parsed.host, sizeof claim->address);
+        claim->port = parsed.port;
+        claim->ports = 1;
+        snprintf(claim->key, sizeof claim->key, "roles %.150s", first->address);
+    }
+    if (roles->sparse) {
+        claim->size = 0;
+        claim->port = 0;
+    }
+    return TRM_OK;
+}
+
+static trm_status disagree(const trmi_claim *a, const trmi_claim *b, trm_error *err) {
+    char x[64], y[64];
+    const trmi_claim *pair[] = {a, b};
+    char *text[] = {x, y};
+    for (int i = 0; i < 2; i++) {
+        if (pair[i]->rank < 0) {
+            snprintf(text[i], 64, pair[i]->total ? "%d tasks" : "%d ranks",
+                     pair[i]->total ? pair[i]->total : pair[i]->size);
+        } else if (pair[i]->size == 0) {
+            snprintf(text[i], 64, "rank %d", pair[i]->rank);
+        } else {
+            snprintf(text[i], 64, "rank %d of %d", pair[i]->rank, pair[i]->size);
+        }
+    }
+    return TRMI_FAIL(err, TRM_INVALID,
+                     "%s: %s, but %s: %s; start the job in one way, or make them agree", a->source,
+                     x, b->source, y);
+}
+
+/* Launchers nest (srun starts torchrun, mpirun starts one trireme run): the outer one counts
+ * agents, not ranks. */
+static bool carries(const trmi_claim *outer, const trmi_claim *winner) {
+    if (!outer->launcher) {
+        return false;
+    }
+    return outer->size == 1 || (winner->agents > 0 && outer->size == winner->agents) ||
+           (outer->one_per_node && winner->launcher && outer->size < winner->size);
+}
+
+static trm_status compare(const trmi_claim *winner, const trmi_claim *other, trm_error *err) {
+    if (carries(other, winner)) {
+        return TRM_OK;
+    }
+    bool roles = winner->total > winner->size && other->total == 0;
+    int32_t size = roles ? winner->total : winner->size;
+    if (size > 0 && other->size > 0 && size != other->size) {
+        return disagree(winner, other, err);
+    }
+    if (!roles && winner->rank >= 0 && other->rank >= 0 && winner->rank != other->rank) {
+        return disagree(winner, other, err);
+    }
+    return TRM_OK;
+}
+
+/* The first claim, completed by what agreeing claims know better. */
+static trm_status choose(trmi_claims *claims, trmi_claim **out, trm_error *err) {
+    trmi_claim *winner = NULL;
+    bool company = false;
+    for (int32_t c = 0; c < claims->count; c++) {
+        if (!claims->items[c].needs_company) {
+            company = true;
+            winner = winner ? winner : &claims->items[c];
+        }
+    }
+    if (!company) {
+        return claims->count == 0
+                   ? TRM_OK
+                   : TRMI_FAIL(err, TRM_INVALID,
+                               "RANK_SIZE=%d, but neither RANK_TABLE_FILE nor CM_CHIEF_IP says "
+                               "where the other ranks are; set one of them",
+                               claims->items[0].size);
+    }
+    for (int32_t c = 0; c < claims->count; c++) {
+        trmi_claim *other = &claims->items[c];
+        if (other == winner) {
+            continue;
+        }
+        TRMI_TRY(compare(winner, other, err));
+        if (carries(other, winner) || winner->total > 0) {
+            continue;
+        }
+        if (winner->rank < 0 && !winner->rank_later && other->rank >= 0) {
+            winner->rank = other->rank; /* mpirun with a rank table: mpirun gives the rank */
+        }
+        winner->one_console |= other->one_console;
+        winner->size = winner->size ? winner->size : other->size;
+        winner->nodes = winner->nodes ? winner->nodes : other->nodes;
+        if (winner->local_size == 0 && other->local_size > 0) {
+            winner->local_rank = other->local_rank;
+            winner->local_size = other->local_size;
+        }
+        if (winner->port == 0 && other->port != 0) {
+            memcpy(winner->address, other->address, sizeof winner->address);
+            winner->port = other->port;
+            winner->ports = other->ports;
+        }
+    }
+    *out = winner;
+    return TRM_OK;
+}
+
+static void hash_text(const char *text, uint8_t out[32]) {
+    unsigned length = 32;
+    memset(out, 0, 32);
+    EVP_Digest(text, strlen(text), out, &length, EVP_sha256(), NULL);
+}
+
+/* Where rank 0 listens, unless flags or TRIREME_RENDEZVOUS say it: a unix socket for a job on one
+ * host, otherwise the address that the source names. */
+static trm_status place_rendezvous(const trm_cluster_flags *flags, const trmi_env *env,
+                                   const trmi_claim *claim, trm_cluster *cluster, trm_error *err) {
+    trm_cluster_info *info = &cluster->info;
+    const char *said =
+        flags->rendezvous ? flags->rendezvous : trmi_env_text(env, "TRIREME_RENDEZVOUS");
+    const char *token =
+        flags->token_file ? flags->token_file : trmi_env_text(env, "TRIREME_TOKEN_FILE");
+    hash_text(claim->key, cluster->key);
+    if (said != NULL && cluster->table != NULL) {
+        /* they meet where they were told to, whatever their tables are: who has another one is
+         * named there */
+        const char *job = trmi_env_text(env, "JOB_ID");
+        hash_text(job != NULL ? job : "a job of a rank table", cluster->key);
+    }
+    info->rendezvous_ports = 1;
+    if (token != NULL && (info->token_file = trmi_arena_strdup(&cluster->arena, token)) == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the cluster description");
+    }
+    if (info->size == 1) {
+        return TRM_OK;
+    }
+    if (said != NULL) {
+        info->rendezvous = trmi_arena_strdup(&cluster->arena, said);
+    } else if (claim->nodes == 1 && claim->key[0] != '\0' && claim->total == 0) {
+        const uint8_t *k = cluster->key;
+        info->rendezvous = trmi_arena_printf(
+            &cluster->arena, "unix:/tmp/trireme-%u/%02x%02x%02x%02x%02x%02x%02x%02x",
+            (unsigned)geteuid(), k[0], k[1], k[2], k[3], k[4], k[5], k[6], k[7]);
+        cluster->by_file = cluster->table != NULL;
+    } else if (claim->port != 0) {
+        bool six = strchr(claim->address, ':') != NULL;
+        info->rendezvous = trmi_arena_printf(&cluster->arena, "%s%s%s:%d", six ? "[" : "",
+                                             claim->address, six ? "]" : "", claim->port);
+        info->rendezvous_ports = claim->ports > 0 ? claim->ports : 1;
+    } else {
+        return TRM_OK;
+    }
+    return info->rendezvous != NULL
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_NOMEM, "no memory for the cluster description");
+}
+
+/* Host of each rank, from the table or the roles; then the local ranks that follow from it. */
+static trm_status place_ranks(const trmi_claim *claim, trm_cluster *cluster, trm_error *err) {
+    trm_cluster_info *info = &cluster->info;
+    bool roles = claim->total > 0 && !cluster->roles.sparse;
+    info->local_rank = claim->local_rank;
+    info->local_size = claim->local_size;
+    if (info->local_size == 0 && claim->nodes == 1 && claim->rank >= 0) {
+        info->local_rank = claim->rank;
+        info->local_size = claim->size;
+    }
+    if (info->size < 1 || (cluster->table == NULL && !roles)) {
+        return TRM_OK;
+    }
+    cluster->rank_hosts = trmi_alloc((size_t)info->size * sizeof *cluster->rank_hosts);
+    if (cluster->rank_hosts == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d ranks", info->size);
+    }
+    int32_t chiefs = cluster->roles.jobs[TRM_ROLE_CHIEF].count;
+    for (int32_t r = 0; r < info->size; r++) {
+        cluster->rank_hosts[r] = !roles ? trm_rank_table_entry(cluster->table, r).host
+                                 : r < chiefs
+                                     ? cluster->roles.jobs[TRM_ROLE_CHIEF].tasks[r].host
+                                     : cluster->roles.jobs[TRM_ROLE_WORKER].tasks[r - chiefs].host;
+    }
+    if (info->rank < 0) {
+        return TRM_OK;
+    }
+    info->local_rank = info->local_size = 0;
+    for (int32_t r = 0; r < info->size; r++) {
+        if (strcmp(cluster->rank_hosts[r], cluster->rank_hosts[info->rank]) == 0) {
+            info->local_rank += r < info->rank;
+            info->local_size++;
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status place_device(const trmi_env *env, trm_cluster *cluster, trm_error *err) {
+    trm_cluster_info *info = &cluster->info;
+    bool set;
+    info->device_id = info->local_rank > 0 ? info->local_rank : 0;
+    if (cluster->table != NULL && info->rank >= 0) {
+        info->device_id = trm_rank_table_entry(cluster->table, info->rank).device_id;
+        return TRM_OK;
+    }
+    TRMI_TRY(trmi_env_integer(env, "ASCEND_DEVICE_ID", 0, 65535, &set, &info->device_id, err));
+    return trmi_env_integer(env, "DEVICE_ID", 0, 65535, &set, &info->device_id, err);
+}
+
+static void place_role(const trmi_claim *claim, trm_cluster *cluster) {
+    trm_cluster_info *info = &cluster->info;
+    const trmi_tfconfig *roles = &cluster->roles;
+    bool chief_listed = roles->jobs[TRM_ROLE_CHIEF].count > 0;
+    info->role = claim->role;
+    info->has_roles = roles->has_cluster;
+    info->sparse_workers = roles->sparse;
+    info->model_dir = roles->model_dir;
+    info->task_index = info->has_roles ? roles->index : info->rank;
+    info->is_chief = info->has_roles
+                         ? info->role == TRM_ROLE_CHIEF ||
+                               (info->role == TRM_ROLE_WORKER && !chief_listed && roles->index == 0)
+                         : info->rank == 0;
+    info->also_evaluates = info->role == TRM_ROLE_CHIEF && roles->master;
+    if (info->role >= TRM_ROLE_PS) {
+        info->rank = -1;
+    }
+}
+
+/* HCCL_ALGO is for jobs; a single process does not look at it. */
+static trm_status take_algorithm(const trmi_env *env, trm_cluster *cluster, trm_error *err) {
+    trmi_algorithms checked;
+    const char *text = trmi_env_text(env, "HCCL_ALGO");
+    if (text == NULL || cluster->info.size == 1) {
+        return TRM_OK;
+    }
+    if (strlen(text) >= sizeof cluster->algorithm) {
+        return TRMI_FAIL(err, TRM_INVALID, "HCCL_ALGO: %zu characters, at most %zu expected",
+                         strlen(text), sizeof cluster->algorithm - 1);
+    }
+    TRMI_TRY(trmi_algorithms_parse(text, "HCCL_ALGO", &checked, err));
+    strcpy(cluster->algorithm, text);
+    cluster->info.algorithm = cluster->algorithm;
+    return TRM_OK;
+}
+
+/* Half of what makes a rank is no rank; but who set it meant something. */
+static void warn_of_halves(const trmi_env *env, trm_cluster *cluster) {
+    static const struct {
+        const char *rank, *lacks;
+    } halves[] = {{"RANK_ID", "RANK_TABLE_FILE"},
+                  {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                  {"PMI_RANK", "PMI_SIZE"},
+                  {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"}};
+    for (size_t i = 0; i < sizeof halves / sizeof halves[0]; i++) {
+        const char *rank = trmi_env_text(env, halves[i].rank);
+        if (rank != NULL && trmi_env_text(env, halves[i].lacks) == NULL) {
+            trmi_cluster_warn(cluster, "%s=%.20s is set, but %s is not: this is a single process",
+                              halves[i].rank, rank, halves[i].lacks);
+        }
+    }
+}
+
+static trm_status resolve(const trm_cluster_flags *flags, const trmi_env *env, trm_cluster *cluster,
+                          trm_error *err) {
+    trmi_claims claims = {.count = 0};
+    trmi_claim single = {.source = "single process", .size = 1, .local_size = 1, .nodes = 1};
+    trmi_claim *winner = &single;
+    trm_cluster_info *info = &cluster->info;
+    TRMI_TRY(claim_flags(flags, &claims, err));
+    TRMI_TRY(claim_roles(flags, env, cluster, &claims, err));
+    TRMI_TRY(trmi_claim_ascend(flags, env, cluster, &claims, err));
+    TRMI_TRY(trmi_claim_launchers(env, &claims, err));
+    TRMI_TRY(choose(&claims, &winner, err));
+    if (winner == &single) {
+        warn_of_halves(env, cluster);
+    }
+    bool inside = winner->role == TRM_ROLE_WORKER || winner->role == TRM_ROLE_CHIEF;
+    if (winner->size == 0 && !cluster->roles.sparse) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s gives rank %d, but no size; add --world-size (and --rank)",
+                         winner->source, winner->rank);
+    }
+    if (winner->rank < 0 && inside && !winner->rank_later) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s has %d ranks, but nothing says which one this is; set RANK_ID (0 to "
+                         "%d)",
+                         winner->source, winner->size, winner->size - 1);
+    }
+    if (winner->rank >= winner->size && winner->size > 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: rank %d of %d; 0 to %d expected", winner->source,
+                         winner->rank, winner->size, winner->size - 1);
+    }
+    info->source = trmi_arena_strdup(&cluster->arena, winner->source);
+    if (info->source == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the cluster description");
+    }
+    info->rank = winner->rank;
+    info->size = winner->size;
+    info->one_console = winner->one_console && winner->size > 1;
+    info->rank_later = winner->rank_later && winner->size > 1;
+    if (winner->rank_later && winner->size == 1) {
+        info->rank = 0;
+    }
+    TRMI_TRY(place_ranks(winner, cluster, err));
+    TRMI_TRY(place_device(env, cluster, err));
+    place_role(winner, cluster);
+    TRMI_TRY(take_algorithm(env, cluster, err));
+    return place_rendezvous(flags, env, winner, cluster, err);
+}
+
+static trm_status build(const trm_cluster_flags *flags, const trmi_env *env, trm_cluster **out,
+                        trm_error *err) {
+    static const trm_cluster_flags none;
+    trm_cluster *cluster = trmi_alloc(sizeof *cluster);
+    if (cluster == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the cluster description");
+    }
+    trm_status status = resolve(flags != NULL ? flags : &none, env, cluster, err);
+    if (status != TRM_OK) {
+        trm_cluster_destroy(cluster);
+        return status;
+    }
+    *out = cluster;
+    return TRM_OK;
+}
+
+static const char *from_getenv(void *context, const char *name) {
+    (void)context;
+    return getenv(name);
+}
+
+static const char *from_nowhere(void *context, const char *name) {
+    (void)context;
+    (void)name;
+    return NULL;
+}
+
+trm_status trm_cluster_from_env(const trm_cluster_flags *flags, trm_lookup lookup, void *context,
+                                trm_cluster **out, trm_error *err) {
+    trmi_env env = {.lookup = lookup ? lookup : from_getenv, .context = context};
+    return build(flags, &env, out, err);
+}
+
+trm_status trm_cluster_create(const trm_cluster_flags *flags, trm_cluster **out, trm_error *err) {
+    trmi_env env = {.lookup = from_nowhere};
+    return build(flags, &env, out, err);
+}
+
+void trm_cluster_destroy(trm_cluster *cluster) {
+    if (cluster == NULL) {
+        return;
+    }
+    trm_rank_table_destroy(cluster->table);
+    trmi_tfconfig_free(&cluster->roles);
+    trmi_free(cluster->rank_hosts);
+    trmi_arena_free(&cluster->arena);
+    trmi_free(cluster);
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ascend's own ways in: a rank table with RANK_ID, the CM_* variables, RANK_ID and RANK_SIZE. */
+#include "comm/cluster/cluster_claim.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os.h"
+#include "comm/cluster/cluster_addr.h"
+#include "comm/cluster/cluster_json.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+/* Generators write "initializing" while they fill a table: poll as Kubernetes' users do. */
+static trm_status read_when_complete(const char *path, double wait_seconds, trm_rank_table **out,
+                                     trm_error *err) {
+    double limit = wait_seconds == 0 ? 300 : wait_seconds < 0 ? 0 : wait_seconds;
+    double start = trmi_os_now(), said = start - 10;
+    char name[48];
+    for (;;) {
+        trm_status status = trm_rank_table_read(path, out, err);
+        double waited = trmi_os_now() - start;
+        if (status != TRM_PENDING) {
+            return status;
+        }
+        if (waited >= limit) {
+            return TRMI_FAIL(err, TRM_TIMEOUT,
+                             "%s: status is still \"initializing\" after %.0f s; see to the "
+                             "program that writes the table",
+                             trmi_short_name(path, name), waited);
+        }
+        if (trmi_os_now() - said >= 10) {
+            said = trmi_os_now();
+            trmi_log(TRM_LOG_WARN, "comm",
+                     "rank table %s is \"initializing\": waiting for the program that "
+                     "writes it, %.0f of %.0f s so far",
+                     trmi_short_name(path, name), waited, limit);
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 200 * 1000 * 1000}, NULL);
+    }
+}
+
+/* RANK_ID; in template 2 the pod's name instead. -1 when neither is there. */
+static trm_status table_rank(const trmi_env *env, const trm_rank_table *table, int32_t *rank,
+                             trm_error *err) {
+    bool set, device_set;
+    int32_t size = trm_rank_table_size(table), first, count, device = 0;
+    char part[48];
+    *rank = size == 1 ? 0 : -1;
+    TRMI_TRY(trmi_env_integer(env, "RANK_ID", 0, INT32_MAX, &set, rank, err));
+    if (set && *rank >= size) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "RANK_ID=%d, but the rank table has %d ranks; 0 to %d expected", *rank,
+                         size, size - 1);
+    }
+    const char *pod = trmi_env_text(env, "POD_NAME");
+    if (set || pod == NULL || trm_rank_table_get_form(table) != TRM_RANK_TABLE_TEMPLATE2) {
+        return TRM_OK;
+    }
+    if (!trm_rank_table_pod(table, pod, &first, &count)) {
+        return TRMI_FAIL(err, TRM_INVALID, "POD_NAME=%s is no pod_name of the rank table",
+                         trmi_printable(pod, part, sizeof part));
+    }
+    TRMI_TRY(trmi_env_integer(env, "DEVICE_ID", 0, INT32_MAX, &device_set, &device, err));
+    for (int32_t r = first; r < first + count; r++) {
+        if (count == 1 || (device_set && trm_rank_table_entry(table, r).device_id == device)) {
+            *rank = r;
+            return TRM_OK;
+        }
+    }
+    return TRMI_FAIL(err, TRM_INVALID,
+                     "pod %s has %d devices in the rank table; set RANK_ID, or DEVICE_ID to one "
+                     "of them",
+                     trmi_printable(pod, part, sizeof part), count);
+}
+
+/* What the environment says besides must be what the table says of this rank. */
+static trm_status check_own(const trm_cluster_flags *flags, const trmi_env *env,
+                            trm_cluster *cluster, int32_t rank, trm_error *err) {
+    bool set;
+    int32_t size = trm_rank_table_size(cluster->table), said = 0;
+    TRMI_TRY(trmi_env_integer(env, "RANK_SIZE", 1, INT32_MAX, &set, &said, err));
+    if (set && said != size) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "RANK_SIZE=%d, but the rank table has %d ranks; make them equal", said,
+                         size);
+    }
+    if (rank < 0) {
+        return TRM_OK;
+    }
+    trm_rank_entry own = trm_rank_table_entry(cluster->table, rank);
+    TRMI_TRY(trmi_env_integer(env, "DEVICE_ID", 0, INT32_MAX, &set, &said, err));
+    if (set && said != own.device_id) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "DEVICE_ID=%d, but rank %d has device_id %d in the rank table; set "
+                         "DEVICE_ID=%d",
+                         said, rank, own.device_id, own.device_id);
+    }
+    TRMI_TRY(trmi_env_integer(env, "ASCEND_DEVICE_ID", 0, INT32_MAX, &set, &said, err));
+    if (set && said != own.device_id) {
+        trmi_cluster_warn(cluster,
+                          "ASCEND_DEVICE_ID=%d, but the rank table gives rank %d device "
+                          "%d; the table counts",
+                          said, rank, own.device_id);
+    }
+    if (trm_rank_table_servers(cluster->table) > 1 && !flags->any_address &&
+        trmi_ip_family(own.host) != 0 && !trmi_is_local_ip(own.host)) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "rank %d is on %s in the rank table, but this host has no such address; "
+                         "start it there, or correct server_id (host_ip)",
+                         rank, own.host);
+    }
+    return TRM_OK;
+}
+
+static trm_status claim_table(const trm_cluster_flags *flags, const trmi_env *env, const char *path,
+                              const char *origin, trm_cluster *cluster, trmi_claims *claims,
+                              trm_error *err) {
+    char name[48];
+    bool set;
+    int32_t base = 60000;
+    struct stat info = {0};
+    TRMI_TRY(read_when_complete(path, flags->table_wait_seconds, &cluster->table, err));
+    trmi_claim *claim =
+        trmi_claim_add(claims, "rank table %s (%s)", trmi_short_name(path, name), origin);
+    TRMI_TRY(table_rank(env, cluster->table, &claim->rank, err));
+    TRMI_TRY(check_own(flags, env, cluster, claim->rank, err));
+    claim->size = trm_rank_table_size(cluster->table);
+    claim->nodes = trm_rank_table_servers(cluster->table);
+    TRMI_TRY(trmi_env_integer(env, "HCCL_IF_BASE_PORT", 1024, 65520, &set, &base, err));
+    snprintf(claim->address, sizeof claim->address, "%s",
+             trm_rank_table_entry(cluster->table, 0).host);
+    claim->port = base;
+    claim->ports = 65536 - base < 32 ? 65536 - base : 32;
+    if (stat(path, &info) != 0) {
+        memset(&info, 0, sizeof info);
+    }
+    uint8_t digest[32];
+    trm_rank_table_digest(cluster->table, digest);
+    const char *job = trmi_env_text(env, "JOB_ID");
+    snprintf(claim->key, sizeof claim->key, "table %02x%02x%02x%02x%02x%02x%02x%02x %.80s",
+             digest[0], digest[1], digest[2], digest[3], digest[4], digest[5], digest[6], digest[7],
+             job ? job : "");
+    if (claim->nodes == 1) { /* the same file: by hand, another job has another table file */
+        size_t used = strlen(claim->key);
+        snprintf(claim->key + used, sizeof claim->key - used, " %llu.%llu",
+                 (unsigned long long)info.st_dev, (unsigned long long)info.st_ino);
+    }
+    return TRM_OK;
+}
+
+/* CM_*: the chief is known, the other ranks are numbered at the rendezvous. */
+static trm_status claim_cm(const trmi_env *env, trmi_claims *claims, trm_error *err) {
+    static const char *const strangers[] = {"RANK_TABLE_FILE", "RANK_ID", "RANK_SIZE"};
+    bool set;
+    int32_t port = 0, chief_device = 0, device = 0, size = 0;
+    const char *chief = trmi_env_text(env, "CM_CHIEF_IP");
+    char part[64];
+    for (int i = 0; i < 3; i++) {
+        if (trmi_env_text(env, strangers[i]) != NULL) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "CM_CHIEF_IP and %s are both set; use the CM_* variables or a rank "
+                             "table, not both",
+                             strangers[i]);
+        }
+    }
+    if (trmi_ip_family(chief) == 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "CM_CHIEF_IP: an IP address expected, found \"%s\"",
+                         trmi_printable(chief, part, sizeof part));
+    }
+    TRMI_TRY(trmi_env_integer(env, "CM_WORKER_SIZE", 1, TRMI_ENV_RANKS_MAX, &set, &size, err));
+    if (!set) {
+        return TRMI_FAIL(err, TRM_INVALID, "CM_CHIEF_IP is set, but CM_WORKER_SIZE is not");
+    }
+    TRMI_TRY(trmi_env_integer(env, "CM_CHIEF_PORT", 0, 65520, &set, &port, err));
+    if (!set) {
+        return TRMI_FAIL(err, TRM_INVALID, "CM_CHIEF_IP is set, but CM_CHIEF_PORT is not");
+    }
+    TRMI_TRY(trmi_env_integer(env, "CM_CHIEF_DEVICE", 0, INT32_MAX, &set, &chief_device, err));
+    if (!set) {
+        return TRMI_FAIL(err, TRM_INVALID, "CM_CHIEF_IP is set, but CM_CHIEF_DEVICE is not");
+    }
+    const char *own = trmi_env_text(env, "CM_WORKER_IP");
+    if (own == NULL || trmi_ip_family(own) == 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "CM_WORKER_IP: this host's IP address expected, found \"%s\"",
+                         own ? trmi_printable(own, part, sizeof part) : "");
+    }
+    TRMI_TRY(trmi_env_integer(env, "ASCEND_DEVICE_ID", 0, INT32_MAX, &set, &device, err));
+    trmi_claim *claim = trmi_claim_add(claims, "CM_CHIEF_IP, CM_WORKER_SIZE");
+    claim->size = size;
+    claim->rank = strcmp(chief, own) == 0 && device == chief_device ? 0 : -1;
+    claim->rank_later = true;
+    snprintf(claim->address, sizeof claim->address, "%s", chief);
+    claim->port = port;
+    claim->ports = 1;
+    snprintf(claim->key, sizeof claim->key, "cm %.60s %d %d", chief, port, size);
+    return TRM_OK;
+}
+
+trm_status trmi_claim_ascend(const trm_cluster_flags *flags, const trmi_env *env,
+                             trm_cluster *cluster, trmi_claims *claims, trm_error *err) {
+    bool has_rank, has_size;
+    int32_t rank = -1, size = 0;
+    const char *path = trmi_env_text(env, "RANK_TABLE_FILE");
+    const char *origin = "RANK_TABLE_FILE";
+    if (flags->rank_table != NULL) {
+        if (path != NULL && strcmp(path, flags->rank_table) != 0) {
+            char a[48], b[48];
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "--rank-table says %s, RANK_TABLE_FILE says %s; give one of them",
+                             trmi_short_name(flags->rank_table, a), trmi_short_name(path, b));
+        }
+        path = flags->rank_table;
+        origin = "--rank-table";
+    }
+    if (trmi_env_text(env, "CM_CHIEF_IP") != NULL) {
+        if (flags->rank_table != NULL) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "--rank-table is given and CM_CHIEF_IP is set; use one of them");
+        }
+        return claim_cm(env, claims, err);
+    }
+    if (trmi_env_text(env, "CM_WORKER_SIZE") != NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "CM_WORKER_SIZE is set, but CM_CHIEF_IP is not");
+    }
+    if (path != NULL) {
+        return claim_table(flags, env, path, origin, cluster, claims, err);
+    }
+    TRMI_TRY(trmi_env_integer(env, "RANK_SIZE", 1, TRMI_ENV_RANKS_MAX, &has_size, &size, err));
+    TRMI_TRY(trmi_env_integer(env, "RANK_ID", 0, TRMI_ENV_RANKS_MAX, &has_rank, &rank, err));
+    if (has_size && has_rank && rank >= size) {
+        return TRMI_FAIL(err, TRM_INVALID, "RANK_ID=%d, but RANK_SIZE=%d; 0 to %d expected", rank,
+                         size, size - 1);
+    }
+    if (has_size && size > 1) {
+        trmi_claim *claim = trmi_claim_add(claims, "RANK_SIZE%s", has_rank ? ", RANK_ID" : "");
+        claim->rank = has_rank ? rank : -1;
+        claim->size = size;
+        claim->needs_company = true;
+    }
+    return TRM_OK;
+}

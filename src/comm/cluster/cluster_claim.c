@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What every source needs: its variables, its claim, its warnings. */
+#include "comm/cluster/cluster_claim.h"
+
+#include "base/error.h"
+#include "comm/cluster/cluster_json.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void trmi_cluster_warn(trm_cluster *cluster, const char *format, ...) {
+    char line[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    if (cluster->warning_count < 8) {
+        const char *copy = trmi_arena_strdup(&cluster->arena, line);
+        if (copy != NULL) {
+            cluster->warnings[cluster->warning_count++] = copy;
+        }
+    }
+}
+
+const char *trmi_env_text(const trmi_env *env, const char *name) {
+    const char *text = env->lookup(env->context, name);
+    return text != NULL && text[0] != '\0' ? text : NULL;
+}
+
+trm_status trmi_env_integer(const trmi_env *env, const char *name, int64_t low, int64_t high,
+                            bool *set, int32_t *out, trm_error *err) {
+    const char *text = trmi_env_text(env, name);
+    int64_t value;
+    char part[40];
+    *set = text != NULL;
+    if (text == NULL) {
+        return TRM_OK;
+    }
+    if (!trmi_decimal(text, &value) || value < low || value > high) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: a whole number from %lld to %lld expected, found \"%s\"", name,
+                         (long long)low, (long long)high, trmi_printable(text, part, sizeof part));
+    }
+    *out = (int32_t)value;
+    return TRM_OK;
+}
+
+trmi_claim *trmi_claim_add(trmi_claims *claims, const char *format, ...) {
+    TRMI_ASSERT(claims->count < TRMI_CLAIMS_MAX);
+    trmi_claim *claim = &claims->items[claims->count++];
+    memset(claim, 0, sizeof *claim);
+    claim->rank = claim->local_rank = -1;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(claim->source, sizeof claim->source, format, args);
+    va_end(args);
+    return claim;
+}

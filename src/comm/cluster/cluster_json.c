@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* memmem */
+#include "comm/cluster/cluster_json.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *trmi_printable(const char *value, char *text, size_t size) {
+    size_t used = 0;
+    for (; *value != '\0' && used + 1 < size; value++) {
+        text[used++] = *value >= ' ' && *value != 127 ? *value : '?';
+    }
+    text[used] = '\0';
+    if (*value != '\0' && used >= 3) {
+        memcpy(text + used - 3, "...", 3);
+    }
+    return text;
+}
+
+const char *trmi_short_name(const char *path, char text[48]) {
+    size_t length = strlen(path);
+    if (length < 48) {
+        return trmi_printable(path, text, 48);
+    }
+    memcpy(text, "...", 3);
+    trmi_printable(path + length - 44, text + 3, 45);
+    return text;
+}
+
+bool trmi_decimal(const char *text, int64_t *out) {
+    size_t length = strlen(text);
+    if (length == 0 || length > 18 || strspn(text, "0123456789") != length) {
+        return false;
+    }
+    int64_t value = 0;
+    for (size_t i = 0; i < length; i++) {
+        value = value * 10 + (text[i] - '0');
+    }
+    *out = value;
+    return true;
+}
+
+const char *trmi_cjson_found(const json_t *value, char *text, size_t size) {
+    char part[40];
+    if (value == NULL) {
+        snprintf(text, size, "nothing");
+    } else if (json_is_string(value)) {
+        snprintf(text, size, "the string \"%s\"",
+                 trmi_printable(json_string_value(value), part, sizeof part));
+    } else if (json_is_integer(value)) {
+        snprintf(text, size, "the number %lld", (long long)json_integer_value(value));
+    } else if (json_is_real(value)) {
+        snprintf(text, size, "the number %g", json_real_value(value));
+    } else {
+        snprintf(text, size, "%s",
+                 json_is_array(value)    ? "a list"
+                 : json_is_object(value) ? "an object"
+                 : json_is_true(value)   ? "true"
+                 : json_is_false(value)  ? "false"
+                                         : "null");
+    }
+    return text;
+}
+
+/* Depth and number of values by looking at the bytes once, strings skipped. */
+static trm_status check_shape(const char *name, const char *text, size_t bytes,
+                              const trmi_cjson_limits *limits, trm_error *err) {
+    size_t values = 0;
+    int depth = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < bytes; i++) {
+        char c = text[i];
+        if (quoted) {
+            if (c == '\\') {
+                i++;
+            } else if (c == '"') {
+                quoted = false;
+            }
+        } else if (c == '"') {
+            quoted = true;
+        } else if (c == '{' || c == '[') {
+            values++;
+            if (++depth > limits->depth) {
+                return TRMI_FAIL(err, TRM_INVALID,
+                                 "%s: nested deeper than %d levels at byte %zu; this is no cluster "
+                                 "description",
+                                 name, limits->depth, i);
+            }
+        } else if (c == '}' || c == ']') {
+            depth--;
+        } else if (c == ',') {
+            values++;
+        }
+        if (values > limits->values) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "%s: more than %zu values; this is no cluster "
+                             "description",
+                             name, limits->values);
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_cjson_load(const char *name, const char *text, size_t bytes,
+                           const trmi_cjson_limits *limits, json_t **out, trm_error *err) {
+    if (bytes > limits->bytes) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: %zu bytes, at most %zu expected", name, bytes,
+                         limits->bytes);
+    }
+    size_t blank = 0;
+    while (blank < bytes && strchr(" \t\r\n", text[blank]) != NULL) {
+        blank++;
+    }
+    if (blank == bytes) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: empty; a JSON object expected", name);
+    }
+    TRMI_TRY(check_shape(name, text, bytes, limits, err));
+    json_error_t where;
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
+    if (root == NULL) {
+        if (json_error_code(&where) == json_error_out_of_memory) {
+            return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for the JSON document", name);
+        }
+        if (strstr(where.text, "'.'") != NULL && memmem(text, bytes, "[...]", 5) != NULL) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "%s: line %d: \"[...]\" is the guide's placeholder; list one entry "
+                             "per device there (trireme cluster make writes a table)",
+                             name, where.line);
+        }
+        char part[96];
+        return TRMI_FAIL(err, TRM_INVALID, "%s: line %d, column %d: not JSON: %s", name, where.line,
+                         where.column, trmi_printable(where.text, part, sizeof part));
+    }
+    if (!json_is_object(root)) {
+        char found[64];
+        trmi_cjson_found(root, found, sizeof found);
+        json_decref(root);
+        return TRMI_FAIL(err, TRM_INVALID, "%s: a JSON object expected, found %s", name, found);
+    }
+    *out = root;
+    return TRM_OK;
+}
+
+const char *trmi_cjson_path(const trmi_cjson_at *at, const char *key, char *text, size_t size) {
+    char part[32];
+    snprintf(text, size, "%s%s%s", at->path, at->path[0] ? "." : "",
+             trmi_printable(key, part, sizeof part));
+    return text;
+}
+
+trmi_cjson_at trmi_cjson_below(const trmi_cjson_at *at, const char *key, int64_t index) {
+    trmi_cjson_at below = {.name = at->name};
+    char path[sizeof at->path + 40];
+    trmi_cjson_path(at, key, path, sizeof path);
+    if (index >= 0) {
+        snprintf(path + strlen(path), sizeof path - strlen(path), "[%lld]", (long long)index);
+    }
+    size_t length = strlen(path);
+    size_t room = sizeof below.path - 1;
+    memcpy(below.path, path, length < room ? length : room);
+    return below;
+}
+
+static trm_status missing(const trmi_cjson_at *at, const char *key, const char *expected,
+                          trm_error *err) {
+    char path[128];
+    return TRMI_FAIL(err, TRM_INVALID, "%s: %s is missing; %s expected", at->name,
+                     trmi_cjson_path(at, key, path, sizeof path), expected);
+}
+
+static trm_status wrong(const trmi_cjson_at *at, const char *key, const char *expected,
+                        const json_t *value, trm_error *err) {
+    char path[128], found[64];
+    return TRMI_FAIL(err, TRM_INVALID, "%s: %s: %s expected, found %s", at->name,
+                     trmi_cjson_path(at, key, path, sizeof path), expected,
+                     trmi_cjson_found(value, found, sizeof found));
+}
+
+trm_status trmi_cjson_string(const trmi_cjson_at *at, const json_t *object, const char *key,
+                             bool required, const char **out, trm_error *err) {
+    json_t *value = json_object_get(object, key);
+    *out = NULL;
+    if (value == NULL) {
+        return required ? missing(at, key, "a string", err) : TRM_OK;
+    }
+    if (!json_is_string(value)) {
+        return wrong(at, key, "a string", value, err);
+    }
+    *out = json_string_value(value);
+    return TRM_OK;
+}
+
+trm_status trmi_cjson_integer(const trmi_cjson_at *at, const json_t *object, const char *key,
+                              bool required, bool plain, int64_t low, int64_t high, int64_t *out,
+                              trm_error *err) {
+    json_t *value = json_object_get(object, key);
+    char path[128], expected[80], found[64];
+    int64_t number;
+    if (value == NULL) {
+        return required ? missing(at, key, plain ? "a number" : "a number in quotes", err) : TRM_OK;
+    }
+    if (json_is_integer(value) && !plain) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: %s: numbers are strings in this form, found %lld; write \"%lld\"",
+                         at->name, trmi_cjson_path(at, key, path, sizeof path),
+                         (long long)json_integer_value(value),
+                         (long long)json_integer_value(value));
+    }
+    if (json_is_integer(value)) {
+        number = json_integer_value(value);
+    } else if (!json_is_string(value)) {
+        return wrong(at, key, plain ? "a number" : "a number in quotes", value, err);
+    } else if (!trmi_decimal(json_string_value(value), &number)) {
+        return wrong(at, key, "decimal digits", value, err);
+    }
+    if (number < low || number > high) {
+        snprintf(expected, sizeof expected, "%lld to %lld", (long long)low, (long long)high);
+        return TRMI_FAIL(err, TRM_INVALID, "%s: %s: %s expected, found %s", at->name,
+                         trmi_cjson_path(at, key, path, sizeof path), expected,
+                         trmi_cjson_found(value, found, sizeof found));
+    }
+    *out = number;
+    return TRM_OK;
+}
+
+trm_status trmi_cjson_list(const trmi_cjson_at *at, const json_t *object, const char *key,
+                           bool required, const json_t **out, trm_error *err) {
+    json_t *value = json_object_get(object, key);
+    *out = NULL;
+    if (value == NULL) {
+        return required ? missing(at, key, "a list", err) : TRM_OK;
+    }
+    if (!json_is_array(value)) {
+        return wrong(at, key, "a list", value, err);
+    }
+    *out = value;
+    return TRM_OK;
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/cluster/ranktable.h"
+
+#include "base/error.h"
+#include "base/os.h"
+
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <string.h>
+
+static const trmi_cjson_limits table_limits = {
+    .bytes = (size_t)64 << 20, .values = 2000000, .depth = 16};
+
+static trm_status check_status_field(trm_rank_table *table, const json_t *root, bool required,
+                                     trm_error *err) {
+    trmi_cjson_at top = {.name = table->name};
+    const char *text;
+    char part[40];
+    TRMI_TRY(trmi_cjson_string(&top, root, "status", required, &text, err));
+    if (text == NULL || strcmp(text, "completed") == 0) {
+        return TRM_OK;
+    }
+    if (strcmp(text, "initializing") == 0) {
+        return TRMI_FAIL(err, TRM_PENDING,
+                         "%s: status is \"initializing\": its generator has not finished it; wait "
+                         "until it says \"completed\"",
+                         table->name);
+    }
+    return TRMI_FAIL(err, TRM_INVALID, "%s: status: \"completed\" expected, found \"%s\"",
+                     table->name, trmi_printable(text, part, sizeof part));
+}
+
+/* Which spelling? Decided by `version`, otherwise by the list that is there. */
+static trm_status read_form(trm_rank_table *table, const json_t *root, trm_error *err) {
+    trmi_cjson_at top = {.name = table->name};
+    const char *version;
+    char part[40];
+    TRMI_TRY(trmi_cjson_string(&top, root, "version", false, &version, err));
+    if (version == NULL) {
+        table->version = "";
+        if (json_object_get(root, "group_list") != NULL) {
+            table->form = TRM_RANK_TABLE_LAB;
+            TRMI_TRY(check_status_field(table, root, true, err));
+            return trmi_table_read_groups(table, root, err);
+        }
+        if (json_object_get(root, "server_list") != NULL) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "%s: version is missing; a table with server_list needs \"version\": "
+                             "\"1.0\" (or \"1.2\")",
+                             table->name);
+        }
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: neither version nor group_list; this is no rank table (trireme "
+                         "cluster make writes one)",
+                         table->name);
+    }
+    table->version = trmi_arena_strdup(&table->arena, version);
+    if (table->version == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", table->name);
+    }
+    if (strcmp(version, "1.0") == 0 || strcmp(version, "1.2") == 0) {
+        table->form = TRM_RANK_TABLE_V1;
+        TRMI_TRY(check_status_field(table, root, true, err));
+        return trmi_table_read_servers(table, root, err);
+    }
+    if (strcmp(version, "2.0") == 0) {
+        table->form = TRM_RANK_TABLE_V2;
+        TRMI_TRY(check_status_field(table, root, false, err));
+        return trmi_table_read_v2(table, root, err);
+    }
+    return TRMI_FAIL(err, TRM_INVALID,
+                     "%s: version: \"1.0\", \"1.2\" or \"2.0\" expected, found \"%s\"", table->name,
+                     trmi_printable(version, part, sizeof part));
+}
+
+trm_status trm_rank_table_parse(const char *name, const char *text, size_t bytes,
+                                trm_rank_table **out, trm_error *err) {
+    json_t *root = NULL;
+    trm_status status;
+    trm_rank_table *table = trmi_alloc(sizeof *table);
+    if (table == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a rank table");
+    }
+    trmi_short_name(name, table->name);
+    TRMI_TRY_GOTO(status, trmi_cjson_load(table->name, text, bytes, &table_limits, &root, err),
+                  failed);
+    TRMI_TRY_GOTO(status, read_form(table, root, err), failed);
+    TRMI_TRY_GOTO(status, trmi_table_check(table, err), failed);
+    json_decref(root);
+    *out = table;
+    return TRM_OK;
+failed:
+    json_decref(root);
+    trm_rank_table_destroy(table);
+    return status;
+}
+
+trm_status trm_rank_table_read(const char *path, trm_rank_table **out, trm_error *err) {
+    uint8_t *text;
+    size_t bytes;
+    trm_error cause;
+    char name[48];
+    trm_status status = trmi_os_read_file(path, table_limits.bytes, &text, &bytes, &cause);
+    if (status == TRM_NOMEM) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to read it", trmi_short_name(path, name));
+    }
+    if (status != TRM_OK) {
+        return TRMI_FAIL(
+            err, TRM_INVALID, "rank table %s: cannot be read (%s)", trmi_short_name(path, name),
+            cause.sys_errno ? strerror(cause.sys_errno) : "not a file of at most 64 MB");
+    }
+    status = trm_rank_table_parse(path, (const char *)text, bytes, out, err);
+    trmi_free(text);
+    return status;
+}
+
+void trm_rank_table_destroy(trm_rank_table *table) {
+    if (table == NULL) {
+        return;
+    }
+    trmi_free(table->rows);
+    trmi_free(table->servers);
+    trmi_free(table->buckets);
+    trmi_free(table->pods);
+    trmi_arena_free(&table->arena);
+    trmi_free(table);
+}
+
+trm_rank_table_form trm_rank_table_get_form(const trm_rank_table *table) { return table->form; }
+int32_t trm_rank_table_size(const trm_rank_table *table) { return table->size; }
+int32_t trm_rank_table_servers(const trm_rank_table *table) { return table->server_count; }
+int32_t trm_rank_table_warning_count(const trm_rank_table *table) { return table->warning_count; }
+const char *trm_rank_table_warning(const trm_rank_table *table, int32_t index) {
+    return index >= 0 && index < table->warning_count ? table->warnings[index] : NULL;
+}
+
+trm_rank_entry trm_rank_table_entry(const trm_rank_table *table, int32_t rank) {
+    if (rank < 0 || rank >= table->size) {
+        return (trm_rank_entry){.rank = -1, .server_id = "", .host = "", .device_ip = ""};
+    }
+    const trmi_table_row *row = &table->rows[rank];
+    const trmi_table_server *server = &table->servers[row->server];
+    return (trm_rank_entry){.rank = rank,
+                            .device_id = row->device_id,
+                            .server = row->server,
+                            .server_id = server->id,
+                            .host = server->host_ip ? server->host_ip : server->id,
+                            .device_ip = row->device_ip};
+}
+
+bool trm_rank_table_pod(const trm_rank_table *table, const char *pod_name, int32_t *first_rank,
+                        int32_t *count) {
+    for (int32_t p = 0; p < table->pod_count; p++) {
+        if (strcmp(table->pods[p].pod, pod_name) == 0) {
+            *first_rank = table->pods[p].first_rank;
+            *count = table->pods[p].count;
+            return true;
+        }
+    }
+    return false;
+}
+
+void trm_rank_table_digest(const trm_rank_table *table, uint8_t digest[32]) {
+    EVP_MD_CTX *context = EVP_MD_CTX_new();
+    memset(digest, 0, 32);
+    if (context == NULL || EVP_DigestInit_ex(context, EVP_sha256(), NULL) != 1) {
+        EVP_MD_CTX_free(context);
+        return;
+    }
+    for (int32_t r = 0; r < table->size; r++) {
+        const trmi_table_row *row = &table->rows[r];
+        const trmi_table_server *server = &table->servers[row->server];
+        char head[64];
+        int length = snprintf(head, sizeof head, "%d %d %d\n", r, row->device_id, row->device_port);
+        EVP_DigestUpdate(context, head, (size_t)length);
+        EVP_DigestUpdate(context, server->id, strlen(server->id) + 1);
+        /* as trm_rank_entry has it */
+        const char *host = server->host_ip ? server->host_ip : server->id;
+        EVP_DigestUpdate(context, host, strlen(host) + 1);
+        EVP_DigestUpdate(context, row->device_ip, strlen(row->device_ip) + 1);
+    }
+    EVP_DigestFinal_ex(context, digest, NULL);
+    EVP_MD_CTX_free(context);
+}

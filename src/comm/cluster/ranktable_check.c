@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rules that every spelling of a rank table shares. */
+#include "comm/cluster/ranktable.h"
+
+#include "base/error.h"
+#include "comm/cluster/cluster_addr.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int by_rank(const void *a, const void *b) {
+    const trmi_table_row *x = a, *y = b;
+    if (x->rank != y->rank) {
+        return x->rank < y->rank ? -1 : 1;
+    }
+    return x->at[0] != y->at[0] ? x->at[0] - y->at[0] : x->at[1] - y->at[1];
+}
+
+/* Ranks are 0 to n-1, each once. Sorts. */
+static trm_status check_ranks(trm_rank_table *table, trm_error *err) {
+    char here[64], there[64];
+    qsort(table->rows, (size_t)table->size, sizeof *table->rows, by_rank);
+    for (int32_t r = 0; r < table->size; r++) {
+        const trmi_table_row *row = &table->rows[r];
+        trmi_table_place(table, row, here, sizeof here);
+        if (r > 0 && row[-1].rank == row->rank) {
+            return TRMI_FAIL(err, TRM_INVALID, "%s: %s.rank_id: %d is taken by %s; each rank once",
+                             table->name, here, row->rank,
+                             trmi_table_place(table, row - 1, there, sizeof there));
+        }
+        if (row->rank >= table->size) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "%s: %s.rank_id: 0 to %d expected for %d devices, found %d; rank %d "
+                             "is missing",
+                             table->name, here, table->size - 1, table->size, row->rank, r);
+        }
+    }
+    return TRM_OK;
+}
+
+typedef struct address {
+    uint8_t bytes[16];
+    int32_t family;
+    int32_t row;
+} address;
+
+static int by_address(const void *a, const void *b) {
+    int order = memcmp(((const address *)a)->bytes, ((const address *)b)->bytes, 16);
+    return order != 0 ? order : ((const address *)a)->row - ((const address *)b)->row;
+}
+
+/* One address of a device's list ("a" or "a,b"); advances *text. */
+static trm_status take_address(const trm_rank_table *table, int32_t row, const char **text,
+                               address *out, trm_error *err) {
+    char part[64], here[64];
+    size_t length = strcspn(*text, ",");
+    snprintf(part, sizeof part, "%.*s", (int)(length < 63 ? length : 63), *text);
+    *out = (address){.row = row, .family = trmi_ip_family(part)};
+    if (out->family == 0) {
+        char shown[48];
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: %s.device_ip: an IPv4 or IPv6 address expected, found \"%s\"",
+                         table->name, trmi_table_place(table, &table->rows[row], here, sizeof here),
+                         trmi_printable(part, shown, sizeof shown));
+    }
+    inet_pton(out->family == 4 ? AF_INET : AF_INET6, part, out->bytes);
+    *text += length + ((*text)[length] == ',' ? 1 : 0);
+    return TRM_OK;
+}
+
+static int32_t address_count(const char *text) {
+    int32_t count = text[0] != '\0';
+    for (; *text != '\0'; text++) {
+        count += *text == ',';
+    }
+    return count;
+}
+
+/* Fills `all` (room for `total`): valid, one family, equally many per device. */
+static trm_status gather_addresses(const trm_rank_table *table, address *all, trm_error *err) {
+    int32_t filled = 0;
+    char here[64], there[64];
+    for (int32_t r = 0; r < table->size; r++) {
+        const trmi_table_row *row = &table->rows[r];
+        const char *text = row->device_ip;
+        int32_t count = address_count(text), first = address_count(table->rows[0].device_ip);
+        if (count != first) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "%s: %s.device_ip has %d addresses, %s has %d; equally many expected "
+                             "on every device",
+                             table->name, trmi_table_place(table, row, here, sizeof here), count,
+                             trmi_table_place(table, table->rows, there, sizeof there), first);
+        }
+        for (int32_t i = 0; i < count; i++, filled++) {
+            TRMI_TRY(take_address(table, r, &text, &all[filled], err));
+            if (all[filled].family != all[0].family) {
+                return TRMI_FAIL(err, TRM_INVALID,
+                                 "%s: %s.device_ip is IPv%d, that of rank 0 IPv%d; one family "
+                                 "expected everywhere",
+                                 table->name, trmi_table_place(table, row, here, sizeof here),
+                                 all[filled].family, all[0].family);
+            }
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status check_addresses(const trm_rank_table *table, trm_error *err) {
+    int64_t total = 0;
+    for (int32_t r = 0; r < table->size; r++) {
+        total += address_count(table->rows[r].device_ip);
+    }
+    if (total == 0) {
+        return TRM_OK;
+    }
+    /* A device with more addresses than the first fails before it would overrun `all`. */
+    address *all = trmi_alloc((size_t)(total + 1) * sizeof *all);
+    if (all == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for addresses", table->name);
+    }
+    trm_status status = gather_addresses(table, all, err);
+    if (status == TRM_OK) {
+        qsort(all, (size_t)total, sizeof *all, by_address);
+    }
+    for (int64_t i = 1; i < total && status == TRM_OK; i++) {
+        if (memcmp(all[i].bytes, all[i - 1].bytes, 16) == 0) {
+            char here[64], there[64], part[48];
+            const trmi_table_row *row = &table->rows[all[i].row];
+            status = TRMI_FAIL(err, TRM_INVALID,
+                               "%s: %s.device_ip: %s is also that of %s; each address once",
+                               table->name, trmi_table_place(table, row, here, sizeof here),
+                               trmi_printable(row->device_ip, part, 40),
+                               trmi_table_place(table, &table->rows[all[i - 1].row], there, 64));
+        }
+    }
+    trmi_free(all);
+    return status;
+}
+
+/* Ranks of one server follow each other. Also fills first_rank and count of the servers. */
+static trm_status check_blocks(trm_rank_table *table, trm_error *err) {
+    for (int32_t r = 0; r < table->size; r++) {
+        trmi_table_server *server = &table->servers[table->rows[r].server];
+        if (server->count == 0) {
+            server->first_rank = r;
+        } else if (server->first_rank + server->count != r) {
+            char part[40];
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "%s: rank %d is on server \"%s\", whose ranks are %d to %d; ranks of "
+                             "one server must follow each other",
+                             table->name, r, trmi_printable(server->id, part, sizeof part),
+                             server->first_rank, server->first_rank + server->count - 1);
+        }
+        server->count++;
+    }
+    return TRM_OK;
+}
+
+static int by_server_device(const void *a, const void *b) {
+    const trmi_table_row *x = *(const trmi_table_row *const *)a;
+    const trmi_table_row *y = *(const trmi_table_row *const *)b;
+    if (x->server != y->server) {
+        return x->server - y->server;
+    }
+    return x->device_id != y->device_id ? x->device_id - y->device_id : x->rank - y->rank;
+}
+
+/* No two ranks on one device. */
+static trm_status check_devices(const trm_rank_table *table, trm_error *err) {
+    const trmi_table_row **order = trmi_alloc((size_t)table->size * sizeof *order);
+    if (order == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for %d ranks", table->name, table->size);
+    }
+    for (int32_t r = 0; r < table->size; r++) {
+        order[r] = &table->rows[r];
+    }
+    qsort(order, (size_t)table->size, sizeof *order, by_server_device);
+    trm_status status = TRM_OK;
+    for (int32_t r = 1; r < table->size && status == TRM_OK; r++) {
+        if (order[r]->server == order[r - 1]->server &&
+            order[r]->device_id == order[r - 1]->device_id) {
+            char here[64], part[40];
+            status = TRMI_FAIL(err, TRM_INVALID,
+                               "%s: %s.device_id: device %d of server \"%s\" already has rank %d; "
+                               "one rank per device",
+                               table->name, trmi_table_place(table, order[r], here, sizeof here),
+                               order[r]->device_id,
+                               trmi_printable(table->servers[order[r]->server].id, part, 40),
+                               order[r - 1]->rank);
+        }
+    }
+    trmi_free(order);
+    return status;
+}
+
+/* Legal here, but slow or refused on Ascend. */
+static void warn_order(trm_rank_table *table) {
+    for (int32_t r = 1; r < table->size; r++) {
+        const trmi_table_row *row = &table->rows[r];
+        char a[40], b[40];
+        if (row->server != row[-1].server &&
+            strcmp(table->servers[row[-1].server].id, table->servers[row->server].id) > 0) {
+            trmi_table_warn(table,
+                            "%s: server \"%s\" (rank %d) comes before \"%s\" (rank %d); Ascend "
+                            "wants ranks in dictionary order of server_id",
+                            table->name,
+                            trmi_printable(table->servers[row[-1].server].id, a, sizeof a), r - 1,
+                            trmi_printable(table->servers[row->server].id, b, sizeof b), r);
+            break;
+        }
+    }
+    for (int32_t r = 1; r < table->size; r++) {
+        const trmi_table_row *row = &table->rows[r];
+        if (row->server == row[-1].server && row->device_id < row[-1].device_id) {
+            trmi_table_warn(table,
+                            "%s: rank %d is on device %d, rank %d on device %d; rank order should "
+                            "follow the physical order",
+                            table->name, r - 1, row[-1].device_id, r, row->device_id);
+            break;
+        }
+    }
+}
+
+static void warn_910(trm_rank_table *table) {
+    for (int32_t s = 0; s < table->server_count; s++) {
+        const trmi_table_server *server = &table->servers[s];
+        int32_t low = 0;
+        for (int32_t r = server->first_rank; r < server->first_rank + server->count; r++) {
+            low += table->rows[r].device_id < 4;
+        }
+        char part[40];
+        trmi_printable(server->id, part, sizeof part);
+        if (server->count != 1 && server->count != 2 && server->count != 4 && server->count != 8) {
+            trmi_table_warn(table,
+                            "%s: server \"%s\" has %d devices; a 910 server uses 1, 2, 4 "
+                            "or 8",
+                            table->name, part, server->count);
+        } else if ((server->count == 2 || server->count == 4) && low != 0 && low != server->count) {
+            trmi_table_warn(table,
+                            "%s: server \"%s\" takes devices from both halves (0-3 and "
+                            "4-7); %d devices of a 910 must come from one",
+                            table->name, part, server->count);
+        }
+        if (server->count != table->servers[0].count) {
+            trmi_table_warn(table,
+                            "%s: server \"%s\" has %d devices, the first %d; 910 servers "
+                            "use equally many",
+                            table->name, part, server->count, table->servers[0].count);
+        }
+    }
+}
+
+trm_status trmi_table_check(trm_rank_table *table, trm_error *err) {
+    TRMI_TRY(check_ranks(table, err));
+    TRMI_TRY(check_addresses(table, err));
+    TRMI_TRY(check_blocks(table, err));
+    TRMI_TRY(check_devices(table, err));
+    warn_order(table);
+    if (table->chip_910) {
+        warn_910(table);
+    }
+    if (table->server_count > 1 && table->form == TRM_RANK_TABLE_V1 &&
+        table->rows[0].device_ip[0] == '\0') {
+        trmi_table_warn(table, "%s: no device_ip; Ascend needs it with several servers",
+                        table->name);
+    }
+    return TRM_OK;
+}

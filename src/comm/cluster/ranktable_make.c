@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rank tables out: make from hosts, merge of one file per server, and the text of `check`. */
+#include "comm/cluster/ranktable.h"
+
+#include "base/error.h"
+#include "base/os.h"
+#include "comm/cluster/cluster_addr.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void trm_text_free(char *text) { trmi_free(text); }
+
+static trm_status give(trmi_text *text, char **out, trm_error *err) {
+    if (text->failed || text->data == NULL) {
+        trmi_text_free(text);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the text of a rank table");
+    }
+    *out = text->data;
+    return TRM_OK;
+}
+
+/* What both writers need of a device. */
+typedef struct device {
+    int32_t id;
+    const char *ip; /* "" if there is none */
+} device;
+
+static void put_string(trmi_text *text, const char *key, const char *value, const char *end) {
+    trmi_text_printf(text, "\"%s\": ", key);
+    trmi_text_json_string(text, value);
+    trmi_text_append(text, end, strlen(end));
+}
+
+static void put_device(trmi_text *text, const device *one, const char *end) {
+    trmi_text_printf(text, "\"device_id\": \"%d\"", one->id);
+    if (one->ip[0] != '\0') {
+        trmi_text_append(text, ", ", 2);
+        put_string(text, "device_ip", one->ip, "");
+    }
+    trmi_text_append(text, end, strlen(end));
+}
+
+static void write_v1(trmi_text *text, const trm_rank_table *table) {
+    trmi_text_printf(text,
+                     "{\n  \"version\": \"1.0\",\n  \"server_count\": \"%d\",\n"
+                     "  \"server_list\": [",
+                     table->server_count);
+    for (int32_t r = 0; r < table->size; r++) {
+        const trmi_table_row *row = &table->rows[r];
+        const trmi_table_server *server = &table->servers[row->server];
+        if (r == 0 || row->server != row[-1].server) {
+            trmi_text_printf(text, "%s\n    {", r == 0 ? "" : "\n    ]},");
+            put_string(text, "server_id", server->id, ", ");
+            if (server->host_ip != NULL) {
+                put_string(text, "host_ip", server->host_ip, ", ");
+            }
+            trmi_text_printf(text, "\"device\": [");
+        } else {
+            trmi_text_append(text, ",", 1);
+        }
+        trmi_text_printf(text, "\n      {");
+        put_device(text, &(device){row->device_id, row->device_ip}, ", ");
+        if (row->device_port != 0) {
+            trmi_text_printf(text, "\"device_port\": \"%d\", ", row->device_port);
+        }
+        trmi_text_printf(text, "\"rank_id\": \"%d\"}", r);
+    }
+    trmi_text_printf(text, "\n    ]}\n  ],\n  \"status\": \"completed\"\n}\n");
+}
+
+static void write_lab(trmi_text *text, const trm_rank_table *table) {
+    trmi_text_printf(text,
+                     "{\n  \"board_id\": \"0x0000\",\n  \"chip_info\": \"%s\",\n"
+                     "  \"deploy_mode\": \"lab\",\n  \"group_count\": \"1\",\n  \"group_list\": [\n"
+                     "    {\n      \"device_num\": \"%d\",\n      \"server_num\": \"%d\",\n"
+                     "      \"group_name\": \"\",\n      \"instance_count\": \"%d\",\n"
+                     "      \"instance_list\": [",
+                     table->chip_910 ? "910" : "cpu", table->size, table->server_count,
+                     table->size);
+    for (int32_t r = 0; r < table->size; r++) {
+        const trmi_table_row *row = &table->rows[r];
+        trmi_text_printf(text, "%s\n        {\"devices\": [{", r == 0 ? "" : ",");
+        put_device(text, &(device){row->device_id, row->device_ip}, "}], ");
+        trmi_text_printf(text, "\"rank_id\": \"%d\", ", r);
+        put_string(text, "server_id", table->servers[row->server].id, "}");
+    }
+    trmi_text_printf(text, "\n      ]\n    }\n  ],\n");
+    int32_t nics = table->servers[0].count;
+    trmi_text_printf(text,
+                     "  \"para_plane_nic_location\": \"%s\",\n"
+                     "  \"para_plane_nic_name\": [",
+                     table->chip_910 ? "device" : "host");
+    for (int32_t n = 0; n < nics; n++) {
+        trmi_text_printf(text, "%s\"eth%d\"", n ? ", " : "", n);
+    }
+    trmi_text_printf(
+        text, "],\n  \"para_plane_nic_num\": \"%d\",\n  \"status\": \"completed\"\n}\n", nics);
+}
+
+static trm_status write_table(const trm_rank_table *table, trm_rank_table_form form, char **json,
+                              trm_error *err) {
+    trmi_text text = {0};
+    if (form == TRM_RANK_TABLE_LAB) {
+        write_lab(&text, table);
+    } else {
+        write_v1(&text, table);
+    }
+    return give(&text, json, err);
+}
+
+static trm_status add_host(trm_rank_table *table, const trm_rank_table_host *host, int32_t index,
+                           trm_error *err) {
+    trmi_table_row row = {.at = {index, 0}};
+    bool exists;
+    char part[48];
+    if (host->host == NULL || host->host[0] == '\0' || strlen(host->host) > TRMI_TABLE_ID_MAX) {
+        return TRMI_FAIL(err, TRM_INVALID, "host %d: a name of 1 to %d characters expected", index,
+                         TRMI_TABLE_ID_MAX);
+    }
+    trmi_printable(host->host, part, sizeof part);
+    if (host->devices < 1 || host->devices > TRMI_TABLE_DEVICE_MAX + 1) {
+        return TRMI_FAIL(err, TRM_INVALID, "host %s: 1 to %d devices expected, found %d", part,
+                         TRMI_TABLE_DEVICE_MAX + 1, host->devices);
+    }
+    const char *ip = trmi_ip_family(host->host) != 0 ? host->host : NULL;
+    TRMI_TRY(trmi_table_server_index(table, host->host, ip, &row.server, &exists, err));
+    if (exists) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "host %s is listed twice; each host once, with all its "
+                         "devices",
+                         part);
+    }
+    for (int32_t d = 0; d < host->devices; d++) {
+        row.rank = table->size;
+        row.device_id = d;
+        row.at[1] = d;
+        row.device_ip = host->device_ips != NULL ? host->device_ips[d] : NULL;
+        TRMI_TRY(trmi_table_add_row(table, &row, err));
+    }
+    return TRM_OK;
+}
+
+trm_status trm_rank_table_make(const trm_rank_table_host *hosts, int32_t count,
+                               trm_rank_table_form form, char **json, trm_error *err) {
+    if (count < 1) {
+        return TRMI_FAIL(err, TRM_INVALID, "a rank table needs at least one host");
+    }
+    if (form != TRM_RANK_TABLE_V1 && form != TRM_RANK_TABLE_LAB) {
+        return TRMI_FAIL(err, TRM_INVALID, "form %d cannot be made; version 1.0 or lab expected",
+                         (int)form);
+    }
+    trm_rank_table *table = trmi_alloc(sizeof *table);
+    if (table == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a rank table");
+    }
+    strcpy(table->name, "new rank table");
+    table->form = TRM_RANK_TABLE_V1;
+    trm_status status = TRM_OK;
+    for (int32_t h = 0; h < count && status == TRM_OK; h++) {
+        status = add_host(table, &hosts[h], h, err);
+    }
+    if (status == TRM_OK) {
+        status = trmi_table_check(table, err);
+    }
+    if (status == TRM_OK) {
+        bool eight = true;
+        for (int32_t r = 0; r < table->size; r++) {
+            eight &= table->rows[r].device_id <= 7 && table->rows[r].device_ip[0] != '\0';
+        }
+        table->chip_910 = eight;
+        status = write_table(table, form, json, err);
+    }
+    trm_rank_table_destroy(table);
+    return status;
+}
+
+/* Appends a server of `from` with all its ranks. */
+static trm_status merge_one(trm_rank_table *into, const trm_rank_table *from, trm_error *err) {
+    for (int32_t r = 0; r < from->size; r++) {
+        trmi_table_row row = from->rows[r];
+        const trmi_table_server *server = &from->servers[row.server];
+        bool exists;
+        int32_t before = into->size;
+        TRMI_TRY(
+            trmi_table_server_index(into, server->id, server->host_ip, &row.server, &exists, err));
+        if (exists && (r == 0 || from->rows[r - 1].server != from->rows[r].server)) {
+            char part[40];
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "%s: server \"%s\" is in an earlier file too; one file per server",
+                             from->name, trmi_printable(server->id, part, sizeof part));
+        }
+        row.rank = before;
+        row.at[0] = row.server;
+        row.at[1] = r;
+        TRMI_TRY(trmi_table_add_row(into, &row, err));
+    }
+    return TRM_OK;
+}
+
+trm_status trm_rank_table_merge(const char *const *paths, int32_t count, char **json,
+                                trm_error *err) {
+    if (count < 1) {
+        return TRMI_FAIL(err, TRM_INVALID, "merge needs at least one rank table file");
+    }
+    trm_rank_table *into = trmi_alloc(sizeof *into), *from = NULL;
+    if (into == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a rank table");
+    }
+    strcpy(into->name, "merged rank table");
+    trm_status status = TRM_OK;
+    for (int32_t f = 0; f < count && status == TRM_OK; f++) {
+        TRMI_TRY_GOTO(status, trm_rank_table_read(paths[f], &from, err), done);
+        if (f == 0) {
+            into->form = from->form;
+            into->chip_910 = from->chip_910;
+        }
+        if (from->form != into->form || from->form == TRM_RANK_TABLE_TEMPLATE2 ||
+            from->form == TRM_RANK_TABLE_V2) {
+            status = TRMI_FAIL(err, TRM_INVALID,
+                               "%s: only tables of one form are merged, all version 1.0 or all lab",
+                               from->name);
+            goto done;
+        }
+        TRMI_TRY_GOTO(status, merge_one(into, from, err), done);
+        trm_rank_table_destroy(from);
+        from = NULL;
+    }
+    TRMI_TRY_GOTO(status, trmi_table_check(into, err), done);
+    status = write_table(into, into->form, json, err);
+done:
+    trm_rank_table_destroy(from);
+    trm_rank_table_destroy(into);
+    return status;
+}
+
+/* "address_3=192.168.100.104" -> index 3; -1 for other lines, -2 for a wrong one. */
+static int hccn_line(char *line, char **ip) {
+    while (*line == ' ' || *line == '\t') {
+        line++;
+    }
+    if (strncmp(line, "address_", 8) != 0) {
+        return -1;
+    }
+    char *equals = strchr(line, '=');
+    int64_t index;
+    if (equals == NULL) {
+        return -2;
+    }
+    *equals = '\0';
+    line[8 + strcspn(line + 8, " \t")] = '\0';
+    *ip = equals + 1 + strspn(equals + 1, " \t");
+    (*ip)[strcspn(*ip, " \t\r")] = '\0';
+    if (!trmi_decimal(line + 8, &index) || index > TRMI_TABLE_DEVICE_MAX ||
+        trmi_ip_family(*ip) == 0) {
+        return -2;
+    }
+    return (int)index;
+}
+
+static trm_status hccn_parse(const char *name, char *text, const char *ips[], int32_t *count,
+                             trm_error *err) {
+    int32_t line_number = 0, highest = -1;
+    char *rest = text;
+    for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
+        char *ip = NULL;
+        int index = hccn_line(line, &ip);
+        line_number++;
+        if (index == -2 || (index >= 0 && ips[index] != NULL)) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "%s: line %d: \"address_N=IP\" expected, each device once", name,
+                             line_number);
+        }
+        if (index >= 0) {
+            ips[index] = ip;
+            highest = index > highest ? index : highest;
+        }
+    }
+    for (int32_t i = 0; i <= highest; i++) {
+        if (ips[i] == NULL) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "%s: address_%d is missing; devices are numbered "
+                             "without gaps",
+                             name, i);
+        }
+    }
+    if (highest < 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: no \"address_N=IP\" line found", name);
+    }
+    *count = highest + 1;
+    return TRM_OK;
+}
+
+trm_status trm_hccn_conf_read(const char *path, const char *const **ips, int32_t *count,
+                              trm_error *err) {
+    char name[48];
+    uint8_t *text;
+    size_t bytes;
+    trmi_short_name(path, name);
+    trm_status status = trmi_os_read_file(path, 1 << 20, &text, &bytes, err);
+    if (status != TRM_OK) {
+        return status;
+    }
+    /* One block for the caller: the pointers, then the text they point into. */
+    size_t head = (TRMI_TABLE_DEVICE_MAX + 1) * sizeof(char *);
+    char *block = trmi_alloc(head + bytes + 1);
+    if (block == NULL) {
+        trmi_free(text);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %s", name);
+    }
+    memcpy(block + head, text, bytes);
+    trmi_free(text);
+    status = hccn_parse(name, block + head, (const char **)(void *)block, count, err);
+    if (status != TRM_OK) {
+        trmi_free(block);
+        return status;
+    }
+    *ips = (const char *const *)(void *)block;
+    return TRM_OK;
+}
+
+static const char *form_name(const trm_rank_table *table) {
+    return table->form == TRM_RANK_TABLE_LAB         ? "lab"
+           : table->form == TRM_RANK_TABLE_TEMPLATE2 ? "template 2"
+           : table->form == TRM_RANK_TABLE_V2        ? "version 2.0"
+           : strcmp(table->version, "1.2") == 0      ? "version 1.2"
+                                                     : "version 1.0";
+}
+
+static void digest_hex(const trm_rank_table *table, char hex[65]) {
+    uint8_t digest[32];
+    trm_rank_table_digest(table, digest);
+    for (int i = 0; i < 32; i++) {
+        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    }
+}
+
+static void table_json(const trm_rank_table *table, trmi_text *text) {
+    char hex[65];
+    digest_hex(table, hex);
+    trmi_text_printf(text,
+                     "{\"event\": \"rank_table\", \"valid\": true, \"form\": \"%s\", "
+                     "\"ranks\": %d, \"servers\": [",
+                     form_name(table), table->size);
+    for (int32_t s = 0; s < table->server_count; s++) {
+        trmi_text_printf(text, "%s{\"server_id\": ", s ? ", " : "");
+        trmi_text_json_string(text, table->servers[s].id);
+        trmi_text_printf(text, ", \"first_rank\": %d, \"ranks\": %d}", table->servers[s].first_rank,
+                         table->servers[s].count);
+    }
+    trmi_text_printf(text, "], \"warnings\": [");
+    for (int32_t w = 0; w < table->warning_count; w++) {
+        trmi_text_append(text, ", ", w ? 2 : 0);
+        trmi_text_json_string(text, table->warnings[w]);
+    }
+    trmi_text_printf(text, "], \"digest\": \"%s\"}\n", hex);
+}
+
+trm_status trm_rank_table_text(const trm_rank_table *table, bool json, char **out, trm_error *err) {
+    trmi_text text = {0};
+    if (json) {
+        table_json(table, &text);
+        return give(&text, out, err);
+    }
+    char hex[65];
+    digest_hex(table, hex);
+    trmi_text_printf(&text, "%s: valid, %s, %d rank%s on %d server%s\n", table->name,
+                     form_name(table), table->size, table->size == 1 ? "" : "s",
+                     table->server_count, table->server_count == 1 ? "" : "s");
+    for (int32_t s = 0; s < table->server_count; s++) {
+        const trmi_table_server *server = &table->servers[s];
+        bool elsewhere = server->host_ip != NULL && strcmp(server->host_ip, server->id) != 0;
+        trmi_text_printf(&text, "  %s%s%s: ranks %d to %d, devices", server->id,
+                         elsewhere ? " at " : "", elsewhere ? server->host_ip : "",
+                         server->first_rank, server->first_rank + server->count - 1);
+        for (int32_t r = 0; r < server->count; r++) {
+            trmi_text_printf(&text, " %d", table->rows[server->first_rank + r].device_id);
+        }
+        trmi_text_printf(&text, "\n");
+    }
+    for (int32_t w = 0; w < table->warning_count; w++) {
+        trmi_text_printf(&text, "  warning: %s\n", table->warnings[w]);
+    }
+    trmi_text_printf(&text, "  digest %.16s\n", hex);
+    return give(&text, out, err);
+}

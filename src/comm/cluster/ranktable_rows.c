@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the readers of all forms put into a table: servers, rows, warnings. */
+#include "comm/cluster/ranktable.h"
+
+#include "base/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void trmi_table_warn(trm_rank_table *table, const char *format, ...) {
+    if (table->warning_count == TRMI_TABLE_WARNINGS_MAX) {
+        return;
+    }
+    char line[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    const char *copy = trmi_arena_strdup(&table->arena, line);
+    if (copy != NULL) {
+        table->warnings[table->warning_count++] = copy;
+    }
+}
+
+const char *trmi_table_place(const trm_rank_table *table, const trmi_table_row *row, char *text,
+                             size_t size) {
+    switch (table->form) {
+    case TRM_RANK_TABLE_LAB:
+        snprintf(text, size, "group_list[0].instance_list[%d]", row->at[0]);
+        break;
+    case TRM_RANK_TABLE_TEMPLATE2:
+        snprintf(text, size, "group_list[0].instance_list[%d].devices[%d]", row->at[0], row->at[1]);
+        break;
+    case TRM_RANK_TABLE_V2: snprintf(text, size, "rank_list[%d]", row->at[0]); break;
+    default: snprintf(text, size, "server_list[%d].device[%d]", row->at[0], row->at[1]);
+    }
+    return text;
+}
+
+trm_status trmi_table_add_row(trm_rank_table *table, const trmi_table_row *row, trm_error *err) {
+    if (table->size == TRMI_TABLE_RANKS_MAX) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: more than %d devices; no table may have more",
+                         table->name, TRMI_TABLE_RANKS_MAX);
+    }
+    if (!trmi_grow((void **)&table->rows, &table->row_capacity, table->size + 1,
+                   sizeof *table->rows)) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for %d ranks", table->name, table->size);
+    }
+    trmi_table_row *copy = &table->rows[table->size];
+    *copy = *row;
+    copy->device_ip = trmi_arena_strdup(&table->arena, row->device_ip ? row->device_ip : "");
+    if (copy->device_ip == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for %d ranks", table->name, table->size);
+    }
+    table->size++;
+    return TRM_OK;
+}
+
+static uint32_t hash_text(const char *text) {
+    uint32_t hash = 2166136261u;
+    for (; *text != '\0'; text++) {
+        hash = (hash ^ (uint8_t)*text) * 16777619u;
+    }
+    return hash ^ (hash >> 15);
+}
+
+/* The bucket of `id`: where its index is, or where it belongs. */
+static int32_t *find_bucket(trm_rank_table *table, const char *id) {
+    uint32_t mask = (uint32_t)table->bucket_count - 1;
+    uint32_t at = hash_text(id) & mask;
+    while (table->buckets[at] != 0 && strcmp(table->servers[table->buckets[at] - 1].id, id) != 0) {
+        at = (at + 1) & mask;
+    }
+    return &table->buckets[at];
+}
+
+static bool grow_buckets(trm_rank_table *table) {
+    if (table->server_count * 2 < table->bucket_count) {
+        return true;
+    }
+    int32_t count = table->bucket_count ? table->bucket_count * 2 : 64;
+    int32_t *buckets = trmi_alloc((size_t)count * sizeof *buckets);
+    if (buckets == NULL) {
+        return false;
+    }
+    trmi_free(table->buckets);
+    table->buckets = buckets;
+    table->bucket_count = count;
+    for (int32_t s = 0; s < table->server_count; s++) {
+        *find_bucket(table, table->servers[s].id) = s + 1;
+    }
+    return true;
+}
+
+trm_status trmi_table_server_index(trm_rank_table *table, const char *id, const char *host_ip,
+                                   int32_t *index, bool *exists, trm_error *err) {
+    if (!grow_buckets(table) || !trmi_grow((void **)&table->servers, &table->server_capacity,
+                                           table->server_count + 1, sizeof *table->servers)) {
+        goto no_memory;
+    }
+    int32_t *bucket = find_bucket(table, id);
+    *exists = *bucket != 0;
+    if (!*exists) {
+        trmi_table_server *server = &table->servers[table->server_count];
+        memset(server, 0, sizeof *server);
+        server->id = trmi_arena_strdup(&table->arena, id);
+        server->host_ip = host_ip != NULL ? trmi_arena_strdup(&table->arena, host_ip) : NULL;
+        if (server->id == NULL || (host_ip != NULL && server->host_ip == NULL)) {
+            goto no_memory;
+        }
+        *bucket = ++table->server_count;
+    }
+    *index = *bucket - 1;
+    return TRM_OK;
+no_memory:
+    return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for %d servers", table->name,
+                     table->server_count);
+}
+
+trm_status trmi_table_server_id(const trmi_cjson_at *at, const json_t *object, const char **id,
+                                trm_error *err) {
+    char path[128];
+    TRMI_TRY(trmi_cjson_string(at, object, "server_id", true, id, err));
+    size_t length = strlen(*id);
+    if (length == 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: %s is empty; the host's name or address expected",
+                         at->name, trmi_cjson_path(at, "server_id", path, sizeof path));
+    }
+    if (length > TRMI_TABLE_ID_MAX) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: %s: %zu characters, at most %d expected", at->name,
+                         trmi_cjson_path(at, "server_id", path, sizeof path), length,
+                         TRMI_TABLE_ID_MAX);
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_table_count(const trmi_cjson_at *at, const json_t *object, const char *key,
+                            bool required, int64_t found, const char *what, trm_error *err) {
+    int64_t said = found;
+    char path[128];
+    TRMI_TRY(trmi_cjson_integer(at, object, key, required, false, 0, INT32_MAX, &said, err));
+    if (said != found) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: %s says %lld, but %s has %lld; make them equal",
+                         at->name, trmi_cjson_path(at, key, path, sizeof path), (long long)said,
+                         what, (long long)found);
+    }
+    return TRM_OK;
+}

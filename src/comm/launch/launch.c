@@ -1,0 +1,542 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The life of a job: start all, wait for all, end all when one fails.
+ *
+ *   running --all that train ended well--> draining --ps ended (or told to)--> success
+ *      \--a failure, a signal, the timeout--> ending: SIGTERM, grace, SIGKILL --> failed
+ */
+#define _GNU_SOURCE
+#include "comm/launch/launch_hosts.h"
+
+#include "base/error.h"
+#include "base/os.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    TAIL_BYTES = 4096,
+    TAIL_LINES = 20,
+    JOB_FAILED = 1,
+    WRONG_USE = 2,
+    PEER_FAILED = 5,
+    CHILDREN_MAX = 1024
+};
+
+typedef struct job_state {
+    trm_launch_result *result;
+    double start_time;
+    bool ending; /* everybody has been told to end */
+    bool killed; /* ... the hard way */
+    double ending_time;
+    int stop_signal; /* the launcher was told to stop */
+    bool warned;     /* SIGUSR1 was handed on: who ends with its code ends as told */
+    bool timed_out;
+    int32_t first_failed; /* task, -1 */
+    double first_failed_time;
+    double drain_time; /* when only ps were left; 0 before */
+    bool drained;      /* ... and told to end */
+} job_state;
+
+static void say_command(const trmi_launch *launch, const trmi_task_process *task) {
+    trmi_text text = {0};
+    for (const char *const *word = task->command; *word != NULL; word++) {
+        trmi_text_printf(&text, "%s%s", word == task->command ? "" : " ", *word);
+    }
+    trmi_launch_say(launch->options, "  runs  %.900s", text.data ? text.data : "?");
+    trmi_text_free(&text);
+}
+
+static void describe(const trmi_launch *launch) {
+    static const char *const shown[] = {
+        "RANK_ID=",   "RANK_SIZE=",          "DEVICE_ID=", "RANK_TABLE_FILE=",
+        "TF_CONFIG=", "TRIREME_RENDEZVOUS=", "OMP_"};
+    for (int32_t t = 0; t < launch->count; t++) {
+        const trmi_task_process *task = &launch->tasks[t];
+        trmi_launch_say(launch->options, "%s  log %s", task->name, task->log);
+        if (task->core_count > 0) {
+            trmi_launch_say(launch->options, "  cores %d to %d", launch->cores[task->first_core],
+                            launch->cores[task->first_core + task->core_count - 1]);
+        }
+        for (char **one = task->env; *one != NULL; one++) {
+            for (size_t s = 0; s < sizeof shown / sizeof shown[0]; s++) {
+                if (strncmp(*one, shown[s], strlen(shown[s])) == 0) {
+                    trmi_launch_say(launch->options, "  env   %.900s", *one);
+                }
+            }
+        }
+        say_command(launch, task);
+    }
+}
+
+/* Passes on what the console task wrote. False when both streams have ended. */
+static bool pump(trmi_launch *launch, int which) {
+    char data[16384];
+    for (int round = 0; round < 16; round++) {
+        ssize_t bytes = read(launch->out_fd[which], data, sizeof data);
+        if (bytes < 0 && errno == EINTR) {
+            continue;
+        }
+        if (bytes < 0) {
+            return true;
+        }
+        if (bytes == 0) {
+            close(launch->out_fd[which]);
+            launch->out_fd[which] = -1;
+            return false;
+        }
+        trm_error ignored; /* a full disk must not stop the job: the console still shows it */
+        if (launch->out_log >= 0 && trmi_os_write_all(NULL, launch->out_log, data, (size_t)bytes,
+                                                      "log", &ignored) != TRM_OK) {
+            close(launch->out_log);
+            launch->out_log = -1;
+        }
+        if (launch->options->write != NULL) {
+            launch->options->write(launch->options->context,
+                                   which == 0 ? TRM_LAUNCH_OUT : TRM_LAUNCH_ERR, data,
+                                   (size_t)bytes);
+        }
+    }
+    return true;
+}
+
+static void tell_all(trmi_launch *launch, int signal_number) {
+    for (int32_t t = 0; t < launch->count; t++) {
+        trmi_launch_signal(launch, &launch->tasks[t], signal_number);
+    }
+}
+
+static void begin_ending(trmi_launch *launch, job_state *job, int signal_number) {
+    if (!job->ending) {
+        job->ending = true;
+        job->ending_time = trmi_os_now();
+        tell_all(launch, signal_number);
+    }
+}
+
+/* 0 for a good end; the larger, the more likely it is the cause and not a consequence. */
+static int guilt(const trmi_task_process *task) {
+    int status = task->wait_status;
+    if (WIFSIGNALED(status)) {
+        return 3;
+    }
+    return WEXITSTATUS(status) == 0 ? 0 : WEXITSTATUS(status) == PEER_FAILED ? 1 : 2;
+}
+
+/* A loss that has diverged does so again, and what was asked for wrongly stays wrong. */
+static bool has_failed(const trmi_task_process *task) {
+    const int code = WEXITSTATUS(task->wait_status);
+    return WIFEXITED(task->wait_status) && (code == JOB_FAILED || code == WRONG_USE);
+}
+
+static void end_text(const trmi_task_process *task, char text[64]) {
+    if (WIFSIGNALED(task->wait_status)) {
+        int number = WTERMSIG(task->wait_status);
+        snprintf(text, 64, "died of signal %d (%.30s)", number, strsignal(number));
+    } else {
+        snprintf(text, 64, "ended with exit code %d", WEXITSTATUS(task->wait_status));
+    }
+}
+
+static void task_ended(trmi_launch *launch, job_state *job, int32_t index) {
+    trmi_task_process *task = &launch->tasks[index];
+    char text[64];
+    trm_error err;
+    task->running = false;
+    task->ended_time = trmi_os_now();
+    end_text(task, text);
+    trmi_launch_signal(launch, task, 0); /* notes an empty group */
+    if (job->warned && !job->ending && WIFEXITED(task->wait_status) &&
+        WEXITSTATUS(task->wait_status) == 128 + SIGUSR1) {
+        job->stop_signal = SIGUSR1;
+        job->ending = true; /* all have been told already */
+        job->ending_time = task->ended_time;
+    }
+    bool told = job->ending || (job->drained && !task->trains);
+    if (guilt(task) == 0) {
+        return;
+    }
+    if (!told && task->restarts_left > 0 && !has_failed(task)) {
+        task->restarts_left--;
+        trmi_launch_signal(launch, task, SIGKILL); /* what it has left behind */
+        trmi_launch_say(launch->options, "%s %s; started again (%d more times)", task->name, text,
+                        task->restarts_left);
+        if (trmi_launch_spawn(launch, task, &err) == TRM_OK) {
+            return;
+        }
+        trmi_launch_blame(launch->options, "%s", err.message);
+    }
+    if (told && (job->stop_signal != 0 || job->timed_out || job->drained)) {
+        return; /* as it was told */
+    }
+    if (job->first_failed < 0) {
+        job->first_failed = index;
+        job->first_failed_time = task->ended_time;
+    } else if (!job->ending && guilt(task) > guilt(&launch->tasks[job->first_failed])) {
+        job->first_failed = index; /* the others may only have noticed it */
+    }
+    if (task->role == TRM_ROLE_EVALUATOR) {
+        trmi_launch_say(launch->options, "%s %s; training goes on without it", task->name, text);
+    }
+}
+
+static void reap(trmi_launch *launch, job_state *job) {
+    for (int32_t t = 0; t < launch->count; t++) {
+        trmi_task_process *task = &launch->tasks[t];
+        int status;
+        pid_t pid = task->running ? waitpid(task->pid, &status, WNOHANG) : 0;
+        /* What it had started and left came to us (subreaper). The task itself may end just now,
+         * and be among them. */
+        while (pid <= 0 && task->group_alive && (pid = waitpid(-task->pid, &status, WNOHANG)) > 0) {
+            pid = pid == task->pid && task->running ? pid : 0;
+        }
+        if (pid > 0) {
+            task->wait_status = status;
+            task_ended(launch, job, t); /* the task may have a new group now */
+        }
+    }
+}
+
+static bool only_evaluator_failed(const trmi_launch *launch, const job_state *job) {
+    return job->first_failed >= 0 && launch->tasks[job->first_failed].role == TRM_ROLE_EVALUATOR;
+}
+
+static void handle_signal(trmi_launch *launch, job_state *job, int number) {
+    if (number == SIGCHLD) {
+        return; /* reap() looks at every round */
+    }
+    if (number == SIGUSR1 || number == SIGUSR2) {
+        job->warned |= number == SIGUSR1;
+        tell_all(launch, number);
+        return;
+    }
+    if (job->stop_signal == 0) {
+        job->stop_signal = number;
+        if (launch->options->control_fd == 0) { /* an agent's launcher has said so */
+            trmi_launch_say(launch->options, "signal %d: all processes are told to end", number);
+        }
+        begin_ending(launch, job, number);
+    } else {
+        job->killed = true;
+        tell_all(launch, SIGKILL);
+    }
+}
+
+/* The launcher of an agent has sent signals, or is gone. */
+static void obey_control(trmi_launch *launch, job_state *job) {
+    unsigned char numbers[16];
+    ssize_t bytes = read(launch->options->control_fd, numbers, sizeof numbers);
+    for (ssize_t i = 0; i < bytes; i++) {
+        handle_signal(launch, job, numbers[i]);
+    }
+    if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR)) {
+        launch->control_closed = true;
+        handle_signal(launch, job, SIGTERM);
+    }
+}
+
+/* Time limits: the job's, the grace after SIGTERM, the drain of the servers. */
+static void keep_time(trmi_launch *launch, job_state *job, double now) {
+    const trm_launch_options *options = launch->options;
+    double grace = options->grace_seconds > 0 ? options->grace_seconds : 10;
+    double drain = options->drain_seconds > 0 ? options->drain_seconds : 10;
+    bool all_but_ps = true, ps = false;
+    for (int32_t t = 0; t < launch->count; t++) {
+        all_but_ps &= !launch->tasks[t].running || launch->tasks[t].role == TRM_ROLE_PS;
+        ps |= launch->tasks[t].running && launch->tasks[t].role == TRM_ROLE_PS;
+    }
+    if (options->timeout_seconds > 0 && now - job->start_time >= options->timeout_seconds &&
+        !job->ending) {
+        job->timed_out = true;
+        for (int32_t t = 0; t < launch->count; t++) {
+            if (launch->tasks[t].running) {
+                trmi_launch_blame(launch->options, "%s still runs after %.0f s (--timeout)",
+                                  launch->tasks[t].name, options->timeout_seconds);
+            }
+        }
+        begin_ending(launch, job, SIGTERM);
+    }
+    /* A moment for the real culprit to show up before the others are ended. */
+    if (job->first_failed >= 0 && !job->ending && !only_evaluator_failed(launch, job) &&
+        now - job->first_failed_time > 0.1) {
+        begin_ending(launch, job, SIGTERM);
+    }
+    if (job->ending && !job->killed && now - job->ending_time >= grace) {
+        job->killed = true;
+        trmi_launch_say(launch->options, "still running after %.0f s: killed", grace);
+        tell_all(launch, SIGKILL);
+    }
+    if (all_but_ps && ps && !job->ending) {
+        job->drain_time = job->drain_time > 0 ? job->drain_time : now;
+        if (now - job->drain_time >= drain && !job->drained) {
+            job->drained = true;
+            trmi_launch_say(launch->options,
+                            "all workers have ended; the parameter servers are told to");
+            for (int32_t t = 0; t < launch->count; t++) {
+                trmi_launch_signal(launch, &launch->tasks[t], SIGTERM);
+            }
+        } else if (job->drained && now - job->drain_time >= drain + grace && !job->killed) {
+            job->killed = true;
+            tell_all(launch, SIGKILL);
+        }
+    }
+}
+
+static bool any_running(const trmi_launch *launch) {
+    for (int32_t t = 0; t < launch->count; t++) {
+        if (launch->tasks[t].running) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void wait_for_end(trmi_launch *launch, job_state *job) {
+    while (any_running(launch)) {
+        bool controlled = launch->options->control_fd > 0 && !launch->control_closed;
+        struct pollfd polls[4] = {
+            {.fd = launch->signal_fd, .events = POLLIN},
+            {.fd = launch->out_fd[0], .events = POLLIN},
+            {.fd = launch->out_fd[1], .events = POLLIN},
+            {.fd = controlled ? launch->options->control_fd : -1, .events = POLLIN}};
+        poll(polls, 4, 50);
+        struct signalfd_siginfo info;
+        while (read(launch->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+            handle_signal(launch, job, (int)info.ssi_signo);
+        }
+        for (int i = 0; i < 2; i++) {
+            if (polls[1 + i].revents != 0) {
+                pump(launch, i);
+            }
+        }
+        if (polls[3].revents != 0) {
+            obey_control(launch, job);
+        }
+        reap(launch, job);
+        keep_time(launch, job, trmi_os_now());
+        if (launch->options->tick != NULL) {
+            launch->options->tick(launch->options->context);
+        }
+    }
+    /* Grandchildren that outlived their rank, then the last words in the pipes. */
+    tell_all(launch, SIGKILL);
+    for (int i = 0; i < 2; i++) {
+        struct pollfd last = {.fd = launch->out_fd[i], .events = POLLIN};
+        while (launch->out_fd[i] >= 0 && poll(&last, 1, 200) > 0 && pump(launch, i)) {
+        }
+    }
+    double deadline = trmi_os_now() + 2;
+    for (bool left = true; left && trmi_os_now() < deadline;) {
+        left = false;
+        for (int32_t t = 0; t < launch->count; t++) {
+            trmi_task_process *task = &launch->tasks[t];
+            while (task->group_alive && waitpid(-task->pid, NULL, WNOHANG) > 0) {
+            }
+            trmi_launch_signal(launch, task, SIGKILL);
+            left |= task->group_alive;
+        }
+        if (left) {
+            poll(NULL, 0, 10);
+        }
+    }
+}
+
+/* Children of this process, at most `room`. */
+static int children(pid_t *pids, int room) {
+    char path[64];
+    int count = 0, pid;
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    FILE *file = fopen(path, "re");
+    while (file != NULL && count < room && fscanf(file, "%d", &pid) == 1) {
+        pids[count++] = (pid_t)pid;
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return count;
+}
+
+/* Processes that left their group and lost their parent were adopted by us: they end too. */
+static void end_adopted(const trmi_launch *launch, const pid_t *before, int before_count) {
+    pid_t now[CHILDREN_MAX];
+    for (int round = 0; round < 50; round++) {
+        int count = children(now, CHILDREN_MAX), strangers = 0;
+        for (int c = 0; c < count; c++) {
+            bool ours = now[c] == launch->guard_pid;
+            for (int b = 0; b < before_count; b++) {
+                ours |= now[c] == before[b];
+            }
+            if (!ours) {
+                strangers++;
+                kill(now[c], SIGKILL);
+                waitpid(now[c], NULL, WNOHANG);
+            }
+        }
+        if (strangers == 0) {
+            return;
+        }
+        poll(NULL, 0, 10);
+    }
+}
+
+/* The end of a log, line by line. */
+static void say_tail(const trmi_launch *launch, const trmi_task_process *task) {
+    char data[TAIL_BYTES + 1];
+    /* an agent's logs lie elsewhere in the end */
+    const char *shown =
+        task->log + (launch->options->scratch != NULL ? strlen(launch->options->scratch) + 1 : 0);
+    int fd = open(task->log, O_RDONLY | O_CLOEXEC);
+    struct stat info;
+    if (fd < 0 || fstat(fd, &info) != 0) {
+        return;
+    }
+    off_t from = info.st_size > TAIL_BYTES ? info.st_size - TAIL_BYTES : 0;
+    ssize_t bytes = pread(fd, data, TAIL_BYTES, from);
+    close(fd);
+    if (bytes <= 0) {
+        trmi_launch_blame(launch->options, "%s is empty", shown);
+        return;
+    }
+    data[bytes] = '\0';
+    char *start = data + bytes;
+    for (int lines = 0; start > data; start--) {
+        if (start[-1] == '\n' && start - data < bytes && ++lines == TAIL_LINES) {
+            break;
+        }
+    }
+    trmi_launch_blame(launch->options, "the end of %s:", shown);
+    for (char *line; (line = strsep(&start, "\n")) != NULL;) {
+        if (line[0] != '\0' || start != NULL) {
+            trmi_launch_blame(launch->options, "| %.900s", line);
+        }
+    }
+}
+
+static void conclude(trmi_launch *launch, job_state *job) {
+    trm_launch_result *result = job->result;
+    result->seconds = trmi_os_now() - job->start_time;
+    if (job->first_failed >= 0) {
+        const trmi_task_process *task = &launch->tasks[job->first_failed];
+        char text[64];
+        end_text(task, text);
+        result->failed_rank = task->index;
+        result->failed_role = task->role;
+        result->failed_signal = WIFSIGNALED(task->wait_status) ? WTERMSIG(task->wait_status) : 0;
+        result->failed_code = WIFSIGNALED(task->wait_status) ? 0 : WEXITSTATUS(task->wait_status);
+        /* 143: it was told to end by SIGTERM and has done so, or is a shell that saw its child die
+         */
+        bool after_signal = result->failed_code > 128 && result->failed_code < 128 + NSIG;
+        result->exit_code = result->failed_signal ? 128 + result->failed_signal
+                            : after_signal        ? result->failed_code
+                                                  : 2;
+        trmi_launch_blame(launch->options, "%s %s", task->name, text);
+        if (!task->console || launch->options->write == NULL) {
+            say_tail(launch, task);
+        }
+    }
+    if (job->timed_out) {
+        result->exit_code = trm_status_exit_code(TRM_TIMEOUT);
+    }
+    if (job->stop_signal != 0) {
+        result->exit_code = 128 + job->stop_signal;
+    }
+    if (launch->options->control_fd == 0) {
+        trmi_launch_conclude(launch->options, result, job->stop_signal != 0);
+    }
+}
+
+/* Signals come through a descriptor while the job runs. */
+static trm_status take_signals(trmi_launch *launch, sigset_t *before, trm_error *err) {
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        sigaddset(&set, numbers[i]);
+    }
+    sigprocmask(SIG_BLOCK, &set, before);
+    launch->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return launch->signal_fd >= 0 ? TRM_OK : TRMI_FAIL_SYS(err, "no descriptor for signals");
+}
+
+static trm_status run(trmi_launch *launch, job_state *job, trm_error *err) {
+    TRMI_TRY(trmi_launch_directories(launch, err));
+    TRMI_TRY(trmi_launch_guard(launch, err));
+    int subreaper = 0;
+    pid_t before[CHILDREN_MAX];
+    int before_count = children(before, CHILDREN_MAX);
+    prctl(PR_GET_CHILD_SUBREAPER, &subreaper);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    trm_status status = TRM_OK;
+    for (int32_t t = 0; t < launch->count && status == TRM_OK; t++) {
+        if (launch->tasks[t].role == TRM_ROLE_WORKER && launch->options->role_count == 0) {
+            trmi_launch_say(launch->options, "start training for device %d",
+                            launch->tasks[t].index);
+        }
+        status = trmi_launch_spawn(launch, &launch->tasks[t], err);
+    }
+    if (status != TRM_OK) {
+        job->ending = job->killed = true;
+        tell_all(launch, SIGKILL);
+    }
+    wait_for_end(launch, job);
+    end_adopted(launch, before, before_count);
+    if (status == TRM_OK) {
+        conclude(launch, job);
+    }
+    if (launch->options->tick != NULL) {
+        launch->options->tick(launch->options->context);
+    }
+    trmi_launch_guard_end(launch);
+    prctl(PR_SET_CHILD_SUBREAPER, (unsigned long)subreaper);
+    return status;
+}
+
+trm_status trm_launch(const trm_launch_options *options, trm_launch_result *result,
+                      trm_error *err) {
+    trmi_launch launch = {
+        .options = options, .guard_fd = -1, .signal_fd = -1, .out_fd = {-1, -1}, .out_log = -1};
+    *result = (trm_launch_result){.failed_rank = -1};
+    if (options->host_count > 0) {
+        return trmi_launch_hosts(options, result, err);
+    }
+    job_state job = {.result = result, .start_time = trmi_os_now(), .first_failed = -1};
+    sigset_t before;
+    trm_status status = trmi_launch_plan(&launch, err);
+    if (status != TRM_OK) {
+        goto done;
+    }
+    if (options->dry_run) {
+        describe(&launch);
+        goto done;
+    }
+    status = take_signals(&launch, &before, err);
+    if (status == TRM_OK) {
+        trmi_launch_say(options, "%d process%s, %d thread%s each%s", launch.count,
+                        launch.count == 1 ? "" : "es", launch.threads,
+                        launch.threads == 1 ? "" : "s",
+                        launch.shared_cores ? ", cores shared: waiting ranks sleep" : "");
+        status = run(&launch, &job, err);
+    }
+    if (launch.signal_fd >= 0) {
+        close(launch.signal_fd);
+    }
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    for (int i = 0; i < 2; i++) {
+        if (launch.out_fd[i] >= 0) {
+            close(launch.out_fd[i]);
+        }
+    }
+    if (launch.out_log >= 0) {
+        close(launch.out_log);
+    }
+done:
+    trmi_launch_free(&launch);
+    return status;
+}

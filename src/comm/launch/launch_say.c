@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lines of the launcher itself. Apart, so that the launcher's files can call it without calling
+ * each other. */
+#include "comm/launch/launch.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static void put(const trm_launch_options *options, trm_launch_stream stream, const char *format,
+                va_list args) {
+    char line[1200];
+    if (options->write != NULL) {
+        vsnprintf(line, sizeof line, format, args);
+        options->write(options->context, stream, line, strlen(line));
+    }
+}
+
+void trmi_launch_say(const trm_launch_options *options, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    put(options, TRM_LAUNCH_SAY, format, args);
+    va_end(args);
+}
+
+void trmi_launch_blame(const trm_launch_options *options, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    put(options, TRM_LAUNCH_BLAME, format, args);
+    va_end(args);
+}
+
+void trmi_launch_conclude(const trm_launch_options *options, const trm_launch_result *result,
+                          bool told_to_end) {
+    if (result->exit_code == 0 || told_to_end) {
+        trmi_launch_say(options, result->exit_code == 0 ? "training success" : "training failed");
+    } else {
+        trmi_launch_blame(options, "training failed");
+    }
+}

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Starting and signalling the processes of a job, and the guardian that outlives the launcher. */
+#define _GNU_SOURCE
+#include "comm/launch/launch.h"
+
+#include "base/error.h"
+#include "base/os.h"
+#include "comm/cluster/cluster_json.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Values of variables that look like secrets stay out of env<i>.log. */
+static bool is_secret(const char *variable) {
+    static const char *const marks[] = {"SECRET",  "PASSWORD", "PASSWD",
+                                        "_TOKEN=", "_KEY=",    "CREDENTIAL"};
+    size_t length = strcspn(variable, "=") + 1;
+    for (size_t m = 0; m < sizeof marks / sizeof marks[0]; m++) {
+        const char *found = strstr(variable, marks[m]);
+        if (found != NULL && (size_t)(found - variable) < length) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static trm_status write_environment(const trmi_task_process *task, trm_error *err) {
+    trmi_text text = {0};
+    for (char **one = task->env; *one != NULL; one++) {
+        if (is_secret(*one)) {
+            trmi_text_printf(&text, "%.*s=(not shown)\n", (int)strcspn(*one, "="), *one);
+        } else {
+            trmi_text_printf(&text, "%s\n", *one);
+        }
+    }
+    int fd = open(task->env_log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        trmi_text_free(&text);
+        return TRMI_FAIL_SYS(err, "%s", task->env_log);
+    }
+    trm_status status = trmi_os_write_all(NULL, fd, text.data, text.length, task->env_log, err);
+    close(fd);
+    trmi_text_free(&text);
+    return status;
+}
+
+trm_status trmi_launch_directories(trmi_launch *launch, trm_error *err) {
+    for (int32_t t = 0; t < launch->count; t++) {
+        trmi_task_process *task = &launch->tasks[t];
+        TRMI_TRY(trmi_os_make_dirs(NULL, task->dir, err));
+        TRMI_TRY(write_environment(task, err));
+        int fd = open(task->log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+        if (fd < 0) {
+            return TRMI_FAIL_SYS(err, "%s", task->log);
+        }
+        close(fd);
+    }
+    return TRM_OK;
+}
+
+/* After fork: only calls that are safe there. Reports errno over `report` when exec fails. */
+static _Noreturn void become(const trmi_launch *launch, const trmi_task_process *task,
+                             const int outputs[2], int report, pid_t parent) {
+    sigset_t none;
+    int null = open("/dev/null", O_RDONLY);
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) {
+        _exit(127); /* the launcher died before prctl */
+    }
+    for (int s = 1; s < NSIG; s++) {
+        signal(s, SIG_DFL);
+    }
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    if (task->core_count > 0) {
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        for (int32_t c = 0; c < task->core_count; c++) {
+            CPU_SET(launch->cores[task->first_core + c], &set);
+        }
+        sched_setaffinity(0, sizeof set, &set);
+    }
+    if (null >= 0) {
+        dup2(null, 0);
+    }
+    if (dup2(outputs[0], 1) >= 0 && dup2(outputs[1], 2) >= 0) {
+        execvpe(task->command[0], (char *const *)(uintptr_t)task->command, task->env);
+    }
+    int problem = errno;
+    ssize_t told = write(report, &problem, sizeof problem);
+    (void)told;
+    _exit(127);
+}
+
+/* Where the output goes: pipes to us for the console task, otherwise straight to the log. */
+static trm_status open_outputs(trmi_launch *launch, const trmi_task_process *task, int outputs[2],
+                               trm_error *err) {
+    int log = open(task->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (log < 0) {
+        return TRMI_FAIL_SYS(err, "%s", task->log);
+    }
+    outputs[0] = outputs[1] = log;
+    if (!task->console) {
+        return TRM_OK;
+    }
+    int pipes[2][2];
+    if (pipe2(pipes[0], O_CLOEXEC) != 0 || pipe2(pipes[1], O_CLOEXEC) != 0) {
+        close(log);
+        return TRMI_FAIL_SYS(err, "no pipe for the output of %s", task->name);
+    }
+    if (launch->out_log >= 0) { /* a restart */
+        close(launch->out_log);
+    }
+    launch->out_log = log;
+    for (int i = 0; i < 2; i++) {
+        if (launch->out_fd[i] >= 0) {
+            close(launch->out_fd[i]);
+        }
+        launch->out_fd[i] = pipes[i][0];
+        fcntl(pipes[i][0], F_SETFL, O_NONBLOCK);
+        outputs[i] = pipes[i][1];
+    }
+    return TRM_OK;
+}
+
+static void tell_guard(const trmi_launch *launch, int32_t group) {
+    if (launch->guard_fd >= 0 && write(launch->guard_fd, &group, sizeof group) < 0) {
+        trmi_launch_say(launch->options, "the guardian process is gone (%s)", strerror(errno));
+    }
+}
+
+trm_status trmi_launch_spawn(trmi_launch *launch, trmi_task_process *task, trm_error *err) {
+    int outputs[2] = {-1, -1}, report[2], problem = 0;
+    char part[64];
+    pid_t parent = getpid();
+    TRMI_TRY(open_outputs(launch, task, outputs, err));
+    if (pipe2(report, O_CLOEXEC) != 0) {
+        report[0] = report[1] = -1;
+        problem = errno;
+    }
+    pid_t pid = problem == 0 ? fork() : -1;
+    if (pid == 0) {
+        become(launch, task, outputs, report[1], parent);
+    }
+    problem = pid < 0 && problem == 0 ? errno : problem;
+    close(outputs[0]);
+    if (outputs[1] != outputs[0]) {
+        close(outputs[1]);
+    }
+    if (pid < 0) {
+        if (report[0] >= 0) {
+            close(report[0]);
+            close(report[1]);
+        }
+        errno = problem;
+        return TRMI_FAIL_SYS(err, "%s cannot be started", task->name);
+    }
+    setpgid(pid, pid); /* whoever is first, child or we */
+    tell_guard(launch, (int32_t)pid);
+    close(report[1]);
+    ssize_t bytes;
+    do {
+        bytes = read(report[0], &problem, sizeof problem);
+    } while (bytes < 0 && errno == EINTR);
+    close(report[0]);
+    if (bytes == (ssize_t)sizeof problem) {
+        waitpid(pid, NULL, 0);
+        tell_guard(launch, -(int32_t)pid);
+        return TRMI_FAIL(err, TRM_INVALID, "%s cannot run \"%s\" (%s)", task->name,
+                         trmi_printable(task->command[0], part, sizeof part), strerror(problem));
+    }
+    task->pid = pid;
+    task->running = task->group_alive = true;
+    return TRM_OK;
+}
+
+void trmi_launch_signal(trmi_launch *launch, trmi_task_process *task, int signal_number) {
+    if (!task->group_alive) {
+        return;
+    }
+    if (kill(-task->pid, signal_number) != 0 && errno == ESRCH && !task->running) {
+        task->group_alive = false; /* empty: the number may soon be somebody else's */
+        tell_guard(launch, -(int32_t)task->pid);
+    }
+    if (signal_number == SIGTERM || signal_number == SIGINT) {
+        kill(-task->pid, SIGCONT); /* a stopped process hears nothing else */
+    }
+}
+
+/* Removes what a rank 0 that was killed at the rendezvous leaves in /tmp. */
+static void sweep(const trmi_launch *launch) {
+    char lock[120];
+    if (launch->meet[0] != '\0') {
+        snprintf(lock, sizeof lock, "%s.lock", launch->meet);
+        unlink(launch->meet);
+        unlink(lock);
+    }
+}
+
+/* Reads groups (+ started, - gone) until the launcher closes the pipe, in whatever way. */
+static _Noreturn void guard(int fd, const trmi_launch *launch) {
+    enum { GROUPS = 4096 };
+    static int32_t groups[GROUPS];
+    int32_t count = 0, group;
+    setsid();
+    for (int s = 1; s < NSIG; s++) {
+        signal(s, SIG_IGN);
+    }
+    int null = open("/dev/null", O_RDWR);
+    for (int i = 0; i < 3; i++) {
+        dup2(null, i);
+    }
+    dup2(fd, 3);
+    closefrom(4);
+    while (read(3, &group, sizeof group) == (ssize_t)sizeof group) {
+        if (group > 0 && count < GROUPS) {
+            groups[count++] = group;
+        }
+        for (int32_t g = 0; group < 0 && g < count; g++) {
+            if (groups[g] == -group) {
+                groups[g] = groups[--count];
+            }
+        }
+    }
+    for (int32_t g = 0; g < count; g++) {
+        kill(-groups[g], SIGKILL);
+    }
+    sweep(launch);
+    if (launch->options->scratch != NULL) {
+        trm_error ignored;
+        (void)!trmi_os_remove_tree(NULL, launch->options->scratch, &ignored);
+    }
+    _exit(0);
+}
+
+trm_status trmi_launch_guard(trmi_launch *launch, trm_error *err) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        return TRMI_FAIL_SYS(err, "no pipe for the guardian process");
+    }
+    launch->guard_pid = fork();
+    if (launch->guard_pid == 0) {
+        close(ends[1]);
+        guard(ends[0], launch);
+    }
+    close(ends[0]);
+    if (launch->guard_pid < 0) {
+        close(ends[1]);
+        launch->guard_pid = 0;
+        return TRMI_FAIL_SYS(err, "the guardian process cannot be started");
+    }
+    launch->guard_fd = ends[1];
+    return TRM_OK;
+}
+
+void trmi_launch_guard_end(trmi_launch *launch) {
+    if (launch->guard_fd >= 0) {
+        close(launch->guard_fd);
+        launch->guard_fd = -1;
+    }
+    if (launch->guard_pid > 0) {
+        waitpid(launch->guard_pid, NULL, 0);
+        launch->guard_pid = 0;
+    }
+}

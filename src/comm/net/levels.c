@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two levels: inside each host over shared memory, across hosts over the network.
+ *
+ *   all-reduce, equal hosts     shm reduce-scatter | net all-reduce of slice i among ranks i | shm all-gather
+ *   all-reduce, unequal hosts   shm reduce to the leader | net all-reduce among leaders | shm broadcast
+ *   broadcast                   net broadcast among leaders, the root being one | shm broadcast
+ *   reduce                      shm reduce to the leader | net reduce among leaders, the root being one
+ *   barrier                     shm barrier | net barrier among leaders | shm barrier
+ *
+ * Partial sums keep the partial type (float for 16-bit floats) until they are whole.
+ */
+#include "comm/net/net.h"
+#include "comm/net/reserve.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <string.h>
+
+typedef struct levels {
+    bool even;                 /* as many ranks of the communicator on every host */
+    int32_t my_host;           /* index of this host among the communicator's hosts */
+    int32_t *same_index;       /* [hosts] rank with this one's local index on each host, if even */
+    int32_t *firsts;           /* [hosts] first rank on each host */
+    int32_t *host_of;          /* [size] host index of each rank */
+    int32_t *leaders;          /* [hosts] scratch */
+    int64_t *counts, *offsets; /* [local size] slices */
+    char *input, *output;      /* shared: partial sums */
+    size_t input_bytes, output_bytes;
+} levels;
+
+static levels *levels_of(const trm_comm *comm) { return comm->levels; }
+
+trm_status trmi_levels_create(trm_comm *comm, trm_error *err) {
+    if (comm->net == NULL || comm->group.size == comm->host_count) {
+        return TRM_OK; /* one rank on each host: flat is the same */
+    }
+    size_t hosts = (size_t)comm->host_count, local = (size_t)comm->local_size;
+    size_t size = (size_t)comm->group.size;
+    levels *l = trmi_alloc(sizeof *l);
+    if (l == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for two levels");
+    }
+    comm->levels = l;
+    l->same_index = trmi_alloc(hosts * sizeof(int32_t));
+    l->firsts = trmi_alloc(hosts * sizeof(int32_t));
+    l->leaders = trmi_alloc(hosts * sizeof(int32_t));
+    l->host_of = trmi_alloc(size * sizeof(int32_t));
+    l->counts = trmi_alloc(local * sizeof(int64_t));
+    l->offsets = trmi_alloc(local * sizeof(int64_t));
+    int32_t *seen = trmi_alloc(hosts * sizeof(int32_t)),
+            *host_id = trmi_alloc(hosts * sizeof(int32_t));
+    if (l->same_index == NULL || l->firsts == NULL || l->leaders == NULL || l->host_of == NULL ||
+        l->counts == NULL || l->offsets == NULL || seen == NULL || host_id == NULL) {
+        trmi_free(seen);
+        trmi_free(host_id);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for two levels of %zu ranks", size);
+    }
+    int32_t found = 0;
+    for (int32_t r = 0; r < comm->group.size; r++) {
+        int32_t id = comm->bootstrap->host_of[comm->members[r]], h = 0;
+        while (h < found && host_id[h] != id) {
+            h++;
+        }
+        if (h == found) {
+            host_id[found] = id;
+            l->firsts[found++] = r;
+        }
+        if (seen[h] == comm->local_rank) {
+            l->same_index[h] = r;
+        }
+        seen[h]++;
+        l->host_of[r] = h;
+    }
+    l->even = true;
+    for (int32_t h = 0; h < found; h++) {
+        l->even = l->even && seen[h] == seen[0];
+    }
+    l->my_host = l->host_of[comm->group.rank];
+    trmi_free(seen);
+    trmi_free(host_id);
+    return TRM_OK;
+}
+
+void trmi_levels_destroy(trm_comm *comm) {
+    levels *l = levels_of(comm);
+    if (l == NULL) {
+        return;
+    }
+    trmi_shm_host_free(comm->host, l->input);
+    trmi_shm_host_free(comm->host, l->output);
+    trmi_free(l->same_index);
+    trmi_free(l->firsts);
+    trmi_free(l->leaders);
+    trmi_free(l->host_of);
+    trmi_free(l->counts);
+    trmi_free(l->offsets);
+    trmi_free(l);
+    comm->levels = NULL;
+}
+
+bool trmi_levels_apply(const trm_comm *comm, const trmi_op *op) {
+    bool sums = op->kind == TRM_ALLREDUCE || op->kind == TRM_REDUCE;
+    bool known = sums || op->kind == TRM_BROADCAST || op->kind == TRM_BARRIER;
+    bool strict = comm->group.deterministic == TRM_DETERMINISTIC_STRICT;
+    return comm->levels != NULL && known && !(sums && strict);
+}
+
+/* Shared memory for `bytes`, grown as needed. */
+static trm_status need(trm_comm *comm, char **buffer, size_t *have, size_t bytes, trm_error *err) {
+    if (bytes > *have) {
+        trmi_shm_host_free(comm->host, *buffer);
+        *have = 0;
+        trm_error cause;
+        *buffer = trmi_shm_host_alloc(comm->host, bytes, &cause);
+        if (*buffer == NULL) {
+            return trmi_group_poison(&comm->group, &cause, err);
+        }
+        trmi_comm_fill_shared(*buffer, bytes);
+        *have = bytes;
+    }
+    return TRM_OK;
+}
+
+/* --- the three steps
+ *  ------------------------------------------------------------------------------ */
+/* Inside the host: the operation with another kind, buffers and type; signature and number stay. */
+static trm_status run_local(trm_comm *comm, const trmi_op *op, trm_collective_kind kind,
+                            const void *send, void *recv, trm_dtype dtype, int32_t root,
+                            trm_error *err) {
+    levels *l = levels_of(comm);
+    trmi_op local = *op;
+    bool blocks = kind == TRM_REDUCE_SCATTERV || kind == TRM_ALLGATHERV;
+    local.kind = kind;
+    local.send = send;
+    local.recv = recv;
+    local.dtype = dtype;
+    local.root = root;
+    local.reduce = op->reduce == TRM_REDUCE_MEAN ? TRM_REDUCE_SUM : op->reduce;
+    local.divisor = 1;
+    local.counts = blocks ? l->counts : NULL;
+    local.offsets = blocks ? l->offsets : NULL;
+    local.total = op->count;
+    local.count = blocks ? l->counts[comm->local_rank] : op->count;
+    return comm->shm->table->run(comm->shm, &local, err);
+}
+
+/* Across hosts, among `ranks`: partial sums, not yet divided. */
+static trm_status run_across(trm_comm *comm, const trmi_op *op, trm_collective_kind kind,
+                             const int32_t *ranks, int32_t root_host, const void *send, void *recv,
+                             int64_t count, trm_dtype dtype, bool background, trm_error *err) {
+    levels *l = levels_of(comm);
+    trmi_net_part part = {.op = op,
+                          .kind = kind,
+                          .ranks = ranks,
+                          .size = comm->host_count,
+                          .rank = l->my_host,
+                          .root = root_host,
+                          .count = count,
+                          .total = count,
+                          .send = send,
+                          .recv = recv,
+                          .dtype = dtype,
+                          .reduce = op->reduce == TRM_REDUCE_MEAN ? TRM_REDUCE_SUM : op->reduce,
+                          .background = background,
+                          .part = 1};
+    return trmi_net_play((trmi_net *)(void *)comm->net, &part, err);
+}
+
+/* The first rank of every host, but the root on its own. */
+static const int32_t *leaders_with(trm_comm *comm, int32_t root, int32_t *my_leader) {
+    levels *l = levels_of(comm);
+    memcpy(l->leaders, l->firsts, (size_t)comm->host_count * sizeof(int32_t));
+    l->leaders[l->host_of[root]] = root;
+    *my_leader = comm->local_index[l->leaders[l->my_host]];
+    return l->leaders;
+}
+
+/* This rank's input in the type of partial sums. */
+static trm_status widened(trm_comm *comm, const trmi_op *op, trm_dtype wide, const void **send,
+                          trm_error *err) {
+    levels *l = levels_of(comm);
+    *send = op->send;
+    if (wide != op->dtype) {
+        TRMI_TRY(
+            need(comm, &l->input, &l->input_bytes, (size_t)op->count * trm_dtype_bytes(wide), err));
+        trmi_reduce_widen(op->send, op->dtype, l->input, wide, op->count);
+        *send = l->input;
+    }
+    return TRM_OK;
+}
+
+/* --- the operations
+ *  ------------------------------------------------------------------------------- */
+static trm_status allreduce_slices(trm_comm *comm, const trmi_op *op, bool background,
+                                   trm_error *err) {
+    levels *l = levels_of(comm);
+    trm_dtype wide = trmi_reduce_partial_dtype(op->dtype, op->reduce);
+    int32_t divisor = op->reduce == TRM_REDUCE_MEAN ? op->divisor : 1, me = comm->local_rank;
+    for (int32_t i = 0; i < comm->local_size; i++) {
+        l->offsets[i] = op->count * i / comm->local_size;
+        l->counts[i] = op->count * (i + 1) / comm->local_size - l->offsets[i];
+    }
+    size_t bytes = (size_t)l->counts[me] * trm_dtype_bytes(wide);
+    const void *send;
+    TRMI_TRY(widened(comm, op, wide, &send, err));
+    TRMI_TRY(need(comm, &l->output, &l->output_bytes, bytes > 0 ? bytes : 1, err));
+    TRMI_TRY(run_local(comm, op, TRM_REDUCE_SCATTERV, send, l->output, wide, 0, err));
+    TRMI_TRY(run_across(comm, op, TRM_ALLREDUCE, l->same_index, 0, l->output, l->output,
+                        l->counts[me], wide, background, err));
+    char *slice = (char *)op->recv + l->offsets[me] * (int64_t)trm_dtype_bytes(op->dtype);
+    trmi_reduce_finish(l->output, wide, slice, op->dtype, l->counts[me], divisor);
+    return run_local(comm, op, TRM_ALLGATHERV, slice, op->recv, op->dtype, 0, err);
+}
+
+static trm_status sum_to_leaders(trm_comm *comm, const trmi_op *op, trm_collective_kind across,
+                                 int32_t root, bool background, trm_error *err) {
+    levels *l = levels_of(comm);
+    trm_dtype wide = trmi_reduce_partial_dtype(op->dtype, op->reduce);
+    int32_t divisor = op->reduce == TRM_REDUCE_MEAN ? op->divisor : 1, leader;
+    const int32_t *leaders = leaders_with(comm, root, &leader);
+    bool leads = leader == comm->local_rank;
+    const void *send;
+    TRMI_TRY(widened(comm, op, wide, &send, err));
+    if (leads) {
+        size_t bytes = (size_t)op->count * trm_dtype_bytes(wide);
+        TRMI_TRY(need(comm, &l->output, &l->output_bytes, bytes > 0 ? bytes : 1, err));
+    }
+    TRMI_TRY(run_local(comm, op, TRM_REDUCE, send, l->output, wide, leader, err));
+    if (leads) {
+        TRMI_TRY(run_across(comm, op, across, leaders, l->host_of[root], l->output, l->output,
+                            op->count, wide, background, err));
+        if (across == TRM_ALLREDUCE || comm->group.rank == root) {
+            trmi_reduce_finish(l->output, wide, op->recv, op->dtype, op->count, divisor);
+        }
+    }
+    if (across == TRM_ALLREDUCE) {
+        TRMI_TRY(run_local(comm, op, TRM_BROADCAST, op->recv, op->recv, op->dtype, leader, err));
+    }
+    return TRM_OK;
+}
+
+static trm_status broadcast(trm_comm *comm, const trmi_op *op, bool background, trm_error *err) {
+    levels *l = levels_of(comm);
+    int32_t leader;
+    const int32_t *leaders = leaders_with(comm, op->root, &leader);
+    if (leader == comm->local_rank) {
+        TRMI_TRY(run_across(comm, op, TRM_BROADCAST, leaders, l->host_of[op->root], op->send,
+                            op->recv, op->count, op->dtype, background, err));
+    }
+    return run_local(comm, op, TRM_BROADCAST, op->recv, op->recv, op->dtype, leader, err);
+}
+
+static trm_status barrier(trm_comm *comm, const trmi_op *op, bool background, trm_error *err) {
+    int32_t leader;
+    const int32_t *leaders = leaders_with(comm, levels_of(comm)->firsts[0], &leader);
+    TRMI_TRY(run_local(comm, op, TRM_BARRIER, NULL, NULL, TRM_UINT8, 0, err));
+    if (leader == comm->local_rank) {
+        TRMI_TRY(run_across(comm, op, TRM_BARRIER, leaders, 0, NULL, NULL, 0, TRM_UINT8, background,
+                            err));
+    }
+    return run_local(comm, op, TRM_BARRIER, NULL, NULL, TRM_UINT8, 0, err);
+}
+
+trm_status trmi_levels_run(trm_comm *comm, const trmi_op *op, bool background, trm_error *err) {
+    levels *l = levels_of(comm);
+    switch (op->kind) {
+    case TRM_ALLREDUCE:
+        return l->even ? allreduce_slices(comm, op, background, err)
+                       : sum_to_leaders(comm, op, TRM_ALLREDUCE, l->firsts[0], background, err);
+    case TRM_REDUCE: return sum_to_leaders(comm, op, TRM_REDUCE, op->root, background, err);
+    case TRM_BROADCAST: return broadcast(comm, op, background, err);
+    default: return barrier(comm, op, background, err);
+    }
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which engines a communicator gets. */
+#define _GNU_SOURCE
+#include "comm/net/net.h"
+
+#include "base/error.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Which MPI started this process; its own variables say so. NULL: none did. */
+static const char *started_by(void) {
+    if (getenv("OMPI_COMM_WORLD_SIZE") != NULL || getenv("PMIX_RANK") != NULL) {
+        return "mpi_openmpi";
+    }
+    return getenv("PMI_RANK") != NULL || getenv("PMI_ID") != NULL ? "mpi_mpich" : NULL;
+}
+
+/* trireme_comm_NAME.so in the given folder, beside the program, or where the system looks. It stays
+ * until the process ends: MPI and UCX cannot be started twice. An MPI is visible to all, because
+ * its components look for it. */
+static void *open_plugin(const trm_comm *comm, const char *name, char *tried, size_t size) {
+    const int how =
+        RTLD_NOW | RTLD_NODELETE | (strncmp(name, "mpi", 3) == 0 ? RTLD_GLOBAL : RTLD_LOCAL);
+    char path[PATH_MAX + 320], self[PATH_MAX] = "";
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[length > 0 ? length : 0] = '\0';
+    char *slash = strrchr(self, '/');
+    if (slash != NULL) {
+        *slash = '\0';
+    }
+    void *plugin = NULL;
+    if (comm->plugin_dir[0] != '\0') {
+        snprintf(path, sizeof path, "%s/trireme_comm_%s.so", comm->plugin_dir, name);
+        plugin = dlopen(path, how);
+    } else {
+        static const char *const places[] = {"%s/trireme_comm_%s.so",
+                                             "%s/plugins/trireme_comm_%s.so",
+                                             "%s/../lib/trireme/trireme_comm_%s.so"};
+        for (size_t i = 0; i < sizeof places / sizeof *places && plugin == NULL; i++) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+            snprintf(path, sizeof path, places[i], self, name);
+#pragma GCC diagnostic pop
+            plugin = access(path, R_OK) == 0 ? dlopen(path, how) : NULL;
+        }
+        if (plugin == NULL) {
+            snprintf(path, sizeof path, "trireme_comm_%s.so", name);
+            plugin = dlopen(path, how);
+        }
+    }
+    if (plugin == NULL) {
+        const char *why = dlerror();
+        snprintf(tried, size, "%.120s", why != NULL ? why : path);
+    }
+    return plugin;
+}
+
+static trm_status make_plugin_transport(trm_comm *comm, const char *name,
+                                        const trmi_exchange *exchange, void **plugin,
+                                        trmi_transport **transport, trm_error *err) {
+    char why[160] = "";
+    if (strcmp(name, "mpi") == 0 && (name = started_by()) == NULL) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "engine mpi: neither Open MPI nor MPICH has started this process; "
+                         "start it with mpirun or srun, or leave the engine to itself (auto)");
+    }
+    *plugin = open_plugin(comm, name, why, sizeof why);
+    if (*plugin == NULL) {
+        return TRMI_FAIL(err, TRM_UNSUPPORTED,
+                         "engine %s: its plug-in could not be loaded (%.120s)", name, why);
+    }
+    const trmi_transport_plugin_table *table = dlsym(*plugin, "trmi_transport_plugin");
+    trm_status status;
+    if (table == NULL || table->version != TRMI_PLUGIN_VERSION) {
+        status =
+            TRMI_FAIL(err, TRM_UNSUPPORTED, "engine %s: its plug-in is of another version", name);
+    } else {
+        status = table->create(&comm->group, exchange, transport, err);
+    }
+    if (status != TRM_OK) {
+        dlclose(*plugin);
+        *plugin = NULL;
+    }
+    return status;
+}
+
+static trm_status make_net(trm_comm *comm, const char *name, const trmi_exchange *exchange,
+                           trm_error *err) {
+    trmi_transport *transport = NULL;
+    void *plugin = NULL;
+    if (strcmp(name, "tcp") == 0) {
+        TRMI_TRY(trmi_tcp_create(&comm->group, exchange, &transport, err));
+    } else if (strncmp(name, "sim", 3) == 0) {
+        TRMI_TRY(
+            trmi_sim_create(&comm->group, name, comm->options.sim_seed, exchange, &transport, err));
+    } else {
+        TRMI_TRY(make_plugin_transport(comm, name, exchange, &plugin, &transport, err));
+    }
+    double spin = comm->crowded ? 0 : 1e-6 * comm->options.spin_microseconds;
+    const trmi_net *first = comm->root != comm ? (const trmi_net *)(void *)comm->root->net : NULL;
+    return trmi_net_create(&comm->group, transport, plugin, comm->algorithm, spin,
+                           first != NULL ? &first->model : NULL, exchange, &comm->net, err);
+}
+
+static bool is_plugin(const char *name) {
+    return strcmp(name, "ucx") == 0 || strcmp(name, "mpi") == 0 ||
+           strcmp(name, "mpi_openmpi") == 0 || strcmp(name, "mpi_mpich") == 0;
+}
+
+trm_status trm_comm_check(const trm_comm_options *options, trm_error *err) {
+    const char *name = options->engine != NULL ? options->engine : "auto";
+    bool own = strcmp(name, "auto") == 0 || strcmp(name, "shm") == 0 || strcmp(name, "tcp") == 0;
+    bool sim = strcmp(name, "sim") == 0 || strncmp(name, "sim:", 4) == 0;
+    trmi_algorithms checked;
+    TRMI_TRY(trmi_algorithms_parse(options->algorithm != NULL ? options->algorithm : "",
+                                   "algorithm", &checked, err));
+    if (!own && !sim && !is_plugin(name)) {
+        return TRMI_FAIL(err, TRM_INVALID, "engine '%s': auto, shm, tcp, ucx, mpi or sim expected",
+                         name);
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_net_choose(trm_comm *comm, const trmi_exchange *exchange, trm_error *err) {
+    const char *name = comm->engine_name;
+    bool automatic = strcmp(name, "auto") == 0, shm = strcmp(name, "shm") == 0;
+    bool sim = strncmp(name, "sim", 3) == 0;
+    TRMI_TRY(
+        trm_comm_check(&(trm_comm_options){.engine = name, .algorithm = comm->algorithm}, err));
+    if (shm && comm->host_count > 1) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "engine shm: the ranks of '%s' are on %d hosts; use auto, "
+                         "tcp, ucx or mpi",
+                         comm->name, comm->host_count);
+    }
+    if (comm->host_count == 1 && (automatic || shm)) {
+        snprintf(comm->engine_text, sizeof comm->engine_text, "shm");
+        return TRM_OK;
+    }
+    /* Asked for by name, the network is used even inside a host. */
+    comm->net_only = comm->host_count == 1 || sim;
+    const char *network = automatic ? "tcp" : name;
+    if (comm->group.size > 1) {
+        TRMI_TRY(make_net(comm, network, exchange, err));
+    }
+    snprintf(comm->engine_text, sizeof comm->engine_text, "%s%.24s", comm->net_only ? "" : "shm+",
+             network);
+    return comm->net_only ? TRM_OK : trmi_levels_create(comm, err);
+}
+
+void trmi_net_release(trm_comm *comm) {
+    trmi_levels_destroy(comm);
+    if (comm->net != NULL) {
+        comm->net->table->destroy(comm->net);
+        comm->net = NULL;
+    }
+}
+
+trm_status trmi_net_run(trm_comm *comm, const trmi_op *op, bool background, trm_error *err) {
+    comm->net->background = background;
+    if (trmi_levels_apply(comm, op)) {
+        return trmi_levels_run(comm, op, background, err);
+    }
+    return comm->net->table->run(comm->net, op, err);
+}

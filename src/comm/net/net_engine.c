@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The network engine: chooses a schedule, plays it, finishes sums. */
+#include "comm/net/net.h"
+#include "comm/schedule/calibration.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_reduction(trm_collective_kind kind) {
+    return kind == TRM_ALLREDUCE || kind == TRM_REDUCE || kind == TRM_REDUCE_SCATTER ||
+           kind == TRM_REDUCE_SCATTERV;
+}
+
+/* --- choosing
+ *  ------------------------------------------------------------------------------------- */
+/* The same answer on every rank: it depends on nothing that differs between them. */
+static trmi_algorithm choose(const trmi_net *net, trm_collective_kind kind, int32_t size,
+                             int64_t total, size_t element) {
+    if (is_reduction(kind) && net->base.group.deterministic == TRM_DETERMINISTIC_STRICT) {
+        return TRMI_DIRECT;
+    }
+    if (trmi_schedule_applies(net->algorithms.of[kind], kind, size)) {
+        return net->algorithms.of[kind];
+    }
+    bool full = kind == TRM_ALLREDUCE || kind == TRM_BROADCAST || kind == TRM_REDUCE;
+    int64_t count = full ? total : total / size;
+    trmi_algorithm best = TRMI_ALGORITHM_AUTO;
+    double best_seconds = 0;
+    for (int a = TRMI_DIRECT; a < TRMI_ALGORITHMS; a++) {
+        if (trmi_schedule_applies((trmi_algorithm)a, kind, size)) {
+            double seconds =
+                trmi_model_seconds(&net->model, (trmi_algorithm)a, kind, size, count, element);
+            if (best == TRMI_ALGORITHM_AUTO || seconds < best_seconds) {
+                best = (trmi_algorithm)a;
+                best_seconds = seconds;
+            }
+        }
+    }
+    return best;
+}
+
+static bool same_key(const trmi_schedule_request *a, const trmi_schedule_request *b) {
+    return a->size == b->size && a->rank == b->rank && a->kind == b->kind &&
+           a->algorithm == b->algorithm && a->count == b->count && a->root == b->root;
+}
+
+static trm_status find_schedule(trmi_net *net, const trmi_schedule_request *request,
+                                const trmi_schedule **out, trm_error *err) {
+    if (request->counts != NULL || request->send_counts != NULL) {
+        TRMI_TRY(trmi_schedule_make(request, &net->scratch, err));
+        *out = &net->scratch;
+        return TRM_OK;
+    }
+    trmi_cached_schedule *oldest = &net->cache[0];
+    for (int i = 0; i < TRMI_CACHED_SCHEDULES; i++) {
+        trmi_cached_schedule *entry = &net->cache[i];
+        if (same_key(&entry->key, request)) {
+            entry->used = ++net->uses;
+            *out = &entry->schedule;
+            return TRM_OK;
+        }
+        oldest = entry->used < oldest->used ? entry : oldest;
+    }
+    oldest->key = (trmi_schedule_request){.size = 0};
+    TRMI_TRY(trmi_schedule_make(request, &oldest->schedule, err));
+    oldest->key = *request;
+    oldest->used = ++net->uses;
+    *out = &oldest->schedule;
+    return TRM_OK;
+}
+
+/* --- playing
+ *  -------------------------------------------------------------------------------------- */
+static trm_status need(trmi_net *net, char **buffer, size_t *have, size_t bytes, trm_error *err) {
+    if (bytes > *have) {
+        trmi_free(*buffer);
+        *have = 0;
+        *buffer = trmi_alloc(bytes);
+        if (*buffer == NULL) {
+            trm_error cause;
+            TRMI_FAIL(&cause, TRM_NOMEM, "rank %d has no memory for %zu bytes of partial sums",
+                      net->base.group.members[net->base.group.rank], bytes);
+            return trmi_group_poison(&net->base.group, &cause, err);
+        }
+        *have = bytes;
+    }
+    return TRM_OK;
+}
+
+/* Elements of this rank's input and output of a reduction. */
+static void reduction_lengths(const trmi_net_part *p, int64_t *in, int64_t *out) {
+    bool scattered = p->kind == TRM_REDUCE_SCATTER || p->kind == TRM_REDUCE_SCATTERV;
+    *in = scattered ? p->total : p->count;
+    *out = p->kind == TRM_REDUCE && p->rank != p->root ? 0 : p->count;
+}
+
+/* Sums over several hops travel in the partial type and are divided at the end. */
+static trm_status play_reduction(trmi_net *net, const trmi_net_part *p, trmi_play *play,
+                                 trm_error *err) {
+    int64_t in, out;
+    reduction_lengths(p, &in, &out);
+    play->reduce = p->reduce == TRM_REDUCE_MEAN ? TRM_REDUCE_SUM : p->reduce;
+    play->final_reduce = p->reduce;
+    play->divisor = p->op->divisor;
+    if (play->schedule->sums_complete && p->size == p->op->divisor) {
+        return trmi_runner_play(&net->runner, play, err);
+    }
+    play->final_reduce = play->reduce;
+    trm_dtype wide = trmi_reduce_partial_dtype(p->dtype, p->reduce);
+    int32_t divisor = p->reduce == TRM_REDUCE_MEAN ? p->op->divisor : 1;
+    if (wide == p->dtype) {
+        TRMI_TRY(trmi_runner_play(&net->runner, play, err));
+        if (divisor > 1 && out > 0) {
+            trmi_reduce_finish(p->recv, wide, p->recv, p->dtype, out, divisor);
+        }
+        return TRM_OK;
+    }
+    size_t bytes = trm_dtype_bytes(wide);
+    TRMI_TRY(need(net, &net->wide_in, &net->wide_in_bytes, (size_t)in * bytes, err));
+    TRMI_TRY(need(net, &net->wide_out, &net->wide_out_bytes, (size_t)out * bytes, err));
+    trmi_reduce_widen(p->send, p->dtype, net->wide_in, wide, in);
+    play->dtype = wide;
+    play->send = net->wide_in;
+    play->recv = net->wide_out;
+    TRMI_TRY(trmi_runner_play(&net->runner, play, err));
+    trmi_reduce_finish(net->wide_out, wide, p->recv, p->dtype, out, divisor);
+    return TRM_OK;
+}
+
+trm_status trmi_net_play(trmi_net *net, const trmi_net_part *p, trm_error *err) {
+    const trmi_op *op = p->op;
+    size_t element = p->kind == TRM_BARRIER ? 1 : trm_dtype_bytes(p->dtype);
+    trmi_schedule_request request = {.kind = p->kind,
+                                     .rank = p->rank,
+                                     .size = p->size,
+                                     .root = p->root,
+                                     .count = p->count,
+                                     .total = p->total,
+                                     .counts = op->counts,
+                                     .offsets = op->offsets,
+                                     .send_counts = op->send_counts,
+                                     .send_offsets = op->send_offsets,
+                                     .recv_counts = op->recv_counts,
+                                     .recv_offsets = op->recv_offsets};
+    if (p->ranks != NULL) { /* part of a two-level operation: whole vectors only */
+        request.counts = request.offsets = request.send_counts = request.send_offsets = NULL;
+        request.recv_counts = request.recv_offsets = NULL;
+    }
+    /* an all-to-allv's total differs between ranks: it must not sway the choice */
+    int64_t total = p->kind == TRM_ALLTOALLV ? 0 : p->total;
+    request.algorithm = choose(net, p->kind, p->size, total, element);
+    trmi_play play = {.op = op,
+                      .ranks = p->ranks,
+                      .send = p->send,
+                      .recv = p->recv,
+                      .dtype = p->kind == TRM_BARRIER ? TRM_UINT8 : p->dtype,
+                      .background = p->background,
+                      .part = p->part};
+    TRMI_TRY(find_schedule(net, &request, &play.schedule, err));
+    return is_reduction(p->kind) ? play_reduction(net, p, &play, err)
+                                 : trmi_runner_play(&net->runner, &play, err);
+}
+
+static trm_status net_run(trmi_engine *engine, const trmi_op *op, trm_error *err) {
+    trmi_net *net = (trmi_net *)(void *)engine;
+    trmi_net_part part = {.op = op,
+                          .kind = op->kind,
+                          .size = engine->group.size,
+                          .rank = engine->group.rank,
+                          .root = op->root,
+                          .count = op->count,
+                          .total = op->total,
+                          .send = op->send,
+                          .recv = op->recv,
+                          .dtype = op->dtype,
+                          .reduce = op->reduce,
+                          .background = engine->background};
+    return trmi_net_play(net, &part, err);
+}
+
+/* --- messages
+ *  ------------------------------------------------------------------------------------- */
+static trmi_transfer *take_transfer(trmi_net *net) {
+    return net->free_count > 0 ? net->free_transfers[--net->free_count]
+                               : trmi_alloc(sizeof(trmi_transfer));
+}
+
+static trm_status net_start(trmi_engine *engine, trmi_message *m, trm_error *err) {
+    trmi_net *net = (trmi_net *)(void *)engine;
+    trmi_transfer *t = take_transfer(net);
+    if (t == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a message");
+    }
+    uint64_t *number = m->receive ? &net->messages_in[m->peer] : &net->messages_out[m->peer];
+    *t = (trmi_transfer){
+        .receive = m->receive,
+        .peer = m->peer,
+        .channel = TRMI_CHANNEL_MESSAGE,
+        .data = m->buffer,
+        .bytes = (uint64_t)m->bytes,
+        .tag = {.sequence = (*number)++, .signature = {m->signature, (uint64_t)m->bytes}}};
+    m->handle = t;
+    m->started = true;
+    return net->transport->table->start(net->transport, t, err);
+}
+
+static trm_status net_progress(trmi_engine *engine, trmi_message *m, trm_error *err) {
+    trmi_net *net = (trmi_net *)(void *)engine;
+    trm_error cause = {.status = TRM_OK};
+    if (!m->started) {
+        TRMI_TRY(net_start(engine, m, err));
+    }
+    const trmi_transfer *t = m->handle;
+    bool moved = false;
+    trm_status status = net->transport->table->progress(net->transport, &moved, &cause);
+    if (status != TRM_OK) {
+        return trmi_runner_explain(net->transport, status, NULL, &cause, err);
+    }
+    m->moved = (int64_t)t->moved;
+    m->done = t->done;
+    if (m->done && trmi_grow((void **)&net->free_transfers, &net->free_capacity,
+                             net->free_count + 1, sizeof *net->free_transfers)) {
+        net->free_transfers[net->free_count++] = m->handle;
+        m->handle = NULL;
+    }
+    return TRM_OK;
+}
+
+static void net_idle(trmi_engine *engine, double seconds) {
+    trmi_net *net = (trmi_net *)(void *)engine;
+    net->transport->table->wait(net->transport, seconds);
+}
+
+/* --- life
+ *  ----------------------------------------------------------------------------------------- */
+static void net_destroy(trmi_engine *engine) {
+    trmi_net *net = (trmi_net *)(void *)engine;
+    if (net->transport != NULL) {
+        net->transport->table->destroy(net->transport);
+    }
+    trmi_runner_free(&net->runner);
+    for (int i = 0; i < TRMI_CACHED_SCHEDULES; i++) {
+        trmi_schedule_free(&net->cache[i].schedule);
+    }
+    trmi_schedule_free(&net->scratch);
+    for (int64_t i = 0; i < net->free_count; i++) {
+        trmi_free(net->free_transfers[i]);
+    }
+    free(net->free_transfers);
+    trmi_free(net->wide_in);
+    trmi_free(net->wide_out);
+    trmi_free(net->messages_out);
+    trmi_free(net->messages_in);
+    if (net->plugin != NULL) {
+        dlclose(net->plugin);
+    }
+    trmi_free(net);
+}
+
+static const trmi_engine_table net_table = {
+    .name = "net",
+    .run = net_run,
+    .progress = net_progress,
+    .start = net_start,
+    .idle = net_idle,
+    .destroy = net_destroy,
+};
+
+trm_status trmi_net_create(const trmi_group *group, trmi_transport *transport, void *plugin,
+                           const char *algorithm, double spin_seconds, const trmi_model *known,
+                           const trmi_exchange *exchange, trmi_engine **out, trm_error *err) {
+    trmi_net *net = trmi_alloc(sizeof *net);
+    if (net == NULL) {
+        transport->table->destroy(transport);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a network of %d ranks", group->size);
+    }
+    net->base.table = &net_table;
+    net->base.group = *group;
+    net->transport = transport;
+    net->plugin = plugin;
+    net->model = trmi_model_default();
+    net->messages_out = trmi_alloc((size_t)group->size * sizeof(uint64_t));
+    net->messages_in = trmi_alloc((size_t)group->size * sizeof(uint64_t));
+    trm_status status = net->messages_out != NULL && net->messages_in != NULL
+                            ? trmi_runner_init(&net->runner, transport, err)
+                            : TRMI_FAIL(err, TRM_NOMEM, "no memory for %d ranks", group->size);
+    net->runner.spin_seconds = spin_seconds;
+    status = status == TRM_OK ? trmi_algorithms_parse(algorithm, "algorithm", &net->algorithms, err)
+                              : status;
+    /* a simulated network has nothing to measure, and equal bits must not hang on a clock */
+    if (known != NULL) {
+        net->model = *known;
+    } else if (status == TRM_OK && group->deterministic == TRM_DETERMINISTIC_FALSE &&
+               strcmp(transport->table->name, "sim") != 0) {
+        status = trmi_calibrate(transport, exchange, &net->model, err);
+    }
+    if (status != TRM_OK) {
+        net_destroy(&net->base);
+        return status;
+    }
+    *out = &net->base;
+    return TRM_OK;
+}

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The TCP transport: always there. The frame is drawn in tcp.h. */
+#define _GNU_SOURCE
+#include "comm/net/tcp.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+enum { PIECE_BYTES = 1 << 18 }; /* written at a time, so that hashing finds it in cache */
+
+typedef struct tcp {
+    trmi_transport base;
+    trmi_link *links; /* [size * TRMI_CHANNELS] */
+    int32_t link_count;
+    struct pollfd *polls; /* [link_count + 1] */
+} tcp;
+
+static const uint32_t frame_magic = 0x464D5254; /* "TRMF" */
+
+/* --- frames
+ *  --------------------------------------------------------------------------------------- */
+static void put64(uint8_t *to, uint64_t value) {
+    for (int i = 0; i < 8; i++) {
+        to[i] = (uint8_t)(value >> (8 * i));
+    }
+}
+static uint64_t get64(const uint8_t *from) {
+    uint64_t value = 0;
+    for (int i = 0; i < 8; i++) {
+        value |= (uint64_t)from[i] << (8 * i);
+    }
+    return value;
+}
+
+static void encode_head(const trmi_transfer *t, uint8_t head[TRMI_FRAME_HEAD_BYTES]) {
+    put64(head, frame_magic | t->tag.step << 32);
+    put64(head + 8, t->tag.sequence);
+    put64(head + 16, t->tag.signature[0]);
+    put64(head + 24, t->tag.signature[1]);
+    put64(head + 32, t->bytes);
+    put64(head + 40, 0);
+    put64(head + 48, XXH3_64bits(head, 48));
+}
+
+static bool decode_head(const uint8_t head[TRMI_FRAME_HEAD_BYTES], trmi_tag *tag, uint64_t *bytes) {
+    *tag = (trmi_tag){.sequence = get64(head + 8),
+                      .signature = {get64(head + 16), get64(head + 24)},
+                      .step = get64(head) >> 32};
+    *bytes = get64(head + 32);
+    return (get64(head) & 0xFFFFFFFFu) == frame_magic && get64(head + 48) == XXH3_64bits(head, 48);
+}
+
+/* --- errors
+ *  --------------------------------------------------------------------------------------- */
+static trm_status lost(tcp *self, const trmi_link *link, const char *what, trm_error *err) {
+    self->base.culprit = link->peer;
+    const trmi_group *group = &self->base.group;
+    return TRMI_FAIL(err, TRM_PEER, "rank %d lost its connection to rank %d: %s",
+                     group->members[group->rank], group->members[link->peer], what);
+}
+
+static trm_status damaged(tcp *self, const trmi_link *link, const trmi_transfer *t,
+                          const char *what, trm_error *err) {
+    self->base.culprit = link->peer;
+    const trmi_group *group = &self->base.group;
+    return TRMI_FAIL(err, TRM_CORRUPT,
+                     "rank %d received damaged bytes from rank %d (%s) in operation "
+                     "%llu, step %llu: the connection is given up",
+                     group->members[group->rank], group->members[link->peer], what,
+                     (unsigned long long)t->tag.sequence, (unsigned long long)t->tag.step);
+}
+
+/* --- writing
+ *  -------------------------------------------------------------------------------------- */
+static void begin_send(trmi_link *link) {
+    link->out_done = link->out_hash_done = 0;
+    if (link->sends != NULL) {
+        encode_head(link->sends, link->out_head);
+        XXH3_64bits_reset(link->out_hash);
+    }
+}
+
+/* What is to be written next: rest of the head, a piece of payload, the tail if that is the last.
+ */
+static int gather_out(trmi_link *link, struct iovec iov[3]) {
+    trmi_transfer *t = link->sends;
+    uint64_t done = link->out_done, end = TRMI_FRAME_HEAD_BYTES + t->bytes;
+    int count = 0;
+    if (done < TRMI_FRAME_HEAD_BYTES) {
+        iov[count++] = (struct iovec){link->out_head + done, TRMI_FRAME_HEAD_BYTES - done};
+        done = TRMI_FRAME_HEAD_BYTES;
+    }
+    if (done < end) {
+        uint64_t at = done - TRMI_FRAME_HEAD_BYTES, piece = end - done;
+        piece = piece < PIECE_BYTES ? piece : PIECE_BYTES;
+        if (at + piece > link->out_hash_done) {
+            XXH3_64bits_update(link->out_hash, t->data + link->out_hash_done,
+                               at + piece - link->out_hash_done);
+            link->out_hash_done = at + piece;
+        }
+        iov[count++] = (struct iovec){t->data + at, piece};
+        done += piece;
+    }
+    if (done >= end) {
+        put64(link->out_tail, XXH3_64bits_digest(link->out_hash));
+        iov[count++] =
+            (struct iovec){link->out_tail + (done - end), TRMI_FRAME_TAIL_BYTES - (done - end)};
+    }
+    return count;
+}
+
+static trm_status write_some(tcp *self, trmi_link *link, bool *moved, trm_error *err) {
+    while (link->sends != NULL) {
+        trmi_transfer *t = link->sends;
+        struct iovec iov[3];
+        struct msghdr message = {.msg_iov = iov, .msg_iovlen = (size_t)gather_out(link, iov)};
+        ssize_t wrote = sendmsg(link->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (wrote < 0) {
+            if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) {
+                return TRM_OK;
+            }
+            return lost(self, link, strerror(errno), err);
+        }
+        *moved = true;
+        link->out_done += (uint64_t)wrote;
+        if (link->out_done > TRMI_FRAME_HEAD_BYTES) {
+            uint64_t payload = link->out_done - TRMI_FRAME_HEAD_BYTES;
+            t->moved = payload < t->bytes ? payload : t->bytes;
+        }
+        if (link->out_done == TRMI_FRAME_HEAD_BYTES + t->bytes + TRMI_FRAME_TAIL_BYTES) {
+            link->sends = t->next;
+            if (link->sends == NULL) {
+                link->sends_tail = &link->sends;
+            }
+            t->done = true;
+            begin_send(link);
+        }
+    }
+    return TRM_OK;
+}
+
+/* --- reading
+ *  -------------------------------------------------------------------------------------- */
+static uint32_t ahead(const trmi_link *link) { return link->ahead_to - link->ahead_from; }
+
+/* Reads into `to` (may be empty) and then ahead. *got = bytes in `to`; PENDING if there is nothing.
+ */
+static trm_status read_into(tcp *self, trmi_link *link, char *to, uint64_t wanted, uint64_t *got,
+                            trm_error *err) {
+    if (ahead(link) == 0) {
+        link->ahead_from = link->ahead_to = 0;
+    } else if (link->ahead_from > 0) {
+        memmove(link->ahead, link->ahead + link->ahead_from, ahead(link));
+        link->ahead_to -= link->ahead_from;
+        link->ahead_from = 0;
+    }
+    struct iovec iov[2] = {{to, wanted},
+                           {link->ahead + link->ahead_to, sizeof link->ahead - link->ahead_to}};
+    struct msghdr message = {.msg_iov = wanted > 0 ? iov : iov + 1,
+                             .msg_iovlen = wanted > 0 ? 2 : 1};
+    ssize_t read_bytes = recvmsg(link->fd, &message, MSG_DONTWAIT);
+    if (read_bytes < 0) {
+        if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) {
+            return TRM_PENDING;
+        }
+        return lost(self, link, strerror(errno), err);
+    }
+    if (read_bytes == 0) {
+        return lost(self, link, "closed by that rank", err);
+    }
+    *got = (uint64_t)read_bytes < wanted ? (uint64_t)read_bytes : wanted;
+    link->ahead_to += (uint32_t)((uint64_t)read_bytes - *got);
+    return TRM_OK;
+}
+
+/* At least `bytes` ahead (a head or a tail). */
+static trm_status read_ahead(tcp *self, trmi_link *link, uint32_t bytes, trm_error *err) {
+    uint64_t none;
+    while (ahead(link) < bytes) {
+        TRMI_TRY(read_into(self, link, NULL, 0, &none, err));
+    }
+    return TRM_OK;
+}
+
+static trm_status read_head(tcp *self, trmi_link *link, trm_error *err) {
+    trmi_transfer *t = link->receives;
+    TRMI_TRY(read_ahead(self, link, TRMI_FRAME_HEAD_BYTES, err));
+    trmi_tag tag;
+    uint64_t bytes;
+    if (!decode_head(link->ahead + link->ahead_from, &tag, &bytes)) {
+        return damaged(self, link, t, "frame head", err);
+    }
+    link->ahead_from += TRMI_FRAME_HEAD_BYTES;
+    if (bytes != t->bytes || tag.sequence != t->tag.sequence || tag.step != t->tag.step ||
+        tag.signature[0] != t->tag.signature[0] || tag.signature[1] != t->tag.signature[1]) {
+        self->base.culprit = link->peer;
+        self->base.expected = t;
+        self->base.found = tag;
+        self->base.found_bytes = bytes;
+        return TRMI_FAIL(err, TRM_INVALID, "unexpected frame");
+    }
+    link->head_read = true;
+    link->in_hash_done = 0;
+    XXH3_64bits_reset(link->in_hash);
+    return TRM_OK;
+}
+
+static trm_status read_payload(tcp *self, trmi_link *link, bool *moved, trm_error *err) {
+    trmi_transfer *t = link->receives;
+    while (t->moved < t->bytes) {
+        uint64_t got = t->bytes - t->moved;
+        if (ahead(link) > 0) {
+            got = got < ahead(link) ? got : ahead(link);
+            memcpy(t->data + t->moved, link->ahead + link->ahead_from, got);
+            link->ahead_from += (uint32_t)got;
+        } else {
+            uint64_t wanted = got < PIECE_BYTES ? got : PIECE_BYTES;
+            bool last = wanted == got;
+            if (last) {
+                TRMI_TRY(read_into(self, link, t->data + t->moved, wanted, &got, err));
+            } else { /* not the end: what follows is payload too, nothing goes ahead */
+                ssize_t direct = recv(link->fd, t->data + t->moved, wanted, MSG_DONTWAIT);
+                if (direct < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
+                    return TRM_PENDING;
+                }
+                if (direct <= 0) {
+                    return lost(self, link, direct < 0 ? strerror(errno) : "closed by that rank",
+                                err);
+                }
+                got = (uint64_t)direct;
+            }
+        }
+        XXH3_64bits_update(link->in_hash, t->data + t->moved, got);
+        t->moved += got;
+        *moved = true;
+    }
+    return TRM_OK;
+}
+
+static trm_status read_some(tcp *self, trmi_link *link, bool *moved, trm_error *err) {
+    while (link->receives != NULL) {
+        trmi_transfer *t = link->receives;
+        if (!link->head_read) {
+            TRMI_TRY(read_head(self, link, err));
+            *moved = true;
+        }
+        TRMI_TRY(read_payload(self, link, moved, err));
+        TRMI_TRY(read_ahead(self, link, TRMI_FRAME_TAIL_BYTES, err));
+        if (get64(link->ahead + link->ahead_from) != XXH3_64bits_digest(link->in_hash)) {
+            return damaged(self, link, t, "payload", err);
+        }
+        link->ahead_from += TRMI_FRAME_TAIL_BYTES;
+        link->head_read = false;
+        link->receives = t->next;
+        if (link->receives == NULL) {
+            link->receives_tail = &link->receives;
+        }
+        t->done = true;
+        *moved = true;
+    }
+    return TRM_OK;
+}
+
+/* --- the table
+ *  ------------------------------------------------------------------------------------ */
+static trm_status tcp_start(trmi_transport *transport, trmi_transfer *t, trm_error *err) {
+    (void)err;
+    tcp *self = (tcp *)(void *)transport;
+    trmi_link *link = &self->links[t->peer * TRMI_CHANNELS + t->channel];
+    t->next = NULL;
+    t->done = false;
+    t->moved = 0;
+    if (t->receive) {
+        *link->receives_tail = t;
+        link->receives_tail = &t->next;
+        return TRM_OK;
+    }
+    bool first = link->sends == NULL;
+    *link->sends_tail = t;
+    link->sends_tail = &t->next;
+    if (first) {
+        begin_send(link);
+    }
+    return TRM_OK;
+}
+
+static trm_status tcp_progress(trmi_transport *transport, bool *moved, trm_error *err) {
+    tcp *self = (tcp *)(void *)transport;
+    for (int32_t i = 0; i < self->link_count; i++) {
+        trmi_link *link = &self->links[i];
+        if (link->sends != NULL) {
+            TRMI_TRY(write_some(self, link, moved, err));
+        }
+        if (link->receives != NULL) {
+            trm_status status = read_some(self, link, moved, err);
+            if (status != TRM_OK && status != TRM_PENDING) {
+                return status;
+            }
+        }
+    }
+    return TRM_OK;
+}
+
+static void tcp_wait(trmi_transport *transport, double seconds) {
+    tcp *self = (tcp *)(void *)transport;
+    nfds_t count = 0;
+    for (int32_t i = 0; i < self->link_count; i++) {
+        trmi_link *link = &self->links[i];
+        int events = (link->sends != NULL ? POLLOUT : 0) | (link->receives != NULL ? POLLIN : 0);
+        if (events != 0) {
+            self->polls[count++] = (struct pollfd){.fd = link->fd, .events = (short)events};
+        }
+    }
+    int alarm = transport->group.bootstrap->alarm_fd;
+    if (alarm >= 0) {
+        self->polls[count++] = (struct pollfd){.fd = alarm, .events = POLLIN};
+    }
+    poll(self->polls, count, (int)(seconds * 1000) + 1);
+}
+
+static void tcp_destroy(trmi_transport *transport) {
+    tcp *self = (tcp *)(void *)transport;
+    for (int32_t i = 0; self->links != NULL && i < self->link_count; i++) {
+        trmi_link *link = &self->links[i];
+        if (link->fd >= 0) {
+            trmi_tcp_close(link->fd);
+        }
+        XXH3_freeState(link->out_hash);
+        XXH3_freeState(link->in_hash);
+    }
+    trmi_free(self->links);
+    trmi_free(self->polls);
+    trmi_free(self);
+}
+
+static const trmi_transport_table tcp_table = {
+    .name = "tcp",
+    .start = tcp_start,
+    .progress = tcp_progress,
+    .wait = tcp_wait,
+    .destroy = tcp_destroy,
+};
+
+trm_status trmi_tcp_create(const trmi_group *group, const trmi_exchange *exchange,
+                           trmi_transport **out, trm_error *err) {
+    tcp *self = trmi_alloc(sizeof *self);
+    if (self == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d connections", group->size);
+    }
+    self->base.table = &tcp_table;
+    self->base.group = *group;
+    self->base.culprit = -1;
+    self->link_count = group->size * TRMI_CHANNELS;
+    self->links = trmi_alloc((size_t)self->link_count * sizeof *self->links);
+    self->polls = trmi_alloc((size_t)(self->link_count + 1) * sizeof *self->polls);
+    bool enough = self->links != NULL && self->polls != NULL;
+    for (int32_t i = 0; self->links != NULL && i < self->link_count; i++) {
+        trmi_link *link = &self->links[i];
+        link->fd = -1;
+        link->peer = i / TRMI_CHANNELS;
+        link->channel = i % TRMI_CHANNELS;
+        link->sends_tail = &link->sends;
+        link->receives_tail = &link->receives;
+        link->out_hash = XXH3_createState();
+        link->in_hash = XXH3_createState();
+        enough = enough && link->out_hash != NULL && link->in_hash != NULL;
+    }
+    trm_status status =
+        enough ? trmi_tcp_connect(group, exchange, self->links, err)
+               : TRMI_FAIL(err, TRM_NOMEM, "no memory for %d connections", group->size);
+    if (status != TRM_OK) {
+        tcp_destroy(&self->base);
+        return status;
+    }
+    *out = &self->base;
+    return TRM_OK;
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Slow ranks: judged from made-up windows, then told by ranks that say how long their steps were.
+ */
+#include "comm/rendezvous/pace.h"
+
+#include "ranks.h"
+
+#include <time.h>
+
+static trmi_pace_card card(double computing_ms, double data_ms) {
+    return (trmi_pace_card){.elapsed = 2,
+                            .computing = 0.1 * computing_ms,
+                            .data = 0.1 * data_ms,
+                            .steps = 100,
+                            .pid = 7,
+                            .host = "h"};
+}
+
+static void judges_by_the_median(void **state) {
+    (void)state;
+    trmi_pace_watch watches[4] = {{0}};
+    trmi_pace_news news[4];
+    trmi_pace_card cards[4] = {card(10, 0), card(10.5, 1), card(14, 0), card(9, 0)};
+    for (int window = 1; window <= 5; window++) { /* rank 2: 1.4 times the lower median of 10 */
+        trmi_pace_judge(cards, 4, watches, news);
+        for (int r = 0; r < 4; r++) {
+            assert_int_equal(news[r], r == 2 && window == 3 ? TRMI_PACE_SLOW : TRMI_PACE_NOTHING);
+        }
+    }
+    cards[2] = card(10, 0);
+    trmi_pace_judge(cards, 4, watches, news);
+    assert_int_equal(news[2], TRMI_PACE_AGAIN);
+    trmi_pace_judge(cards, 4, watches, news);
+    assert_int_equal(news[2], TRMI_PACE_NOTHING);
+}
+
+static void one_bad_window_is_nothing(void **state) {
+    (void)state;
+    trmi_pace_watch watches[2] = {{0}};
+    trmi_pace_news news[2];
+    for (int window = 0; window < 30; window++) { /* a stop of seconds, a noisy pair of windows */
+        trmi_pace_card cards[2] = {card(10, 0), card(window % 3 != 0 ? 300 : 10, 0)};
+        trmi_pace_judge(cards, 2, watches, news);
+        assert_int_equal(news[0] + news[1], 2 * TRMI_PACE_NOTHING);
+    }
+}
+
+static void says_the_cause(void **state) {
+    (void)state;
+    char text[400];
+    trmi_pace_card cards[2] = {card(10, 0), card(30, 0)};
+    trmi_pace_sentence(cards, 2, 1, TRMI_PACE_SLOW, text, sizeof text);
+    assert_non_null(strstr(text, "rank 1 (h pid 7) is slow"));
+    assert_non_null(strstr(text, "30 ms a step, their median is 10"));
+    assert_non_null(strstr(text, "cause: cpu (it has its core and is slower"));
+    cards[1].delayed = 1.4;
+    trmi_pace_sentence(cards, 2, 1, TRMI_PACE_SLOW, text, sizeof text);
+    assert_non_null(strstr(text, "cause: cpu (others use its core: no CPU for 70 %"));
+    cards[1].throttled = 1.2;
+    trmi_pace_sentence(cards, 2, 1, TRMI_PACE_SLOW, text, sizeof text);
+    assert_non_null(strstr(text, "cause: cpu (the quota of its cgroup stops it for 60 %"));
+    cards[1].throttled = 0;
+    cards[1].faults = 500;
+    trmi_pace_sentence(cards, 2, 1, TRMI_PACE_SLOW, text, sizeof text);
+    assert_non_null(strstr(text, "cause: memory (5 pages a step"));
+    cards[1] = card(10, 20);
+    trmi_pace_sentence(cards, 2, 1, TRMI_PACE_SLOW, text, sizeof text);
+    assert_non_null(strstr(text, "cause: data (it waits 20 ms a step"));
+    trmi_pace_sentence(cards, 2, 1, TRMI_PACE_AGAIN, text, sizeof text);
+    assert_non_null(strstr(text, "rank 1 (h pid 7) keeps up with the others again"));
+}
+
+/* --- ranks
+ *  ---------------------------------------------------------------------------------------- */
+static char said[2000];
+static int lines;
+
+static void keep(void *context, trm_log_level level, const char *room, const char *line) {
+    (void)context, (void)level, (void)room;
+    snprintf(said + strlen(said), sizeof said - strlen(said), "%s\n", line);
+    lines++;
+}
+
+#define OPEN()                                                                                     \
+    trm_error err = {.status = TRM_OK};                                                            \
+    trmi_bootstrap *boot = NULL;                                                                   \
+    trm_comm *comm = NULL;                                                                         \
+    const int *slow = context->arg;                                                                \
+    EXPECT_OK(trmi_bootstrap_shared(context->job, context->rank, &boot, &err), err);               \
+    EXPECT_OK(trm_comm_create(boot, NULL, &comm, &err), err)
+#define CLOSE()                                                                                    \
+    trm_comm_destroy(comm);                                                                        \
+    boot->table->destroy(boot)
+
+/* Steps are said to last 21 ms, so that a window is one gathering; those of the slow rank twice as
+ * long. */
+static void play(rank_context *context) {
+    OPEN();
+    trmi_pace *pace = NULL;
+    EXPECT_OK(trmi_pace_create(comm, &pace, &err), err);
+    for (int step = 0; step < 5 * TRMI_PACE_STEPS; step++) {
+        double waited = trmi_bootstrap_waited(boot);
+        EXPECT_OK(trm_comm_barrier(comm, &err), err);
+        waited = trmi_bootstrap_waited(boot) - waited;
+        double computing = context->rank == *slow ? 0.042 : 0.021;
+        EXPECT_OK(trmi_pace_step(pace, computing + waited, 0, &err), err);
+    }
+    trmi_pace_destroy(pace);
+    CLOSE();
+}
+
+static void ranks_hear_of_slow_ones(void **state) {
+    (void)state;
+    for (int slow = -1; slow < 3; slow++) {
+        char name[24];
+        snprintf(name, sizeof name, "rank %d (", slow);
+        said[0] = '\0';
+        lines = 0;
+        trm_log_set_sink(keep, NULL, TRM_LOG_WARN);
+        ranks_run(3, 0, false, play, &slow, "steps");
+        trm_log_set_sink(NULL, NULL, TRM_LOG_WARN);
+        assert_int_equal(lines, slow < 0 ? 0 : 1);
+        assert_true(slow < 0 || strstr(said, name) != NULL);
+    }
+}
+
+/* What ranks wait for a late one counts as waiting, blocking or not; the late one's own time does
+ * not. */
+static void be_late(rank_context *context) {
+    OPEN();
+    float value = 1;
+    double before = trmi_bootstrap_waited(boot);
+    for (int turn = 0; turn < 20; turn++) {
+        if (context->rank == *slow) {
+            nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+        }
+        if (turn % 2 == 0) {
+            EXPECT_OK(trm_comm_barrier(comm, &err), err);
+            continue;
+        }
+        trm_request *request = NULL;
+        trm_collective op = {.kind = TRM_ALLREDUCE,
+                             .recv = &value,
+                             .count = 1,
+                             .dtype = TRM_FLOAT32,
+                             .reduce = TRM_REDUCE_MAX};
+        EXPECT_OK(trm_comm_start(comm, &op, &request, &err), err);
+        EXPECT_OK(trm_request_wait(request, -1, &err), err);
+    }
+    double waited = trmi_bootstrap_waited(boot) - before;
+    EXPECT(context->rank == *slow || waited > 0.05, "waited %g s for a rank that slept 100 ms",
+           waited);
+    CLOSE();
+}
+
+static void waits_are_counted(void **state) {
+    (void)state;
+    int slow = 1;
+    ranks_run(3, 0, false, be_late, &slow, "a late rank");
+    ranks_run(3, 1, false, be_late, &slow, "a late rank of another host");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(judges_by_the_median), cmocka_unit_test(one_bad_window_is_nothing),
+        cmocka_unit_test(says_the_cause),       cmocka_unit_test(ranks_hear_of_slow_ones),
+        cmocka_unit_test(waits_are_counted),
+    };
+    return cmocka_run_group_tests_name("comm/pace", tests, NULL, NULL);
+}

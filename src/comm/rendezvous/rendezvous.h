@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* comm/rendezvous/rendezvous.h: the contract between the way ranks find each other (rendezvous,
+ * side channel, heartbeats) and everything that is built on it (communicators, engines, parameter
+ * servers).
+ *
+ * A bootstrap is one rank's view of the job: who is there, on which host, a slow but safe
+ * all-gather, and one shared fact: healthy, or poisoned with the first cause. Implementations:
+ *
+ *   shared   ranks are threads of one process or processes forked from it     bootstrap.c
+ *   tcp      ranks anywhere, over the authenticated side channel              side*.c
+ *
+ *            poison(cause)           any rank, once or often: the first cause wins
+ *   healthy ---------------> poisoned, for ever; every rank knows the same cause within 1 s */
+#ifndef TRMI_COMM_RENDEZVOUS_H
+#define TRMI_COMM_RENDEZVOUS_H
+
+#include "trireme/base.h"
+
+typedef struct trmi_bootstrap trmi_bootstrap;
+
+enum { TRMI_ALGORITHM_BYTES = 512 }; /* of a choice of algorithms, with its end */
+
+typedef struct trmi_bootstrap_table {
+    const char *name; /* "shared", "tcp" */
+
+    /* Gathers `bytes` (equal on all ranks, 0 is fine) from every rank, in rank order.
+     *   shape   mine[bytes], all[size * bytes]
+     *   error   PEER or the first cause if the job is poisoned; TIMEOUT naming the ranks that are
+     *           missing (the job is then poisoned by the caller, not here)
+     *   thread  one caller at a time per bootstrap; all ranks call in the same order */
+    trm_status (*allgather)(trmi_bootstrap *bootstrap, const void *mine, size_t bytes, void *all,
+                            double timeout_seconds, trm_error *err);
+
+    /* Returns on every rank once every rank has called. Errors and threads as allgather. */
+    trm_status (*barrier)(trmi_bootstrap *bootstrap, double timeout_seconds, trm_error *err);
+
+    /* Tells every rank that the job has failed. `cause->rank` is filled with this rank if it is -1.
+     * Only the first poison of a job is kept. Never blocks long, never fails.   thread any */
+    void (*poison)(trmi_bootstrap *bootstrap, const trm_error *cause);
+
+    /* TRM_OK while healthy; otherwise copies the first cause into `err` and returns its status.
+     * Looks for dead peers itself where no thread of the implementation does. Cheap enough to be
+     * called every 50 ms; hot loops look at *alarm instead.   thread any */
+    trm_status (*check)(trmi_bootstrap *bootstrap, trm_error *err);
+
+    /* mac = HMAC-SHA256 of `data` under the job's secret: data connections between ranks prove
+     * with it that they belong to this job.   thread any */
+    void (*sign)(trmi_bootstrap *bootstrap, const void *data, size_t bytes, uint8_t mac[32]);
+
+    /* Leaves the job in order: peers do not take it for a death. */
+    void (*destroy)(trmi_bootstrap *bootstrap);
+} trmi_bootstrap_table;
+
+/* Implementations embed this as their first member and fill it before anyone sees it. */
+struct trmi_bootstrap {
+    const trmi_bootstrap_table *table;
+    int32_t rank, size;             /* in the job */
+    int32_t local_rank, local_size; /* among the ranks of this host, in rank order */
+    int32_t host, host_count;       /* this rank's host index; hosts are numbered by first rank */
+    const int32_t *host_of;         /* [size] host index of each rank */
+    const char *address;            /* numeric address on which peers reach this rank */
+    /* 0 while healthy, 1 once poisoned. A futex word: implementations store with release order and
+     * FUTEX_WAKE all (not private: it may lie in shared memory), so that sleepers learn at once. */
+    uint32_t *alarm;
+    uint8_t cluster[32]; /* digest of the hosts in order: name, address, ranks; zero: not known */
+    /* of collectives, where the options of a communicator name none; NULL: by cost */
+    const char *algorithm;
+    int alarm_fd; /* eventfd, readable once poisoned, for poll loops; -1 if there is none */
+    /* that threads of this rank have waited for others in calls; relaxed */
+    uint64_t waited_nanoseconds;
+};
+
+/* Seconds that callers have spent waiting for other ranks so far: what comm/rendezvous/pace.h takes
+ * off their steps. */
+static inline double trmi_bootstrap_waited(const trmi_bootstrap *bootstrap) {
+    return 1e-9 * (double)__atomic_load_n(&bootstrap->waited_nanoseconds, __ATOMIC_RELAXED);
+}
+static inline void trmi_bootstrap_add_waited(trmi_bootstrap *bootstrap, double seconds) {
+    __atomic_fetch_add(&bootstrap->waited_nanoseconds, (uint64_t)(1e9 * seconds), __ATOMIC_RELAXED);
+}
+
+/* A cheap glance at the alarm, for hot loops. */
+static inline bool trmi_bootstrap_healthy(const trmi_bootstrap *bootstrap) {
+    return __atomic_load_n(bootstrap->alarm, __ATOMIC_ACQUIRE) == 0;
+}
+
+/* --- shared: threads and forked processes of one host ------------------------------------------
+ *
+ *   trmi_job *job;                             one, before pthread_create or fork
+ *   trmi_job_create(8, 0, &job, &err);
+ *   ... in each rank:  trmi_bootstrap_shared(job, rank, &bootstrap, &err);
+ *   ... in each rank:  bootstrap->table->destroy(bootstrap);
+ *   trmi_job_destroy(job);                     in every process that has it
+ *
+ * A killed process is noticed by the others' check() through its pidfd, within 0.1 s. */
+typedef struct trmi_job trmi_job;
+
+/* `ranks_per_host` > 0 pretends that ranks are spread over hosts (rank / ranks_per_host), so that
+ * what goes between hosts can be tested on one; 0 means one host.
+ *   error  NOMEM, INVALID (size outside 1..4096) */
+trm_status trmi_job_create(int32_t size, int32_t ranks_per_host, trmi_job **out, trm_error *err);
+void trmi_job_destroy(trmi_job *job);
+trm_status trmi_bootstrap_shared(trmi_job *job, int32_t rank, trmi_bootstrap **out, trm_error *err);
+
+#endif

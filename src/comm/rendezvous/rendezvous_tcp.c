@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trm_cluster_join: a bootstrap (comm/rendezvous/rendezvous.h) for ranks anywhere. */
+#define _GNU_SOURCE
+#include "comm/rendezvous/side.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/os.h"
+#include "comm/cluster/cluster_claim.h"
+
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static trmi_side *side_of(trmi_bootstrap *bootstrap) { return (trmi_side *)(void *)bootstrap; }
+
+static void side_poison(trmi_bootstrap *bootstrap, const trm_error *cause) {
+    trmi_side *side = side_of(bootstrap);
+    trm_error own = *cause;
+    uint8_t wire[256];
+    own.rank = own.rank < 0 ? bootstrap->rank : own.rank;
+    own.status = own.status < 0 ? own.status : TRM_PEER;
+    pthread_mutex_lock(&side->lock);
+    if (bootstrap->rank != 0 && trmi_bootstrap_healthy(bootstrap) && side->links[0].fd >= 0) {
+        /* Rank 0 decides which cause was first and echoes it; 0.3 s is long for that. */
+        trmi_error_encode(&own, wire);
+        trmi_link_put(&side->links[0], TRMI_FRAME_POISON, 0, wire, sizeof wire);
+        trmi_link_flush(&side->links[0]);
+        double deadline = trmi_os_now() + 0.3;
+        while (trmi_bootstrap_healthy(bootstrap) && trmi_os_now() < deadline) {
+            struct timespec when = {.tv_sec = (time_t)deadline,
+                                    .tv_nsec = (long)((deadline - (double)(time_t)deadline) * 1e9)};
+            pthread_cond_timedwait(&side->changed, &side->lock, &when);
+        }
+    }
+    trmi_side_raise(side, &own);
+    pthread_mutex_unlock(&side->lock);
+}
+
+static trm_status side_check(trmi_bootstrap *bootstrap, trm_error *err) {
+    trmi_side *side = side_of(bootstrap);
+    if (trmi_bootstrap_healthy(bootstrap)) {
+        return TRM_OK;
+    }
+    pthread_mutex_lock(&side->lock);
+    trm_error cause = side->cause;
+    pthread_mutex_unlock(&side->lock);
+    if (err != NULL) {
+        *err = cause;
+    }
+    return (trm_status)cause.status;
+}
+
+static void side_sign(trmi_bootstrap *bootstrap, const void *data, size_t bytes, uint8_t mac[32]) {
+    unsigned length = 32;
+    memset(mac, 0, 32);
+    HMAC(EVP_sha256(), side_of(bootstrap)->secret, 32, data, bytes, mac, &length);
+}
+
+static void side_destroy(trmi_bootstrap *bootstrap) {
+    if (bootstrap == NULL) {
+        return;
+    }
+    trmi_side *side = side_of(bootstrap);
+    if (side->links != NULL) {
+        trmi_side_stop(side);
+    }
+    if (bootstrap->alarm_fd >= 0) {
+        close(bootstrap->alarm_fd);
+    }
+    if (side->wake_fd >= 0) {
+        close(side->wake_fd);
+    }
+    pthread_cond_destroy(&side->changed);
+    pthread_mutex_destroy(&side->lock);
+    trmi_free(side->exchange.blobs);
+    trmi_free(side->exchange.arrived);
+    trmi_free(side->links);
+    trmi_free(side->peers);
+    trmi_free(side->polls);
+    trmi_free(side->host_of);
+    explicit_bzero(side->secret, sizeof side->secret);
+    trmi_free(side);
+}
+
+/* A world of one: no socket, no thread. */
+static trm_status lone_allgather(trmi_bootstrap *bootstrap, const void *mine, size_t bytes,
+                                 void *all, double timeout_seconds, trm_error *err) {
+    (void)timeout_seconds;
+    TRMI_TRY(bootstrap->table->check(bootstrap, err));
+    if (bytes > 0) {
+        memmove(all, mine, bytes);
+    }
+    return TRM_OK;
+}
+
+static trm_status lone_barrier(trmi_bootstrap *bootstrap, double timeout_seconds, trm_error *err) {
+    (void)timeout_seconds;
+    return bootstrap->table->check(bootstrap, err);
+}
+
+static const trmi_bootstrap_table tcp_table = {.name = "tcp",
+                                               .allgather = trmi_side_allgather,
+                                               .barrier = trmi_side_barrier,
+                                               .poison = side_poison,
+                                               .check = side_check,
+                                               .sign = side_sign,
+                                               .destroy = side_destroy};
+static const trmi_bootstrap_table lone_table = {.name = "single",
+                                                .allgather = lone_allgather,
+                                                .barrier = lone_barrier,
+                                                .poison = side_poison,
+                                                .check = side_check,
+                                                .sign = side_sign,
+                                                .destroy = side_destroy};
+
+/* Processes with the same id can share memory: same boot, same network and IPC name space. */
+static void host_identity(const trm_join_options *options, trmi_hello *hello) {
+    char text[256] = "", link[64];
+    size_t used = 0;
+    unsigned length = 32;
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        ssize_t bytes = read(fd, text, 64);
+        used = bytes > 0 ? (size_t)bytes : 0;
+        close(fd);
+    }
+    static const char *const spaces[] = {"/proc/self/ns/net", "/proc/self/ns/ipc"};
+    for (int s = 0; s < 2; s++) {
+        ssize_t bytes = readlink(spaces[s], link, sizeof link);
+        if (bytes > 0) {
+            memcpy(text + used, link, (size_t)bytes);
+            used += (size_t)bytes;
+        }
+    }
+    gethostname(hello->host, sizeof hello->host - 1);
+    if (options->host_name != NULL) {
+        used = (size_t)snprintf(text, sizeof text, "named %.200s", options->host_name);
+        snprintf(hello->host, sizeof hello->host, "%.47s", options->host_name);
+    }
+    EVP_Digest(text, used, hello->host_id, &length, EVP_sha256(), NULL);
+}
+
+/* Not host_id: a host is the same after a reboot. */
+static void digest_hosts(trmi_side *side, const int32_t *first) {
+    char line[2 * TRMI_HOST_NAME_BYTES + 32];
+    unsigned length = 32;
+    EVP_MD_CTX *context = EVP_MD_CTX_new();
+    bool good = context != NULL && EVP_DigestInit_ex(context, EVP_sha256(), NULL) == 1;
+    for (int32_t h = 0; good && h < side->base.host_count; h++) {
+        int32_t ranks = 0;
+        for (int32_t r = 0; r < side->base.size; r++) {
+            ranks += side->host_of[r] == h;
+        }
+        int bytes = snprintf(line, sizeof line, "%s %s %d\n", side->peers[first[h]].host,
+                             side->peers[first[h]].address, ranks);
+        good = EVP_DigestUpdate(context, line, (size_t)bytes) == 1;
+    }
+    if (!good || EVP_DigestFinal_ex(context, side->base.cluster, &length) != 1) {
+        memset(side->base.cluster, 0, sizeof side->base.cluster);
+    }
+    EVP_MD_CTX_free(context);
+}
+
+/* Hosts by first rank, local ranks, own address: what every rank computes alike. */
+static trm_status find_hosts(trmi_side *side, trm_error *err) {
+    trmi_bootstrap *base = &side->base;
+    int32_t *first = trmi_alloc((size_t)base->size * sizeof *first);
+    if (first == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d ranks", base->size);
+    }
+    base->host_count = 0;
+    for (int32_t r = 0; r < base->size; r++) {
+        int32_t h = 0;
+        while (h < base->host_count &&
+               memcmp(side->peers[first[h]].host_id, side->peers[r].host_id, 32) != 0) {
+            h++;
+        }
+        if (h == base->host_count) {
+            first[base->host_count++] = r;
+        }
+        side->host_of[r] = h;
+    }
+    digest_hosts(side, first);
+    trmi_free(first);
+    base->host = side->host_of[base->rank];
+    base->local_rank = base->local_size = 0;
+    for (int32_t r = 0; r < base->size; r++) {
+        base->local_rank += r < base->rank && side->host_of[r] == base->host;
+        base->local_size += side->host_of[r] == base->host;
+    }
+    memcpy(side->address, side->peers[base->rank].address, sizeof side->address);
+    base->address = side->address;
+    return TRM_OK;
+}
+
+static trm_status create(int32_t rank, int32_t size, const trm_join_options *options,
+                         trmi_side **out, trm_error *err) {
+    pthread_condattr_t monotonic;
+    trmi_side *side = trmi_alloc(sizeof *side);
+    if (side == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the side channel");
+    }
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&side->lock, NULL);
+    pthread_cond_init(&side->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    side->wake_fd = side->base.alarm_fd = -1;
+    side->options = *options;
+    side->options.host_name = NULL;
+    side->base.table = size == 1 ? &lone_table : &tcp_table;
+    side->base.rank = rank;
+    side->base.size = size;
+    side->base.alarm = &side->alarm;
+    side->base.address = "127.0.0.1";
+    side->peers = trmi_alloc((size_t)size * sizeof *side->peers);
+    side->host_of = trmi_alloc((size_t)size * sizeof *side->host_of);
+    side->base.host_of = side->host_of;
+    side->exchange.arrived = trmi_alloc((size_t)size * sizeof *side->exchange.arrived);
+    side->link_count = size == 1 ? 0 : rank == 0 ? size : 1;
+    side->links = trmi_alloc((size_t)side->link_count * sizeof *side->links);
+    for (int32_t l = 0; side->links != NULL && l < side->link_count; l++) {
+        side->links[l].fd = -1;
+    }
+    *out = side;
+    if (side->peers == NULL || side->host_of == NULL || side->exchange.arrived == NULL ||
+        side->links == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d ranks", size);
+    }
+    return TRM_OK;
+}
+
+static trm_status prepare(const trm_cluster *cluster, const trm_join_options *options,
+                          trmi_join *join, trm_error *err) {
+    const trm_cluster_info *info = trm_cluster_get(cluster);
+    static const trm_join_options none;
+    memset(join, 0, sizeof *join);
+    join->options = options != NULL ? *options : none;
+    trm_join_options *o = &join->options;
+    o->timeout_seconds = o->timeout_seconds > 0 ? o->timeout_seconds : 120;
+    o->heartbeat_seconds = o->heartbeat_seconds > 0 ? o->heartbeat_seconds : 1;
+    o->host_seconds = o->host_seconds > 0 ? o->host_seconds : 4.5;
+    o->stall_seconds = o->stall_seconds > 0 ? o->stall_seconds : 120;
+    if (info->sparse_workers) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s lists workers sparsely (enableDynamicWorker); such workers come and "
+                         "go and cannot form a world",
+                         info->source);
+    }
+    if (info->rank < 0 && !info->rank_later) {
+        return TRMI_FAIL(err, TRM_INVALID, "this task (%s %d) is outside the world of %d ranks",
+                         trm_role_name(info->role), info->task_index, info->size);
+    }
+    if (info->size > TRMI_SIDE_RANKS_MAX) {
+        return TRMI_FAIL(err, TRM_INVALID, "%d ranks; at most %d can meet", info->size,
+                         TRMI_SIDE_RANKS_MAX);
+    }
+    join->hello = (trmi_hello){.version = TRMI_SIDE_VERSION,
+                               .rank = info->rank,
+                               .size = info->size,
+                               .pid = (int32_t)getpid(),
+                               .device = info->device_id};
+    host_identity(o, &join->hello);
+    if (info->size == 1) {
+        return TRM_OK;
+    }
+    if (info->rendezvous == NULL) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s says rank %d of %d, but nothing says where rank 0 is; set "
+                         "TRIREME_RENDEZVOUS=host:port (or --rendezvous) on every rank",
+                         info->source, info->rank, info->size);
+    }
+    TRMI_TRY(trmi_place_parse(info->rendezvous, info->rendezvous_ports, &join->place, err));
+    join->hint = cluster->by_file
+                     ? "; they meet by the rank table's file, a copy of it is another job's"
+                     : "";
+    trm_cluster_digest(cluster, join->hello.digest);
+    memcpy(join->hello.key, cluster->key, 32);
+    if (info->token_file != NULL) {
+        TRMI_TRY(trm_token_read(info->token_file, join->token, err));
+        join->has_token = true;
+    }
+    return TRM_OK;
+}
+
+trm_status trm_cluster_join(const trm_cluster *cluster, const trm_join_options *options,
+                            trmi_bootstrap **out, trm_error *err) {
+    trmi_join join;
+    trmi_side *side = NULL;
+    TRMI_TRY(prepare(cluster, options, &join, err));
+    trm_status status = create(join.hello.rank, join.hello.size, &join.options, &side, err);
+    if (status != TRM_OK) {
+        goto failed;
+    }
+    if (trm_cluster_get(cluster)->algorithm != NULL) {
+        strcpy(side->algorithm, trm_cluster_get(cluster)->algorithm);
+        side->base.algorithm = side->algorithm;
+    }
+    if (join.hello.size == 1) {
+        side->peers[0].pid = join.hello.pid;
+        memcpy(side->peers[0].host, join.hello.host, sizeof side->peers[0].host);
+        strcpy(side->peers[0].address, "127.0.0.1");
+        if (getrandom(side->secret, 32, 0) != 32) {
+            status = TRMI_FAIL_SYS(err, "no random secret for the job");
+            goto failed;
+        }
+    } else {
+        status = join.hello.rank == 0 ? trmi_side_root(side, &join, err)
+                                      : trmi_side_peer(side, &join, err);
+        TRMI_TRY_GOTO(status, status, failed);
+    }
+    TRMI_TRY_GOTO(status, find_hosts(side, err), failed);
+    if (join.hello.size > 1) {
+        TRMI_TRY_GOTO(status, trmi_side_start(side, err), failed);
+    }
+    explicit_bzero(&join, sizeof join);
+    *out = &side->base;
+    return TRM_OK;
+failed:
+    explicit_bzero(&join, sizeof join);
+    side_destroy(side != NULL ? &side->base : NULL);
+    return status;
+}
+
+void trm_cluster_leave(trmi_bootstrap *bootstrap) {
+    if (bootstrap != NULL) {
+        bootstrap->table->destroy(bootstrap);
+    }
+}

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All-gather and barrier over the side channel: rank 0 collects one exchange at a time.
+ *
+ *   GATHER(id, blob) from each rank -> blobs -> all arrived -> RESULT(id, all) to each rank
+ */
+#include "comm/rendezvous/side.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/os.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static const double say_seconds = 10;
+
+/* The end of this rank's own call. */
+void trmi_exchange_finish(trmi_side *side, int64_t id, const trm_error *result, const void *all,
+                          size_t bytes) {
+    trmi_exchange_state *exchange = &side->exchange;
+    if (exchange->waiting_id != id || exchange->done) {
+        return; /* it gave up, or never asked */
+    }
+    exchange->result = *result;
+    if (result->status == TRM_OK) {
+        if (bytes == (size_t)side->base.size * exchange->waiting_bytes) {
+            memcpy(exchange->waiting_all, all, bytes);
+        } else {
+            TRMI_FAIL(&exchange->result, TRM_CORRUPT,
+                      "side channel: exchange %lld brought %zu bytes, %zu expected", (long long)id,
+                      bytes, (size_t)side->base.size * exchange->waiting_bytes);
+        }
+    }
+    exchange->done = true;
+    pthread_cond_broadcast(&side->changed);
+}
+
+/* Rank 0: tells one rank, or (rank < 0) all that have arrived. */
+static void conclude(trmi_side *side, int32_t rank, int64_t id, const trm_error *result) {
+    uint8_t wire[256];
+    trmi_exchange_state *exchange = &side->exchange;
+    size_t bytes = (size_t)side->base.size * exchange->bytes;
+    bool good = result->status == TRM_OK;
+    trmi_error_encode(result, wire);
+    for (int32_t r = 0; r < side->base.size; r++) {
+        if (rank >= 0 ? r != rank : !exchange->arrived[r]) {
+            continue;
+        }
+        if (r == 0) {
+            trmi_exchange_finish(side, id, result, exchange->blobs, bytes);
+            continue;
+        }
+        trmi_link_put(&side->links[r], good ? TRMI_FRAME_RESULT : TRMI_FRAME_FAILED, id,
+                      good ? exchange->blobs : wire, good ? bytes : sizeof wire);
+        trmi_link_flush(&side->links[r]);
+    }
+    trmi_side_wake(side); /* what did not fit */
+    if (rank < 0) {
+        exchange->id = 0;
+    }
+}
+
+/* Starts collecting `id`; false when there is no memory. */
+static bool begin(trmi_side *side, int64_t id, size_t bytes) {
+    trmi_exchange_state *exchange = &side->exchange;
+    size_t total = (size_t)side->base.size * bytes;
+    if (!trmi_grow((void **)&exchange->blobs, &exchange->capacity, (int64_t)total + 1, 1)) {
+        return false;
+    }
+    exchange->id = id;
+    exchange->bytes = bytes;
+    exchange->count = 0;
+    exchange->began_time = exchange->said_time = trmi_os_now();
+    memset(exchange->arrived, 0, (size_t)side->base.size * sizeof *exchange->arrived);
+    return true;
+}
+
+/* A rank that left can never arrive: nobody shall wait for it. */
+static bool fail_for_gone(trmi_side *side) {
+    trmi_exchange_state *exchange = &side->exchange;
+    for (int32_t r = 1; exchange->id != 0 && r < side->base.size; r++) {
+        if (!exchange->arrived[r] && (side->links[r].bye || side->links[r].fd < 0)) {
+            trm_error result;
+            char name[112];
+            TRMI_FAIL(&result, TRM_PEER, "%s has left the job; exchange %lld waits for it",
+                      trmi_side_name(side, r, name), (long long)exchange->id);
+            result.rank = r;
+            conclude(side, -1, exchange->id, &result);
+            return true;
+        }
+    }
+    return false;
+}
+
+void trmi_exchange_arrive(trmi_side *side, int32_t rank, int64_t id, const void *blob,
+                          size_t bytes) {
+    trmi_exchange_state *exchange = &side->exchange;
+    trm_error result = {0};
+    size_t total;
+    if (__builtin_mul_overflow(bytes, (size_t)side->base.size, &total) ||
+        total > TRMI_FRAME_PAYLOAD_MAX || (exchange->id == 0 && !begin(side, id, bytes))) {
+        TRMI_FAIL(&result, TRM_NOMEM, "exchange %lld: %zu bytes from each of %d ranks are too many",
+                  (long long)id, bytes, side->base.size);
+        conclude(side, rank, id, &result);
+        return;
+    }
+    if (exchange->id != id) {
+        TRMI_FAIL(&result, TRM_PEER, "rank %d is in exchange %lld, others are in %lld", rank,
+                  (long long)id, (long long)exchange->id);
+        conclude(side, rank, id, &result);
+        return;
+    }
+    if (exchange->arrived[rank]) {
+        return;
+    }
+    exchange->arrived[rank] = true;
+    exchange->count++;
+    if (bytes != exchange->bytes) {
+        TRMI_FAIL(
+            &result, TRM_INVALID,
+            "exchange %lld: rank %d brings %zu bytes, others %zu; all must bring equally many",
+            (long long)id, rank, bytes, exchange->bytes);
+        conclude(side, -1, id, &result);
+        return;
+    }
+    if (bytes > 0) {
+        memcpy(exchange->blobs + (size_t)rank * bytes, blob, bytes);
+    }
+    if (exchange->count == side->base.size) {
+        conclude(side, -1, id, &result);
+    } else {
+        fail_for_gone(side);
+    }
+}
+
+static void list_missing(const trmi_side *side, char text[160]) {
+    char list[96];
+    trmi_missing_ranks(side->exchange.arrived, side->base.size, list);
+    snprintf(text, 160, "rank%s %s of %d", side->exchange.count + 1 == side->base.size ? "" : "s",
+             list, side->base.size);
+}
+
+void trmi_exchange_who(trmi_side *side, int32_t rank, int64_t id) {
+    char text[160] = "";
+    if (side->exchange.id == id) {
+        list_missing(side, text);
+    }
+    trmi_link_put(&side->links[rank], TRMI_FRAME_MISSING, id, text, strlen(text));
+    trmi_link_flush(&side->links[rank]);
+}
+
+void trmi_exchange_left(trmi_side *side, int32_t rank) {
+    if (side->base.rank == 0) {
+        fail_for_gone(side);
+        return;
+    }
+    if (side->exchange.waiting_id != 0 && !side->exchange.done) {
+        trm_error result;
+        char name[112];
+        TRMI_FAIL(&result, TRM_PEER, "%s has left the job; exchange %lld waits for it",
+                  trmi_side_name(side, rank, name), (long long)side->exchange.waiting_id);
+        result.rank = rank;
+        trmi_exchange_finish(side, side->exchange.waiting_id, &result, NULL, 0);
+    }
+}
+
+void trmi_exchange_tick(trmi_side *side, double now) {
+    trmi_exchange_state *exchange = &side->exchange;
+    char text[160];
+    if (side->base.rank != 0 || exchange->id == 0 || now - exchange->said_time < say_seconds) {
+        return;
+    }
+    exchange->said_time = now;
+    list_missing(side, text);
+    trmi_log(TRM_LOG_WARN, "comm", "exchange %lld waited %.0f s for %s", (long long)exchange->id,
+             now - exchange->began_time, text);
+}
+
+/* Waits for `changed` until `deadline` (trmi_os_now()). */
+static void wait_changed(trmi_side *side, double deadline) {
+    struct timespec when = {.tv_sec = (time_t)deadline,
+                            .tv_nsec = (long)((deadline - (double)(time_t)deadline) * 1e9)};
+    pthread_cond_timedwait(&side->changed, &side->lock, &when);
+}
+
+static bool poisoned(const trmi_side *side) {
+    return __atomic_load_n(&side->alarm, __ATOMIC_ACQUIRE) != 0;
+}
+
+/* Who is missing, as rank 0 knows it; asks and waits up to a second. */
+static void ask_missing(trmi_side *side, int64_t id, char text[160]) {
+    text[0] = '\0';
+    if (side->base.rank == 0) {
+        if (side->exchange.id == id) {
+            list_missing(side, text);
+        }
+        return;
+    }
+    double deadline = trmi_os_now() + 1;
+    side->exchange.missing_id = 0;
+    trmi_link_put(&side->links[0], TRMI_FRAME_WHO, id, NULL, 0);
+    trmi_link_flush(&side->links[0]);
+    while (side->exchange.missing_id != id && !poisoned(side) && !side->exchange.done &&
+           trmi_os_now() < deadline) {
+        wait_changed(side, deadline);
+    }
+    if (side->exchange.missing_id == id) {
+        memcpy(text, side->exchange.missing, 160);
+    }
+}
+
+static trm_status await(trmi_side *side, int64_t id, double timeout_seconds, trm_error *err) {
+    trmi_exchange_state *exchange = &side->exchange;
+    double deadline = trmi_os_now() + timeout_seconds;
+    while (!exchange->done && !poisoned(side)) {
+        if (trmi_os_now() >= deadline) {
+            char text[160];
+            ask_missing(side, id, text);
+            if (exchange->done || poisoned(side)) {
+                break;
+            }
+            return TRMI_FAIL(err, TRM_TIMEOUT, "rank %d waited %.1f s for %s", side->base.rank,
+                             timeout_seconds, text[0] ? text : "rank 0, which does not answer");
+        }
+        wait_changed(side, deadline);
+    }
+    const trm_error *result = exchange->done ? &exchange->result : &side->cause;
+    if (result->status != TRM_OK && err != NULL) {
+        *err = *result;
+    }
+    return (trm_status)result->status;
+}
+
+trm_status trmi_side_allgather(trmi_bootstrap *bootstrap, const void *mine, size_t bytes, void *all,
+                               double timeout_seconds, trm_error *err) {
+    trmi_side *side = (trmi_side *)(void *)bootstrap;
+    trmi_exchange_state *exchange = &side->exchange;
+    size_t total;
+    if (__builtin_mul_overflow(bytes, (size_t)bootstrap->size, &total) ||
+        total > TRMI_FRAME_PAYLOAD_MAX) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%zu bytes from each of %d ranks; at most %d bytes together expected",
+                         bytes, bootstrap->size, TRMI_FRAME_PAYLOAD_MAX);
+    }
+    pthread_mutex_lock(&side->lock);
+    trm_status status = TRM_OK;
+    if (poisoned(side)) {
+        if (err != NULL) {
+            *err = side->cause;
+        }
+        status = (trm_status)side->cause.status;
+        goto done;
+    }
+    int64_t id = ++side->last_id;
+    exchange->waiting_id = id;
+    exchange->waiting_bytes = bytes;
+    exchange->waiting_all = all;
+    exchange->done = false;
+    if (bootstrap->rank == 0) {
+        trmi_exchange_arrive(side, 0, id, mine, bytes);
+    } else if (side->links[0].fd < 0 || side->links[0].bye) {
+        trmi_exchange_left(side, 0);
+    } else if (!trmi_link_put(&side->links[0], TRMI_FRAME_GATHER, id, mine, bytes)) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to exchange %zu bytes", bytes);
+    } else {
+        trmi_link_flush(&side->links[0]);
+        trmi_side_wake(side);
+    }
+    if (status == TRM_OK) {
+        status = await(side, id, timeout_seconds, err);
+    }
+    exchange->waiting_id = 0;
+    exchange->waiting_all = NULL;
+done:
+    pthread_mutex_unlock(&side->lock);
+    return status;
+}
+
+trm_status trmi_side_barrier(trmi_bootstrap *bootstrap, double timeout_seconds, trm_error *err) {
+    uint8_t nothing[1] = {0};
+    return trmi_side_allgather(bootstrap, nothing, 0, nothing, timeout_seconds, err);
+}

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every other rank at the rendezvous: finds rank 0, proves itself, waits to be welcomed. */
+#include "comm/rendezvous/side.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/os.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+static const double answer_seconds = 5, say_seconds = 10;
+
+size_t trmi_welcome_encode(const trmi_side *side, int32_t rank, const uint8_t nonce[32],
+                           uint8_t *wire) {
+    memset(wire, 0, TRMI_WELCOME_HEAD);
+    trmi_put32(wire, (uint32_t)rank);
+    trmi_put32(wire + 4, (uint32_t)side->base.size);
+    memcpy(wire + 16, nonce, 32);
+    uint8_t *entry = wire + TRMI_WELCOME_HEAD;
+    for (int32_t r = 0; r < side->base.size; r++, entry += TRMI_WELCOME_ENTRY) {
+        const trmi_peer *peer = &side->peers[r];
+        trmi_put32(entry, (uint32_t)peer->pid);
+        trmi_put32(entry + 4, (uint32_t)peer->device);
+        memcpy(entry + 8, peer->host_id, 32);
+        memcpy(entry + 40, peer->host, TRMI_HOST_NAME_BYTES);
+        memcpy(entry + 88, peer->address, TRMI_HOST_NAME_BYTES);
+    }
+    return (size_t)(entry - wire);
+}
+
+trm_status trmi_welcome_decode(trmi_side *side, const uint8_t *wire, size_t bytes,
+                               int32_t expected_size, uint8_t nonce[32], trm_error *err) {
+    if (bytes < TRMI_WELCOME_HEAD) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "rank 0's welcome has %zu bytes", bytes);
+    }
+    int32_t rank = (int32_t)trmi_get32(wire), size = (int32_t)trmi_get32(wire + 4);
+    if (size != expected_size || rank < 1 || rank >= size ||
+        bytes != TRMI_WELCOME_HEAD + (size_t)size * TRMI_WELCOME_ENTRY) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "rank 0's welcome makes no sense (rank %d of %d)", rank,
+                         size);
+    }
+    memcpy(nonce, wire + 16, 32);
+    side->base.rank = rank;
+    const uint8_t *entry = wire + TRMI_WELCOME_HEAD;
+    for (int32_t r = 0; r < size; r++, entry += TRMI_WELCOME_ENTRY) {
+        trmi_peer *peer = &side->peers[r];
+        peer->pid = (int32_t)trmi_get32(entry);
+        peer->device = (int32_t)trmi_get32(entry + 4);
+        memcpy(peer->host_id, entry + 8, 32);
+        memcpy(peer->host, entry + 40, TRMI_HOST_NAME_BYTES);
+        memcpy(peer->address, entry + 88, TRMI_HOST_NAME_BYTES);
+        peer->host[TRMI_HOST_NAME_BYTES - 1] = peer->address[TRMI_HOST_NAME_BYTES - 1] = '\0';
+    }
+    return TRM_OK;
+}
+
+/* Exactly `bytes` within `seconds`. TRM_PENDING: closed or too slow. */
+static trm_status receive(int fd, uint8_t *data, size_t bytes, double seconds) {
+    double deadline = trmi_os_now() + seconds;
+    for (size_t have = 0; have < bytes;) {
+        struct pollfd wait = {.fd = fd, .events = POLLIN};
+        double left = deadline - trmi_os_now();
+        if (left <= 0 || poll(&wait, 1, (int)(left * 1000) + 1) <= 0) {
+            if (left > 0 && errno == EINTR) {
+                continue;
+            }
+            return TRM_PENDING;
+        }
+        ssize_t got = recv(fd, data + have, bytes - have, MSG_DONTWAIT);
+        if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+            continue;
+        }
+        if (got <= 0) {
+            return TRM_PENDING;
+        }
+        have += (size_t)got;
+    }
+    return TRM_OK;
+}
+
+/* Hello, challenge, proof. TRM_PENDING: this was not rank 0, or not yet; *wrong_token then says
+ * that somebody answered who does not know our token. */
+static trm_status introduce(trmi_join *join, int fd, const uint8_t secret[32], trmi_link *link,
+                            bool *wrong_token, trm_error *err) {
+    uint8_t hello[TRMI_HELLO_BYTES], challenge[TRMI_CHALLENGE_BYTES], proof[TRMI_PROOF_BYTES];
+    char where[80];
+    uint16_t version;
+    bool known, here = trmi_peer_is_here(fd, where, sizeof where);
+    const uint8_t *token = join->has_token ? join->token : secret;
+    if (!here && join->place.kind != TRMI_PLACE_TCP) {
+        return TRMI_FAIL(err, TRM_INVALID, "the rendezvous %s belongs to another user (%s)",
+                         join->place.text, where);
+    }
+    if (!here && !join->has_token && !join->options.insecure) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "rank 0 is on another host (%s) and this job has no token; give every "
+                         "rank the same 32-byte file (--token-file or TRIREME_TOKEN_FILE, mode "
+                         "0600)",
+                         where);
+    }
+    trmi_local_address(fd, join->hello.address, sizeof join->hello.address);
+    if (getrandom(join->hello.nonce, 32, 0) != 32) {
+        return TRMI_FAIL_SYS(err, "no random bytes for the rendezvous");
+    }
+    trmi_hello_encode(&join->hello, hello);
+    if (send(fd, hello, sizeof hello, MSG_NOSIGNAL) != (ssize_t)sizeof hello ||
+        receive(fd, challenge, sizeof challenge, answer_seconds) != TRM_OK) {
+        return TRMI_FAIL(err, TRM_PENDING, "%s does not answer as rank 0 would", where);
+    }
+    bool right = trmi_challenge_check(token, hello, challenge, &version, &known);
+    if (known && version != TRMI_SIDE_VERSION) {
+        return TRMI_FAIL(err, TRM_PEER,
+                         "rank 0 (%s) speaks protocol version %u, this rank version %d; install "
+                         "the same trireme everywhere",
+                         where, version, TRMI_SIDE_VERSION);
+    }
+    if (!right) {
+        *wrong_token |= known;
+        return TRMI_FAIL(err, TRM_PENDING,
+                         known ? "rank 0 (%s) has another token than this rank (%s)"
+                               : "%s is not rank 0 of a trireme job%s",
+                         where, known ? "--token-file or TRIREME_TOKEN_FILE" : "");
+    }
+    trmi_proof_make(token, hello, challenge, proof);
+    if (send(fd, proof, sizeof proof, MSG_NOSIGNAL) != (ssize_t)sizeof proof) {
+        return TRMI_FAIL(err, TRM_PENDING, "rank 0 (%s) closed the connection", where);
+    }
+    *link = (trmi_link){.fd = fd, .heard_time = trmi_os_now()};
+    trmi_link_key(link, false, join->has_token, token, hello, challenge);
+    if (!join->has_token) {
+        memcpy(join->token, token, 32);
+    }
+    return TRM_OK;
+}
+
+/* Waits for the welcome. A refusal comes as POISON; TRM_PENDING in it means "not your job". */
+static trm_status be_welcomed(trmi_side *side, trmi_join *join, trmi_link *link, double deadline,
+                              trm_error *err) {
+    double start = trmi_os_now(), said = start;
+    trmi_frame frame;
+    uint8_t nonce[32];
+    for (bool closed = false;;) {
+        trm_status status = trmi_link_next(link, &frame, err);
+        if (status == TRM_OK && frame.type == TRMI_FRAME_POISON && frame.bytes == 256) {
+            trmi_error_decode(err, frame.payload);
+            return err->status < 0 || err->status == TRM_PENDING ? (trm_status)err->status
+                                                                 : TRM_PEER;
+        }
+        if (status == TRM_OK && frame.type == TRMI_FRAME_WELCOME) {
+            TRMI_TRY(trmi_welcome_decode(side, frame.payload, frame.bytes, join->hello.size, nonce,
+                                         err));
+            trmi_mac(join->token, "data", nonce, sizeof nonce, NULL, 0, side->secret);
+            return TRM_OK;
+        }
+        if (status != TRM_END) {
+            return status == TRM_OK ? TRMI_FAIL(err, TRM_CORRUPT,
+                                                "rank 0 sent frame type %u "
+                                                "before the welcome",
+                                                frame.type)
+                                    : status;
+        }
+        if (closed) { /* only now: its last words came before the end */
+            return TRMI_FAIL(err, TRM_PENDING, "rank 0 (%s) left again", join->place.text);
+        }
+        struct pollfd wait = {.fd = link->fd, .events = POLLIN};
+        poll(&wait, 1, 200);
+        closed = trmi_link_fill(link) < 0;
+        double now = trmi_os_now();
+        if (now >= deadline + answer_seconds) { /* rank 0 itself names the missing a bit earlier */
+            return TRMI_FAIL(err, TRM_TIMEOUT,
+                             "rank %d waited %.0f s at %s for the other ranks; rank 0 does not say "
+                             "who is missing",
+                             join->hello.rank, now - start, join->place.text);
+        }
+        if (now - said >= say_seconds) {
+            said = now;
+            trmi_log(TRM_LOG_WARN, "comm", "rank %d waited %.0f s at %s for the other ranks%s",
+                     join->hello.rank, now - start, join->place.text, join->hint);
+        }
+    }
+}
+
+/* One try: TRM_PENDING when it is worth another; *refused then says that rank 0 of some job would
+ * not have us. */
+static trm_status attempt(trmi_side *side, trmi_join *join, int32_t number, double deadline,
+                          bool *wrong_token, bool *refused, trm_error *err) {
+    int fd;
+    uint8_t secret[32];
+    TRMI_TRY(trmi_connect(&join->place, number, deadline, &fd, secret, err));
+    trmi_link *link = &side->links[0];
+    trm_status status = introduce(join, fd, secret, link, wrong_token, err);
+    if (status != TRM_OK) {
+        close(fd);
+        return status;
+    }
+    status = be_welcomed(side, join, link, deadline, err);
+    if (status != TRM_OK) {
+        *refused = status == TRM_PENDING && err->rank == 0;
+        trmi_link_close(link);
+    }
+    return status;
+}
+
+trm_status trmi_side_peer(trmi_side *side, trmi_join *join, trm_error *err) {
+    double start = trmi_os_now(), said = start, deadline = start + join->options.timeout_seconds;
+    double wrong_since = 0, pause = 0.01;
+    trm_error why, wrong_why = {0}, refusal = {0};
+    for (int32_t number = 0;; number++) {
+        bool wrong = false, refused = false;
+        trm_status status = attempt(side, join, number, deadline, &wrong, &refused, &why);
+        double now = trmi_os_now();
+        if (status != TRM_PENDING) {
+            if (status != TRM_OK && err != NULL) {
+                *err = why;
+            }
+            return status;
+        }
+        if (wrong) {
+            wrong_since = wrong_since > 0 ? wrong_since : now;
+            wrong_why = why;
+        }
+        if (wrong_since > 0 && (now - wrong_since > 5 || now >= deadline)) {
+            return TRMI_FAIL(err, TRM_INVALID, "%s; give all ranks the same file",
+                             wrong_why.message);
+        }
+        if (refused) {
+            refusal = why;
+        }
+        if (now >= deadline) { /* what somebody said is worth more than that nobody answers now */
+            return TRMI_FAIL(err, TRM_TIMEOUT, "rank %d waited %.0f s for rank 0 at %.60s: %.120s",
+                             join->hello.rank, now - start, join->place.text,
+                             refusal.message[0] != '\0' ? refusal.message : why.message);
+        }
+        if (now - said >= say_seconds) {
+            said = now;
+            trmi_log(TRM_LOG_WARN, "comm", "rank %d waited %.0f s for rank 0: %s%s",
+                     join->hello.rank, now - start, why.message, join->hint);
+        }
+        nanosleep(&(struct timespec){.tv_nsec = (long)(pause * 1e9)}, NULL);
+        pause = pause < 0.2 ? pause * 1.5 : 0.2;
+    }
+}

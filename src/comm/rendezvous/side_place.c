@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* struct ucred */
+#include "comm/rendezvous/side_place.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/os.h"
+#include "comm/cluster/cluster_json.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+trm_status trmi_place_parse(const char *text, int32_t ports, trmi_place *out, trm_error *err) {
+    char part[64];
+    memset(out, 0, sizeof *out);
+    trmi_printable(text, out->text, sizeof out->text);
+    trmi_printable(text, part, sizeof part);
+    bool is_unix = strncmp(text, "unix:", 5) == 0, is_file = strncmp(text, "file:", 5) == 0;
+    if (is_unix || is_file) {
+        out->kind = is_unix ? TRMI_PLACE_UNIX : TRMI_PLACE_FILE;
+        if (text[5] != '/' || strlen(text + 5) >= sizeof out->path - 8) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "rendezvous \"%s\": an absolute path of at most %zu characters "
+                             "expected",
+                             part, sizeof out->path - 9);
+        }
+        strcpy(out->path, text + 5);
+        return TRM_OK;
+    }
+    const char *problem = trmi_host_port_parse(text, false, &out->tcp);
+    if (problem != NULL) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "rendezvous \"%s\": %s (host:port, unix:/path or file:/path expected)",
+                         part, problem);
+    }
+    out->kind = TRMI_PLACE_TCP;
+    out->ports = ports > 0 ? ports : 1;
+    return TRM_OK;
+}
+
+static void nap(double seconds) {
+    nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
+}
+
+static int open_socket(int family) {
+    return socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+/* The directory of a unix socket or published file, made if missing, belongs to this user alone. */
+static trm_status private_dir(const char *path, trm_error *err) {
+    char dir[128], name[48];
+    struct stat info;
+    snprintf(dir, sizeof dir, "%s", path);
+    *strrchr(dir, '/') = '\0';
+    if (dir[0] == '\0' || (mkdir(dir, 0700) != 0 && errno != EEXIST)) {
+        return TRMI_FAIL(err, TRM_INVALID, "rendezvous directory %s cannot be made (%s)",
+                         trmi_short_name(dir, name), strerror(errno));
+    }
+    if (lstat(dir, &info) != 0 || !S_ISDIR(info.st_mode)) {
+        return TRMI_FAIL(err, TRM_INVALID, "rendezvous directory %s is no directory",
+                         trmi_short_name(dir, name));
+    }
+    bool shared = (info.st_mode & 022) != 0 && (info.st_mode & S_ISVTX) == 0;
+    if ((info.st_uid != geteuid() && info.st_uid != 0) || shared) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "rendezvous directory %s can be written by others (owner %u, mode %04o); "
+                         "remove it or use another",
+                         trmi_short_name(dir, name), (unsigned)info.st_uid,
+                         (unsigned)(info.st_mode & 07777));
+    }
+    return TRM_OK;
+}
+
+/* One listener per path: whoever holds the lock is alive, so an old socket file is only a corpse.
+ */
+static trm_status take_lock(const char *path, trmi_listener *out, trm_error *err) {
+    char name[48];
+    snprintf(out->lock_path, sizeof out->lock_path, "%s.lock", path);
+    out->lock_fd = open(out->lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (out->lock_fd < 0) {
+        out->lock_path[0] = '\0';
+        return TRMI_FAIL(err, TRM_INVALID, "rendezvous %s cannot be made (%s)",
+                         trmi_short_name(path, name), strerror(errno));
+    }
+    struct stat held, named;
+    if (flock(out->lock_fd, LOCK_EX | LOCK_NB) != 0 || fstat(out->lock_fd, &held) != 0 ||
+        stat(out->lock_path, &named) != 0 || held.st_ino != named.st_ino) {
+        close(out->lock_fd);
+        out->lock_fd = -1;
+        out->lock_path[0] = '\0';
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "another job of yours already meets at %s, or another process is rank 0 "
+                         "of this one; set "
+                         "TRIREME_RENDEZVOUS to a place of this job's own, or each process's rank",
+                         trmi_short_name(path, name));
+    }
+    return TRM_OK;
+}
+
+static trm_status listen_unix(const char *path, trmi_listener *out, trm_error *err) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char name[48];
+    TRMI_TRY(private_dir(path, err));
+    TRMI_TRY(take_lock(path, out, err));
+    strcpy(address.sun_path, path);
+    int fd = open_socket(AF_UNIX);
+    if (fd < 0) {
+        return TRMI_FAIL_SYS(err, "no unix socket");
+    }
+    unlink(path);
+    if (bind(fd, (struct sockaddr *)&address, sizeof address) != 0 || chmod(path, 0600) != 0 ||
+        listen(fd, 1024) != 0) {
+        trm_status status = TRMI_FAIL(err, TRM_INVALID, "rendezvous %s cannot be opened (%s)",
+                                      trmi_short_name(path, name), strerror(errno));
+        close(fd);
+        return status;
+    }
+    out->fds[out->count++] = fd;
+    strcpy(out->unlink_path, path);
+    strcpy(out->address, "127.0.0.1");
+    return TRM_OK;
+}
+
+/* Resolves until it works: the names of pods may come late. */
+static trm_status resolve(const char *host, int32_t port, double deadline, struct addrinfo **out,
+                          trm_error *err) {
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_NUMERICSERV | AI_ADDRCONFIG};
+    char service[8], part[64];
+    snprintf(service, sizeof service, "%d", port);
+    if (trmi_ip_family(host) != 0) {
+        hints.ai_flags = AI_NUMERICSERV | AI_NUMERICHOST;
+    }
+    for (;;) {
+        int code = getaddrinfo(host, service, &hints, out);
+        if (code == 0) {
+            return TRM_OK;
+        }
+        if (trmi_os_now() >= deadline) {
+            return TRMI_FAIL(err, TRM_TIMEOUT, "host name \"%s\" is not known (%s)",
+                             trmi_printable(host, part, sizeof part), gai_strerror(code));
+        }
+        nap(0.2);
+    }
+}
+
+static void numeric(const struct sockaddr *address, socklen_t bytes, char *text, size_t size) {
+    if (getnameinfo(address, bytes, text, (socklen_t)size, NULL, 0, NI_NUMERICHOST) != 0) {
+        snprintf(text, size, "?");
+    }
+    text[strcspn(text, "%")] = '\0'; /* scope of link-local addresses */
+}
+
+/* Binds all addresses of the list on one port; 0 when at least one was bound, otherwise errno. */
+static int bind_all(struct addrinfo *list, int32_t port, trmi_listener *out) {
+    int problem = EADDRNOTAVAIL;
+    out->count = 0;
+    for (struct addrinfo *one = list; one != NULL && out->count < TRMI_LISTENERS_MAX;
+         one = one->ai_next) {
+        int yes = 1, fd = open_socket(one->ai_family);
+        if (fd < 0) {
+            problem = errno;
+            continue;
+        }
+        if (one->ai_family == AF_INET6) {
+            ((struct sockaddr_in6 *)(void *)one->ai_addr)->sin6_port = htons((uint16_t)port);
+            setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof yes);
+        } else {
+            ((struct sockaddr_in *)(void *)one->ai_addr)->sin_port = htons((uint16_t)port);
+        }
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+        if (bind(fd, one->ai_addr, one->ai_addrlen) != 0 || listen(fd, 1024) != 0) {
+            problem = errno == EADDRNOTAVAIL && problem != EADDRNOTAVAIL ? problem : errno;
+            close(fd);
+            continue;
+        }
+        if (out->count == 0) {
+            numeric(one->ai_addr, one->ai_addrlen, out->address, sizeof out->address);
+        }
+        out->fds[out->count++] = fd;
+    }
+    return out->count > 0 ? 0 : problem;
+}
+
+static trm_status listen_tcp(const char *host, int32_t port, int32_t ports, double deadline,
+                             trmi_listener *out, trm_error *err) {
+    struct addrinfo *list;
+    char part[64];
+    int problem = 0;
+    TRMI_TRY(resolve(host, port, deadline, &list, err));
+    for (int32_t p = 0; p < ports; p++) {
+        problem = bind_all(list, port == 0 ? 0 : port + p, out);
+        if (problem == 0 || problem == EADDRNOTAVAIL) {
+            out->port = port + p;
+            break;
+        }
+    }
+    freeaddrinfo(list);
+    trmi_printable(host, part, sizeof part);
+    if (problem == EADDRNOTAVAIL) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "rank 0 is to listen on %s, but this host has no such address; start rank "
+                         "0 there or correct the address",
+                         part);
+    }
+    if (problem == EADDRINUSE) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "port %d of %s is taken by another program%s; name another port", port,
+                         part, ports > 1 ? ", and so are the next ones" : "");
+    }
+    if (problem != 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "rank 0 cannot listen on %s port %d (%s)", part, port,
+                         strerror(problem));
+    }
+    return TRM_OK;
+}
+
+/* A port that the kernel picks, and a file that says it together with a secret of this job. */
+static trm_status listen_file(const char *path, double deadline, trmi_listener *out,
+                              trm_error *err) {
+    char text[160];
+    struct sockaddr_in bound;
+    socklen_t bytes = sizeof bound;
+    int used;
+    TRMI_TRY(private_dir(path, err));
+    TRMI_TRY(take_lock(path, out, err));
+    TRMI_TRY(listen_tcp("127.0.0.1", 0, 1, deadline, out, err));
+    if (getsockname(out->fds[0], (struct sockaddr *)&bound, &bytes) != 0 ||
+        getrandom(out->secret, 32, 0) != 32) {
+        return TRMI_FAIL_SYS(err, "rendezvous file");
+    }
+    out->port = ntohs(bound.sin_port);
+    used = snprintf(text, sizeof text, "trireme 1\n127.0.0.1 %d\n", out->port);
+    for (int i = 0; i < 32; i++) {
+        used += snprintf(text + used, sizeof text - (size_t)used, "%02x", out->secret[i]);
+    }
+    used += snprintf(text + used, sizeof text - (size_t)used, "\n");
+    char temporary[120];
+    snprintf(temporary, sizeof temporary, "%s.new", path);
+    unlink(temporary);
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) {
+        return TRMI_FAIL_SYS(err, "rendezvous file %s", temporary);
+    }
+    trm_status status = trmi_os_write_all(NULL, fd, text, (size_t)used, temporary, err);
+    close(fd);
+    explicit_bzero(text, sizeof text);
+    if (status == TRM_OK && rename(temporary, path) != 0) {
+        status = TRMI_FAIL_SYS(err, "rendezvous file %s", path);
+    }
+    if (status == TRM_OK) {
+        strcpy(out->unlink_path, path);
+    }
+    return status;
+}
+
+trm_status trmi_listen(const trmi_place *place, double deadline, trmi_listener *out,
+                       trm_error *err) {
+    memset(out, 0, sizeof *out);
+    out->lock_fd = -1;
+    trm_status status;
+    if (place->kind == TRMI_PLACE_UNIX) {
+        status = listen_unix(place->path, out, err);
+    } else if (place->kind == TRMI_PLACE_FILE) {
+        status = listen_file(place->path, deadline, out, err);
+    } else {
+        status = listen_tcp(place->tcp.host, place->tcp.port, place->ports, deadline, out, err);
+    }
+    if (status != TRM_OK) {
+        trmi_listener_close(out);
+    }
+    return status;
+}
+
+void trmi_listener_close(trmi_listener *listener) {
+    for (int i = 0; i < listener->count; i++) {
+        close(listener->fds[i]);
+    }
+    listener->count = 0;
+    if (listener->unlink_path[0] != '\0') {
+        unlink(listener->unlink_path);
+        listener->unlink_path[0] = '\0';
+    }
+    if (listener->lock_fd >= 0) {
+        unlink(listener->lock_path);
+        close(listener->lock_fd);
+        listener->lock_fd = -1;
+    }
+    explicit_bzero(listener->secret, sizeof listener->secret);
+}
+
+/* Connects within 3 s. TRM_PENDING when nobody answers. */
+static trm_status connect_to(const struct sockaddr *address, socklen_t bytes, const char *text,
+                             int *out, trm_error *err) {
+    int fd = open_socket(address->sa_family), problem = 0;
+    if (fd < 0) {
+        return TRMI_FAIL_SYS(err, "no socket for the rendezvous");
+    }
+    if (connect(fd, address, bytes) != 0) {
+        problem = errno;
+        if (problem == EINPROGRESS) {
+            struct pollfd wait = {.fd = fd, .events = POLLOUT};
+            socklen_t size = sizeof problem;
+            if (poll(&wait, 1, 3000) <= 0) {
+                problem = ETIMEDOUT;
+            } else {
+                getsockopt(fd, SOL_SOCKET, SO_ERROR, &problem, &size);
+            }
+        }
+    }
+    if (problem != 0) {
+        close(fd);
+        return TRMI_FAIL(err, TRM_PENDING, "nobody answers at %s (%s)", text, strerror(problem));
+    }
+    *out = fd;
+    return TRM_OK;
+}
+
+static trm_status connect_tcp(const char *host, int32_t port, double deadline, const char *text,
+                              int *fd, trm_error *err) {
+    struct addrinfo *list;
+    trm_status status = resolve(host, port, deadline, &list, err);
+    if (status != TRM_OK) {
+        return TRM_PENDING;
+    }
+    status = TRM_PENDING;
+    for (struct addrinfo *one = list; one != NULL && status == TRM_PENDING; one = one->ai_next) {
+        status = connect_to(one->ai_addr, one->ai_addrlen, text, fd, err);
+    }
+    freeaddrinfo(list);
+    if (status == TRM_OK) {
+        int yes = 1;
+        setsockopt(*fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+        /* A free port can connect to itself on loopback when source and target coincide. */
+        struct sockaddr_storage a, b;
+        socklen_t a_bytes = sizeof a, b_bytes = sizeof b;
+        memset(&a, 0, sizeof a);
+        memset(&b, 1, sizeof b);
+        if (getsockname(*fd, (struct sockaddr *)&a, &a_bytes) == 0 &&
+            getpeername(*fd, (struct sockaddr *)&b, &b_bytes) == 0 && a_bytes == b_bytes &&
+            memcmp(&a, &b, a_bytes) == 0) {
+            close(*fd);
+            return TRMI_FAIL(err, TRM_PENDING, "nobody answers at %s", text);
+        }
+    }
+    return status;
+}
+
+/* Reads what listen_file published. TRM_PENDING while it is not there. */
+static trm_status read_published(const char *path, char host[TRMI_HOST_BYTES], int32_t *port,
+                                 uint8_t secret[32], trm_error *err) {
+    char text[161], hex[65], name[48];
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) {
+        return TRMI_FAIL(err, TRM_PENDING, "rank 0 has not written %s yet",
+                         trmi_short_name(path, name));
+    }
+    bool good = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && (info.st_mode & 077) == 0 &&
+                info.st_uid == geteuid();
+    ssize_t length = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (!good) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "rendezvous file %s: a file of yours with mode 0600 expected",
+                         trmi_short_name(path, name));
+    }
+    text[length > 0 ? length : 0] = '\0';
+    if (sscanf(text, "trireme 1\n%63s %d\n%64[0-9a-f]\n", host, port, hex) != 3 ||
+        strlen(hex) != 64 || *port < 1 || *port > 65535) {
+        return TRMI_FAIL(err, TRM_INVALID, "rendezvous file %s is none of ours; remove it",
+                         trmi_short_name(path, name));
+    }
+    for (int i = 0; i < 32; i++) {
+        unsigned byte;
+        sscanf(hex + 2 * i, "%2x", &byte);
+        secret[i] = (uint8_t)byte;
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_connect(const trmi_place *place, int32_t attempt, double deadline, int *fd,
+                        uint8_t secret[32], trm_error *err) {
+    memset(secret, 0, 32);
+    /* A look at most every round: the caller comes back until its own deadline. */
+    (void)deadline;
+    if (place->kind == TRMI_PLACE_UNIX) {
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        strcpy(address.sun_path, place->path);
+        return connect_to((struct sockaddr *)&address, sizeof address, place->text, fd, err);
+    }
+    if (place->kind == TRMI_PLACE_FILE) {
+        char host[TRMI_HOST_BYTES];
+        int32_t port;
+        TRMI_TRY(read_published(place->path, host, &port, secret, err));
+        return connect_tcp(host, port, 0, place->text, fd, err);
+    }
+    char text[TRMI_HOST_BYTES + 16];
+    int32_t port = place->tcp.port + attempt % place->ports;
+    snprintf(text, sizeof text, "%.120s port %d", place->tcp.host, port);
+    return connect_tcp(place->tcp.host, port, 0, text, fd, err);
+}
+
+bool trmi_peer_is_here(int fd, char *text, size_t size) {
+    struct sockaddr_storage peer, own;
+    socklen_t peer_bytes = sizeof peer, own_bytes = sizeof own;
+    char peer_text[TRMI_HOST_BYTES] = "?", own_text[TRMI_HOST_BYTES] = "";
+    snprintf(text, size, "?");
+    if (getpeername(fd, (struct sockaddr *)&peer, &peer_bytes) != 0 ||
+        getsockname(fd, (struct sockaddr *)&own, &own_bytes) != 0) {
+        return false;
+    }
+    if (own.ss_family == AF_UNIX) {
+        struct ucred who;
+        socklen_t bytes = sizeof who;
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) != 0) {
+            return false;
+        }
+        snprintf(text, size, "pid %d of user %u", (int)who.pid, (unsigned)who.uid);
+        return who.uid == geteuid() || who.uid == 0;
+    }
+    numeric((struct sockaddr *)&peer, peer_bytes, peer_text, sizeof peer_text);
+    numeric((struct sockaddr *)&own, own_bytes, own_text, sizeof own_text);
+    int port = peer.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&peer)->sin6_port)
+                                          : ntohs(((struct sockaddr_in *)&peer)->sin_port);
+    snprintf(text, size, "%.46s port %d", peer_text, port);
+    return trmi_is_loopback(peer_text) || strcmp(peer_text, own_text) == 0;
+}
+
+void trmi_local_address(int fd, char *text, size_t size) {
+    struct sockaddr_storage own;
+    socklen_t bytes = sizeof own;
+    if (getsockname(fd, (struct sockaddr *)&own, &bytes) != 0 || own.ss_family == AF_UNIX) {
+        snprintf(text, size, "127.0.0.1");
+        return;
+    }
+    numeric((struct sockaddr *)&own, bytes, text, size);
+}

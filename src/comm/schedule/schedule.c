@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/schedule/schedule.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static const char *const names[TRMI_ALGORITHMS] = {"auto",  "direct",   "ring", "halving",
+                                                   "bruck", "pairwise", "tree", "pipeline"};
+
+const char *trmi_algorithm_name(trmi_algorithm algorithm) {
+    return algorithm >= 0 && algorithm < TRMI_ALGORITHMS ? names[algorithm] : "unknown";
+}
+
+int trmi_algorithm_parse(const char *name, size_t length) {
+    static const struct {
+        const char *name;
+        trmi_algorithm algorithm;
+    } others[] = {
+        {"", TRMI_ALGORITHM_AUTO},    {"NA", TRMI_ALGORITHM_AUTO}, {"mesh", TRMI_DIRECT},
+        {"star", TRMI_DIRECT},        {"H-D_R", TRMI_HALVING},     {"NHR", TRMI_BRUCK},
+        {"NHR_V1", TRMI_BRUCK},       {"NB", TRMI_BRUCK},          {"fullmesh", TRMI_DIRECT},
+        {"AHC", TRMI_ALGORITHM_AUTO}, /* hosts of different sizes: two levels do that anyway */
+    };
+    for (int i = 0; i < TRMI_ALGORITHMS; i++) {
+        if (strlen(names[i]) == length && strncasecmp(names[i], name, length) == 0) {
+            return i;
+        }
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (strlen(others[i].name) == length && strncasecmp(others[i].name, name, length) == 0) {
+            return (int)others[i].algorithm;
+        }
+    }
+    return -1;
+}
+
+void trmi_schedule_free(trmi_schedule *schedule) {
+    free(schedule->steps);
+    *schedule = (trmi_schedule){0};
+}
+
+/* --- which, and what it costs
+ *  ---------------------------------------------------------------------- */
+static bool is_power_of_two(int32_t n) { return (n & (n - 1)) == 0; }
+
+bool trmi_schedule_applies(trmi_algorithm algorithm, trm_collective_kind kind, int32_t size) {
+    switch (kind) {
+    case TRM_ALLREDUCE: return algorithm != TRMI_PAIRWISE && algorithm > TRMI_ALGORITHM_AUTO;
+    case TRM_REDUCE_SCATTER:
+    case TRM_REDUCE_SCATTERV:
+    case TRM_ALLGATHER:
+    case TRM_ALLGATHERV:
+        return algorithm == TRMI_DIRECT || algorithm == TRMI_RING || algorithm == TRMI_BRUCK ||
+               (algorithm == TRMI_HALVING && is_power_of_two(size));
+    case TRM_BROADCAST:
+    case TRM_REDUCE:
+        return algorithm == TRMI_DIRECT || algorithm == TRMI_TREE || algorithm == TRMI_PIPELINE ||
+               algorithm == TRMI_RING || algorithm == TRMI_BRUCK;
+    case TRM_SCATTER:
+    case TRM_GATHER: return algorithm == TRMI_DIRECT || algorithm == TRMI_TREE;
+    case TRM_ALLTOALL:
+        return algorithm == TRMI_DIRECT || algorithm == TRMI_PAIRWISE || algorithm == TRMI_BRUCK;
+    case TRM_ALLTOALLV: return algorithm == TRMI_DIRECT || algorithm == TRMI_PAIRWISE;
+    case TRM_BARRIER: return algorithm == TRMI_BRUCK;
+    default: return false;
+    }
+}
+
+trm_status trmi_schedule_make(const trmi_schedule_request *request, trmi_schedule *out,
+                              trm_error *err) {
+    out->count = 0;
+    out->rounds = 0;
+    out->temp_count = 0;
+    out->failed = false;
+    out->sums_complete = request->algorithm == TRMI_DIRECT;
+    if (!trmi_schedule_applies(request->algorithm, request->kind, request->size)) {
+        return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s among %d ranks does not go by %s",
+                         trm_collective_name(request->kind), request->size,
+                         trmi_algorithm_name(request->algorithm));
+    }
+    static void (*const generators[])(trmi_builder *) = {
+        [TRM_ALLREDUCE] = trmi_make_allreduce,
+        [TRM_BROADCAST] = trmi_make_broadcast,
+        [TRM_REDUCE] = trmi_make_reduce,
+        [TRM_ALLGATHER] = trmi_make_allgather,
+        [TRM_ALLGATHERV] = trmi_make_allgather,
+        [TRM_REDUCE_SCATTER] = trmi_make_reduce_scatter,
+        [TRM_REDUCE_SCATTERV] = trmi_make_reduce_scatter,
+        [TRM_SCATTER] = trmi_make_scatter,
+        [TRM_GATHER] = trmi_make_gather,
+        [TRM_ALLTOALL] = trmi_make_alltoall,
+        [TRM_ALLTOALLV] = trmi_make_alltoall,
+        [TRM_BARRIER] = trmi_make_barrier,
+    };
+    trmi_builder b = {.request = request, .out = out, .rank = request->rank, .size = request->size};
+    generators[request->kind](&b);
+    out->rounds = b.round;
+    if (out->failed) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the schedule of %s among %d ranks",
+                         trm_collective_name(request->kind), request->size);
+    }
+    return TRM_OK;
+}

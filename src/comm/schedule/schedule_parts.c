@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The halves of all-reduce, used by everything else: scatter parts sum each block to its rank,
+ * gather parts spread the blocks. */
+#include "comm/schedule/schedule.h"
+
+#include "base/checked.h"
+
+static int64_t longest_block(const trmi_builder *b) {
+    int64_t longest = 0;
+    for (int32_t i = 0; i < b->size; i++) {
+        longest = trmi_max_i64(longest, trmi_block_count(b, i));
+    }
+    return longest;
+}
+
+/* Receives what shall be added to `to` into temporary memory. */
+static void receive_aside(trmi_builder *b, int32_t peer, trmi_range to, int64_t temp) {
+    trmi_add_receive(b, peer, (trmi_range){TRMI_TEMP_BUFFER, temp, to.count});
+}
+
+/* --- ring
+ *  ----------------------------------------------------------------------------------------- */
+/* Round s: block r-1-s goes right, block r-2-s comes from the left and is added; after n-1 rounds
+ * block r has been everywhere and is home. */
+void trmi_ring_scatter(trmi_builder *b, trmi_place place, int64_t base) {
+    int32_t n = b->size, r = b->rank;
+    int64_t temp = trmi_take_temp(b, longest_block(b));
+    for (int32_t s = 0; s < n - 1; s++, b->round++) {
+        trmi_range out = trmi_blocks(b, place, base, trmi_modulo(r - 1 - s, n), 1);
+        trmi_range in = trmi_blocks(b, place, base, trmi_modulo(r - 2 - s, n), 1);
+        trmi_add_send(b, trmi_modulo(r + 1, n), out);
+        receive_aside(b, trmi_modulo(r - 1, n), in, temp);
+        trmi_add_reduce(b, in, TRMI_TEMP_BUFFER, temp);
+    }
+}
+
+void trmi_ring_gather(trmi_builder *b, trmi_place place, int64_t base) {
+    int32_t n = b->size, r = b->rank;
+    for (int32_t s = 0; s < n - 1; s++, b->round++) {
+        trmi_add_send(b, trmi_modulo(r + 1, n),
+                      trmi_blocks(b, place, base, trmi_modulo(r - s, n), 1));
+        trmi_add_receive(b, trmi_modulo(r - 1, n),
+                         trmi_blocks(b, place, base, trmi_modulo(r - s - 1, n), 1));
+    }
+}
+
+/* --- Bruck
+ *  ---------------------------------------------------------------------------------------- */
+/* `blocks` blocks from `first` on, cyclically: one run, or two. */
+static int32_t cyclic_runs(const trmi_builder *b, trmi_place place, int64_t base, int32_t first,
+                           int32_t blocks, trmi_range runs[2]) {
+    int32_t start = trmi_modulo(first, b->size);
+    int32_t head = start + blocks <= b->size ? blocks : b->size - start;
+    runs[0] = trmi_blocks(b, place, base, start, head);
+    runs[1] = trmi_blocks(b, place, base, 0, blocks - head);
+    return blocks > head ? 2 : 1;
+}
+
+/* Round k: this rank has blocks r .. r+2^k-1; it passes as many as are new to rank r-2^k. */
+void trmi_bruck_gather(trmi_builder *b, trmi_place place, int64_t base) {
+    int32_t n = b->size, r = b->rank;
+    for (int32_t have = 1; have < n; have *= 2, b->round++) {
+        int32_t blocks = have < n - have ? have : n - have;
+        trmi_range out[2], in[2];
+        int32_t outs = cyclic_runs(b, place, base, r, blocks, out);
+        int32_t ins = cyclic_runs(b, place, base, r + have, blocks, in);
+        for (int32_t i = 0; i < outs; i++) {
+            trmi_add_send(b, trmi_modulo(r - have, n), out[i]);
+        }
+        for (int32_t i = 0; i < ins; i++) {
+            trmi_add_receive(b, trmi_modulo(r + have, n), in[i]);
+        }
+    }
+}
+
+/* The same rounds backwards: what was received is sent, what was sent is received and added. */
+void trmi_bruck_scatter(trmi_builder *b, trmi_place place, int64_t base) {
+    int32_t n = b->size, r = b->rank, top = 1;
+    while (top * 2 < n) {
+        top *= 2;
+    }
+    int64_t temp = trmi_take_temp(b, longest_block(b) * (n - n / 2));
+    for (int32_t have = top; have >= 1 && n > 1; have /= 2, b->round++) {
+        int32_t blocks = have < n - have ? have : n - have;
+        trmi_range out[2], in[2];
+        int32_t outs = cyclic_runs(b, place, base, r + have, blocks, out);
+        int32_t ins = cyclic_runs(b, place, base, r, blocks, in);
+        int64_t at = temp;
+        for (int32_t i = 0; i < outs; i++) {
+            trmi_add_send(b, trmi_modulo(r + have, n), out[i]);
+        }
+        for (int32_t i = 0; i < ins; i++) {
+            receive_aside(b, trmi_modulo(r - have, n), in[i], at);
+            at += in[i].count;
+        }
+        at = temp;
+        for (int32_t i = 0; i < ins; i++) {
+            trmi_add_reduce(b, in[i], TRMI_TEMP_BUFFER, at);
+            at += in[i].count;
+        }
+    }
+}
+
+/* --- halving and doubling, for a power of two
+ *  ------------------------------------------------------ */
+/* Ranks that differ in one bit exchange halves of what they share; the higher bit keeps the upper.
+ */
+void trmi_halving_scatter(trmi_builder *b, trmi_place place, int64_t base) {
+    int32_t n = b->size, r = b->rank, first = 0;
+    int64_t temp =
+        trmi_take_temp(b, trmi_max_i64(trmi_blocks(b, place, 0, 0, n / 2).count,
+                                       trmi_blocks(b, place, 0, n / 2, n - n / 2).count));
+    for (int32_t d = n / 2; d >= 1; d /= 2, b->round++) {
+        bool upper = (r & d) != 0;
+        trmi_range keep = trmi_blocks(b, place, base, first + (upper ? d : 0), d);
+        trmi_range give = trmi_blocks(b, place, base, first + (upper ? 0 : d), d);
+        trmi_add_send(b, r ^ d, give);
+        receive_aside(b, r ^ d, keep, temp);
+        trmi_add_reduce(b, keep, TRMI_TEMP_BUFFER, temp);
+        first += upper ? d : 0;
+    }
+}
+
+void trmi_doubling_gather(trmi_builder *b, trmi_place place, int64_t base) {
+    int32_t n = b->size, r = b->rank;
+    for (int32_t d = 1; d < n; d *= 2, b->round++) {
+        int32_t mine = r / d * d, theirs = mine ^ d;
+        trmi_add_send(b, r ^ d, trmi_blocks(b, place, base, mine, d));
+        trmi_add_receive(b, r ^ d, trmi_blocks(b, place, base, theirs, d));
+    }
+}
+
+/* --- direct
+ *  --------------------------------------------------------------------------------------- */
+void trmi_direct_scatter(trmi_builder *b, trmi_place from_place, int64_t from, trmi_range to) {
+    int32_t n = b->size, r = b->rank;
+    int64_t temp = trmi_take_temp(b, to.count * n);
+    for (int32_t i = 1; i < n; i++) {
+        trmi_add_send(b, trmi_modulo(r + i, n),
+                      trmi_blocks(b, from_place, from, trmi_modulo(r + i, n), 1));
+    }
+    for (int32_t i = 1; i < n; i++) {
+        int32_t peer = trmi_modulo(r - i, n);
+        trmi_add_receive(b, peer, (trmi_range){TRMI_TEMP_BUFFER, temp + peer * to.count, to.count});
+    }
+    trmi_add_copy(b, (trmi_range){TRMI_TEMP_BUFFER, temp + r * to.count, to.count}, from_place,
+                  from + trmi_block_at(b, r));
+    trmi_add_sum(b, to, TRMI_TEMP_BUFFER, temp, n, to.count);
+    b->round++;
+}
+
+void trmi_direct_gather(trmi_builder *b, trmi_place place, int64_t base) {
+    int32_t n = b->size, r = b->rank;
+    for (int32_t i = 1; i < n; i++) {
+        trmi_add_send(b, trmi_modulo(r + i, n), trmi_blocks(b, place, base, r, 1));
+    }
+    for (int32_t i = 1; i < n; i++) {
+        int32_t peer = trmi_modulo(r - i, n);
+        trmi_add_receive(b, peer, trmi_blocks(b, place, base, peer, 1));
+    }
+    b->round++;
+}

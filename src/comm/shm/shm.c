@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "comm/shm/shm.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/os.h"
+
+#include <sched.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What ranks tell each other before the segment exists. */
+typedef struct card {
+    uint8_t cpus[128]; /* cpu_set_t */
+    int32_t cpu_limit; /* cgroup quota */
+    int32_t reserved;
+} card;
+
+static void fill_card(card *mine) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    sched_getaffinity(0, sizeof set, &set);
+    memcpy(mine->cpus, &set, sizeof set < sizeof mine->cpus ? sizeof set : sizeof mine->cpus);
+    mine->cpu_limit = trmi_os_cpu_count();
+    mine->cpu_limit = mine->cpu_limit < CPU_COUNT(&set) ? mine->cpu_limit : INT32_MAX;
+}
+
+/* CPUs that the ranks have between them. */
+static int32_t cpus_of(const card *cards, int32_t n) {
+    int32_t count = 0, limit = INT32_MAX;
+    uint8_t any[sizeof cards->cpus] = {0};
+    for (int32_t r = 0; r < n; r++) {
+        limit = cards[r].cpu_limit < limit ? cards[r].cpu_limit : limit;
+        for (size_t i = 0; i < sizeof any; i++) {
+            any[i] |= cards[r].cpus[i];
+        }
+    }
+    for (size_t i = 0; i < sizeof any; i++) {
+        count += __builtin_popcount(any[i]);
+    }
+    return count < limit ? count : limit;
+}
+
+static trm_status meet_ranks(trmi_shm *shm, const trmi_exchange *exchange, trm_error *err) {
+    card mine = {{0}, 0, 0}, *cards = trmi_alloc((size_t)shm->n * sizeof *cards);
+    if (cards == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to meet %d ranks", shm->n);
+    }
+    fill_card(&mine);
+    trm_status status = exchange->allgather(exchange->context, &mine, sizeof mine, cards, err);
+    if (status == TRM_OK) {
+        shm->cpus = cpus_of(cards, shm->n);
+        shm->counted = shm->n > shm->cpus;
+    }
+    trmi_free(cards);
+    return status;
+}
+
+static size_t aligned(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
+
+static trm_status lay_out(trmi_shm *shm, const trmi_shm_options *options,
+                          const trmi_exchange *exchange, trm_error *err) {
+    size_t n = (size_t)shm->n;
+    size_t table = 2 * sizeof(int64_t) * n;
+    shm->slot_payload_bytes = table > TRMI_SHM_SMALL_BYTES ? table : TRMI_SHM_SMALL_BYTES;
+    /* sets of caches */
+    shm->slot_bytes = aligned(sizeof(trmi_shm_slot) + shm->slot_payload_bytes, 64) + 64;
+    shm->stage_bytes =
+        aligned(options->staging_bytes / 2 > 64 * n ? options->staging_bytes / 2 : 64 * n, 4096);
+    size_t lines = aligned(sizeof(trmi_shm_head), 128);
+    size_t slots = lines + n * sizeof(trmi_shm_line);
+    size_t cells = aligned(slots + n * 2 * shm->slot_bytes, 4096);
+    size_t stages = aligned(cells + n * n * TRMI_SHM_CELLS * sizeof(trmi_shm_cell), 4096);
+    TRMI_TRY(trmi_shm_segment_create(shm->n, shm->me, stages + n * 2 * shm->stage_bytes, exchange,
+                                     NULL, &shm->segment, err));
+    shm->head = (trmi_shm_head *)(void *)shm->segment.data;
+    shm->lines = (trmi_shm_line *)(void *)(shm->segment.data + lines);
+    shm->slots = shm->segment.data + slots;
+    shm->cells = (trmi_shm_cell *)(void *)(shm->segment.data + cells);
+    shm->stages = shm->segment.data + stages;
+    return TRM_OK;
+}
+
+static void free_repeats(trmi_shm_repeat *repeats) {
+    for (int32_t i = 0; repeats != NULL && i < TRMI_SHM_REPEATS; i++) {
+        trmi_free(repeats[i].said);
+        trmi_free(repeats[i].sources);
+        trmi_free(repeats[i].targets);
+    }
+    trmi_free(repeats);
+}
+
+static void shm_destroy(trmi_engine *engine) {
+    trmi_shm *shm = (trmi_shm *)(void *)engine;
+    if (shm->lines != NULL) {
+        atomic_store(&shm->lines[shm->me].left, 1);
+    }
+    trmi_shm_segment_release(&shm->segment);
+    trmi_shm_host_release(shm->host);
+    trmi_free(shm->cells_written);
+    trmi_free(shm->cells_read);
+    trmi_free(shm->sources);
+    trmi_free(shm->targets);
+    trmi_free(shm->found);
+    free_repeats(shm->repeats);
+    trmi_free(shm->missing);
+    trmi_free(shm);
+}
+
+static const trmi_engine_table shm_table = {
+    .name = "shm",
+    .run = trmi_shm_run,
+    .progress = trmi_shm_progress,
+    .idle = trmi_shm_idle,
+    .destroy = shm_destroy,
+};
+
+trm_status trmi_shm_create(const trmi_group *group, trmi_shm_host *host, const int32_t *host_rank,
+                           const trmi_shm_options *options, const trmi_exchange *exchange,
+                           trmi_engine **out, trm_error *err) {
+    trmi_shm *shm = trmi_alloc(sizeof *shm);
+    if (shm == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a group of %d ranks", group->size);
+    }
+    size_t n = (size_t)group->size;
+    shm->base.table = &shm_table;
+    shm->base.group = *group;
+    shm->host = host;
+    atomic_fetch_add(&host->references, 1);
+    shm->host_rank = host_rank;
+    shm->n = group->size;
+    shm->me = group->rank;
+    shm->no_direct = options->no_direct;
+    shm->spin_microseconds = options->spin_microseconds;
+    shm->spin_seconds = 1e-6 * options->spin_microseconds;
+    shm->reduce = trmi_reduce_best();
+    shm->one_process = true;
+    for (int32_t r = 0; r < shm->n; r++) {
+        const trmi_shm_process *first = &host->processes[host_rank[0]];
+        const trmi_shm_process *other = &host->processes[host_rank[r]];
+        shm->one_process &=
+            first->pid == other->pid && first->pid_namespace == other->pid_namespace;
+    }
+    shm->cells_written = trmi_alloc(n * sizeof *shm->cells_written);
+    shm->cells_read = trmi_alloc(n * sizeof *shm->cells_read);
+    shm->sources = trmi_alloc(n * sizeof *shm->sources);
+    shm->targets = trmi_alloc(n * sizeof *shm->targets);
+    shm->found = trmi_alloc(2 * n * sizeof *shm->found);
+    shm->missing = trmi_alloc(n * sizeof *shm->missing);
+    shm->repeats = trmi_alloc(TRMI_SHM_REPEATS * sizeof *shm->repeats);
+    trm_status status = TRM_OK;
+    if (shm->cells_written == NULL || shm->cells_read == NULL || shm->sources == NULL ||
+        shm->targets == NULL || shm->found == NULL || shm->missing == NULL ||
+        shm->repeats == NULL) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a group of %d ranks", group->size);
+    }
+    status = status == TRM_OK ? meet_ranks(shm, exchange, err) : status;
+    status = status == TRM_OK ? lay_out(shm, options, exchange, err) : status;
+    if (status != TRM_OK) {
+        shm_destroy(&shm->base);
+        return status;
+    }
+    *out = &shm->base;
+    return TRM_OK;
+}

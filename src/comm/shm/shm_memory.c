@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that the ranks of a host share. Each block is a memfd: it has no name anywhere, so nothing
+ * of it can be left behind. A peer opens it through /proc/PID/fd and maps it on first use; ranks
+ * that are threads of one process use the owner's own mapping.
+ *
+ *   owner:  regions[me][i] = {address, bytes, fd}, then generation (release)
+ *   peer:   sees (i, generation) in a post, maps it, keeps the mapping in mappings[owner][i]; a newer
+ *           generation replaces it
+ */
+#define _GNU_SOURCE
+#include "comm/net/reserve.h"
+#include "comm/shm/shm.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    HUGE_PAGE_BYTES = TRMI_HUGE_PAGE_BYTES,
+    TRMI_MADV_COLLAPSE = 25 /* Linux 6.1; unknown to older headers */
+};
+
+static trmi_shm_process this_process(void) {
+    trmi_shm_process self = {.pid = getpid()};
+    struct stat info;
+    if (stat("/proc/self/ns/pid", &info) == 0) {
+        self.pid_namespace = (uint64_t)info.st_ino;
+    }
+    return self;
+}
+
+static bool same_process(const trmi_shm_process *a, const trmi_shm_process *b) {
+    return a->pid == b->pid && a->pid_namespace == b->pid_namespace;
+}
+
+/* At an address that huge pages can have; what lies before and after is given back. */
+static void *map_shared(int fd, size_t bytes) {
+    if (bytes < HUGE_PAGE_BYTES || bytes > SIZE_MAX / 2) {
+        return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    }
+    char *room = mmap(NULL, bytes + HUGE_PAGE_BYTES, PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED) {
+        return MAP_FAILED;
+    }
+    size_t before = (HUGE_PAGE_BYTES - (uintptr_t)room % HUGE_PAGE_BYTES) % HUGE_PAGE_BYTES;
+    size_t pages = (bytes + 4095) / 4096 * 4096, all = bytes + HUGE_PAGE_BYTES;
+    void *memory =
+        mmap(room + before, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+    if (memory == MAP_FAILED) {
+        munmap(room, bytes + HUGE_PAGE_BYTES);
+        return MAP_FAILED;
+    }
+    if (before > 0) {
+        munmap(room, before);
+    }
+    if (before + pages < all) {
+        munmap(room + before + pages, all - before - pages);
+    }
+    madvise(memory, bytes, MADV_HUGEPAGE);
+    return memory;
+}
+
+/* Whole huge pages in the file itself, whatever the machine's setting for shared memory (mostly
+ * never): walks over weights and gradients then miss the TLB a hundred times less, and peers take a
+ * fault for 2 MB, not for 4 KB. Where the kernel cannot, nothing changes. */
+void trmi_comm_fill_shared(void *part, size_t bytes) {
+    size_t before = (HUGE_PAGE_BYTES - (uintptr_t)part % HUGE_PAGE_BYTES) % HUGE_PAGE_BYTES;
+    size_t whole = bytes < before ? 0 : (bytes - before) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+    for (size_t at = 0; at < whole; at += HUGE_PAGE_BYTES) {
+        /* pages that are not there at all are not collapsed */
+        (void)((volatile char *)part)[before + at];
+    }
+    if (whole > 0) {
+        madvise((char *)part + before, whole, TRMI_MADV_COLLAPSE);
+    }
+}
+
+static trm_status make_memory(const char *name, size_t bytes, int *fd, void **out, trm_error *err) {
+    int made = memfd_create(name, MFD_CLOEXEC);
+    if (made < 0) {
+        return TRMI_FAIL_SYS(err, "no shared memory (memfd) for %zu bytes", bytes);
+    }
+    void *memory = MAP_FAILED;
+    if (ftruncate(made, (off_t)bytes) == 0) {
+        memory = map_shared(made, bytes);
+    }
+    if (memory == MAP_FAILED) {
+        trm_status status = TRMI_FAIL_SYS(err, "no shared memory for %zu bytes", bytes);
+        close(made);
+        return status;
+    }
+    *fd = made;
+    *out = memory;
+    return TRM_OK;
+}
+
+static trm_status attach_memory(const trmi_shm_process *owner, int32_t fd, size_t bytes, void **out,
+                                trm_error *err) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%lld/fd/%d", (long long)owner->pid, fd);
+    int opened = open(path, O_RDWR | O_CLOEXEC);
+    if (opened < 0) {
+        return TRMI_FAIL_SYS(err,
+                             "%s: cannot open the shared memory of that process (ranks of one "
+                             "host need one user and one pid namespace)",
+                             path);
+    }
+    struct stat info;
+    if (fstat(opened, &info) != 0 || (uint64_t)info.st_size < bytes) {
+        close(opened);
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: not %zu bytes of shared memory", path, bytes);
+    }
+    void *memory = map_shared(opened, bytes);
+    close(opened);
+    if (memory == MAP_FAILED) {
+        return TRMI_FAIL_SYS(err, "%s: cannot map %zu bytes", path, bytes);
+    }
+    *out = memory;
+    return TRM_OK;
+}
+
+typedef struct segment_card {
+    trmi_shm_process process;
+    uint64_t address;
+    int32_t fd, ok;
+} segment_card;
+
+/* In front of every segment: how many ranks of the maker's process use its mapping. */
+enum { SEGMENT_HEAD_BYTES = 128 };
+
+static trm_status join_segment(const segment_card *mine, const segment_card *maker,
+                               trmi_shm_segment *out, trm_error *err) {
+    if (same_process(&mine->process, &maker->process)) {
+        out->memory = (void *)(uintptr_t)maker->address;
+        out->users = out->memory;
+        atomic_fetch_add(out->users, 1);
+    } else {
+        TRMI_TRY(attach_memory(&maker->process, maker->fd, out->memory_bytes, &out->memory, err));
+    }
+    return TRM_OK;
+}
+
+/* Everyone tells everyone whether it is well so far; fails on all if one is not. */
+static trm_status agree(trm_status status, segment_card *mine, segment_card *cards, int32_t n,
+                        const trmi_exchange *exchange, trm_error *err) {
+    mine->ok = status == TRM_OK;
+    trm_status exchanged = exchange->allgather(exchange->context, mine, sizeof *mine, cards,
+                                               status == TRM_OK ? err : NULL);
+    status = status == TRM_OK ? exchanged : status;
+    for (int32_t r = 0; status == TRM_OK && r < n; r++) {
+        if (!cards[r].ok) {
+            status = TRMI_FAIL(err, TRM_PEER,
+                               "rank %d of %d on this host could not share memory "
+                               "with the others",
+                               r, n);
+        }
+    }
+    return status;
+}
+
+trm_status trmi_shm_segment_create(int32_t n, int32_t me, size_t bytes,
+                                   const trmi_exchange *exchange, trmi_shm_process *processes,
+                                   trmi_shm_segment *out, trm_error *err) {
+    *out = (trmi_shm_segment){.memory_bytes = bytes + SEGMENT_HEAD_BYTES};
+    segment_card mine = {.process = this_process(), .fd = -1};
+    segment_card *cards = trmi_alloc((size_t)n * sizeof *cards);
+    if (cards == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to meet %d ranks", n);
+    }
+    trm_status status = TRM_OK;
+    if (me == 0) {
+        status = make_memory("trireme", out->memory_bytes, &mine.fd, &out->memory, err);
+        if (status == TRM_OK) {
+            out->users = out->memory;
+            atomic_store(out->users, 1);
+            mine.address = (uint64_t)(uintptr_t)out->memory;
+        }
+    }
+    status = agree(status, &mine, cards, n, exchange, err);
+    for (int32_t r = 0; status == TRM_OK && processes != NULL && r < n; r++) {
+        processes[r] = cards[r].process;
+    }
+    if (status == TRM_OK) {
+        if (me != 0) {
+            status = join_segment(&mine, &cards[0], out, err);
+        }
+        status = agree(status, &mine, cards, n, exchange, err);
+    }
+    if (mine.fd >= 0) {
+        close(mine.fd);
+    }
+    trmi_free(cards);
+    if (status != TRM_OK) {
+        trmi_shm_segment_release(out);
+        return status;
+    }
+    out->data = (char *)out->memory + SEGMENT_HEAD_BYTES;
+    return TRM_OK;
+}
+
+void trmi_shm_segment_release(trmi_shm_segment *segment) {
+    if (segment->memory != NULL &&
+        (segment->users == NULL || atomic_fetch_sub(segment->users, 1) == 1)) {
+        munmap(segment->memory, segment->memory_bytes);
+    }
+    *segment = (trmi_shm_segment){0};
+}
+
+static trm_status host_tables(trmi_shm_host *host, const trmi_exchange *exchange, trm_error *err) {
+    size_t n = (size_t)host->n;
+    host->processes = trmi_alloc(n * sizeof *host->processes);
+    host->mappings = trmi_alloc(n * TRMI_SHM_REGIONS * sizeof *host->mappings);
+    if (host->processes == NULL || host->mappings == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the tables of %d ranks", host->n);
+    }
+    TRMI_TRY(trmi_shm_segment_create(host->n, host->me,
+                                     n * TRMI_SHM_REGIONS * sizeof(trmi_shm_region), exchange,
+                                     host->processes, &host->segment, err));
+    host->regions = (trmi_shm_region *)(void *)host->segment.data;
+    return TRM_OK;
+}
+
+trm_status trmi_shm_host_create(int32_t n, int32_t me, const trmi_exchange *exchange,
+                                trmi_shm_host **out, trm_error *err) {
+    trmi_shm_host *host = trmi_alloc(sizeof *host);
+    if (host == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the host of rank %d", me);
+    }
+    host->n = n;
+    host->me = me;
+    atomic_store(&host->references, 1);
+    pthread_mutex_init(&host->mutex, NULL);
+    trm_status status = host_tables(host, exchange, err);
+    if (status != TRM_OK) {
+        trmi_shm_host_release(host);
+        return status;
+    }
+    *out = host;
+    return TRM_OK;
+}
+
+static void drop_mapping(trmi_shm_mapping *mapping) {
+    char *base = atomic_load(&mapping->base);
+    if (base != NULL && !mapping->borrowed) {
+        munmap(base, mapping->bytes);
+    }
+    atomic_store(&mapping->base, NULL);
+}
+
+void trmi_shm_host_release(trmi_shm_host *host) {
+    if (host == NULL || atomic_fetch_sub(&host->references, 1) > 1) {
+        return;
+    }
+    for (int32_t i = 0; host->regions != NULL && i < TRMI_SHM_REGIONS; i++) {
+        trmi_shm_region *region = &host->regions[(size_t)host->me * TRMI_SHM_REGIONS + i];
+        if (atomic_load(&region->generation) % 2 == 1) {
+            trmi_shm_host_free(host, (void *)(uintptr_t)region->address);
+        }
+    }
+    for (size_t i = 0; host->mappings != NULL && i < (size_t)host->n * TRMI_SHM_REGIONS; i++) {
+        drop_mapping(&host->mappings[i]);
+    }
+    trmi_shm_segment_release(&host->segment);
+    pthread_mutex_destroy(&host->mutex);
+    trmi_free(host->processes);
+    trmi_free(host->mappings);
+    trmi_free(host);
+}
+
+void *trmi_shm_host_alloc(trmi_shm_host *host, size_t bytes, trm_error *err) {
+    size_t wanted = trmi_shared_resident(bytes);
+    if (wanted == 0) {
+        TRMI_FAIL(err, TRM_NOMEM, "%zu bytes of shared memory: more than there can be", bytes);
+        return NULL;
+    }
+    void *memory = NULL;
+    pthread_mutex_lock(&host->mutex);
+    trmi_shm_region *mine = &host->regions[(size_t)host->me * TRMI_SHM_REGIONS], *region = NULL;
+    for (int32_t i = 0; region == NULL && i < TRMI_SHM_REGIONS; i++) {
+        region = atomic_load(&mine[i].generation) % 2 == 0 ? &mine[i] : NULL;
+    }
+    if (region == NULL) {
+        TRMI_FAIL(err, TRM_NOMEM,
+                  "all %d shared buffers of this rank are in use: allocate fewer, "
+                  "larger ones",
+                  TRMI_SHM_REGIONS);
+    } else {
+        int fd = -1;
+        if (make_memory("trireme-buffer", wanted, &fd, &memory, err) == TRM_OK) {
+            region->address = (uint64_t)(uintptr_t)memory;
+            region->bytes = wanted;
+            region->fd = fd;
+            atomic_fetch_add(&region->generation, 1); /* odd: in use */
+            atomic_fetch_add(&host->changes, 1);
+        }
+    }
+    pthread_mutex_unlock(&host->mutex);
+    return memory;
+}
+
+void trmi_shm_host_free(trmi_shm_host *host, void *memory) {
+    if (memory == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&host->mutex);
+    trmi_shm_region *mine = &host->regions[(size_t)host->me * TRMI_SHM_REGIONS];
+    for (int32_t i = 0; i < TRMI_SHM_REGIONS; i++) {
+        if (atomic_load(&mine[i].generation) % 2 == 1 &&
+            mine[i].address == (uint64_t)(uintptr_t)memory) {
+            munmap(memory, mine[i].bytes);
+            close(mine[i].fd);
+            atomic_fetch_add(&mine[i].generation, 1); /* even: free */
+            atomic_fetch_add(&host->changes, 1);
+            break;
+        }
+    }
+    pthread_mutex_unlock(&host->mutex);
+}
+
+trmi_shm_place trmi_shm_find(const trmi_shm_host *host, const void *buffer, size_t bytes,
+                             bool one_process) {
+    trmi_shm_place place = {.region = TRMI_SHM_NOWHERE};
+    uint64_t address = (uint64_t)(uintptr_t)buffer;
+    if (one_process) {
+        place.region = TRMI_SHM_ADDRESS;
+        place.offset = address;
+        return place;
+    }
+    const trmi_shm_region *mine = &host->regions[(size_t)host->me * TRMI_SHM_REGIONS];
+    for (uint32_t i = 0; i < TRMI_SHM_REGIONS; i++) {
+        uint64_t generation = atomic_load_explicit(&mine[i].generation, memory_order_acquire);
+        if (generation == 0) {
+            break; /* entries are used from the front: none beyond was ever taken */
+        }
+        if (generation % 2 == 1 && address >= mine[i].address &&
+            address + bytes <= mine[i].address + mine[i].bytes) {
+            place.region = i;
+            place.generation = (uint32_t)generation;
+            place.offset = address - mine[i].address;
+            break;
+        }
+    }
+    return place;
+}
+
+static trm_status attach_region(trmi_shm_host *host, int32_t peer, trmi_shm_place place,
+                                trmi_shm_mapping *mapping, trm_error *err) {
+    const trmi_shm_region *region = &host->regions[(size_t)peer * TRMI_SHM_REGIONS + place.region];
+    if ((uint32_t)atomic_load(&region->generation) != place.generation) {
+        return TRMI_FAIL(err, TRM_INVALID, "a shared buffer was freed while an operation used it");
+    }
+    drop_mapping(mapping);
+    void *memory = NULL;
+    mapping->borrowed = same_process(&host->processes[peer], &host->processes[host->me]);
+    if (mapping->borrowed) {
+        memory = (void *)(uintptr_t)region->address;
+    } else {
+        TRMI_TRY(attach_memory(&host->processes[peer], region->fd, region->bytes, &memory, err));
+    }
+    mapping->bytes = region->bytes;
+    mapping->generation = place.generation;
+    atomic_store(&mapping->base, memory);
+    return TRM_OK;
+}
+
+trm_status trmi_shm_reach(trmi_shm_host *host, int32_t peer, trmi_shm_place place, size_t bytes,
+                          char **out, trm_error *err) {
+    if (place.region == TRMI_SHM_ADDRESS) {
+        *out = (char *)(uintptr_t)place.offset;
+        return TRM_OK;
+    }
+    if (place.region >= TRMI_SHM_REGIONS) {
+        return TRMI_FAIL(err, TRM_INTERNAL, "a peer's buffer that is nowhere");
+    }
+    trmi_shm_mapping *mapping = &host->mappings[(size_t)peer * TRMI_SHM_REGIONS + place.region];
+    char *base = atomic_load_explicit(&mapping->base, memory_order_acquire);
+    if (base == NULL || mapping->generation != place.generation) {
+        pthread_mutex_lock(&host->mutex);
+        trm_status status = TRM_OK;
+        base = atomic_load(&mapping->base);
+        if (base == NULL || mapping->generation != place.generation) {
+            status = attach_region(host, peer, place, mapping, err);
+        }
+        pthread_mutex_unlock(&host->mutex);
+        TRMI_TRY(status);
+        base = atomic_load(&mapping->base);
+    }
+    if (place.offset > mapping->bytes || bytes > mapping->bytes - place.offset) {
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "a peer's buffer of %zu bytes reaches past its %zu bytes "
+                         "of shared memory",
+                         bytes, mapping->bytes);
+    }
+    *out = base + place.offset;
+    return TRM_OK;
+}

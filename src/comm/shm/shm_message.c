@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages between two ranks of a host: a ring of cells for each ordered pair.
+ *
+ *   sender    waits until cell k is empty, writes it, full = k + 1, rings the receiver's mail
+ *   receiver  waits until cell k is full, reads it, empty = k + 1, rings the sender's mail
+ *
+ * A message is one or more cells of payload, or a single cell that says where the sender's buffer
+ * lies: the receiver then copies it out, and the sender is done when that cell is empty. */
+#include "comm/shm/shm.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "comm/shm/futex.h"
+
+#include <string.h>
+
+static trmi_shm_cell *cell_of(const trmi_shm *shm, int32_t from, int32_t to, uint64_t index) {
+    size_t pair = (size_t)from * (size_t)shm->n + (size_t)to;
+    return &shm->cells[pair * TRMI_SHM_CELLS + index % TRMI_SHM_CELLS];
+}
+
+void trmi_shm_ring_mail(trmi_shm *shm, int32_t peer) {
+    trmi_shm_line *line = &shm->lines[peer];
+    /* the read-modify-write orders the flag stored before it against the load after it */
+    atomic_fetch_add(&line->mail, 1);
+    if (atomic_load(&line->mail_sleeping) != 0) {
+        trmi_futex_wake((uint32_t *)(void *)&line->mail, INT32_MAX);
+    }
+}
+
+void trmi_shm_idle(trmi_engine *engine, double seconds) {
+    trmi_shm *shm = (trmi_shm *)(void *)engine;
+    trmi_shm_line *line = &shm->lines[shm->me];
+    /* One look-and-sleep: the caller has looked at its messages since it last read `mail`. */
+    uint32_t seen = shm->mail_seen;
+    atomic_fetch_add(&line->mail_sleeping, 1);
+    if (atomic_load(&line->mail) == seen) {
+        trmi_futex_wait((uint32_t *)(void *)&line->mail, seen, seconds);
+    }
+    atomic_fetch_sub(&line->mail_sleeping, 1);
+    shm->mail_seen = atomic_load(&line->mail);
+}
+
+static bool is_free(const trmi_shm_cell *cell, uint64_t index) {
+    return index < TRMI_SHM_CELLS ||
+           atomic_load_explicit(&cell->empty, memory_order_acquire) == index - TRMI_SHM_CELLS + 1;
+}
+
+static void publish(trmi_shm *shm, trmi_message *m, trmi_shm_cell *cell, uint64_t index) {
+    cell->bytes = (uint64_t)m->bytes;
+    cell->signature = m->signature;
+    atomic_store_explicit(&cell->full, index + 1, memory_order_release);
+    trmi_shm_ring_mail(shm, m->peer);
+}
+
+/* Large and reachable: one cell that points; otherwise as many cells as are free. */
+static void send_some(trmi_shm *shm, trmi_message *m) {
+    uint64_t *written = &shm->cells_written[m->peer];
+    if (m->started && m->cell != 0) { /* a pointing cell is out */
+        trmi_shm_cell *cell = cell_of(shm, shm->me, m->peer, m->cell - 1);
+        m->done = atomic_load_explicit(&cell->empty, memory_order_acquire) >= m->cell;
+        return;
+    }
+    while (!m->done) {
+        trmi_shm_cell *cell = cell_of(shm, shm->me, m->peer, *written);
+        if (!is_free(cell, *written)) {
+            return;
+        }
+        cell->place = (trmi_shm_place){.region = TRMI_SHM_NOWHERE};
+        cell->inline_bytes = 0;
+        if (!m->started && m->bytes > TRMI_SHM_CELL_BYTES && !shm->no_direct) {
+            cell->place = trmi_shm_find(shm->host, m->buffer, (size_t)m->bytes, shm->one_process);
+        }
+        m->started = true;
+        if (cell->place.region != TRMI_SHM_NOWHERE) {
+            m->cell = *written + 1;
+            publish(shm, m, cell, (*written)++);
+            return;
+        }
+        int64_t piece = trmi_min_i64(m->bytes - m->moved, TRMI_SHM_CELL_BYTES);
+        if (piece > 0) {
+            memcpy(cell->payload, m->buffer + m->moved, (size_t)piece);
+        }
+        cell->inline_bytes = (uint64_t)piece;
+        m->moved += piece;
+        m->done = m->moved == m->bytes;
+        publish(shm, m, cell, (*written)++);
+    }
+}
+
+static trm_status disagree(trmi_shm *shm, const trmi_message *m, const trmi_shm_cell *cell,
+                           trm_error *err) {
+    const trmi_group *group = &shm->base.group;
+    trm_error cause;
+    TRMI_FAIL(&cause, TRM_INVALID,
+              "ranks disagree: rank %d sends %lld bytes of %s, rank %d expects "
+              "%lld bytes of %s",
+              group->members[m->peer], (long long)cell->bytes,
+              trm_dtype_name((trm_dtype)cell->signature), group->members[shm->me],
+              (long long)m->bytes, trm_dtype_name((trm_dtype)m->signature));
+    return trmi_group_poison(group, &cause, err);
+}
+
+/* A peer that has left neither sends nor receives any more. Who left because the job had failed is
+ * not the cause: that is told where this rank waits. */
+static trm_status still_there(trmi_shm *shm, const trmi_message *m, trm_error *err) {
+    if (atomic_load(&shm->lines[m->peer].left) == 0 ||
+        !trmi_bootstrap_healthy(shm->base.group.bootstrap)) {
+        return TRM_OK;
+    }
+    const trmi_group *group = &shm->base.group;
+    trm_error cause;
+    TRMI_FAIL(&cause, TRM_PEER, "rank %d has left '%s', rank %d still %s %lld bytes",
+              group->members[m->peer], group->name, group->members[shm->me],
+              m->receive ? "expects from it" : "sends it", (long long)(m->bytes - m->moved));
+    return trmi_group_poison(group, &cause, err);
+}
+
+static trm_status receive_some(trmi_shm *shm, trmi_message *m, trm_error *err) {
+    uint64_t *read = &shm->cells_read[m->peer];
+    while (!m->done) {
+        trmi_shm_cell *cell = cell_of(shm, m->peer, shm->me, *read);
+        bool left = atomic_load(&shm->lines[m->peer].left) != 0; /* before the look at the cell */
+        if (atomic_load_explicit(&cell->full, memory_order_acquire) != *read + 1) {
+            return left ? still_there(shm, m, err) : TRM_OK;
+        }
+        if (cell->bytes != (uint64_t)m->bytes || cell->signature != m->signature) {
+            return disagree(shm, m, cell, err);
+        }
+        if (cell->place.region != TRMI_SHM_NOWHERE) {
+            char *from = NULL;
+            trm_error cause;
+            if (trmi_shm_reach(shm->host, shm->host_rank[m->peer], cell->place, (size_t)m->bytes,
+                               &from, &cause) != TRM_OK) {
+                return trmi_group_unreachable(&shm->base.group, &cause, "a message that it sends",
+                                              err);
+            }
+            memcpy(m->buffer, from, (size_t)m->bytes);
+            m->moved = m->bytes;
+        } else {
+            int64_t piece = trmi_min_i64((int64_t)cell->inline_bytes, m->bytes - m->moved);
+            if (piece > 0) {
+                memcpy(m->buffer + m->moved, cell->payload, (size_t)piece);
+            }
+            m->moved += piece;
+        }
+        m->done = m->moved == m->bytes;
+        atomic_store_explicit(&cell->empty, ++*read, memory_order_release);
+        trmi_shm_ring_mail(shm, m->peer);
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_shm_progress(trmi_engine *engine, trmi_message *message, trm_error *err) {
+    trmi_shm *shm = (trmi_shm *)(void *)engine;
+    if (message->receive) {
+        return receive_some(shm, message, err);
+    }
+    send_some(shm, message);
+    return message->done ? TRM_OK : still_there(shm, message, err);
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sums that are called again and again: of a training loop's statistics, every step on the same
+ * buffers. Where this rank's call and the peers' posts are word for word those of last time, so are
+ * signatures, ways, places and slices: nothing is left to be found out between the posts and the
+ * sum.
+ *
+ *   op --hash--> one of REPEATS entries --equal?--> said[me] into the slot, post, wait
+ *                                                   said[r] as r's slot?  yes: kernel   no: the long way, which remembers anew
+ */
+#include "comm/shm/shm.h"
+
+#include "base/memory.h"
+
+#include <string.h>
+
+static trmi_shm_repeat *entry_of(const trmi_shm *shm, const trmi_op *op) {
+    uint64_t mixed = ((uint64_t)(uintptr_t)op->recv >> 6 ^ op->signature[1]) * 0x9E3779B97F4A7C15u;
+    return &shm->repeats[(mixed >> 32) % TRMI_SHM_REPEATS];
+}
+
+/* A buffer that was freed may have a successor at its address: `changes` tells. */
+const trmi_shm_repeat *trmi_shm_recall(const trmi_shm *shm, const trmi_op *op) {
+    const trmi_shm_repeat *entry = entry_of(shm, op);
+    bool same = entry->recv == op->recv && entry->recv != NULL && entry->send == op->send &&
+                entry->signature[0] == op->signature[0] &&
+                entry->signature[1] == op->signature[1] &&
+                entry->changes == atomic_load_explicit(&shm->host->changes, memory_order_relaxed);
+    return same ? entry : NULL;
+}
+
+static bool is_same(const trmi_shm_said *now, const trmi_shm_said *then) {
+    return now->signature[0] == then->signature[0] && now->signature[1] == then->signature[1] &&
+           now->way == then->way &&
+           (now->way == TRMI_SHM_CARRIES || memcmp(&now->at, &then->at, sizeof now->at) == 0);
+}
+
+bool trmi_shm_says_the_same(const trmi_shm *shm, const trmi_shm_repeat *repeat) {
+    for (int32_t r = 0; r < shm->n; r++) {
+        if (r != shm->me &&
+            !is_same(&trmi_shm_slot_of(shm, r, shm->posts)->said, &repeat->said[r])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool make_room(trmi_shm_repeat *entry, size_t n) {
+    if (entry->said == NULL) {
+        entry->said = trmi_alloc(n * sizeof *entry->said);
+        entry->sources = trmi_alloc(n * sizeof *entry->sources);
+        entry->targets = trmi_alloc(n * sizeof *entry->targets);
+    }
+    return entry->said != NULL && entry->sources != NULL && entry->targets != NULL;
+}
+
+/* NULL: there is no memory for it. */
+static trmi_shm_repeat *begin_entry(trmi_shm *shm, const trmi_op *op) {
+    trmi_shm_repeat *entry = entry_of(shm, op);
+    entry->recv = NULL;
+    if (!make_room(entry, (size_t)shm->n)) {
+        return NULL;
+    }
+    for (int32_t r = 0; r < shm->n; r++) {
+        entry->said[r] = trmi_shm_slot_of(shm, r, shm->posts)->said;
+    }
+    entry->kernel = (*shm->reduce)[op->dtype - 1][op->reduce - 1];
+    entry->signature[0] = op->signature[0];
+    entry->signature[1] = op->signature[1];
+    entry->changes = atomic_load(&shm->host->changes);
+    entry->send = op->send;
+    return entry;
+}
+
+void trmi_shm_remember(trmi_shm *shm, const trmi_op *op, int32_t target_count, int64_t count) {
+    trmi_shm_repeat *entry = begin_entry(shm, op);
+    if (entry != NULL) {
+        memcpy(entry->sources, shm->sources, (size_t)shm->n * sizeof *entry->sources);
+        memcpy(entry->targets, shm->targets, (size_t)target_count * sizeof *entry->targets);
+        entry->target_count = target_count;
+        entry->count = count;
+        entry->carried = 0;
+        entry->recv = op->recv;
+    }
+}
+
+void trmi_shm_remember_carried(trmi_shm *shm, const trmi_op *op, int64_t bytes) {
+    trmi_shm_repeat *entry = begin_entry(shm, op);
+    if (entry != NULL) {
+        entry->carried = bytes;
+        entry->recv = op->recv;
+    }
+}

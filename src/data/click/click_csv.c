@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Separated text: Criteo's and Avazu's files, and any CSV with named columns. */
+#include "base/error.h"
+#include "base/os.h"
+#include "data/click/click.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { COLUMNS_MAX = 4096, DEFAULT_BAG = 16 };
+
+typedef struct column {
+    const char *name;
+    trm_column_role role;
+    int32_t slot; /* dense or key field */
+    int32_t last_chars;
+} column;
+
+typedef struct csv {
+    trmi_click_source click;
+    trmi_arena arena;
+    trmi_mapping mapping;
+    trmi_lines lines;
+    const char *path;
+    column *columns;
+    int32_t column_count;
+    int64_t header_lines, bag_max;
+    char separator, bag_separator;
+} csv;
+
+/* ---- a field of a line -------------------------------------------------------------------------
+ */
+
+typedef struct cursor {
+    const char *at, *end;
+    bool done;
+} cursor;
+
+/* The next field, without its quotes; false at the end, or (with *bad) for an open quote. */
+static bool next_field(cursor *c, char separator, const char **begin, const char **end, bool *bad) {
+    if (c->done) {
+        return false;
+    }
+    if (c->at < c->end && *c->at == '"') {
+        const char *close = c->at + 1;
+        while (close < c->end && !(*close == '"' && (close + 1 == c->end || close[1] != '"'))) {
+            close += *close == '"' ? 2 : 1;
+        }
+        if (close >= c->end || (close + 1 < c->end && close[1] != separator)) {
+            *bad = true;
+            return false;
+        }
+        *begin = c->at + 1;
+        *end = close;
+        c->at = close + 1;
+    } else {
+        *begin = c->at;
+        while (c->at < c->end && *c->at != separator) {
+            c->at++;
+        }
+        *end = c->at;
+    }
+    c->done = c->at == c->end;
+    c->at += !c->done;
+    return true;
+}
+
+/* ---- a row --------------------------------------------------------------------------------------
+ */
+
+static trm_status fail_at(const csv *set, const char *line, int32_t at, const char *begin,
+                          const char *end, const char *expected, trm_error *err) {
+    int shown = end - begin > 24 ? 24 : (int)(end - begin);
+    const char *name = set->columns[at].name;
+    return TRMI_FAIL(
+        err, TRM_CORRUPT, "%s: line %lld, column %d%s%s%s: '%.*s', %s expected", set->path,
+        (long long)(trmi_lines_number(&set->lines, line) + set->header_lines), (int)at + 1,
+        name ? " (" : "", name ? name : "", name ? ")" : "", shown, begin, expected);
+}
+
+static trm_status add_bag(const csv *set, const column *c, const char *line, int32_t at,
+                          const char *begin, const char *end, trmi_row *row, trm_error *err) {
+    int64_t count = 0;
+    for (const char *part = begin; part <= end;) {
+        const char *stop = memchr(part, set->bag_separator, (size_t)(end - part));
+        stop = stop != NULL ? stop : end;
+        if (stop > part) {
+            if (count++ == set->bag_max ||
+                !trmi_row_add(
+                    row, trmi_key_of_text(&set->click.keyer, c->slot, part, (size_t)(stop - part)),
+                    1)) {
+                char expected[64];
+                snprintf(expected, sizeof expected, "at most %lld keys (bag_max)",
+                         (long long)set->bag_max);
+                return fail_at(set, line, at, begin, end, expected, err);
+            }
+        }
+        part = stop + 1;
+    }
+    return TRM_OK;
+}
+
+static trm_status add_column(const csv *set, int32_t at, const char *line, const char *begin,
+                             const char *end, trmi_row *row, trm_error *err) {
+    const column *c = &set->columns[at];
+    double number = 0;
+    switch (c->role) {
+    case TRM_COLUMN_LABEL:
+        if (!trmi_parse_number(begin, end, &number) ||
+            !trmi_click_label(&set->click, number, &row->label)) {
+            return fail_at(set, line, at, begin, end, "label 0 or 1", err);
+        }
+        return TRM_OK;
+    case TRM_COLUMN_DENSE:
+        if (begin == end) {
+            row->dense[c->slot] = set->click.missing_dense;
+            return TRM_OK;
+        }
+        if (!trmi_parse_number(begin, end, &number)) {
+            return fail_at(set, line, at, begin, end, "a number", err);
+        }
+        row->dense[c->slot] = trmi_click_dense(&set->click, number);
+        return TRM_OK;
+    case TRM_COLUMN_KEY:
+        if (c->last_chars > 0 && end - begin > c->last_chars) {
+            begin = end - c->last_chars;
+        }
+        /* The schema has room for one key a field. */
+        (void)trmi_row_add(
+            row, trmi_key_of_text(&set->click.keyer, c->slot, begin, (size_t)(end - begin)), 1);
+        break;
+    case TRM_COLUMN_BAG: TRMI_TRY(add_bag(set, c, line, at, begin, end, row, err)); break;
+    default: return TRM_OK;
+    }
+    if (row->ends != NULL) {
+        row->ends[c->slot] = row->count;
+    }
+    return TRM_OK;
+}
+
+static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row *row,
+                        trm_error *err) {
+    const csv *set = (const csv *)source;
+    const char *line, *line_end, *begin, *end;
+    trmi_lines_at(&set->lines, index, &line, &line_end);
+    cursor c = {.at = line, .end = line_end};
+    bool bad = false;
+    int32_t found = 0;
+    while (next_field(&c, set->separator, &begin, &end, &bad)) {
+        if (found < set->column_count) {
+            TRMI_TRY(add_column(set, found, line, begin, end, row, err));
+        }
+        found++;
+    }
+    if (bad) {
+        int32_t at = found < set->column_count ? found : set->column_count - 1;
+        return fail_at(set, line, at, c.at, c.end, "a closed quote and a separator", err);
+    }
+    if (found != set->column_count) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: line %lld: %d columns, %d expected", set->path,
+                         (long long)(trmi_lines_number(&set->lines, line) + set->header_lines),
+                         (int)found, (int)set->column_count);
+    }
+    return TRM_OK;
+}
+
+/* ---- columns ------------------------------------------------------------------------------------
+ */
+
+static const trm_column avazu_columns[] = {
+    {"id", TRM_COLUMN_SKIP, 0},          {"click", TRM_COLUMN_LABEL, 0},
+    {"hour", TRM_COLUMN_KEY, 2},         {"C1", TRM_COLUMN_KEY, 0},
+    {"banner_pos", TRM_COLUMN_KEY, 0},   {"site_id", TRM_COLUMN_KEY, 0},
+    {"site_domain", TRM_COLUMN_KEY, 0},  {"site_category", TRM_COLUMN_KEY, 0},
+    {"app_id", TRM_COLUMN_KEY, 0},       {"app_domain", TRM_COLUMN_KEY, 0},
+    {"app_category", TRM_COLUMN_KEY, 0}, {"device_id", TRM_COLUMN_KEY, 0},
+    {"device_ip", TRM_COLUMN_KEY, 0},    {"device_model", TRM_COLUMN_KEY, 0},
+    {"device_type", TRM_COLUMN_KEY, 0},  {"device_conn_type", TRM_COLUMN_KEY, 0},
+    {"C14", TRM_COLUMN_KEY, 0},          {"C15", TRM_COLUMN_KEY, 0},
+    {"C16", TRM_COLUMN_KEY, 0},          {"C17", TRM_COLUMN_KEY, 0},
+    {"C18", TRM_COLUMN_KEY, 0},          {"C19", TRM_COLUMN_KEY, 0},
+    {"C20", TRM_COLUMN_KEY, 0},          {"C21", TRM_COLUMN_KEY, 0}};
+
+enum { CRITEO_DENSE = 13, CRITEO_KEYS = 26, CRITEO_COLUMNS = 40 };
+
+static trm_status give_columns(csv *set, int32_t count, trm_error *err) {
+    set->column_count = count;
+    set->columns = trmi_arena_alloc(&set->arena, (size_t)count * sizeof *set->columns);
+    return set->columns != NULL ? TRM_OK
+                                : TRMI_FAIL(err, TRM_NOMEM, "no memory for %d columns", (int)count);
+}
+
+static trm_status criteo_columns(csv *set, trm_error *err) {
+    TRMI_TRY(give_columns(set, CRITEO_COLUMNS, err));
+    for (int32_t i = 0; i < CRITEO_COLUMNS; i++) {
+        char name[8] = "label";
+        if (i > 0) {
+            snprintf(name, sizeof name, i <= CRITEO_DENSE ? "I%d" : "C%d",
+                     (int)(i <= CRITEO_DENSE ? i : i - CRITEO_DENSE));
+        }
+        set->columns[i] = (column){.name = trmi_arena_strdup(&set->arena, name),
+                                   .role = i == 0              ? TRM_COLUMN_LABEL
+                                           : i <= CRITEO_DENSE ? TRM_COLUMN_DENSE
+                                                               : TRM_COLUMN_KEY};
+    }
+    return TRM_OK;
+}
+
+static bool label_name(const char *name) {
+    return strcasecmp(name, "label") == 0 || strcasecmp(name, "click") == 0 ||
+           strcasecmp(name, "target") == 0 || strcasecmp(name, "y") == 0;
+}
+
+/* The header's names; roles from `wanted` by name, or the rule of trm_click_options. */
+static trm_status named_columns(csv *set, const char *line, const char *line_end,
+                                const trm_column *wanted, int32_t wanted_count, trm_error *err) {
+    cursor c = {.at = line, .end = line_end};
+    const char *begin, *end;
+    bool bad = false;
+    int32_t count = 0, matched = 0;
+    TRMI_TRY(give_columns(set, COLUMNS_MAX, err));
+    while (next_field(&c, set->separator, &begin, &end, &bad)) {
+        if (count == COLUMNS_MAX) {
+            return TRMI_FAIL(err, TRM_CORRUPT, "%s: more than %d columns", set->path, COLUMNS_MAX);
+        }
+        char *name = trmi_arena_printf(&set->arena, "%.*s", (int)(end - begin), begin);
+        if (name == NULL) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for the header of %s", set->path);
+        }
+        column *col = &set->columns[count++];
+        *col = (column){.name = name, .role = TRM_COLUMN_SKIP};
+        if (wanted_count == 0) {
+            col->role = label_name(name) ? TRM_COLUMN_LABEL : TRM_COLUMN_KEY;
+        }
+        for (int32_t i = 0; i < wanted_count; i++) {
+            if (wanted[i].name != NULL && strcmp(wanted[i].name, name) == 0) {
+                col->role = wanted[i].role;
+                col->last_chars = wanted[i].last_chars;
+                matched++;
+            }
+        }
+    }
+    set->column_count = count;
+    if (bad) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: line 1: a quote that is not closed", set->path);
+    }
+    for (int32_t i = 0; i < wanted_count && matched < wanted_count; i++) {
+        bool found = false;
+        for (int32_t k = 0; k < count; k++) {
+            found |= wanted[i].name != NULL && strcmp(wanted[i].name, set->columns[k].name) == 0;
+        }
+        if (!found) {
+            return TRMI_FAIL(err, TRM_INVALID, "%s: no column %s in the header", set->path,
+                             wanted[i].name != NULL ? wanted[i].name : "without name");
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status placed_columns(csv *set, const trm_column *wanted, int32_t count,
+                                 trm_error *err) {
+    if (count == 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: no header line and no columns given", set->path);
+    }
+    TRMI_TRY(give_columns(set, count, err));
+    for (int32_t i = 0; i < count; i++) {
+        char *name = wanted[i].name != NULL ? trmi_arena_strdup(&set->arena, wanted[i].name) : NULL;
+        set->columns[i] =
+            (column){.name = name, .role = wanted[i].role, .last_chars = wanted[i].last_chars};
+    }
+    return TRM_OK;
+}
+
+/* Numbers the dense columns and key fields, and finds out what rows look like. */
+static trm_status number_columns(csv *set, trm_error *err) {
+    int32_t labels = 0;
+    trmi_click_source *click = &set->click;
+    for (int32_t i = 0; i < set->column_count; i++) {
+        column *c = &set->columns[i];
+        labels += c->role == TRM_COLUMN_LABEL;
+        if (c->role == TRM_COLUMN_DENSE) {
+            c->slot = click->dense_count++;
+        } else if (c->role == TRM_COLUMN_KEY || c->role == TRM_COLUMN_BAG) {
+            c->slot = click->field_count++;
+            click->ragged |= c->role == TRM_COLUMN_BAG;
+            click->entries_max += c->role == TRM_COLUMN_BAG ? set->bag_max : 1;
+        }
+    }
+    if (labels != 1) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: %d label columns, one expected (label, click, target or y, or name "
+                         "the columns)",
+                         set->path, (int)labels);
+    }
+    if (click->dense_count + click->field_count == 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: a label, but no inputs", set->path);
+    }
+    return TRM_OK;
+}
+
+/* Is the field where the label should be no number? Then the first line is a header. */
+static bool looks_like_header(const csv *set, const char *line, const char *line_end,
+                              const trm_column *wanted, int32_t count) {
+    cursor c = {.at = line, .end = line_end};
+    const char *begin, *end;
+    bool bad = false, none = true;
+    double number;
+    for (int32_t i = 0; next_field(&c, set->separator, &begin, &end, &bad); i++) {
+        bool numeric = trmi_parse_number(begin, end, &number);
+        if (i < count && wanted[i].role == TRM_COLUMN_LABEL) {
+            return !numeric;
+        }
+        none &= !numeric;
+    }
+    return count == 0 && none;
+}
+
+/* ---- opening ------------------------------------------------------------------------------------
+ */
+
+static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
+    const csv *set = (const csv *)source;
+    const char *line, *end;
+    trmi_lines_at(&set->lines, index, &line, &end);
+    snprintf(text, size, "%s: line %lld", set->path,
+             (long long)(trmi_lines_number(&set->lines, line) + set->header_lines));
+}
+
+static void describe(const trmi_source *source, trmi_text *text) {
+    trmi_text_printf(text, ",\"path\":");
+    trmi_text_json_string(text, ((const csv *)source)->path);
+    trmi_click_describe(source, text);
+}
+
+static void destroy(trmi_source *source) {
+    csv *set = (csv *)source;
+    trmi_os_unmap(&set->mapping);
+    trmi_lines_free(&set->lines);
+    trmi_arena_free(&set->arena);
+    trmi_free(set);
+}
+
+#define CSV_OPS(name)                                                                              \
+    {                                                                                              \
+        .kind = name, .fields = trmi_click_fields, .fill = trmi_click_fill, .place = place,        \
+        .describe = describe, .destroy = destroy                                                   \
+    }
+static const trmi_source_ops csv_ops = CSV_OPS("csv");
+static const trmi_source_ops criteo_ops = CSV_OPS("criteo");
+static const trmi_source_ops avazu_ops = CSV_OPS("avazu");
+
+static trm_status open_text(csv *set, const trm_click_options *o, trm_error *err) {
+    bool criteo = set->click.base.ops == &criteo_ops, avazu = set->click.base.ops == &avazu_ops;
+    const trm_column *wanted = avazu ? avazu_columns : o->columns;
+    int32_t wanted_count =
+        avazu ? (int32_t)(sizeof avazu_columns / sizeof *avazu_columns) : o->column_count;
+    TRMI_TRY(trmi_click_configure(&set->click, o, criteo, err));
+    set->separator = criteo ? '\t' : o->separator != 0 ? o->separator : ',';
+    set->bag_separator = o->bag_separator != 0 ? o->bag_separator : '|';
+    set->bag_max = o->bag_max != 0 ? o->bag_max : DEFAULT_BAG;
+    TRMI_TRY(trmi_os_map(set->path, &set->mapping, err));
+    if (set->mapping.bytes == 0) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: an empty file", set->path);
+    }
+    const char *data = (const char *)set->mapping.data, *end = data + set->mapping.bytes;
+    const char *first = memchr(data, '\n', set->mapping.bytes);
+    const char *next = first != NULL ? first + 1 : end;
+    first = first != NULL ? first : end;
+    first -= first > data && first[-1] == '\r';
+    bool header = !criteo && (o->header == TRM_HEADER_YES ||
+                              (o->header == TRM_HEADER_AUTO &&
+                               looks_like_header(set, data, first, wanted, wanted_count)));
+    if (criteo) {
+        TRMI_TRY(criteo_columns(set, err));
+    } else if (header) {
+        TRMI_TRY(named_columns(set, data, first, wanted, wanted_count, err));
+    } else {
+        TRMI_TRY(placed_columns(set, wanted, wanted_count, err));
+    }
+    TRMI_TRY(number_columns(set, err));
+    TRMI_TRY(trmi_click_ready(&set->click, set->path, err));
+    set->header_lines = header;
+    const char *begin = header ? next : data;
+    TRMI_TRY(trmi_lines_index(begin, (size_t)(end - begin), &set->lines, NULL, NULL, err));
+    if (set->lines.rows == 0) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: a header, but no rows", set->path);
+    }
+    set->click.base.count = set->lines.rows;
+    return TRM_OK;
+}
+
+trm_status trmi_csv_source(const char *kind, const char *path, const trm_click_options *options,
+                           trmi_click_source **out, trm_error *err) {
+    static const trm_click_options defaults = {0};
+    csv *set = trmi_alloc(sizeof *set);
+    if (set == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path);
+    }
+    set->click.base.ops = strcmp(kind, "criteo") == 0  ? &criteo_ops
+                          : strcmp(kind, "avazu") == 0 ? &avazu_ops
+                                                       : &csv_ops;
+    set->click.base.classes = 2;
+    set->click.parse = parse;
+    set->path = trmi_arena_strdup(&set->arena, path);
+    trm_status status = set->path == NULL
+                            ? TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path)
+                            : open_text(set, options != NULL ? options : &defaults, err);
+    if (status != TRM_OK) {
+        destroy(&set->click.base);
+        return status;
+    }
+    *out = &set->click;
+    return TRM_OK;
+}
+
+static trm_status open_kind(const char *kind, const char *path, const trm_click_options *options,
+                            trm_dataset **out, trm_error *err) {
+    trmi_click_source *source;
+    TRMI_TRY(trmi_csv_source(kind, path, options, &source, err));
+    return trmi_dataset_create(&source->base, out, err);
+}
+
+trm_status trm_dataset_criteo(const char *path, const trm_click_options *options, trm_dataset **out,
+                              trm_error *err) {
+    return open_kind("criteo", path, options, out, err);
+}
+
+trm_status trm_dataset_avazu(const char *path, const trm_click_options *options, trm_dataset **out,
+                             trm_error *err) {
+    return open_kind("avazu", path, options, out, err);
+}
+
+trm_status trm_dataset_csv(const char *path, const trm_click_options *options, trm_dataset **out,
+                           trm_error *err) {
+    return open_kind("csv", path, options, out, err);
+}

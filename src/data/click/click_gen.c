@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Generated clicks: a planted factorisation machine whose probabilities are known.
+ *
+ *   row i --philox--> ranks (Zipf), dense (normal) --planted weights--> logit --coin--> label
+ *
+ * The weights of the most frequent keys are tabulated, the others are computed when met: they are
+ * functions of (seed, field, rank) either way. */
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/rng.h"
+#include "data/click/click.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LATENT = 4, WEIGHTS = 1 + LATENT, TABLE_RANKS = 4096, FIELDS_MAX = 512, DENSE_MAX = 4096 };
+static const int64_t rows_max = (int64_t)1 << 39, vocabulary_max = (int64_t)1 << 40;
+/* Test rows are numbered from here, those that set the bias from there. */
+static const int64_t test_origin = (int64_t)1 << 40, bias_origin = (int64_t)1 << 41;
+
+typedef struct clicks {
+    trmi_click_source click;
+    trm_clicks_options options; /* with the defaults filled in */
+    int64_t train_rows;
+    bool with_train;
+    double power, reach; /* of the Zipf inverse: (1 + u * reach)^power, or exp(u * reach) */
+    float bias;
+    float *table; /* [fields][table_ranks][WEIGHTS] */
+    int64_t table_ranks;
+    float *dense_weights;
+} clicks;
+
+/* Seeds of what is planted and of rows are kept apart. */
+static uint64_t planted_seed(const clicks *set) { return trmi_mix(set->options.seed, 1); }
+static uint64_t row_seed(const clicks *set, int64_t row) {
+    return trmi_mix(trmi_mix(set->options.seed, 2), (uint64_t)row);
+}
+
+static void four_normals(uint64_t seed, uint64_t counter, float out[4]) {
+    uint32_t bits[4], other[4];
+    trmi_philox(seed, TRMI_STREAM_SYNTH, counter, bits);
+    other[0] = bits[2];
+    other[1] = bits[3];
+    other[2] = other[3] = 0;
+    trmi_normal_pair(bits, out);
+    trmi_normal_pair(other, out + 2);
+}
+
+/* A weight and LATENT factors of a key, unit deviation. */
+static void draw_weights(const clicks *set, int64_t field, int64_t rank, float out[WEIGHTS]) {
+    float first[4], second[4];
+    uint64_t seed = trmi_mix(planted_seed(set), (uint64_t)field);
+    four_normals(seed, (uint64_t)rank * 2, first);
+    four_normals(seed, (uint64_t)rank * 2 + 1, second);
+    memcpy(out, first, sizeof first);
+    out[4] = second[0];
+}
+
+static int64_t zipf_rank(const clicks *set, uint32_t bits) {
+    double u = (double)bits * 0x1p-32;
+    double x = set->power == 0 ? exp(u * set->reach) : pow(1 + u * set->reach, set->power);
+    return trmi_min_i64((int64_t)x - 1, set->options.vocabulary - 1);
+}
+
+/* Keys and dense inputs of a row (either may be NULL); its logit without the bias. */
+static double draw_row(const clicks *set, int64_t row, int64_t *keys, float *dense) {
+    const trm_clicks_options *o = &set->options;
+    uint64_t seed = row_seed(set, row), counter = 1; /* counter 0 is the coin */
+    double key_sum = 0, dense_sum = 0, sum[LATENT] = {0}, squares = 0;
+    uint32_t bits[4] = {0};
+    for (int32_t f = 0; f < o->fields; f++) {
+        if (f % 4 == 0) {
+            trmi_philox(seed, TRMI_STREAM_SYNTH, counter++, bits);
+        }
+        int64_t rank = zipf_rank(set, bits[f % 4]);
+        float drawn[WEIGHTS];
+        const float *w = drawn;
+        if (rank < set->table_ranks) {
+            w = set->table + (f * set->table_ranks + rank) * WEIGHTS;
+        } else {
+            draw_weights(set, f, rank, drawn);
+        }
+        key_sum += (double)w[0];
+        for (int k = 0; k < LATENT; k++) {
+            sum[k] += (double)w[1 + k];
+            squares += (double)w[1 + k] * (double)w[1 + k];
+        }
+        if (keys != NULL) {
+            keys[f] =
+                o->wide_keys
+                    ? (int64_t)(trmi_mix(trmi_mix(~o->seed, (uint64_t)f), (uint64_t)rank) >> 1)
+                    : rank + (o->shared_table ? f * o->vocabulary : 0);
+        }
+    }
+    float normals[4];
+    for (int32_t d = 0; d < o->dense; d++) {
+        if (d % 4 == 0) {
+            four_normals(seed, counter++, normals);
+        }
+        dense_sum += (double)(set->dense_weights[d] * normals[d % 4]);
+        if (dense != NULL) {
+            dense[d] = normals[d % 4];
+        }
+    }
+    /* The sum over pairs of inner products is half of |sum|^2 - sum of |.|^2. */
+    double pairs = -squares;
+    for (int k = 0; k < LATENT; k++) {
+        pairs += sum[k] * sum[k];
+    }
+    double fields = o->fields, count = fields * (fields - 1) / 2;
+    double logit = dense_sum * o->dense_scale / sqrt(fmax(o->dense, 1));
+    logit += key_sum * o->key_scale / sqrt(fmax(fields, 1));
+    return logit + pairs / 2 * o->pair_scale / sqrt(fmax(count * LATENT, 1));
+}
+
+static double probability(double logit) { return 1 / (1 + exp(-logit)); }
+
+static bool coin(const clicks *set, int64_t row, double p) {
+    return (double)trmi_random_u32(row_seed(set, row), TRMI_STREAM_SYNTH, 0) * 0x1p-32 < p;
+}
+
+static int64_t number_of(const clicks *set, int64_t index) {
+    int64_t train = set->with_train ? set->train_rows : 0;
+    return index < train ? index : test_origin + index - train;
+}
+
+static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row *row,
+                        trm_error *err) {
+    (void)err;
+    const clicks *set = (const clicks *)source;
+    int64_t number = number_of(set, index);
+    double logit = draw_row(set, number, row->keys, row->dense) + (double)set->bias;
+    row->label = coin(set, number, probability(logit));
+    row->count = set->options.fields;
+    return TRM_OK;
+}
+
+/* ---- making it ---------------------------------------------------------------------------------
+ */
+
+static trm_status fill_options(const trm_clicks_options *given, trm_clicks_options *o,
+                               trm_error *err) {
+    *o = given != NULL ? *given : (trm_clicks_options){0};
+    o->rows = o->rows == 0 ? 1000000 : o->rows;
+    o->test_rows = o->test_rows == 0 ? trmi_max_i64(o->rows / 10, 1) : o->test_rows;
+    o->fields = o->fields == 0 ? 26 : o->fields < 0 ? 0 : o->fields;
+    o->dense = o->dense == 0 ? 13 : o->dense < 0 ? 0 : o->dense;
+    o->vocabulary = o->vocabulary == 0 ? 100000 : o->vocabulary;
+    o->zipf = o->zipf == 0 ? 1.1 : o->zipf;
+    o->click_rate = o->click_rate == 0 ? 0.25 : o->click_rate;
+    o->key_scale = o->key_scale == 0 ? 1 : o->key_scale;
+    o->dense_scale = o->dense_scale == 0 ? 0.5 : o->dense_scale;
+    o->pair_scale = o->pair_scale == 0 ? 0.5 : o->pair_scale < 0 ? 0 : o->pair_scale;
+    if (o->rows < 1 || o->rows > rows_max || o->test_rows < 1 || o->test_rows > rows_max ||
+        o->fields > FIELDS_MAX || o->dense > DENSE_MAX || o->vocabulary < 1 ||
+        o->vocabulary > vocabulary_max || o->fields + o->dense == 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "generated clicks: %lld rows, %d fields of %lld keys, %d dense: at most "
+                         "2^39, %d, 2^40 and %d",
+                         (long long)o->rows, (int)o->fields, (long long)o->vocabulary,
+                         (int)o->dense, FIELDS_MAX, DENSE_MAX);
+    }
+    if (o->shared_table && o->wide_keys) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "generated clicks: wide keys are of no table's size; choose one");
+    }
+    if (!(o->zipf > 0 && o->zipf < 10) || !(o->click_rate > 0 && o->click_rate < 1) ||
+        !(fabs(o->key_scale) < 100) || !(fabs(o->dense_scale) < 100) || !(o->pair_scale < 100)) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "generated clicks: zipf %g (0..10), click rate %g (0..1), scales %g, %g, "
+                         "%g (below 100)",
+                         o->zipf, o->click_rate, o->key_scale, o->dense_scale, o->pair_scale);
+    }
+    return TRM_OK;
+}
+
+/* The bias with which the mean probability of some rows is the click rate. */
+static void set_bias(clicks *set) {
+    enum { ROWS = 4096, STEPS = 50 };
+    double logits[ROWS], low = -60, high = 60;
+    for (int64_t i = 0; i < ROWS; i++) {
+        logits[i] = draw_row(set, bias_origin + i, NULL, NULL);
+    }
+    for (int step = 0; step < STEPS; step++) {
+        double middle = (low + high) / 2, mean = 0;
+        for (int64_t i = 0; i < ROWS; i++) {
+            mean += probability(logits[i] + middle) / ROWS;
+        }
+        *(mean < set->options.click_rate ? &low : &high) = middle;
+    }
+    set->bias = (float)((low + high) / 2);
+}
+
+static trm_status plant(clicks *set, trm_error *err) {
+    const trm_clicks_options *o = &set->options;
+    set->table_ranks = trmi_min_i64(o->vocabulary, TABLE_RANKS);
+    size_t cells = (size_t)o->fields * (size_t)set->table_ranks * WEIGHTS;
+    set->table = trmi_alloc(cells * sizeof *set->table);
+    set->dense_weights = trmi_alloc((size_t)o->dense * sizeof *set->dense_weights);
+    if (set->table == NULL || set->dense_weights == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the planted weights");
+    }
+    for (int32_t f = 0; f < o->fields; f++) {
+        for (int64_t rank = 0; rank < set->table_ranks; rank++) {
+            draw_weights(set, f, rank, set->table + (f * set->table_ranks + rank) * WEIGHTS);
+        }
+    }
+    for (int32_t d = 0; d < o->dense; d++) {
+        float normals[4];
+        four_normals(trmi_mix(planted_seed(set), UINT64_MAX), (uint64_t)d, normals);
+        set->dense_weights[d] = normals[0];
+    }
+    double top = (double)o->vocabulary + 1;
+    bool logarithmic = fabs(o->zipf - 1) < 1e-6;
+    set->power = logarithmic ? 0 : 1 / (1 - o->zipf);
+    set->reach = logarithmic ? log(top) : pow(top, 1 - o->zipf) - 1;
+    set_bias(set);
+    return TRM_OK;
+}
+
+static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
+    (void)source;
+    snprintf(text, size, "generated row %lld", (long long)index);
+}
+
+static void describe(const trmi_source *source, trmi_text *text) {
+    const trm_clicks_options *o = &((const clicks *)source)->options;
+    trmi_text_printf(text, ",\"generated\":true,\"seed\":%llu,\"vocabulary\":%lld,\"zipf\":",
+                     (unsigned long long)o->seed, (long long)o->vocabulary);
+    trmi_text_json_number(text, o->zipf);
+    trmi_text_printf(text, ",\"dense\":%d,\"key_fields\":%d", (int)o->dense, (int)o->fields);
+}
+
+static void destroy(trmi_source *source) {
+    clicks *set = (clicks *)source;
+    trmi_free(set->table);
+    trmi_free(set->dense_weights);
+    trmi_free(set);
+}
+
+static const trmi_source_ops clicks_ops = {.kind = "clicks",
+                                           .fields = trmi_click_fields,
+                                           .fill = trmi_click_fill,
+                                           .place = place,
+                                           .describe = describe,
+                                           .destroy = destroy};
+
+static trm_status create(const trm_clicks_options *options, trm_usage usage, clicks **out,
+                         trm_error *err) {
+    trm_clicks_options filled;
+    TRMI_TRY(fill_options(options, &filled, err));
+    clicks *set = trmi_alloc(sizeof *set);
+    if (set == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a dataset");
+    }
+    set->options = filled;
+    set->train_rows = filled.rows;
+    set->with_train = usage != TRM_USAGE_TEST;
+    set->click.base.ops = &clicks_ops;
+    set->click.base.classes = 2;
+    set->click.base.count = usage == TRM_USAGE_TRAIN  ? filled.rows
+                            : usage == TRM_USAGE_TEST ? filled.test_rows
+                                                      : filled.rows + filled.test_rows;
+    set->click.dense_count = filled.dense;
+    set->click.field_count = filled.fields;
+    set->click.entries_max = filled.fields;
+    set->click.parse = parse;
+    trm_status status = plant(set, err);
+    if (status != TRM_OK) {
+        destroy(&set->click.base);
+        return status;
+    }
+    *out = set;
+    return TRM_OK;
+}
+
+trm_status trm_dataset_clicks(const trm_clicks_options *options, trm_usage usage, trm_dataset **out,
+                              trm_error *err) {
+    clicks *set;
+    TRMI_TRY(create(options, usage, &set, err));
+    return trmi_dataset_create(&set->click.base, out, err);
+}
+
+/* ---- what the truth itself reaches
+ *  ---------------------------------------------------------------- */
+
+typedef struct outcome {
+    double probability;
+    bool clicked;
+} outcome;
+
+static int by_probability(const void *a, const void *b) {
+    double x = ((const outcome *)a)->probability, y = ((const outcome *)b)->probability;
+    return x < y ? -1 : x > y;
+}
+
+/* Over all pairs of different rows: P(a clicked, b not, p_a > p_b) + half of the ties. Weights are
+ * the probabilities themselves (expected) or the coins (realised). */
+static double area(const outcome *sorted, int64_t count, bool realized) {
+    double below = 0, won = 0, clicked = 0, missed = 0, self = 0;
+    for (int64_t i = 0; i < count;) {
+        int64_t end = i;
+        double hit = 0, miss = 0, own = 0;
+        for (; end < count && sorted[end].probability <= sorted[i].probability; end++) {
+            double p = realized ? sorted[end].clicked : sorted[end].probability;
+            hit += p;
+            miss += 1 - p;
+            own += p * (1 - p);
+        }
+        won += hit * below + (hit * miss - own) / 2;
+        below += miss;
+        clicked += hit;
+        missed += miss;
+        self += own;
+        i = end;
+    }
+    double pairs = clicked * missed - self;
+    return pairs > 0 ? won / pairs : 0.5;
+}
+
+trm_status trm_clicks_measure(const trm_clicks_options *options, int64_t rows,
+                              trm_clicks_bayes *out, trm_error *err) {
+    clicks *set;
+    TRMI_TRY(create(options, TRM_USAGE_TEST, &set, err));
+    int64_t count = rows == 0 ? set->click.base.count : rows;
+    outcome *outcomes = NULL;
+    trm_status status = TRM_OK;
+    if (count < 1 || count > set->click.base.count) {
+        status = TRMI_FAIL(err, TRM_INVALID, "measure over %lld rows: the test set has %lld",
+                           (long long)count, (long long)set->click.base.count);
+    } else if ((outcomes = trmi_alloc((size_t)count * sizeof *outcomes)) == NULL) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to measure over %lld rows", (long long)count);
+    }
+    if (status == TRM_OK) {
+        trm_clicks_bayes bayes = {0};
+        for (int64_t i = 0; i < count; i++) {
+            int64_t row = number_of(set, i);
+            double p = probability(draw_row(set, row, NULL, NULL) + (double)set->bias);
+            bool clicked = coin(set, row, p);
+            outcomes[i] = (outcome){p, clicked};
+            bayes.click_rate += p / (double)count;
+            bayes.logloss -= (p * log(p) + (1 - p) * log1p(-p)) / (double)count;
+            bayes.realized_logloss -= (clicked ? log(p) : log1p(-p)) / (double)count;
+        }
+        qsort(outcomes, (size_t)count, sizeof *outcomes, by_probability);
+        bayes.auc = area(outcomes, count, false);
+        bayes.realized_auc = area(outcomes, count, true);
+        *out = bayes;
+    }
+    trmi_free(outcomes);
+    destroy(&set->click.base);
+    return status;
+}

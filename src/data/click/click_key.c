@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Keys of categorical values: hashing trick or vocabulary. */
+#include "base/error.h"
+#include "base/os.h"
+#include "base/rng.h"
+#include "data/click/click.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIELDS_MAX = 1 << 16, FILE_BYTES_MAX = 1 << 30 };
+
+uint64_t trmi_key_hash(uint64_t seed, int32_t field, const void *text, size_t bytes) {
+    uint64_t hash = trmi_mix(seed, (uint64_t)field);
+    const uint8_t *at = text;
+    size_t left = bytes;
+    for (; left >= 8; left -= 8, at += 8) {
+        uint64_t word = 0;
+        for (int i = 7; i >= 0; i--) {
+            word = word << 8 | at[i];
+        }
+        hash = trmi_mix(hash, word);
+    }
+    uint64_t word = 0;
+    for (size_t i = left; i > 0; i--) {
+        word = word << 8 | at[i - 1];
+    }
+    /* The length keeps "a" and "a\0" apart. */
+    return trmi_mix(trmi_mix(hash, word), (uint64_t)bytes);
+}
+
+typedef struct vocabulary_word {
+    uint64_t hash;
+    int64_t count, id; /* id 0 until numbered, or when too rare */
+    int32_t field;
+} vocabulary_word;
+
+struct trm_vocabulary {
+    int32_t fields;
+    uint64_t seed;
+    int64_t *rows; /* by field */
+    int64_t *base;
+    vocabulary_word *words; /* in order of appearance */
+    int64_t word_count, word_capacity;
+    int64_t *slots;     /* 1 + index into words; 0 = free */
+    int64_t slot_count; /* a power of two */
+};
+
+static int64_t unbounded(uint64_t hash) { return (int64_t)(hash >> 1); }
+
+/* Rows of the fields before this one. */
+static int64_t rows_before(const trm_vocabulary *v, int32_t field) {
+    return field < v->fields ? v->base[field] : 0;
+}
+
+static int64_t bounded(const trmi_keyer *keyer, int32_t field, int64_t id) {
+    if (!keyer->shared) {
+        return id;
+    }
+    return id + (keyer->vocabulary != NULL ? rows_before(keyer->vocabulary, field)
+                                           : field * keyer->buckets);
+}
+
+int64_t trmi_key_missing(const trmi_keyer *keyer, int32_t field) {
+    field = trmi_keyed_as(keyer, field);
+    if (keyer->buckets == 0 && keyer->vocabulary == NULL) {
+        return unbounded(trmi_key_hash(keyer->seed, field, "", 0));
+    }
+    return bounded(keyer, field, 0);
+}
+
+int64_t trmi_key_of_text(const trmi_keyer *keyer, int32_t field, const void *text, size_t bytes) {
+    if (bytes == 0) {
+        return trmi_key_missing(keyer, field);
+    }
+    field = trmi_keyed_as(keyer, field);
+    uint64_t hash = trmi_key_hash(keyer->seed, field, text, bytes);
+    if (keyer->vocabulary != NULL) {
+        return bounded(keyer, field,
+                       trmi_vocabulary_id(keyer->vocabulary, field, (uint64_t)unbounded(hash)));
+    }
+    return keyer->buckets == 0
+               ? unbounded(hash)
+               : bounded(keyer, field, 1 + (int64_t)(hash % (uint64_t)(keyer->buckets - 1)));
+}
+
+int64_t trmi_key_of_number(const trmi_keyer *keyer, int32_t field, int64_t number) {
+    field = trmi_keyed_as(keyer, field);
+    if (keyer->vocabulary != NULL) {
+        return bounded(keyer, field,
+                       trmi_vocabulary_id(keyer->vocabulary, field, (uint64_t)number));
+    }
+    if (keyer->buckets == 0) {
+        return number;
+    }
+    uint64_t hash = trmi_mix(trmi_mix(keyer->seed, (uint64_t)field), (uint64_t)number);
+    return bounded(keyer, field, 1 + (int64_t)(hash % (uint64_t)(keyer->buckets - 1)));
+}
+
+/* ---- vocabularies -------------------------------------------------------------------------------
+ */
+
+trm_status trmi_vocabulary_create(int32_t fields, uint64_t seed, trm_vocabulary **out,
+                                  trm_error *err) {
+    enum { FIRST_SLOTS = 1024 };
+    trm_vocabulary *v = trmi_alloc(sizeof *v);
+    if (v != NULL) {
+        v->fields = fields;
+        v->seed = seed;
+        v->rows = trmi_alloc((size_t)fields * sizeof *v->rows);
+        v->base = trmi_alloc((size_t)fields * sizeof *v->base);
+        v->slots = trmi_alloc(FIRST_SLOTS * sizeof *v->slots);
+        v->slot_count = FIRST_SLOTS;
+    }
+    if (v == NULL || v->rows == NULL || v->base == NULL || v->slots == NULL) {
+        trm_vocabulary_destroy(v);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a vocabulary");
+    }
+    *out = v;
+    return TRM_OK;
+}
+
+void trm_vocabulary_destroy(trm_vocabulary *vocabulary) {
+    if (vocabulary == NULL) {
+        return;
+    }
+    trmi_free(vocabulary->rows);
+    trmi_free(vocabulary->base);
+    trmi_free(vocabulary->slots);
+    free(vocabulary->words);
+    trmi_free(vocabulary);
+}
+
+/* The slot that holds the word, or the free one where it belongs. */
+static int64_t *slot_of(const trm_vocabulary *v, int32_t field, uint64_t hash) {
+    uint64_t mask = (uint64_t)v->slot_count - 1;
+    uint64_t at = trmi_mix(hash, (uint64_t)field) & mask;
+    for (;; at = (at + 1) & mask) {
+        int64_t *slot = &v->slots[at];
+        if (*slot == 0) {
+            return slot;
+        }
+        const vocabulary_word *w = &v->words[*slot - 1];
+        if (w->hash == hash && w->field == field) {
+            return slot;
+        }
+    }
+}
+
+static bool enlarge(trm_vocabulary *v) {
+    int64_t *grown = trmi_alloc((size_t)v->slot_count * 2 * sizeof *grown);
+    if (grown == NULL) {
+        return false;
+    }
+    trmi_free(v->slots);
+    v->slots = grown;
+    v->slot_count *= 2;
+    for (int64_t i = 0; i < v->word_count; i++) {
+        *slot_of(v, v->words[i].field, v->words[i].hash) = i + 1;
+    }
+    return true;
+}
+
+bool trmi_vocabulary_count(trm_vocabulary *v, int32_t field, uint64_t hash) {
+    int64_t *slot = slot_of(v, field, hash);
+    if (*slot != 0) {
+        v->words[*slot - 1].count++;
+        return true;
+    }
+    if (!trmi_grow((void **)&v->words, &v->word_capacity, v->word_count + 1, sizeof *v->words)) {
+        return false;
+    }
+    v->words[v->word_count++] = (vocabulary_word){.hash = hash, .count = 1, .field = field};
+    *slot = v->word_count;
+    return v->word_count * 2 < v->slot_count || enlarge(v);
+}
+
+trm_status trmi_vocabulary_number(trm_vocabulary *v, int64_t min_count, trm_error *err) {
+    for (int32_t f = 0; f < v->fields; f++) {
+        v->rows[f] = 1;
+    }
+    int64_t kept = 0;
+    for (int64_t i = 0; i < v->word_count; i++) {
+        if (v->words[i].count >= min_count) {
+            v->words[kept] = v->words[i];
+            v->words[kept].id = v->rows[v->words[kept].field]++;
+            kept++;
+        }
+    }
+    v->word_count = kept;
+    memset(v->slots, 0, (size_t)v->slot_count * sizeof *v->slots);
+    for (int64_t i = 0; i < kept; i++) {
+        int64_t *slot = slot_of(v, v->words[i].field, v->words[i].hash);
+        if (*slot != 0) {
+            return TRMI_FAIL(err, TRM_CORRUPT, "vocabulary: word %lld comes twice", (long long)i);
+        }
+        *slot = i + 1;
+    }
+    for (int32_t f = 1; f < v->fields; f++) {
+        v->base[f] = v->base[f - 1] + v->rows[f - 1];
+    }
+    return TRM_OK;
+}
+
+int64_t trmi_vocabulary_id(const trm_vocabulary *v, int32_t field, uint64_t hash) {
+    int64_t slot = field < v->fields ? *slot_of(v, field, hash) : 0;
+    return slot == 0 ? 0 : v->words[slot - 1].id;
+}
+
+uint64_t trmi_vocabulary_seed(const trm_vocabulary *v) { return v->seed; }
+
+int32_t trm_vocabulary_fields(const trm_vocabulary *vocabulary) { return vocabulary->fields; }
+
+int64_t trm_vocabulary_rows(const trm_vocabulary *vocabulary, int32_t field) {
+    return field >= 0 && field < vocabulary->fields ? vocabulary->rows[field] : 0;
+}
+
+trm_status trm_vocabulary_save(const trm_vocabulary *vocabulary, const char *path, trm_error *err) {
+    trmi_text text = {0};
+    trmi_text_printf(&text, "trireme-vocabulary 1 %d %llu\n", (int)vocabulary->fields,
+                     (unsigned long long)vocabulary->seed);
+    for (int64_t i = 0; i < vocabulary->word_count; i++) {
+        trmi_text_printf(&text, "%d %016llx\n", (int)vocabulary->words[i].field,
+                         (unsigned long long)vocabulary->words[i].hash);
+    }
+    trm_status status = text.failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory to write %s", path)
+                                    : trmi_os_replace_file(NULL, path, text.data, text.length, err);
+    trmi_text_free(&text);
+    return status;
+}
+
+static trm_status parse_words(trm_vocabulary *v, const char *path, const char *at, trm_error *err) {
+    for (int64_t line = 2; *at != '\0'; line++) {
+        char *end;
+        long field = strtol(at, &end, 10);
+        unsigned long long hash = *end == ' ' ? strtoull(end + 1, &end, 16) : 0;
+        if (*end != '\n' || field < 0 || field >= v->fields) {
+            return TRMI_FAIL(err, TRM_CORRUPT, "%s: line %lld: 'field hash' expected", path,
+                             (long long)line);
+        }
+        int64_t before = v->word_count;
+        if (!trmi_vocabulary_count(v, (int32_t)field, hash)) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for the vocabulary %s", path);
+        }
+        if (v->word_count == before) {
+            return TRMI_FAIL(err, TRM_CORRUPT, "%s: line %lld: the same value again", path,
+                             (long long)line);
+        }
+        at = end + 1;
+    }
+    return TRM_OK;
+}
+
+trm_status trm_vocabulary_load(const char *path, trm_vocabulary **out, trm_error *err) {
+    uint8_t *bytes;
+    size_t length;
+    TRMI_TRY(trmi_os_read_file(path, FILE_BYTES_MAX, &bytes, &length, err));
+    const char *text = (const char *)bytes;
+    int fields = 0, consumed = 0;
+    unsigned long long seed = 0;
+    trm_vocabulary *v = NULL;
+    trm_status status;
+    if (strlen(text) != length ||
+        sscanf(text, "trireme-vocabulary 1 %7d %20llu%n", &fields, &seed, &consumed) != 2 ||
+        text[consumed] != '\n' || fields < 1 || fields > FIELDS_MAX) {
+        status = TRMI_FAIL(err, TRM_CORRUPT, "%s: not a vocabulary of trireme", path);
+    } else {
+        status = trmi_vocabulary_create(fields, seed, &v, err);
+    }
+    if (status == TRM_OK) {
+        status = parse_words(v, path, text + consumed + 1, err);
+    }
+    if (status == TRM_OK) {
+        status = trmi_vocabulary_number(v, 1, err);
+    }
+    trmi_free(bytes);
+    if (status != TRM_OK) {
+        trm_vocabulary_destroy(v);
+        return status;
+    }
+    *out = v;
+    return TRM_OK;
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* "label index:value ..." and libffm's "label field:index:value ...". */
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/os.h"
+#include "data/click/click.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { FIELDS_MAX = 65536, ENTRIES_MAX = 1 << 24 };
+
+typedef struct libsvm {
+    trmi_click_source click;
+    trmi_arena arena;
+    trmi_mapping mapping;
+    trmi_lines lines;
+    const char *path;
+    bool with_fields; /* libffm */
+} libsvm;
+
+static bool is_blank(char c) { return c == ' ' || c == '\t'; }
+
+/* The next token; false at the end of the line or at a comment. */
+static bool next_token(const char **at, const char *end, const char **begin, const char **stop) {
+    while (*at < end && is_blank(**at)) {
+        ++*at;
+    }
+    if (*at == end || **at == '#') {
+        return false;
+    }
+    *begin = *at;
+    while (*at < end && !is_blank(**at)) {
+        ++*at;
+    }
+    *stop = *at;
+    return true;
+}
+
+static trm_status fail_at(const libsvm *set, const char *line, const char *begin, const char *end,
+                          const char *expected, trm_error *err) {
+    int shown = end - begin > 24 ? 24 : (int)(end - begin);
+    return TRMI_FAIL(err, TRM_CORRUPT, "%s: line %lld, column %lld: '%.*s', %s expected", set->path,
+                     (long long)trmi_lines_number(&set->lines, line), (long long)(begin - line) + 1,
+                     shown, begin, expected);
+}
+
+/* One "index:value" or "field:index:value". */
+static bool parse_entry(const libsvm *set, const char *begin, const char *end, int64_t *field,
+                        int64_t *index, double *value) {
+    *field = 0;
+    if (set->with_fields) {
+        const char *colon = memchr(begin, ':', (size_t)(end - begin));
+        if (colon == NULL || !trmi_parse_integer(begin, colon, field)) {
+            return false;
+        }
+        begin = colon + 1;
+    }
+    const char *colon = memchr(begin, ':', (size_t)(end - begin));
+    return colon != NULL && trmi_parse_integer(begin, colon, index) &&
+           trmi_parse_number(colon + 1, end, value) && *index >= 0 && *field >= 0 &&
+           *field < set->click.field_count;
+}
+
+static trm_status parse(const trmi_click_source *source, int64_t row_index, trmi_row *row,
+                        trm_error *err) {
+    const libsvm *set = (const libsvm *)source;
+    const char *line, *end, *begin, *stop;
+    trmi_lines_at(&set->lines, row_index, &line, &end);
+    const char *at = line;
+    double number;
+    if (!next_token(&at, end, &begin, &stop)) {
+        return fail_at(set, line, line, end, "a label", err);
+    }
+    if (!trmi_parse_number(begin, stop, &number)) {
+        return fail_at(set, line, begin, stop, "label 0, 1 or -1", err);
+    }
+    if (number == -1 && source->label_threshold == 0) {
+        number = 0;
+    }
+    if (!trmi_click_label(source, number, &row->label)) {
+        return fail_at(set, line, begin, stop, "label 0, 1 or -1", err);
+    }
+    int64_t current = 0;
+    while (next_token(&at, end, &begin, &stop)) {
+        int64_t field, index;
+        if (!parse_entry(set, begin, stop, &field, &index, &number)) {
+            return fail_at(set, line, begin, stop,
+                           set->with_fields ? "field:index:value" : "index:value", err);
+        }
+        if (field < current) {
+            return fail_at(set, line, begin, stop, "fields in ascending order", err);
+        }
+        for (; current < field; current++) {
+            row->ends[current] = row->count;
+        }
+        int64_t key = trmi_key_of_number(&source->keyer, (int32_t)field, index);
+        if (!trmi_row_add(row, key, (float)number)) {
+            return fail_at(set, line, begin, stop, "fewer entries", err);
+        }
+    }
+    for (; current < source->field_count; current++) {
+        row->ends[current] = row->count;
+    }
+    return TRM_OK;
+}
+
+/* What the scan at opening learns from each row. */
+typedef struct survey {
+    int64_t entries_max, field_max;
+    bool first_seen, with_fields;
+} survey;
+
+static void visit(void *context, const char *line, const char *line_end) {
+    survey *s = context;
+    const char *at = line, *begin, *end;
+    int64_t entries = -1; /* the label */
+    while (next_token(&at, line_end, &begin, &end)) {
+        entries++;
+        const char *colon = memchr(begin, ':', (size_t)(end - begin));
+        if (colon == NULL) {
+            continue;
+        }
+        if (!s->first_seen) {
+            s->first_seen = true;
+            s->with_fields = memchr(colon + 1, ':', (size_t)(end - colon - 1)) != NULL;
+        }
+        int64_t field;
+        if (s->with_fields && trmi_parse_integer(begin, colon, &field)) {
+            s->field_max = trmi_max_i64(s->field_max, field);
+        }
+    }
+    s->entries_max = trmi_max_i64(s->entries_max, entries);
+}
+
+static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
+    const libsvm *set = (const libsvm *)source;
+    const char *line, *end;
+    trmi_lines_at(&set->lines, index, &line, &end);
+    snprintf(text, size, "%s: line %lld", set->path,
+             (long long)trmi_lines_number(&set->lines, line));
+}
+
+static void describe(const trmi_source *source, trmi_text *text) {
+    trmi_text_printf(text, ",\"path\":");
+    trmi_text_json_string(text, ((const libsvm *)source)->path);
+    trmi_click_describe(source, text);
+}
+
+static void destroy(trmi_source *source) {
+    libsvm *set = (libsvm *)source;
+    trmi_os_unmap(&set->mapping);
+    trmi_lines_free(&set->lines);
+    trmi_arena_free(&set->arena);
+    trmi_free(set);
+}
+
+static const trmi_source_ops libsvm_ops = {.kind = "libsvm",
+                                           .fields = trmi_click_fields,
+                                           .fill = trmi_click_fill,
+                                           .place = place,
+                                           .describe = describe,
+                                           .destroy = destroy};
+
+static trm_status open_text(libsvm *set, const trm_click_options *options, trm_error *err) {
+    survey s = {0};
+    TRMI_TRY(trmi_click_configure(&set->click, options, false, err));
+    TRMI_TRY(trmi_os_map(set->path, &set->mapping, err));
+    TRMI_TRY(trmi_lines_index((const char *)set->mapping.data, set->mapping.bytes, &set->lines,
+                              visit, &s, err));
+    if (set->lines.rows == 0) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: no rows", set->path);
+    }
+    if (s.entries_max < 1 || s.entries_max > ENTRIES_MAX || s.field_max >= FIELDS_MAX) {
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "%s: rows of at most %lld entries in %lld fields: no libsvm file",
+                         set->path, (long long)s.entries_max, (long long)s.field_max + 1);
+    }
+    set->with_fields = s.with_fields;
+    set->click.field_count = (int32_t)s.field_max + 1;
+    set->click.entries_max = s.entries_max;
+    set->click.ragged = set->click.weighted = true;
+    set->click.base.count = set->lines.rows;
+    return trmi_click_ready(&set->click, set->path, err);
+}
+
+trm_status trmi_libsvm_source(const char *path, const trm_click_options *options,
+                              trmi_click_source **out, trm_error *err) {
+    libsvm *set = trmi_alloc(sizeof *set);
+    if (set == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path);
+    }
+    set->click.base.ops = &libsvm_ops;
+    set->click.base.classes = 2;
+    set->click.parse = parse;
+    set->path = trmi_arena_strdup(&set->arena, path);
+    trm_status status = set->path == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path)
+                                          : open_text(set, options, err);
+    if (status != TRM_OK) {
+        destroy(&set->click.base);
+        return status;
+    }
+    *out = &set->click;
+    return TRM_OK;
+}
+
+trm_status trm_dataset_libsvm(const char *path, const trm_click_options *options, trm_dataset **out,
+                              trm_error *err) {
+    trmi_click_source *source;
+    TRMI_TRY(trmi_libsvm_source(path, options, &source, err));
+    return trmi_dataset_create(&source->base, out, err);
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Click data by kind: files in folders, and vocabularies. */
+#include "base/error.h"
+#include "data/click/click.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool known(const char *kind) {
+    static const char *const kinds[] = {"criteo", "avazu", "csv",
+                                        "libsvm", "slots", "tfrecord-clicks"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (strcmp(kind, kinds[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static trm_status source_of(const char *kind, const char *path, const trm_click_options *options,
+                            trmi_click_source **out, trm_error *err) {
+    if (strcmp(kind, "criteo") == 0 || strcmp(kind, "avazu") == 0 || strcmp(kind, "csv") == 0) {
+        return trmi_csv_source(kind, path, options, out, err);
+    }
+    if (strcmp(kind, "libsvm") == 0) {
+        return trmi_libsvm_source(path, options, out, err);
+    }
+    if (strcmp(kind, "slots") == 0) {
+        return trmi_slots_source(path, options, out, err);
+    }
+    if (strcmp(kind, "tfrecord-clicks") == 0) {
+        return trmi_click_tfrecord_source(path, options, out, err);
+    }
+    return TRMI_FAIL(err, TRM_INVALID,
+                     "unknown dataset %s: synth, random, cifar10, imagefolder, tfrecord, clicks, "
+                     "criteo, avazu, csv, libsvm, slots and tfrecord-clicks are known",
+                     kind);
+}
+
+bool trmi_click_file_in(const char *folder, trm_usage usage, char *path, size_t size) {
+    static const char *const tails[] = {".csv", ".tsv",    ".txt", ".libsvm",
+                                        ".svm", ".libffm", ".ffm", ".tfrecord"};
+    for (size_t i = 0; i < sizeof tails / sizeof *tails; i++) {
+        int length = snprintf(path, size, "%s/%s%s", folder,
+                              usage == TRM_USAGE_TEST ? "test" : "train", tails[i]);
+        if (length < (int)size && access(path, R_OK) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+trm_status trmi_click_file_open(const char *kind, const char *path,
+                                const trm_click_options *options, trm_usage usage,
+                                trm_dataset **out, trm_error *err) {
+    char file[4096];
+    struct stat info;
+    bool folder = known(kind) && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    if (folder && strcmp(kind, "tfrecord-clicks") != 0) {
+        if (!trmi_click_file_in(path, usage, file, sizeof file)) {
+            return TRMI_FAIL(err, TRM_IO, "%s: no %s.csv, .tsv, .txt or .libsvm in it", path,
+                             usage == TRM_USAGE_TEST ? "test" : "train");
+        }
+        path = file;
+    }
+    trmi_click_source *source;
+    TRMI_TRY(source_of(kind, path, options, &source, err));
+    return trmi_dataset_create(&source->base, out, err);
+}
+
+trm_status trmi_clicks_open(const trm_click_options *options, trm_usage usage, trm_dataset **out,
+                            trm_error *err) {
+    return trm_dataset_clicks(options != NULL ? options->generator : NULL, usage, out, err);
+}
+
+/* Counts the keys of all rows. */
+static trm_status count_keys(const trmi_click_source *source, trm_vocabulary *v, trm_error *err) {
+    size_t entries = (size_t)source->entries_max, fields = (size_t)source->field_count;
+    int64_t *keys = trmi_alloc(entries * sizeof *keys);
+    int64_t *ends = trmi_alloc(fields * sizeof *ends);
+    float *dense = trmi_alloc((size_t)source->dense_count * sizeof *dense);
+    trm_status status = TRM_OK;
+    if (keys == NULL || ends == NULL || dense == NULL) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to count keys");
+    }
+    for (int64_t i = 0; status == TRM_OK && i < source->base.count; i++) {
+        trmi_row row = {.dense = dense,
+                        .keys = keys,
+                        .ends = source->ragged ? ends : NULL,
+                        .capacity = source->entries_max};
+        status = source->parse(source, i, &row, err);
+        int32_t field = 0;
+        for (int64_t k = 0; status == TRM_OK && k < row.count; k++) {
+            if (!source->ragged) {
+                field = (int32_t)k;
+            }
+            while (source->ragged && k >= ends[field]) {
+                field++;
+            }
+            if (keys[k] != trmi_key_missing(&source->keyer, field) &&
+                !trmi_vocabulary_count(v, trmi_keyed_as(&source->keyer, field),
+                                       (uint64_t)keys[k])) {
+                status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a vocabulary");
+            }
+        }
+    }
+    trmi_free(keys);
+    trmi_free(ends);
+    trmi_free(dense);
+    return status;
+}
+
+trm_status trm_vocabulary_build(const char *kind, const char *path,
+                                const trm_click_options *options, int64_t min_count,
+                                trm_vocabulary **out, trm_error *err) {
+    trm_click_options unbounded = options != NULL ? *options : (trm_click_options){0};
+    unbounded.buckets = 0;
+    unbounded.vocabulary = NULL;
+    unbounded.shared_table = false;
+    char file[4096];
+    struct stat info;
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode) && strcmp(kind, "tfrecord-clicks") != 0 &&
+        trmi_click_file_in(path, TRM_USAGE_TRAIN, file, sizeof file)) {
+        path = file;
+    }
+    trmi_click_source *source;
+    trm_vocabulary *v = NULL;
+    TRMI_TRY(source_of(kind, path, &unbounded, &source, err));
+    trm_status status = TRM_OK;
+    if (source->field_count == 0) {
+        status = TRMI_FAIL(err, TRM_INVALID, "%s: no key columns, so no vocabulary", path);
+    }
+    if (status == TRM_OK) {
+        status = trmi_vocabulary_create(source->field_count, unbounded.hash_seed, &v, err);
+    }
+    if (status == TRM_OK) {
+        status = count_keys(source, v, err);
+    }
+    if (status == TRM_OK) {
+        status = trmi_vocabulary_number(v, min_count, err);
+    }
+    source->base.ops->destroy(&source->base);
+    if (status != TRM_OK) {
+        trm_vocabulary_destroy(v);
+        return status;
+    }
+    *out = v;
+    return TRM_OK;
+}

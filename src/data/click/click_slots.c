@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* "click:0 dense_feature:0.05 dense_feature:0.3 1:715353 2:817085 2:5441 ...": slots with values,
+ * as Paddle's recommendation models read them. A slot is a field of any number of keys, or gives
+ * numbers, or the label. */
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/os.h"
+#include "data/click/click.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SLOTS_MAX = 4096, DENSE_SLOTS_MAX = 64, ENTRIES_MAX = 1 << 24 };
+
+typedef struct slot {
+    const char *name;
+    size_t length;
+    trm_column_role role;
+    int32_t place;        /* the field of its keys; or which of the slots of numbers */
+    int64_t first, count; /* of numbers: where they begin, and how many each row has */
+} slot;
+
+typedef struct slots {
+    trmi_click_source click;
+    trmi_arena arena;
+    trmi_mapping mapping;
+    trmi_lines lines;
+    const char *path;
+    slot *all;
+    int32_t slot_count;
+    bool chosen; /* by the caller: others are skipped */
+} slots;
+
+typedef struct token {
+    const char *begin, *colon, *end; /* colon: NULL without one */
+    slot *slot;                      /* NULL: not known */
+} token;
+
+static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+
+/* Slots come in about the same order in each row: the next one is looked at first. */
+static slot *find_slot(const slots *set, const char *name, size_t length, int32_t *hint) {
+    for (int32_t i = 0; i < set->slot_count; i++) {
+        int32_t at = (*hint + i) % set->slot_count;
+        slot *s = &set->all[at];
+        if (s->length == length && memcmp(s->name, name, length) == 0) {
+            *hint = at;
+            return s;
+        }
+    }
+    return NULL;
+}
+
+static bool next_token(const slots *set, const char **at, const char *end, int32_t *hint,
+                       token *out) {
+    while (*at < end && is_blank(**at)) {
+        ++*at;
+    }
+    if (*at == end) {
+        return false;
+    }
+    out->begin = *at;
+    while (*at < end && !is_blank(**at)) {
+        ++*at;
+    }
+    out->end = *at;
+    out->colon = memchr(out->begin, ':', (size_t)(out->end - out->begin));
+    out->slot = out->colon == NULL
+                    ? NULL
+                    : find_slot(set, out->begin, (size_t)(out->colon - out->begin), hint);
+    return true;
+}
+
+/* ---- a row --------------------------------------------------------------------------------------
+ */
+
+static trm_status fail_at(const slots *set, const char *line, const token *t, const char *expected,
+                          trm_error *err) {
+    int shown = t->end - t->begin > 32 ? 32 : (int)(t->end - t->begin);
+    return TRMI_FAIL(err, TRM_CORRUPT, "%s: line %lld, column %lld: '%.*s', %s expected", set->path,
+                     (long long)trmi_lines_number(&set->lines, line),
+                     (long long)(t->begin - line) + 1, shown, t->begin, expected);
+}
+
+/* Label and numbers; counts the keys of each field in row->ends. */
+static trm_status take_numbers(const slots *set, const char *line, const char *end, trmi_row *row,
+                               trm_error *err) {
+    int64_t used[DENSE_SLOTS_MAX] = {0}, numbers = 0;
+    int32_t hint = 0, labels = 0;
+    double number = 0;
+    token t = {.begin = line, .end = line};
+    for (int32_t f = 0; f < set->click.field_count; f++) {
+        row->ends[f] = 0;
+    }
+    for (const char *at = line; next_token(set, &at, end, &hint, &t);) {
+        const slot *s = t.slot;
+        if (t.colon == NULL) {
+            return fail_at(set, line, &t, "slot:value", err);
+        }
+        if (s != NULL && s->role != TRM_COLUMN_BAG &&
+            !trmi_parse_number(t.colon + 1, t.end, &number)) {
+            return fail_at(set, line, &t, "a number", err);
+        }
+        if (s == NULL) {
+            continue;
+        }
+        if (s->role == TRM_COLUMN_BAG) {
+            row->ends[s->place]++;
+        } else if (s->role == TRM_COLUMN_LABEL) {
+            if (labels++ > 0 || !trmi_click_label(&set->click, number, &row->label)) {
+                return fail_at(set, line, &t, "one label, 0 or 1", err);
+            }
+        } else if (used[s->place] == s->count) {
+            return fail_at(set, line, &t, "no more numbers than in the first row", err);
+        } else {
+            row->dense[s->first + used[s->place]++] = trmi_click_dense(&set->click, number);
+            numbers++;
+        }
+    }
+    if (labels == 0 || numbers != set->click.dense_count) {
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "%s: line %lld: %d labels and %lld numbers, 1 and %d expected", set->path,
+                         (long long)trmi_lines_number(&set->lines, line), (int)labels,
+                         (long long)numbers, (int)set->click.dense_count);
+    }
+    return TRM_OK;
+}
+
+/* Keys go to where their field's lie, in whatever order their slots come. */
+static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row *row,
+                        trm_error *err) {
+    const slots *set = (const slots *)source;
+    const char *line, *end;
+    trmi_lines_at(&set->lines, index, &line, &end);
+    TRMI_TRY(take_numbers(set, line, end, row, err));
+    int64_t total = row->count;
+    for (int32_t f = 0; f < source->field_count; f++) {
+        int64_t count = row->ends[f];
+        row->ends[f] = total;
+        total += count;
+    }
+    if (total > row->capacity) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: line %lld: %lld keys, at most %lld expected",
+                         set->path, (long long)trmi_lines_number(&set->lines, line),
+                         (long long)(total - row->count), (long long)(row->capacity - row->count));
+    }
+    token t = {.begin = line};
+    int32_t hint = 0;
+    for (const char *at = line; next_token(set, &at, end, &hint, &t);) {
+        const slot *s = t.slot;
+        if (s != NULL && s->role == TRM_COLUMN_BAG) {
+            row->keys[row->ends[s->place]++] = trmi_key_of_text(
+                &source->keyer, s->place, t.colon + 1, (size_t)(t.end - t.colon - 1));
+        }
+    }
+    row->count = total;
+    return TRM_OK;
+}
+
+/* ---- which slots there are
+ *  ------------------------------------------------------------------------ */
+
+/* What the scan at opening learns. */
+typedef struct survey {
+    slots *set;
+    int64_t rows, entries_max;
+    int32_t hint;
+    bool no_slots, too_many;
+} survey;
+
+static trm_column_role role_of(const char *name, size_t length) {
+    static const struct {
+        const char *name;
+        trm_column_role role;
+    } known[] = {{"click", TRM_COLUMN_LABEL},
+                 {"label", TRM_COLUMN_LABEL},
+                 {"dense_feature", TRM_COLUMN_DENSE},
+                 {"dense", TRM_COLUMN_DENSE}};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (strlen(known[i].name) == length && memcmp(known[i].name, name, length) == 0) {
+            return known[i].role;
+        }
+    }
+    return TRM_COLUMN_BAG;
+}
+
+static slot *new_slot(survey *s, const char *name, size_t length, trm_column_role role) {
+    slots *set = s->set;
+    if (set->slot_count == SLOTS_MAX) {
+        s->too_many = true;
+        return NULL;
+    }
+    set->all[set->slot_count] = (slot){.name = name, .length = length, .role = role};
+    return &set->all[set->slot_count++];
+}
+
+static void visit(void *context, const char *line, const char *line_end) {
+    survey *s = context;
+    int64_t entries = 0;
+    token t;
+    for (const char *at = line; next_token(s->set, &at, line_end, &s->hint, &t);) {
+        if (t.colon == NULL) {
+            s->no_slots |= s->rows == 0; /* later ones are told when their row is read */
+            continue;
+        }
+        if (t.slot == NULL && !s->set->chosen) {
+            size_t length = (size_t)(t.colon - t.begin);
+            t.slot = new_slot(s, t.begin, length, role_of(t.begin, length));
+        }
+        if (t.slot != NULL) {
+            t.slot->count += s->rows == 0;
+            entries += t.slot->role == TRM_COLUMN_BAG;
+        }
+    }
+    s->entries_max = trmi_max_i64(s->entries_max, entries);
+    s->rows++;
+}
+
+/* Numbers by value, then names by their letters: the same fields whatever file is read first. */
+static int by_name(const void *a, const void *b) {
+    const slot *x = a, *y = b;
+    int64_t p = 0, q = 0;
+    bool number = trmi_parse_integer(x->name, x->name + x->length, &p),
+         other = trmi_parse_integer(y->name, y->name + y->length, &q);
+    if (number != other) {
+        return number ? -1 : 1;
+    }
+    if (number && p != q) {
+        return p < q ? -1 : 1;
+    }
+    size_t least = x->length < y->length ? x->length : y->length;
+    int order = memcmp(x->name, y->name, least);
+    return order != 0 ? order : (x->length > y->length) - (x->length < y->length);
+}
+
+static trm_status take_columns(slots *set, const trm_click_options *o, trm_error *err) {
+    set->chosen = o != NULL && o->column_count > 0;
+    survey s = {.set = set};
+    for (int32_t i = 0; set->chosen && i < o->column_count; i++) {
+        const char *name =
+            o->columns[i].name == NULL ? NULL : trmi_arena_strdup(&set->arena, o->columns[i].name);
+        if (name == NULL) {
+            return TRMI_FAIL(err, TRM_INVALID, "%s: column %d has no name; the slot's expected",
+                             set->path, (int)i);
+        }
+        trm_column_role role =
+            o->columns[i].role == TRM_COLUMN_KEY ? TRM_COLUMN_BAG : o->columns[i].role;
+        if (role != TRM_COLUMN_SKIP && new_slot(&s, name, strlen(name), role) == NULL) {
+            return TRMI_FAIL(err, TRM_INVALID, "%s: more than %d columns", set->path, SLOTS_MAX);
+        }
+    }
+    return TRM_OK;
+}
+
+/* Where each slot's values lie in a row. */
+static trm_status place_slots(slots *set, trm_error *err) {
+    int32_t labels = 0, dense = 0;
+    if (!set->chosen) {
+        qsort(set->all, (size_t)set->slot_count, sizeof *set->all, by_name);
+    }
+    for (int32_t i = 0; i < set->slot_count; i++) {
+        slot *s = &set->all[i];
+        labels += s->role == TRM_COLUMN_LABEL;
+        if (s->role == TRM_COLUMN_BAG) {
+            s->place = set->click.field_count++;
+        } else if (s->role == TRM_COLUMN_DENSE) {
+            s->place = dense++;
+            s->first = set->click.dense_count;
+            set->click.dense_count += (int32_t)s->count;
+        }
+    }
+    if (labels != 1 || set->click.field_count == 0 || dense > DENSE_SLOTS_MAX) {
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "%s: %d label slots (click, label, or by columns), %d slots of keys, %d "
+                         "of numbers; 1, at least 1, and at "
+                         "most %d expected",
+                         set->path, (int)labels, (int)set->click.field_count, (int)dense,
+                         DENSE_SLOTS_MAX);
+    }
+    return TRM_OK;
+}
+
+/* ---- opening ------------------------------------------------------------------------------------
+ */
+
+static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
+    const slots *set = (const slots *)source;
+    const char *line, *end;
+    trmi_lines_at(&set->lines, index, &line, &end);
+    snprintf(text, size, "%s: line %lld", set->path,
+             (long long)trmi_lines_number(&set->lines, line));
+}
+
+static void describe(const trmi_source *source, trmi_text *text) {
+    trmi_text_printf(text, ",\"path\":");
+    trmi_text_json_string(text, ((const slots *)source)->path);
+    trmi_click_describe(source, text);
+}
+
+static void destroy(trmi_source *source) {
+    slots *set = (slots *)source;
+    trmi_os_unmap(&set->mapping);
+    trmi_lines_free(&set->lines);
+    trmi_arena_free(&set->arena);
+    trmi_free(set);
+}
+
+static const trmi_source_ops slots_ops = {.kind = "slots",
+                                          .fields = trmi_click_fields,
+                                          .fill = trmi_click_fill,
+                                          .place = place,
+                                          .describe = describe,
+                                          .destroy = destroy};
+
+static trm_status open_text(slots *set, const trm_click_options *options, trm_error *err) {
+    survey s = {.set = set};
+    set->all = trmi_arena_alloc(&set->arena, SLOTS_MAX * sizeof *set->all);
+    if (set->all == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the slots of %s", set->path);
+    }
+    TRMI_TRY(trmi_click_configure(&set->click, options, false, err));
+    TRMI_TRY(take_columns(set, options, err));
+    TRMI_TRY(trmi_os_map(set->path, &set->mapping, err));
+    TRMI_TRY(trmi_lines_index((const char *)set->mapping.data, set->mapping.bytes, &set->lines,
+                              visit, &s, err));
+    if (set->lines.rows == 0 || s.no_slots || s.too_many || s.entries_max > ENTRIES_MAX) {
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "%s: %s; lines of slot:value (click:0 dense:0.5 1:4711) expected",
+                         set->path,
+                         set->lines.rows == 0 ? "no rows"
+                         : s.no_slots         ? "the first line has words without a slot"
+                         : s.too_many         ? "more than 4096 slots"
+                                              : "a row has too many keys");
+    }
+    TRMI_TRY(place_slots(set, err));
+    set->click.entries_max = trmi_max_i64(s.entries_max, 1);
+    set->click.ragged = true;
+    set->click.base.count = set->lines.rows;
+    return trmi_click_ready(&set->click, set->path, err);
+}
+
+trm_status trmi_slots_source(const char *path, const trm_click_options *options,
+                             trmi_click_source **out, trm_error *err) {
+    slots *set = trmi_alloc(sizeof *set);
+    if (set == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path);
+    }
+    set->click.base.ops = &slots_ops;
+    set->click.base.classes = 2;
+    set->click.parse = parse;
+    set->path = trmi_arena_strdup(&set->arena, path);
+    trm_status status = set->path == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path)
+                                          : open_text(set, options, err);
+    if (status != TRM_OK) {
+        destroy(&set->click.base);
+        return status;
+    }
+    *out = &set->click;
+    return TRM_OK;
+}
+
+trm_status trm_dataset_slots(const char *path, const trm_click_options *options, trm_dataset **out,
+                             trm_error *err) {
+    trmi_click_source *source;
+    TRMI_TRY(trmi_slots_source(path, options, &source, err));
+    return trmi_dataset_create(&source->base, out, err);
+}

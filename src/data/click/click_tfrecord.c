@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Click data as TFRecords of tf.Example with named features. */
+#include "base/error.h"
+#include "data/click/click.h"
+#include "data/click/tfrecord.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { COLUMNS_MAX = 1024, DEFAULT_BAG = 16 };
+
+typedef struct records {
+    trmi_click_source click;
+    trmi_tfrecord_set set;
+    trmi_arena arena;
+    int32_t column_count;
+    const char **names;
+    trm_column_role *roles;
+    int64_t bag_max;
+} records;
+
+static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
+    trmi_tfrecord_place(&((const records *)source)->set, index, text, size);
+}
+
+static trm_status fail_at(const records *set, int64_t index, int32_t column, const char *expected,
+                          trm_error *err) {
+    char where[TRMI_PLACE_BYTES];
+    place(&set->click.base, index, where, sizeof where);
+    return TRMI_FAIL(err, TRM_CORRUPT, "%s, feature %s: %s expected", where, set->names[column],
+                     expected);
+}
+
+/* The only number of a float or int64 list: 1 if there is one, 0 if it is missing, else -1. */
+static int one_number(const trmi_feature *feature, double *out) {
+    trmi_feature_walk walk = trmi_feature_begin(feature);
+    float real;
+    int64_t whole;
+    int count = 0;
+    if (feature->kind == TRMI_FEATURE_FLOAT) {
+        for (; trmi_feature_next_float(&walk, &real); count++) {
+            *out = (double)real;
+        }
+    } else if (feature->kind == TRMI_FEATURE_INT64) {
+        for (; trmi_feature_next_int64(&walk, &whole); count++) {
+            *out = (double)whole;
+        }
+    } else {
+        return feature->kind == TRMI_FEATURE_ABSENT ? 0 : -1;
+    }
+    return walk.malformed || count > 1 || (count == 1 && !isfinite(*out)) ? -1 : count;
+}
+
+/* All keys of a feature, at most `limit`; -1 when it is malformed or longer. */
+static int64_t add_keys(const records *set, const trmi_feature *feature, int32_t slot,
+                        int64_t limit, trmi_row *row) {
+    trmi_feature_walk walk = trmi_feature_begin(feature);
+    const trmi_keyer *keyer = &set->click.keyer;
+    int64_t count = 0, number;
+    const uint8_t *text;
+    size_t bytes;
+    if (feature->kind == TRMI_FEATURE_FLOAT) {
+        return -1;
+    }
+    for (;; count++) {
+        int64_t key;
+        if (feature->kind == TRMI_FEATURE_INT64) {
+            if (!trmi_feature_next_int64(&walk, &number)) {
+                break;
+            }
+            key = trmi_key_of_number(keyer, slot, number);
+        } else {
+            if (!trmi_feature_next_bytes(&walk, &text, &bytes)) {
+                break;
+            }
+            key = trmi_key_of_text(keyer, slot, text, bytes);
+        }
+        if (count == limit || !trmi_row_add(row, key, 1)) {
+            return -1;
+        }
+    }
+    return walk.malformed ? -1 : count;
+}
+
+static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row *row,
+                        trm_error *err) {
+    const records *set = (const records *)source;
+    const uint8_t *data;
+    size_t bytes;
+    trmi_feature features[COLUMNS_MAX];
+    TRMI_TRY(trmi_tfrecord_read(&set->set, index, &data, &bytes, err));
+    trm_status status =
+        trmi_example_find(data, bytes, set->names, set->column_count, features, err);
+    if (status != TRM_OK) {
+        char where[TRMI_PLACE_BYTES];
+        place(&source->base, index, where, sizeof where);
+        (void)trmi_error_append(err, " (%s)", where);
+        return status;
+    }
+    int32_t dense = 0, field = 0;
+    for (int32_t c = 0; c < set->column_count; c++) {
+        double number = 0;
+        bool bag = set->roles[c] == TRM_COLUMN_BAG;
+        int numbers;
+        int64_t keys;
+        switch (set->roles[c]) {
+        case TRM_COLUMN_LABEL:
+            if (one_number(&features[c], &number) != 1 ||
+                !trmi_click_label(source, number, &row->label)) {
+                return fail_at(set, index, c, "one label 0 or 1", err);
+            }
+            break;
+        case TRM_COLUMN_DENSE:
+            numbers = one_number(&features[c], &number);
+            if (numbers < 0) {
+                return fail_at(set, index, c, "one finite number or none", err);
+            }
+            row->dense[dense++] =
+                numbers == 0 ? source->missing_dense : trmi_click_dense(source, number);
+            break;
+        case TRM_COLUMN_KEY:
+        case TRM_COLUMN_BAG:
+            keys = add_keys(set, &features[c], field, bag ? set->bag_max : 1, row);
+            if (keys < 0) {
+                return fail_at(set, index, c, bag ? "at most bag_max keys" : "one key or none",
+                               err);
+            }
+            if (keys == 0 && !bag) {
+                (void)trmi_row_add(row, trmi_key_missing(&source->keyer, field), 1);
+            }
+            if (row->ends != NULL) {
+                row->ends[field] = row->count;
+            }
+            field++;
+            break;
+        default: break;
+        }
+    }
+    return TRM_OK;
+}
+
+static void describe(const trmi_source *source, trmi_text *text) {
+    const records *set = (const records *)source;
+    trmi_text_printf(text, ",\"files\":%lld,\"first\":", (long long)set->set.file_count);
+    trmi_text_json_string(text, set->set.files[0].path);
+    trmi_click_describe(source, text);
+}
+
+static void destroy(trmi_source *source) {
+    records *set = (records *)source;
+    trmi_tfrecord_close(&set->set);
+    trmi_arena_free(&set->arena);
+    trmi_free(set);
+}
+
+static const trmi_source_ops record_ops = {.kind = "tfrecord-clicks",
+                                           .fields = trmi_click_fields,
+                                           .fill = trmi_click_fill,
+                                           .place = place,
+                                           .describe = describe,
+                                           .destroy = destroy};
+
+static trm_status give_columns(records *set, const char *path, const trm_click_options *o,
+                               trm_error *err) {
+    trmi_click_source *click = &set->click;
+    if (o == NULL || o->column_count < 1 || o->column_count > COLUMNS_MAX) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: name the features (options->columns, 1..%d): a tf.Example does not "
+                         "say which is the label",
+                         path, COLUMNS_MAX);
+    }
+    TRMI_TRY(trmi_click_configure(click, o, false, err));
+    set->bag_max = o->bag_max != 0 ? o->bag_max : DEFAULT_BAG;
+    set->names = trmi_arena_alloc(&set->arena, (size_t)o->column_count * sizeof *set->names);
+    set->roles = trmi_arena_alloc(&set->arena, (size_t)o->column_count * sizeof *set->roles);
+    int32_t labels = 0;
+    for (int32_t i = 0; i < o->column_count && set->names != NULL && set->roles != NULL; i++) {
+        set->roles[i] = o->columns[i].role;
+        set->names[i] =
+            o->columns[i].name == NULL ? NULL : trmi_arena_strdup(&set->arena, o->columns[i].name);
+        if (set->names[i] == NULL) {
+            return TRMI_FAIL(err, TRM_INVALID, "%s: feature %d has no name", path, (int)i);
+        }
+        labels += set->roles[i] == TRM_COLUMN_LABEL;
+        click->dense_count += set->roles[i] == TRM_COLUMN_DENSE;
+        bool bag = set->roles[i] == TRM_COLUMN_BAG;
+        click->field_count += bag || set->roles[i] == TRM_COLUMN_KEY;
+        click->entries_max += bag ? set->bag_max : set->roles[i] == TRM_COLUMN_KEY;
+        click->ragged |= bag;
+        set->column_count++;
+    }
+    if (set->column_count < o->column_count) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d columns", (int)o->column_count);
+    }
+    if (labels != 1) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: %d label features, one expected", path,
+                         (int)labels);
+    }
+    return trmi_click_ready(click, path, err);
+}
+
+trm_status trmi_click_tfrecord_source(const char *path, const trm_click_options *options,
+                                      trmi_click_source **out, trm_error *err) {
+    records *set = trmi_alloc(sizeof *set);
+    if (set == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path);
+    }
+    set->click.base.ops = &record_ops;
+    set->click.base.classes = 2;
+    set->click.parse = parse;
+    trm_status status = give_columns(set, path, options, err);
+    if (status == TRM_OK) {
+        status = trmi_tfrecord_open(path, NULL, 0, &set->set, err);
+    }
+    if (status != TRM_OK) {
+        destroy(&set->click.base);
+        return status;
+    }
+    set->click.base.count = set->set.records;
+    *out = &set->click;
+    return TRM_OK;
+}
+
+trm_status trm_dataset_click_tfrecord(const char *path, const trm_click_options *options,
+                                      trm_dataset **out, trm_error *err) {
+    trmi_click_source *source;
+    TRMI_TRY(trmi_click_tfrecord_source(path, options, &source, err));
+    return trmi_dataset_create(&source->base, out, err);
+}

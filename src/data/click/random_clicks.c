@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows of click data that mean nothing, kept in memory: what a batch costs is copying it. */
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/rng.h"
+#include "data/click/click.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { DEFAULT_COUNT = 32768 };
+
+typedef struct random_clicks {
+    trmi_click_source click;
+    int64_t vocabulary;
+    double zipf;
+    int64_t *keys;
+    float *dense, *labels;
+} random_clicks;
+
+/* The numbers of one seed, one after the other. */
+typedef struct draws {
+    uint64_t seed, next;
+} draws;
+
+static double unit(draws *d) {
+    uint64_t i = d->next++;
+    return (double)trmi_random_u32(d->seed, TRMI_STREAM_SYNTH, i) * 0x1p-32;
+}
+
+/* Devroye, Non-Uniform Random Variate Generation, X.6.1: P(x) ~ x^-a, x = 1, 2, ... */
+static int64_t zipf(draws *d, double a) {
+    double b = pow(2, a - 1);
+    for (;;) {
+        double x = floor(pow(1 - unit(d), -1 / (a - 1))), v = unit(d);
+        if (!(x >= 1 && x < 9e15)) {
+            continue;
+        }
+        double t = pow(1 + 1 / x, a - 1);
+        if (v * x * (t - 1) / (b - 1) <= t / b) {
+            return (int64_t)x;
+        }
+    }
+}
+
+static trm_status fill(const trmi_source *source, trmi_scratch *scratch, const trmi_work *work,
+                       trm_error *err) {
+    (void)scratch, (void)err;
+    const random_clicks *set = (const random_clicks *)source;
+    size_t dense = (size_t)set->click.dense_count, fields = (size_t)set->click.field_count;
+    float *labels = work->tensors[0].data;
+    float *numbers = dense > 0 ? work->tensors[1].data : NULL;
+    int64_t *keys = work->tensors[dense > 0 ? 2 : 1].data;
+    for (int64_t i = 0; i < work->slots; i++) {
+        if (i >= work->count) {
+            labels[i] = 0;
+            memset(keys + (size_t)i * fields, 0, fields * sizeof *keys);
+            if (numbers != NULL) {
+                memset(numbers + (size_t)i * dense, 0, dense * sizeof *numbers);
+            }
+            continue;
+        }
+        size_t row = (size_t)work->indices[i];
+        labels[i] = set->labels[row];
+        memcpy(keys + (size_t)i * fields, set->keys + row * fields, fields * sizeof *keys);
+        if (numbers != NULL) {
+            memcpy(numbers + (size_t)i * dense, set->dense + row * dense, dense * sizeof *numbers);
+        }
+    }
+    return TRM_OK;
+}
+
+static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
+    (void)source;
+    snprintf(text, size, "random row %lld", (long long)index);
+}
+
+static void describe(const trmi_source *source, trmi_text *text) {
+    const random_clicks *set = (const random_clicks *)source;
+    trmi_text_printf(
+        text, ",\"generated\":true,\"vocabulary\":%lld,\"zipf\":", (long long)set->vocabulary);
+    trmi_text_json_number(text, set->zipf);
+    trmi_text_printf(text, ",\"dense\":%d,\"key_fields\":%d", (int)set->click.dense_count,
+                     (int)set->click.field_count);
+}
+
+static void destroy(trmi_source *source) {
+    random_clicks *set = (random_clicks *)source;
+    trmi_free(set->keys);
+    trmi_free(set->dense);
+    trmi_free(set->labels);
+    trmi_free(set);
+}
+
+static const trmi_source_ops random_clicks_ops = {.kind = "random-clicks",
+                                                  .fields = trmi_click_fields,
+                                                  .fill = fill,
+                                                  .place = place,
+                                                  .describe = describe,
+                                                  .destroy = destroy};
+
+static trm_status draw_rows(random_clicks *set, const trm_random_clicks_options *o,
+                            trm_error *err) {
+    int64_t count = set->click.base.count, fields = set->click.field_count;
+    int64_t dense = set->click.dense_count;
+    set->keys = trmi_alloc((size_t)(count * fields) * sizeof *set->keys);
+    set->dense = trmi_alloc((size_t)(count * dense) * sizeof *set->dense);
+    set->labels = trmi_alloc((size_t)count * sizeof *set->labels);
+    if (set->keys == NULL || set->dense == NULL || set->labels == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %lld random rows", (long long)count);
+    }
+    int64_t stride = o->own_tables ? 0 : set->vocabulary;
+    for (int64_t i = 0; i < count; i++) {
+        draws d = {.seed = trmi_mix(o->seed, (uint64_t)i)};
+        set->labels[i] = unit(&d) < o->click_rate ? 1.0f : 0.0f;
+        for (int64_t k = 0; k < dense; k++) {
+            set->dense[i * dense + k] = (float)unit(&d);
+        }
+        for (int64_t f = 0; f < fields; f++) {
+            set->keys[i * fields + f] = zipf(&d, set->zipf) % set->vocabulary + f * stride;
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trm_dataset_random_clicks(const trm_random_clicks_options *options, trm_dataset **out,
+                                     trm_error *err) {
+    trm_random_clicks_options o = options != NULL ? *options : (trm_random_clicks_options){0};
+    o.count = o.count == 0 ? DEFAULT_COUNT : o.count;
+    o.fields = o.fields == 0 ? 26 : o.fields;
+    o.dense = o.dense == 0 ? 13 : o.dense < 0 ? 0 : o.dense;
+    o.vocabulary = o.vocabulary == 0 ? 100000 : o.vocabulary;
+    o.zipf = o.zipf == 0 ? 1.2 : o.zipf;
+    o.click_rate = o.click_rate == 0 ? 0.25 : o.click_rate;
+    if (o.count < 1 || o.count > (int64_t)1 << 30 || o.fields < 1 || o.fields > 512 ||
+        o.dense > 4096 || o.vocabulary < 1 || o.vocabulary > (int64_t)1 << 40 ||
+        !(o.zipf > 1 && o.zipf < 10) || !(o.click_rate > 0 && o.click_rate < 1)) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "random clicks: %lld rows, %d fields of %lld keys, %d dense, zipf %g, click rate %g",
+            (long long)o.count, (int)o.fields, (long long)o.vocabulary, (int)o.dense, o.zipf,
+            o.click_rate);
+    }
+    random_clicks *set = trmi_alloc(sizeof *set);
+    if (set == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a dataset");
+    }
+    set->click.base = (trmi_source){.ops = &random_clicks_ops, .count = o.count, .classes = 2};
+    set->click.dense_count = o.dense;
+    set->click.field_count = o.fields;
+    set->click.entries_max = o.fields;
+    set->vocabulary = o.vocabulary;
+    set->zipf = o.zipf;
+    trm_status status = draw_rows(set, &o, err);
+    if (status != TRM_OK) {
+        destroy(&set->click.base);
+        return status;
+    }
+    return trmi_dataset_create(&set->click.base, out, err);
+}

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* TFRecord files, mapped, with an index of their records; and ImageNet in that form. */
+#include "data/click/tfrecord.h"
+
+#include "base/checked.h"
+#include "base/crc32c.h"
+#include "base/error.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { IMAGENET_CLASSES = 1000 };
+
+static uint64_t read_u64(const uint8_t *at) {
+    uint64_t value = 0;
+    for (int i = 7; i >= 0; i--) {
+        value = value << 8 | at[i];
+    }
+    return value;
+}
+
+static uint32_t read_u32(const uint8_t *at) {
+    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+trm_status trmi_tfrecord_at(const char *name, const uint8_t *file, size_t bytes, size_t offset,
+                            int64_t record, bool verify, const uint8_t **data, size_t *length,
+                            size_t *next, trm_error *err) {
+    size_t left = bytes - offset;
+    if (left < TRMI_TFRECORD_FRAME) {
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "%s: record %lld at byte %zu: %zu bytes left, the file is truncated", name,
+                         (long long)record, offset, left);
+    }
+    const uint8_t *head = file + offset;
+    if (trmi_crc32c_mask(trmi_crc32c(0, head, 8)) != read_u32(head + 8)) {
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "%s: record %lld at byte %zu: bad checksum of the length; not a TFRecord "
+                         "file, or damaged",
+                         name, (long long)record, offset);
+    }
+    uint64_t size = read_u64(head);
+    if (size > left - TRMI_TFRECORD_FRAME) {
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "%s: record %lld at byte %zu: %llu bytes long, %zu left; truncated", name,
+                         (long long)record, offset, (unsigned long long)size, left);
+    }
+    *data = head + TRMI_TFRECORD_HEAD;
+    *length = (size_t)size;
+    *next = offset + TRMI_TFRECORD_FRAME + (size_t)size;
+    if (verify && trmi_crc32c_mask(trmi_crc32c(0, *data, *length)) != read_u32(*data + *length)) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: record %lld at byte %zu: bad checksum; damaged",
+                         name, (long long)record, offset);
+    }
+    return TRM_OK;
+}
+
+/* ---- a set of files -------------------------------------------------------------------------- */
+
+static trm_status add_file(trmi_tfrecord_set *set, const char *folder, const char *name,
+                           trm_error *err) {
+    if (!trmi_grow((void **)&set->files, &set->file_capacity, set->file_count + 1,
+                   sizeof *set->files)) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to list %s", name);
+    }
+    char *path = folder == NULL ? trmi_arena_strdup(&set->arena, name)
+                                : trmi_arena_printf(&set->arena, "%s/%s", folder, name);
+    if (path == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to list %s", name);
+    }
+    const char *tail = strrchr(path, '/');
+    set->files[set->file_count++] =
+        (trmi_tfrecord_file){.path = path, .name = tail == NULL ? path : tail + 1};
+    return TRM_OK;
+}
+
+static bool wanted(const char *name, const char *const *prefixes, int32_t count) {
+    if (name[0] == '.') {
+        return false;
+    }
+    if (prefixes == NULL) {
+        return strstr(name, "tfrecord") != NULL || strstr(name, "-of-") != NULL;
+    }
+    for (int32_t i = 0; i < count; i++) {
+        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const trmi_tfrecord_file *)a)->name, ((const trmi_tfrecord_file *)b)->name);
+}
+
+static trm_status list(const char *path, const char *const *prefixes, int32_t count,
+                       trmi_tfrecord_set *set, trm_error *err) {
+    struct stat info;
+    if (stat(path, &info) != 0) {
+        return TRMI_FAIL_SYS(err, "%s: no TFRecord file or folder", path);
+    }
+    if (!S_ISDIR(info.st_mode)) {
+        return add_file(set, NULL, path, err);
+    }
+    DIR *folder = opendir(path);
+    if (folder == NULL) {
+        return TRMI_FAIL_SYS(err, "%s: not a readable folder", path);
+    }
+    trm_status status = TRM_OK;
+    const struct dirent *entry;
+    while (status == TRM_OK && (entry = readdir(folder)) != NULL) {
+        if (wanted(entry->d_name, prefixes, count)) {
+            status = add_file(set, path, entry->d_name, err);
+        }
+    }
+    closedir(folder);
+    TRMI_TRY(status);
+    if (set->file_count == 0) {
+        return TRMI_FAIL(err, TRM_IO, "%s: no TFRecord files (%s*) found", path,
+                         prefixes != NULL ? prefixes[0] : "name with tfrecord or -of-");
+    }
+    qsort(set->files, (size_t)set->file_count, sizeof *set->files, by_name);
+    return TRM_OK;
+}
+
+static trm_status scan(trmi_tfrecord_file *file, trm_error *err) {
+    TRMI_TRY(trmi_os_map(file->path, &file->mapping, err));
+    size_t at = 0;
+    while (at < file->mapping.bytes) {
+        const uint8_t *data;
+        size_t length, next;
+        TRMI_TRY(trmi_tfrecord_at(file->path, file->mapping.data, file->mapping.bytes, at,
+                                  file->records, false, &data, &length, &next, err));
+        if (!trmi_grow((void **)&file->offsets, &file->capacity, file->records + 1,
+                       sizeof *file->offsets)) {
+            return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its index", file->path);
+        }
+        file->offsets[file->records++] = at;
+        at = next;
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_tfrecord_open(const char *path, const char *const *prefixes, int32_t prefix_count,
+                              trmi_tfrecord_set *out, trm_error *err) {
+    *out = (trmi_tfrecord_set){0};
+    trm_status status = list(path, prefixes, prefix_count, out, err);
+    for (int64_t i = 0; status == TRM_OK && i < out->file_count; i++) {
+        status = scan(&out->files[i], err);
+        out->records += out->files[i].records;
+    }
+    if (status == TRM_OK && out->records == 0) {
+        status = TRMI_FAIL(err, TRM_CORRUPT, "%s: no records", path);
+    }
+    if (status != TRM_OK) {
+        trmi_tfrecord_close(out);
+    }
+    return status;
+}
+
+void trmi_tfrecord_close(trmi_tfrecord_set *set) {
+    for (int64_t i = 0; i < set->file_count; i++) {
+        trmi_os_unmap(&set->files[i].mapping);
+        free(set->files[i].offsets);
+    }
+    free(set->files);
+    trmi_arena_free(&set->arena);
+    *set = (trmi_tfrecord_set){0};
+}
+
+static const trmi_tfrecord_file *find(const trmi_tfrecord_set *set, int64_t index,
+                                      int64_t *record) {
+    const trmi_tfrecord_file *file = set->files;
+    while (index >= file->records) {
+        index -= file->records;
+        file++;
+    }
+    *record = index;
+    return file;
+}
+
+trm_status trmi_tfrecord_read(const trmi_tfrecord_set *set, int64_t index, const uint8_t **data,
+                              size_t *bytes, trm_error *err) {
+    int64_t record;
+    size_t next;
+    const trmi_tfrecord_file *file = find(set, index, &record);
+    return trmi_tfrecord_at(file->path, file->mapping.data, file->mapping.bytes,
+                            file->offsets[record], record, true, data, bytes, &next, err);
+}
+
+void trmi_tfrecord_place(const trmi_tfrecord_set *set, int64_t index, char *text, size_t size) {
+    int64_t record;
+    const trmi_tfrecord_file *file = find(set, index, &record);
+    snprintf(text, size, "%s: record %lld", file->name, (long long)record);
+}
+
+/* ---- ImageNet ---------------------------------------------------------------------------------
+ */
+
+typedef struct imagenet {
+    trmi_source base;
+    trmi_tfrecord_set set;
+} imagenet;
+
+static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
+    trmi_tfrecord_place(&((const imagenet *)source)->set, index, text, size);
+}
+
+static trm_status load(const trmi_source *source, trmi_scratch *scratch, int64_t index,
+                       trmi_sample *out, trm_error *err) {
+    (void)scratch;
+    static const char *const names[] = {"image/encoded", "image/class/label"};
+    const uint8_t *data, *image;
+    size_t bytes, image_bytes;
+    TRMI_TRY(trmi_tfrecord_read(&((const imagenet *)source)->set, index, &data, &bytes, err));
+    char where[TRMI_PLACE_BYTES];
+    trmi_feature features[2];
+    if (trmi_example_find(data, bytes, names, 2, features, err) != TRM_OK) {
+        place(source, index, where, sizeof where);
+        (void)trmi_error_append(err, " (%s)", where);
+        return TRM_CORRUPT;
+    }
+    trmi_feature_walk encoded = trmi_feature_begin(&features[0]);
+    trmi_feature_walk labels = trmi_feature_begin(&features[1]);
+    int64_t label = -1;
+    if (features[0].kind != TRMI_FEATURE_BYTES ||
+        !trmi_feature_next_bytes(&encoded, &image, &image_bytes) ||
+        features[1].kind != TRMI_FEATURE_INT64 || !trmi_feature_next_int64(&labels, &label)) {
+        place(source, index, where, sizeof where);
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "%s: no image/encoded (bytes) and image/class/label (int64) found", where);
+    }
+    if (label < 1 || label > IMAGENET_CLASSES) {
+        place(source, index, where, sizeof where);
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: label %lld, 1..%d expected (0 is background)",
+                         where, (long long)label, IMAGENET_CLASSES);
+    }
+    *out = (trmi_sample){.form = TRMI_FORM_ENCODED,
+                         .data = image,
+                         .bytes = image_bytes,
+                         .label = (int32_t)(label - 1)};
+    return TRM_OK;
+}
+
+static void describe(const trmi_source *source, trmi_text *text) {
+    const trmi_tfrecord_set *set = &((const imagenet *)source)->set;
+    trmi_text_printf(text, ",\"files\":%lld,\"first\":", (long long)set->file_count);
+    trmi_text_json_string(text, set->files[0].path);
+}
+
+static void destroy(trmi_source *source) {
+    trmi_tfrecord_close(&((imagenet *)source)->set);
+    trmi_free(source);
+}
+
+static const trmi_source_ops imagenet_ops = {
+    .kind = "tfrecord", .load = load, .place = place, .describe = describe, .destroy = destroy};
+
+trm_status trm_dataset_tfrecord_imagenet(const char *path, trm_usage usage, trm_dataset **out,
+                                         trm_error *err) {
+    static const char *const prefixes[] = {"train-", "validation-"};
+    imagenet *set = trmi_alloc(sizeof *set);
+    if (set == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path);
+    }
+    trm_status status = trmi_tfrecord_open(path, prefixes + (usage == TRM_USAGE_TEST),
+                                           usage == TRM_USAGE_ALL ? 2 : 1, &set->set, err);
+    if (status != TRM_OK) {
+        trmi_free(set);
+        return status;
+    }
+    set->base = (trmi_source){.ops = &imagenet_ops,
+                              .count = set->set.records,
+                              .classes = IMAGENET_CLASSES,
+                              .form = TRMI_FORM_ENCODED};
+    return trmi_dataset_create(&set->base, out, err);
+}

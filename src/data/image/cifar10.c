@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* CIFAR-10 binary files, mapped. */
+#include "data/image/cifar10.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/os.h"
+#include "data/pipeline/source.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FILES_MAX = 256, LIST_BYTES_MAX = 1 << 16 };
+static const int64_t listed_max = 100000000;
+
+typedef struct file {
+    char *name;
+    trmi_mapping mapping;
+    int64_t records;
+} file;
+
+typedef struct cifar10 {
+    trmi_source base;
+    trmi_arena arena;
+    const char *path;
+    int32_t file_count;
+    file files[FILES_MAX];
+} cifar10;
+
+trm_status trmi_cifar10_check(const char *name, const uint8_t *data, size_t bytes, int64_t records,
+                              trm_error *err) {
+    size_t expected = (size_t)records * TRMI_CIFAR10_RECORD;
+    if (bytes != expected) {
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "%s: %zu bytes, expected %zu (%lld records of %d); fetch it again", name,
+                         bytes, expected, (long long)records, TRMI_CIFAR10_RECORD);
+    }
+    for (int64_t i = 0; i < records; i++) {
+        int label = data[i * TRMI_CIFAR10_RECORD];
+        if (label >= TRMI_CIFAR10_CLASSES) {
+            return TRMI_FAIL(err, TRM_CORRUPT, "%s: record %lld: label %d, at most 9 expected",
+                             name, (long long)i, label);
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_cifar10_listed(const char *text, const char *name, int64_t *out, trm_error *err) {
+    size_t name_length = strlen(name);
+    int64_t found = -1;
+    for (int line = 1; *text != '\0'; line++) {
+        size_t length = strcspn(text, "\n");
+        size_t blank = strcspn(text, " \n");
+        char *end = NULL;
+        long long count = blank < length ? strtoll(text + blank + 1, &end, 10) : -1;
+        if (blank == 0 || blank >= length || end != text + length || count < 0 ||
+            count > listed_max) {
+            return TRMI_FAIL(err, TRM_CORRUPT, "records.txt: line %d: 'name count' expected", line);
+        }
+        if (blank == name_length && memcmp(text, name, blank) == 0) {
+            found = count;
+        }
+        text += length + (text[length] == '\n');
+    }
+    *out = found;
+    return TRM_OK;
+}
+
+static bool wanted(const char *name, trm_usage usage) {
+    size_t length = strlen(name);
+    if (length < 4 || strcmp(name + length - 4, ".bin") != 0) {
+        return false;
+    }
+    switch (usage) {
+    case TRM_USAGE_TRAIN: return strncmp(name, "data_batch_", 11) == 0;
+    case TRM_USAGE_TEST: return strcmp(name, "test_batch.bin") == 0;
+    default: return strstr(name, "batch") != NULL;
+    }
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const file *)a)->name, ((const file *)b)->name);
+}
+
+static trm_status list_files(cifar10 *set, const char *path, trm_usage usage, trm_error *err) {
+    DIR *folder = opendir(path);
+    if (folder == NULL) {
+        return TRMI_FAIL_SYS(err, "%s: not a readable folder of CIFAR-10 files", path);
+    }
+    trm_status status = TRM_OK;
+    const struct dirent *entry;
+    while (status == TRM_OK && (entry = readdir(folder)) != NULL) {
+        if (!wanted(entry->d_name, usage)) {
+            continue;
+        }
+        char *name = trmi_arena_strdup(&set->arena, entry->d_name);
+        if (name == NULL) {
+            status = TRMI_FAIL(err, TRM_NOMEM, "no memory to list %s", path);
+        } else if (set->file_count == FILES_MAX) {
+            status = TRMI_FAIL(err, TRM_INVALID, "%s: more than %d batch files", path, FILES_MAX);
+        } else {
+            set->files[set->file_count++].name = name;
+        }
+    }
+    closedir(folder);
+    TRMI_TRY(status);
+    qsort(set->files, (size_t)set->file_count, sizeof *set->files, by_name);
+    int expected = usage == TRM_USAGE_TRAIN ? 5 : usage == TRM_USAGE_TEST ? 1 : 6;
+    if (set->file_count < expected) {
+        return TRMI_FAIL(err, TRM_IO, "%s: %d of the %d files %s found", path, (int)set->file_count,
+                         expected,
+                         usage == TRM_USAGE_TRAIN  ? "data_batch_1.bin .. data_batch_5.bin"
+                         : usage == TRM_USAGE_TEST ? "test_batch.bin"
+                                                   : "data_batch_*.bin, test_batch.bin");
+    }
+    return TRM_OK;
+}
+
+static trm_status open_files(cifar10 *set, const char *list, trm_error *err) {
+    for (int32_t i = 0; i < set->file_count; i++) {
+        file *f = &set->files[i];
+        char path[4096];
+        if (snprintf(path, sizeof path, "%s/%s", set->path, f->name) >= (int)sizeof path) {
+            return TRMI_FAIL(err, TRM_INVALID, "%s: the path is too long", set->path);
+        }
+        TRMI_TRY(trmi_os_map(path, &f->mapping, err));
+        f->records = TRMI_CIFAR10_RECORDS;
+        if (list != NULL) {
+            int64_t listed;
+            TRMI_TRY(trmi_cifar10_listed(list, f->name, &listed, err));
+            f->records = listed >= 0 ? listed : TRMI_CIFAR10_RECORDS;
+        }
+        TRMI_TRY(trmi_cifar10_check(path, f->mapping.data, f->mapping.bytes, f->records, err));
+        set->base.count += f->records;
+    }
+    return TRM_OK;
+}
+
+static const file *find(const cifar10 *set, int64_t index, int64_t *record) {
+    const file *f = set->files;
+    while (index >= f->records) {
+        index -= f->records;
+        f++;
+    }
+    *record = index;
+    return f;
+}
+
+static trm_status load(const trmi_source *source, trmi_scratch *scratch, int64_t index,
+                       trmi_sample *out, trm_error *err) {
+    (void)scratch, (void)err;
+    int64_t record;
+    const file *f = find((const cifar10 *)source, index, &record);
+    const uint8_t *bytes = f->mapping.data + record * TRMI_CIFAR10_RECORD;
+    *out = (trmi_sample){.form = TRMI_FORM_PLANAR,
+                         .data = bytes + 1,
+                         .bytes = TRMI_CIFAR10_PIXELS,
+                         .height = TRMI_CIFAR10_SIDE,
+                         .width = TRMI_CIFAR10_SIDE,
+                         .label = bytes[0]};
+    return TRM_OK;
+}
+
+static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
+    int64_t record;
+    const file *f = find((const cifar10 *)source, index, &record);
+    snprintf(text, size, "%s: record %lld", f->name, (long long)record);
+}
+
+static void describe(const trmi_source *source, trmi_text *text) {
+    const cifar10 *set = (const cifar10 *)source;
+    trmi_text_printf(text, ",\"path\":");
+    trmi_text_json_string(text, set->path);
+    trmi_text_printf(text, ",\"files\":[");
+    for (int32_t i = 0; i < set->file_count; i++) {
+        trmi_text_append(text, ",", i > 0);
+        trmi_text_json_string(text, set->files[i].name);
+    }
+    trmi_text_printf(text, "]");
+}
+
+static void destroy(trmi_source *source) {
+    cifar10 *set = (cifar10 *)source;
+    for (int32_t i = 0; i < set->file_count; i++) {
+        trmi_os_unmap(&set->files[i].mapping);
+    }
+    trmi_arena_free(&set->arena);
+    trmi_free(set);
+}
+
+static const trmi_source_ops cifar10_ops = {
+    .kind = "cifar10", .load = load, .place = place, .describe = describe, .destroy = destroy};
+
+/* The text of path/records.txt, or NULL without one. */
+static trm_status read_list(const char *path, uint8_t **out, trm_error *err) {
+    char name[4096];
+    *out = NULL;
+    snprintf(name, sizeof name, "%s/records.txt", path);
+    if (access(name, F_OK) != 0) {
+        return TRM_OK;
+    }
+    size_t bytes;
+    return trmi_os_read_file(name, LIST_BYTES_MAX, out, &bytes, err);
+}
+
+trm_status trm_dataset_cifar10(const char *path, trm_usage usage, trm_dataset **out,
+                               trm_error *err) {
+    cifar10 *set = trmi_alloc(sizeof *set);
+    if (set == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path);
+    }
+    set->base = (trmi_source){.ops = &cifar10_ops,
+                              .classes = TRMI_CIFAR10_CLASSES,
+                              .form = TRMI_FORM_PLANAR,
+                              .height = TRMI_CIFAR10_SIDE,
+                              .width = TRMI_CIFAR10_SIDE};
+    uint8_t *list = NULL;
+    trm_status status = TRM_NOMEM;
+    set->path = trmi_arena_strdup(&set->arena, path);
+    if (set->path == NULL) {
+        TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path);
+        goto done;
+    }
+    TRMI_TRY_GOTO(status, list_files(set, path, usage, err), done);
+    TRMI_TRY_GOTO(status, read_list(path, &list, err), done);
+    status = open_files(set, (const char *)list, err);
+done:
+    trmi_free(list);
+    if (status != TRM_OK) {
+        destroy(&set->base);
+        return status;
+    }
+    return trmi_dataset_create(&set->base, out, err);
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/image/picture.h"
+
+#include "base/error.h"
+
+#include <string.h>
+
+static const int64_t pixels_max = (int64_t)256 << 20;
+
+static const char *format_of(const uint8_t *data, size_t bytes) {
+    static const struct {
+        const char *name;
+        const char *magic;
+        size_t length;
+    } formats[] = {{"a GIF image", "GIF8", 4},
+                   {"a BMP image", "BM", 2},
+                   {"a WebP image or other RIFF file", "RIFF", 4},
+                   {"a TIFF image", "II*\0", 4},
+                   {"a TIFF image", "MM\0*", 4},
+                   {"an HTML page", "<", 1},
+                   {"a gzip archive", "\x1f\x8b", 2}};
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        if (bytes >= formats[i].length && memcmp(data, formats[i].magic, formats[i].length) == 0) {
+            return formats[i].name;
+        }
+    }
+    return bytes == 0 ? "an empty file" : "no image that we know";
+}
+
+static bool is_jpeg(const uint8_t *data, size_t bytes) {
+    return bytes >= 3 && data[0] == 0xFF && data[1] == 0xD8 && data[2] == 0xFF;
+}
+
+trm_status trmi_picture_open(trmi_scratch *scratch, const uint8_t *data, size_t bytes,
+                             trmi_picture *out, trm_error *err) {
+    if (trmi_is_png(data, bytes)) {
+        TRMI_TRY(trmi_png_open(data, bytes, out, err));
+    } else if (is_jpeg(data, bytes)) {
+        TRMI_TRY(trmi_jpeg_open(scratch, data, bytes, out, err));
+    } else {
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "expected a JPEG or PNG image, found %s; convert it to JPEG",
+                         format_of(data, bytes));
+    }
+    if (out->width < 1 || out->height < 1 || out->width > TRMI_PICTURE_SIDE_MAX ||
+        out->height > TRMI_PICTURE_SIDE_MAX || out->width * out->height > pixels_max) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "a %s image of %lld x %lld, at most %d a side expected",
+                         out->png ? "PNG" : "JPEG", (long long)out->width, (long long)out->height,
+                         TRMI_PICTURE_SIDE_MAX);
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_picture_decode(trmi_scratch *scratch, const uint8_t *data, size_t bytes,
+                               const trmi_picture *picture, int divisor, bool exact,
+                               const uint8_t **pixels, int64_t *row_bytes, trm_error *err) {
+    if (!picture->png) {
+        return trmi_jpeg_decode(scratch, data, bytes, picture, divisor, exact, pixels, row_bytes,
+                                err);
+    }
+    uint8_t *buffer = trmi_scratch_get(scratch, TRMI_SCRATCH_SOURCE,
+                                       (size_t)(picture->width * picture->height * 3));
+    if (buffer == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for an image of %lld x %lld",
+                         (long long)picture->width, (long long)picture->height);
+    }
+    TRMI_TRY(trmi_png_decode(data, bytes, picture, buffer, err));
+    *pixels = buffer;
+    *row_bytes = picture->width * 3;
+    return TRM_OK;
+}

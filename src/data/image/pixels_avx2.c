@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The loops of data/image/pixels.h for AVX2 with FMA. */
+#if defined(__x86_64__)
+#include "data/image/pixels.h"
+
+#include <immintrin.h>
+
+static inline __m256 widen(const uint8_t *in) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)in)));
+}
+
+static void affine(const uint8_t *in, int64_t count, float scale, float shift, float *out) {
+    const __m256 scales = _mm256_set1_ps(scale), shifts = _mm256_set1_ps(shift);
+    int64_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        _mm256_storeu_ps(out + i, _mm256_fmadd_ps(widen(in + i), scales, shifts));
+    }
+    for (; i < count; i++) {
+        out[i] = __builtin_fmaf((float)in[i], scale, shift);
+    }
+}
+
+static void affine_mirror(const uint8_t *in, int64_t count, float scale, float shift, float *out) {
+    const __m256 scales = _mm256_set1_ps(scale), shifts = _mm256_set1_ps(shift);
+    const __m256i order = _mm256_setr_epi32(7, 6, 5, 4, 3, 2, 1, 0);
+    int64_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        __m256 values = _mm256_fmadd_ps(widen(in + count - 8 - i), scales, shifts);
+        _mm256_storeu_ps(out + i, _mm256_permutevar8x32_ps(values, order));
+    }
+    for (; i < count; i++) {
+        out[i] = __builtin_fmaf((float)in[count - 1 - i], scale, shift);
+    }
+}
+
+static void affine_split(const uint8_t *in, int64_t pixels, bool mirror, const float scale[3],
+                         const float shift[3], float *red, float *green, float *blue) {
+    /* Eight pixels are 24 bytes: each channel's bytes come from the first 16 and from the last 8
+     * (loaded at offset 8, so that no byte past the row is touched). */
+    const char none = (char)0x80;
+    __m128i low[3], high[3];
+    for (int c = 0; c < 3; c++) {
+        char from_low[16], from_high[16];
+        for (int k = 0; k < 16; k++) {
+            int at = 3 * k + c;
+            from_low[k] = k < 8 && at < 16 ? (char)at : none;
+            from_high[k] = k < 8 && at >= 16 ? (char)(at - 8) : none;
+        }
+        low[c] = _mm_loadu_si128((const __m128i *)from_low);
+        high[c] = _mm_loadu_si128((const __m128i *)from_high);
+    }
+    float *out[3] = {red, green, blue};
+    const __m256i backwards = _mm256_setr_epi32(7, 6, 5, 4, 3, 2, 1, 0);
+    int64_t i = 0;
+    for (; i + 8 <= pixels; i += 8) {
+        __m128i a = _mm_loadu_si128((const __m128i *)(in + 3 * i));
+        __m128i b = _mm_loadu_si128((const __m128i *)(in + 3 * i + 8));
+        for (int c = 0; c < 3; c++) {
+            __m128i bytes = _mm_or_si128(_mm_shuffle_epi8(a, low[c]), _mm_shuffle_epi8(b, high[c]));
+            __m256 values = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
+            values = _mm256_fmadd_ps(values, _mm256_set1_ps(scale[c]), _mm256_set1_ps(shift[c]));
+            if (mirror) {
+                values = _mm256_permutevar8x32_ps(values, backwards);
+            }
+            _mm256_storeu_ps(out[c] + (mirror ? pixels - 8 - i : i), values);
+        }
+    }
+    for (; i < pixels; i++) {
+        for (int c = 0; c < 3; c++) {
+            out[c][mirror ? pixels - 1 - i : i] =
+                __builtin_fmaf((float)in[3 * i + c], scale[c], shift[c]);
+        }
+    }
+}
+
+static void affine_rgb(const uint8_t *in, int64_t pixels, const float scale[3],
+                       const float shift[3], float *out) {
+    /* 24 values are 8 pixels: three vectors whose channels repeat. */
+    float scales[24], shifts[24];
+    for (int k = 0; k < 24; k++) {
+        scales[k] = scale[k % 3];
+        shifts[k] = shift[k % 3];
+    }
+    int64_t i = 0;
+    for (; i + 24 <= 3 * pixels; i += 24) {
+        for (int k = 0; k < 24; k += 8) {
+            _mm256_storeu_ps(out + i + k,
+                             _mm256_fmadd_ps(widen(in + i + k), _mm256_loadu_ps(scales + k),
+                                             _mm256_loadu_ps(shifts + k)));
+        }
+    }
+    for (; i < 3 * pixels; i++) {
+        out[i] = __builtin_fmaf((float)in[i], scale[i % 3], shift[i % 3]);
+    }
+}
+
+static inline __m128 pixel_at(const uint8_t *in) {
+    int32_t bytes;
+    __builtin_memcpy(&bytes, in, 4);
+    return _mm_cvtepi32_ps(_mm_cvtepu8_epi32(_mm_cvtsi32_si128(bytes)));
+}
+
+static void resize_row(const uint8_t *in, const int32_t *first, const float *weights, int32_t taps,
+                       int64_t pixels, float *out) {
+    if (taps == 2) {
+        for (int64_t i = 0; i < pixels; i++) {
+            const uint8_t *pixel = in + 3 * (int64_t)first[i];
+            __m128 sum = _mm_mul_ps(_mm_set1_ps(weights[2 * i]), pixel_at(pixel));
+            sum = _mm_fmadd_ps(_mm_set1_ps(weights[2 * i + 1]), pixel_at(pixel + 3), sum);
+            _mm_storeu_ps(out + 4 * i, sum);
+        }
+        return;
+    }
+    for (int64_t i = 0; i < pixels; i++) {
+        const uint8_t *pixel = in + 3 * (int64_t)first[i];
+        __m128 sum = _mm_setzero_ps();
+        for (int32_t t = 0; t < taps; t++) {
+            sum = _mm_fmadd_ps(_mm_set1_ps(weights[i * taps + t]), pixel_at(pixel + 3 * t), sum);
+        }
+        _mm_storeu_ps(out + 4 * i, sum);
+    }
+}
+
+static void blend_rows(const float *const *rows, const float *weights, int32_t taps, int64_t pixels,
+                       uint8_t *out) {
+    /* Four pixels of four floats become sixteen bytes, of which twelve are kept. */
+    const __m128i keep = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
+    int64_t i = 0;
+    for (; i + 4 <= pixels; i += 4) {
+        __m256 a = _mm256_setzero_ps(), b = a;
+        for (int32_t t = 0; t < taps; t++) {
+            __m256 weight = _mm256_set1_ps(weights[t]);
+            a = _mm256_fmadd_ps(weight, _mm256_loadu_ps(rows[t] + 4 * i), a);
+            b = _mm256_fmadd_ps(weight, _mm256_loadu_ps(rows[t] + 4 * i + 8), b);
+        }
+        __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(a), _mm256_cvtps_epi32(b));
+        words = _mm256_permute4x64_epi64(words, 0xD8);
+        __m128i bytes =
+            _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+        bytes = _mm_shuffle_epi8(bytes, keep);
+        __builtin_memcpy(out + 3 * i, &bytes, 8);
+        int32_t tail = _mm_extract_epi32(bytes, 2);
+        __builtin_memcpy(out + 3 * i + 8, &tail, 4);
+    }
+    for (; i < pixels; i++) {
+        __m128 sum = _mm_setzero_ps();
+        for (int32_t t = 0; t < taps; t++) {
+            sum = _mm_fmadd_ps(_mm_set1_ps(weights[t]), _mm_loadu_ps(rows[t] + 4 * i), sum);
+        }
+        __m128i words = _mm_packs_epi32(_mm_cvtps_epi32(sum), _mm_setzero_si128());
+        int32_t bytes = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
+        __builtin_memcpy(out + 3 * i, &bytes, 2);
+        out[3 * i + 2] = (uint8_t)(bytes >> 16);
+    }
+}
+
+const trmi_pixels trmi_pixels_avx2 = {affine,     affine_mirror, affine_split,
+                                      affine_rgb, resize_row,    blend_rows};
+#else
+typedef int trmi_pixels_avx2_unused;
+#endif

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* PNG by libpng: any depth and colour to RGB; libpng's errors become ours without leaving its
+ * frames. */
+#include "data/image/picture.h"
+
+#include "base/error.h"
+
+#include <png.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+
+/* libpng reports by callbacks and leaves by longjmp; everything that a jump must not lose is here.
+ */
+typedef struct png_source {
+    const uint8_t *data;
+    size_t bytes, at;
+    png_structp png;
+    png_infop info;
+    png_bytep *rows;
+    char message[96];
+} png_source;
+
+static void on_error(png_structp png, png_const_charp message) {
+    png_source *source = png_get_error_ptr(png);
+    snprintf(source->message, sizeof source->message, "%s", message);
+    png_longjmp(png, 1);
+}
+
+static void on_warning(png_structp png, png_const_charp message) {
+    (void)png;
+    (void)message;
+}
+
+static void on_read(png_structp png, png_bytep out, size_t count) {
+    png_source *source = png_get_io_ptr(png);
+    if (count > source->bytes - source->at) {
+        png_error(png, "the data ends early");
+    }
+    memcpy(out, source->data + source->at, count);
+    source->at += count;
+}
+
+bool trmi_is_png(const uint8_t *data, size_t bytes) {
+    return bytes >= 8 && png_sig_cmp(data, 0, 8) == 0;
+}
+
+static trm_status begin(png_source *source, trm_error *err) {
+    source->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, source, on_error, on_warning);
+    source->info = source->png != NULL ? png_create_info_struct(source->png) : NULL;
+    if (source->info == NULL) {
+        png_destroy_read_struct(&source->png, NULL, NULL);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a PNG decoder");
+    }
+    png_set_read_fn(source->png, source, on_read);
+    png_set_user_limits(source->png, TRMI_PICTURE_SIDE_MAX, TRMI_PICTURE_SIDE_MAX);
+    return TRM_OK;
+}
+
+trm_status trmi_png_open(const uint8_t *data, size_t bytes, trmi_picture *out, trm_error *err) {
+    png_source source = {.data = data, .bytes = bytes};
+    TRMI_TRY(begin(&source, err));
+    if (setjmp(png_jmpbuf(source.png))) {
+        png_destroy_read_struct(&source.png, &source.info, NULL);
+        return TRMI_FAIL(err, TRM_CORRUPT, "damaged PNG header: %s", source.message);
+    }
+    png_read_info(source.png, source.info);
+    *out = (trmi_picture){.png = true,
+                          .height = png_get_image_height(source.png, source.info),
+                          .width = png_get_image_width(source.png, source.info)};
+    png_destroy_read_struct(&source.png, &source.info, NULL);
+    return TRM_OK;
+}
+
+/* Every colour type becomes 8-bit RGB; the samples stay as they are stored (no gamma), as Pillow
+ * and TensorFlow do it. */
+static void to_rgb(png_source *source) {
+    png_set_expand(source->png);
+    png_set_strip_16(source->png);
+    png_set_strip_alpha(source->png);
+    png_set_gray_to_rgb(source->png);
+    (void)png_set_interlace_handling(source->png);
+    png_read_update_info(source->png, source->info);
+}
+
+trm_status trmi_png_decode(const uint8_t *data, size_t bytes, const trmi_picture *png,
+                           uint8_t *pixels, trm_error *err) {
+    png_source source = {.data = data, .bytes = bytes};
+    TRMI_TRY(begin(&source, err));
+    source.rows = trmi_alloc((size_t)png->height * sizeof *source.rows);
+    if (source.rows == NULL) {
+        png_destroy_read_struct(&source.png, &source.info, NULL);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %lld rows of an image",
+                         (long long)png->height);
+    }
+    for (int64_t y = 0; y < png->height; y++) {
+        source.rows[y] = pixels + y * png->width * 3;
+    }
+    if (setjmp(png_jmpbuf(source.png))) {
+        png_destroy_read_struct(&source.png, &source.info, NULL);
+        trmi_free(source.rows);
+        return TRMI_FAIL(err, TRM_CORRUPT, "damaged PNG data: %s", source.message);
+    }
+    png_read_info(source.png, source.info);
+    to_rgb(&source);
+    if (png_get_rowbytes(source.png, source.info) != (size_t)png->width * 3) {
+        png_error(source.png, "its rows are not of three channels");
+    }
+    png_read_image(source.png, source.rows);
+    png_destroy_read_struct(&source.png, &source.info, NULL);
+    trmi_free(source.rows);
+    return TRM_OK;
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Separable resampling: rows first (only those that an output row needs, each once), then columns
+ * of rows. A ring keeps the last `taps` resized rows. */
+#include "data/image/transform.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "data/image/pixels.h"
+
+#include <math.h>
+
+typedef struct axis {
+    int32_t taps;
+    int32_t *first;
+    float *weights; /* taps for each output */
+} axis;
+
+/* Pixels that each output may need: the triangle is 2 * in / out wide when it antialiases; never
+ * more than the rectangle touches (two at least: the second may weigh nothing). */
+static int32_t axis_taps(double start, double extent, int64_t out, trm_resize_align align) {
+    double reduction = extent / (double)out;
+    if (align != TRM_RESIZE_ANTIALIAS) {
+        return 2;
+    }
+    int64_t span = (int64_t)(ceil(start + extent) - floor(start));
+    int64_t support = reduction <= 1 ? 3 : (int64_t)ceil(reduction) * 2 + 1;
+    return (int32_t)trmi_max_i64(trmi_min_i64(support, span), 2);
+}
+
+static void triangle(double centre, double support, int64_t low, int64_t high, int32_t taps,
+                     int32_t *first, float *weights) {
+    int64_t begin = trmi_max_i64((int64_t)floor(centre - support + 0.5), low);
+    int64_t end = trmi_min_i64((int64_t)floor(centre + support + 0.5), high + 1);
+    end = trmi_min_i64(end, begin + taps);
+    double sum = 0;
+    for (int64_t j = begin; j < end; j++) {
+        double distance = fabs(((double)j + 0.5 - centre) / support);
+        sum += distance < 1 ? 1 - distance : 0;
+    }
+    for (int32_t t = 0; t < taps; t++) {
+        double distance = fabs(((double)(begin + t) + 0.5 - centre) / support);
+        double weight = begin + t < end && distance < 1 ? 1 - distance : 0;
+        weights[t] = (float)(sum > 0 ? weight / sum : 0);
+    }
+    /* A window that would read past the end moves back; its weights move along. */
+    int64_t moved = trmi_max_i64(trmi_min_i64(begin, high + 1 - taps), low);
+    for (int32_t t = taps - 1; moved < begin && t >= 0; t--) {
+        int64_t from = t - (begin - moved);
+        weights[t] = from >= 0 ? weights[from] : 0;
+    }
+    *first = (int32_t)moved;
+}
+
+/* Outputs [skip, skip + count) of the `full` ones that [start, start + extent) becomes. */
+static void axis_fill(axis *a, double start, double extent, int64_t in, int64_t full, int64_t skip,
+                      int64_t count, trm_resize_align align) {
+    int64_t low = trmi_max_i64((int64_t)floor(start), 0);
+    int64_t high = trmi_min_i64((int64_t)ceil(start + extent) - 1, in - 1);
+    double step = extent / (double)full;
+    for (int64_t i = 0; i < count; i++) {
+        float *weights = a->weights + i * a->taps;
+        double place = (double)(skip + i);
+        if (align == TRM_RESIZE_ANTIALIAS) {
+            double support = step > 1 ? step : 1;
+            triangle(start + (place + 0.5) * step, support, low, high, a->taps, &a->first[i],
+                     weights);
+            continue;
+        }
+        double at = align == TRM_RESIZE_ORIGINAL ? start + place * step
+                                                 : start + (place + 0.5) * step - 0.5;
+        at = fmin(fmax(at, (double)low), (double)high);
+        int64_t first = trmi_max_i64(trmi_min_i64((int64_t)floor(at), high - 1), low);
+        a->first[i] = (int32_t)first;
+        weights[1] = (float)(at - (double)first);
+        weights[0] = 1 - weights[1];
+    }
+}
+
+trm_status trmi_resize(trmi_scratch *scratch, const uint8_t *image, int64_t height, int64_t width,
+                       int64_t row_bytes, const trmi_resize_plan *plan, uint8_t *out,
+                       trm_error *err) {
+    const trmi_pixels *pixels = trmi_pixels_best();
+    const trmi_rect *rect = &plan->rect;
+    const int64_t rows_out = plan->height, pixels_out = plan->width;
+    axis across = {.taps = axis_taps(rect->left, rect->width, plan->full_width, plan->align)};
+    axis down = {.taps = axis_taps(rect->top, rect->height, plan->full_height, plan->align)};
+    size_t across_words = (size_t)pixels_out * (size_t)(across.taps + 1);
+    size_t down_words = (size_t)rows_out * (size_t)(down.taps + 1);
+    int32_t *words = trmi_scratch_get(scratch, TRMI_SCRATCH_WEIGHTS,
+                                      (across_words + down_words) * 4 +
+                                          (size_t)down.taps * (sizeof(float *) + 8) + 64);
+    float *ring =
+        trmi_scratch_get(scratch, TRMI_SCRATCH_RESIZE, (size_t)down.taps * (size_t)pixels_out * 16);
+    if (words == NULL || ring == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to resize an image to %lld x %lld",
+                         (long long)rows_out, (long long)pixels_out);
+    }
+    const float **rows = (const float **)words;
+    int64_t *held = (int64_t *)(rows + down.taps);
+    across.first = (int32_t *)(held + down.taps);
+    across.weights = (float *)(across.first + pixels_out);
+    down.first = (int32_t *)(across.weights + pixels_out * across.taps);
+    down.weights = (float *)(down.first + rows_out);
+    axis_fill(&across, rect->left, rect->width, width, plan->full_width, plan->left, pixels_out,
+              plan->align);
+    axis_fill(&down, rect->top, rect->height, height, plan->full_height, plan->top, rows_out,
+              plan->align);
+    for (int32_t t = 0; t < down.taps; t++) {
+        held[t] = -1;
+    }
+    for (int64_t y = 0; y < rows_out; y++) {
+        for (int32_t t = 0; t < down.taps; t++) {
+            int64_t row = trmi_min_i64(down.first[y] + t, height - 1);
+            int64_t slot = row % down.taps;
+            float *resized = ring + slot * pixels_out * 4;
+            if (held[slot] != row) {
+                pixels->resize_row(image + row * row_bytes, across.first, across.weights,
+                                   across.taps, pixels_out, resized);
+                held[slot] = row;
+            }
+            rows[t] = resized;
+        }
+        pixels->blend_rows(rows, down.weights + y * down.taps, down.taps, pixels_out,
+                           out + y * pixels_out * 3);
+    }
+    return TRM_OK;
+}

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ten shape classes in CIFAR's form, drawn on the fly. A picture is a shape of random class, place,
+ * size, angle and colour on a gradient with a wavy texture, some thin lines across, and noise. */
+#include "base/error.h"
+#include "base/os.h"
+#include "base/rng.h"
+#include "data/image/cifar10.h"
+#include "data/pipeline/source.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define RECORDS "records.txt"
+
+enum {
+    SIDE = TRMI_CIFAR10_SIDE,
+    AREA = SIDE * SIDE,
+    DEFAULT_TRAIN = 50000,
+    DEFAULT_TEST = 10000,
+    COUNT_MAX = 100000000,
+    TRAIN_FILES = 5
+};
+/* Samples of the test set are numbered from here. */
+static const int64_t test_origin = (int64_t)1 << 40;
+
+static const char *const NAMES[10] = {"disc",  "ring", "square",    "frame",    "triangle",
+                                      "cross", "star", "half-disc", "crescent", "bars"};
+
+int32_t trmi_shape_label(uint64_t seed, int64_t index) {
+    /* Each ten neighbours have all ten classes. */
+    return (int32_t)((trmi_mix(seed, (uint64_t)(index / 10)) + (uint64_t)index) % 10);
+}
+
+/* Is (u, v), in units of the shape's radius, inside? */
+static bool in_star(float u, float v) {
+    /* Five points: within a tenth of a turn of its axis, the edge runs from the point (radius 1)
+     * to the notch (radius 0.42). */
+    const float turn = 6.28318531f / 5;
+    float radius = sqrtf(u * u + v * v);
+    float angle = fabsf(remainderf(atan2f(v, u), turn));
+    const float notch = 0.42f;
+    float ex = notch * cosf(turn / 2) - 1, ey = notch * sinf(turn / 2);
+    float px = radius * cosf(angle) - 1, py = radius * sinf(angle);
+    return ex * py - ey * px > 0;
+}
+
+static bool inside(int32_t label, float u, float v) {
+    float square = u * u + v * v;
+    float box = fmaxf(fabsf(u), fabsf(v));
+    switch (label) {
+    case 0: return square < 0.81f;
+    case 1: return square < 1 && square > 0.36f;
+    case 2: return box < 0.78f;
+    case 3: return box < 0.85f && box > 0.52f;
+    case 4: return v > -0.5f && v < 1 - 1.732f * fabsf(u);
+    case 5: return box < 0.95f && fminf(fabsf(u), fabsf(v)) < 0.27f;
+    case 6: return square < 1.1f && in_star(u, v);
+    case 7: return square < 1 && v > -0.1f;
+    case 8: return square < 1 && (u - 0.5f) * (u - 0.5f) + v * v > 0.64f;
+    default: return fabsf(u) < 0.85f && fabsf(v) < 0.75f && fabsf(v) > 0.25f;
+    }
+}
+
+/* Random numbers of one picture, in order. */
+typedef struct deck {
+    uint64_t seed, counter;
+    uint32_t bits[4];
+    int used;
+} deck;
+
+static uint32_t draw_bits(deck *d) {
+    if (d->used == 4) {
+        trmi_philox(d->seed, TRMI_STREAM_SYNTH, d->counter++, d->bits);
+        d->used = 0;
+    }
+    return d->bits[d->used++];
+}
+
+static float draw(deck *d, float low, float high) {
+    return low + (high - low) * trmi_unit_float(draw_bits(d));
+}
+
+static void paint_background(deck *d, float canvas[3][AREA]) {
+    float wave_x[SIDE], wave_y[SIDE];
+    float frequency_x = draw(d, 0.05f, 0.9f), frequency_y = draw(d, 0.05f, 0.9f);
+    float phase_x = draw(d, 0, 6.283f), phase_y = draw(d, 0, 6.283f);
+    for (int i = 0; i < SIDE; i++) {
+        wave_x[i] = sinf(frequency_x * (float)i + phase_x);
+        wave_y[i] = sinf(frequency_y * (float)i + phase_y);
+    }
+    for (int c = 0; c < 3; c++) {
+        float base = draw(d, 40, 215), slope_x = draw(d, -1.5f, 1.5f),
+              slope_y = draw(d, -1.5f, 1.5f);
+        float wave = draw(d, 0, 14);
+        for (int y = 0; y < SIDE; y++) {
+            for (int x = 0; x < SIDE; x++) {
+                canvas[c][y * SIDE + x] = base + slope_x * (float)(x - SIDE / 2) +
+                                          slope_y * (float)(y - SIDE / 2) +
+                                          wave * wave_x[x] * wave_y[y];
+            }
+        }
+    }
+}
+
+static void paint_lines(deck *d, float canvas[3][AREA]) {
+    int lines = (int)trmi_bounded(draw_bits(d), 3);
+    for (int i = 0; i < lines; i++) {
+        float angle = draw(d, 0, 3.1416f), offset = draw(d, -14, 14), width = draw(d, 0.4f, 0.9f);
+        float nx = cosf(angle), ny = sinf(angle);
+        float color[3] = {draw(d, 0, 255), draw(d, 0, 255), draw(d, 0, 255)};
+        for (int p = 0; p < AREA; p++) {
+            float x = (float)(p % SIDE) - 15.5f, y = (float)(p / SIDE) - 15.5f;
+            float distance = fabsf(nx * x + ny * y - offset);
+            float cover = fminf(fmaxf(width + 0.5f - distance, 0), 1);
+            for (int c = 0; c < 3; c++) {
+                canvas[c][p] += cover * (color[c] - canvas[c][p]);
+            }
+        }
+    }
+}
+
+static void paint_shape(deck *d, int32_t label, float canvas[3][AREA]) {
+    float radius = draw(d, 8, 13);
+    float reach = 0.8f * (16 - 0.75f * radius);
+    float cx = 15.5f + draw(d, -1, 1) * reach, cy = 15.5f + draw(d, -1, 1) * reach;
+    float angle = draw(d, -0.5f, 0.5f), stretch = draw(d, 0.85f, 1.18f);
+    float cosine = cosf(angle) / radius, sine = sinf(angle) / radius;
+    int centre = (int)fminf(fmaxf(cy, 0), SIDE - 1) * SIDE + (int)fminf(fmaxf(cx, 0), SIDE - 1);
+    float color[3], contrast = 0;
+    for (int attempt = 0; attempt < 16 && contrast < 150; attempt++) {
+        contrast = 0;
+        for (int c = 0; c < 3; c++) {
+            color[c] = draw(d, 0, 255);
+            contrast += fabsf(color[c] - canvas[c][centre]);
+        }
+    }
+    for (int p = 0; p < AREA; p++) {
+        int covered = 0;
+        for (int s = 0; s < 4; s++) {
+            float x = (float)(p % SIDE) + (s & 1 ? 0.25f : -0.25f) - cx;
+            float y = (float)(p / SIDE) + (s & 2 ? 0.25f : -0.25f) - cy;
+            float u = (cosine * x + sine * y) * stretch, v = (cosine * y - sine * x) / stretch;
+            covered += inside(label, u, v);
+        }
+        for (int c = 0; c < 3 && covered > 0; c++) {
+            canvas[c][p] += 0.25f * (float)covered * (color[c] - canvas[c][p]);
+        }
+    }
+}
+
+void trmi_shape_draw(uint64_t seed, int64_t index, uint8_t *planar) {
+    deck d = {.seed = trmi_mix(seed ^ 0x5a6e5u, (uint64_t)index), .used = 4};
+    float canvas[3][AREA];
+    paint_background(&d, canvas);
+    paint_lines(&d, canvas);
+    paint_shape(&d, trmi_shape_label(seed, index), canvas);
+    float noise = draw(&d, 2, 12) * (1.0f / 147.8f);
+    for (int i = 0; i < 3 * AREA; i++) {
+        /* The sum of a word's four bytes is near enough to normal: deviation 147.8. */
+        uint32_t bits = draw_bits(&d);
+        uint32_t sum = (bits & 255) + (bits >> 8 & 255) + (bits >> 16 & 255) + (bits >> 24);
+        float value = canvas[i / AREA][i % AREA] + noise * ((float)sum - 510.0f);
+        planar[i] = (uint8_t)lrintf(fminf(fmaxf(value, 0), 255));
+    }
+}
+
+/* ---- the source --------------------------------------------------------------------------- */
+
+typedef struct shapes {
+    trmi_source base;
+    uint64_t seed;
+    int64_t train; /* samples of the training set that come first */
+    bool with_train;
+} shapes;
+
+static int64_t number_of(const shapes *set, int64_t index) {
+    int64_t train = set->with_train ? set->train : 0;
+    return index < train ? index : test_origin + index - train;
+}
+
+static trm_status load(const trmi_source *source, trmi_scratch *scratch, int64_t index,
+                       trmi_sample *out, trm_error *err) {
+    const shapes *set = (const shapes *)source;
+    uint8_t *pixels = trmi_scratch_get(scratch, TRMI_SCRATCH_SOURCE, TRMI_CIFAR10_PIXELS);
+    if (pixels == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a shape");
+    }
+    int64_t number = number_of(set, index);
+    trmi_shape_draw(set->seed, number, pixels);
+    *out = (trmi_sample){.form = TRMI_FORM_PLANAR,
+                         .data = pixels,
+                         .bytes = TRMI_CIFAR10_PIXELS,
+                         .height = SIDE,
+                         .width = SIDE,
+                         .label = trmi_shape_label(set->seed, number)};
+    return TRM_OK;
+}
+
+static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
+    (void)source;
+    snprintf(text, size, "shape %lld", (long long)index);
+}
+
+static void describe(const trmi_source *source, trmi_text *text) {
+    trmi_text_printf(text, ",\"generated\":true,\"seed\":%llu",
+                     (unsigned long long)((const shapes *)source)->seed);
+}
+
+static void destroy(trmi_source *source) { trmi_free(source); }
+
+static const trmi_source_ops shapes_ops = {
+    .kind = "shapes", .load = load, .place = place, .describe = describe, .destroy = destroy};
+
+static trm_status counts(const trm_shapes_options *options, int64_t *train, int64_t *test,
+                         uint64_t *seed, trm_error *err) {
+    *train = options != NULL && options->train_count != 0 ? options->train_count : DEFAULT_TRAIN;
+    *test = options != NULL && options->test_count != 0 ? options->test_count : DEFAULT_TEST;
+    *seed = options != NULL ? options->seed : 0;
+    if (*train < 1 || *test < 1 || *train > COUNT_MAX || *test > COUNT_MAX) {
+        return TRMI_FAIL(err, TRM_INVALID, "shapes: %lld and %lld samples, 1..%d expected",
+                         (long long)*train, (long long)*test, COUNT_MAX);
+    }
+    return TRM_OK;
+}
+
+trm_status trm_dataset_shapes(const trm_shapes_options *options, trm_usage usage, trm_dataset **out,
+                              trm_error *err) {
+    int64_t train, test;
+    uint64_t seed;
+    TRMI_TRY(counts(options, &train, &test, &seed, err));
+    shapes *set = trmi_alloc(sizeof *set);
+    if (set == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a dataset");
+    }
+    set->seed = seed;
+    set->train = train;
+    set->with_train = usage != TRM_USAGE_TEST;
+    set->base = (trmi_source){.ops = &shapes_ops,
+                              .count = usage == TRM_USAGE_TRAIN  ? train
+                                       : usage == TRM_USAGE_TEST ? test
+                                                                 : train + test,
+                              .classes = TRMI_CIFAR10_CLASSES,
+                              .form = TRMI_FORM_PLANAR,
+                              .height = SIDE,
+                              .width = SIDE};
+    return trmi_dataset_create(&set->base, out, err);
+}
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+static trm_status write_file(const char *path, const char *name, uint64_t seed, int64_t first,
+                             int64_t count, trm_error *err) {
+    char full[4096];
+    if (snprintf(full, sizeof full, "%s/%s", path, name) >= (int)sizeof full) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: the path is too long", path);
+    }
+    size_t bytes = (size_t)count * TRMI_CIFAR10_RECORD;
+    uint8_t *records = trmi_alloc(bytes);
+    if (records == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %lld records of %s", (long long)count,
+                         full);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        uint8_t *record = records + i * TRMI_CIFAR10_RECORD;
+        record[0] = (uint8_t)trmi_shape_label(seed, first + i);
+        trmi_shape_draw(seed, first + i, record + 1);
+    }
+    trm_status status = trmi_os_replace_file(NULL, full, records, bytes, err);
+    trmi_free(records);
+    return status;
+}
+
+static trm_status write_text(const char *path, const char *name, trmi_text *text, trm_error *err) {
+    char full[4096];
+    trm_status status;
+    if (snprintf(full, sizeof full, "%s/%s", path, name) >= (int)sizeof full) {
+        status = TRMI_FAIL(err, TRM_INVALID, "%s: the path is too long", path);
+    } else if (text->failed) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "no memory for %s", full);
+    } else {
+        status = trmi_os_replace_file(NULL, full, text->data, text->length, err);
+    }
+    trmi_text_free(text);
+    return status;
+}
+
+static bool has(const char *path, const char *name) {
+    char full[4096];
+    return snprintf(full, sizeof full, "%s/%s", path, name) < (int)sizeof full &&
+           access(full, F_OK) == 0;
+}
+
+static int64_t records_of(int64_t train, int file) {
+    return train / TRAIN_FILES + (file < train % TRAIN_FILES);
+}
+
+/* How many records each file has: first, so that a folder of ours can be told from CIFAR-10's own.
+ */
+static trm_status write_list(const char *path, int64_t train, int64_t test, trm_error *err) {
+    trmi_text list = {0};
+    for (int f = 0; f < TRAIN_FILES; f++) {
+        trmi_text_printf(&list, "data_batch_%d.bin %lld\n", f + 1, (long long)records_of(train, f));
+    }
+    trmi_text_printf(&list, "test_batch.bin %lld\n", (long long)test);
+    return write_text(path, RECORDS, &list, err);
+}
+
+trm_status trm_shapes_write(const trm_shapes_options *options, const char *path, trm_error *err) {
+    int64_t train, test, first = 0;
+    uint64_t seed;
+    TRMI_TRY(counts(options, &train, &test, &seed, err));
+    TRMI_TRY(trmi_os_make_dirs(NULL, path, err));
+    if (!has(path, RECORDS) && (has(path, "data_batch_1.bin") || has(path, "test_batch.bin"))) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s has other data (batch files without " RECORDS
+                         "), which would be lost: give another folder",
+                         path);
+    }
+    TRMI_TRY(write_list(path, train, test, err));
+    for (int f = 0; f < TRAIN_FILES; f++) {
+        char name[32];
+        snprintf(name, sizeof name, "data_batch_%d.bin", f + 1);
+        TRMI_TRY(write_file(path, name, seed, first, records_of(train, f), err));
+        first += records_of(train, f);
+    }
+    TRMI_TRY(write_file(path, "test_batch.bin", seed, test_origin, test, err));
+    trmi_text names = {0};
+    for (int c = 0; c < TRMI_CIFAR10_CLASSES; c++) {
+        trmi_text_printf(&names, "%s\n", NAMES[c]);
+    }
+    return write_text(path, "batches.meta.txt", &names, err);
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The dataset object: made around a source, refined by verbs, sealed by the first reading. */
+#include "data/pipeline/dataset.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+
+enum { PREFETCH_MAX = 1024, THREADS_MAX = 256 };
+static const int64_t window_max = (int64_t)1 << 28, batch_max = (int64_t)1 << 24;
+
+trm_status trmi_dataset_create(trmi_source *source, trm_dataset **out, trm_error *err) {
+    trm_dataset *dataset = trmi_alloc(sizeof *dataset);
+    if (dataset == NULL) {
+        source->ops->destroy(source);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a dataset");
+    }
+    dataset->source = source;
+    dataset->order = (trmi_order){.count = source->count, .shards = 1};
+    dataset->batch_size = 1;
+    dataset->passes = 1;
+    *out = dataset;
+    return TRM_OK;
+}
+
+void trm_dataset_destroy(trm_dataset *dataset) {
+    if (dataset == NULL) {
+        return;
+    }
+    trmi_dataset_stop(dataset);
+    dataset->source->ops->destroy(dataset->source);
+    trmi_free(dataset);
+}
+
+/* ---- verbs ------------------------------------------------------------------------------ */
+
+static trm_status open_for(const trm_dataset *dataset, const char *verb, trm_error *err) {
+    if (dataset->sealed) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: the dataset is being read; refine it before", verb);
+    }
+    return TRM_OK;
+}
+
+trm_status trm_dataset_seed(trm_dataset *dataset, uint64_t seed, trm_error *err) {
+    TRMI_TRY(open_for(dataset, "seed", err));
+    dataset->order.seed = seed;
+    return TRM_OK;
+}
+
+trm_status trm_dataset_shard(trm_dataset *dataset, int64_t count, int64_t index,
+                             trm_shard_mode mode, trm_error *err) {
+    TRMI_TRY(open_for(dataset, "shard", err));
+    if (count < 1 || index < 0 || index >= count) {
+        return TRMI_FAIL(err, TRM_INVALID, "shard %lld of %lld: 0 <= index < count expected",
+                         (long long)index, (long long)count);
+    }
+    if (mode < TRM_SHARD_WRAP || mode > TRM_SHARD_PAD) {
+        return TRMI_FAIL(err, TRM_INVALID, "shard mode %d: wrap, drop or pad expected", (int)mode);
+    }
+    if (count > INT32_MAX) {
+        return TRMI_FAIL(err, TRM_INVALID, "%lld shards are too many", (long long)count);
+    }
+    dataset->order.shards = count;
+    dataset->order.shard = index;
+    dataset->order.mode = mode;
+    return TRM_OK;
+}
+
+trm_status trm_dataset_shuffle(trm_dataset *dataset, int64_t window, trm_error *err) {
+    TRMI_TRY(open_for(dataset, "shuffle", err));
+    if (window < 0 || window > window_max) {
+        return TRMI_FAIL(err, TRM_INVALID, "shuffle window %lld: 0..%lld expected",
+                         (long long)window, (long long)window_max);
+    }
+    dataset->order.shuffled = true;
+    dataset->order.window = window;
+    return TRM_OK;
+}
+
+trm_status trm_dataset_map(trm_dataset *dataset, const trm_transform *transforms, int32_t count,
+                           trm_error *err) {
+    TRMI_TRY(open_for(dataset, "map", err));
+    if (count < 0 || count > TRMI_MAX_TRANSFORMS - dataset->transform_count) {
+        return TRMI_FAIL(err, TRM_INVALID, "map: %d transforms, at most %d in all", (int)count,
+                         TRMI_MAX_TRANSFORMS);
+    }
+    if (count > 0 && dataset->source->ops->load == NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "map: a dataset of kind %s takes no image transforms",
+                         dataset->source->ops->kind);
+    }
+    for (int32_t i = 0; i < count; i++) {
+        if (transforms[i].kind < TRM_TRANSFORM_DECODE ||
+            transforms[i].kind > TRM_TRANSFORM_TYPE_CAST) {
+            return TRMI_FAIL(err, TRM_INVALID, "map: transform %d has unknown kind %d", (int)i,
+                             (int)transforms[i].kind);
+        }
+        dataset->transforms[dataset->transform_count + i] = transforms[i];
+    }
+    dataset->transform_count += count;
+    return TRM_OK;
+}
+
+trm_status trm_dataset_batch(trm_dataset *dataset, int64_t size, bool drop_remainder,
+                             trm_error *err) {
+    TRMI_TRY(open_for(dataset, "batch", err));
+    if (size < 1 || size > batch_max) {
+        return TRMI_FAIL(err, TRM_INVALID, "batch of %lld: 1..%lld expected", (long long)size,
+                         (long long)batch_max);
+    }
+    dataset->batch_size = size;
+    dataset->drop_remainder = drop_remainder;
+    return TRM_OK;
+}
+
+trm_status trm_dataset_repeat(trm_dataset *dataset, int64_t passes, trm_error *err) {
+    TRMI_TRY(open_for(dataset, "repeat", err));
+    if (passes < 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "repeat %lld: 1 and more, or 0 for ever, expected",
+                         (long long)passes);
+    }
+    dataset->passes = passes;
+    return TRM_OK;
+}
+
+trm_status trm_dataset_prefetch(trm_dataset *dataset, int64_t depth, int64_t threads,
+                                trm_error *err) {
+    TRMI_TRY(open_for(dataset, "prefetch", err));
+    if (depth < 0 || depth > PREFETCH_MAX || threads < 0 || threads > THREADS_MAX) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "prefetch of %lld batches by %lld threads: at most %d by %d",
+                         (long long)depth, (long long)threads, PREFETCH_MAX, THREADS_MAX);
+    }
+    dataset->threads = depth == 0 ? 0 : trmi_max_i64(threads, 1);
+    dataset->depth = depth == 0 ? 0 : trmi_max_i64(depth, dataset->threads);
+    return TRM_OK;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* data/pipeline/dataset.h: the dataset object, shared by the files that build, run and describe it.
+ *
+ *   consumer                       worker w (of T), batches w, w+T, w+2T, ... from the start
+ *   trm_dataset_next  <--ready[w]--  fill slot  <--idle[w]--+
+ *        |                                                  |
+ *        +---------- the slot before goes back -------------+
+ *
+ * Batch numbers are dealt round robin, so the order of delivery needs no sorting, and everything
+ * in a batch is a function of its number: threads change nothing but time.
+ */
+#ifndef TRMI_DATA_DATASET_H
+#define TRMI_DATA_DATASET_H
+
+#include "data/pipeline/order.h"
+#include "data/pipeline/source.h"
+#include "data/image/transform.h"
+
+#include "base/queue.h"
+
+#include <pthread.h>
+
+/* One batch and everything to fill it. */
+typedef struct trmi_slot {
+    trm_batch batch;
+    void *memory[TRM_MAX_BATCH_FIELDS];
+    int64_t *indices;
+    trm_status status;
+    trm_error error;
+} trmi_slot;
+
+typedef struct trmi_worker {
+    trm_dataset *dataset;
+    pthread_t thread;
+    bool running;
+    int64_t first, stride; /* batch numbers: first, first + stride, ... */
+    trmi_queue *idle, *ready;
+    trmi_scratch scratch;
+    trmi_cursor cursor;
+} trmi_worker;
+
+struct trm_dataset {
+    trmi_source *source;
+    trmi_order order;
+    trm_transform transforms[TRMI_MAX_TRANSFORMS];
+    int32_t transform_count;
+    int64_t batch_size, passes;
+    bool drop_remainder, sealed;
+    int64_t depth, threads;
+
+    /* Once sealed. */
+    trmi_chain chain;
+    int32_t field_count;
+    trmi_field fields[TRM_MAX_BATCH_FIELDS];
+    int64_t epoch_batches;
+
+    /* While reading. */
+    int64_t epoch, index; /* of the next batch */
+    trmi_slot *slots;
+    int64_t slot_count;
+    trmi_worker *workers;
+    int64_t worker_count, next_worker;
+    trmi_slot *lent; /* to the caller */
+    trmi_worker *lender;
+    bool failed; /* the last batch could not be made; the workers have gone */
+};
+
+/* All shards together, however many they were, have used the first `used` samples of this epoch's
+ * order: the rest is dealt to those
+ * that there are now, as the last batches of the epoch; *first is the first of them. Other epochs
+ * are as they are. (A window
+ * shuffle mixes over the seam.) The position is undefined until the next seek.   errors  INVALID */
+trm_status trmi_dataset_deal(trm_dataset *dataset, int64_t epoch, int64_t used, int64_t *first,
+                             trm_error *err);
+/* Checks the pipeline and computes chain, fields and epoch_batches. */
+trm_status trmi_dataset_seal(trm_dataset *dataset, trm_error *err);
+/* Makes batch `number` (epoch * epoch_batches + index) in `slot`; the outcome is in the slot. */
+void trmi_slot_fill(trm_dataset *dataset, trmi_worker *worker, int64_t number, trmi_slot *slot);
+/* Buffers and workers, from the current position on; and their end. */
+trm_status trmi_dataset_start(trm_dataset *dataset, trm_error *err);
+void trmi_dataset_stop(trm_dataset *dataset);
+
+#endif

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a dataset is once its verbs are said: checked once, then its fields, its batches and a
+ * description for checkpoints are known. */
+#include "data/pipeline/dataset.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+
+/* ---- sealing ----------------------------------------------------------------------------- */
+
+static trm_status image_fields(trm_dataset *dataset, trm_error *err) {
+    trmi_chain *chain = &dataset->chain;
+    TRMI_TRY(trmi_chain_build(dataset->transforms, dataset->transform_count, dataset->source, chain,
+                              err));
+    int64_t n = dataset->batch_size;
+    dataset->fields[0] = (trmi_field){
+        .name = "image",
+        .dtype = chain->dtype,
+        .shape = chain->channels_first ? trm_shape_of(n, 3, chain->height, chain->width)
+                                       : trm_shape_of(n, chain->height, chain->width, 3)};
+    dataset->fields[1] =
+        (trmi_field){.name = "label", .dtype = TRM_INT32, .shape = trm_shape_of(n)};
+    dataset->field_count = 2;
+    return TRM_OK;
+}
+
+trm_status trmi_dataset_seal(trm_dataset *dataset, trm_error *err) {
+    if (dataset->sealed) {
+        return TRM_OK;
+    }
+    if (dataset->source->count < 1) {
+        return TRMI_FAIL(err, TRM_INVALID, "a dataset of kind %s without samples",
+                         dataset->source->ops->kind);
+    }
+    int64_t places = trmi_order_places(&dataset->order), size = dataset->batch_size;
+    int64_t batches = dataset->drop_remainder ? places / size : (places + size - 1) / size;
+    if (batches == 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "an epoch has no batch: %lld samples in %lld shards, batches of %lld; "
+                         "lower the batch size or keep the remainder",
+                         (long long)dataset->source->count, (long long)dataset->order.shards,
+                         (long long)size);
+    }
+    if (dataset->source->ops->load != NULL) {
+        TRMI_TRY(image_fields(dataset, err));
+    } else {
+        dataset->field_count = dataset->source->ops->fields(dataset->source, size, dataset->fields);
+    }
+    for (int32_t i = 0; i < dataset->field_count; i++) {
+        int64_t count = trm_shape_count(&dataset->fields[i].shape), bytes;
+        int64_t width = (int64_t)trm_dtype_bytes(dataset->fields[i].dtype);
+        if (count < 0 || !trmi_mul_i64(count, width, &bytes) || bytes > (int64_t)1 << 40) {
+            char text[96];
+            return TRMI_FAIL(err, TRM_INVALID, "a batch with %s of shape %s does not fit memory",
+                             dataset->fields[i].name,
+                             trm_shape_format(&dataset->fields[i].shape, text, sizeof text));
+        }
+    }
+    dataset->epoch_batches = batches;
+    dataset->sealed = true;
+    return TRM_OK;
+}
+
+trm_status trm_dataset_check(trm_dataset *dataset, trm_error *err) {
+    return trmi_dataset_seal(dataset, err);
+}
+
+int64_t trm_dataset_epoch_batches(trm_dataset *dataset) {
+    return trmi_dataset_seal(dataset, NULL) == TRM_OK ? dataset->epoch_batches : 0;
+}
+
+int64_t trm_dataset_sample_count(const trm_dataset *dataset) { return dataset->source->count; }
+
+int64_t trm_dataset_class_count(const trm_dataset *dataset) { return dataset->source->classes; }
+
+bool trm_dataset_field(trm_dataset *dataset, int32_t index, trm_batch_field *out) {
+    if (trmi_dataset_seal(dataset, NULL) != TRM_OK || index < 0 || index >= dataset->field_count) {
+        return false;
+    }
+    const trmi_field *field = &dataset->fields[index];
+    *out = (trm_batch_field){field->name, {.dtype = field->dtype, .shape = field->shape}};
+    return true;
+}
+
+/* ---- describing --------------------------------------------------------------------------- */
+
+static void describe_transform(trmi_text *text, const trm_transform *t) {
+    trmi_text_printf(text, "{\"name\":\"%s\"", trmi_transform_name(t->kind));
+    if (t->height > 0) {
+        trmi_text_printf(text, ",\"height\":%lld,\"width\":%lld", (long long)t->height,
+                         (long long)t->width);
+    }
+    switch (t->kind) {
+    case TRM_TRANSFORM_RANDOM_CROP:
+        trmi_text_printf(text, ",\"padding\":%lld", (long long)t->padding);
+        break;
+    case TRM_TRANSFORM_RANDOM_FLIP:
+        trmi_text_printf(text, ",\"probability\":");
+        trmi_text_json_number(text, t->probability);
+        break;
+    case TRM_TRANSFORM_RESIZE:
+    case TRM_TRANSFORM_RESIZE_SHORTER:
+    case TRM_TRANSFORM_RANDOM_RESIZED_CROP: {
+        static const char *const aligns[] = {"half_pixel", "original", "antialias"};
+        trmi_text_printf(text, ",\"align\":\"%s\"",
+                         (unsigned)t->align < 3 ? aligns[t->align] : "unknown");
+        break;
+    }
+    case TRM_TRANSFORM_RESCALE:
+        trmi_text_printf(text, ",\"scale\":");
+        trmi_text_json_number(text, t->scale);
+        trmi_text_printf(text, ",\"shift\":");
+        trmi_text_json_number(text, t->shift);
+        break;
+    case TRM_TRANSFORM_NORMALIZE:
+        for (int c = 0; c < 6; c++) {
+            trmi_text_printf(text, c == 0 ? ",\"mean\":[" : c == 3 ? "],\"std\":[" : ",");
+            trmi_text_json_number(text, c < 3 ? t->mean[c] : t->std[c - 3]);
+        }
+        trmi_text_printf(text, "]");
+        break;
+    case TRM_TRANSFORM_TYPE_CAST:
+        trmi_text_printf(text, ",\"dtype\":\"%s\"", trm_dtype_name(t->dtype));
+        break;
+    default: break;
+    }
+    trmi_text_printf(text, "}");
+}
+
+static void describe_fields(trmi_text *text, trm_dataset *dataset) {
+    trmi_text_printf(text, ",\"fields\":[");
+    trm_batch_field field;
+    for (int32_t i = 0; trm_dataset_field(dataset, i, &field); i++) {
+        char shape[96];
+        trmi_text_printf(text, "%s{\"name\":\"%s\",\"dtype\":\"%s\",\"shape\":%s%s}", i ? "," : "",
+                         field.name, trm_dtype_name(field.tensor.dtype),
+                         trm_shape_format(&field.tensor.shape, shape, sizeof shape),
+                         dataset->fields[i].ragged ? ",\"ragged\":true" : "");
+    }
+    trmi_text_printf(text, "]");
+}
+
+char *trm_dataset_describe(trm_dataset *dataset) {
+    static const char *const modes[] = {"wrap", "drop", "pad"};
+    const trmi_order *order = &dataset->order;
+    trmi_text text = {0};
+    trmi_text_printf(&text, "{\"source\":{\"kind\":\"%s\",\"samples\":%lld,\"classes\":%lld",
+                     dataset->source->ops->kind, (long long)dataset->source->count,
+                     (long long)dataset->source->classes);
+    if (dataset->source->ops->describe != NULL) {
+        dataset->source->ops->describe(dataset->source, &text);
+    }
+    trmi_text_printf(&text, "},\"seed\":%llu,\"shuffle\":%s,\"window\":%lld",
+                     (unsigned long long)order->seed, order->shuffled ? "true" : "false",
+                     (long long)order->window);
+    trmi_text_printf(&text, ",\"shard\":{\"count\":%lld,\"index\":%lld,\"mode\":\"%s\"}",
+                     (long long)order->shards, (long long)order->shard, modes[order->mode]);
+    trmi_text_printf(&text, ",\"transforms\":[");
+    for (int32_t i = 0; i < dataset->transform_count; i++) {
+        trmi_text_append(&text, ",", i > 0);
+        describe_transform(&text, &dataset->transforms[i]);
+    }
+    trmi_text_printf(&text, "],\"batch\":{\"size\":%lld,\"drop_remainder\":%s}",
+                     (long long)dataset->batch_size, dataset->drop_remainder ? "true" : "false");
+    trmi_text_printf(&text, ",\"repeat\":%lld,\"prefetch\":{\"depth\":%lld,\"threads\":%lld}",
+                     (long long)dataset->passes, (long long)dataset->depth,
+                     (long long)dataset->threads);
+    trmi_text_printf(&text, ",\"epoch_batches\":%lld",
+                     (long long)trm_dataset_epoch_batches(dataset));
+    describe_fields(&text, dataset);
+    trmi_text_printf(&text, "}");
+    if (text.failed) {
+        trmi_text_free(&text);
+        return NULL;
+    }
+    return text.data;
+}
+
+void trm_dataset_text_free(char *text) {
+    trmi_text wrapped = {.data = text};
+    trmi_text_free(&wrapped);
+}

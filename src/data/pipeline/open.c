@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Named pipelines: what the command line calls a dataset. */
+#include "trireme/data.h"
+#include "trireme/data_click.h"
+
+#include "base/error.h"
+#include "data/click/click.h"
+#include "data/pipeline/dataset.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { CIFAR_SIZE = 32, GUIDE_SIZE = 224, CROP_PADDING = 4, GUIDE_WINDOW = 10 };
+static const double cifar_mean[3] = {0.4914, 0.4822, 0.4465};
+static const double cifar_std[3] = {0.2023, 0.1994, 0.2010};
+/* Guide 002's numbers are those in B, G, R order, applied to R, G, B. */
+static const double guide_mean[3] = {0.4465, 0.4822, 0.4914};
+static const double guide_std[3] = {0.2010, 0.1994, 0.2023};
+static const double imagenet_mean[3] = {0.485, 0.456, 0.406};
+static const double imagenet_std[3] = {0.229, 0.224, 0.225};
+
+/* ---- what lies at a path --------------------------------------------------------------------- */
+
+static bool ends(const char *name, const char *tail) {
+    size_t a = strlen(name), b = strlen(tail);
+    return a >= b && strcmp(name + a - b, tail) == 0;
+}
+
+static const char *kind_of_file(const char *path) {
+    struct stat info;
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) {
+        return NULL; /* a pipe would be waited for */
+    }
+    if (ends(path, ".libsvm") || ends(path, ".svm") || ends(path, ".libffm")) {
+        return "libsvm";
+    }
+    if (strstr(path, "tfrecord") != NULL) {
+        return "tfrecord-clicks";
+    }
+    char line[4096] = "";
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        return NULL;
+    }
+    size_t got = fread(line, 1, sizeof line - 1, file);
+    fclose(file);
+    line[got] = '\0';
+    line[strcspn(line, "\n")] = '\0';
+    size_t word = strcspn(line, " \t");
+    if (line[word] != '\0' && memchr(line, ':', word) != NULL) {
+        return "slots"; /* libsvm's first word is a bare label */
+    }
+    int tabs = 0, commas = 0;
+    for (const char *at = line; *at != '\0'; at++) {
+        tabs += *at == '\t';
+        commas += *at == ',';
+    }
+    if (tabs == 39) {
+        return "criteo";
+    }
+    bool digit = line[0] >= '0' && line[0] <= '9';
+    if (strncmp(line, "id,click,hour,", 14) == 0 || (commas == 23 && digit)) {
+        return "avazu";
+    }
+    return commas > 0 ? "csv" : NULL;
+}
+
+static const char *kind_of_folder(const char *path) {
+    DIR *folder = opendir(path);
+    if (folder == NULL) {
+        return NULL;
+    }
+    bool cifar = false, records = false, folders = false;
+    const struct dirent *entry;
+    while ((entry = readdir(folder)) != NULL) {
+        const char *name = entry->d_name;
+        if (name[0] == '.') {
+            continue;
+        }
+        cifar |= strstr(name, "batch") != NULL && ends(name, ".bin");
+        records |= strstr(name, "-of-") != NULL || strstr(name, "tfrecord") != NULL;
+        struct stat info;
+        folders |= fstatat(dirfd(folder), name, &info, 0) == 0 && S_ISDIR(info.st_mode);
+    }
+    closedir(folder);
+    char rows[4096];
+    if (!cifar && trmi_click_file_in(path, TRM_USAGE_TRAIN, rows, sizeof rows)) {
+        return kind_of_file(rows);
+    }
+    return cifar ? "cifar10" : records ? "tfrecord" : folders ? "imagefolder" : NULL;
+}
+
+static trm_status detect(const trm_dataset_spec *spec, const char **out, trm_error *err) {
+    if (spec->path == NULL) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "no data: give a folder or file, or synth for generated data");
+    }
+    if (strcmp(spec->path, "synth") == 0 || strcmp(spec->path, "clicks") == 0 ||
+        strcmp(spec->path, "random") == 0) {
+        *out = spec->path;
+        return TRM_OK;
+    }
+    struct stat info;
+    if (stat(spec->path, &info) != 0) {
+        return TRMI_FAIL_SYS(err, "%s: no such data", spec->path);
+    }
+    *out = S_ISDIR(info.st_mode) ? kind_of_folder(spec->path) : kind_of_file(spec->path);
+    if (*out == NULL && S_ISREG(info.st_mode) && ends(spec->path, ".bin")) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: a file; of CIFAR-10 the folder that has it is expected", spec->path);
+    }
+    if (*out == NULL) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "%s: what data is this? expected *batch*.bin, class folders, TFRecords, or "
+            "a Criteo, CSV, libsvm or slot file; name it with --dataset",
+            spec->path);
+    }
+    return TRM_OK;
+}
+
+/* ---- pipelines --------------------------------------------------------------------------------
+ */
+
+typedef struct recipe {
+    trm_transform steps[8];
+    int32_t count;
+} recipe;
+
+static void add(recipe *r, trm_transform step) { r->steps[r->count++] = step; }
+
+static void finish(recipe *r, const trm_dataset_spec *spec, const double mean[3],
+                   const double std[3]) {
+    add(r, trm_transform_rescale(1.0 / 255.0, 0));
+    add(r, trm_transform_normalize(mean, std));
+    if (!spec->channels_last) {
+        add(r, trm_transform_hwc2chw());
+    }
+}
+
+static recipe small_images(const trm_dataset_spec *spec, bool augment) {
+    recipe r = {.count = 0};
+    int64_t size = spec->image_size != 0 ? spec->image_size
+                   : spec->exact_guide   ? GUIDE_SIZE
+                                         : CIFAR_SIZE;
+    if (augment) {
+        add(&r, trm_transform_random_crop(CIFAR_SIZE, CIFAR_SIZE, CROP_PADDING));
+        add(&r, trm_transform_random_flip(0.5));
+    }
+    if (size != CIFAR_SIZE) {
+        add(&r, trm_transform_resize(size, size, TRM_RESIZE_HALF_PIXEL));
+    }
+    finish(&r, spec, spec->exact_guide ? guide_mean : cifar_mean,
+           spec->exact_guide ? guide_std : cifar_std);
+    return r;
+}
+
+static recipe large_images(const trm_dataset_spec *spec, bool augment) {
+    recipe r = {.count = 0};
+    int64_t size = spec->image_size != 0 ? spec->image_size : GUIDE_SIZE;
+    add(&r, trm_transform_decode(false));
+    if (augment) {
+        add(&r, trm_transform_random_resized_crop(size, size));
+        add(&r, trm_transform_random_flip(0.5));
+    } else {
+        /* 256 for 224, as everybody evaluates. */
+        add(&r, trm_transform_resize_shorter((size * 8 + 6) / 7, TRM_RESIZE_HALF_PIXEL));
+        add(&r, trm_transform_center_crop(size, size));
+    }
+    finish(&r, spec, imagenet_mean, imagenet_std);
+    return r;
+}
+
+static trm_status refine(const trm_dataset_spec *spec, const recipe *r, bool train,
+                         trm_dataset *dataset, trm_error *err) {
+    int64_t batch = spec->batch_size != 0 ? spec->batch_size : 32;
+    int64_t shards = spec->shard_count != 0 ? spec->shard_count : 1;
+    int64_t depth = spec->prefetch_depth == 0 ? 4 : spec->prefetch_depth;
+    TRMI_TRY(trm_dataset_seed(dataset, spec->seed, err));
+    if (train) {
+        TRMI_TRY(trm_dataset_shuffle(dataset, spec->exact_guide ? GUIDE_WINDOW : 0, err));
+    }
+    TRMI_TRY(trm_dataset_shard(dataset, shards, spec->shard_index,
+                               train ? TRM_SHARD_WRAP : TRM_SHARD_PAD, err));
+    TRMI_TRY(trm_dataset_map(dataset, r->steps, r->count, err));
+    TRMI_TRY(trm_dataset_batch(dataset, batch, train, err));
+    return trm_dataset_prefetch(dataset, depth < 0 ? 0 : depth, spec->threads, err);
+}
+
+static trm_status open_source(const char *kind, const trm_dataset_spec *spec, bool augment,
+                              recipe *r, trm_dataset **out, trm_error *err) {
+    *r = (recipe){.count = 0};
+    /* The guide's reader takes every file, so the test set too. */
+    bool all = spec->exact_guide && spec->usage == TRM_USAGE_TRAIN;
+    trm_usage read = all ? TRM_USAGE_ALL : spec->usage;
+    if (strcmp(kind, "synth") == 0) {
+        *r = small_images(spec, augment);
+        return trm_dataset_shapes(spec->shapes, read, out, err);
+    }
+    if (strcmp(kind, "random") == 0) {
+        int64_t size = spec->image_size != 0 ? spec->image_size : GUIDE_SIZE;
+        return trm_dataset_random(&(trm_random_options){.height = size,
+                                                        .width = size,
+                                                        .classes = spec->classes,
+                                                        .channels_last = spec->channels_last},
+                                  out, err);
+    }
+    if (strcmp(kind, "clicks") == 0) {
+        return trmi_clicks_open(spec->click, spec->usage, out, err);
+    }
+    if (spec->path == NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "dataset %s needs a folder or file", kind);
+    }
+    if (strcmp(kind, "cifar10") == 0) {
+        *r = small_images(spec, augment);
+        return trm_dataset_cifar10(spec->path, read, out, err);
+    }
+    if (strcmp(kind, "imagefolder") == 0) {
+        *r = large_images(spec, augment);
+        return trm_dataset_image_folder(spec->path, spec->usage, out, err);
+    }
+    if (strcmp(kind, "tfrecord") == 0) {
+        *r = large_images(spec, augment);
+        return trm_dataset_tfrecord_imagenet(spec->path, spec->usage, out, err);
+    }
+    return trmi_click_file_open(kind, spec->path, spec->click, spec->usage, out, err);
+}
+
+trm_status trm_dataset_open(const trm_dataset_spec *spec, trm_dataset **out, trm_error *err) {
+    const char *kind = spec->kind;
+    if ((unsigned)spec->usage > TRM_USAGE_ALL) {
+        return TRMI_FAIL(err, TRM_INVALID, "usage %d: train, test or all expected",
+                         (int)spec->usage);
+    }
+    if (spec->image_size < 0 || spec->image_size > 16384) {
+        return TRMI_FAIL(err, TRM_INVALID, "image size %lld: 1..16384 expected",
+                         (long long)spec->image_size);
+    }
+    if (kind == NULL || strcmp(kind, "auto") == 0) {
+        TRMI_TRY(detect(spec, &kind, err));
+    }
+    if (spec->exact_guide && strcmp(kind, "cifar10") != 0 && strcmp(kind, "synth") != 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "the guide's exact pipeline is for CIFAR-10, found %s data", kind);
+    }
+    bool train = spec->usage != TRM_USAGE_TEST && !spec->no_augment;
+    trm_dataset *dataset;
+    recipe r;
+    TRMI_TRY(open_source(kind, spec, train, &r, &dataset, err));
+    trm_status status = refine(spec, &r, train, dataset, err);
+    if (status == TRM_OK) {
+        /* It must fit together now, but the caller may still refine it. */
+        status = trmi_dataset_seal(dataset, err);
+        dataset->sealed = false;
+    }
+    if (status != TRM_OK) {
+        trm_dataset_destroy(dataset);
+        return status;
+    }
+    *out = dataset;
+    return TRM_OK;
+}

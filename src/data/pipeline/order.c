@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/pipeline/order.h"
+
+#include "base/checked.h"
+#include "base/memory.h"
+#include "base/rng.h"
+
+int64_t trmi_order_places_of(const trmi_order *order, int64_t samples) {
+    int64_t even = samples / order->shards;
+    return order->mode == TRM_SHARD_DROP ? even : even + (samples % order->shards != 0);
+}
+
+int64_t trmi_order_places(const trmi_order *order) {
+    return trmi_order_places_of(order, order->count);
+}
+
+int64_t trmi_order_real(const trmi_order *order) {
+    if (order->mode != TRM_SHARD_PAD) {
+        return trmi_order_places(order);
+    }
+    return order->count / order->shards + (order->shard < order->count % order->shards);
+}
+
+/* The sample at place `place` < trmi_order_real, before the window shuffle. */
+static int64_t sample_at(const trmi_order *order, int64_t epoch, int64_t place) {
+    int64_t global =
+        (place * order->shards + order->shard + (epoch == order->moved_epoch ? order->moved : 0)) %
+        order->count;
+    /* before where a moved epoch begins: a window draws from there */
+    global += global < 0 ? order->count : 0;
+    if (!order->shuffled) {
+        return global;
+    }
+    return (int64_t)trmi_permute(trmi_mix(order->seed, (uint64_t)epoch), TRMI_STREAM_SHUFFLE,
+                                 (uint64_t)order->count, (uint64_t)global);
+}
+
+bool trmi_cursor_init(trmi_cursor *cursor, const trmi_order *order) {
+    *cursor = (trmi_cursor){.epoch = -1};
+    if (order->window > 1) {
+        cursor->pool = trmi_alloc((size_t)order->window * sizeof *cursor->pool);
+        return cursor->pool != NULL;
+    }
+    return true;
+}
+
+void trmi_cursor_free(trmi_cursor *cursor) {
+    trmi_free(cursor->pool);
+    cursor->pool = NULL;
+}
+
+static int64_t draw(trmi_cursor *cursor, const trmi_order *order) {
+    int64_t real = trmi_order_real(order);
+    while (cursor->pooled < order->window && cursor->taken < real) {
+        cursor->pool[cursor->pooled++] = sample_at(order, cursor->epoch, cursor->taken++);
+    }
+    /* A seed of its own: the draws must not follow the permutation, nor another shard's. */
+    uint64_t seed =
+        trmi_mix(trmi_mix(order->seed, (uint64_t)cursor->epoch), (uint64_t)order->shard + 1);
+    uint32_t bits = trmi_random_u32(seed, TRMI_STREAM_SHUFFLE, (uint64_t)cursor->place);
+    uint32_t at = trmi_bounded(bits, (uint32_t)cursor->pooled);
+    int64_t sample = cursor->pool[at];
+    cursor->pool[at] = cursor->pool[--cursor->pooled];
+    cursor->place++;
+    return sample;
+}
+
+void trmi_cursor_read(trmi_cursor *cursor, const trmi_order *order, int64_t epoch, int64_t first,
+                      int64_t count, int64_t *indices) {
+    if (cursor->pool == NULL) {
+        for (int64_t i = 0; i < count; i++) {
+            indices[i] = sample_at(order, epoch, first + i);
+        }
+        return;
+    }
+    if (cursor->epoch != epoch || cursor->place > first) {
+        cursor->epoch = epoch;
+        cursor->place = cursor->taken = cursor->pooled = 0;
+    }
+    while (cursor->place < first) {
+        (void)draw(cursor, order);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        indices[i] = draw(cursor, order);
+    }
+}

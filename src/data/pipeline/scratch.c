@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A worker's buffers (source.h): below decoders and transforms, which all take from them. */
+#include "data/pipeline/source.h"
+
+#include "base/memory.h"
+
+void *trmi_scratch_get(trmi_scratch *scratch, int which, size_t bytes) {
+    if (bytes > scratch->bytes[which]) {
+        /* A little more than asked for: images grow in small steps. */
+        size_t room = bytes + bytes / 4;
+        void *grown = trmi_alloc(room);
+        if (grown == NULL) {
+            return NULL;
+        }
+        trmi_free(scratch->data[which]);
+        scratch->data[which] = grown;
+        scratch->bytes[which] = room;
+    }
+    return scratch->data[which];
+}

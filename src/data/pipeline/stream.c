@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading: slots, workers, position. See dataset.h for the drawing. */
+#include "data/pipeline/dataset.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/rng.h"
+#include "data/image/picture.h"
+
+#include <string.h>
+
+void trmi_scratch_free(trmi_scratch *scratch) {
+    for (int i = 0; i < TRMI_SCRATCH_KINDS; i++) {
+        trmi_free(scratch->data[i]);
+    }
+    trmi_picture_close(scratch);
+    *scratch = (trmi_scratch){0};
+}
+
+/* ---- one batch --------------------------------------------------------------------------- */
+
+static trm_status fill_images(const trm_dataset *dataset, trmi_worker *worker,
+                              const trmi_work *work, trm_error *err) {
+    const trmi_source *source = dataset->source;
+    const trmi_chain *chain = &dataset->chain;
+    size_t image_bytes = (size_t)(chain->height * chain->width * 3) * trm_dtype_bytes(chain->dtype);
+    uint8_t *images = work->tensors[0].data;
+    int32_t *labels = work->tensors[1].data;
+    for (int64_t i = 0; i < work->count; i++) {
+        trmi_sample sample;
+        int64_t index = work->indices[i];
+        TRMI_TRY(source->ops->load(source, &worker->scratch, index, &sample, err));
+        trm_status status = trmi_chain_run(chain, &worker->scratch, &sample, work->epoch_seed,
+                                           index, images + (size_t)i * image_bytes, err);
+        if (status != TRM_OK) {
+            char place[TRMI_PLACE_BYTES];
+            source->ops->place(source, index, place, sizeof place);
+            (void)trmi_error_append(err, " (%s)", place);
+            return status;
+        }
+        labels[i] = sample.label;
+    }
+    memset(images + (size_t)work->count * image_bytes, 0,
+           (size_t)(work->slots - work->count) * image_bytes);
+    for (int64_t i = work->count; i < work->slots; i++) {
+        labels[i] = -1;
+    }
+    return TRM_OK;
+}
+
+void trmi_slot_fill(trm_dataset *dataset, trmi_worker *worker, int64_t number, trmi_slot *slot) {
+    const trmi_order *order = &dataset->order;
+    int64_t epoch = number / dataset->epoch_batches, index = number % dataset->epoch_batches;
+    int64_t first = index * dataset->batch_size;
+    int64_t count = trmi_min_i64(dataset->batch_size, trmi_order_real(order) - first);
+    count = trmi_max_i64(count, 0);
+    trmi_cursor_read(&worker->cursor, order, epoch, first, count, slot->indices);
+    trm_tensor tensors[TRM_MAX_BATCH_FIELDS];
+    for (int32_t i = 0; i < dataset->field_count; i++) {
+        tensors[i] = slot->batch.fields[i].tensor;
+        tensors[i].shape = dataset->fields[i].shape;
+    }
+    trmi_work work = {.indices = slot->indices,
+                      .count = count,
+                      .slots = dataset->batch_size,
+                      .epoch_seed = trmi_mix(order->seed, (uint64_t)epoch),
+                      .tensors = tensors};
+    const trmi_source_ops *ops = dataset->source->ops;
+    slot->status = ops->load != NULL
+                       ? fill_images(dataset, worker, &work, &slot->error)
+                       : ops->fill(dataset->source, &worker->scratch, &work, &slot->error);
+    slot->batch.epoch = epoch;
+    slot->batch.index = index;
+    slot->batch.samples = count;
+    slot->batch.last = index + 1 == dataset->epoch_batches;
+    for (int32_t i = 0; i < dataset->field_count; i++) {
+        slot->batch.fields[i].tensor.shape = tensors[i].shape;
+    }
+}
+
+static trm_status slot_create(const trm_dataset *dataset, trmi_slot *slot, trm_error *err) {
+    trm_tensor tensors[TRM_MAX_BATCH_FIELDS];
+    slot->indices = trmi_alloc((size_t)dataset->batch_size * sizeof *slot->indices);
+    bool short_of_memory = slot->indices == NULL;
+    slot->batch.field_count = dataset->field_count;
+    for (int32_t i = 0; i < dataset->field_count; i++) {
+        const trmi_field *field = &dataset->fields[i];
+        trm_tensor tensor = {.dtype = field->dtype, .shape = field->shape};
+        slot->memory[i] = tensor.data = trmi_alloc((size_t)trm_tensor_bytes(&tensor));
+        short_of_memory |= tensor.data == NULL;
+        slot->batch.fields[i] = (trm_batch_field){field->name, tensor};
+        tensors[i] = tensor;
+    }
+    if (short_of_memory) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for batches of %lld samples, %lld ahead",
+                         (long long)dataset->batch_size, (long long)dataset->depth);
+    }
+    if (dataset->source->ops->prepare != NULL) {
+        dataset->source->ops->prepare(dataset->source, dataset->batch_size, tensors);
+    }
+    return TRM_OK;
+}
+
+static void slot_free(trmi_slot *slot) {
+    for (int32_t i = 0; i < TRM_MAX_BATCH_FIELDS; i++) {
+        trmi_free(slot->memory[i]);
+    }
+    trmi_free(slot->indices);
+}
+
+/* ---- workers ------------------------------------------------------------------------------ */
+
+static void *work(void *argument) {
+    trmi_worker *worker = argument;
+    void *item;
+    for (int64_t number = worker->first; trmi_queue_pop(worker->idle, -1, &item) == TRM_OK;
+         number += worker->stride) {
+        trmi_slot_fill(worker->dataset, worker, number, item);
+        if (trmi_queue_push(worker->ready, item) != TRM_OK) {
+            break;
+        }
+    }
+    return NULL;
+}
+
+static trm_status worker_start(trm_dataset *dataset, trmi_worker *worker, trmi_slot *slots,
+                               int64_t count, trm_error *err) {
+    worker->dataset = dataset;
+    if (!trmi_cursor_init(&worker->cursor, &dataset->order)) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a shuffle window of %lld",
+                         (long long)dataset->order.window);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        TRMI_TRY(slot_create(dataset, &slots[i], err));
+    }
+    if (dataset->threads == 0) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trmi_queue_create(count, &worker->idle, err));
+    TRMI_TRY(trmi_queue_create(count, &worker->ready, err));
+    for (int64_t i = 0; i < count; i++) {
+        TRMI_TRY(trmi_queue_push(worker->idle, &slots[i]));
+    }
+    int failed = pthread_create(&worker->thread, NULL, work, worker);
+    if (failed != 0) {
+        return TRMI_FAIL(
+            err, TRM_NOMEM,
+            "prefetch: no memory or no right for a thread (%s); fewer --workers may do",
+            strerror(failed));
+    }
+    worker->running = true;
+    return TRM_OK;
+}
+
+/* One more than the depth: the caller holds one. */
+static int64_t slots_each(const trm_dataset *dataset) {
+    int64_t workers = trmi_max_i64(dataset->threads, 1);
+    return dataset->threads == 0 ? 1 : (dataset->depth + workers) / workers;
+}
+
+int64_t trm_dataset_buffer_bytes(trm_dataset *dataset) {
+    if (trmi_dataset_seal(dataset, NULL) != TRM_OK) {
+        return 0;
+    }
+    int64_t bytes = dataset->batch_size * (int64_t)sizeof(int64_t); /* indices */
+    for (int32_t i = 0; i < dataset->field_count; i++) {
+        const trmi_field *field = &dataset->fields[i];
+        bytes += trm_shape_count(&field->shape) * (int64_t)trm_dtype_bytes(field->dtype);
+    }
+    return bytes * trmi_max_i64(dataset->threads, 1) * slots_each(dataset);
+}
+
+trm_status trmi_dataset_start(trm_dataset *dataset, trm_error *err) {
+    int64_t workers = trmi_max_i64(dataset->threads, 1), each = slots_each(dataset);
+    dataset->workers = trmi_alloc((size_t)workers * sizeof *dataset->workers);
+    dataset->slots = trmi_alloc((size_t)(workers * each) * sizeof *dataset->slots);
+    if (dataset->workers == NULL || dataset->slots == NULL) {
+        trmi_dataset_stop(dataset);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %lld prefetch threads", (long long)workers);
+    }
+    dataset->worker_count = workers;
+    dataset->slot_count = workers * each;
+    dataset->next_worker = 0;
+    for (int64_t w = 0; w < workers; w++) {
+        trmi_worker *worker = &dataset->workers[w];
+        worker->first = dataset->epoch * dataset->epoch_batches + dataset->index + w;
+        worker->stride = workers;
+        trm_status status = worker_start(dataset, worker, dataset->slots + w * each, each, err);
+        if (status != TRM_OK) {
+            trmi_dataset_stop(dataset);
+            return status;
+        }
+    }
+    return TRM_OK;
+}
+
+void trmi_dataset_stop(trm_dataset *dataset) {
+    for (int64_t w = 0; w < dataset->worker_count; w++) {
+        trmi_worker *worker = &dataset->workers[w];
+        if (worker->idle != NULL) {
+            trmi_queue_close(worker->idle);
+        }
+        if (worker->ready != NULL) {
+            trmi_queue_close(worker->ready);
+        }
+    }
+    for (int64_t w = 0; w < dataset->worker_count; w++) {
+        trmi_worker *worker = &dataset->workers[w];
+        if (worker->running) {
+            pthread_join(worker->thread, NULL);
+        }
+        trmi_queue_destroy(worker->idle);
+        trmi_queue_destroy(worker->ready);
+        trmi_scratch_free(&worker->scratch);
+        trmi_cursor_free(&worker->cursor);
+    }
+    for (int64_t i = 0; i < dataset->slot_count; i++) {
+        slot_free(&dataset->slots[i]);
+    }
+    trmi_free(dataset->workers);
+    trmi_free(dataset->slots);
+    dataset->workers = NULL;
+    dataset->slots = NULL;
+    dataset->worker_count = dataset->slot_count = 0;
+    dataset->lent = NULL;
+}
+
+/* ---- the caller's side --------------------------------------------------------------------- */
+
+static trmi_slot *next_slot(trm_dataset *dataset) {
+    trmi_worker *worker = &dataset->workers[dataset->next_worker];
+    if (dataset->threads == 0) {
+        trmi_slot_fill(dataset, worker, dataset->epoch * dataset->epoch_batches + dataset->index,
+                       &dataset->slots[0]);
+        return &dataset->slots[0];
+    }
+    void *item = NULL;
+    trm_status status = trmi_queue_pop(worker->ready, -1, &item);
+    TRMI_ASSERT(status == TRM_OK);
+    dataset->lent = item;
+    dataset->lender = worker;
+    return item;
+}
+
+trm_status trm_dataset_next(trm_dataset *dataset, const trm_batch **out, trm_error *err) {
+    TRMI_TRY(trmi_dataset_seal(dataset, err));
+    if (dataset->lent != NULL) {
+        trm_status returned = trmi_queue_push(dataset->lender->idle, dataset->lent);
+        TRMI_ASSERT(returned == TRM_OK);
+        dataset->lent = NULL;
+    }
+    if (dataset->index == dataset->epoch_batches) {
+        dataset->epoch++;
+        dataset->index = 0;
+        if (dataset->passes != 0 && dataset->epoch % dataset->passes == 0) {
+            return TRM_END;
+        }
+    }
+    if (dataset->workers == NULL) {
+        TRMI_TRY(trmi_dataset_start(dataset, err));
+    }
+    trmi_slot *slot = next_slot(dataset);
+    if (slot->status != TRM_OK) {
+        trm_status status = slot->status;
+        if (err != NULL) {
+            *err = slot->error;
+        }
+        trmi_dataset_stop(dataset);
+        return status;
+    }
+    dataset->index++;
+    dataset->next_worker = (dataset->next_worker + 1) % dataset->worker_count;
+    *out = &slot->batch;
+    return TRM_OK;
+}
+
+const trm_tensor *trm_batch_tensor(const trm_batch *batch, const char *name) {
+    for (int32_t i = 0; i < batch->field_count; i++) {
+        if (strcmp(batch->fields[i].name, name) == 0) {
+            return &batch->fields[i].tensor;
+        }
+    }
+    return NULL;
+}
+
+void trm_dataset_position(const trm_dataset *dataset, int64_t *epoch, int64_t *batch_index) {
+    *epoch = dataset->epoch;
+    *batch_index = dataset->index;
+}
+
+trm_status trmi_dataset_deal(trm_dataset *dataset, int64_t epoch, int64_t used, int64_t *first,
+                             trm_error *err) {
+    TRMI_TRY(trmi_dataset_seal(dataset, err));
+    trmi_order *order = &dataset->order;
+    const int64_t size = dataset->batch_size;
+    if (epoch < 0 || used < 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "%lld samples of epoch %lld: numbers >= 0 expected",
+                         (long long)used, (long long)epoch);
+    }
+    const int64_t places = trmi_order_places_of(order, trmi_max_i64(order->count - used, 0));
+    const int64_t left = dataset->drop_remainder ? places / size : (places + size - 1) / size;
+    trmi_dataset_stop(dataset);
+    *first = dataset->epoch_batches - left;
+    order->moved_epoch = epoch;
+    order->moved = used - *first * size * order->shards;
+    return TRM_OK;
+}
+
+trm_status trm_dataset_seek(trm_dataset *dataset, int64_t epoch, int64_t batch_index,
+                            trm_error *err) {
+    const int64_t epoch_max = (int64_t)1 << 31;
+    TRMI_TRY(trmi_dataset_seal(dataset, err));
+    if (epoch < 0 || epoch > epoch_max || batch_index < 0 || batch_index > dataset->epoch_batches) {
+        return TRMI_FAIL(
+            err, TRM_INVALID, "seek to epoch %lld, batch %lld: an epoch has %lld batches",
+            (long long)epoch, (long long)batch_index, (long long)dataset->epoch_batches);
+    }
+    trmi_dataset_stop(dataset);
+    dataset->epoch = epoch;
+    dataset->index = batch_index;
+    return TRM_OK;
+}

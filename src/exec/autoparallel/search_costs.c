@@ -1,0 +1,594 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Kept in "operators.txt" of the cache directory, by machine, key, and how many ranks ran:
+ *
+ *      <machine> TAB conv2d 89abcdef... t1 x2 32x64x56x56:1 ... forward TAB 2026-11-21;spread
+ *      0.02;load 1.01 TAB seconds
+ *
+ * An entry is measured again when its spread was wide, when the machine was busy then and is less
+ * so now, and when it is far from the roofline in a way that no measured neighbour is. */
+#include "exec/autoparallel/search_costs.h"
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/memory.h"
+#include "base/order.h"
+#include "base/os.h"
+#ifdef TRIREME_ONEDNN
+#include "exec/cpu/tuning/rates.h"
+#include "exec/cpu/tuning/tuning.h"
+#endif
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const double BUSY = TRMI_COSTS_BUSY, QUIET = 1.1;
+static const double worth = 4e-6; /* operators below are not measured */
+
+#ifdef TRIREME_ONEDNN
+/* Of this machine, measured once: two searches of one problem should find one plan. */
+static void find_rates(trmi_costs *c, int threads, double *flops, double *bytes) {
+    const char *name;
+    char flops_key[40], bytes_key[40];
+    double a, b;
+    snprintf(flops_key, sizeof flops_key, "machine flops %d", threads);
+    snprintf(bytes_key, sizeof bytes_key, "machine bytes %d", threads);
+    if (c->file != NULL && trmi_tuning_find(c->file, flops_key, &name, &a) &&
+        trmi_tuning_find(c->file, bytes_key, &name, &b) && a > 0 && b > 0) {
+        *flops = 1e12 / a;
+        *bytes = 1e12 / b;
+        return;
+    }
+    trmi_onednn_rates(threads, flops, bytes);
+    if (c->file != NULL) {
+        trm_error ignored;
+        trmi_tuning_add(c->file, flops_key, "tile", 1e12 / *flops);
+        trmi_tuning_add(c->file, bytes_key, "copy", 1e12 / *bytes);
+        (void)trmi_tuning_save(c->file, &ignored);
+    }
+}
+#endif
+
+/* ---- life
+ *  --------------------------------------------------------------------------------------------- */
+
+trm_status trmi_costs_open(trmi_costs *c, const trmi_costs_options *o, trm_error *err) {
+    memset(c, 0, sizeof *c);
+    c->probe = o->probe;
+    c->threads = o->threads;
+    c->ranks = o->ranks > 1 ? o->ranks : 1;
+    c->refresh = o->refresh;
+    c->factor = c->share = 1;
+    c->limit_seconds = 30;
+    double flops = 5e10, bytes = 1e10;
+#ifdef TRIREME_ONEDNN
+    char path[512] = "";
+    if (o->tuning_file == NULL && trmi_os_cache_dir(path, sizeof path - 16)) {
+        strcat(path, "/operators.txt");
+    }
+    if (path[0] != '\0') {
+        TRMI_TRY(trmi_tuning_create(path, o->threads, "planner",
+                                    o->backend != NULL ? o->backend : "onednn", &c->file, err));
+    }
+    find_rates(c, o->threads, &flops, &bytes);
+    if (o->together > o->threads) {
+        double all_flops, all_bytes;
+        find_rates(c, o->together, &all_flops, &all_bytes);
+        c->share = fmax(1, bytes * o->together / (o->threads * all_bytes));
+    }
+#else
+    (void)err;
+#endif
+    c->flop = 1 / (TRMI_COSTS_REACHED * flops);
+    c->byte = 1 / bytes;
+    return TRM_OK;
+}
+
+void trmi_costs_close(trmi_costs *c) {
+#ifdef TRIREME_ONEDNN
+    trmi_tuning_destroy(c->file);
+#endif
+    free(c->entries);
+    trmi_arena_free(&c->arena);
+}
+
+/* ---- keys
+ *  ------------------------------------------------------------------------------------------------
+ */
+
+static bool can_measure(trmi_op_kind kind) {
+    switch (kind) {
+    case TRMI_OP_CONV2D:
+    case TRMI_OP_LINEAR:
+    case TRMI_OP_MATMUL:
+    case TRMI_OP_BATCH_NORM:
+    case TRMI_OP_NORM_ACT:
+    case TRMI_OP_MAX_POOL:
+    case TRMI_OP_AVG_POOL:
+    case TRMI_OP_GLOBAL_AVG_POOL:
+    case TRMI_OP_ADD:
+    case TRMI_OP_MUL:
+    case TRMI_OP_RELU:
+    case TRMI_OP_EXP:
+    case TRMI_OP_SOFTMAX_XENT:
+    case TRMI_OP_EMBEDDING: return true;
+    default: return false;
+    }
+}
+
+static trm_shape local_shape(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
+                             const trmi_strategy *s, int32_t input) {
+    if (input < 4) {
+        return s->local_inputs[input];
+    }
+    trmi_box box = trmi_spread_box(mesh, &trmi_input_of(g, op, input)->shape, &s->inputs[input], 0);
+    return trmi_box_shape(&box);
+}
+
+/* In which state of the machine (exec/autoparallel/line_state.h)? */
+static bool is_far(const trmi_costs *c) {
+    return c->probe != NULL && c->probe->lines == TRMI_LINES_FAR;
+}
+
+/* "conv2d 89abcdef01234567 t1 x2 s24 p9 32x64x56x56:f32 ..."; p: how operators are measured, a
+ * number that changes with it; e: exact ones; f: while CPUs had no cache in common */
+static bool key_of(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
+                   const trmi_strategy *s, const trmi_costs *c, char *key, size_t size) {
+    uint64_t h = trmi_hash(TRMI_HASH_BEGIN, &op->attrs, sizeof op->attrs);
+    /* Of the footprint only its power of two: what caches hold of an operator hardly depends on
+     * more. */
+    int class =
+        c->probe != NULL && c->probe->footprint > 0 ? ilogb((double)c->probe->footprint) : 0;
+    size_t used =
+        (size_t)snprintf(key, size, "%s %016llx t%d x%d s%d p9%s%s", trmi_op_def_of(op)->name,
+                         (unsigned long long)h, c->threads, c->ranks, class,
+                         c->probe != NULL && c->probe->exact ? "e" : "", is_far(c) ? "f" : "");
+    for (int32_t i = 0; i < op->inputs_count && used < size; i++) {
+        const trmi_value *v = trmi_input_of(g, op, i);
+        char text[96] = "-";
+        if (v != NULL) {
+            trm_shape shape = local_shape(g, op, mesh, s, i);
+            trm_shape_format(&shape, text, sizeof text);
+        }
+        used += (size_t)snprintf(key + used, size - used, " %s:%d", text,
+                                 v != NULL ? (int)v->dtype : 0);
+    }
+    if (used < size && trmi_shard_in_factors(g, op, s, 1)) {
+        used += (size_t)snprintf(key + used, size - used, " factors");
+    }
+    return used < size;
+}
+
+static trmi_op_cost_entry *find(const trmi_costs *c, const char *key) {
+    for (int64_t i = 0; i < c->count; i++) {
+        if (strcmp(c->entries[i].key, key) == 0) {
+            return &c->entries[i];
+        }
+    }
+    return NULL;
+}
+
+static double ratio_of(double seconds, double roof) {
+    return seconds > 0 && roof > 0 ? seconds / roof : 0;
+}
+
+static void weigh(trmi_op_cost_entry *e, const trmi_node_seconds *roof) {
+    e->ratio = (trmi_node_seconds){.forward = ratio_of(e->seconds.forward, roof->forward),
+                                   .backward = ratio_of(e->seconds.backward, roof->backward),
+                                   .factors = ratio_of(e->seconds.factors, roof->factors)};
+}
+
+/* `roof`: by the roofline, without the factor. */
+static trm_status remember(trmi_costs *c, const char *key, const trmi_node_seconds *seconds,
+                           const trmi_node_seconds *roof, trm_error *err) {
+    if (!trmi_grow((void **)&c->entries, &c->capacity, c->count + 1, sizeof *c->entries)) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for measured operators");
+    }
+    trmi_op_cost_entry *e = &c->entries[c->count];
+    *e = (trmi_op_cost_entry){
+        .key = trmi_arena_strdup(&c->arena, key), .seconds = *seconds, .size = roof->forward};
+    e->look = c->look;
+    e->seen[e->looks++] = *seconds;
+    weigh(e, roof);
+    c->count += e->key != NULL;
+    return e->key != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for measured operators");
+}
+
+/* Of an earlier process; not what looks as if it were worth another look. `roof` says which figures
+ * there are. */
+static bool recall(trmi_costs *c, const char *key, const trmi_node_seconds *roof,
+                   trmi_node_seconds *out) {
+#ifdef TRIREME_ONEDNN
+    char longer[1100];
+    const char *how;
+    double spread = 0, load = 1;
+    snprintf(longer, sizeof longer, "%s forward", key);
+    if (c->file == NULL || c->refresh || !trmi_tuning_find(c->file, longer, &how, &out->forward)) {
+        return false;
+    }
+    const char *at = strstr(how, "spread ");
+    if (at != NULL && sscanf(at, "spread %lf;load %lf", &spread, &load) != 2) {
+        return false;
+    }
+    double now = c->probe != NULL ? c->probe->load : load;
+    if (c->probe != NULL && (spread > 0.4 || load > BUSY) && now < QUIET) {
+        return false;
+    }
+    bool dated = strlen(how) >= 10 && how[4] == '-' && how[7] == '-';
+    if (dated && (c->oldest[0] == '\0' || strncmp(how, c->oldest, 10) < 0)) {
+        snprintf(c->oldest, sizeof c->oldest, "%.10s", how);
+    }
+    snprintf(longer, sizeof longer, "%s update", key);
+    if (roof->factors > 0 && !trmi_tuning_find(c->file, longer, &how, &out->factors)) {
+        return false;
+    }
+    snprintf(longer, sizeof longer, "%s backward", key);
+    return trmi_tuning_find(c->file, longer, &how, &out->backward);
+#else
+    (void)c, (void)key, (void)roof, (void)out;
+    return false;
+#endif
+}
+
+static void keep(trmi_costs *c, const char *key, const trmi_probe_time *time) {
+#ifdef TRIREME_ONEDNN
+    char longer[1100], how[80], date[32];
+    time_t now = (time_t)trmi_os_wall();
+    struct tm day;
+    strftime(date, sizeof date, "%Y-%m-%d", gmtime_r(&now, &day));
+    if (c->file != NULL) {
+        snprintf(how, sizeof how, "%s;spread %.3f;load %.3f", date, time->spread, c->probe->load);
+        snprintf(longer, sizeof longer, "%s forward", key);
+        trmi_tuning_add(c->file, longer, how, time->forward);
+        snprintf(longer, sizeof longer, "%s backward", key);
+        trmi_tuning_add(c->file, longer, how, time->backward);
+        if (time->factors > 0) {
+            snprintf(longer, sizeof longer, "%s update", key);
+            trmi_tuning_add(c->file, longer, how, time->factors);
+        }
+    }
+#else
+    (void)c, (void)key, (void)time;
+#endif
+}
+
+/* ---- measuring
+ *  --------------------------------------------------------------------------------------------- */
+
+static const trmi_op_cost_entry *nearest(const trmi_costs *c, const trmi_op *op, const char *key,
+                                         double size);
+
+/* Far from the roofline, as no neighbour in size is; or it wavered. */
+static bool doubtful(const trmi_costs *c, const trmi_op *op, const char *key,
+                     const trmi_probe_time *time, const trmi_node_seconds *roof) {
+    double ratio = (time->forward + time->backward) / fmax(1e-12, roof->forward + roof->backward);
+    const trmi_op_cost_entry *like = nearest(c, op, key, roof->forward);
+    double usual = like != NULL ? like->ratio.forward : 1;
+    return time->spread > 0.4 || ratio < 0.2 || (ratio > 6 && ratio > 3 * usual);
+}
+
+/* Of two times of one operator. */
+static trmi_probe_time least(const trmi_probe_time *a, const trmi_probe_time *b) {
+    return (trmi_probe_time){fmin(a->forward, b->forward), fmin(a->backward, b->backward),
+                             fmin(a->factors, b->factors), fmin(a->spread, b->spread)};
+}
+
+static trm_status measure(trmi_costs *c, const trmi_space *space, int32_t node,
+                          const trmi_strategy *s, const char *key, const trmi_node_seconds *roof,
+                          trm_error *err) {
+    trmi_probe_time time = {.forward = -1};
+    trm_error own;
+    double begin = trmi_os_now();
+    trm_status status =
+        trmi_probe_op(c->probe, space->nodes[node].op, &space->mesh, s->letters, &time, &own);
+    bool again = status == TRM_OK && doubtful(c, trmi_space_op(space, node), key, &time, roof);
+    for (int i = 0; again && i < 2; i++) { /* what was in the way once is not always */
+        trmi_probe_time other;
+        status =
+            trmi_probe_op(c->probe, space->nodes[node].op, &space->mesh, s->letters, &other, &own);
+        if (status != TRM_OK) {
+            break;
+        }
+        time = least(&time, &other);
+        again = doubtful(c, trmi_space_op(space, node), key, &time, roof);
+        c->doubted += i == 0;
+    }
+    c->measure_seconds += trmi_os_now() - begin;
+    if (status != TRM_OK && c->probe->comm != NULL &&
+        trm_comm_health(c->probe->comm, err) != TRM_OK) {
+        return err != NULL ? err->status : TRM_PEER;
+    }
+    if (status != TRM_OK) {
+        /* a local shape that cannot be by itself: by the roofline */
+        return remember(c, key, &(trmi_node_seconds){.forward = -1}, roof, err);
+    }
+    c->measured++;
+    keep(c, key, &time);
+    return remember(c, key, &(trmi_node_seconds){time.forward, time.backward, time.factors}, roof,
+                    err);
+}
+
+/* Of two looks the mean: sums of lesser ones would be short. Of three the middle one: a host that
+ * takes a CPU away, or both ranks on one, spoils a whole look. */
+static trmi_node_seconds middle_of(const trmi_op_cost_entry *e) {
+    double forward[TRMI_COSTS_LOOKS], backward[TRMI_COSTS_LOOKS], factors[TRMI_COSTS_LOOKS];
+    for (int i = 0; i < e->looks; i++) {
+        forward[i] = e->seen[i].forward;
+        backward[i] = e->seen[i].backward;
+        factors[i] = e->seen[i].factors;
+    }
+    return (trmi_node_seconds){trmi_median(forward, e->looks), trmi_median(backward, e->looks),
+                               trmi_median(factors, e->looks)};
+}
+
+/* What was measured in a bad moment is seldom measured in another one. */
+static trm_status look_again(trmi_costs *c, const trmi_space *space, int32_t node,
+                             const trmi_strategy *s, trmi_op_cost_entry *e,
+                             const trmi_node_seconds *roof, trm_error *err) {
+    trmi_probe_time time;
+    trm_error own;
+    trm_status status =
+        trmi_probe_op(c->probe, space->nodes[node].op, &space->mesh, s->letters, &time, &own);
+    e->look = c->look;
+    if (status != TRM_OK) {
+        return c->probe->comm != NULL && trm_comm_health(c->probe->comm, err) != TRM_OK
+                   ? (err != NULL ? err->status : TRM_PEER)
+                   : TRM_OK;
+    }
+    e->seen[e->looks++] = (trmi_node_seconds){time.forward, time.backward, time.factors};
+    e->seconds = middle_of(e);
+    weigh(e, roof);
+    keep(c, e->key,
+         &(trmi_probe_time){e->seconds.forward, e->seconds.backward, e->seconds.factors,
+                            time.spread});
+    return TRM_OK;
+}
+
+/* ---- what the search asks
+ *  -------------------------------------------------------------------------------------- */
+
+/* The n-th word of a key; its length in *length, 0: it has fewer. */
+static const char *word(const char *key, int n, size_t *length) {
+    for (; n > 0 && *key != '\0'; n--) {
+        key += strcspn(key, " ");
+        key += *key == ' ';
+    }
+    *length = strcspn(key, " ");
+    return key;
+}
+
+static bool same_word(const char *a, const char *b, int n) {
+    size_t x, y;
+    const char *from = word(a, n, &x), *to = word(b, n, &y);
+    return x == y && strncmp(from, to, x) == 0;
+}
+
+/* The measured operator of this kind that is nearest in size; of equal ones that with the same
+ * attributes and the same weights: the same operator, cut in another way. NULL: none. */
+static const trmi_op_cost_entry *nearest(const trmi_costs *c, const trmi_op *op, const char *key,
+                                         double size) {
+    enum { ATTRIBUTES = 1, WEIGHTS = 7 }; /* words of a key */
+    const char *name = trmi_op_def_of(op)->name;
+    size_t length = strlen(name);
+    const trmi_op_cost_entry *best = NULL;
+    double least = INFINITY;
+    for (int64_t i = 0; i < c->count; i++) {
+        const trmi_op_cost_entry *e = &c->entries[i];
+        bool same =
+            strncmp(e->key, name, length) == 0 && e->key[length] == ' ' && e->ratio.forward > 0;
+        double far = same && size > 0 && e->size > 0 ? fabs(log(e->size / size)) : INFINITY;
+        far +=
+            same ? !same_word(e->key, key, ATTRIBUTES) + 0.5 * !same_word(e->key, key, WEIGHTS) : 0;
+        if (far < least) {
+            least = far;
+            best = e;
+        }
+    }
+    return best;
+}
+
+/* By the roofline of another size. What took many times its own is mostly its start, which does not
+ * grow with size. */
+static double scaled(double roof, double measured, double ratio) {
+    static const double usual = 4;
+    double grows = fmin(ratio, usual);
+    return ratio > 0 ? grows * roof + measured * (1 - grows / ratio) : roof;
+}
+
+/* Seconds known or guessed from `roof`. Returns: as they are while all ranks run. */
+static bool known(const trmi_costs *c, const trmi_space *space, const trmi_op *op,
+                  const trmi_strategy *s, const trmi_node_seconds *roof, trmi_node_seconds *out) {
+    char key[1024];
+    *out = *roof;
+    out->factors = roof->factors / c->factor; /* that comes with it */
+    if (!can_measure(op->kind) || !key_of(space->graph, op, &space->mesh, s, c, key, sizeof key)) {
+        return false;
+    }
+    const trmi_op_cost_entry *e = find(c, key);
+    if (e != NULL && e->seconds.forward >= 0) {
+        *out = e->seconds;
+        return c->ranks > 1;
+    }
+    e = nearest(c, op, key, roof->forward);
+    if (e != NULL) {
+        out->forward = scaled(roof->forward, e->seconds.forward, e->ratio.forward);
+        out->backward = scaled(roof->backward, e->seconds.backward, e->ratio.backward);
+        out->factors = e->ratio.factors > 0 ? e->ratio.factors * roof->factors : out->factors;
+    }
+    return e != NULL && c->ranks > 1;
+}
+
+void trmi_costs_seconds(void *context, const trmi_space *space, const trmi_space_node *node,
+                        const trmi_strategy *s, trmi_node_seconds *out) {
+    const trmi_costs *c = context;
+    const trm_graph *g = space->graph;
+    const trmi_node_seconds roof = *out;
+    /* What goes to memory takes longer while other ranks do the same. */
+    double share = known(c, space, &g->ops[node->op], s, &roof, out) ? 1 : c->share;
+    double there = trmi_op_cost(g, &g->ops[node->op]).bytes * s->fraction * c->byte, back = 0;
+    for (int32_t i = 0; i < node->backward_count; i++) {
+        back += trmi_op_cost(g, &g->ops[node->backward[i]]).bytes * s->fraction * c->byte;
+    }
+    out->forward = (out->forward + (share - 1) * fmin(out->forward, there)) * c->factor;
+    out->backward = (out->backward + (share - 1) * fmin(out->backward, back)) * c->factor;
+    out->factors *= c->factor;
+}
+
+/* An operator of a plan, and what it and its like take of the step by the roofline. */
+typedef struct wanted {
+    int32_t node;
+    double work;
+} wanted;
+
+static int by_work(const void *a, const void *b) {
+    const wanted *x = a, *y = b;
+    return x->work != y->work ? (x->work < y->work) - (x->work > y->work) : x->node - y->node;
+}
+
+/* Those of the plan that can be measured, the largest first: should time run out, what is left is
+ * little. Returns: how many. */
+static int32_t list_wanted(const trmi_space *space, const trmi_choice *choice, wanted *list) {
+    int32_t count = 0;
+    for (int32_t n = 0; n < space->nodes_count; n++) {
+        trmi_node_seconds roof;
+        if (can_measure(trmi_space_op(space, n)->kind)) {
+            trmi_space_roofline(space, n, choice->strategy[n], &roof);
+            list[count++] = (wanted){n, (roof.forward + roof.backward) *
+                                            trmi_space_class_of(space, n)->members};
+        }
+    }
+    qsort(list, (size_t)count, sizeof *list, by_work);
+    return count;
+}
+
+static trm_status measure_node(trmi_costs *c, const trmi_space *space, int32_t n,
+                               const trmi_choice *choice, int32_t *news, trm_error *err) {
+    const trmi_strategy *s = &trmi_space_class_of(space, n)->strategies[choice->strategy[n]];
+    char key[1024];
+    trmi_node_seconds seconds = {.forward = 0}, roof;
+    if (!key_of(space->graph, trmi_space_op(space, n), &space->mesh, s, c, key, sizeof key)) {
+        return TRM_OK;
+    }
+    trmi_op_cost_entry *known = find(c, key);
+    bool again = known != NULL && known->look < c->look && known->looks < TRMI_COSTS_LOOKS &&
+                 c->probe != NULL && known->seconds.forward >= 0;
+    trmi_space_roofline(space, n, choice->strategy[n], &roof);
+    if (again) {
+        TRMI_TRY(look_again(c, space, n, s, known, &roof, err));
+    } else if (known != NULL || roof.forward + roof.backward < worth) {
+        return TRM_OK;
+    } else if (recall(c, key, &roof, &seconds)) {
+        TRMI_TRY(remember(c, key, &seconds, &roof, err));
+    } else if (c->probe != NULL && c->measure_seconds < c->limit_seconds) {
+        TRMI_TRY(measure(c, space, n, s, key, &roof, err));
+    } else {
+        return TRM_OK;
+    }
+    ++*news;
+    return TRM_OK;
+}
+
+trm_status trmi_costs_measure(trmi_costs *c, const trmi_space *space, const trmi_choice *choice,
+                              int32_t *news, trm_error *err) {
+    wanted *list = trmi_alloc(((size_t)space->nodes_count + 1) * sizeof *list);
+    trm_status status =
+        list != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to measure operators");
+    int32_t count = status == TRM_OK ? list_wanted(space, choice, list) : 0;
+    for (int32_t i = 0; status == TRM_OK && i < count; i++) {
+        status = measure_node(c, space, list[i].node, choice, news, err);
+    }
+    trmi_free(list);
+#ifdef TRIREME_ONEDNN
+    if (status == TRM_OK && c->file != NULL && c->measured > 0) {
+        trm_error ignored;
+        (void)trmi_tuning_save(c->file, &ignored);
+    }
+#endif
+    return status;
+}
+
+double trmi_costs_share_known(const trmi_costs *c, const trmi_space *space,
+                              const trmi_choice *choice) {
+    double all = 0, known = 0;
+    for (int32_t n = 0; n < space->nodes_count; n++) {
+        const trmi_space_class *of = trmi_space_class_of(space, n);
+        const trmi_strategy *s = &of->strategies[choice->strategy[n]];
+        double seconds = of->forward[choice->strategy[n]] + of->backward[choice->strategy[n]];
+        char key[1024];
+        bool can =
+            can_measure(trmi_space_op(space, n)->kind) &&
+            key_of(space->graph, trmi_space_op(space, n), &space->mesh, s, c, key, sizeof key);
+        const trmi_op_cost_entry *e = can ? find(c, key) : NULL;
+        all += seconds;
+        known += e != NULL && e->seconds.forward >= 0 ? seconds : 0;
+    }
+    return all > 0 ? known / all : 0;
+}
+
+/* ---- messages
+ *  ----------------------------------------------------------------------------------------------------
+ */
+
+/* What is kept, if it will do. */
+static char *kept_links(const trmi_costs *c, const char *path) {
+    uint8_t *text;
+    size_t bytes;
+    trm_error ignored;
+    trmi_links *links = trmi_alloc(sizeof *links);
+    if (links == NULL || c->refresh ||
+        trmi_os_read_file(path, 1 << 16, &text, &bytes, &ignored) != TRM_OK) {
+        trmi_free(links);
+        return NULL;
+    }
+    bool usable = trmi_links_parse((const char *)text, links, &ignored) == TRM_OK &&
+                  links->together == c->ranks && links->update.count > 0 &&
+                  strstr((const char *)text, "(form 5)") != NULL &&
+                  (links->load < BUSY || c->probe->load > QUIET);
+    trmi_free(links);
+    if (!usable) {
+        trmi_free(text);
+        return NULL;
+    }
+    return (char *)text;
+}
+
+trm_status trmi_costs_links(trmi_costs *c, char **text, trm_error *err) {
+    char folder[400] = "", path[480] = "", host[64] = "";
+    *text = NULL;
+    if (c->probe == NULL || c->probe->comm == NULL || c->ranks < 2) {
+        return TRM_OK;
+    }
+    if (trmi_os_cache_dir(folder, sizeof folder) && gethostname(host, sizeof host - 1) == 0) {
+        trmi_probe all = {.limit = 0};
+        int some = trmi_probe_links_sizes(c->probe);
+        size_t used = (size_t)snprintf(path, sizeof path, "%s/links-%s-%d-of-%d-t%d-%s", folder,
+                                       host, c->probe->cores, c->ranks, c->threads,
+                                       trm_comm_engine(c->probe->comm));
+        used += (size_t)snprintf(path + used, sizeof path - used, "%s", is_far(c) ? "-far" : "");
+        snprintf(path + used, sizeof path - used, ".txt");
+        *text = kept_links(c, path);
+        /* what little memory allows, or a small model wants, is kept apart */
+        if (*text == NULL && some < trmi_probe_links_sizes(&all)) {
+            snprintf(path + used, sizeof path - used, "-s%d.txt", some);
+            *text = kept_links(c, path);
+        }
+    }
+    if (*text != NULL) {
+        return TRM_OK;
+    }
+    trmi_text out = {0};
+    trm_error ignored;
+    trm_status status = trmi_probe_links(c->probe, &out, err);
+    if (status != TRM_OK) {
+        trmi_text_free(&out);
+        return status;
+    }
+    if (path[0] != '\0') {
+        (void)trmi_os_replace_file(NULL, path, out.data, out.length, &ignored);
+    }
+    *text = out.data;
+    return TRM_OK;
+}

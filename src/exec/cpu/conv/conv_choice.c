@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which algorithm for a problem:
+ *
+ *      the run has kept one  --> that one, so that a resumed run has the same bits
+ *      tuning file knows     --> that one; a guess of an earlier process too, unless this one is to measure (retune_seconds)
+ *      there is a file       --> those that the built-in model puts within reach of the best are timed
+ *                                while the process's trial time lasts: long, and on whole batches,
+ *                                where it is to measure
+ *      otherwise             --> the model's best, the same in every run; the tuning file has it as a guess then
+ */
+#define _GNU_SOURCE
+#include "exec/cpu/conv/conv.h"
+
+#include "exec/cpu/tuning/tuning.h"
+
+#include "base/checked.h"
+#include "base/cpu.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/os.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+const trmi_conv_algorithm *const trmi_conv_algorithms[] = {
+    &trmi_conv_winograd,       &trmi_conv_winograd_pairs,
+    &trmi_conv_winograd_gradw, &trmi_conv_winograd_gradw_pairs,
+    &trmi_conv_gather_gemm,    &trmi_conv_gradw_gemm,
+    &trmi_conv_gather_pairs,   &trmi_conv_gradw_pairs,
+    &trmi_conv_dnnl,           NULL};
+
+enum { ALGORITHMS = sizeof trmi_conv_algorithms / sizeof trmi_conv_algorithms[0] - 1, TRIALS = 3 };
+
+static const double reach = 1.3;         /* times the best guess is still worth a trial */
+static const double trial_flops = 5e8;   /* of one trial run */
+static const double trial_seconds = 0.3; /* of one process: the rest is guessed */
+/* seconds to measure from which trials are not shortened */
+static const double whole_problems = 1;
+static const double behind = 1.5; /* times the best is out of the race */
+/* times faster than what was expected to be best is not enough */
+static const double equal = 1.03;
+
+/* Algorithms that can, fastest expected first; returns how many. */
+static int rank(const trmi_conv_problem *p, int threads, const trmi_conv_algorithm *out[ALGORITHMS],
+                double seconds[ALGORITHMS]) {
+    int count = 0;
+    for (int i = 0; i < ALGORITHMS; i++) {
+        const trmi_conv_algorithm *a = trmi_conv_algorithms[i];
+        if (!a->can(p)) {
+            continue;
+        }
+        double t = a->guess(p, threads);
+        int at = count++;
+        for (; at > 0 && seconds[at - 1] > t; at--) {
+            seconds[at] = seconds[at - 1];
+            out[at] = out[at - 1];
+        }
+        seconds[at] = t;
+        out[at] = a;
+    }
+    return count;
+}
+
+/* ---- trials ------------------------------------------------------------------------------------
+ */
+
+static int64_t bytes_of(int64_t count, trm_dtype type) {
+    return count * (int64_t)trm_dtype_bytes(type);
+}
+
+static int64_t image_bytes(const trmi_conv_problem *p) {
+    return bytes_of(trmi_conv_image_count(p), p->image_type);
+}
+
+static int64_t result_bytes(const trmi_conv_problem *p) {
+    return bytes_of(trmi_conv_result_count(p), p->result_type);
+}
+
+/* The same problem on fewer images; what is too large for the caches stays so. */
+static trmi_conv_problem smaller(const trmi_conv_problem *p) {
+    trmi_conv_problem s = *p;
+    double images = trial_flops / (trmi_conv_flops(p) / (double)p->n);
+    int64_t largest = trmi_max_i64(image_bytes(p), result_bytes(p));
+    if (largest > TRMI_STREAM_BYTES) {
+        double least =
+            (double)(TRMI_STREAM_BYTES + largest / p->n) / ((double)largest / (double)p->n);
+        images = images < least ? least : images;
+    }
+    if (images < (double)p->n) {
+        s.n = trmi_min_i64(p->n, trmi_max_i64(4, (int64_t)images + 1));
+    }
+    return s;
+}
+
+/* Fewer images say nothing where weights, which are packed once for all, weigh as much as they do.
+ */
+static bool is_telling(const trmi_conv_problem *part, const trmi_conv_problem *whole) {
+    int64_t weights = bytes_of(trmi_conv_weights_count(part), TRM_FLOAT32);
+    return part->n == whole->n || weights <= (image_bytes(part) + result_bytes(part)) / 2;
+}
+
+/* Out of the caches with it, as it is when a step comes to it again. */
+static void forget(const char *at, int64_t bytes) {
+#if defined(__x86_64__)
+    /* every CPU with AVX-512 has the instruction */
+    int64_t lines = trmi_cpu()->avx512 ? trmi_pieces(bytes, 64) : 0;
+    for (int64_t i = 0; i < lines; i++) {
+        __asm__ volatile("clflushopt %0" : : "m"(at[64 * i]) : "memory");
+    }
+    __asm__ volatile("mfence" : : : "memory");
+#else
+    (void)at;
+    (void)bytes;
+#endif
+}
+
+/* Room for the tensors and the scratch of a trial, kept from one to the next; NULL without memory.
+ */
+static char *trial_memory(trmi_onednn *backend, const trmi_conv_problem *p, int64_t scratch,
+                          trmi_conv_args *args) {
+    int64_t x = trmi_round_up(image_bytes(p), 4096), y = trmi_round_up(result_bytes(p), 4096);
+    int64_t w = trmi_round_up(bytes_of(trmi_conv_weights_count(p), p->weights_type), 4096);
+    int64_t b = trmi_round_up(p->o * 4, 4096), bytes = x + w + y + b + scratch;
+    if (bytes > backend->trial_bytes) {
+        trmi_free(backend->trial);
+        backend->trial = trmi_alloc((size_t)bytes);
+        backend->trial_bytes = backend->trial == NULL ? 0 : bytes;
+        if (backend->trial == NULL) {
+            return NULL;
+        }
+        memset(backend->trial, 0x3F, (size_t)bytes); /* 0.75 as float32 and as bfloat16 */
+    }
+    char *at = backend->trial;
+    *args = (trmi_conv_args){.image = at,
+                             .weights = at + x,
+                             .result = at + x + w,
+                             .bias = (float *)(at + x + w + y),
+                             .scratch = at + x + w + y + b};
+    return at;
+}
+
+typedef struct candidate {
+    const trmi_conv_algorithm *algorithm;
+    void *state;
+    int64_t scratch;
+    double best; /* seconds of one run; negative = it cannot */
+} candidate;
+
+/* One thread by its own CPU time: what else the machine does meanwhile does not count. */
+static double trial_clock(const trmi_onednn *backend) {
+    struct timespec t;
+    bool own = backend->threads == 1 && clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0;
+    return own ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec : trmi_os_now();
+}
+
+static double run_once(trmi_onednn *backend, const candidate *c, const trmi_conv_problem *p) {
+    trmi_conv_args args;
+    if (trial_memory(backend, p, c->scratch, &args) == NULL) {
+        return -1;
+    }
+    bool large = image_bytes(p) > TRMI_STREAM_BYTES || result_bytes(p) > TRMI_STREAM_BYTES;
+    /* where backward comes by, forward was long ago */
+    if (large || p->direction == TRMI_CONV_WEIGHTS) {
+        forget(args.image, image_bytes(p));
+    }
+    if (large) {
+        forget(args.result, result_bytes(p));
+    }
+    double begin = trial_clock(backend);
+    return c->algorithm->run(c->state, &args, NULL) == TRM_OK ? trial_clock(backend) - begin : -1;
+}
+
+/* Rounds in which the candidates take turns, so that a busy machine disturbs all alike; the first
+ * warms up. Who is clearly behind in two runs is not asked again: one may have been interrupted,
+ * the warm-up too. */
+static void race(trmi_onednn *backend, const trmi_conv_problem *p, candidate *c, int count) {
+    double first = -1;
+    for (int round = 0; round <= TRIALS; round++) {
+        for (int i = 0; i < count; i++) {
+            if (c[i].best < 0 || (round > 1 && c[i].best > behind * first)) {
+                continue;
+            }
+            double t = run_once(backend, &c[i], p);
+            c[i].best = t < 0 || round == 0 || t < c[i].best ? t : c[i].best;
+        }
+        first = -1;
+        for (int i = 0; i < count; i++) {
+            first = c[i].best >= 0 && (first < 0 || c[i].best < first) ? c[i].best : first;
+        }
+    }
+}
+
+/* The fastest; of those that are as good as equal the first, which was expected to be; NULL when
+ * none ran. */
+static const candidate *winner_of(const candidate *c, int count) {
+    const candidate *winner = NULL;
+    for (int i = 0; i < count; i++) {
+        if (c[i].best >= 0 && (winner == NULL || c[i].best * equal < winner->best)) {
+            winner = &c[i];
+        }
+    }
+    return winner;
+}
+
+/* Times the candidates within reach; the winner or NULL. A process that is here to measure takes
+ * whole problems. */
+static const trmi_conv_algorithm *measure(trmi_onednn *backend, const trmi_conv_problem *p,
+                                          const char *key) {
+    const trmi_conv_algorithm *order[ALGORITHMS], *choice = NULL;
+    candidate c[ALGORITHMS];
+    double guess[ALGORITHMS], begin = trmi_os_now();
+    int count = rank(p, backend->threads, order, guess), created = 0;
+    trmi_conv_problem part = backend->retune_seconds >= whole_problems ? *p : smaller(p);
+    if (!is_telling(&part, p)) {
+        return NULL;
+    }
+    for (int i = 0; i < count && (created == 0 || guess[i] <= guess[0] * reach); i++) {
+        candidate *next = &c[created];
+        *next = (candidate){.algorithm = order[i]};
+        created += order[i]->create(backend, &part, &next->state, &next->scratch, NULL) == TRM_OK;
+    }
+    race(backend, &part, c, created);
+    const candidate *winner = winner_of(c, created);
+    if (winner != NULL) {
+        choice = winner->algorithm;
+        trmi_tuning_add(backend->tuning, key, choice->name,
+                        winner->best * (double)p->n / (double)part.n);
+    }
+    for (int i = 0; i < created; i++) {
+        c[i].algorithm->destroy(c[i].state);
+    }
+    backend->trial_seconds += trmi_os_now() - begin;
+    return choice;
+}
+
+void trmi_onednn_trials_done(trmi_onednn *backend) {
+    trmi_free(backend->trial);
+    backend->trial = NULL;
+    backend->trial_bytes = 0;
+    (void)trmi_tuning_save(backend->tuning, NULL); /* a choice that cannot be kept is made again */
+    if (backend->kept != NULL) {
+        (void)trmi_tuning_save(backend->kept, NULL);
+    }
+}
+
+/* ---- choice
+ *  -------------------------------------------------------------------------------------- */
+
+static const trmi_conv_algorithm *by_name(const trmi_conv_problem *p, const char *name) {
+    for (int i = 0; i < ALGORITHMS; i++) {
+        if (strcmp(trmi_conv_algorithms[i]->name, name) == 0 && trmi_conv_algorithms[i]->can(p)) {
+            return trmi_conv_algorithms[i];
+        }
+    }
+    return NULL;
+}
+
+/* The tuning file's choice; there is one after this wherever an algorithm can. What is measured
+ * enters as it is, what had to be guessed as "~name", which the next processes keep, unless they
+ * are here to measure. */
+static const trmi_conv_algorithm *tuned(trmi_onednn *backend, const trmi_conv_problem *p,
+                                        const char *key, double *seconds) {
+    const trmi_conv_algorithm *order[ALGORITHMS], *choice = NULL;
+    double guess[ALGORITHMS];
+    char guessed[64];
+    const char *name;
+    bool found = trmi_tuning_find(backend->tuning, key, &name, seconds);
+    if (found && (name[0] != '~' || backend->retune_seconds <= 0) &&
+        (choice = by_name(p, name + (name[0] == '~'))) != NULL) {
+        return choice;
+    }
+    double allowed = backend->retune_seconds > 0 ? backend->retune_seconds : trial_seconds;
+    if (trmi_tuning_has_file(backend->tuning) && backend->trial_seconds <= allowed) {
+        choice = measure(backend, p, key);
+    }
+    if (choice == NULL) {
+        if (rank(p, backend->threads, order, guess) == 0) {
+            return NULL;
+        }
+        choice = order[0];
+        snprintf(guessed, sizeof guessed, "~%s", choice->name);
+        trmi_tuning_add(backend->tuning, key, guessed, guess[0]);
+    }
+    /* as the next process will read them */
+    (void)trmi_tuning_find(backend->tuning, key, &name, seconds);
+    return choice;
+}
+
+/* The choice to try first and its seconds; NULL when no algorithm can. */
+static const trmi_conv_algorithm *chosen(trmi_onednn *backend, const trmi_conv_problem *p,
+                                         double *seconds) {
+    const trmi_conv_algorithm *choice;
+    char key[256];
+    const char *name;
+    trmi_conv_key(p, key, sizeof key);
+    if (backend->kept != NULL && trmi_tuning_find(backend->kept, key, &name, seconds) &&
+        (choice = by_name(p, name)) != NULL) {
+        return choice;
+    }
+    choice = tuned(backend, p, key, seconds);
+    if (choice != NULL && backend->kept != NULL) {
+        trmi_tuning_add(backend->kept, key, choice->name, *seconds);
+    }
+    return choice;
+}
+
+trm_status trmi_conv_choose(trmi_onednn *backend, const trmi_conv_problem *p,
+                            const trmi_conv_algorithm **out, void **state, int64_t *scratch,
+                            trm_error *err) {
+    const trmi_conv_algorithm *order[ALGORITHMS];
+    double guess[ALGORITHMS], seconds;
+    const trmi_conv_algorithm *first = chosen(backend, p, &seconds);
+    if (first != NULL && first->create(backend, p, state, scratch, err) == TRM_OK) {
+        *out = first;
+        return TRM_OK;
+    }
+    int count = rank(p, backend->threads, order, guess);
+    trm_status status = TRMI_FAIL(err, TRM_UNSUPPORTED, "no algorithm for this convolution");
+    for (int i = 0; i < count && status == TRM_UNSUPPORTED; i++) {
+        *out = order[i];
+        status = order[i]->create(backend, p, state, scratch, err);
+    }
+    return status;
+}
+
+double trmi_conv_seconds(trmi_onednn *backend, const trmi_conv_problem *p) {
+    double seconds;
+    return chosen(backend, p, &seconds) != NULL ? seconds : -1;
+}
+
+bool trmi_conv_possible(trmi_onednn *backend, const trmi_conv_problem *p) {
+    const trmi_conv_algorithm *order[ALGORITHMS];
+    double guess[ALGORITHMS];
+    int count = rank(p, backend->threads, order, guess);
+    for (int i = 0; i < count; i++) {
+        if (order[i] != &trmi_conv_dnnl) {
+            return true; /* our own do what they say they can */
+        }
+        void *state = NULL;
+        int64_t scratch;
+        if (order[i]->create(backend, p, &state, &scratch, NULL) == TRM_OK) {
+            order[i]->destroy(state);
+            return true;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec/cpu/conv/conv_geometry.h: a convolution as matrix products over gathered rows.
+ *
+ * A row is one output pixel; its k are taps x channels of the input pixels it sees:
+ *
+ *      row (n, y, x)  =  [ input(n, y*step + dy0, x*step + dx0, 0..C) | tap 1 | tap 2 | ... ]
+ *
+ * FORWARD   input x,  output y,  k = taps * C, columns O
+ * DATA      input dy, output dx, k = taps * O, columns C; a stride s gives s*s classes of output
+ *           pixels, each with its own taps and none wasted
+ * WEIGHTS   as FORWARD: the rows are what is summed over
+ *
+ * Rows with the same taps form a group. On tiny images every position is its own group, so that
+ * taps that only see padding cost nothing (on 1x1 images 8 of 9).
+ */
+#ifndef TRMI_EXEC_ONEDNN_CONV_GEOMETRY_H
+#define TRMI_EXEC_ONEDNN_CONV_GEOMETRY_H
+
+#include "base/memory.h"
+
+#include "exec/cpu/conv/conv.h"
+#include "exec/cpu/gemm/gemm_isa.h"
+
+/* A part of k: whole taps [tap, tap + taps) with all channels, or one tap with some. */
+typedef struct trmi_conv_block {
+    int32_t tap, taps; /* in gather order */
+    int64_t channel, channels;
+    int64_t k; /* taps * channels, at most TRMI_TILE_K */
+} trmi_conv_block;
+
+/* Neighbouring taps in one image row: dx, dx + 1, ... */
+typedef struct trmi_conv_run {
+    int64_t dy, dx;
+    int32_t taps;
+} trmi_conv_run;
+
+/* A block as one group sees it. */
+typedef struct trmi_conv_use {
+    int32_t block, runs, runs_count; /* runs: first index in geometry->runs */
+} trmi_conv_use;
+
+typedef struct trmi_conv_group {
+    int64_t gh, gw;                       /* positions per image */
+    int64_t out_y, out_x, out_dy, out_dx; /* position (i, j) is pixel (out_y + i * out_dy, ...) */
+    int64_t in_dy, in_dx;                 /* and sees input (i * in_dy + tap's dy, ...) */
+    int32_t uses, uses_count;             /* first index in geometry->uses */
+    int64_t rows;
+} trmi_conv_group;
+
+typedef struct trmi_conv_geometry {
+    trmi_arena arena;
+    int64_t n, in_h, in_w, in_c, out_h, out_w, out_c;
+    trm_dtype in_type, out_type;
+    int32_t taps;   /* kernel height * width */
+    bool flipped;   /* gather order is the reverse of the weights' order */
+    bool pointwise; /* one tap, no offset, stride 1: rows are the input's rows */
+    trmi_conv_block *blocks;
+    trmi_conv_use *uses;
+    trmi_conv_run *runs;
+    trmi_conv_group *groups;
+    int32_t blocks_count, uses_count, runs_count, groups_count;
+    bool *block_used;
+} trmi_conv_geometry;
+
+/* CHANNELS_LAST, one group of channels, HWIO weights.  NOMEM. */
+trm_status trmi_conv_geometry_init(trmi_conv_geometry *g, const trmi_conv_problem *p,
+                                   trm_error *err);
+void trmi_conv_geometry_free(trmi_conv_geometry *g);
+
+static inline int64_t trmi_conv_out_bytes(const trmi_conv_geometry *g) {
+    return g->n * g->out_h * g->out_w * g->out_c * (int64_t)trm_dtype_bytes(g->out_type);
+}
+
+/* Index of tap `tap` of the gather order in the weights. */
+static inline int32_t trmi_conv_weight_tap(const trmi_conv_geometry *g, int32_t tap) {
+    return g->flipped ? g->taps - 1 - tap : tap;
+}
+
+/* Copies k of rows [row, row + count) of a group as isa->row_type: to[i * stride] on; pixels
+ * outside the image are zero. */
+void trmi_conv_gather(const trmi_conv_geometry *g, const trmi_gemm_isa *isa, const void *input,
+                      const trmi_conv_group *group, const trmi_conv_use *use, int64_t row,
+                      int64_t count, float *to, int64_t stride);
+
+enum { TRMI_CONV_AHEAD = 4 }; /* runs of taps that are asked for ahead */
+/* What gathering `count` rows from `row` on will read, as far as it lies regularly. Nothing for
+ * count 0. */
+void trmi_conv_ahead(const trmi_conv_geometry *g, const void *input, const trmi_conv_group *group,
+                     const trmi_conv_use *use, int64_t row, int64_t count,
+                     trmi_prefetch soon[TRMI_CONV_AHEAD]);
+
+/* Element offset of the first channel of the output pixel of each row. */
+void trmi_conv_row_offsets(const trmi_conv_geometry *g, const trmi_conv_group *group, int64_t row,
+                           int64_t count, int64_t *offsets);
+
+#endif

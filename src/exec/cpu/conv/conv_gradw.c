@@ -1,0 +1,588 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Weight gradient as matrix products: dW[taps * I, O] = (gathered rows of x)^T dy, summed over all
+ * output pixels.
+ *
+ *   task = (split of the pixels) x (block of dW's rows) x (block of its columns)
+ *
+ *      for chunks of 256 pixels of the split:
+ *          B = dy's columns [pixels x 256], A = x's gathered rows turned to [rows of dW x pixels]
+ *          dW block (+)= A B, tile by tile
+ *
+ * On tiny images every position is a group, with a batch of rows: the chunks of a block run through
+ * all groups that see its taps, so that few rows a position still are long sums.
+ *
+ * In float32 tiles read dy where it lies, and x too where a row is a pixel, up to PLAIN channels;
+ * else chunks are copied to rows of TRMI_TILE_STRIDE, pairs of bfloat16 to panels. What the next
+ * chunk reads is asked for while tiles multiply, so that it comes from L2.
+ *
+ * Splits have their own sums, added at the end (splits.h): how many depends on the shape only, so
+ * the bits do not depend on the number of threads.
+ *
+ * A task sums in rows of TRMI_TILE_STRIDE too, and leaves them in dW's rows at its end; the sums of
+ * a single chunk go there at once. Large gradients pass the caches: nobody reads them before all
+ * others are made.
+ *
+ *   scratch:  [ sums of split 0 | 1 | ... | per thread: B, A, sums, two rows, zeros, offsets ] */
+#include "exec/cpu/conv/conv_geometry.h"
+#include "exec/cpu/tuning/rates.h"
+#include "exec/cpu/scratch.h"
+#include "exec/cpu/share.h"
+#include "exec/cpu/gemm/splits.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <omp.h>
+#include <string.h>
+
+enum { CHUNK = TRMI_TILE_K, COLUMNS = 256, TASKS = 8, FEW = 64 };
+enum { AHEAD = 1 + TRMI_CONV_AHEAD };
+enum { PLAIN = 256 }; /* channels of an image whose rows do not crowd in a few sets of L1 */
+enum { STREAM_BYTES = 1 << 20 };
+enum { ROUND = 16 }; /* rows that are made together where only some are asked for */
+
+/* Rows of one group, which sees the block of dW's rows by `use`. */
+typedef struct piece {
+    const trmi_conv_use *use;
+    int32_t group;
+    int64_t row, rows;
+} piece;
+
+/* Up to CHUNK rows. */
+typedef struct chunk {
+    const piece *pieces;
+    int64_t pieces_count, rows;
+} chunk;
+
+/* What is summed into a block of dW's rows. */
+typedef struct block_sum {
+    int64_t row; /* of dW, its first */
+    chunk *chunks;
+    int64_t chunks_count;
+} block_sum;
+
+typedef struct gradw {
+    trmi_conv_problem problem;
+    trmi_conv_geometry g;
+    const trmi_gemm_isa *isa;
+    int threads;
+    int64_t splits, column_blocks, columns; /* per block: a multiple of nr */
+    bool direct;                            /* one split, float32: tasks write dW itself */
+    bool plain_a, plain_b;                  /* tiles read x, dy */
+    bool streams;                           /* dW is large, and its rows begin where lines do */
+    block_sum *blocks;
+    int32_t first, last; /* blocks [first, last) are made: all, or those of some rows */
+    int64_t shared_floats, thread_floats, a_floats, b_floats, sums_floats;
+} gradw;
+
+typedef struct workspace {
+    float *a, *b, *sums, *row; /* row: two of them */
+    const uint16_t *zeros;
+    int64_t *pixel, *out, *far; /* rows of the sums; of dW */
+} workspace;
+
+static workspace workspace_of(const gradw *c, const trmi_scratch *scratch) {
+    workspace w;
+    w.b = (float *)(void *)trmi_scratch_own(scratch, omp_get_thread_num());
+    w.a = w.b + c->b_floats;
+    w.sums = w.a + c->a_floats;
+    w.row = w.sums + c->sums_floats;
+    float *zeros = w.row + 2 * TRMI_TILE_STRIDE;
+    memset(zeros, 0, TRMI_TILE_STRIDE * sizeof *zeros);
+    w.zeros = (const uint16_t *)zeros;
+    w.pixel = (int64_t *)(zeros + TRMI_TILE_STRIDE);
+    w.out = w.pixel + CHUNK;
+    w.far = w.out + TRMI_TILE_COLS;
+    return w;
+}
+
+/* Height of A's panels for a block of k rows: as equal as the tile allows. */
+static int panel_height(const gradw *c, int64_t k) {
+    int64_t tiles = (k + c->isa->mr - 1) / c->isa->mr;
+    return (int)((k + tiles - 1) / tiles);
+}
+
+/* One side of a chunk's products: k of panel i is at first + i * panel + k * stride. */
+typedef struct side {
+    const float *first;
+    int64_t panel, stride;
+} side;
+
+/* From panel to panel of pairs of pixels, rows of `room`. An odd number of lines: panels do not
+ * crowd in a few sets. */
+static int64_t panel_floats(int room) { return (int64_t)CHUNK / 2 * room + TRMI_TILE_COLS; }
+
+/* Two rows come together: the even one waits, without an odd one behind it at the end. */
+typedef struct dealer {
+    const gradw *c;
+    float *to;
+    int width, room;
+    int64_t count;
+    const uint16_t *even; /* NULL: none waits */
+} dealer;
+
+static void deal_row(dealer *d, const uint16_t *row) {
+    if (d->even == NULL) {
+        d->even = row;
+        return;
+    }
+    d->c->isa->deal(d->to, panel_floats(d->room), d->width, d->room, d->even, row, d->count);
+    d->to += d->room;
+    d->even = NULL;
+}
+
+static void deal_last(dealer *d, const uint16_t *zeros) {
+    if (d->even != NULL) {
+        deal_row(d, zeros);
+    }
+}
+
+static side side_b(const gradw *c, const void *dy, const chunk *part, int64_t column, int64_t count,
+                   const workspace *w) {
+    int64_t nr = c->isa->nr, bytes = (int64_t)trm_dtype_bytes(c->g.out_type);
+    if (c->plain_b) {
+        return (side){(const float *)dy + part->pieces->row * c->g.out_c + column, nr, c->g.out_c};
+    }
+    for (int64_t i = 0, r = 0; i < part->pieces_count; r += part->pieces[i++].rows) {
+        const piece *p = &part->pieces[i];
+        trmi_conv_row_offsets(&c->g, &c->g.groups[p->group], p->row, p->rows, w->pixel + r);
+    }
+    const char *from = (const char *)dy + column * bytes;
+    if (c->isa->pair == 1) {
+        for (int64_t r = 0; r < part->rows; r++) {
+            c->isa->widen(w->b + r * TRMI_TILE_STRIDE, from + w->pixel[r] * bytes, c->g.out_type,
+                          count);
+        }
+        return (side){w->b, nr, TRMI_TILE_STRIDE};
+    }
+    if (count % nr != 0) {
+        memset(w->b + count / nr * panel_floats((int)nr), 0,
+               (size_t)(CHUNK / 2 * nr) * sizeof(float));
+    }
+    dealer d = {.c = c, .to = w->b, .width = (int)nr, .room = (int)nr, .count = count};
+    for (int64_t r = 0; r < part->rows; r++) {
+        deal_row(&d, (const uint16_t *)(from + w->pixel[r] * bytes));
+    }
+    deal_last(&d, w->zeros);
+    return (side){w->b, panel_floats((int)nr), nr};
+}
+
+static side side_a(const gradw *c, const void *x, int32_t block, const chunk *part, int height,
+                   const workspace *w) {
+    const trmi_conv_block *b = &c->g.blocks[block];
+    if (c->plain_a) {
+        return (side){(const float *)x + part->pieces->row * c->g.in_c + b->channel, height,
+                      c->g.in_c};
+    }
+    dealer d = {.c = c, .to = w->a, .width = height, .room = TRMI_TILE_COLS, .count = b->k};
+    for (int64_t i = 0, r = 0; i < part->pieces_count; r += part->pieces[i++].rows) {
+        const piece *p = &part->pieces[i];
+        const trmi_conv_group *group = &c->g.groups[p->group];
+        if (c->isa->pair == 1) {
+            trmi_conv_gather(&c->g, c->isa, x, group, p->use, p->row, p->rows,
+                             w->a + r * TRMI_TILE_STRIDE, TRMI_TILE_STRIDE);
+            continue;
+        }
+        for (int64_t q = 0; q < p->rows; q++) {
+            if (c->g.pointwise) {
+                deal_row(&d, (const uint16_t *)x + (p->row + q) * c->g.in_c + b->channel);
+                continue;
+            }
+            float *row = w->row + (d.even != NULL) * TRMI_TILE_STRIDE;
+            trmi_conv_gather(&c->g, c->isa, x, group, p->use, p->row + q, 1, row, 0);
+            deal_row(&d, (const uint16_t *)row);
+        }
+    }
+    deal_last(&d, w->zeros);
+    return c->isa->pair == 1 ? (side){w->a, height, TRMI_TILE_STRIDE}
+                             : (side){w->a, panel_floats(TRMI_TILE_COLS), TRMI_TILE_COLS};
+}
+
+/* One chunk's products into the thread's sums. */
+static void multiply(const gradw *c, const chunk *part, side a, side b, int64_t k, int height,
+                     int64_t count, bool add, trmi_prefetch soon[AHEAD], const workspace *w) {
+    int64_t nr = c->isa->nr;
+    trmi_tile tile = {.a_stride = a.stride,
+                      .b_stride = b.stride,
+                      .k = (part->rows + c->isa->pair - 1) / c->isa->pair,
+                      .row_offset = w->out,
+                      .store = add ? TRMI_TILE_ADD : TRMI_TILE_SET};
+    for (int64_t j = 0; j * nr < count; j++) {
+        tile.columns = (int)trmi_min_i64(nr, count - j * nr);
+        tile.b = b.first + j * b.panel;
+        for (int64_t i = 0; i * height < k; i++) {
+            tile.rows = (int)trmi_min_i64(height, k - i * height);
+            tile.a = a.first + i * a.panel;
+            tile.c = w->sums + i * height * TRMI_TILE_STRIDE + j * nr;
+            c->isa->tile_cols(&tile, trmi_prefetch_next(soon, AHEAD));
+        }
+    }
+}
+
+/* All there is: tiles store dW itself. Of few pixels writing it is what takes time: along its rows,
+ * with B near. */
+static void multiply_once(const gradw *c, const chunk *part, side a, side b, int64_t k, int height,
+                          int64_t count, float *dw, trmi_prefetch soon[AHEAD], const workspace *w) {
+    int64_t nr = c->isa->nr, down = (k + height - 1) / height, across = (count + nr - 1) / nr;
+    bool few = part->rows <= FEW;
+    trmi_tile tile = {.a_stride = a.stride,
+                      .b_stride = b.stride,
+                      .k = (part->rows + c->isa->pair - 1) / c->isa->pair,
+                      .row_offset = w->far,
+                      .store =
+                          c->streams && (uintptr_t)dw % 64 == 0 ? TRMI_TILE_STREAM : TRMI_TILE_SET};
+    for (int64_t t = 0; t < down * across; t++) {
+        int64_t i = few ? t / across : t % down, j = few ? t % across : t / down;
+        tile.rows = (int)trmi_min_i64(height, k - i * height);
+        tile.columns = (int)trmi_min_i64(nr, count - j * nr);
+        tile.a = a.first + i * a.panel;
+        tile.b = b.first + j * b.panel;
+        tile.c = dw + i * height * c->problem.o + j * nr;
+        c->isa->tile_cols(&tile, trmi_prefetch_next(soon, AHEAD));
+    }
+}
+
+/* Of dW what a thread makes at once: a split's part of a block's rows and `count` columns. */
+typedef struct task {
+    int32_t block;
+    int64_t split, column, count;
+    int64_t begin, end; /* chunks */
+    /* the second of two chunks goes first: a sum of two is the same either way */
+    bool turned;
+} task;
+
+/* A thread of the second half has the second half of the images. */
+static task task_at(const gradw *c, int64_t item, bool second_half) {
+    int64_t per_split = (c->last - c->first) * c->column_blocks, rest = item % per_split;
+    task t = {.block = c->first + (int32_t)(rest / c->column_blocks),
+              .split = item / per_split,
+              .column = rest % c->column_blocks * c->columns};
+    int64_t chunks = c->blocks[t.block].chunks_count;
+    t.count = trmi_min_i64(c->columns, c->problem.o - t.column);
+    t.begin = chunks * t.split / c->splits;
+    t.end = chunks * (t.split + 1) / c->splits;
+    t.turned = second_half && c->splits == 1 && t.end - t.begin == 2;
+    return t;
+}
+
+static const chunk *chunk_at(const gradw *c, const task *t, int64_t i) {
+    return &c->blocks[t->block].chunks[t->turned ? t->end - 1 - i : t->begin + i];
+}
+
+/* What a chunk reads, as far as it lies regularly: dy, then x. */
+static void ask_for(const gradw *c, const trmi_conv_args *args, const chunk *part, const task *t,
+                    trmi_prefetch soon[AHEAD]) {
+    int64_t out = (int64_t)trm_dtype_bytes(c->g.out_type);
+    const piece *p = part->pieces;
+    if (c->g.groups_count > 1) {
+        return;
+    }
+    soon[0] =
+        trmi_prefetch_rows((const char *)args->result + (p->row * c->g.out_c + t->column) * out,
+                           c->g.out_c * out, p->rows, t->count * out);
+    trmi_conv_ahead(&c->g, args->image, c->g.groups, p->use, p->row, p->rows, soon + 1);
+}
+
+/* The task's sums, complete, to their rows of dW or of the split. */
+static void leave_sums(const gradw *c, const task *t, float *to, const workspace *w) {
+    int64_t o = c->problem.o, k = c->g.blocks[t->block].k;
+    bool stream = c->streams && (uintptr_t)to % 64 == 0, empty = t->begin == t->end;
+    if (empty) { /* no pixel meets these taps */
+        memset(w->sums, 0, (size_t)t->count * sizeof *w->sums);
+    }
+    for (int64_t r = 0; r < k; r++) {
+        const float *from = w->sums + (empty ? 0 : r * TRMI_TILE_STRIDE);
+        if (stream) {
+            c->isa->stream(to + r * o, from, t->count);
+        } else {
+            memcpy(to + r * o, from, (size_t)t->count * sizeof *to);
+        }
+    }
+}
+
+/* `next`: what this thread will do then; NULL: nothing. */
+static void run_task(const gradw *c, const trmi_conv_args *args, float *sums, const task *t,
+                     const task *next, const workspace *w) {
+    int64_t k = c->g.blocks[t->block].k, chunks = t->end - t->begin;
+    int height = panel_height(c, k);
+    float *to = sums + t->split * trmi_conv_weights_count(&c->problem) +
+                c->blocks[t->block].row * c->problem.o + t->column;
+    for (int64_t i = 0; i < chunks; i++) {
+        const chunk *part = chunk_at(c, t, i);
+        trmi_prefetch soon[AHEAD] = {{0}};
+        side b = side_b(c, args->result, part, t->column, t->count, w);
+        side a = side_a(c, args->image, t->block, part, height, w);
+        if (i + 1 < chunks) {
+            ask_for(c, args, chunk_at(c, t, i + 1), t, soon);
+        } else if (next != NULL && next->begin < next->end) {
+            ask_for(c, args, chunk_at(c, next, 0), next, soon);
+        }
+        if (chunks == 1) {
+            multiply_once(c, part, a, b, k, height, t->count, to, soon, w);
+            return;
+        }
+        multiply(c, part, a, b, k, height, t->count, i > 0, soon, w);
+    }
+    leave_sums(c, t, to, w);
+}
+
+static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_error *err) {
+    const gradw *c = state;
+    (void)err;
+    const trmi_scratch scratch = trmi_scratch_cut(
+        args->scratch, args->scratch_bytes, c->shared_floats * 4, c->thread_floats * 4, c->threads);
+    float *sums = c->direct ? args->weights : (float *)(void *)trmi_scratch_shared(&scratch);
+    trmi_share share;
+    trmi_share_begin(&share, c->splits * (c->last - c->first) * c->column_blocks, c->threads);
+#pragma omp parallel num_threads(c->threads)
+    {
+        int me = omp_get_thread_num();
+        bool second = 2 * me >= omp_get_num_threads();
+        workspace w = workspace_of(c, &scratch);
+        for (int64_t i = 0; i < TRMI_TILE_COLS; i++) {
+            w.out[i] = i * TRMI_TILE_STRIDE;
+            w.far[i] = i * c->problem.o;
+        }
+        for (int64_t t; (t = trmi_share_take(&share, me)) >= 0;) {
+            int64_t then = trmi_share_peek(&share, me);
+            task now = task_at(c, t, second), next = task_at(c, then < 0 ? t : then, second);
+            run_task(c, args, sums, &now, then < 0 ? NULL : &next, &w);
+        }
+        c->isa->fence();
+        if (!c->direct) {
+#pragma omp barrier
+            trmi_splits_add(c->isa, sums, c->splits, trmi_conv_weights_count(&c->problem),
+                            args->weights, c->problem.weights_type);
+        }
+    }
+    return TRM_OK;
+}
+
+/* ---- the algorithm
+ *  ------------------------------------------------------------------------------------ */
+
+static bool gradw_can(const trmi_conv_problem *p) {
+    return p->direction == TRMI_CONV_WEIGHTS && p->layout == TRMI_CHANNELS_LAST &&
+           p->weights_layout == TRMI_CHANNELS_LAST && p->groups == 1;
+}
+
+static double gradw_guess(const trmi_conv_problem *p, int threads) {
+    double flops = trmi_conv_flops(p);
+    if (p->kh * p->kw > 1 && p->oh * p->ow <= 16 && p->n >= 8) {
+        flops *= p->oh * p->ow == 1 ? 0.15 : p->oh * p->ow <= 4 ? 0.5 : 0.8;
+    }
+    double rate = p->kh * p->kw > 1 ? 148e9 : 138e9; /* 1x1: copies of wide rows weigh more */
+    if (p->c < 16) {
+        rate = 90e9;
+    } else if (p->kh * p->kw == 1 && p->stride[0] == 1 && p->c * p->o <= PLAIN * PLAIN) {
+        rate = p->c <= PLAIN && p->o <= PLAIN ? 155e9 : 145e9;
+    }
+    return (flops / rate + (double)trmi_conv_weights_count(p) * 4 / 20e9) / threads + 10e-6;
+}
+
+static const trmi_conv_use *use_of(const gradw *c, int32_t group, int32_t block) {
+    const trmi_conv_group *g = &c->g.groups[group];
+    for (int32_t u = g->uses; u < g->uses + g->uses_count; u++) {
+        if (c->g.uses[u].block == block) {
+            return &c->g.uses[u];
+        }
+    }
+    return NULL;
+}
+
+/* Of all groups that see a block. */
+static int64_t rows_seen(const gradw *c, int32_t block) {
+    int64_t rows = 0;
+    for (int32_t i = 0; i < c->g.groups_count; i++) {
+        rows += use_of(c, i, block) != NULL ? c->g.groups[i].rows : 0;
+    }
+    return rows;
+}
+
+static int64_t chunks_of(int64_t rows) { return trmi_pieces(rows, CHUNK); }
+
+/* Cuts the rows that a block sees into nearly equal chunks. */
+static bool plan_block(gradw *c, int32_t block) {
+    block_sum *sum = &c->blocks[block];
+    int64_t rows = rows_seen(c, block), cuts = 0, groups = c->g.groups_count,
+            parts = chunks_of(rows);
+    sum->chunks = trmi_arena_alloc(&c->g.arena, (size_t)(parts + 1) * sizeof *sum->chunks);
+    piece *next = trmi_arena_alloc(&c->g.arena, (size_t)(parts + groups) * sizeof *next);
+    if (sum->chunks == NULL || next == NULL) {
+        return false;
+    }
+    for (int32_t i = 0; i < groups; i++) {
+        const trmi_conv_use *use = use_of(c, i, block);
+        for (int64_t row = 0; use != NULL && row < c->g.groups[i].rows; next++) {
+            chunk *part = &sum->chunks[cuts];
+            int64_t whole = rows / parts + (cuts < rows % parts);
+            *next = (piece){.use = use,
+                            .group = i,
+                            .row = row,
+                            .rows = trmi_min_i64(c->g.groups[i].rows - row, whole - part->rows)};
+            part->pieces = part->pieces_count++ == 0 ? next : part->pieces;
+            part->rows += next->rows;
+            row += next->rows;
+            cuts += part->rows == whole;
+        }
+    }
+    sum->chunks_count = parts;
+    return true;
+}
+
+/* Where the blocks' rows are; those that have none of [begin, end) are left out, the ends of the
+ * others cut off, as far as rows are channels of one tap. Returns the number of rows that remain.
+ */
+static int64_t keep_rows(gradw *c, int64_t begin, int64_t end) {
+    int64_t row = 0, kept = 0;
+    c->first = c->g.blocks_count;
+    for (int32_t i = 0; i < c->g.blocks_count; i++) {
+        trmi_conv_block *b = &c->g.blocks[i];
+        int64_t at = row, behind = row += b->k;
+        c->blocks[i].row = at;
+        if (behind <= begin || at >= end) {
+            continue;
+        }
+        if (b->taps == 1) {
+            int64_t cut = trmi_max_i64(begin - at, 0) / ROUND * ROUND;
+            int64_t stop = trmi_min_i64(trmi_round_up(end - at, ROUND), b->k);
+            b->channel += cut;
+            b->channels = b->k = stop - cut;
+            c->blocks[i].row += cut;
+        }
+        c->first = i < c->first ? i : c->first;
+        c->last = i + 1;
+        kept += b->k;
+    }
+    c->last = c->last > c->first ? c->last : c->first;
+    return kept;
+}
+
+/* What a thread copies of a chunk, and where tasks of several chunks add up: small problems take
+ * little, and any rows of one as much. */
+static void plan_room(gradw *c) {
+    int64_t longest = 0, panels = (TRMI_TILE_K + c->isa->mr - 1) / c->isa->mr;
+    bool adds = false, pairs = c->isa->pair > 1;
+    for (int32_t i = 0; i < c->g.blocks_count; i++) {
+        int64_t rows = rows_seen(c, i), chunks = chunks_of(rows);
+        longest = chunks > 0 ? trmi_max_i64(longest, (rows + chunks - 1) / chunks) : longest;
+        adds = adds || chunks != c->splits;
+    }
+    c->a_floats = pairs        ? trmi_max_i64(panels * TRMI_TILE_COLS, TRMI_TILE_STRIDE) * CHUNK
+                  : c->plain_a ? 0
+                               : longest * TRMI_TILE_STRIDE;
+    c->b_floats = pairs ? CHUNK * TRMI_TILE_STRIDE : c->plain_b ? 0 : longest * TRMI_TILE_STRIDE;
+    c->sums_floats = adds ? TRMI_TILE_K * TRMI_TILE_STRIDE : 0;
+    c->thread_floats = trmi_round_up(c->a_floats + c->b_floats + c->sums_floats +
+                                         3 * TRMI_TILE_STRIDE + 2 * (CHUNK + 2 * TRMI_TILE_COLS),
+                                     16);
+}
+
+/* Rows [begin, end) of dW; `splits`: all of them, which may be added up in parts. */
+static bool plan(gradw *c, int64_t begin, int64_t end, bool splits) {
+    int64_t most = 0, nr = c->isa->nr, total = trmi_conv_weights_count(&c->problem);
+    c->blocks = trmi_arena_alloc(&c->g.arena, (size_t)c->g.blocks_count * sizeof *c->blocks);
+    if (c->blocks == NULL) {
+        return false;
+    }
+    int64_t rows = keep_rows(c, begin, end);
+    for (int32_t i = c->first; i < c->last; i++) {
+        if (!plan_block(c, i)) {
+            return false;
+        }
+        most = trmi_max_i64(most, c->blocks[i].chunks_count);
+    }
+    c->columns = trmi_min_i64(COLUMNS, trmi_round_up(c->problem.o, nr));
+    c->column_blocks = (c->problem.o + c->columns - 1) / c->columns;
+    int64_t blocks = (c->last - c->first) * c->column_blocks;
+    c->splits = splits ? trmi_max_i64(1, trmi_min_i64((TASKS + blocks - 1) / blocks, most / 2)) : 1;
+    c->plain_b = c->isa->pair == 1 && c->g.out_type == TRM_FLOAT32 && c->problem.o % nr == 0 &&
+                 c->g.groups_count == 1 && c->g.out_c <= PLAIN;
+    c->plain_a =
+        c->isa->pair == 1 && c->g.in_type == TRM_FLOAT32 && c->g.pointwise && c->g.in_c <= PLAIN;
+    c->direct = c->splits == 1 && c->problem.weights_type == TRM_FLOAT32;
+    c->streams = c->direct && rows * c->problem.o * (int64_t)sizeof(float) >= STREAM_BYTES &&
+                 c->problem.o % nr == 0;
+    c->shared_floats = c->direct ? 0 : trmi_round_up(c->splits * total, 16);
+    plan_room(c);
+    return true;
+}
+
+static void gradw_destroy(void *state) {
+    gradw *c = state;
+    if (c != NULL) {
+        trmi_conv_geometry_free(&c->g);
+        trmi_free(c);
+    }
+}
+
+static trm_status create_rows(const trmi_gemm_isa *isa, trmi_onednn *backend,
+                              const trmi_conv_problem *p, int64_t begin, int64_t end, bool splits,
+                              void **state, int64_t *scratch, trm_error *err) {
+    gradw *c = trmi_alloc(sizeof *c);
+    if (c == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
+    }
+    trm_status status = trmi_conv_geometry_init(&c->g, p, err);
+    if (status != TRM_OK) {
+        trmi_free(c);
+        return status;
+    }
+    c->problem = *p;
+    c->isa = isa;
+    c->threads = backend->threads;
+    if (!plan(c, begin, end, splits)) {
+        gradw_destroy(c);
+        return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
+    }
+    *scratch = trmi_scratch_bytes(c->shared_floats * 4, c->thread_floats * 4, c->threads);
+    *state = c;
+    return TRM_OK;
+}
+
+static int64_t rows_of(const trmi_conv_problem *p) { return p->kh * p->kw * p->c; }
+
+static trm_status gradw_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
+                               int64_t *scratch, trm_error *err) {
+    return create_rows(trmi_gemm(), backend, p, 0, rows_of(p), true, state, scratch, err);
+}
+
+static trm_status pairs_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
+                               int64_t *scratch, trm_error *err) {
+    return create_rows(trmi_gemm_pairs(), backend, p, 0, rows_of(p), true, state, scratch, err);
+}
+
+/* Pairs of pixels. */
+static bool pairs_can(const trmi_conv_problem *p) {
+    return gradw_can(p) && trmi_gemm_pairs() != NULL && p->image_type == TRM_BFLOAT16 &&
+           p->result_type == TRM_BFLOAT16;
+}
+
+/* Both sides are dealt to panels. */
+static double pairs_guess(const trmi_conv_problem *p, int threads) {
+    return gradw_guess(p, threads) * 1.05 / trmi_onednn_pairs_gain();
+}
+
+const trmi_conv_algorithm trmi_conv_gradw_gemm = {.name = "gemm",
+                                                  .can = gradw_can,
+                                                  .guess = gradw_guess,
+                                                  .create = gradw_create,
+                                                  .run = gradw_run,
+                                                  .destroy = gradw_destroy};
+
+const trmi_conv_algorithm trmi_conv_gradw_pairs = {.name = "gemm-bf16",
+                                                   .can = pairs_can,
+                                                   .guess = pairs_guess,
+                                                   .create = pairs_create,
+                                                   .run = gradw_run,
+                                                   .destroy = gradw_destroy};
+
+trm_status trmi_conv_gradw_rows(trmi_onednn *backend, const trmi_conv_problem *p, int64_t begin,
+                                int64_t end, const trmi_conv_algorithm **algorithm, void **state,
+                                int64_t *scratch, trm_error *err) {
+    bool pairs = pairs_can(p) && pairs_guess(p, 1) < gradw_guess(p, 1);
+    *algorithm = pairs ? &trmi_conv_gradw_pairs : &trmi_conv_gradw_gemm;
+    return create_rows(pairs ? trmi_gemm_pairs() : trmi_gemm(), backend, p, begin, end, false,
+                       state, scratch, err);
+}

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The fast back-end: one table from op kind to kernel. Adding a kernel is a file and a line here.
+ */
+#include "exec/cpu/conv/conv.h"
+#include "exec/cpu/gemm/gemm_isa.h"
+#include "exec/cpu/gemm/joint.h"
+#include "exec/cpu/ops/keyed.h"
+#include "exec/cpu/gemm/matmul.h"
+#include "exec/cpu/ops/memory.h"
+#include "exec/cpu/dnnl/onednn.h"
+#include "exec/cpu/tuning/rates.h"
+#include "exec/cpu/tuning/tuning.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/os.h"
+
+/* ---- the table ----------------------------------------------------------------------------- */
+
+static const trmi_onednn_row rows[TRMI_OP_KINDS] = {
+/* conv.c */
+#define CONV_ROW                                                                                   \
+    {                                                                                              \
+        trmi_onednn_bind_conv, trmi_onednn_conv_supports, trmi_onednn_conv_seconds,                \
+            trmi_onednn_conv_scratch, NULL                                                         \
+    }
+    [TRMI_OP_CONV2D] = CONV_ROW,
+    [TRMI_OP_CONV2D_GRAD_DATA] = CONV_ROW,
+    [TRMI_OP_CONV2D_GRAD_WEIGHTS] = CONV_ROW,
+    /* matmul.c */
+    [TRMI_OP_LINEAR] = {trmi_onednn_bind_matmul, trmi_onednn_matmul_supports, NULL,
+                        trmi_onednn_matmul_scratch, NULL},
+    [TRMI_OP_MATMUL] = {trmi_onednn_bind_matmul, trmi_onednn_matmul_supports, NULL,
+                        trmi_onednn_matmul_scratch, NULL},
+/* norm.c */
+#define NORM_ROW                                                                                   \
+    {                                                                                              \
+        trmi_onednn_bind_norm, trmi_onednn_norm_supports, NULL, trmi_onednn_norm_scratch,          \
+            trmi_onednn_norm_in_place                                                              \
+    }
+    [TRMI_OP_BATCH_NORM] = NORM_ROW,
+    [TRMI_OP_BATCH_NORM_INFER] = NORM_ROW,
+    [TRMI_OP_BATCH_NORM_GRAD] = NORM_ROW,
+    [TRMI_OP_NORM_ACT] = NORM_ROW,
+    [TRMI_OP_NORM_ACT_APPLY] = NORM_ROW,
+    [TRMI_OP_NORM_ACT_INFER] = NORM_ROW,
+    [TRMI_OP_NORM_ACT_GRAD] = NORM_ROW,
+/* eltwise.c */
+#define ELTWISE_ROW                                                                                \
+    {                                                                                              \
+        trmi_onednn_bind_eltwise, trmi_onednn_eltwise_supports, NULL, NULL,                        \
+            trmi_onednn_eltwise_in_place                                                           \
+    }
+    [TRMI_OP_ADD] = ELTWISE_ROW,
+    [TRMI_OP_SUB] = ELTWISE_ROW,
+    [TRMI_OP_MUL] = ELTWISE_ROW,
+    [TRMI_OP_DIV] = ELTWISE_ROW,
+    [TRMI_OP_RELU] = ELTWISE_ROW,
+    [TRMI_OP_RELU_GRAD] = ELTWISE_ROW,
+    [TRMI_OP_SIGMOID] = ELTWISE_ROW,
+    [TRMI_OP_SIGMOID_GRAD] = ELTWISE_ROW,
+    [TRMI_OP_TANH] = ELTWISE_ROW,
+    [TRMI_OP_TANH_GRAD] = ELTWISE_ROW,
+    [TRMI_OP_EXP] = ELTWISE_ROW,
+    [TRMI_OP_LOG] = ELTWISE_ROW,
+    [TRMI_OP_SQRT] = ELTWISE_ROW,
+    [TRMI_OP_SCALE] = ELTWISE_ROW,
+    [TRMI_OP_CAST] = ELTWISE_ROW,
+    [TRMI_OP_DROPOUT] = {trmi_onednn_bind_dropout, trmi_onednn_plain_supports, NULL, NULL,
+                         trmi_onednn_eltwise_in_place},
+    /* reorder.c */
+    [TRMI_OP_TRANSPOSE] = {.bind = trmi_onednn_bind_move},
+    [TRMI_OP_CONCAT] = {.bind = trmi_onednn_bind_move},
+    [TRMI_OP_SLICE] = {.bind = trmi_onednn_bind_move},
+    [TRMI_OP_PAD] = {.bind = trmi_onednn_bind_move},
+    [TRMI_OP_BROADCAST] = {.bind = trmi_onednn_bind_move},
+    [TRMI_OP_ONE_HOT] = {trmi_onednn_bind_one_hot, trmi_onednn_plain_supports, NULL, NULL, NULL},
+/* reduce.c */
+#define REDUCE_ROW                                                                                 \
+    { trmi_onednn_bind_reduce, trmi_onednn_float_supports, NULL, trmi_onednn_reduce_scratch, NULL }
+    [TRMI_OP_REDUCE_SUM] = REDUCE_ROW,
+    [TRMI_OP_REDUCE_MEAN] = REDUCE_ROW,
+    [TRMI_OP_REDUCE_MAX] = REDUCE_ROW,
+    [TRMI_OP_REDUCE_MAX_GRAD] = REDUCE_ROW,
+    [TRMI_OP_GLOBAL_AVG_POOL] = REDUCE_ROW,
+    [TRMI_OP_GLOBAL_AVG_POOL_GRAD] = {trmi_onednn_bind_global_pool_grad, trmi_onednn_float_supports,
+                                      NULL, NULL, NULL},
+    /* pool.c */
+    [TRMI_OP_MAX_POOL] = {trmi_onednn_bind_pool, trmi_onednn_pool_supports, NULL, NULL, NULL},
+    [TRMI_OP_AVG_POOL] = {trmi_onednn_bind_pool, trmi_onednn_pool_supports, NULL, NULL, NULL},
+    [TRMI_OP_MAX_POOL_GRAD] = {trmi_onednn_bind_pool_grad, trmi_onednn_pool_supports, NULL,
+                               trmi_onednn_pool_grad_scratch, NULL},
+    [TRMI_OP_AVG_POOL_GRAD] = {trmi_onednn_bind_pool_grad, trmi_onednn_pool_supports, NULL,
+                               trmi_onednn_pool_grad_scratch, NULL},
+/* loss.c */
+#define LOSS_ROW                                                                                   \
+    {                                                                                              \
+        trmi_onednn_bind_loss, trmi_onednn_plain_supports, NULL, trmi_onednn_loss_scratch,         \
+            trmi_onednn_loss_in_place                                                              \
+    }
+    [TRMI_OP_SOFTMAX] = LOSS_ROW,
+    [TRMI_OP_SOFTMAX_GRAD] = LOSS_ROW,
+    [TRMI_OP_SOFTMAX_XENT] = LOSS_ROW,
+    [TRMI_OP_SOFTMAX_XENT_GRAD] = LOSS_ROW,
+    [TRMI_OP_BCE_LOGITS] = LOSS_ROW,
+    [TRMI_OP_BCE_LOGITS_GRAD] = LOSS_ROW,
+    /* embed.c */
+    [TRMI_OP_EMBEDDING] = {trmi_onednn_bind_embedding, trmi_onednn_plain_supports, NULL, NULL,
+                           NULL},
+    [TRMI_OP_EMBEDDING_GRAD] = {trmi_onednn_bind_embedding_grad, trmi_onednn_plain_supports, NULL,
+                                NULL, NULL},
+    /* keyed.c */
+    [TRMI_OP_KEYED_LINEAR] = {trmi_onednn_bind_keyed, trmi_onednn_plain_supports, NULL,
+                              trmi_onednn_keyed_scratch, NULL},
+    [TRMI_OP_KEYED_LINEAR_GRAD] = {trmi_onednn_bind_keyed, trmi_onednn_plain_supports, NULL,
+                                   trmi_onednn_keyed_scratch, NULL},
+    /* click.c */
+    [TRMI_OP_PAIR_DOTS] = {trmi_onednn_bind_pairs, trmi_onednn_plain_supports, NULL, NULL, NULL},
+    [TRMI_OP_PAIR_DOTS_GRAD] = {trmi_onednn_bind_pairs, trmi_onednn_plain_supports, NULL, NULL,
+                                NULL},
+    [TRMI_OP_BAG_POOL] = {trmi_onednn_bind_bags, trmi_onednn_plain_supports, NULL, NULL, NULL},
+    [TRMI_OP_BAG_POOL_GRAD] = {trmi_onednn_bind_bags, trmi_onednn_plain_supports, NULL, NULL, NULL},
+    /* exec/distributed/shard_kernels.c: bound before the back-end is asked */
+    [TRMI_OP_ALL_REDUCE] = {.bind = trmi_onednn_bind_move},
+    [TRMI_OP_EXCHANGE] = {.bind = trmi_onednn_bind_move},
+    [TRMI_OP_NONE] = {NULL, NULL, NULL, NULL, NULL},
+};
+
+/* ---- what the plan asks -------------------------------------------------------------------- */
+
+static bool target_supports(void *context, const trm_graph *graph, const trmi_op *op,
+                            trmi_layout layout) {
+    const trmi_onednn_row *row = &rows[op->kind];
+    if (row->bind == NULL) {
+        return layout == TRMI_PLAIN;
+    }
+    if (row->supports == NULL) {
+        return layout == TRMI_PLAIN || layout == TRMI_CHANNELS_LAST;
+    }
+    return row->supports(context, graph, op, layout);
+}
+
+static double target_seconds(void *context, const trm_graph *graph, const trmi_op *op,
+                             trmi_layout layout) {
+    const trmi_onednn_row *row = &rows[op->kind];
+    return row->seconds == NULL ? -1 : row->seconds(context, graph, op, layout);
+}
+
+static int64_t target_scratch(void *context, const trm_program *program, const trmi_step *step) {
+    if (step->kind != TRMI_STEP_OP) {
+        return 0;
+    }
+    if (step->joint) {
+        return trmi_onednn_joint_scratch(context, program, step);
+    }
+    const trmi_onednn_row *row = &rows[step->op_kind];
+    return row->scratch == NULL ? 0 : row->scratch(context, program, step);
+}
+
+static bool target_in_place(void *context, const trm_graph *graph, const trmi_op *op, int input) {
+    const trmi_onednn_row *row = &rows[op->kind];
+    return row->in_place != NULL && row->in_place(context, graph, op, input);
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+static trm_status backend_bind(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
+    const trmi_step *step = kernel->step;
+    trmi_onednn_trials_done(backend->state);
+    if (step->kind == TRMI_STEP_REORDER) {
+        return trmi_onednn_bind_move(backend, kernel, err);
+    }
+    if (rows[step->op_kind].bind == NULL) {
+        return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: the onednn back-end has no kernel", step->name);
+    }
+    return rows[step->op_kind].bind(backend, kernel, err);
+}
+
+/* What this machine has ever measured is more than the tables of a small model's kernels. */
+static void backend_settle(trmi_backend *backend) {
+    trmi_onednn *state = backend->state;
+    if (state->tuning != NULL) {
+        trmi_onednn_trials_done(state);
+    }
+    trmi_tuning_destroy(state->tuning);
+    trmi_tuning_destroy(state->kept);
+    state->tuning = state->kept = NULL;
+}
+
+static void backend_destroy(trmi_backend *backend) {
+    if (backend == NULL) {
+        return;
+    }
+    trmi_onednn *state = backend->state;
+    if (state != NULL) {
+        backend_settle(backend);
+        trmi_dnnl_destroy(state->dnnl);
+    }
+    trmi_free(state);
+    trmi_free(backend);
+}
+
+/* The machine's rates as seconds of 1e12. */
+static const char flops_key[] = "machine flops", bytes_key[] = "machine bytes";
+
+static bool find_rates(trmi_target *target, const trmi_tuning *tuning) {
+    const char *name;
+    double flops, bytes;
+    if (!trmi_tuning_find(tuning, flops_key, &name, &flops) ||
+        !trmi_tuning_find(tuning, bytes_key, &name, &bytes) || flops <= 0 || bytes <= 0) {
+        return false;
+    }
+    target->flops_per_second = 1e12 / flops;
+    target->bytes_per_second = 1e12 / bytes;
+    return true;
+}
+
+static void add_rates(const trmi_target *target, trmi_tuning *tuning) {
+    trmi_tuning_add(tuning, flops_key, "tile", 1e12 / target->flops_per_second);
+    trmi_tuning_add(tuning, bytes_key, "copy", 1e12 / target->bytes_per_second);
+}
+
+/* From the tuning file or measured now. */
+static void fill_rates(trmi_target *target, trmi_onednn *state) {
+    if (!find_rates(target, state->tuning)) {
+        trmi_onednn_rates(state->threads, &target->flops_per_second, &target->bytes_per_second);
+        add_rates(target, state->tuning);
+        (void)find_rates(target, state->tuning); /* as the next process will read them */
+    }
+}
+
+void trmi_backend_onednn_retune(trmi_backend *backend, double seconds) {
+    trmi_onednn_of(backend)->retune_seconds = seconds;
+}
+
+trm_status trmi_backend_onednn_keep(trmi_backend *backend, const char *file, trm_error *err) {
+    trmi_onednn *state = trmi_onednn_of(backend);
+    TRMI_TRY(trmi_tuning_create(file, state->threads, trmi_dnnl_version(), trmi_gemm()->name,
+                                &state->kept, err));
+    if (!find_rates(&backend->target, state->kept)) {
+        add_rates(&backend->target, state->kept);
+    }
+    return TRM_OK;
+}
+
+/* OpenMP keeps its threads; it ends the program where it cannot start one, so that is looked at
+ * first. */
+static trm_status start_threads(int threads, trm_error *err) {
+    if (threads > 1 && !trmi_os_has_room((size_t)(threads - 1) * trmi_os_thread_bytes())) {
+        return TRMI_FAIL(err, TRM_NOMEM, "onednn back-end: no memory for %d threads", threads);
+    }
+    int started = 0;
+#pragma omp parallel num_threads(threads) reduction(+ : started)
+    { started++; /* an empty region is compiled to nothing */ }
+    TRMI_ASSERT(started > 0);
+    return TRM_OK;
+}
+
+trm_status trmi_backend_onednn(int threads, const char *cache_file, trmi_backend **out,
+                               trm_error *err) {
+    trmi_backend *backend = trmi_alloc(sizeof *backend);
+    trmi_onednn *state = trmi_alloc(sizeof *state);
+    if (backend == NULL || state == NULL) {
+        trmi_free(backend);
+        trmi_free(state);
+        return TRMI_FAIL(err, TRM_NOMEM, "onednn back-end: no memory");
+    }
+    *state = (trmi_onednn){.threads = threads < 1 ? 1 : threads};
+    *backend = (trmi_backend){.name = "onednn",
+                              .state = state,
+                              .bind = backend_bind,
+                              .bind_joint = trmi_onednn_bind_joint,
+                              .settle = backend_settle,
+                              .destroy = backend_destroy};
+    backend->target = (trmi_target){.context = state,
+                                    .name = "onednn",
+                                    .threads = state->threads,
+                                    .fuse_norm_act = true,
+                                    .recompute_norm_act = true,
+                                    .fuse_xent = true,
+                                    .fuse_product = true,
+                                    .fuse_keyed = true,
+                                    .channels_last = true,
+                                    .joint = true,
+                                    .supports = target_supports,
+                                    .seconds = target_seconds,
+                                    .scratch = target_scratch,
+                                    .in_place = target_in_place};
+    trm_status status = start_threads(state->threads, err);
+    status = status == TRM_OK ? trmi_dnnl_create(&state->dnnl, err) : status;
+    if (status == TRM_OK) {
+        status = trmi_tuning_create(cache_file, state->threads, trmi_dnnl_version(),
+                                    trmi_gemm()->name, &state->tuning, err);
+    }
+    if (status != TRM_OK) {
+        backend_destroy(backend);
+        return status;
+    }
+    fill_rates(&backend->target, state);
+    *out = backend;
+    return TRM_OK;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec/cpu/dnnl/onednn.h: what the kernel files of the fast back-end share.
+ *
+ *      backend_onednn.c   the table: op kind -> bind, supports, seconds, scratch, in_place
+ *      conv*.c gemm*.c winograd*.c matmul.c     compute-bound: choose by measurement, then run
+ *      norm*.c pool*.c eltwise*.c loss*.c embed*.c     memory-bound: one vectorised pass
+ *
+ * A kernel file defines `trmi_onednn_bind_<x>` and, where it has an opinion, the other functions of
+ * its row; the plan asks a row at compile time, exec binds it once and runs it each step.
+ */
+#ifndef TRMI_EXEC_ONEDNN_ONEDNN_H
+#define TRMI_EXEC_ONEDNN_ONEDNN_H
+
+#include "exec/backend.h"
+#include "exec/cpu/dnnl/dnnl_compat.h"
+
+/* The back-end's own state: trmi_backend.state and trmi_target.context. */
+typedef struct trmi_onednn {
+    int threads;
+    trmi_dnnl *dnnl;            /* oneDNN's engine and stream */
+    struct trmi_tuning *tuning; /* measured choices; see tuning.h */
+    /* all choices of this run, guesses too, which come first; or NULL */
+    struct trmi_tuning *kept;
+    char *trial; /* memory of trials (conv_choice.c), freed at the first bind */
+    int64_t trial_bytes;
+    double trial_seconds;  /* spent on trials so far */
+    double retune_seconds; /* positive: measure what others have guessed, for so long */
+} trmi_onednn;
+
+typedef trm_status (*trmi_onednn_bind)(trmi_backend *backend, trmi_kernel *kernel, trm_error *err);
+
+/* One row per op kind; every member but `bind` may be NULL, with the default in the comment. */
+typedef struct trmi_onednn_row {
+    trmi_onednn_bind bind; /* NULL: the reference kernel runs it */
+    bool (*supports)(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
+                     trmi_layout layout); /* PLAIN and CHANNELS_LAST with a bind, PLAIN without */
+    double (*seconds)(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
+                      trmi_layout layout); /* unknown */
+    /* 0 */
+    int64_t (*scratch)(trmi_onednn *state, const trm_program *program, const trmi_step *step);
+    bool (*in_place)(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
+                     int input); /* never */
+} trmi_onednn_row;
+
+/* norm.c: the BATCH_NORM and NORM_ACT kinds. */
+trm_status trmi_onednn_bind_norm(trmi_backend *backend, trmi_kernel *kernel, trm_error *err);
+bool trmi_onednn_norm_supports(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
+                               trmi_layout layout);
+int64_t trmi_onednn_norm_scratch(trmi_onednn *state, const trm_program *program,
+                                 const trmi_step *step);
+bool trmi_onednn_norm_in_place(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
+                               int input);
+
+/* Trials are over: their memory is freed and the choices are written to the tuning file. */
+void trmi_onednn_trials_done(trmi_onednn *state);
+
+static inline trmi_onednn *trmi_onednn_of(trmi_backend *backend) { return backend->state; }
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec/cpu/gemm/dense.h: float32 products of two matrices, as layers make them:
+ *
+ *      rows     C [M, N] = end(A [M, K] B)      B [K, N], or [N, K] as LINEAR has it; bias, ReLU, a ReLU's mask
+ *      few      C [M, N] = A [M, K] B        8 to 32 rows, a large B [K, N] as it lies: the gradient of a wide layer's input
+ *      weights  C [M, N] = A^T B                A [K, M], B [K, N], K the batch
+ *
+ * The same bits for any number of threads.
+ */
+#ifndef TRMI_EXEC_ONEDNN_DENSE_H
+#define TRMI_EXEC_ONEDNN_DENSE_H
+
+#include "exec/cpu/gemm/dense_isa.h"
+
+typedef struct trmi_dense_problem {
+    int64_t m, n, k;
+    bool transpose_a; /* weights; nothing else may be set then */
+    bool transpose_b;
+    /* between rows of B as it lies: its own width where only some columns are used */
+    int64_t b_stride;
+    bool relu;
+    bool add; /* rows: onto what is there */
+} trmi_dense_problem;
+
+typedef struct trmi_dense_plan {
+    trmi_dense_problem problem;
+    const trmi_dense_isa *isa;
+    const trmi_gemm_isa *pack;
+    int threads;
+    bool few;
+    int64_t panels;
+    /* rows: blocks of k and their length; weights: chunks of k */
+    int64_t depth, blocks;
+    int64_t task_rows, tasks;           /* rows */
+    int64_t splits, m_blocks, n_blocks; /* weights: sums of their own; tasks in each */
+    int64_t shared_floats, thread_floats, a_floats;
+} trmi_dense_plan;
+
+/* Is this form better than the convolutions' for the shape? */
+bool trmi_dense_fits(const trmi_dense_problem *problem);
+/* Fills in *plan; nothing is owned. Returns the bytes of scratch that a run needs. */
+int64_t trmi_dense_prepare(const trmi_dense_problem *problem, int threads, trmi_dense_plan *plan);
+/* bias [N] and mask [M, N] may be NULL. `scratch` from a 64-byte boundary. */
+void trmi_dense_run(const trmi_dense_plan *plan, const float *a, const float *b, const float *bias,
+                    const float *mask, float *c, void *scratch);
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec/cpu/gemm/dense_isa.h: register tiles of dense float32 products, one table per instruction
+ * set.
+ *
+ *      b panel: k x nr, packed          rows:     a[i * a_stride + p], rows of a matrix as they lie
+ *      +---------+                      columns:  a[p * a_stride + i] (A^T B)
+ *  a:  | sums in |
+ *      | regs    |  --end: + what is there, + bias, ReLU, mask-->  c[i * c_stride + j]
+ *      +---------+ */
+#ifndef TRMI_EXEC_ONEDNN_DENSE_ISA_H
+#define TRMI_EXEC_ONEDNN_DENSE_ISA_H
+
+#include "exec/cpu/gemm/gemm_isa.h"
+
+typedef struct trmi_dense_tile {
+    int rows, columns; /* 1 to mr, 1 to nr */
+    int64_t k;
+    const float *a;
+    int64_t a_stride;
+    const float *b;
+    float *c;
+    int64_t c_stride;
+    bool add;          /* onto c */
+    const float *bias; /* [columns]; NULL = none */
+    bool relu;         /* negative as 0; NaN stays, so that it is seen */
+    const float *mask; /* 0 where mask[i * mask_stride + j] <= 0: a ReLU's gradient; NULL = none */
+    int64_t mask_stride;
+    trmi_prefetch *soon; /* asked for meanwhile, at most soon_lines of it; NULL = nothing */
+    int64_t soon_lines;
+    int64_t b_stride; /* few_rows: between rows of B as they lie */
+    /* few_rows: the piece of B behind this one, asked for meanwhile; NULL = nothing */
+    const float *next;
+} trmi_dense_tile;
+
+typedef struct trmi_dense_isa {
+    int mr, nr; /* as trmi_gemm's, whose packing they share */
+    void (*rows)(const trmi_dense_tile *tile);
+    void (*columns)(const trmi_dense_tile *tile);
+    /* Rows of `columns` <= TRMI_TILE_COLS numbers, packed for `columns`. */
+    void (*take)(float *to, const float *from, int64_t stride, int64_t rows, int columns);
+    /* `count` rows, tile after tile, for short k; tile->rows and mask are not used. */
+    void (*all_rows)(const trmi_dense_tile *tile, int64_t count);
+    /* 1 to `few` rows of A by a piece of B as it lies, any number of columns, added to C: B is read
+     * once, nothing is packed. Bias, ReLU and mask are not looked at. */
+    int few;
+    void (*few_rows)(const trmi_dense_tile *tile);
+} trmi_dense_isa;
+
+extern const trmi_dense_isa trmi_dense_plain;
+#if defined(__x86_64__)
+extern const trmi_dense_isa trmi_dense_avx2, trmi_dense_avx512;
+#endif
+/* The best that this CPU runs. */
+const trmi_dense_isa *trmi_dense(void);
+
+#endif

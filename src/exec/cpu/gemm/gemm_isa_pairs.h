@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec/cpu/gemm/gemm_isa_pairs.h: rows and panels of bfloat16 pairs; the part of gemm_isa_body.h
+ * that differs where the tile multiplies pairs. */
+
+enum { PAIR = 2 };
+
+/* Vector i of `from` as bfloat16 bits in the low halves. */
+INLINE vec_bits half_bits(const void *from, const trm_dtype type, int64_t i) {
+    if (type == TRM_BFLOAT16) {
+        return load_low((const uint16_t *)from + i);
+    }
+    vec_bits bits = (vec_bits)(vec) * (const vec_memory *)((const float *)from + i);
+    vec_bits nan = (vec_bits)((bits & 0x7FFFFFFFu) > 0x7F800000u);
+    vec_bits rounded = (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
+    return (nan & (bits >> 16 | 0x40u)) | (~nan & rounded);
+}
+
+INLINE uint32_t half_bits_one(const void *from, trm_dtype type, int64_t i) {
+    return type == TRM_BFLOAT16 ? ((const uint16_t *)from)[i]
+                                : trmi_float_to_bf16(((const float *)from)[i]);
+}
+
+static void widen(void *to, const void *from, trm_dtype type, int64_t count) {
+    if (type == TRM_BFLOAT16) {
+        memcpy(to, from, (size_t)count * 2);
+    } else {
+        narrow(to, TRM_BFLOAT16, from, NULL, count);
+    }
+}
+
+static void widen_rows(float *to, int64_t to_stride, const void *from, trm_dtype type,
+                       int64_t from_stride, int64_t rows, int64_t count) {
+    const char *row = from;
+    for (int64_t r = 0; r < rows; r++, to += to_stride) {
+        widen(to, row, type, count);
+        row += from_stride * (type == TRM_BFLOAT16 ? 2 : 4);
+    }
+}
+
+/* ---- packing
+ *  ------------------------------------------------------------------------------------- */
+
+INLINE void pack_as(float *to, const void *from, const trm_dtype type, int64_t ld, int64_t k,
+                    int columns) {
+    const char *row = from;
+    int64_t step = ld * (type == TRM_BFLOAT16 ? 2 : 4);
+    int64_t p = 0;
+#ifdef PAIR_ROWS
+    for (; type == TRM_BFLOAT16 && columns == NR && p + 2 <= k; p += 2, row += 2 * step, to += NR) {
+        PAIR_ROWS(to, row, row + step);
+    }
+#endif
+    for (; p < k; p += 2, row += 2 * step, to += NR) {
+        bool last = p + 1 == k;
+        int j = 0;
+#ifdef __AVX512BF16__
+        for (; type == TRM_FLOAT32 && !last && j + VL <= columns; j += VL) {
+            *(vec_memory *)(to + j) =
+                round_pair(load_any(row, type, j), load_any(row + step, type, j));
+        }
+#endif
+        for (; j + VL <= columns; j += VL) {
+            vec_bits low = half_bits(row, type, j);
+            vec_bits high = last ? (vec_bits){0} : half_bits(row + step, type, j);
+            *(vec_memory *)(to + j) = (vec)(low | high << 16);
+        }
+        for (; j < NR; j++) {
+            uint32_t low = j < columns ? half_bits_one(row, type, j) : 0;
+            uint32_t high = j < columns && !last ? half_bits_one(row + step, type, j) : 0;
+            uint32_t both = low | high << 16;
+            memcpy(to + j, &both, 4);
+        }
+    }
+}
+
+static void pack(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k, int columns) {
+    if (type == TRM_BFLOAT16) {
+        pack_as(to, from, TRM_BFLOAT16, ld, k, columns);
+    } else {
+        pack_as(to, from, TRM_FLOAT32, ld, k, columns);
+    }
+}
+
+/* Columns of k are contiguous here: of bfloat16 they are pairs already, which are turned as floats
+ * would be; else each is rounded into a line of its own, then dealt. */
+static void pack_transposed(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k,
+                            int columns) {
+    if (type == TRM_BFLOAT16 && ld % 2 == 0 && k % 2 == 0) {
+        pack_transposed_as(to, from, TRM_FLOAT32, ld / 2, k / 2, columns);
+        return;
+    }
+    int64_t bytes = type == TRM_BFLOAT16 ? 2 : 4, pairs = (k + 1) / 2;
+    for (int j = 0; j < NR; j++) {
+        uint16_t line[TRMI_TILE_K + 2] = {0};
+        if (j < columns) {
+            widen(line, (const char *)from + j * ld * bytes, type, k);
+        }
+        for (int64_t p = 0; p < pairs; p++) {
+            memcpy(to + p * NR + j, line + 2 * p, 4);
+        }
+    }
+}
+
+/* `count` pairs at the end of rows. */
+INLINE void deal_end(float *to, const int room, const uint16_t *even, const uint16_t *odd,
+                     int64_t count) {
+#if VL == 16 && defined(__AVX512BW__) && defined(__AVX512VL__)
+    UNROLL for (int j = 0; j < room; j += VL) {
+        __mmask16 there = count - j >= VL ? 0xFFFF
+                          : count <= j    ? 0
+                                          : (__mmask16)((1u << (count - j)) - 1);
+        __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, even + j));
+        __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, odd + j));
+        _mm512_storeu_si512(to + j, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+    }
+#else
+    for (int j = 0; j < count; j++) {
+        uint32_t both = even[j] | (uint32_t)odd[j] << 16;
+        memcpy(to + j, &both, 4);
+    }
+#endif
+}
+
+/* `room` floats of a panel's row at a time; what is beyond `width` there belongs to the next panel,
+ * or to nobody. */
+INLINE void deal_as(float *to, int64_t panel, int width, const int room, const uint16_t *even,
+                    const uint16_t *odd, int64_t count) {
+    int64_t i = 0;
+    for (; i + room <= count; i += width, to += panel) {
+#ifdef PAIR_ROWS
+        if (room == NR) {
+            PAIR_ROWS(to, even + i, odd + i);
+            continue;
+        }
+#endif
+        UNROLL for (int j = 0; j < room; j += VL) {
+            vec_bits low = half_bits(even, TRM_BFLOAT16, i + j),
+                     high = half_bits(odd, TRM_BFLOAT16, i + j);
+            *(vec_memory *)(to + j) = (vec)(low | high << 16);
+        }
+    }
+    for (; i < count; i += width, to += panel) {
+        deal_end(to, room, even + i, odd + i, count - i < width ? count - i : width);
+    }
+}
+
+static void deal(float *to, int64_t panel, int width, int room, const uint16_t *even,
+                 const uint16_t *odd, int64_t count) {
+    if (room == VL) {
+        deal_as(to, panel, width, VL, even, odd, count);
+    } else {
+        deal_as(to, panel, width, NR, even, odd, count);
+    }
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A slice of dW = x^T dy over the samples of all ranks, as rows of one large weight gradient. Those
+ * of rank 0 come first:
+ *
+ *      arena JOINT   [ x of rank 0 | x of rank 1 | ... ]   [ dy of rank 0 | dy of rank 1 | ... ]
+ *                                  ^ where this rank's step has its own */
+#include "exec/cpu/gemm/joint.h"
+
+#include "exec/cpu/gemm/matmul.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <inttypes.h>
+
+typedef struct slice {
+    const trmi_conv_algorithm *algorithm;
+    void *state;
+    int64_t image_before, result_before; /* bytes from the first rank's to this one's */
+} slice;
+
+/* The problem of all ranks' samples, and which input is the image. */
+static bool joint_problem(const trm_program *program, const trmi_step *step,
+                          trmi_conv_problem *problem) {
+    bool known = step->op_kind == TRMI_OP_MATMUL
+                     ? trmi_matmul_problem_of_step(program, step, problem)
+                     : trmi_conv_problem_of_step(program, step, problem);
+    problem->n *= program->joint_ranks;
+    return known && trmi_conv_gradw_gemm.can(problem);
+}
+
+static int image_input(const trmi_step *step) { return step->op_kind == TRMI_OP_MATMUL ? 0 : 1; }
+
+static trm_status joint_run(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+    const slice *s = k->state;
+    int image = image_input(k->step);
+    const trmi_conv_args args = {
+        .image = (char *)trmi_kernel_input(k, env, image) - s->image_before,
+        .result = (char *)trmi_kernel_input(k, env, 1 - image) - s->result_before,
+        .weights = trmi_kernel_output(k, env, 0),
+        .scratch = env->arena[TRMI_ARENA_SCRATCH],
+        .scratch_bytes = k->program->arena_bytes[TRMI_ARENA_SCRATCH]};
+    return s->algorithm->run(s->state, &args, err);
+}
+
+static void joint_destroy(trmi_kernel *k) {
+    slice *s = k->state;
+    if (s != NULL) {
+        s->algorithm->destroy(s->state);
+    }
+    trmi_free(s);
+    k->state = NULL;
+}
+
+trm_status trmi_onednn_bind_joint(trmi_backend *backend, trmi_kernel *k,
+                                  const trmi_joint_part *part, trm_error *err) {
+    trmi_conv_problem problem;
+    int64_t scratch = 0;
+    if (!joint_problem(k->program, k->step, &problem)) {
+        return TRMI_FAIL(err, TRM_INTERNAL, "%s: no kernel for a gradient of all ranks",
+                         k->step->name);
+    }
+    slice *s = trmi_alloc(sizeof *s);
+    if (s == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", k->step->name);
+    }
+    int64_t begin = part->begin / problem.o,
+            end = (part->begin + part->count + problem.o - 1) / problem.o;
+    trm_status status = trmi_conv_gradw_rows(trmi_onednn_of(backend), &problem, begin, end,
+                                             &s->algorithm, &s->state, &scratch, err);
+    if (status != TRM_OK) {
+        trmi_free(s);
+        return status;
+    }
+    int image = image_input(k->step);
+    s->image_before = part->rank * trmi_kernel_input_buffer(k, image)->bytes;
+    s->result_before = part->rank * trmi_kernel_input_buffer(k, 1 - image)->bytes;
+    k->state = s;
+    k->run = joint_run;
+    k->destroy = joint_destroy;
+    ((trmi_step *)(uintptr_t)k->step)->algorithm = "gemm, of all ranks";
+    if (scratch > k->step->scratch_bytes) {
+        joint_destroy(k);
+        return TRMI_FAIL(err, TRM_INTERNAL,
+                         "%s: %" PRId64 " bytes of scratch planned, %" PRId64 " needed",
+                         k->step->name, k->step->scratch_bytes, scratch);
+    }
+    return TRM_OK;
+}
+
+int64_t trmi_onednn_joint_scratch(trmi_onednn *state, const trm_program *program,
+                                  const trmi_step *step) {
+    trmi_conv_problem problem;
+    const trmi_conv_algorithm *algorithm;
+    void *made;
+    int64_t scratch = 0;
+    if (joint_problem(program, step, &problem) &&
+        trmi_conv_gradw_rows(state, &problem, 0, 1, &algorithm, &made, &scratch, NULL) == TRM_OK) {
+        algorithm->destroy(made);
+    }
+    return scratch;
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Linear layers and matrix products: a product is a 1x1 convolution on images of one pixel.
+ *
+ *   A  [M, K] B  [K, N]     forward            image A, weights B (HWIO)
+ *   A  [M, K] B^T [N, K]    data gradient      result A, weights B; LINEAR, with bias
+ *   A^T [K, M] B [K, N]     weight gradient    image A, result B
+ *   A^T [K, M] B^T [N, K]   forward of C^T = B A, then turned
+ *
+ * Batches run one after the other, each over all threads. Float32 layers of many rows have loops of
+ * their own (dense.h), and so has what the plan has fused. */
+#include "exec/cpu/gemm/matmul.h"
+
+#include "exec/cpu/gemm/dense.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/half.h"
+#include "base/memory.h"
+
+#include <inttypes.h>
+
+typedef struct product {
+    trmi_conv_problem problem;
+    const trmi_conv_algorithm *algorithm;
+    void *state;
+    int64_t batch, m, n, k;
+    trm_dtype type_a, type_b, type_c;
+    bool transpose_a, transpose_b, bias;
+    bool dense;
+    trmi_dense_plan plan;          /* where dense */
+    int64_t begin;                 /* dense: the first column of B that is used */
+    int64_t scratch, turned_bytes; /* of the algorithm; of C^T */
+} product;
+
+static bool real_type(trm_dtype type) { return type == TRM_FLOAT32 || type == TRM_BFLOAT16; }
+
+/* Sizes and forms from the operands; false when this file does not take them. */
+static bool read_step(const trm_program *program, const trmi_step *step, product *p) {
+    if (step->inputs_count < 2 || step->outputs_count < 1) {
+        return false;
+    }
+    const trmi_buffer *a = &program->buffers[step->inputs[0]],
+                      *b = &program->buffers[step->inputs[1]];
+    const trmi_buffer *c = &program->buffers[step->outputs[0]];
+    bool linear = step->op_kind == TRMI_OP_LINEAR;
+    *p = (product){.batch = 1,
+                   .type_a = a->dtype,
+                   .type_b = b->dtype,
+                   .type_c = c->dtype,
+                   .transpose_a = !linear && step->attrs->matmul.transpose_a,
+                   .transpose_b = linear || step->attrs->matmul.transpose_b,
+                   .bias = linear && step->inputs_count > 2 && step->inputs[2] != 0};
+    int32_t rank = a->shape.rank;
+    if (linear) {
+        p->k = b->shape.dim[1];
+        p->n = b->shape.dim[0];
+        p->m = p->k > 0 ? trm_shape_count(&a->shape) / p->k : 0;
+    } else {
+        p->batch = rank == 3 ? a->shape.dim[0] : 1;
+        p->m = a->shape.dim[rank - (p->transpose_a ? 1 : 2)];
+        p->k = a->shape.dim[rank - (p->transpose_a ? 2 : 1)];
+        p->n = b->shape.dim[rank - (p->transpose_b ? 2 : 1)];
+    }
+    return real_type(p->type_a) && real_type(p->type_b) && real_type(p->type_c) && p->m > 0 &&
+           p->n > 0 && p->k > 0 && p->batch > 0;
+}
+
+/* One pixel per image: `rows` images, 1x1 weights [c, o]. */
+static trmi_conv_problem one_pixel(trmi_conv_direction direction, int64_t rows, int64_t c,
+                                   int64_t o) {
+    return (trmi_conv_problem){.direction = direction,
+                               .layout = TRMI_CHANNELS_LAST,
+                               .weights_layout = TRMI_CHANNELS_LAST,
+                               .n = rows,
+                               .c = c,
+                               .h = 1,
+                               .w = 1,
+                               .o = o,
+                               .oh = 1,
+                               .ow = 1,
+                               .kh = 1,
+                               .kw = 1,
+                               .groups = 1,
+                               .stride = {1, 1},
+                               .dilation = {1, 1}};
+}
+
+static void formulate(product *p) {
+    trmi_conv_problem *q = &p->problem;
+    if (p->transpose_a && !p->transpose_b) {
+        *q = one_pixel(TRMI_CONV_WEIGHTS, p->k, p->m, p->n);
+        q->image_type = p->type_a, q->result_type = p->type_b, q->weights_type = p->type_c;
+    } else if (p->transpose_a) {
+        *q = one_pixel(TRMI_CONV_FORWARD, p->n, p->k, p->m);
+        q->image_type = p->type_b, q->weights_type = p->type_a, q->result_type = TRM_FLOAT32;
+        p->turned_bytes = trmi_round_up(p->m * p->n * 4, 64);
+    } else if (p->transpose_b) {
+        *q = one_pixel(TRMI_CONV_DATA, p->m, p->n, p->k);
+        q->result_type = p->type_a, q->weights_type = p->type_b, q->image_type = p->type_c;
+        q->bias = p->bias;
+    } else {
+        *q = one_pixel(TRMI_CONV_FORWARD, p->m, p->k, p->n);
+        q->image_type = p->type_a, q->weights_type = p->type_b, q->result_type = p->type_c;
+    }
+    p->algorithm =
+        q->direction == TRMI_CONV_WEIGHTS ? &trmi_conv_gradw_gemm : &trmi_conv_gather_gemm;
+}
+
+bool trmi_matmul_problem_of_step(const trm_program *program, const trmi_step *step,
+                                 trmi_conv_problem *problem) {
+    product p;
+    if (!read_step(program, step, &p) || p.batch != 1 || !p.transpose_a || p.transpose_b) {
+        return false;
+    }
+    formulate(&p);
+    *problem = p.problem;
+    return true;
+}
+
+/* Fused products are made only in forms that fit: float32, no A^T, one batch. */
+static bool is_dense(const trmi_step *step, product *p) {
+    const trmi_attrs *attrs = step->attrs;
+    bool linear = step->op_kind == TRMI_OP_LINEAR;
+    bool fused = linear ? attrs->matmul.relu : attrs->matmul.columns > 0 || step->inputs_count > 2;
+    int64_t width = p->transpose_b ? p->k : p->n; /* of B as it lies */
+    if (!linear && attrs->matmul.columns > 0) {
+        p->n = attrs->matmul.columns;
+        p->begin = p->transpose_b ? attrs->matmul.begin * p->k : attrs->matmul.begin;
+    }
+    trmi_dense_problem q = {.m = p->m,
+                            .n = p->n,
+                            .k = p->k,
+                            .transpose_a = p->transpose_a,
+                            .transpose_b = p->transpose_b,
+                            .b_stride = width,
+                            .relu = linear && attrs->matmul.relu};
+    if (p->batch != 1 || p->type_a != TRM_FLOAT32 || p->type_b != TRM_FLOAT32 ||
+        p->type_c != TRM_FLOAT32 || !(fused || trmi_dense_fits(&q))) {
+        return false;
+    }
+    p->plan.problem = q;
+    return true;
+}
+
+static trm_status prepare(trmi_onednn *backend, const trm_program *program, const trmi_step *step,
+                          product *p, trm_error *err) {
+    if (!read_step(program, step, p)) {
+        return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: no fast product of these types or shapes",
+                         step->name);
+    }
+    p->dense = is_dense(step, p);
+    if (p->dense) {
+        trmi_dense_problem problem = p->plan.problem;
+        p->scratch = trmi_dense_prepare(&problem, backend->threads, &p->plan);
+        return TRM_OK;
+    }
+    formulate(p);
+    return p->algorithm->create(backend, &p->problem, &p->state, &p->scratch, err);
+}
+
+/* c[i, j] = t[j, i]. */
+static void turn(const product *p, const float *t, void *c) {
+    for (int64_t i = 0; i < p->m; i++) {
+        for (int64_t j = 0; j < p->n; j++) {
+            float v = t[j * p->m + i];
+            if (p->type_c == TRM_BFLOAT16) {
+                ((uint16_t *)c)[i * p->n + j] = trmi_float_to_bf16(v);
+            } else {
+                ((float *)c)[i * p->n + j] = v;
+            }
+        }
+    }
+}
+
+static trm_status dense_run(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+    (void)err;
+    const product *p = k->state;
+    const float *third = trmi_kernel_input(k, env, 2), *b = trmi_kernel_input(k, env, 1);
+    bool linear = k->step->op_kind == TRMI_OP_LINEAR;
+    float *c = trmi_kernel_output(k, env, 0);
+    if (c != NULL) {
+        trmi_dense_run(&p->plan, trmi_kernel_input(k, env, 0), b + p->begin, linear ? third : NULL,
+                       linear ? NULL : third, c, env->arena[TRMI_ARENA_SCRATCH]);
+    }
+    return TRM_OK;
+}
+
+static trm_status product_run(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+    const product *p = k->state;
+    char *a = trmi_kernel_input(k, env, 0), *b = trmi_kernel_input(k, env, 1);
+    char *c = trmi_kernel_output(k, env, 0), *scratch = env->arena[TRMI_ARENA_SCRATCH];
+    for (int64_t i = 0; c != NULL && i < p->batch; i++) {
+        trmi_conv_args args = {.scratch = scratch + p->turned_bytes,
+                               .scratch_bytes =
+                                   k->program->arena_bytes[TRMI_ARENA_SCRATCH] - p->turned_bytes};
+        if (p->transpose_a && !p->transpose_b) {
+            args.image = a, args.result = b, args.weights = c;
+        } else if (p->transpose_a) {
+            args.image = b, args.weights = a, args.result = scratch;
+        } else if (p->transpose_b) {
+            args.result = a, args.weights = b, args.image = c;
+            args.bias = p->bias ? trmi_kernel_input(k, env, 2) : NULL;
+        } else {
+            args.image = a, args.weights = b, args.result = c;
+        }
+        TRMI_TRY(p->algorithm->run(p->state, &args, err));
+        if (p->turned_bytes > 0) {
+            turn(p, (const float *)scratch, c);
+        }
+        a += p->m * p->k * (int64_t)trm_dtype_bytes(p->type_a);
+        b += p->k * p->n * (int64_t)trm_dtype_bytes(p->type_b);
+        c += p->m * p->n * (int64_t)trm_dtype_bytes(p->type_c);
+    }
+    return TRM_OK;
+}
+
+static void product_destroy(trmi_kernel *k) {
+    product *p = k->state;
+    if (p != NULL && !p->dense) {
+        p->algorithm->destroy(p->state);
+    }
+    trmi_free(p);
+    k->state = NULL;
+}
+
+trm_status trmi_onednn_bind_matmul(trmi_backend *backend, trmi_kernel *k, trm_error *err) {
+    product *p = trmi_alloc(sizeof *p);
+    if (p == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", k->step->name);
+    }
+    trm_status status = prepare(trmi_onednn_of(backend), k->program, k->step, p, err);
+    if (status != TRM_OK) {
+        trmi_free(p);
+        return status;
+    }
+    k->state = p;
+    k->run = p->dense ? dense_run : product_run;
+    k->destroy = product_destroy;
+    if (p->scratch + p->turned_bytes > k->step->scratch_bytes) {
+        int64_t needed = p->scratch + p->turned_bytes;
+        product_destroy(k);
+        return TRMI_FAIL(err, TRM_INTERNAL,
+                         "%s: %" PRId64 " bytes of scratch planned, %" PRId64 " needed",
+                         k->step->name, k->step->scratch_bytes, needed);
+    }
+    ((trmi_step *)(uintptr_t)k->step)->algorithm = p->dense ? "dense" : "gemm";
+    return TRM_OK;
+}
+
+int64_t trmi_onednn_matmul_scratch(trmi_onednn *state, const trm_program *program,
+                                   const trmi_step *step) {
+    product p = {0};
+    if (prepare(state, program, step, &p, NULL) != TRM_OK) {
+        return 0;
+    }
+    if (!p.dense) {
+        p.algorithm->destroy(p.state);
+    }
+    return p.scratch + p.turned_bytes;
+}
+
+/* Rank 4 never occurs; both layouts are the same bytes for what does. */
+bool trmi_onednn_matmul_supports(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
+                                 trmi_layout layout) {
+    (void)state;
+    (void)graph;
+    (void)op;
+    return layout == TRMI_PLAIN;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec/cpu/gemm/matmul.h: LINEAR and MATMUL in the back-end's table. */
+#ifndef TRMI_EXEC_ONEDNN_MATMUL_H
+#define TRMI_EXEC_ONEDNN_MATMUL_H
+
+#include "exec/cpu/conv/conv.h"
+
+trm_status trmi_onednn_bind_matmul(trmi_backend *backend, trmi_kernel *kernel, trm_error *err);
+bool trmi_onednn_matmul_supports(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
+                                 trmi_layout layout);
+int64_t trmi_onednn_matmul_scratch(trmi_onednn *state, const trm_program *program,
+                                   const trmi_step *step);
+/* A^T B of a step as the weight gradient of a 1x1 convolution: image A, result B; false when it is
+ * none. */
+bool trmi_matmul_problem_of_step(const trm_program *program, const trmi_step *step,
+                                 trmi_conv_problem *problem);
+
+#endif

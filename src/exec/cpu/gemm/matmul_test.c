@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* LINEAR and MATMUL steps against the definition in double precision: all transposes, batches,
+ * bias, float32 and bfloat16, random sizes; what the plan fuses into them. */
+#include "check.h"
+
+#include "exec/cpu/dnnl/onednn.h"
+
+#include "base/half.h"
+#include "base/memory.h"
+#include "base/rng.h"
+
+#include <math.h>
+
+static trmi_backend *backend;
+static uint32_t counter;
+
+static int setup(void **state) {
+    trm_error err;
+    return trmi_backend_onednn(2, NULL, &backend, &err) == TRM_OK ? 0 : -1;
+}
+static int teardown(void **state) {
+    backend->destroy(backend);
+    return 0;
+}
+
+static int64_t between(int64_t low, int64_t high) {
+    uint32_t r = trmi_random_u32(3, TRMI_STREAM_TEST, counter++);
+    return low + trmi_bounded(r, (uint32_t)(high - low + 1));
+}
+
+static void *values(int64_t count, trm_dtype type) {
+    float *v = trmi_alloc((size_t)count * 4);
+    for (int64_t i = 0; i < count; i++) {
+        float f = trmi_unit_float(trmi_random_u32(4, TRMI_STREAM_TEST, counter++)) * 2 - 1;
+        if (type == TRM_BFLOAT16) {
+            ((uint16_t *)v)[i] = trmi_float_to_bf16(f);
+        } else {
+            v[i] = f;
+        }
+    }
+    return v;
+}
+
+static double at(const void *v, trm_dtype type, int64_t i) {
+    return type == TRM_BFLOAT16 ? (double)trmi_bf16_to_float(((const uint16_t *)v)[i])
+                                : (double)((const float *)v)[i];
+}
+
+typedef struct shape {
+    int64_t batch, m, n, k;
+    bool ta, tb, linear, bias, relu, mask;
+    int64_t width; /* of B where [begin, begin + n) of its columns are used; 0 = n */
+    int64_t begin;
+    trm_dtype type; /* 0 = float32 */
+} shape;
+
+static double relative_error(const shape *s, const void *a, const void *b, const void *bias,
+                             const float *mask, const void *c) {
+    double difference = 0, size = 0;
+    int64_t width = s->width > 0 ? s->width : s->n;
+    for (int64_t q = 0; q < s->batch; q++) {
+        for (int64_t i = 0; i < s->m; i++) {
+            for (int64_t j = 0; j < s->n; j++) {
+                double sum = s->bias ? at(bias, TRM_FLOAT32, j) : 0;
+                for (int64_t p = 0; p < s->k; p++) {
+                    int64_t ia = q * s->m * s->k + (s->ta ? p * s->m + i : i * s->k + p);
+                    int64_t ib = q * s->k * width +
+                                 (s->tb ? (s->begin + j) * s->k + p : p * width + s->begin + j);
+                    sum += at(a, s->type, ia) * at(b, s->type, ib);
+                }
+                sum = s->relu && sum < 0 ? 0 : sum;
+                sum = s->mask && mask[i * s->n + j] <= 0 ? 0 : sum;
+                double d = at(c, s->type, (q * s->m + i) * s->n + j) - sum;
+                difference += d * d;
+                size += sum * sum;
+            }
+        }
+    }
+    return sqrt(difference / size);
+}
+
+static void check(const shape *given) {
+    shape filled = *given, *s = &filled;
+    s->type = s->type == TRM_DTYPE_NONE ? TRM_FLOAT32 : s->type;
+    int64_t width = s->width > 0 ? s->width : s->n;
+    void *a = values(s->batch * s->m * s->k, s->type),
+         *b = values(s->batch * s->k * width, s->type);
+    float *mask = values(s->m * s->n, TRM_FLOAT32);
+    void *bias = values(s->n, TRM_FLOAT32), *c = values(s->batch * s->m * s->n, s->type);
+    trm_shape sa = trm_shape_of(s->batch, s->ta ? s->k : s->m, s->ta ? s->m : s->k);
+    trm_shape sb = trm_shape_of(s->batch, s->tb ? width : s->k, s->tb ? s->k : width);
+    trm_shape sc = trm_shape_of(s->batch, s->m, s->n);
+    if (s->linear) {
+        sb = trm_shape_of(s->n, s->k);
+    } else if (s->batch == 1) {
+        sa = trm_shape_of(sa.dim[1], sa.dim[2]);
+        sb = trm_shape_of(sb.dim[1], sb.dim[2]);
+        sc = trm_shape_of(s->m, s->n);
+    }
+    void *data[] = {NULL, a, b, s->mask ? (void *)mask : bias, c};
+    trm_shape shapes[] = {sa, sa, sb, s->mask ? sc : trm_shape_of(s->n), sc};
+    /* Each tensor is an arena of its own. */
+    static const trmi_arena_id arenas[] = {TRMI_ARENA_NONE, TRMI_ARENA_INPUT, TRMI_ARENA_PARAM,
+                                           TRMI_ARENA_CONSTANT, TRMI_ARENA_ACTIVATION};
+    trmi_buffer buffers[5] = {{0}};
+    for (int i = 1; i < 5; i++) {
+        buffers[i] = (trmi_buffer){
+            .dtype = i == 3 ? TRM_FLOAT32 : s->type, .shape = shapes[i], .arena = arenas[i]};
+    }
+    static const int32_t inputs[] = {1, 2, 3}, output = 4;
+    trmi_attrs attrs = {.matmul = {.transpose_a = s->ta,
+                                   .transpose_b = s->tb,
+                                   .relu = s->relu,
+                                   .begin = s->begin,
+                                   .columns = s->width > 0 ? s->n : 0}};
+    trmi_step step = {.kind = TRMI_STEP_OP,
+                      .op_kind = s->linear ? TRMI_OP_LINEAR : TRMI_OP_MATMUL,
+                      .name = "product",
+                      .attrs = &attrs,
+                      .inputs_count = s->bias || s->mask ? 3 : 2,
+                      .outputs_count = 1,
+                      .inputs = inputs,
+                      .outputs = &output};
+    trm_program program = {
+        .steps = &step, .steps_count = 1, .buffers = buffers, .buffers_count = 5};
+    step.scratch_bytes = backend->target.scratch(backend->target.context, &program, &step);
+    trmi_kernel kernel = {.program = &program, .step = &step};
+    trmi_env env = {.threads = 2};
+    for (int i = 1; i < 5; i++) {
+        env.arena[arenas[i]] = data[i];
+    }
+    trm_error err;
+    CHECK_OK(backend->bind(backend, &kernel, &err), err);
+    env.arena[TRMI_ARENA_SCRATCH] = trmi_alloc((size_t)step.scratch_bytes);
+    memset(env.arena[TRMI_ARENA_SCRATCH], 0xFF, (size_t)step.scratch_bytes);
+    CHECK_OK(kernel.run(&kernel, &env, &err), err);
+    double error = relative_error(s, a, b, bias, mask, c);
+    if (!(error <= (s->type == TRM_BFLOAT16 ? 5e-3 : 2e-6))) {
+        fail_msg("batch %d m %d n %d k %d %d%d: relative error %g", (int)s->batch, (int)s->m,
+                 (int)s->n, (int)s->k, s->ta, s->tb, error);
+    }
+    kernel.destroy(&kernel);
+    trmi_free(env.arena[TRMI_ARENA_SCRATCH]);
+    trmi_free(a);
+    trmi_free(b);
+    trmi_free(bias);
+    trmi_free(mask);
+    trmi_free(c);
+}
+
+static void matmul(void **state) {
+    for (int i = 0; i < 64; i++) {
+        check(&(shape){.batch = between(1, 3),
+                       .m = between(1, 70),
+                       .n = between(1, 70),
+                       .k = between(1, i % 8 == 0 ? 700 : 70),
+                       .ta = i & 1,
+                       .tb = i >> 1 & 1,
+                       .type = i >> 2 & 1 ? TRM_BFLOAT16 : TRM_FLOAT32});
+    }
+}
+
+static void linear(void **state) {
+    for (int i = 0; i < 24; i++) {
+        check(&(shape){.batch = 1,
+                       .m = between(1, 400),
+                       .n = between(1, 100),
+                       .k = between(1, 300),
+                       .tb = true,
+                       .linear = true,
+                       .bias = i & 1,
+                       .type = i >> 1 & 1 ? TRM_BFLOAT16 : TRM_FLOAT32});
+    }
+}
+
+/* dense.c: many rows, or a large batch summed over; splits and blocks of k; edges of panels. */
+static void dense(void **state) {
+    for (int i = 0; i < 16; i++) {
+        check(&(shape){.batch = 1,
+                       .m = between(256, 700),
+                       .n = between(1, 140),
+                       .k = between(1, i % 8 == 0 ? 1700 : 90),
+                       .tb = true,
+                       .linear = true,
+                       .bias = i & 1,
+                       .relu = i >> 1 & 1});
+        int64_t n = between(1, 70), width = n + between(0, 40);
+        check(&(shape){.batch = 1,
+                       .m = between(1, 400),
+                       .n = n,
+                       .k = between(1, 300),
+                       .tb = i & 1,
+                       .mask = i >> 1 & 1,
+                       .width = i >> 2 & 1 ? width : 0,
+                       .begin = i >> 2 & 1 ? between(0, width - n) : 0});
+        check(&(shape){.batch = 1,
+                       .m = between(1, i % 8 == 1 ? 1200 : 60),
+                       .n = between(1, i % 8 == 3 ? 1100 : 60),
+                       .k = between(256, i % 8 == 5 ? 5000 : 900),
+                       .ta = true});
+    }
+}
+
+/* dense.c: few rows by much, as it lies; a mask; edges of vectors and of strips; not so wide that
+ * threads share it. */
+static void few(void **state) {
+    for (int i = 0; i < 24; i++) {
+        int64_t n = i % 6 == 0 ? between(64, 100) : between(100, 700);
+        check(&(shape){.batch = 1,
+                       .m = between(8, 32),
+                       .n = n,
+                       .k = (1 << 18) / n + between(1, 200),
+                       .mask = i & 1});
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(matmul), cmocka_unit_test(linear),
+                                       cmocka_unit_test(dense), cmocka_unit_test(few)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

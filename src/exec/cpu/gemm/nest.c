@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "exec/cpu/gemm/nest.h"
+
+#include <string.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+void trmi_layout_strides(const trm_shape *shape, trmi_layout layout, bool weights,
+                         int64_t *stride) {
+    if (shape->rank == 4 && layout == TRMI_CHANNELS_LAST) {
+        const int64_t *d = shape->dim;
+        int64_t images[] = {d[1] * d[2] * d[3], 1, d[3] * d[1], d[1]};
+        int64_t filters[] = {1, d[0], d[3] * d[1] * d[0], d[1] * d[0]};
+        memcpy(stride, weights ? filters : images, sizeof images);
+        return;
+    }
+    int64_t step = 1;
+    for (int32_t i = shape->rank - 1; i >= 0; i--) {
+        stride[i] = step;
+        step *= shape->dim[i];
+    }
+}
+
+void trmi_broadcast_strides(const trmi_buffer *b, const trm_shape *wide, int64_t *stride) {
+    int64_t own[TRM_MAX_RANK];
+    trmi_buffer_strides(b, own);
+    int32_t missing = wide->rank - b->shape.rank;
+    for (int32_t i = 0; i < wide->rank; i++) {
+        stride[i] = i < missing || b->shape.dim[i - missing] == 1 ? 0 : own[i - missing];
+    }
+}
+
+static void swap_dims(trmi_nest *n, int32_t a, int32_t b) {
+    int64_t d = n->dim[a];
+    n->dim[a] = n->dim[b];
+    n->dim[b] = d;
+    for (int32_t o = 0; o < n->operands; o++) {
+        int64_t s = n->stride[o][a];
+        n->stride[o][a] = n->stride[o][b];
+        n->stride[o][b] = s;
+    }
+}
+
+/* Dimension i runs on where i + 1 ends, in every operand. */
+static bool merges(const trmi_nest *n, int32_t i) {
+    for (int32_t o = 0; o < n->operands; o++) {
+        if (n->stride[o][i] != n->stride[o][i + 1] * n->dim[i + 1]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void trmi_nest_make(trmi_nest *n, const trm_shape *shape, int operands,
+                    int64_t (*stride)[TRM_MAX_RANK]) {
+    *n = (trmi_nest){.operands = operands};
+    for (int32_t i = 0; i < shape->rank; i++) {
+        if (shape->dim[i] != 1) {
+            n->dim[n->rank] = shape->dim[i];
+            for (int32_t o = 0; o < operands; o++) {
+                n->stride[o][n->rank] = stride[o][i];
+            }
+            n->rank++;
+        }
+    }
+    for (int32_t i = 1; i < n->rank; i++) {
+        for (int32_t j = i; j > 0 && n->stride[0][j - 1] < n->stride[0][j]; j--) {
+            swap_dims(n, j - 1, j);
+        }
+    }
+    int32_t kept = 0;
+    for (int32_t i = 0; i < n->rank; i++) {
+        n->dim[kept] = n->dim[i];
+        for (int32_t o = 0; o < operands; o++) {
+            n->stride[o][kept] = n->stride[o][i];
+        }
+        if (kept > 0 && merges(n, kept - 1)) {
+            n->dim[kept - 1] *= n->dim[kept];
+            for (int32_t o = 0; o < operands; o++) {
+                n->stride[o][kept - 1] = n->stride[o][kept];
+            }
+        } else {
+            kept++;
+        }
+    }
+    n->rank = kept;
+    if (n->rank == 0) { /* a scalar */
+        n->rank = 1;
+        n->dim[0] = 1;
+        for (int32_t o = 0; o < operands; o++) {
+            n->stride[o][0] = 1;
+        }
+    }
+}
+
+/* ---- running -----------------------------------------------------------------------------------
+ */
+
+/* Work item i is piece i % pieces of inner run i / pieces. */
+static void run_items(const trmi_nest *n, int64_t pieces, int64_t piece, int64_t begin, int64_t end,
+                      trmi_nest_body body, const void *context) {
+    int32_t inner = n->rank - 1;
+    int64_t at[TRM_MAX_RANK] = {0}, run = begin / pieces, p = begin % pieces;
+    for (int32_t d = inner - 1; d >= 0; d--) {
+        at[d] = run % n->dim[d];
+        run /= n->dim[d];
+    }
+    for (int64_t i = begin; i < end; i++) {
+        int64_t offset[TRMI_NEST_OPERANDS];
+        for (int32_t o = 0; o < n->operands; o++) {
+            offset[o] = p * piece * n->stride[o][inner];
+            for (int32_t d = 0; d < inner; d++) {
+                offset[o] += at[d] * n->stride[o][d];
+            }
+        }
+        int64_t left = n->dim[inner] - p * piece;
+        body(context, offset, left < piece ? left : piece);
+        if (++p == pieces) {
+            p = 0;
+            for (int32_t d = inner - 1; d >= 0 && ++at[d] == n->dim[d]; d--) {
+                at[d] = 0;
+            }
+        }
+    }
+}
+
+void trmi_nest_run(const trmi_nest *n, int64_t piece, trmi_nest_body body, const void *context) {
+    int64_t pieces = (n->dim[n->rank - 1] + piece - 1) / piece, items = pieces;
+    for (int32_t d = 0; d < n->rank - 1; d++) {
+        items *= n->dim[d];
+    }
+    if (items == 0) {
+        return;
+    }
+    if (items == 1) { /* no team for what one thread does at once */
+        run_items(n, pieces, piece, 0, items, body, context);
+        return;
+    }
+#ifdef _OPENMP
+#pragma omp parallel
+    {
+        int64_t threads = omp_get_num_threads(), me = omp_get_thread_num();
+        run_items(n, pieces, piece, items * me / threads, items * (me + 1) / threads, body,
+                  context);
+    }
+#else
+    run_items(n, pieces, piece, 0, items, body, context);
+#endif
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "exec/cpu/gemm/splits.h"
+
+#include "base/checked.h"
+
+enum { PIECE = 4096 };
+
+static void leave(const trmi_gemm_isa *isa, const float *from, int64_t stride, int64_t terms,
+                  int64_t at, int64_t count, void *to, trm_dtype type) {
+    float room[PIECE];
+    if (type == TRM_FLOAT32) {
+        isa->sum((float *)to + at, from + at, stride, terms, count);
+    } else {
+        isa->sum(room, from + at, stride, terms, count);
+        isa->narrow((uint16_t *)to + at, type, room, NULL, count);
+    }
+}
+
+void trmi_splits_add(const trmi_gemm_isa *isa, float *sums, int64_t splits, int64_t count, void *to,
+                     trm_dtype type) {
+    int64_t pieces = trmi_pieces(count, PIECE), first = trmi_max_i64(1, splits / 2);
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < (splits > 2 ? 2 * pieces : 0); i++) {
+        int64_t half = i / pieces, at = i % pieces * PIECE;
+        float *own = sums + half * first * count + at;
+        isa->sum(own, own, count, half == 0 ? first : splits - first,
+                 trmi_min_i64(PIECE, count - at));
+    }
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < pieces; i++) {
+        int64_t at = i * PIECE;
+        leave(isa, sums, first * count, trmi_min_i64(splits, 2), at,
+              trmi_min_i64(PIECE, count - at), to, type);
+    }
+}

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Elementwise operators of one or two inputs, with broadcasting, in any layout; dropout.
+ *
+ * All tensors in one layout without broadcasting are one flat run; otherwise a nest of strided
+ * runs. */
+#include "exec/cpu/ops/memory.h"
+#include "exec/cpu/ops/memory_kernels.h"
+#include "exec/cpu/gemm/nest.h"
+
+#include "base/error.h"
+#include "base/half.h"
+#include "base/memory.h"
+#include "base/rng.h"
+
+enum {
+    PIECE = 8192, /* elements: 32 KB of each operand */
+    GATHER = 512  /* elements copied at a time where an operand's inner stride is neither 0 nor 1 */
+};
+
+typedef struct eltwise_state {
+    const trmi_memory_kernels *kernels;
+    trmi_nest nest; /* operands: y, a [, b] */
+    int kind;       /* trmi_unary or trmi_binary */
+    float factor;
+    bool half[TRMI_NEST_OPERANDS];
+    /* For the body: bases of this run. */
+    char *base[TRMI_NEST_OPERANDS];
+} eltwise_state;
+
+static int unary_kind(trmi_op_kind kind) {
+    switch (kind) {
+    case TRMI_OP_CAST: return TRMI_UNARY_COPY;
+    case TRMI_OP_RELU: return TRMI_UNARY_RELU;
+    case TRMI_OP_SIGMOID: return TRMI_UNARY_SIGMOID;
+    case TRMI_OP_TANH: return TRMI_UNARY_TANH;
+    case TRMI_OP_EXP: return TRMI_UNARY_EXP;
+    case TRMI_OP_LOG: return TRMI_UNARY_LOG;
+    case TRMI_OP_SQRT: return TRMI_UNARY_SQRT;
+    case TRMI_OP_SCALE: return TRMI_UNARY_SCALE;
+    default: return -1;
+    }
+}
+
+static int binary_kind(trmi_op_kind kind) {
+    switch (kind) {
+    case TRMI_OP_ADD: return TRMI_BINARY_ADD;
+    case TRMI_OP_SUB: return TRMI_BINARY_SUB;
+    case TRMI_OP_MUL: return TRMI_BINARY_MUL;
+    case TRMI_OP_DIV: return TRMI_BINARY_DIV;
+    case TRMI_OP_RELU_GRAD: return TRMI_BINARY_RELU_GRAD;
+    case TRMI_OP_SIGMOID_GRAD: return TRMI_BINARY_SIGMOID_GRAD;
+    case TRMI_OP_TANH_GRAD: return TRMI_BINARY_TANH_GRAD;
+    default: return -1;
+    }
+}
+
+/* ---- what the plan asks (memory.h) --------------------------------------------------------------
+ */
+
+static bool fast_dtype(trm_dtype dtype) { return dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16; }
+
+bool trmi_memory_fast_dtypes(const trm_graph *graph, const trmi_op *op) {
+    bool fast = true;
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        fast =
+            fast && (op->inputs[i] == 0 || fast_dtype(trmi_value_of(graph, op->inputs[i])->dtype));
+    }
+    for (int32_t i = 0; i < op->outputs_count; i++) {
+        fast = fast && fast_dtype(trmi_output_of(graph, op, i)->dtype);
+    }
+    return fast;
+}
+
+/* CAST converts; every other kind has one dtype. */
+static bool one_dtype(const trm_graph *graph, const trmi_op *op) {
+    bool same = true;
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        same = same && trmi_input_of(graph, op, i)->dtype == trmi_output_of(graph, op, 0)->dtype;
+    }
+    return same || op->kind == TRMI_OP_CAST;
+}
+
+bool trmi_onednn_eltwise_supports(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
+                                  trmi_layout layout) {
+    (void)state;
+    return layout == TRMI_PLAIN || (layout == TRMI_CHANNELS_LAST &&
+                                    trmi_memory_fast_dtypes(graph, op) && one_dtype(graph, op));
+}
+
+bool trmi_onednn_eltwise_in_place(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
+                                  int input) {
+    (void)state;
+    const trmi_value *x = trmi_input_of(graph, op, input), *y = trmi_output_of(graph, op, 0);
+    /* A piece is read before it is written, and each element by itself. */
+    return x->dtype == y->dtype && fast_dtype(x->dtype) && trm_shape_equal(&x->shape, &y->shape);
+}
+
+/* ---- run
+ *  ----------------------------------------------------------------------------------------- */
+
+static char *element(const eltwise_state *s, int operand, int64_t offset) {
+    return s->base[operand] + offset * (s->half[operand] ? 2 : 4);
+}
+
+/* `n` elements of a strided operand, densely. */
+static void gather(const eltwise_state *s, int operand, int64_t offset, int64_t stride, int64_t n,
+                   void *out) {
+    const char *base = element(s, operand, offset);
+    for (int64_t i = 0; i < n; i++) {
+        if (s->half[operand]) {
+            ((uint16_t *)out)[i] = ((const uint16_t *)base)[i * stride];
+        } else {
+            ((float *)out)[i] = ((const float *)base)[i * stride];
+        }
+    }
+}
+
+static void unary_body(const void *context, const int64_t *offset, int64_t count) {
+    const eltwise_state *s = context;
+    int64_t step = s->nest.stride[1][s->nest.rank - 1], piece = step == 1 ? count : GATHER;
+    for (int64_t at = 0; at < count; at += piece) {
+        float copy[GATHER];
+        int64_t n = count - at < piece ? count - at : piece;
+        const void *x = element(s, 1, offset[1] + at);
+        if (step != 1) { /* another layout */
+            gather(s, 1, offset[1] + at * step, step, n, copy);
+            x = copy;
+        }
+        s->kernels->unary[s->kind](x, element(s, 0, offset[0] + at), n, s->half[1], s->half[0],
+                                   s->factor);
+    }
+}
+
+static void binary_body(const void *context, const int64_t *offset, int64_t count) {
+    const eltwise_state *s = context;
+    int32_t inner = s->nest.rank - 1;
+    int64_t step_a = s->nest.stride[1][inner], step_b = s->nest.stride[2][inner];
+    bool dense = step_a <= 1 && step_b <= 1;
+    int64_t piece = dense ? count : GATHER;
+    for (int64_t at = 0; at < count; at += piece) {
+        float copies[2][GATHER];
+        int64_t n = count - at < piece ? count - at : piece;
+        const void *in[2];
+        for (int o = 1; o <= 2; o++) {
+            int64_t step = s->nest.stride[o][inner];
+            in[o - 1] = element(s, o, offset[o] + at * step);
+            if (step > 1) {
+                gather(s, o, offset[o] + at * step, step, n, copies[o - 1]);
+                in[o - 1] = copies[o - 1];
+            }
+        }
+        s->kernels->binary[s->kind](in[0], in[1], element(s, 0, offset[0] + at), n, step_a != 0,
+                                    step_b != 0, s->half[0]);
+    }
+}
+
+static trm_status run_eltwise(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+    (void)err;
+    eltwise_state s = *(const eltwise_state *)k->state;
+    s.base[0] = trmi_kernel_output(k, env, 0);
+    for (int o = 1; o < s.nest.operands; o++) {
+        s.base[o] = trmi_kernel_input(k, env, o - 1);
+    }
+    trmi_nest_run(&s.nest, PIECE, s.nest.operands == 2 ? unary_body : binary_body, &s);
+    return TRM_OK;
+}
+
+static trm_status run_dropout(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+    (void)err;
+    const eltwise_state *s = k->state;
+    const trmi_attrs *attrs = k->step->attrs;
+    int64_t count = trm_shape_count(&trmi_kernel_output_buffer(k, 0)->shape);
+    uint64_t seed = trmi_mix(env->seed, env->step);
+    uint64_t stream = trmi_mix(attrs->dropout.key, TRMI_STREAM_DROPOUT);
+    const char *x = trmi_kernel_input(k, env, 0);
+    char *y = trmi_kernel_output(k, env, 0);
+    int64_t bytes = s->half[0] ? 2 : 4;
+#pragma omp parallel for schedule(static)
+    for (int64_t at = 0; at < count; at += PIECE) {
+        int64_t n = count - at < PIECE ? count - at : PIECE;
+        s->kernels->dropout(x + at * bytes, y + at * bytes, at, n, s->half[0], seed, stream,
+                            attrs->dropout.rate);
+    }
+    return TRM_OK;
+}
+
+/* ---- bind
+ *  ---------------------------------------------------------------------------------------- */
+
+void trmi_memory_destroy_state(trmi_kernel *kernel) { trmi_free(kernel->state); }
+
+void *trmi_memory_state(trmi_kernel *kernel, size_t bytes, trm_error *err) {
+    kernel->state = trmi_alloc(bytes);
+    kernel->destroy = trmi_memory_destroy_state;
+    if (kernel->state == NULL) {
+        TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its kernel", kernel->step->name);
+    }
+    return kernel->state;
+}
+
+trm_status trmi_memory_unsupported(const trmi_kernel *kernel, trm_error *err) {
+    return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: no fast kernel for these dtypes",
+                     kernel->step->name);
+}
+
+trm_status trmi_onednn_bind_eltwise(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
+    (void)backend;
+    trmi_op_kind kind = kernel->step->op_kind;
+    int unary = unary_kind(kind), binary = binary_kind(kind), operands = unary >= 0 ? 2 : 3;
+    const trmi_buffer *y = trmi_kernel_output_buffer(kernel, 0);
+    int64_t strides[TRMI_NEST_OPERANDS][TRM_MAX_RANK];
+    bool half[TRMI_NEST_OPERANDS] = {y->dtype == TRM_BFLOAT16};
+    trmi_buffer_strides(y, strides[0]);
+    for (int o = 1; o < operands; o++) {
+        const trmi_buffer *x = trmi_kernel_input_buffer(kernel, o - 1);
+        if (!fast_dtype(x->dtype) || !fast_dtype(y->dtype) ||
+            (x->dtype != y->dtype && kind != TRMI_OP_CAST)) {
+            return trmi_memory_unsupported(kernel, err);
+        }
+        half[o] = x->dtype == TRM_BFLOAT16;
+        trmi_broadcast_strides(x, &y->shape, strides[o]);
+    }
+    eltwise_state *s = trmi_memory_state(kernel, sizeof *s, err);
+    if (s == NULL) {
+        return TRM_NOMEM;
+    }
+    *s = (eltwise_state){.kernels = trmi_memory_kernels_best(),
+                         .kind = unary >= 0 ? unary : binary,
+                         .half = {half[0], half[1], half[2]}};
+    if (kind == TRMI_OP_SCALE) {
+        s->factor = (float)kernel->step->attrs->scale.factor;
+    }
+    trmi_nest_make(&s->nest, &y->shape, operands, strides);
+    kernel->run = run_eltwise;
+    return TRM_OK;
+}
+
+/* Kernels that go by an element's place in the plain layout. */
+bool trmi_onednn_plain_supports(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
+                                trmi_layout layout) {
+    (void)state;
+    (void)graph;
+    (void)op;
+    return layout == TRMI_PLAIN;
+}
+
+trm_status trmi_onednn_bind_dropout(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
+    (void)backend;
+    const trmi_buffer *y = trmi_kernel_output_buffer(kernel, 0);
+    const trmi_attrs *a = kernel->step->attrs;
+    if (!fast_dtype(y->dtype) || a->dropout.part) { /* of a part: by the whole tensor's indices */
+        return trmi_memory_unsupported(kernel, err);
+    }
+    eltwise_state *s = trmi_memory_state(kernel, sizeof *s, err);
+    if (s == NULL) {
+        return TRM_NOMEM;
+    }
+    *s = (eltwise_state){.kernels = trmi_memory_kernels_best(), .half = {y->dtype == TRM_BFLOAT16}};
+    kernel->run = run_dropout;
+    return TRM_OK;
+}

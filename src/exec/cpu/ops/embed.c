@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows of embedding tables: gathered with their ids checked, and the dense form of the gradient. */
+#include "exec/cpu/ops/memory.h"
+#include "exec/cpu/ops/memory_kernels.h"
+
+#include "base/error.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* rows asked for ahead: a miss lasts as long as a few dozen copies */
+enum { AHEAD = 32, PARTS = 64 };
+
+static int64_t id_at(const void *ids, bool wide, int64_t i) {
+    return wide ? ((const int64_t *)ids)[i] : ((const int32_t *)ids)[i];
+}
+
+/* The usual widths, 16 numbers and 1, are copied without a call. */
+static inline void copy_row(char *to, const char *from, int64_t bytes) {
+    if (bytes == 64) {
+        memcpy(to, from, 64);
+    } else if (bytes == 4) {
+        memcpy(to, from, 4);
+    } else {
+        memcpy(to, from, (size_t)bytes);
+    }
+}
+
+static trm_status run_gather(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+    const trmi_buffer *table = trmi_kernel_input_buffer(k, 0),
+                      *id_buffer = trmi_kernel_input_buffer(k, 1);
+    int64_t rows = table->shape.dim[0], count = trm_shape_count(&id_buffer->shape), bad = count;
+    int64_t bytes = table->shape.dim[1] * (int64_t)trm_dtype_bytes(table->dtype);
+    bool wide = id_buffer->dtype == TRM_INT64;
+    const char *from = trmi_kernel_input(k, env, 0);
+    const void *ids = trmi_kernel_input(k, env, 1);
+    char *to = trmi_kernel_output(k, env, 0);
+    /* rows [first, first + rows) of all; the others' give zeros */
+    bool part = k->step->attrs->embed.part;
+    int64_t first = part ? k->step->attrs->embed.begin : 0,
+            all = part ? k->step->attrs->embed.global : rows;
+#pragma omp parallel for schedule(static) reduction(min : bad)
+    for (int64_t i = 0; i < count; i++) {
+        int64_t id = id_at(ids, wide, i) - first;
+        int64_t next = i + AHEAD < count ? id_at(ids, wide, i + AHEAD) - first : -1;
+        if (next >= 0 && next < rows) {
+            __builtin_prefetch(from + next * bytes);
+        }
+        if (id < 0 || id >= rows) {
+            bool elsewhere = id + first >= 0 && id + first < all;
+            bad = !elsewhere && i < bad ? i : bad;
+            memset(to + i * bytes, 0, (size_t)bytes);
+            continue;
+        }
+        copy_row(to + i * bytes, from + id * bytes, bytes);
+    }
+    if (bad < count) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: id %" PRId64 " at position %" PRId64 ", 0 to %" PRId64 " expected",
+                         k->step->name, id_at(ids, wide, bad), bad, all - 1);
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_onednn_bind_embedding(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
+    (void)backend;
+    const trmi_buffer *ids = trmi_kernel_input_buffer(kernel, 1);
+    bool same =
+        trmi_kernel_input_buffer(kernel, 0)->dtype == trmi_kernel_output_buffer(kernel, 0)->dtype;
+    if (!same || (ids->dtype != TRM_INT32 && ids->dtype != TRM_INT64)) {
+        return trmi_memory_unsupported(kernel, err);
+    }
+    kernel->run = run_gather;
+    return TRM_OK;
+}
+
+/* Each part of the table takes the rows that are its own, in the order of the batch. */
+static trm_status run_scatter(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+    (void)err;
+    const trmi_buffer *table = trmi_kernel_output_buffer(k, 0),
+                      *id_buffer = trmi_kernel_input_buffer(k, 1);
+    int64_t height = table->shape.dim[0], width = table->shape.dim[1];
+    int64_t count = trm_shape_count(&id_buffer->shape);
+    bool wide = id_buffer->dtype == TRM_INT64;
+    const float *rows = trmi_kernel_input(k, env, 0);
+    const void *ids = trmi_kernel_input(k, env, 1);
+    float *to = trmi_kernel_output(k, env, 0);
+    int64_t first = k->step->attrs->embed.part ? k->step->attrs->embed.begin : 0;
+    const trmi_memory_kernels *kernels = trmi_memory_kernels_best();
+#pragma omp parallel for schedule(static)
+    for (int64_t part = 0; part < PARTS; part++) {
+        int64_t begin = height * part / PARTS, end = height * (part + 1) / PARTS;
+        memset(to + begin * width, 0, (size_t)((end - begin) * width) * sizeof *to);
+        for (int64_t i = 0; i < count && end > begin; i++) {
+            int64_t id = id_at(ids, wide, i) - first;
+            if (id >= begin && id < end) {
+                kernels->fold_rows(to + id * width, rows + i * width, width, false,
+                                   TRMI_REDUCE_SUM_OF);
+            }
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_onednn_bind_embedding_grad(trmi_backend *backend, trmi_kernel *kernel,
+                                           trm_error *err) {
+    (void)backend;
+    const trmi_buffer *ids = trmi_kernel_input_buffer(kernel, 1);
+    if (trmi_kernel_input_buffer(kernel, 0)->dtype != TRM_FLOAT32 ||
+        trmi_kernel_output_buffer(kernel, 0)->dtype != TRM_FLOAT32 ||
+        (ids->dtype != TRM_INT32 && ids->dtype != TRM_INT64)) {
+        return trmi_memory_unsupported(kernel, err);
+    }
+    kernel->run = run_scatter;
+    return TRM_OK;
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec/cpu/ops/keyed.h: KEYED_LINEAR and its gradient: a layer on looked-up rows, made once for
+ * each id.
+ *
+ *      forward, 32 columns of y at a time:   rows of the ids [u, D] x w --> P [u, 32]      y[n] = bias + dense w + sum over
+ *                                                                                          fields
+ *                                                                                          of
+ *                                                                                          P[field][group
+ *                                                                                          of n]
+ *      backward:   S[group of n] += dy[n]    dw = rows^T S     d(row of an id) = S w^T
+ *
+ * Where most ids come only once (MOST_PERCENT in keyed.c), and where there are more threads than
+ * columns to share, the products of all samples are made instead. The same bits for any number of
+ * threads.
+ */
+#ifndef TRMI_EXEC_ONEDNN_KEYED_H
+#define TRMI_EXEC_ONEDNN_KEYED_H
+
+#include "exec/cpu/gemm/dense.h"
+#include "exec/cpu/ops/memory.h"
+#include "exec/cpu/ops/memory_kernels.h"
+
+TRMI_MEMORY_BIND(keyed);
+TRMI_MEMORY_SCRATCH(keyed);
+
+/* Sizes, and where things are in scratch (floats from its beginning). */
+typedef struct trmi_keyed {
+    int64_t samples, fields, width, dense, outputs, columns; /* columns: of w */
+    int64_t nr, panels;                                      /* of y */
+    int64_t chunks, dense_chunks; /* of TRMI_TILE_COLS numbers of a row */
+    int64_t most;                 /* groups of all fields together, at most, where they are used */
+    int threads;
+    bool backward, wide, relu, biased;
+    const trmi_dense_isa *isa;
+    const trmi_gemm_isa *pack;
+    const trmi_memory_kernels *kernels;
+    /* all samples: forward dense, rows; backward rows, weights, dense weights */
+    trmi_dense_plan plan[4];
+    int64_t begin_at, groups_at, rows_at, dense_at, weights_at, sums_at, rest_at, thread_at,
+        thread_floats, floats;
+    int64_t block; /* rows of P at a time */
+    int32_t hash_bits;
+} trmi_keyed;
+
+/* keyed_grad.c */
+trm_status trmi_keyed_backward(const trmi_kernel *kernel, const trmi_env *env, trm_error *err);
+
+/* ---- keyed_groups.c: what both ways need
+ *  -------------------------------------------------------------------- */
+
+/* Floats of a table of hashes for so many samples. bits: 2^bits cells, more than samples. */
+int64_t trmi_keyed_room(int64_t samples, int32_t bits);
+/* One field's ids in groups of equal ones: out[0] how many groups, then each sample's group, then
+ * each group's first sample, zeros behind. ids [samples, fields], `wide`: int64, else int32.
+ * `room`: trmi_keyed_room, from a multiple of 8 bytes; one thread's own. */
+void trmi_keyed_group(const void *ids, bool wide, int64_t samples, int64_t fields, int64_t field,
+                      int32_t bits, int32_t *out, void *room);
+static inline const int32_t *trmi_keyed_groups(const trmi_keyed *q, const int32_t *groups,
+                                               int64_t field) {
+    return groups + field * (2 * q->samples + 1);
+}
+/* begin[f]: groups of the fields before; begin[fields] in all. */
+void trmi_keyed_begins(const trmi_keyed *q, const int32_t *groups, int64_t *begin);
+/* The rows of field f's groups: [chunks][groups][TRMI_TILE_COLS], zeros behind a row's end; each
+ * thread's share. */
+void trmi_keyed_take_rows(const trmi_keyed *q, const int32_t *groups, const int64_t *begin,
+                          const float *rows, float *out);
+static inline float *trmi_keyed_rows_of(const trmi_keyed *q, float *rows, const int64_t *begin,
+                                        int64_t field) {
+    return rows + begin[field] * q->chunks * TRMI_TILE_COLS;
+}
+
+#endif

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The gradient of KEYED_LINEAR: sums of dy by id, panel by panel of its columns. A thread has some
+ * of the fields, so that no sum depends on how many threads there are; the dense inputs are one
+ * more field, of which each sample is a group of its own. */
+#include "exec/cpu/ops/keyed.h"
+
+#include "base/checked.h"
+
+#include <omp.h>
+#include <string.h>
+
+typedef struct back {
+    const trmi_keyed *q;
+    const float *dy, *rows, *w, *dense;
+    const int32_t *groups;
+    float *dw, *drows; /* NULL: nobody wants it */
+    float *scratch;
+    int64_t *begin;
+} back;
+
+/* ---- all samples
+ *  ------------------------------------------------------------------------------------------------
+ */
+
+static void copy_columns(const back *b, const float *from, int64_t count, int64_t column) {
+    for (int64_t o = 0; o < b->q->outputs; o++) {
+        memcpy(b->dw + o * b->q->columns + column, from + o * count, (size_t)count * sizeof *from);
+    }
+}
+
+static void all_samples(const back *b) {
+    const trmi_keyed *q = b->q;
+    int64_t own = q->fields * q->width;
+    float *sums = b->scratch + trmi_round_up(2 * (q->fields + 1), 16);
+    float *scratch = sums + trmi_round_up(q->outputs * trmi_max_i64(own, q->dense), 16);
+    if (b->drows != NULL) {
+        trmi_dense_run(&q->plan[2], b->dy, b->w, NULL, NULL, b->drows, scratch);
+    }
+    if (b->dw == NULL) {
+        return;
+    }
+    trmi_dense_run(&q->plan[3], b->dy, b->rows, NULL, NULL, sums, scratch);
+    copy_columns(b, sums, own, 0);
+    if (q->dense > 0) {
+        trmi_dense_run(&q->plan[0], b->dy, b->dense, NULL, NULL, sums, scratch);
+        copy_columns(b, sums, q->dense, own);
+    }
+}
+
+/* ---- by groups
+ *  ----------------------------------------------------------------------------------------------------
+ */
+
+/* Fields [first, last) of a thread: nearly equal work, of samples and of groups. */
+static int64_t share_begin(const back *b, int64_t thread, int64_t threads) {
+    const trmi_keyed *q = b->q;
+    int64_t groups = b->begin[q->fields], all = q->fields + (q->dense > 0);
+    double total = (double)groups + (double)(all * q->samples) / 4, done = 0;
+    int64_t f = 0;
+    for (; f < all && thread > 0; f++) {
+        double own =
+            (f < q->fields ? (double)(b->begin[f + 1] - b->begin[f]) : 0) + (double)q->samples / 4;
+        if ((done + own / 2) * (double)threads >= total * (double)thread) {
+            break;
+        }
+        done += own;
+    }
+    return thread == threads ? all : f;
+}
+
+/* w of a field, columns of a panel of y: [nr of y][nr of the row]. */
+static float *weights_of(const back *b, int64_t field, int64_t panel, int64_t part) {
+    const trmi_keyed *q = b->q;
+    int64_t parts = trmi_pieces(q->width, q->nr);
+    return b->scratch + q->weights_at +
+           ((field * q->panels + panel) * parts + part) * q->nr * q->nr;
+}
+
+static void pack_weights(const back *b) {
+    const trmi_keyed *q = b->q;
+    int64_t parts = trmi_pieces(q->width, q->nr);
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < q->fields * q->panels; i++) {
+        int64_t field = i / q->panels, panel = i % q->panels;
+        for (int64_t part = 0; part < parts; part++) {
+            int64_t column = part * q->nr, depth = trmi_min_i64(q->nr, q->outputs - panel * q->nr);
+            q->pack->pack(weights_of(b, field, panel, part),
+                          b->w + panel * q->nr * q->columns + field * q->width + column,
+                          TRM_FLOAT32, q->columns, depth,
+                          (int)trmi_min_i64(q->nr, q->width - column));
+        }
+    }
+}
+
+/* The dense inputs as a field's rows are: [chunks][samples][TRMI_TILE_COLS]. */
+static void take_dense(const back *b) {
+    const trmi_keyed *q = b->q;
+#pragma omp for schedule(static)
+    for (int64_t n = 0; n < q->samples; n++) {
+        for (int64_t c = 0; c < q->dense_chunks; c++) {
+            float *to = b->scratch + q->dense_at + (c * q->samples + n) * TRMI_TILE_COLS;
+            int64_t width = trmi_min_i64(TRMI_TILE_COLS, q->dense - c * TRMI_TILE_COLS);
+            memset(to, 0, TRMI_TILE_COLS * sizeof *to);
+            memcpy(to, b->dense + n * q->dense + c * TRMI_TILE_COLS, (size_t)width * sizeof *to);
+        }
+    }
+}
+
+/* dw [panel's columns of y, columns of x] = rows^T sums, for rows [chunks][count][TRMI_TILE_COLS]
+ * of `width` numbers. */
+static void weights_gradient(const back *b, const float *rows, int64_t count, int64_t width,
+                             int64_t column, const float *sums, int64_t panel, float *turned) {
+    const trmi_keyed *q = b->q;
+    int64_t outputs = trmi_min_i64(q->nr, q->outputs - panel * q->nr);
+    for (int64_t c = 0; c * TRMI_TILE_COLS < width; c++) {
+        int64_t here = trmi_min_i64(TRMI_TILE_COLS, width - c * TRMI_TILE_COLS),
+                tiles = trmi_pieces(here, q->isa->mr);
+        for (int64_t i = 0; i < tiles; i++) {
+            int64_t row = trmi_cut_at(here, tiles, i);
+            const trmi_dense_tile t = {.rows = (int)(trmi_cut_at(here, tiles, i + 1) - row),
+                                       .columns = (int)q->nr,
+                                       .k = count,
+                                       .a = rows + c * count * TRMI_TILE_COLS + row,
+                                       .a_stride = TRMI_TILE_COLS,
+                                       .b = sums,
+                                       .c = turned + row * q->nr,
+                                       .c_stride = q->nr};
+            q->isa->columns(&t);
+        }
+        for (int64_t o = 0; o < outputs; o++) {
+            float *to = b->dw + (panel * q->nr + o) * q->columns + column + c * TRMI_TILE_COLS;
+            for (int64_t i = 0; i < here; i++) {
+                to[i] = turned[i * q->nr + o];
+            }
+        }
+    }
+}
+
+/* d(rows of the groups) (+)= sums w. */
+static void rows_gradient(const back *b, int64_t field, int64_t panel, const float *sums) {
+    const trmi_keyed *q = b->q;
+    int64_t count = b->begin[field + 1] - b->begin[field];
+    float *out = b->scratch + q->sums_at + b->begin[field] * q->width;
+    for (int64_t part = 0; part * q->nr < q->width; part++) {
+        const trmi_dense_tile t = {.columns = (int)trmi_min_i64(q->nr, q->width - part * q->nr),
+                                   .k = trmi_min_i64(q->nr, q->outputs - panel * q->nr),
+                                   .a = sums,
+                                   .a_stride = q->nr,
+                                   .b = weights_of(b, field, panel, part),
+                                   .c = out + part * q->nr,
+                                   .c_stride = q->width,
+                                   .add = panel > 0};
+        q->isa->all_rows(&t, count);
+    }
+}
+
+/* The samples that are not their group's first. */
+static int32_t *rest_of(const back *b, int64_t field) {
+    return (int32_t *)(void *)(b->scratch + b->q->rest_at) + field * b->q->samples;
+}
+
+static void find_rest(const back *b) {
+    const trmi_keyed *q = b->q;
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t f = 0; f < q->fields; f++) {
+        const int32_t *of = trmi_keyed_groups(q, b->groups, f) + 1, *first = of + q->samples;
+        int32_t *rest = rest_of(b, f);
+        int64_t groups = 0, others = 0, count = b->begin[f + 1] - b->begin[f];
+        for (int64_t n = 0; n < q->samples; n++) { /* groups are numbered as they come */
+            bool begins = groups < count && first[groups] == n;
+            groups += begins;
+            rest[others] = (int32_t)n;
+            others += !begins && others + 1 < q->samples;
+        }
+    }
+}
+
+static void copy_panel(const back *b, int64_t panel, float *out) {
+    const trmi_keyed *q = b->q;
+    int64_t columns = trmi_min_i64(q->nr, q->outputs - panel * q->nr);
+    for (int64_t n = 0; n < q->samples; n++) {
+        const float *from = b->dy + n * q->outputs + panel * q->nr;
+        if (columns == TRMI_TILE_NR_MAX) {
+            memcpy(out + n * TRMI_TILE_NR_MAX, from, TRMI_TILE_NR_MAX * sizeof *out);
+            continue;
+        }
+        memset(out + n * q->nr, 0, (size_t)q->nr * sizeof *out);
+        memcpy(out + n * q->nr, from, (size_t)columns * sizeof *out);
+    }
+}
+
+/* Row gradients to where the batch has its rows: each group's at its first sample, zeros elsewhere.
+ */
+static void put_rows(const back *b, int64_t first_field, int64_t last_field) {
+    const trmi_keyed *q = b->q;
+    const size_t bytes = (size_t)q->width * sizeof(float);
+    for (int64_t n = 0; n < q->samples; n++) {
+        for (int64_t f = first_field; f < last_field; f++) {
+            const int32_t *of = trmi_keyed_groups(q, b->groups, f) + 1;
+            int64_t group = of[n];
+            float *to = b->drows + (n * q->fields + f) * q->width;
+            if (of[q->samples + group] != n) {
+                memset(to, 0, bytes);
+            } else {
+                memcpy(to, b->scratch + q->sums_at + (b->begin[f] + group) * q->width, bytes);
+            }
+        }
+    }
+}
+
+static void run_panel(const back *b, int64_t first, int64_t last, int64_t panel, float *room) {
+    const trmi_keyed *q = b->q;
+    float *dy = room, *sums = dy + q->samples * q->nr, *turned = sums + q->samples * q->nr;
+    copy_panel(b, panel, dy);
+    for (int64_t f = first; f < last; f++) {
+        if (f == q->fields) {
+            if (b->dw != NULL) {
+                weights_gradient(b, b->scratch + q->dense_at, q->samples, q->dense,
+                                 q->fields * q->width, dy, panel, turned);
+            }
+            continue;
+        }
+        int64_t count = b->begin[f + 1] - b->begin[f];
+        const int32_t *of = trmi_keyed_groups(q, b->groups, f) + 1;
+        q->kernels->add_to_groups(sums, dy, q->nr, of + q->samples, count, of, rest_of(b, f),
+                                  q->samples - count);
+        if (b->dw != NULL) {
+            weights_gradient(b, trmi_keyed_rows_of(q, b->scratch + q->rows_at, b->begin, f), count,
+                             q->width, f * q->width, sums, panel, turned);
+        }
+        if (b->drows != NULL) {
+            rows_gradient(b, f, panel, sums);
+        }
+    }
+}
+
+static void by_groups(const back *b) {
+    const trmi_keyed *q = b->q;
+#pragma omp parallel num_threads(q->threads)
+    {
+        int64_t thread = omp_get_thread_num(), threads = omp_get_num_threads();
+        float *room = b->scratch + q->thread_at + q->thread_floats * thread;
+        pack_weights(b);
+        find_rest(b);
+        take_dense(b);
+        trmi_keyed_take_rows(q, b->groups, b->begin, b->rows, b->scratch + q->rows_at);
+        int64_t first = share_begin(b, thread, threads), last = share_begin(b, thread + 1, threads);
+        for (int64_t panel = 0; panel < q->panels && first < last; panel++) {
+            run_panel(b, first, last, panel, room);
+        }
+        if (b->drows != NULL) {
+            put_rows(b, first, trmi_min_i64(last, q->fields));
+        }
+    }
+}
+
+trm_status trmi_keyed_backward(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+    (void)err;
+    const trmi_keyed *q = k->state;
+    float *scratch = (float *)(void *)env->arena[TRMI_ARENA_SCRATCH];
+    const back b = {.q = q,
+                    .dy = trmi_kernel_input(k, env, 0),
+                    .rows = trmi_kernel_input(k, env, 1),
+                    .w = trmi_kernel_input(k, env, 2),
+                    .dense = trmi_kernel_input(k, env, 3),
+                    .groups = trmi_kernel_input(k, env, 4),
+                    .dw = trmi_kernel_output(k, env, 0),
+                    .drows = trmi_kernel_output(k, env, 1),
+                    .scratch = scratch,
+                    .begin = (int64_t *)(void *)(scratch + q->begin_at)};
+    trmi_keyed_begins(q, b.groups, b.begin);
+    if (b.begin[q->fields] > q->most || q->fields < q->threads) {
+        all_samples(&b);
+    } else {
+        by_groups(&b);
+    }
+    return TRM_OK;
+}

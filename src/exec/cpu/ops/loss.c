@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Softmax and the fused losses, by rows. Sums over rows are made in double in the order of the
+ * rows. */
+#include "exec/cpu/ops/memory.h"
+#include "exec/cpu/ops/memory_kernels.h"
+
+#include "base/error.h"
+#include "base/half.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+enum { PIECE = 8192 };
+
+typedef struct loss_state {
+    const trmi_memory_kernels *kernels;
+    int64_t rows, classes;
+    bool half;
+} loss_state;
+
+static float get(const void *x, int64_t i, bool half) {
+    return half ? trmi_bf16_to_float(((const uint16_t *)x)[i]) : ((const float *)x)[i];
+}
+
+static const char *row_of(const loss_state *s, const void *base, int64_t row) {
+    return (const char *)base + row * s->classes * (s->half ? 2 : 4);
+}
+
+/* ---- softmax
+ *  --------------------------------------------------------------------------------------- */
+
+static trm_status run_softmax(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+    (void)err;
+    const loss_state *s = k->state;
+    const void *a = trmi_kernel_input(k, env, 0), *b = trmi_kernel_input(k, env, 1);
+    void *out = trmi_kernel_output(k, env, 0);
+    bool gradient = k->step->op_kind == TRMI_OP_SOFTMAX_GRAD;
+#pragma omp parallel for schedule(static)
+    for (int64_t r = 0; r < s->rows; r++) {
+        char *to = (char *)out + r * s->classes * (s->half ? 2 : 4);
+        if (gradient) {
+            s->kernels->softmax_grad(row_of(s, a, r), row_of(s, b, r), to, s->classes, s->half);
+        } else {
+            s->kernels->softmax(row_of(s, a, r), to, s->classes, s->half);
+        }
+    }
+    return TRM_OK;
+}
+
+/* ---- softmax cross-entropy
+ *  --------------------------------------------------------------------------- */
+
+static bool ignored(const trmi_attrs *a, int32_t label) {
+    return a->xent.use_ignore_index && label == a->xent.ignore_index;
+}
+
+/* Logits may be a part of the classes: columns [begin, begin + classes) of all. */
+static int64_t all_classes(const loss_state *s, const trmi_attrs *a) {
+    return a->xent.classes > 0 ? a->xent.classes : s->classes;
+}
+static int64_t column_of(const loss_state *s, const trmi_attrs *a, int32_t label) {
+    int64_t column = (int64_t)label - a->xent.begin;
+    return column >= 0 && column < s->classes ? column : -1;
+}
+
+static trm_status check_labels(const loss_state *s, const trmi_attrs *a, const int32_t *labels,
+                               int64_t *counted, trm_error *err) {
+    *counted = 0;
+    for (int64_t r = 0; r < s->rows; r++) {
+        if (ignored(a, labels[r])) {
+            continue;
+        }
+        if (labels[r] < 0 || labels[r] >= all_classes(s, a)) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "label %d of sample %" PRId64 ": 0 to %" PRId64 " expected", labels[r],
+                             r, all_classes(s, a) - 1);
+        }
+        ++*counted;
+    }
+    return TRM_OK;
+}
+
+enum { PER_ROW = 3 }; /* log of the sum of exponentials, the label's logit, the sum of logits */
+
+/* What each row needs of this rank's columns. */
+static void row_numbers(const loss_state *s, const trmi_attrs *a, const void *z,
+                        const int32_t *labels, double *numbers) {
+#pragma omp parallel for schedule(static)
+    for (int64_t r = 0; r < s->rows; r++) {
+        const char *row = row_of(s, z, r);
+        double *of = numbers + PER_ROW * r;
+        int64_t column = ignored(a, labels[r]) ? -1 : column_of(s, a, labels[r]);
+        of[0] = (double)s->kernels->log_sum_exp(row, s->classes, s->half);
+        of[1] = column >= 0 ? (double)get(row, column, s->half) : 0;
+        of[2] = a->xent.label_smoothing > 0
+                    ? (double)s->kernels->fold_run(row, s->classes, s->half, TRMI_REDUCE_SUM_OF)
+                    : 0;
+    }
+}
+
+/* Over the ranks that hold the other classes, in their order. */
+static trm_status join_classes(const loss_state *s, trmi_norm_sync *sync, double *numbers,
+                               trm_error *err) {
+    const double *all;
+    int64_t count = PER_ROW * s->rows;
+    TRMI_TRY(sync->gather(sync, numbers, count, &all, err));
+    for (int64_t r = 0; r < s->rows; r++) {
+        double *of = numbers + PER_ROW * r, most = -INFINITY, sum = 0;
+        of[1] = of[2] = 0;
+        for (int32_t m = 0; m < sync->size; m++) {
+            most = fmax(most, all[m * count + PER_ROW * r]);
+        }
+        for (int32_t m = 0; m < sync->size; m++) {
+            const double *part = all + m * count + PER_ROW * r;
+            sum += exp(part[0] - most);
+            of[1] += part[1];
+            of[2] += part[2];
+        }
+        of[0] = most + log(sum);
+    }
+    return TRM_OK;
+}
+
+static trm_status join_samples(trmi_norm_sync *sync, double *total, double *counted,
+                               trm_error *err) {
+    const double own[2] = {*total, *counted}, *all;
+    TRMI_TRY(sync->gather(sync, own, 2, &all, err));
+    *total = *counted = 0;
+    for (int32_t m = 0; m < sync->size; m++) {
+        *total += all[2 * m];
+        *counted += all[2 * m + 1];
+    }
+    return TRM_OK;
+}
+
+static trm_status run_xent(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+    const loss_state *s = k->state;
+    const trmi_attrs *a = k->step->attrs;
+    const int32_t *labels = trmi_kernel_input(k, env, 1);
+    float *loss = trmi_kernel_output(k, env, 0), *lse = trmi_kernel_output(k, env, 1);
+    float *weight = trmi_kernel_output(k, env, 2);
+    double *numbers = (double *)(void *)env->arena[TRMI_ARENA_SCRATCH], total = 0;
+    double smoothing = a->xent.label_smoothing;
+    int64_t labelled;
+    TRMI_TRY(check_labels(s, a, labels, &labelled, err));
+    row_numbers(s, a, trmi_kernel_input(k, env, 0), labels, numbers);
+    if (a->xent.sync_classes != 0) {
+        TRMI_TRY(join_classes(s, env->sync[a->xent.sync_classes], numbers, err));
+    }
+    for (int64_t r = 0; r < s->rows; r++) {
+        const double *of = numbers + PER_ROW * r;
+        if (lse != NULL) {
+            lse[r] = (float)of[0];
+        }
+        if (!ignored(a, labels[r])) {
+            total +=
+                of[0] - (1 - smoothing) * of[1] - smoothing * of[2] / (double)all_classes(s, a);
+        }
+    }
+    double counted = (double)labelled;
+    if (a->xent.sync_samples != 0) {
+        TRMI_TRY(join_samples(env->sync[a->xent.sync_samples], &total, &counted, err));
+    }
+    double by = counted > 0 ? 1.0 / counted : 0;
+    if (loss != NULL) {
+        *loss = (float)(total * by);
+    }
+    if (weight != NULL) {
+        *weight = (float)(a->xent.samples > 0 ? 1.0 / (double)a->xent.samples : by);
+    }
+    return TRM_OK;
+}
+
+static trm_status run_xent_grad(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+    (void)err;
+    const loss_state *s = k->state;
+    const trmi_attrs *a = k->step->attrs;
+    const void *z = trmi_kernel_input(k, env, 1);
+    const int32_t *labels = trmi_kernel_input(k, env, 2);
+    const float *lse = trmi_kernel_input(k, env, 3);
+    float scale =
+        *(const float *)trmi_kernel_input(k, env, 0) * *(const float *)trmi_kernel_input(k, env, 4);
+    float smoothing = (float)a->xent.label_smoothing, off = smoothing / (float)all_classes(s, a);
+    void *dz = trmi_kernel_output(k, env, 0);
+#pragma omp parallel for schedule(static)
+    for (int64_t r = 0; r < s->rows; r++) {
+        char *to = (char *)dz + r * s->classes * (s->half ? 2 : 4);
+        bool skip = ignored(a, labels[r]);
+        int64_t label = skip ? -1 : column_of(s, a, labels[r]);
+        /* Of the label's logit before its row is overwritten: dz may lie on z. */
+        float at = label < 0 ? 0 : get(row_of(s, z, r), label, s->half);
+        s->kernels->xent_grad(row_of(s, z, r), to, s->classes, s->half, lse[r], skip ? 0 : scale,
+                              off);
+        if (label >= 0) {
+            float p = expf(at - lse[r]);
+            float value = scale * (p - off - (1 - smoothing));
+            if (s->half) {
+                ((uint16_t *)(void *)to)[label] = trmi_float_to_bf16(value);
+            } else {
+                ((float *)(void *)to)[label] = value;
+            }
+        }
+    }
+    return TRM_OK;
+}
+
+/* ---- binary cross-entropy
+ *  ------------------------------------------------------------------------------ */
+
+static trm_status run_bce(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+    (void)err;
+    const loss_state *s = k->state;
+    int64_t count = s->rows * s->classes, pieces = (count + PIECE - 1) / PIECE,
+            bytes = s->half ? 2 : 4;
+    const char *z = trmi_kernel_input(k, env, 0), *t = trmi_kernel_input(k, env, 1);
+    double *partial = (double *)(void *)env->arena[TRMI_ARENA_SCRATCH], total = 0;
+#pragma omp parallel for schedule(static)
+    for (int64_t p = 0; p < pieces; p++) {
+        int64_t at = p * PIECE, n = count - at < PIECE ? count - at : PIECE;
+        partial[p] = s->kernels->bce(z + at * bytes, t + at * bytes, n, s->half);
+    }
+    for (int64_t p = 0; p < pieces; p++) {
+        total += partial[p];
+    }
+    *(float *)trmi_kernel_output(k, env, 0) = count > 0 ? (float)(total / (double)count) : 0;
+    return TRM_OK;
+}
+
+static trm_status run_bce_grad(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+    (void)err;
+    const loss_state *s = k->state;
+    int64_t count = s->rows * s->classes, bytes = s->half ? 2 : 4;
+    float scale = *(const float *)trmi_kernel_input(k, env, 0) / (float)(count > 0 ? count : 1);
+    const char *z = trmi_kernel_input(k, env, 1), *t = trmi_kernel_input(k, env, 2);
+    char *dz = trmi_kernel_output(k, env, 0);
+#pragma omp parallel for schedule(static)
+    for (int64_t at = 0; at < count; at += PIECE) {
+        int64_t n = count - at < PIECE ? count - at : PIECE;
+        s->kernels->bce_grad(z + at * bytes, t + at * bytes, dz + at * bytes, n, s->half, scale);
+    }
+    return TRM_OK;
+}
+
+/* ---- bind
+ *  ------------------------------------------------------------------------------------------- */
+
+int64_t trmi_onednn_loss_scratch(trmi_onednn *state, const trm_program *program,
+                                 const trmi_step *step) {
+    (void)state;
+    const trm_shape *z = &program->buffers[step->inputs[0]].shape;
+    int64_t sums = step->op_kind == TRMI_OP_SOFTMAX_XENT ? PER_ROW * z->dim[0]
+                   : step->op_kind == TRMI_OP_BCE_LOGITS ? trm_shape_count(z) / PIECE + 1
+                                                         : 0;
+    return sums * (int64_t)sizeof(double);
+}
+
+/* dx over dy or y, y over x, dz over the logits: each row is read before it is written (twice read
+ * rows: the softmaxes read a row whole first, and write each element after its last reading). */
+bool trmi_onednn_loss_in_place(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
+                               int input) {
+    (void)state;
+    bool floats = trmi_input_of(graph, op, input)->dtype == trmi_output_of(graph, op, 0)->dtype;
+    switch (op->kind) {
+    case TRMI_OP_SOFTMAX:
+    case TRMI_OP_SOFTMAX_GRAD: return floats;
+    case TRMI_OP_SOFTMAX_XENT_GRAD: return floats && input == 1;
+    case TRMI_OP_BCE_LOGITS_GRAD: return floats && input >= 1;
+    default: return false;
+    }
+}
+
+typedef trm_status (*run_function)(const trmi_kernel *, const trmi_env *, trm_error *);
+static run_function run_of(trmi_op_kind kind) {
+    switch (kind) {
+    case TRMI_OP_SOFTMAX_XENT: return run_xent;
+    case TRMI_OP_SOFTMAX_XENT_GRAD: return run_xent_grad;
+    case TRMI_OP_BCE_LOGITS: return run_bce;
+    case TRMI_OP_BCE_LOGITS_GRAD: return run_bce_grad;
+    default: return run_softmax;
+    }
+}
+
+trm_status trmi_onednn_bind_loss(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
+    (void)backend;
+    trmi_op_kind kind = kernel->step->op_kind;
+    bool second = kind == TRMI_OP_SOFTMAX_XENT_GRAD || kind == TRMI_OP_BCE_LOGITS_GRAD ||
+                  kind == TRMI_OP_SOFTMAX_GRAD;
+    const trmi_buffer *z = trmi_kernel_input_buffer(kernel, second ? 1 : 0);
+    bool fast = z->dtype == TRM_FLOAT32 || z->dtype == TRM_BFLOAT16;
+    /* All of the kind's full tensors have z's dtype; losses and sums are float32. */
+    bool xent = kind == TRMI_OP_SOFTMAX_XENT || kind == TRMI_OP_SOFTMAX_XENT_GRAD;
+    bool loss = kind == TRMI_OP_SOFTMAX_XENT || kind == TRMI_OP_BCE_LOGITS;
+    fast = fast && (loss || trmi_kernel_output_buffer(kernel, 0)->dtype == z->dtype);
+    if (!xent) {
+        int other = kind == TRMI_OP_BCE_LOGITS ? 1 : kind == TRMI_OP_BCE_LOGITS_GRAD ? 2 : 0;
+        fast = fast && trmi_kernel_input_buffer(kernel, other)->dtype == z->dtype;
+    }
+    if (second && kind != TRMI_OP_SOFTMAX_GRAD) { /* d(loss) */
+        fast = fast && trmi_kernel_input_buffer(kernel, 0)->dtype == TRM_FLOAT32;
+    }
+    if (!fast) {
+        return trmi_memory_unsupported(kernel, err);
+    }
+    loss_state *s = trmi_memory_state(kernel, sizeof *s, err);
+    if (s == NULL) {
+        return TRM_NOMEM;
+    }
+    int32_t rank = z->shape.rank;
+    s->kernels = trmi_memory_kernels_best();
+    s->half = z->dtype == TRM_BFLOAT16;
+    s->classes = rank > 0 ? z->shape.dim[rank - 1] : 1;
+    s->rows = s->classes > 0 ? trm_shape_count(&z->shape) / s->classes : 0;
+    kernel->run = run_of(kind);
+    return TRM_OK;
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec/cpu/ops/memory.h: the rows of the memory-bound kernels for backend_onednn.c's table, and
+ * what their files share. All are deterministic: work is cut by shape, never by the number of
+ * threads.
+ *
+ *      eltwise.c  arithmetic, activations, cast, dropout       reorder.c  everything that moves
+ *      reduce.c   sums, means, maxima, global pooling          pool.c     windows
+ *      loss.c     softmax, cross-entropies                     embed.c    rows of tables
+ *                                                             click.c    bags, pairs of rows */
+#ifndef TRMI_EXEC_ONEDNN_MEMORY_H
+#define TRMI_EXEC_ONEDNN_MEMORY_H
+
+#include "exec/cpu/dnnl/onednn.h"
+
+#define TRMI_MEMORY_BIND(name)                                                                     \
+    trm_status trmi_onednn_bind_##name(trmi_backend *backend, trmi_kernel *kernel, trm_error *err)
+#define TRMI_MEMORY_SUPPORTS(name)                                                                 \
+    bool trmi_onednn_##name##_supports(trmi_onednn *state, const trm_graph *graph,                 \
+                                       const trmi_op *op, trmi_layout layout)
+#define TRMI_MEMORY_SCRATCH(name)                                                                  \
+    int64_t trmi_onednn_##name##_scratch(trmi_onednn *state, const trm_program *program,           \
+                                         const trmi_step *step)
+#define TRMI_MEMORY_IN_PLACE(name)                                                                 \
+    bool trmi_onednn_##name##_in_place(trmi_onednn *state, const trm_graph *graph,                 \
+                                       const trmi_op *op, int input)
+
+TRMI_MEMORY_BIND(eltwise);
+TRMI_MEMORY_SUPPORTS(eltwise);
+TRMI_MEMORY_IN_PLACE(eltwise);
+TRMI_MEMORY_BIND(dropout);
+TRMI_MEMORY_BIND(move); /* TRANSPOSE, CONCAT, SLICE, PAD, BROADCAST, REORDER steps */
+TRMI_MEMORY_BIND(one_hot);
+TRMI_MEMORY_BIND(reduce); /* REDUCE_*, GLOBAL_AVG_POOL */
+TRMI_MEMORY_SCRATCH(reduce);
+TRMI_MEMORY_BIND(global_pool_grad);
+TRMI_MEMORY_SUPPORTS(float); /* both layouts, where all is float32 or bfloat16 */
+TRMI_MEMORY_BIND(pool);
+TRMI_MEMORY_SUPPORTS(pool);
+TRMI_MEMORY_BIND(pool_grad);
+TRMI_MEMORY_SCRATCH(pool_grad);
+TRMI_MEMORY_BIND(loss);
+TRMI_MEMORY_SCRATCH(loss);
+TRMI_MEMORY_IN_PLACE(loss);
+TRMI_MEMORY_BIND(embedding);
+TRMI_MEMORY_BIND(embedding_grad);
+TRMI_MEMORY_BIND(pairs); /* PAIR_DOTS and its gradient */
+TRMI_MEMORY_BIND(bags);  /* BAG_POOL and its gradient */
+
+TRMI_MEMORY_SUPPORTS(plain); /* only TRMI_PLAIN */
+
+/* ---- shared
+ *  --------------------------------------------------------------------------------------- */
+
+/* Every input and output is float32 or bfloat16. */
+bool trmi_memory_fast_dtypes(const trm_graph *graph, const trmi_op *op);
+/* kernel->state of `bytes`, zeroed, freed by kernel->destroy; NULL after writing the error. */
+void *trmi_memory_state(trmi_kernel *kernel, size_t bytes, trm_error *err);
+void trmi_memory_destroy_state(trmi_kernel *kernel);
+/* TRM_UNSUPPORTED: the reference kernel is bound instead. */
+trm_status trmi_memory_unsupported(const trmi_kernel *kernel, trm_error *err);
+
+#endif

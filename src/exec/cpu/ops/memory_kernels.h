@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec/cpu/ops/memory_kernels.h: the inner loops of everything memory-bound but batch-norm: one
+ * table per instruction set (memory_body.h). `half` flags say which operands are bfloat16;
+ * arithmetic is float32 always. */
+#ifndef TRMI_EXEC_ONEDNN_MEMORY_KERNELS_H
+#define TRMI_EXEC_ONEDNN_MEMORY_KERNELS_H
+
+#include "graph/graph_ir.h"
+
+typedef enum trmi_unary {
+    TRMI_UNARY_COPY, /* CAST */
+    TRMI_UNARY_RELU,
+    TRMI_UNARY_SIGMOID,
+    TRMI_UNARY_TANH,
+    TRMI_UNARY_EXP,
+    TRMI_UNARY_LOG,
+    TRMI_UNARY_SQRT,
+    TRMI_UNARY_SCALE,
+    TRMI_UNARIES
+} trmi_unary;
+typedef void (*trmi_unary_loop)(const void *x, void *y, int64_t count, bool half_x, bool half_y,
+                                float factor);
+
+typedef enum trmi_binary {
+    TRMI_BINARY_ADD,
+    TRMI_BINARY_SUB,
+    TRMI_BINARY_MUL,
+    TRMI_BINARY_DIV,
+    TRMI_BINARY_RELU_GRAD, /* dy, y -> dx */
+    TRMI_BINARY_SIGMOID_GRAD,
+    TRMI_BINARY_TANH_GRAD,
+    TRMI_BINARIES
+} trmi_binary;
+/* Inner strides of a and b are 1, or 0: one value for all. */
+typedef void (*trmi_binary_loop)(const void *a, const void *b, void *y, int64_t count, int step_a,
+                                 int step_b, bool half);
+
+enum { TRMI_PAIRS_ROWS_MAX = 128 };
+
+typedef enum trmi_reduction { TRMI_REDUCE_SUM_OF, TRMI_REDUCE_MAX_OF } trmi_reduction;
+
+/* Pooling of one output row, channels inner: x is the first row of the window inside the image. */
+typedef struct trmi_pool_row {
+    int64_t channels, width; /* of the input */
+    int64_t out_width;
+    int64_t kernel, stride, pad; /* along the width; pad is the left one */
+    int64_t first, last;         /* rows of the window inside the image */
+    int64_t kernel_rows;
+    bool count_padding, half;
+} trmi_pool_row;
+
+typedef struct trmi_group_sum {
+    const float *const *tables;
+    const int32_t *const *groups;
+    int64_t fields, samples, columns;
+    const float *from;
+    float *to;
+    int64_t to_stride; /* of `to`, between samples */
+    bool relu;
+} trmi_group_sum;
+
+typedef struct trmi_memory_kernels {
+    trmi_unary_loop unary[TRMI_UNARIES];
+    trmi_binary_loop binary[TRMI_BINARIES];
+    /* y = x scaled by 1 / (1 - rate) where kept, else 0; elements [begin, begin + count), begin a
+     * multiple of 4; the mask is trmi_ref_dropout's. */
+    void (*dropout)(const void *x, void *y, int64_t begin, int64_t count, bool half, uint64_t seed,
+                    uint64_t stream, double rate);
+
+    /* into[i] = into[i] + x[i] (or the larger). */
+    void (*fold_rows)(float *into, const void *x, int64_t count, bool half, trmi_reduction what);
+    /* into[i] += x[i], then x[stride + i] and so on: the same sums as `rows` times fold_rows. */
+    void (*sum_rows)(float *into, const float *x, int64_t stride, int64_t rows, int64_t count);
+    float (*fold_run)(const void *x, int64_t count, bool half, trmi_reduction what);
+
+    /* One row of `classes`. */
+    void (*softmax)(const void *x, void *y, int64_t classes, bool half);
+    void (*softmax_grad)(const void *dy, const void *y, void *dx, int64_t classes, bool half);
+    float (*log_sum_exp)(const void *z, int64_t classes, bool half);
+    /* dz = scale * (exp(z - lse) - off); the label is corrected by the caller. */
+    void (*xent_grad)(const void *z, void *dz, int64_t classes, bool half, float lse, float scale,
+                      float off);
+    double (*bce)(const void *z, const void *t, int64_t count, bool half);
+    void (*bce_grad)(const void *z, const void *t, void *dz, int64_t count, bool half, float scale);
+
+    /* y [out_width, channels] from rows [first, last) of x, the image. */
+    void (*max_pool)(const trmi_pool_row *row, const void *x, void *y);
+    void (*avg_pool)(const trmi_pool_row *row, const void *x, void *y);
+    /* Adds to dx (float32, rows [first, last) of channels [c, c + n) as [rows, width, n]). */
+    void (*max_pool_grad)(const trmi_pool_row *row, const void *dy, const void *x, const void *y,
+                          float *const *dx, int64_t c, int64_t n);
+    void (*avg_pool_grad)(const trmi_pool_row *row, const void *dy, float *const *dx, int64_t c,
+                          int64_t n);
+
+    /* One sample of at most TRMI_PAIRS_ROWS_MAX rows: x [rows, width], y [rows (rows - 1) / 2]. */
+    void (*pair_dots)(const float *x, float *y, int64_t rows, int64_t width);
+    void (*pair_dots_grad)(const float *dy, const float *x, float *dx, int64_t rows, int64_t width);
+    void (*add_scaled)(float *into, const float *x, int64_t count, float scale);
+
+    /* Rows of `columns` numbers, side by side: to[n] = from[n] + the sum over f of
+     * tables[f][groups[f][n]], then ReLU. */
+    void (*sum_groups)(const trmi_group_sum *sum);
+    /* sums[g] = rows[first[g]] for each group, then sums[groups[n]] += rows[n] for the n of `rest`.
+     */
+    void (*add_to_groups)(float *sums, const float *rows, int64_t columns, const int32_t *first,
+                          int64_t count, const int32_t *groups, const int32_t *rest,
+                          int64_t rest_count);
+} trmi_memory_kernels;
+
+extern const trmi_memory_kernels trmi_memory_kernels_plain;
+#if defined(__x86_64__)
+extern const trmi_memory_kernels trmi_memory_kernels_avx2, trmi_memory_kernels_avx512,
+    trmi_memory_kernels_avx512bf16;
+#endif
+const trmi_memory_kernels *trmi_memory_kernels_best(void);
+
+#endif

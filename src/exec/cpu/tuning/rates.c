@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* By each thread's own CPU time: what else the machine does while it is measured does not count. */
+#define _GNU_SOURCE
+#include "exec/cpu/tuning/rates.h"
+
+#include "exec/cpu/gemm/gemm_isa.h"
+
+#include "base/memory.h"
+#include "base/os.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+enum { TILES = 400, TRIALS = 3, THREADS_MAX = 1024 };
+enum { COPY_BYTES = 24 << 20 }; /* per thread, at least; beyond any L2 */
+
+static double thread_seconds(void) {
+    struct timespec t;
+    return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0
+               ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec
+               : trmi_os_now();
+}
+
+static double tile_seconds(const trmi_gemm_isa *isa, int threads) {
+    double seconds = 0;
+#pragma omp parallel num_threads(threads) reduction(+ : seconds)
+    {
+        enum { A = TRMI_TILE_ROWS_MAX * TRMI_TILE_STRIDE, B = TRMI_TILE_K * TRMI_TILE_NR_MAX };
+        float *a = trmi_alloc((A + B + TRMI_TILE_ROWS_MAX * TRMI_TILE_NR_MAX) * sizeof *a);
+        int64_t offsets[TRMI_TILE_ROWS_MAX];
+        double best = 1;
+        for (int i = 0; i < TRMI_TILE_ROWS_MAX; i++) {
+            offsets[i] = i * TRMI_TILE_NR_MAX;
+        }
+        trmi_tile tile = {.a = a,
+                          .b = a + A,
+                          .k = TRMI_TILE_K,
+                          .c = a + A + B,
+                          .row_offset = offsets,
+                          .rows = isa->mr,
+                          .columns = isa->nr,
+                          .store = TRMI_TILE_SET};
+        for (int t = 0; a != NULL && t <= TRIALS; t++) {
+            double begin = thread_seconds();
+            for (int i = 0; i < TILES; i++) {
+                isa->tile_rows(&tile, NULL);
+            }
+            double took = thread_seconds() - begin;
+            best = t > 0 && took < best ? took : best;
+        }
+        seconds += best;
+        trmi_free(a);
+    }
+    return seconds / threads;
+}
+
+static double copy_seconds(int threads, int64_t bytes) {
+    char *from = trmi_alloc((size_t)bytes), *to = trmi_alloc((size_t)bytes);
+    double best = 1;
+    for (int t = 0; from != NULL && to != NULL && t <= TRIALS; t++) {
+        double took = 0; /* of the slowest */
+#pragma omp parallel for num_threads(threads) schedule(static) reduction(max : took)
+        for (int i = 0; i < threads; i++) {
+            int64_t part = bytes / threads;
+            if (t == 0) {
+                memset(from + i * part, 1, (size_t)part); /* the first trial brings the pages */
+            }
+            double begin = thread_seconds();
+            memcpy(to + i * part, from + i * part, (size_t)part);
+            took = thread_seconds() - begin;
+        }
+        best = t > 0 && took < best ? took : best;
+    }
+    trmi_free(from);
+    trmi_free(to);
+    return best;
+}
+
+void trmi_onednn_rates(int threads, double *flops_per_second, double *bytes_per_second) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static double known_flops[THREADS_MAX], known_bytes[THREADS_MAX];
+    const trmi_gemm_isa *isa = trmi_gemm();
+    int cpus = trmi_os_cpu_count(); /* more threads have their rate */
+    threads = threads < cpus ? threads : cpus;
+    int slot = threads < THREADS_MAX ? threads : THREADS_MAX - 1;
+    pthread_mutex_lock(&lock);
+    if (known_flops[slot] == 0) {
+        double flops = 2.0 * isa->mr * isa->nr * TRMI_TILE_K * TILES;
+        int64_t bytes = (int64_t)(threads < 4 ? threads : 4) * COPY_BYTES;
+        known_flops[slot] = flops * threads / tile_seconds(isa, threads);
+        known_bytes[slot] = 2.0 * (double)bytes / copy_seconds(threads, bytes);
+    }
+    *flops_per_second = known_flops[slot];
+    *bytes_per_second = known_bytes[slot];
+    pthread_mutex_unlock(&lock);
+}
+
+double trmi_onednn_pairs_gain(void) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static double known;
+    if (trmi_gemm_pairs() == NULL) {
+        return 0;
+    }
+    pthread_mutex_lock(&lock);
+    if (known == 0) {
+        double gain = 2 * tile_seconds(trmi_gemm(), 1) / tile_seconds(trmi_gemm_pairs(), 1);
+        known = gain < 0.7 ? 0.5 : gain < 1.4 ? 1 : gain < 2.8 ? 2 : 4;
+    }
+    double gain = known;
+    pthread_mutex_unlock(&lock);
+    return gain;
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "exec/cpu/tuning/tuning.h"
+
+#include "base/cpu.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/memory.h"
+#include "base/os.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Raised when our kernels' speeds change, so that what was measured before is measured again. */
+enum { KERNELS = 16 };
+
+static const char header[] = "trireme tuning 1\n";
+enum { FILE_LIMIT = 8 << 20, FIELD_LIMIT = 512, LOCK_TRIES = 200, LOCK_NAP_MS = 5 };
+
+typedef struct entry {
+    const char *machine, *problem, *algorithm;
+    double seconds;
+} entry;
+
+struct trmi_tuning {
+    trmi_arena arena;
+    char *path;
+    char machine[192];
+    entry *entries;
+    int64_t count, capacity;
+    int32_t *places; /* entries by hash of machine and problem, + 1; 0 = free; half empty */
+    int64_t places_count;
+    bool added;
+};
+
+static void plain_text(char *text) {
+    for (; *text != '\0'; text++) {
+        if ((unsigned char)*text < ' ' || *text == 127) {
+            *text = ' ';
+        }
+    }
+}
+
+trm_status trmi_tuning_create(const char *path, int threads, const char *library, const char *isa,
+                              trmi_tuning **out, trm_error *err) {
+    trmi_tuning *t = trmi_alloc(sizeof *t);
+    if (t == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "tuning: no memory");
+    }
+    snprintf(t->machine, sizeof t->machine, "%s %x, %s, %s, kernels %d, threads %d",
+             trmi_cpu()->model, trmi_cpu()->signature, library, isa, KERNELS, threads);
+    plain_text(t->machine);
+    if (path != NULL && path[0] != '\0') {
+        t->path = trmi_arena_strdup(&t->arena, path);
+        if (t->path == NULL) {
+            trmi_tuning_destroy(t);
+            return TRMI_FAIL(err, TRM_NOMEM, "tuning: no memory");
+        }
+        uint8_t *bytes = NULL;
+        size_t size = 0;
+        if (trmi_os_read_file(t->path, FILE_LIMIT, &bytes, &size, NULL) == TRM_OK) {
+            (void)trmi_tuning_parse(t, (const char *)bytes, size);
+            trmi_free(bytes);
+        }
+    }
+    *out = t;
+    return TRM_OK;
+}
+
+void trmi_tuning_destroy(trmi_tuning *t) {
+    if (t == NULL) {
+        return;
+    }
+    trmi_arena_free(&t->arena);
+    free(t->entries);
+    trmi_free(t->places);
+    trmi_free(t);
+}
+
+bool trmi_tuning_has_file(const trmi_tuning *t) { return t->path != NULL; }
+int64_t trmi_tuning_count(const trmi_tuning *t) { return t->count; }
+
+/* Where the entry is, or would be. */
+static int32_t *place_of(const trmi_tuning *t, const char *machine, const char *problem) {
+    uint64_t hash =
+        trmi_hash(trmi_hash(TRMI_HASH_BEGIN, machine, strlen(machine)), problem, strlen(problem));
+    for (uint64_t at = hash ^ hash >> 32;; at++) {
+        int32_t *place = &t->places[at & (uint64_t)(t->places_count - 1)];
+        const entry *e = *place == 0 ? NULL : &t->entries[*place - 1];
+        if (e == NULL || (strcmp(e->problem, problem) == 0 && strcmp(e->machine, machine) == 0)) {
+            return place;
+        }
+    }
+}
+
+static entry *look_up(const trmi_tuning *t, const char *machine, const char *problem) {
+    int32_t at = t->places_count == 0 ? 0 : *place_of(t, machine, problem);
+    return at == 0 ? NULL : &t->entries[at - 1];
+}
+
+/* Room for one more entry and its place. */
+static bool grow(trmi_tuning *t) {
+    if (!trmi_grow((void **)&t->entries, &t->capacity, t->count + 1, sizeof *t->entries)) {
+        return false;
+    }
+    if (t->places_count >= 2 * t->capacity) {
+        return true;
+    }
+    int64_t count = 64;
+    while (count < 2 * t->capacity) {
+        count *= 2;
+    }
+    int32_t *places = trmi_alloc((size_t)count * sizeof *places);
+    if (places == NULL) {
+        return false;
+    }
+    trmi_free(t->places);
+    t->places = places;
+    t->places_count = count;
+    for (int64_t i = 0; i < t->count; i++) {
+        *place_of(t, t->entries[i].machine, t->entries[i].problem) = (int32_t)i + 1;
+    }
+    return true;
+}
+
+bool trmi_tuning_find(const trmi_tuning *t, const char *problem, const char **algorithm,
+                      double *seconds) {
+    const entry *e = look_up(t, t->machine, problem);
+    if (e == NULL) {
+        return false;
+    }
+    *algorithm = e->algorithm;
+    *seconds = e->seconds;
+    return true;
+}
+
+/* Adds or replaces; false without memory. */
+static bool put(trmi_tuning *t, const char *machine, const char *problem, const char *algorithm,
+                double seconds) {
+    entry e = {.algorithm = trmi_arena_strdup(&t->arena, algorithm), .seconds = seconds};
+    entry *old = look_up(t, machine, problem);
+    if (e.algorithm == NULL) {
+        return false;
+    }
+    if (old != NULL) {
+        old->algorithm = e.algorithm;
+        old->seconds = seconds;
+        return true;
+    }
+    e.machine =
+        strcmp(machine, t->machine) == 0 ? t->machine : trmi_arena_strdup(&t->arena, machine);
+    e.problem = trmi_arena_strdup(&t->arena, problem);
+    if (e.machine == NULL || e.problem == NULL || !grow(t)) {
+        return false;
+    }
+    t->entries[t->count] = e;
+    *place_of(t, e.machine, e.problem) = (int32_t)++t->count;
+    return true;
+}
+
+void trmi_tuning_add(trmi_tuning *t, const char *problem, const char *algorithm, double seconds) {
+    char text[32];
+    snprintf(text, sizeof text, "%.3e", seconds);
+    seconds = strtod(text, NULL);
+    const entry *old = look_up(t, t->machine, problem);
+    bool known = old != NULL && old->seconds == seconds && strcmp(old->algorithm, algorithm) == 0;
+    if (!known && put(t, t->machine, problem, algorithm, seconds)) {
+        t->added = true;
+    }
+}
+
+/* One field up to `end` into `out`; false when it is empty, too long or not printable. */
+static bool take_field(const char **at, const char *limit, char end, char out[FIELD_LIMIT]) {
+    size_t length = 0;
+    for (; *at < limit && **at != end; (*at)++) {
+        if ((unsigned char)**at < ' ' || length + 1 >= FIELD_LIMIT) {
+            return false;
+        }
+        out[length++] = **at;
+    }
+    if (*at == limit || length == 0) {
+        return false;
+    }
+    (*at)++;
+    out[length] = '\0';
+    return true;
+}
+
+bool trmi_tuning_parse(trmi_tuning *t, const char *text, size_t bytes) {
+    const char *at = text, *limit = text + bytes;
+    size_t head = sizeof header - 1;
+    if (bytes < head || memcmp(text, header, head) != 0) {
+        return false;
+    }
+    for (at += head; at < limit;) {
+        char machine[FIELD_LIMIT], problem[FIELD_LIMIT], algorithm[FIELD_LIMIT],
+            number[FIELD_LIMIT];
+        if (!take_field(&at, limit, '\t', machine) || !take_field(&at, limit, '\t', problem) ||
+            !take_field(&at, limit, '\t', algorithm) || !take_field(&at, limit, '\n', number)) {
+            return false;
+        }
+        char *end = NULL;
+        double seconds = strtod(number, &end);
+        if (*end != '\0' || !(seconds >= 0 && seconds < 1e6) ||
+            !put(t, machine, problem, algorithm, seconds)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void write_entry(trmi_text *out, const entry *e) {
+    trmi_text_printf(out, "%s\t%s\t%s\t%.3e\n", e->machine, e->problem, e->algorithm, e->seconds);
+}
+
+/* Lines that others wrote since we read the file and that we do not know. They go to the file only:
+ * a choice that changed between planning and binding would not fit the scratch that was planned. */
+static void write_theirs(const trmi_tuning *t, trmi_text *out) {
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+    trmi_tuning *theirs = NULL;
+    if (trmi_os_read_file(t->path, FILE_LIMIT, &bytes, &size, NULL) != TRM_OK) {
+        return;
+    }
+    if (trmi_tuning_create(NULL, 1, "", "", &theirs, NULL) == TRM_OK) {
+        (void)trmi_tuning_parse(theirs, (const char *)bytes, size);
+        for (int64_t i = 0; i < theirs->count; i++) {
+            const entry *e = &theirs->entries[i];
+            if (look_up(t, e->machine, e->problem) == NULL) {
+                write_entry(out, e);
+            }
+        }
+        trmi_tuning_destroy(theirs);
+    }
+    trmi_free(bytes);
+}
+
+/* One writer at a time merges and replaces, so that no line is lost. Who does not get the lock
+ * within a second (a dead file server) goes on without: the file stays whole either way. -1 = no
+ * lock. */
+static int lock_file(const char *path) {
+    char name[4096];
+    int length = snprintf(name, sizeof name, "%s.lock", path);
+    if (length < 0 || (size_t)length >= sizeof name) {
+        return -1;
+    }
+    int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    for (int i = 0; fd >= 0 && i < LOCK_TRIES; i++) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+            return fd;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = LOCK_NAP_MS * 1000000L}, NULL);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return -1;
+}
+
+trm_status trmi_tuning_save(trmi_tuning *t, trm_error *err) {
+    if (!t->added || t->path == NULL) {
+        return TRM_OK;
+    }
+    (void)trmi_os_make_parent(NULL, t->path, NULL); /* an error shows when the file is written */
+    int lock = lock_file(t->path);
+    trmi_text text = {0};
+    trmi_text_append(&text, header, sizeof header - 1);
+    for (int64_t i = 0; i < t->count; i++) {
+        write_entry(&text, &t->entries[i]);
+    }
+    write_theirs(t, &text);
+    trm_status status = text.failed
+                            ? TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to write it", t->path)
+                            : trmi_os_replace_file(NULL, t->path, text.data, text.length, err);
+    trmi_text_free(&text);
+    if (lock >= 0) {
+        close(lock);
+    }
+    t->added = false; /* a file that cannot be written is tried once, not at every step */
+    return status;
+}

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tuning file: what was added is found, also by the next process and beside other machines. */
+#include "check.h"
+
+#include "exec/cpu/tuning/tuning.h"
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char path[64];
+
+static int setup(void **state) {
+    snprintf(path, sizeof path, "/tmp/trireme_tuning_%d", (int)getpid());
+    unlink(path);
+    return 0;
+}
+static int teardown(void **state) {
+    char lock[80];
+    snprintf(lock, sizeof lock, "%s.lock", path);
+    unlink(path);
+    unlink(lock);
+    return 0;
+}
+
+static trmi_tuning *opened(int threads) {
+    trm_error err;
+    trmi_tuning *t = NULL;
+    CHECK_OK(trmi_tuning_create(path, threads, "lib 1", "isa", &t, &err), err);
+    return t;
+}
+
+static void expect(trmi_tuning *t, const char *problem, const char *algorithm, double seconds) {
+    const char *found = NULL;
+    double s = -1;
+    assert_true(trmi_tuning_find(t, problem, &found, &s));
+    assert_string_equal(found, algorithm);
+    CHECK_CLOSE(s, seconds, 1e-3);
+}
+
+static void survives(void **state) {
+    trm_error err;
+    const char *name;
+    double s;
+    trmi_tuning *t = opened(2);
+    assert_false(trmi_tuning_find(t, "conv a", &name, &s));
+    trmi_tuning_add(t, "conv a", "direct", 0.5);
+    trmi_tuning_add(t, "conv a", "gemm", 0.25);
+    trmi_tuning_add(t, "conv b", "winograd4x3", 0.125);
+    expect(t, "conv a", "gemm", 0.25);
+    CHECK_OK(trmi_tuning_save(t, &err), err);
+    trmi_tuning_destroy(t);
+
+    t = opened(2);
+    assert_int_equal(trmi_tuning_count(t), 2);
+    expect(t, "conv a", "gemm", 0.25);
+    expect(t, "conv b", "winograd4x3", 0.125);
+    trmi_tuning_destroy(t);
+}
+
+/* A guess that is guessed again is no reason to write the file. */
+static void what_is_known_is_not_written(void **state) {
+    trm_error err;
+    trmi_tuning *t = opened(2);
+    trmi_tuning_add(t, "conv a", "~direct", 0.123456);
+    CHECK_OK(trmi_tuning_save(t, &err), err);
+    assert_int_equal(unlink(path), 0);
+    trmi_tuning_add(t, "conv a", "~direct", 0.123456);
+    CHECK_OK(trmi_tuning_save(t, &err), err);
+    assert_int_not_equal(access(path, F_OK), 0);
+    trmi_tuning_add(t, "conv a", "direct", 0.123456);
+    CHECK_OK(trmi_tuning_save(t, &err), err);
+    assert_int_equal(access(path, F_OK), 0);
+    trmi_tuning_destroy(t);
+}
+
+/* Two processes with different thread counts write at the same time: nobody loses a line. */
+static void merges(void **state) {
+    trm_error err;
+    const char *name;
+    double s;
+    trmi_tuning *one = opened(1), *two = opened(2);
+    trmi_tuning_add(one, "p", "a", 1);
+    trmi_tuning_add(two, "p", "b", 2);
+    CHECK_OK(trmi_tuning_save(one, &err), err);
+    CHECK_OK(trmi_tuning_save(two, &err), err);
+    trmi_tuning_destroy(one);
+    trmi_tuning_destroy(two);
+    one = opened(1), two = opened(2);
+    expect(one, "p", "a", 1);
+    expect(two, "p", "b", 2);
+    assert_false(trmi_tuning_find(one, "q", &name, &s));
+    trmi_tuning_destroy(one);
+    trmi_tuning_destroy(two);
+}
+
+/* Processes that write over and over at the same time: no line is lost, none is damaged. */
+static void concurrent_writers(void **state) {
+    enum { WRITERS = 4, SAVES = 12 };
+    pid_t children[WRITERS];
+    for (int w = 0; w < WRITERS; w++) {
+        children[w] = fork();
+        assert_true(children[w] >= 0);
+        if (children[w] == 0) {
+            bool fine = true;
+            for (int i = 0; fine && i < SAVES; i++) {
+                trmi_tuning *t = NULL;
+                char problem[32];
+                snprintf(problem, sizeof problem, "conv %d.%d", w, i);
+                fine = trmi_tuning_create(path, w % 2, "lib 1", "isa", &t, NULL) == TRM_OK;
+                if (fine) {
+                    trmi_tuning_add(t, problem, "gemm", 1 + w + i);
+                    fine = trmi_tuning_save(t, NULL) == TRM_OK;
+                }
+                trmi_tuning_destroy(t);
+            }
+            _exit(fine ? 0 : 1);
+        }
+    }
+    for (int w = 0; w < WRITERS; w++) {
+        int status = -1;
+        assert_int_equal(waitpid(children[w], &status, 0), children[w]);
+        assert_int_equal(status, 0);
+    }
+    for (int w = 0; w < WRITERS; w++) {
+        trmi_tuning *t = opened(w % 2);
+        assert_int_equal(trmi_tuning_count(t), WRITERS * SAVES);
+        for (int i = 0; i < SAVES; i++) {
+            char problem[32];
+            snprintf(problem, sizeof problem, "conv %d.%d", w, i);
+            expect(t, problem, "gemm", 1 + w + i);
+        }
+        trmi_tuning_destroy(t);
+    }
+}
+
+/* Choices of another library, instruction set or number of threads are not ours. */
+static void another_machine(void **state) {
+    static const struct {
+        int threads;
+        const char *library, *isa;
+    } machines[] = {
+        {2, "lib 1", "isa"}, {3, "lib 1", "isa"}, {2, "lib 2", "isa"}, {2, "lib 1", "other"}};
+    trm_error err;
+    for (int i = 0; i < 4; i++) {
+        trmi_tuning *t = NULL;
+        const char *name;
+        double s;
+        CHECK_OK(trmi_tuning_create(path, machines[i].threads, machines[i].library, machines[i].isa,
+                                    &t, &err),
+                 err);
+        assert_int_equal(trmi_tuning_count(t), i);
+        assert_false(trmi_tuning_find(t, "p", &name, &s));
+        trmi_tuning_add(t, "p", "a", 1 + i);
+        CHECK_OK(trmi_tuning_save(t, &err), err);
+        trmi_tuning_destroy(t);
+    }
+}
+
+static void many_lines(void **state) {
+    enum { LINES = 5000 };
+    trm_error err;
+    trmi_tuning *t = opened(2);
+    for (int i = 0; i < LINES; i++) {
+        char problem[32];
+        snprintf(problem, sizeof problem, "p%d", i);
+        trmi_tuning_add(t, problem, "a", i);
+    }
+    CHECK_OK(trmi_tuning_save(t, &err), err);
+    trmi_tuning_destroy(t);
+    t = opened(2);
+    assert_int_equal(trmi_tuning_count(t), LINES);
+    expect(t, "p0", "a", 0);
+    expect(t, "p4999", "a", 4999);
+    trmi_tuning_destroy(t);
+}
+
+static void damaged_is_empty(void **state) {
+    static const char *const bad[] = {"",
+                                      "something else\n",
+                                      "trireme tuning 1\na\tb\tc\tnan\n",
+                                      "trireme tuning 1\na\tb\tc\n",
+                                      "trireme tuning 1\na\tb\tc\t1",
+                                      "trireme tuning 1\n\tb\tc\t1\n"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        FILE *f = fopen(path, "w");
+        fputs(bad[i], f);
+        fclose(f);
+        trm_error err;
+        trmi_tuning *t = opened(2);
+        assert_int_equal(trmi_tuning_count(t), 0);
+        trmi_tuning_add(t, "p", "a", 1);
+        CHECK_OK(trmi_tuning_save(t, &err), err);
+        trmi_tuning_destroy(t);
+        t = opened(2);
+        expect(t, "p", "a", 1);
+        trmi_tuning_destroy(t);
+    }
+}
+
+static void without_file(void **state) {
+    trm_error err;
+    trmi_tuning *t = NULL;
+    CHECK_OK(trmi_tuning_create("", 2, "lib", "isa", &t, &err), err);
+    assert_false(trmi_tuning_has_file(t));
+    trmi_tuning_add(t, "p", "a", 1);
+    CHECK_OK(trmi_tuning_save(t, &err), err);
+    trmi_tuning_destroy(t);
+    CHECK_OK(trmi_tuning_create("/dev/null/dir/file", 2, "lib", "isa", &t, &err), err);
+    trmi_tuning_add(t, "p", "a", 1);
+    CHECK_FAILS(trmi_tuning_save(t, &err), TRM_IO, err, "/dev/null/dir");
+    CHECK_OK(trmi_tuning_save(t, &err), err); /* tried once */
+    trmi_tuning_destroy(t);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(survives, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_known_is_not_written, setup, teardown),
+        cmocka_unit_test_setup_teardown(merges, setup, teardown),
+        cmocka_unit_test_setup_teardown(concurrent_writers, setup, teardown),
+        cmocka_unit_test_setup_teardown(another_machine, setup, teardown),
+        cmocka_unit_test_setup_teardown(many_lines, setup, teardown),
+        cmocka_unit_test_setup_teardown(damaged_is_empty, setup, teardown),
+        cmocka_unit_test(without_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

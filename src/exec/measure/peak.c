@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "exec/measure/peak.h"
+
+#include "base/cpu.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/order.h"
+#include "base/os.h"
+
+#include <string.h>
+
+enum { ROUNDS = 20000, SMALLEST = 3 << 18, ROOM = 3 << 27, STEP = 2, FIRST_ROOM = 256 };
+enum { TRAFFIC = 48 << 20 }; /* bytes of one sample at least */
+
+/* Of each mix: arrays in the working set, and of the words that it moves the part that is written.
+ */
+static const int arrays[TRM_PEAK_MIXES] = {1, 3, 2, 1};
+static const double written[TRM_PEAK_MIXES] = {0, 1.0 / 3, 0.5, 1};
+
+typedef double loop(int64_t rounds, float *sink);
+
+/* Rates of one loop, in order of time. */
+typedef struct samples {
+    double *rate;
+    int64_t count, room;
+} samples;
+
+struct trm_meter {
+    const trmi_peak_kernels *kernels;
+    int threads;
+    float *memory;
+    int64_t memory_bytes;
+    samples float32, bfloat16;
+    int32_t sets;
+    samples memory_rate[TRM_PEAK_SETS][TRM_PEAK_MIXES][2]; /* stores: plain, past the caches */
+};
+
+/* ---- samples
+ *  -------------------------------------------------------------------------------------- */
+
+/* A sample for which there is no memory is left out. */
+static void keep(samples *s, double rate) {
+    if (s->count == s->room) {
+        int64_t room = s->room > 0 ? 2 * s->room : FIRST_ROOM;
+        double *rates = trmi_alloc((size_t)room * sizeof *rates);
+        if (rates == NULL) {
+            return;
+        }
+        if (s->count > 0) {
+            memcpy(rates, s->rate, (size_t)s->count * sizeof *rates);
+        }
+        trmi_free(s->rate);
+        *s = (samples){rates, s->count, room};
+    }
+    s->rate[s->count++] = rate;
+}
+
+/* 0 without samples. */
+static double median(const samples *s) {
+    double *sorted = s->count > 0 ? trmi_alloc((size_t)s->count * sizeof *sorted) : NULL;
+    if (sorted == NULL) {
+        return s->count > 0 ? s->rate[s->count - 1] : 0;
+    }
+    memcpy(sorted, s->rate, (size_t)s->count * sizeof *sorted);
+    double middle = trmi_median(sorted, s->count);
+    trmi_free(sorted);
+    return middle;
+}
+
+static double highest(const samples *s) {
+    double most = 0;
+    for (int64_t i = 0; i < s->count; i++) {
+        most = s->rate[i] > most ? s->rate[i] : most;
+    }
+    return most;
+}
+
+/* ---- loops
+ *  ---------------------------------------------------------------------------------------- */
+
+/* Flops per second of all threads together. */
+static double arithmetic(loop *run, int threads) {
+    double flops = 0, begin = trmi_os_now();
+    (void)threads; /* without OpenMP */
+#pragma omp parallel num_threads(threads) reduction(+ : flops)
+    {
+        float sink[3] = {1e-6f, 1e-3f, 0};
+        flops += run(ROUNDS, sink) + (sink[2] == 1e-30f);
+    }
+    return flops / (trmi_os_now() - begin);
+}
+
+/* Bytes per second of a loop over a working set of `bytes`. Stored words count once. */
+static double bandwidth(const trm_meter *m, int mix, bool stream, int64_t bytes) {
+    int64_t each = bytes / 4 / arrays[mix] / 16 * 16, share = each / m->threads / 16 * 16;
+    int64_t repeats = TRAFFIC / bytes + 1;
+    double begin = trmi_os_now();
+#pragma omp parallel for num_threads(m->threads) schedule(static)
+    for (int i = 0; i < m->threads; i++) {
+        float *a = m->memory + i * share;
+        for (int64_t r = 0; r < repeats; r++) {
+            m->kernels->memory[mix][stream](a, a + each, a + 2 * each, share);
+        }
+    }
+    return 4.0 * arrays[mix] * (double)(share * m->threads * repeats) / (trmi_os_now() - begin);
+}
+
+static int64_t set_bytes(int32_t set) { return (int64_t)SMALLEST << set; }
+
+void trmi_meter_sample_arithmetic(trm_meter *m) {
+    keep(&m->float32, arithmetic(m->kernels->multiply_add, m->threads));
+#if defined(__x86_64__)
+    if (trmi_cpu()->avx512_bf16) {
+        keep(&m->bfloat16, arithmetic(trmi_peak_pairs, m->threads));
+    }
+#endif
+}
+
+static void sample_memory(trm_meter *m) {
+    for (int32_t i = 0; i < m->sets; i++) {
+        for (int mix = 0; mix < TRM_PEAK_MIXES; mix++) {
+            (void)bandwidth(m, mix, false, set_bytes(i)); /* fills the caches */
+            for (int stream = 0; stream < 2 && m->kernels->memory[mix][stream] != NULL; stream++) {
+                keep(&m->memory_rate[i][mix][stream], bandwidth(m, mix, stream, set_bytes(i)));
+            }
+        }
+    }
+}
+
+/* ---- the machine
+ *  ---------------------------------------------------------------------------------- */
+
+trm_status trm_meter_create(int threads, trm_meter **out, trm_error *err) {
+    trm_meter *m = trmi_alloc(sizeof *m);
+    if (m == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure the machine");
+    }
+    *m = (trm_meter){.kernels = TRMI_CPU_CHOICE(&trmi_peak),
+                     .threads = threads > 0 ? threads : trmi_os_cpu_count(),
+                     .memory_bytes = ROOM};
+    while (m->memory_bytes > trmi_os_memory_bytes() / 4) {
+        m->memory_bytes /= STEP;
+    }
+    m->memory = trmi_map((size_t)m->memory_bytes);
+    if (m->memory == NULL) {
+        long long bytes = (long long)m->memory_bytes;
+        trmi_free(m);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure the machine's peak (%lld bytes)",
+                         bytes);
+    }
+#pragma omp parallel for num_threads(m->threads) schedule(static)
+    /* pages that were never written are all one page */
+    for (int64_t i = 0; i < m->memory_bytes / 4; i++) {
+        m->memory[i] = 1;
+    }
+    while (m->sets < TRM_PEAK_SETS && set_bytes(m->sets) <= m->memory_bytes) {
+        m->sets++;
+    }
+    (void)arithmetic(m->kernels->multiply_add, m->threads); /* the clock settles */
+    *out = m;
+    return TRM_OK;
+}
+
+void trm_meter_destroy(trm_meter *m) {
+    if (m == NULL) {
+        return;
+    }
+    for (int32_t i = 0; i < m->sets; i++) {
+        for (int k = 0; k < 2 * TRM_PEAK_MIXES; k++) {
+            trmi_free(m->memory_rate[i][k / 2][k % 2].rate);
+        }
+    }
+    trmi_free(m->float32.rate);
+    trmi_free(m->bfloat16.rate);
+    trmi_unmap(m->memory, (size_t)m->memory_bytes);
+    trmi_free(m);
+}
+
+void trm_meter_sample(trm_meter *m) {
+    trmi_meter_sample_arithmetic(m);
+    sample_memory(m);
+}
+
+/* All rates by one statistic; of memory the better way to store. */
+static void describe(const trm_meter *m, double (*statistic)(const samples *),
+                     trm_machine_peak *out) {
+    *out = (trm_machine_peak){.threads = m->threads,
+                              .float32_flops = statistic(&m->float32),
+                              .bfloat16_flops = statistic(&m->bfloat16),
+                              .memory_count = m->sets};
+    for (int32_t i = 0; i < m->sets; i++) {
+        out->memory[i].bytes = set_bytes(i);
+        for (int mix = 0; mix < TRM_PEAK_MIXES; mix++) {
+            const samples *of = m->memory_rate[i][mix];
+            double plain = statistic(&of[0]), streamed = statistic(&of[1]);
+            out->memory[i].bytes_per_second[mix] = plain > streamed ? plain : streamed;
+        }
+    }
+}
+
+void trm_meter_describe(const trm_meter *m, trm_machine_peak *middle, trm_machine_peak *best) {
+    if (middle != NULL) {
+        describe(m, median, middle);
+    }
+    if (best != NULL) {
+        describe(m, highest, best);
+    }
+}
+
+/* What lies between two mixes is some of each: one after the other they do it. */
+double trm_machine_memory_seconds(const trm_machine_peak *p, double bytes, double bytes_written,
+                                  double held) {
+    int32_t set = 0;
+    while (set + 1 < p->memory_count && (double)p->memory[set + 1].bytes <= held) {
+        set++;
+    }
+    if (bytes <= 0 || p->memory_count == 0) {
+        return 0;
+    }
+    double share = bytes_written / bytes;
+    int mix = 0;
+    while (mix + 2 < TRM_PEAK_MIXES && share > written[mix + 1]) {
+        mix++;
+    }
+    double of_next = (share - written[mix]) / (written[mix + 1] - written[mix]);
+    const double *rate = p->memory[set].bytes_per_second;
+    return bytes * ((1 - of_next) / rate[mix] + of_next / rate[mix + 1]);
+}

@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One update:
+ *
+ *      gradient --squares by block--> finite? norms --clip, trust ratios--> rule by block
+ *
+ * The sweep and the pass each stream the ranges once; blocks are fixed, so the bits do not depend
+ * on the number of threads. */
+#include "exec/optimizer/update_state.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    BLOCK = 16384 /* elements: 64 KB of each range, so that a block's ranges fit in L2 */
+};
+
+/* ---- options -----------------------------------------------------------------------------------
+ */
+
+typedef struct kind {
+    int32_t slots;
+    const char *names[TRMI_UPDATE_SLOTS_MAX];
+} kind;
+static const kind kinds[TRMI_OPTIMIZERS] = {
+    [TRM_SGD] = {0, {NULL}},
+    [TRM_MOMENTUM] = {1, {"momentum"}},
+    [TRM_NESTEROV] = {1, {"momentum"}},
+    [TRM_ADAM] = {2, {"m", "v"}},
+    [TRM_LARS] = {1, {"momentum"}},
+    [TRM_ADAGRAD] = {1, {"accumulator"}},
+    [TRM_FTRL] = {2, {"n", "z"}},
+};
+
+static trm_status in_range(const char *name, double value, double below, trm_error *err) {
+    if (!(value >= 0 && value < below)) {
+        return below < INFINITY
+                   ? TRMI_FAIL(err, TRM_INVALID, "optimizer: %s %g, 0 <= %s < %g expected", name,
+                               value, name, below)
+                   : TRMI_FAIL(err, TRM_INVALID, "optimizer: %s %g, a finite number >= 0 expected",
+                               name, value);
+    }
+    return TRM_OK;
+}
+
+static trm_status check_options(const trm_optimizer_options *o, trm_error *err) {
+    if ((int)o->kind < 0 || (int)o->kind >= TRMI_OPTIMIZERS) {
+        return TRMI_FAIL(err, TRM_INVALID, "optimizer: kind %d is none of the %d", (int)o->kind,
+                         (int)TRMI_OPTIMIZERS);
+    }
+    TRMI_TRY(in_range("momentum", o->momentum, 1, err));
+    TRMI_TRY(in_range("beta1", o->beta1, 1, err));
+    TRMI_TRY(in_range("beta2", o->beta2, 1, err));
+    TRMI_TRY(in_range("epsilon", o->epsilon, INFINITY, err));
+    TRMI_TRY(in_range("weight_decay", o->weight_decay, INFINITY, err));
+    TRMI_TRY(in_range("trust_coefficient", o->trust_coefficient, INFINITY, err));
+    TRMI_TRY(in_range("initial_accumulator", o->initial_accumulator, INFINITY, err));
+    TRMI_TRY(in_range("l1", o->l1, INFINITY, err));
+    TRMI_TRY(in_range("l2", o->l2, INFINITY, err));
+    return in_range("clip_norm", o->clip_norm, INFINITY, err);
+}
+
+static void fill_defaults(trm_optimizer_options *o) {
+    static const double epsilon[TRMI_OPTIMIZERS] = {
+        [TRM_ADAM] = 1e-8, [TRM_LARS] = 1e-9, [TRM_ADAGRAD] = 1e-10};
+    o->epsilon = o->epsilon == 0 ? epsilon[o->kind] : o->epsilon;
+    o->beta1 = o->beta1 == 0 ? 0.9 : o->beta1;
+    o->beta2 = o->beta2 == 0 ? 0.999 : o->beta2;
+    o->trust_coefficient = o->trust_coefficient == 0 ? 0.001 : o->trust_coefficient;
+}
+
+/* ---- life --------------------------------------------------------------------------------------
+ */
+
+static trm_status copy_segments(trmi_update *u, const trmi_update_segment *segments, int64_t count,
+                                trm_error *err) {
+    for (int32_t i = 0; i < u->segments_count; i++) {
+        int64_t end;
+        if (segments[i].offset < 0 || segments[i].count < 0 ||
+            !trmi_add_i64(segments[i].offset, segments[i].count, &end) || end > count) {
+            return TRMI_FAIL(
+                err, TRM_INVALID, "optimizer: segment %d is [%lld, +%lld), the range has %lld", i,
+                (long long)segments[i].offset, (long long)segments[i].count, (long long)count);
+        }
+        u->segments[i] = segments[i];
+        u->blocks_count += segments[i].sparse ? 0 : (segments[i].count + BLOCK - 1) / BLOCK;
+    }
+    return TRM_OK;
+}
+
+static trm_status make_blocks(trmi_update *u, trm_error *err) {
+    size_t blocks = (size_t)u->blocks_count;
+    u->blocks = trmi_alloc(blocks * sizeof *u->blocks);
+    u->block_gradient = trmi_alloc(2 * blocks * sizeof *u->block_gradient);
+    if (u->blocks == NULL || u->block_gradient == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the optimiser's blocks");
+    }
+    u->block_weight = u->block_gradient + blocks;
+    int64_t at = 0;
+    for (int32_t i = 0; i < u->segments_count; i++) {
+        const trmi_update_segment *s = &u->segments[i];
+        for (int64_t done = 0; done < s->count && !s->sparse; done += BLOCK) {
+            u->blocks[at++] = (trmi_update_block){.offset = s->offset + done,
+                                                  .count = trmi_min_i64(s->count - done, BLOCK),
+                                                  .segment = i};
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status make_slots(trmi_update *u, trm_error *err) {
+    for (int32_t s = 0; s < u->slots_count; s++) {
+        u->slots[s] = trmi_map((size_t)u->count * sizeof(float));
+        if (u->slots[s] == NULL) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for %.1f MB of optimiser slots",
+                             (double)u->count * 4 * u->slots_count / 1e6);
+        }
+    }
+    bool accumulates = u->options.kind == TRM_ADAGRAD || u->options.kind == TRM_FTRL;
+    if (accumulates && u->options.initial_accumulator > 0) {
+        for (int64_t i = 0; i < u->count; i++) {
+            u->slots[0][i] = (float)u->options.initial_accumulator;
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status create(trmi_update *u, const trmi_update_segment *segments, trm_error *err) {
+    size_t n = (size_t)u->segments_count;
+    u->segments = trmi_alloc(n * sizeof *u->segments);
+    bool sparse = false; /* few models look rows up, and what that takes is large */
+    for (size_t i = 0; i < n; i++) {
+        sparse = sparse || segments[i].sparse;
+    }
+    u->rows = sparse ? trmi_alloc(n * sizeof *u->rows) : NULL;
+    u->pairs = trmi_alloc(n * sizeof *u->pairs);
+    u->segment_gradient = trmi_alloc(n * sizeof *u->segment_gradient);
+    u->segment_weight = trmi_alloc(n * sizeof *u->segment_weight);
+    if (u->segments == NULL || (sparse && u->rows == NULL) || u->pairs == NULL ||
+        u->segment_gradient == NULL || u->segment_weight == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for an optimiser");
+    }
+    TRMI_TRY(copy_segments(u, segments, u->count, err));
+    TRMI_TRY(make_blocks(u, err));
+    for (int32_t i = 0; i < u->segments_count; i++) {
+        if (u->segments[i].sparse) {
+            TRMI_TRY(trmi_update_rows_reserve(&u->rows[i], u->segments[i].rows,
+                                              u->segments[i].width, err));
+        }
+        if (u->segments[i].factors > 0) {
+            TRMI_TRY(trmi_update_product_reserve(u, i, err));
+        }
+    }
+    return make_slots(u, err);
+}
+
+trm_status trmi_update_create(const trm_optimizer_options *options,
+                              const trmi_update_segment *segments, int32_t segments_count,
+                              int64_t count, trmi_update **out, trm_error *err) {
+    TRMI_TRY(check_options(options, err));
+    trmi_update *u = trmi_alloc(sizeof *u);
+    if (u == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for an optimiser");
+    }
+    u->options = *options;
+    fill_defaults(&u->options);
+    u->kernels = trmi_update_kernels_best();
+    u->segments_count = segments_count;
+    u->slots_count = kinds[options->kind].slots;
+    u->count = count;
+    u->clip = 1;
+    u->scale = 1;
+    trm_status status = create(u, segments, err);
+    if (status != TRM_OK) {
+        trmi_update_destroy(u);
+        return status;
+    }
+    *out = u;
+    return TRM_OK;
+}
+
+void trmi_update_destroy(trmi_update *u) {
+    if (u == NULL) {
+        return;
+    }
+    for (int32_t i = 0; u->rows != NULL && i < u->segments_count; i++) {
+        trmi_update_rows_free(&u->rows[i]);
+    }
+    for (int32_t i = 0; u->pairs != NULL && i < u->segments_count; i++) {
+        trmi_update_product_free(u, i);
+    }
+    for (int32_t s = 0; s < TRMI_UPDATE_SLOTS_MAX; s++) {
+        trmi_unmap(u->slots[s], (size_t)u->count * sizeof(float));
+    }
+    trmi_free(u->rows);
+    trmi_free(u->pairs);
+    trmi_free(u->segments);
+    trmi_free(u->segment_gradient);
+    trmi_free(u->segment_weight);
+    trmi_free(u->blocks);
+    trmi_free(u->block_gradient);
+    trmi_free(u);
+}
+
+int32_t trmi_update_slots(const trmi_update *u) { return u->slots_count; }
+const char *trmi_update_slot_name(const trmi_update *u, int32_t slot) {
+    return slot >= 0 && slot < u->slots_count ? kinds[u->options.kind].names[slot] : NULL;
+}
+float *trmi_update_slot(const trmi_update *u, int32_t slot) {
+    return slot >= 0 && slot < u->slots_count ? u->slots[slot] : NULL;
+}
+int64_t trmi_update_bytes(const trmi_update *u) {
+    return u->count * u->slots_count * (int64_t)sizeof(float);
+}
+
+int64_t trmi_update_block_count(const trmi_update *u) { return u->blocks_count; }
+int64_t trmi_update_block_offset(const trmi_update *u, int64_t index) {
+    if (index < u->blocks_count) {
+        return u->blocks[index].offset;
+    }
+    return u->blocks_count > 0
+               ? u->blocks[u->blocks_count - 1].offset + u->blocks[u->blocks_count - 1].count
+               : 0;
+}
+/* A huge page that other ranks' blocks lie in, too, would be taken whole for the sake of the own
+ * ones. */
+static void split_pages(trmi_update *u) {
+    enum { EACH = TRMI_HUGE_PAGE_BYTES / sizeof(float) };
+    for (int64_t i = 0, done = 0; i < u->blocks_count; i++) {
+        int64_t begin = trmi_max_i64(done, u->blocks[i].offset / EACH * EACH),
+                end = trmi_round_up(u->blocks[i].offset + u->blocks[i].count, EACH);
+        if (u->mine[i] == 0 && end > begin) {
+            for (int32_t s = 0; s < u->slots_count; s++) {
+                trmi_use_small_pages(u->slots[s] + begin,
+                                     (size_t)(trmi_min_i64(end, u->count) - begin) * sizeof(float));
+            }
+            done = end;
+        }
+    }
+}
+
+void trmi_update_share(trmi_update *u, const uint8_t *mine, trmi_update_exchange exchange,
+                       void *context) {
+    u->mine = mine;
+    if (mine != NULL) {
+        split_pages(u);
+    }
+    u->exchange = exchange;
+    u->exchange_context = context;
+}
+void trmi_update_set_apart(trmi_update *u, const uint8_t *apart, trmi_update_exchange total,
+                           void *context) {
+    u->apart = apart;
+    u->total = total;
+    u->total_context = context;
+}
+void trmi_update_set_scale(trmi_update *u, double scale) { u->scale = scale; }
+double trmi_update_norm(const trmi_update *u) { return u->norm; }
+
+/* ---- one step ----------------------------------------------------------------------------------
+ */
+
+/* The sum of squares; where float does not hold it, again in double. */
+static double block_squares(const trmi_update_kernels *kernels, const float *x, int64_t count) {
+    double sum = (double)kernels->squares(x, count);
+    if (isfinite(sum)) {
+        return sum;
+    }
+    sum = 0;
+    for (int64_t i = 0; i < count; i++) {
+        sum += (double)x[i] * (double)x[i];
+    }
+    return sum;
+}
+
+static bool is_mine(const trmi_update *u, int64_t block) {
+    return u->mine == NULL || u->mine[block] != 0;
+}
+
+/* Sums of squares by block, then by segment, then of all, always in the same order. */
+static trm_status measure(trmi_update *u, const float *parameters, const float *gradients,
+                          trm_error *err) {
+    bool weights = u->options.kind == TRM_LARS;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < u->blocks_count; i++) {
+        const trmi_update_block *b = &u->blocks[i];
+        bool mine = is_mine(u, i);
+        bool apart = u->pairs[b->segment].left != NULL;
+        u->block_gradient[i] = !mine   ? 0
+                               : apart ? (b->offset == u->segments[b->segment].offset
+                                              ? trmi_update_product_squares(u, b->segment)
+                                              : 0)
+                                       : block_squares(u->kernels, gradients + b->offset, b->count);
+        if (weights) {
+            u->block_weight[i] =
+                mine ? block_squares(u->kernels, parameters + b->offset, b->count) : 0;
+        }
+    }
+    if (u->exchange != NULL) {
+        TRMI_TRY(u->exchange(u->exchange_context, u->block_gradient,
+                             u->blocks_count * (weights ? 2 : 1), err));
+    }
+    memset(u->segment_gradient, 0, (size_t)u->segments_count * sizeof *u->segment_gradient);
+    memset(u->segment_weight, 0, (size_t)u->segments_count * sizeof *u->segment_weight);
+    double all = u->rows_squares, apart = 0;
+    for (int64_t i = 0; i < u->blocks_count; i++) {
+        u->segment_gradient[u->blocks[i].segment] += u->block_gradient[i];
+        u->segment_weight[u->blocks[i].segment] += u->block_weight[i];
+        *(u->apart != NULL && u->apart[i] ? &apart : &all) += u->block_gradient[i];
+    }
+    if (u->apart != NULL && u->options.clip_norm > 0) {
+        TRMI_TRY(u->total(u->total_context, &apart, 1, err));
+    }
+    u->norm = sqrt(all + apart) * u->scale;
+    u->rows_squares = 0;
+    u->sweeps++;
+    return TRM_OK;
+}
+
+/* You et al. 2017, section 4: trust * |w| / (|g| + decay * |w|); 1 where a norm is zero and for
+ * parameters that are not decayed (norms, biases). */
+static double trust_ratio(const trmi_update *u, int32_t segment) {
+    const trm_optimizer_options *o = &u->options;
+    double weight = sqrt(u->segment_weight[segment]);
+    double gradient = sqrt(u->segment_gradient[segment]) * (double)u->clip;
+    if (!u->segments[segment].decay || weight == 0 || gradient == 0) {
+        return 1;
+    }
+    return o->trust_coefficient * weight / (gradient + o->weight_decay * weight + o->epsilon);
+}
+
+trmi_rule trmi_update_rule(const trmi_update *u, int32_t segment, double learning_rate,
+                           uint64_t step) {
+    const trm_optimizer_options *o = &u->options;
+    double decay = u->segments[segment].decay ? o->weight_decay : 0;
+    bool decoupled = o->decoupled && o->kind == TRM_ADAM;
+    trmi_rule rule = {
+        .lr = (float)learning_rate,
+        .scale = u->clip,
+        .decay = decoupled ? 0 : (float)decay,
+        .shrink = decoupled ? (float)(1 - learning_rate * decay) : 1,
+        .momentum = (float)o->momentum,
+        .beta1 = (float)o->beta1,
+        .beta2 = (float)o->beta2,
+        .epsilon = (float)o->epsilon,
+        .local = (float)learning_rate,
+        .l1 = (float)o->l1,
+        .l2 = (float)o->l2,
+        .lr_inverse = learning_rate > 0 ? (float)(1 / learning_rate) : 0,
+    };
+    if (o->kind == TRM_ADAM) {
+        rule.step_size = (float)(learning_rate / (1 - pow(o->beta1, (double)step)));
+        rule.root_scale = (float)(1 / sqrt(1 - pow(o->beta2, (double)step)));
+    } else if (o->kind == TRM_LARS && !u->segments[segment].sparse &&
+               u->segments[segment].table_width == 0) {
+        rule.local = (float)(learning_rate * trust_ratio(u, segment));
+    }
+    return rule;
+}
+
+static void run_pass(const trmi_update *u, const trmi_rule *rule, float *parameters,
+                     const float *gradient, int64_t offset, int64_t count) {
+    u->kernels->rule[u->options.kind](rule, parameters + offset, gradient,
+                                      u->slots[0] == NULL ? NULL : u->slots[0] + offset,
+                                      u->slots[1] == NULL ? NULL : u->slots[1] + offset, count);
+}
+
+static bool all_zero(const float *x, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        if (x[i] != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Stretches of rows that somebody used. */
+static void run_table(const trmi_update *u, const trmi_rule *rule, float *parameters,
+                      const float *gradients, const trmi_update_block *b) {
+    const trmi_update_segment *s = &u->segments[b->segment];
+    int64_t end = b->offset + b->count, begin = b->offset; /* of the stretch */
+    for (int64_t at = b->offset; at < end;) {
+        int64_t next = trmi_min_i64(at + s->table_width - (at - s->offset) % s->table_width, end);
+        if (all_zero(gradients + at, next - at)) {
+            run_pass(u, rule, parameters, gradients + begin, begin, at - begin);
+            begin = next;
+        }
+        at = next;
+    }
+    run_pass(u, rule, parameters, gradients + begin, begin, end - begin);
+}
+
+trm_status trmi_update_run(trmi_update *u, float *parameters, const float *gradients,
+                           double learning_rate, uint64_t step, trm_error *err) {
+    if (!(learning_rate >= 0 && isfinite(learning_rate))) {
+        return TRMI_FAIL(err, TRM_INVALID, "learning rate %g, a finite number >= 0 expected",
+                         learning_rate);
+    }
+    TRMI_TRY(measure(u, parameters, gradients, err));
+    if (!isfinite(u->norm)) {
+        return TRMI_FAIL(err, TRM_DIVERGED, "a gradient is NaN or infinite at step %llu",
+                         (unsigned long long)step);
+    }
+    double limit = u->options.clip_norm;
+    u->clip = (float)((limit > 0 && u->norm > limit ? limit / u->norm : 1) * u->scale);
+    if (u->options.kind == TRM_FTRL && learning_rate == 0) {
+        return TRM_OK; /* its rule divides by the rate; a step of no length changes nothing */
+    }
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < u->blocks_count; i++) {
+        const trmi_update_block *b = &u->blocks[i];
+        if (!is_mine(u, i)) {
+            continue;
+        }
+        trmi_rule rule = trmi_update_rule(u, b->segment, learning_rate, step);
+        if (u->pairs[b->segment].left != NULL) {
+            trmi_update_product_rule(u, b->segment, &rule, parameters, b->offset, b->count);
+        } else if (u->segments[b->segment].table_width > 0) {
+            run_table(u, &rule, parameters, gradients, b);
+        } else {
+            run_pass(u, &rule, parameters, gradients + b->offset, b->offset, b->count);
+        }
+    }
+    return TRM_OK;
+}
+
+void trmi_update_accumulate(float *sum, const float *gradient, int64_t count, float scale,
+                            bool first) {
+    const trmi_update_kernels *kernels = trmi_update_kernels_best();
+#pragma omp parallel for schedule(static)
+    for (int64_t at = 0; at < count; at += BLOCK) {
+        kernels->accumulate(sum + at, gradient + at, trmi_min_i64(count - at, BLOCK), scale, first);
+    }
+}

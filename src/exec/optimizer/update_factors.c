@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gradients in factors: that of a matrix W in y = x W^T over n samples is dy^T x. With few samples,
+ * making it, measuring it and reading it again costs more than all else that is done to W:
+ *
+ *      dense       write g   read g (norm)   read g, w, v   write w, v       and each write reads first
+ *      in factors                            read    w, v   write w, v       n multiply-adds an element
+ */
+#include "exec/optimizer/update_state.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/half.h"
+#include "base/memory.h"
+#include "plan/lower/program.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { PIECE = 1 << 16, STRETCH = 512 };
+
+static int64_t rows_of(const trmi_update_segment *s) { return s->count / s->columns; }
+
+static size_t copy_bytes(const trmi_update_segment *s) {
+    return (size_t)(s->factors * (rows_of(s) + s->columns)) * sizeof(float);
+}
+
+/* What is float32 already is not copied: such room is never used. */
+trm_status trmi_update_product_reserve(trmi_update *u, int32_t segment, trm_error *err) {
+    const trmi_update_segment *s = &u->segments[segment];
+    u->pairs[segment].copy = trmi_map(copy_bytes(s));
+    return u->pairs[segment].copy != NULL
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_NOMEM, "no memory for the factors of a gradient");
+}
+
+void trmi_update_product_free(trmi_update *u, int32_t segment) {
+    if (u->pairs[segment].copy != NULL) {
+        trmi_unmap(u->pairs[segment].copy, copy_bytes(&u->segments[segment]));
+    }
+}
+
+void trmi_update_factors(trmi_update *u, int32_t segment, const void *left, const void *right,
+                         trm_dtype dtype) {
+    const trmi_update_segment *s = &u->segments[segment];
+    trmi_update_pair *p = &u->pairs[segment];
+    int64_t lefts = s->factors * rows_of(s), rights = s->factors * s->columns;
+    p->left = left;
+    p->right = right;
+    if (left != NULL && dtype != TRM_FLOAT32) {
+        for (int64_t i = 0; i < lefts; i++) {
+            p->copy[i] = trmi_bf16_to_float(((const uint16_t *)left)[i]);
+        }
+        for (int64_t i = 0; i < rights; i++) {
+            p->copy[lefts + i] = trmi_bf16_to_float(((const uint16_t *)right)[i]);
+        }
+        p->left = p->copy;
+        p->right = p->copy + lefts;
+    }
+}
+
+/* In double where float does not hold it. */
+static double inner(const trmi_update *u, const float *x, const float *y, int64_t count) {
+    double sum = (double)u->kernels->inner(x, y, count);
+    if (isfinite(sum)) {
+        return sum;
+    }
+    sum = 0;
+    for (int64_t i = 0; i < count; i++) {
+        sum += (double)x[i] * (double)y[i];
+    }
+    return sum;
+}
+
+/* sums[a][b] = the inner product of rows a and b <= a, whose stretches stay in the first cache. */
+static void inner_products(const trmi_update *u, const float *rows, int64_t factors, int64_t length,
+                           double sums[TRMI_FACTORS_MOST][TRMI_FACTORS_MOST]) {
+    for (int64_t a = 0; a < factors; a++) {
+        memset(sums[a], 0, (size_t)(a + 1) * sizeof sums[a][0]);
+    }
+    for (int64_t at = 0; at < length; at += STRETCH) {
+        for (int64_t a = 0; a < factors; a++) {
+            for (int64_t b = 0; b <= a; b++) {
+                sums[a][b] += inner(u, rows + a * length + at, rows + b * length + at,
+                                    trmi_min_i64(STRETCH, length - at));
+            }
+        }
+    }
+}
+
+double trmi_update_product_squares(const trmi_update *u, int32_t segment) {
+    const trmi_update_segment *s = &u->segments[segment];
+    const trmi_update_pair *p = &u->pairs[segment];
+    double left[TRMI_FACTORS_MOST][TRMI_FACTORS_MOST], right[TRMI_FACTORS_MOST][TRMI_FACTORS_MOST],
+        sum = 0;
+    inner_products(u, p->left, s->factors, rows_of(s), left);
+    inner_products(u, p->right, s->factors, s->columns, right);
+    for (int64_t a = 0; a < s->factors; a++) {
+        for (int64_t b = 0; b <= a; b++) {
+            sum += (a == b ? 1 : 2) * left[a][b] * right[a][b];
+        }
+    }
+    /* some element may be infinite */
+    bool overflows = sum > (double)__FLT_MAX__ * (double)__FLT_MAX__;
+    return overflows ? INFINITY : sum < 0 ? 0 : sum;
+}
+
+/* Elements [begin, begin + count) of the product, row-major, begin with this stretch of whole rows,
+ * or of one. */
+static trmi_product stretch(const trmi_update *u, int32_t segment, int64_t begin, int64_t count) {
+    const trmi_update_segment *s = &u->segments[segment];
+    const trmi_update_pair *p = &u->pairs[segment];
+    int64_t row = begin / s->columns, column = begin % s->columns;
+    bool whole = column == 0 && count >= s->columns;
+    return (trmi_product){.left = p->left + row,
+                          .right = p->right + column,
+                          .left_step = rows_of(s),
+                          .right_step = s->columns,
+                          .factors = s->factors,
+                          .rows = whole ? count / s->columns : 1,
+                          .columns = whole ? s->columns : trmi_min_i64(s->columns - column, count),
+                          .step = s->columns};
+}
+
+void trmi_update_product_rule(const trmi_update *u, int32_t segment, const trmi_rule *rule,
+                              float *parameters, int64_t offset, int64_t count) {
+    int64_t first = u->segments[segment].offset, end = offset + count;
+    while (offset < end) {
+        trmi_product p = stretch(u, segment, offset - first, end - offset);
+        u->kernels->product[u->options.kind](rule, &p, parameters + offset,
+                                             u->slots[0] == NULL ? NULL : u->slots[0] + offset,
+                                             u->slots[1] == NULL ? NULL : u->slots[1] + offset);
+        offset += p.rows * p.columns;
+    }
+}
+
+void trmi_update_product(const trmi_update *u, int32_t segment, float *out) {
+    int64_t count = u->segments[segment].count;
+#pragma omp parallel for schedule(static)
+    for (int64_t at = 0; at < count; at += PIECE) {
+        for (int64_t begin = at, end = trmi_min_i64(at + PIECE, count); begin < end;) {
+            trmi_product p = stretch(u, segment, begin, end - begin);
+            u->kernels->multiply(&p, out + begin);
+            begin += p.rows * p.columns;
+        }
+    }
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ids of a step in groups of equal ones, by all threads:
+ *
+ *      ids [7 2 7 9]  --dealt by their high bits-->  [2] [7 7] [9]     a bucket is one thread's, small enough for
+ *      group          --a table of hashes------->     0   0 0   0      the first-level cache with all it needs
+ *
+ * A key is id << 32 | position, in the order of the batch within its bucket, whatever the threads
+ * do. Groups are numbered in each bucket, as they come.
+ */
+#include "exec/optimizer/update_state.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <string.h>
+
+enum {
+    BUCKETS = TRMI_UPDATE_BUCKETS,
+    SLICES = 16,
+    ALONE = 2048, /* keys that are not worth waking threads for */
+    LEAST_CELLS = 16
+};
+
+/* ---- room
+ *  -------------------------------------------------------------------------------------------- */
+
+static int64_t cells_of(int64_t count) { return 4 * count + BUCKETS * LEAST_CELLS; }
+
+void trmi_update_rows_free(trmi_update_rows *rows) {
+    trmi_free(rows->keys);
+    trmi_free(rows->group);
+    trmi_free(rows->id);
+    trmi_free(rows->cells);
+    trmi_free(rows->sums);
+    *rows = (trmi_update_rows){0};
+}
+
+trm_status trmi_update_rows_reserve(trmi_update_rows *rows, int64_t count, int64_t width,
+                                    trm_error *err) {
+    if (count <= rows->capacity && count * width <= rows->sums_capacity) {
+        return TRM_OK;
+    }
+    trmi_update_rows_free(rows);
+    rows->keys = trmi_alloc((size_t)count * sizeof *rows->keys);
+    rows->group = trmi_alloc((size_t)count * sizeof *rows->group);
+    rows->id = trmi_alloc((size_t)count * sizeof *rows->id);
+    rows->cells = trmi_alloc((size_t)cells_of(count) * sizeof *rows->cells);
+    rows->sums = trmi_alloc((size_t)(count * width) * sizeof *rows->sums);
+    if (rows->keys == NULL || rows->group == NULL || rows->id == NULL || rows->cells == NULL ||
+        rows->sums == NULL) {
+        trmi_update_rows_free(rows);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to group %lld embedding ids", (long long)count);
+    }
+    rows->capacity = count;
+    rows->sums_capacity = count * width;
+    return TRM_OK;
+}
+
+/* ---- groups
+ *  ------------------------------------------------------------------------------------------ */
+
+typedef struct deal {
+    const void *ids;
+    bool wide;
+    int64_t count;
+    int shift; /* bucket = id >> shift */
+    int64_t at[SLICES][BUCKETS];
+} deal;
+
+static uint64_t id_of(const deal *d, int64_t i) {
+    return d->wide ? (uint64_t)((const int64_t *)d->ids)[i]
+                   : (uint64_t)(int64_t)((const int32_t *)d->ids)[i];
+}
+
+static int64_t slice_begin(const deal *d, int64_t slice) { return d->count * slice / SLICES; }
+
+/* False when an id is outside the table. */
+static bool count_buckets(deal *d, uint64_t table_rows, int64_t *begin) {
+    int64_t outside = 0;
+    memset(d->at, 0, sizeof d->at);
+#pragma omp parallel for schedule(static) reduction(+ : outside) if (d->count > ALONE)
+    for (int64_t s = 0; s < SLICES; s++) {
+        for (int64_t i = slice_begin(d, s); i < slice_begin(d, s + 1); i++) {
+            uint64_t id = id_of(d, i);
+            bool inside = id < table_rows;
+            outside += !inside;
+            d->at[s][inside ? id >> d->shift : 0]++;
+        }
+    }
+    int64_t sum = 0;
+    for (int64_t b = 0; b < BUCKETS; b++) {
+        begin[b] = sum;
+        for (int64_t s = 0; s < SLICES; s++) {
+            int64_t here = d->at[s][b];
+            d->at[s][b] = sum;
+            sum += here;
+        }
+    }
+    begin[BUCKETS] = sum;
+    return outside == 0;
+}
+
+static void deal_keys(deal *d, uint64_t *keys) {
+#pragma omp parallel for schedule(static) if (d->count > ALONE)
+    for (int64_t s = 0; s < SLICES; s++) {
+        for (int64_t i = slice_begin(d, s); i < slice_begin(d, s + 1); i++) {
+            uint64_t id = id_of(d, i);
+            keys[d->at[s][id >> d->shift]++] = id << 32 | (uint64_t)i;
+        }
+    }
+}
+
+/* Cells hold group + 1, 0 = free; at least twice as many as keys. */
+static void group_bucket(trmi_update_rows *r, int64_t bucket) {
+    int64_t begin = r->begin[bucket], count = r->begin[bucket + 1] - begin;
+    const uint64_t *keys = r->keys + begin;
+    uint32_t *group = r->group + begin, *id = r->id + begin,
+             *cell = r->cells + 4 * begin + bucket * LEAST_CELLS;
+    uint32_t groups = 0, bits = 4;
+    while (((int64_t)1 << bits) < 2 * count) {
+        bits++;
+    }
+    uint32_t mask = ((uint32_t)1 << bits) - 1;
+    memset(cell, 0, ((size_t)mask + 1) * sizeof *cell);
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t key = (uint32_t)(keys[i] >> 32), at = (uint32_t)(key * 0x9E3779B1u) >> (32 - bits);
+        while (cell[at] != 0 && id[cell[at] - 1] != key) {
+            at = (at + 1) & mask;
+        }
+        if (cell[at] == 0) {
+            id[groups] = key;
+            cell[at] = ++groups;
+        }
+        group[i] = cell[at] - 1;
+    }
+    r->groups[bucket] = groups;
+}
+
+trm_status trmi_update_group(trmi_update_rows *r, const void *ids, trm_dtype id_dtype,
+                             int64_t count, int64_t table_rows, trm_error *err) {
+    deal d = {.ids = ids, .wide = id_dtype == TRM_INT64, .count = count};
+    if (count > (int64_t)1 << 30 || table_rows > (int64_t)1 << 32) {
+        return TRMI_FAIL(
+            err, TRM_UNSUPPORTED,
+            "%lld embedding ids in a step, %lld rows of a table: at most 2^30 and 2^32",
+            (long long)count, (long long)table_rows);
+    }
+    while (((table_rows - 1) >> d.shift) >= BUCKETS) {
+        d.shift++;
+    }
+    if (!count_buckets(&d, (uint64_t)table_rows, r->begin)) {
+        return TRMI_FAIL(err, TRM_INVALID, "an embedding id is outside its table of %lld rows",
+                         (long long)table_rows);
+    }
+    deal_keys(&d, r->keys);
+#pragma omp parallel for schedule(dynamic) if (count > ALONE)
+    for (int64_t b = 0; b < BUCKETS; b++) {
+        group_bucket(r, b);
+    }
+    r->count = count;
+    return TRM_OK;
+}

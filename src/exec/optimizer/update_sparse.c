@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The optimiser on the rows of an embedding table that a batch used:
+ *
+ *      ids  [7 2 7 9]  --groups-->  2 | 7 7 | 9      groups of equal ids, by bucket (update_group.c)
+ *      rows [a b c d]               b | a+c | d      summed in the batch's order
+ *                                                    64 groups at a time: the rule runs over each
+ *                                                    row, or
+ *                                                    over all of them gathered, where rows are
+ *                                                    narrow
+ */
+#include "exec/optimizer/update_state.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    GROUPS = TRMI_UPDATE_GROUPS,
+    BUCKETS = TRMI_UPDATE_BUCKETS,
+    NARROW = 16, /* rows of fewer numbers are gathered */
+    FIRST = 16,  /* rows of a chunk that nobody has prefetched yet */
+    ALONE = 512  /* ids that are not worth waking threads for */
+};
+
+/* ---- before the update: sums and squares
+ *  ----------------------------------------------------------- */
+
+static double sum_of_squares(const trmi_update *u, const float *x, int64_t count) {
+    float part = u->kernels->squares(x, count);
+    double squares = (double)part;
+    if (!isfinite(part)) { /* too large for float, or not finite */
+        squares = 0;
+        for (int64_t i = 0; i < count; i++) {
+            squares += (double)x[i] * (double)x[i];
+        }
+    }
+    return squares;
+}
+
+/* A table that is read by the same ids and was prepared in this sweep. */
+static const trmi_update_rows *same_order(const trmi_update *u, int32_t segment, const void *ids,
+                                          int64_t count, int64_t table_rows, int64_t width) {
+    for (int32_t i = 0; i < segment; i++) {
+        const trmi_update_rows *r = &u->rows[i];
+        if (r->ids == ids && r->sweep == u->sweeps && r->order->count == count && width > 0 &&
+            u->segments[i].width > 0 && u->segments[i].count / u->segments[i].width == table_rows) {
+            return r->order;
+        }
+    }
+    return NULL;
+}
+
+trm_status trmi_update_prepare(trmi_update *u, int32_t segment, const void *ids, trm_dtype id_dtype,
+                               const float *rows, int64_t count, int64_t width, trm_error *err) {
+    trmi_update_rows *r = &u->rows[segment];
+    int64_t table_rows = u->segments[segment].count / width;
+    r->ids = NULL;
+    TRMI_TRY(trmi_update_rows_reserve(r, count, width, err));
+    r->order = same_order(u, segment, ids, count, table_rows, width);
+    if (r->order == NULL) {
+        TRMI_TRY(trmi_update_group(r, ids, id_dtype, count, table_rows, err));
+        r->order = r;
+    }
+    const trmi_update_rows *order = r->order;
+#pragma omp parallel for schedule(dynamic, 4) if (count > ALONE)
+    for (int64_t b = 0; b < BUCKETS; b++) {
+        int64_t begin = order->begin[b];
+        float *sums = r->sums + begin * width;
+        u->kernels->sum_rows(rows, order->keys + begin, order->group + begin,
+                             order->begin[b + 1] - begin, width, sums);
+        r->squares[b] = sum_of_squares(u, sums, order->groups[b] * width);
+    }
+    double squares = 0;
+    for (int64_t b = 0; b < BUCKETS; b++) {
+        squares += r->squares[b];
+    }
+    if (!isfinite(squares)) {
+        u->rows_squares = 0;
+        return TRMI_FAIL(err, TRM_DIVERGED, "a gradient of table segment %d is NaN or infinite",
+                         segment);
+    }
+    r->ids = ids;
+    r->sweep = u->sweeps;
+    u->rows_squares += squares;
+    return TRM_OK;
+}
+
+/* ---- the update
+ *  ------------------------------------------------------------------------------------- */
+
+/* Narrow rows of one array, side by side in `block`. */
+static void gather(const float *from, const int64_t *at, int64_t rows, int64_t width,
+                   float *block) {
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t j = 0; j < width; j++) {
+            block[i * width + j] = from[at[i] + j];
+        }
+    }
+}
+static void scatter(const float *block, const int64_t *at, int64_t rows, int64_t width, float *to) {
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t j = 0; j < width; j++) {
+            to[at[i] + j] = block[i * width + j];
+        }
+    }
+}
+
+/* Rows of fewer numbers than a vector has: gathered, so that the rule runs over them as one
+ * stretch. */
+static void update_narrow(const trmi_update *u, const trmi_rule *rule, float *parameters,
+                          const float *sums, const int64_t *at, int64_t rows, int64_t width) {
+    float w[GROUPS * NARROW], slot[TRMI_UPDATE_SLOTS_MAX][GROUPS * NARROW];
+    gather(parameters, at, rows, width, w);
+    for (int32_t s = 0; s < u->slots_count; s++) {
+        gather(u->slots[s], at, rows, width, slot[s]);
+    }
+    u->kernels->rule[u->options.kind](rule, w, sums, slot[0], slot[1], rows * width);
+    scatter(w, at, rows, width, parameters);
+    for (int32_t s = 0; s < u->slots_count; s++) {
+        scatter(slot[s], at, rows, width, u->slots[s]);
+    }
+}
+
+static void update_groups(const trmi_update *u, const trmi_rule *rule, const float *sums,
+                          const uint32_t *id, int64_t rows, float *parameters, int64_t offset,
+                          int64_t width) {
+    int64_t at[GROUPS];
+    for (int64_t i = 0; i < rows; i++) {
+        at[i] = offset + (int64_t)id[i] * width;
+        if (width < NARROW || i < FIRST) {
+            __builtin_prefetch(parameters + at[i], 1);
+            for (int32_t s = 0; s < u->slots_count; s++) {
+                __builtin_prefetch(u->slots[s] + at[i], 1);
+            }
+        }
+    }
+    if (width < NARROW) {
+        update_narrow(u, rule, parameters, sums, at, rows, width);
+    } else {
+        u->kernels->rows[u->options.kind](rule, parameters, sums, u->slots[0], u->slots[1], at,
+                                          rows, width);
+    }
+}
+
+static void update_bucket(const trmi_update *u, const trmi_rule *rule, const trmi_update_rows *r,
+                          int64_t bucket, float *parameters, int64_t offset, int64_t width) {
+    int64_t begin = r->order->begin[bucket], groups = r->order->groups[bucket];
+    for (int64_t first = 0; first < groups; first += GROUPS) {
+        int64_t rows = groups - first < GROUPS ? groups - first : GROUPS;
+        update_groups(u, rule, r->sums + (begin + first) * width, r->order->id + begin + first,
+                      rows, parameters, offset, width);
+    }
+}
+
+trm_status trmi_update_sparse(trmi_update *u, float *parameters, int32_t segment, const void *ids,
+                              trm_dtype id_dtype, const float *rows, int64_t count, int64_t width,
+                              double learning_rate, uint64_t step, trm_error *err) {
+    trmi_update_rows *r = &u->rows[segment];
+    if (r->ids != ids || r->order->count != count) {
+        TRMI_TRY(trmi_update_prepare(u, segment, ids, id_dtype, rows, count, width, err));
+        u->rows_squares = 0; /* too late for this step's norm */
+    }
+    r->ids = NULL;
+    if (u->options.kind == TRM_FTRL && learning_rate == 0) {
+        return TRM_OK;
+    }
+    trmi_rule rule = trmi_update_rule(u, segment, learning_rate, step);
+    int64_t offset = u->segments[segment].offset;
+#pragma omp parallel for schedule(dynamic, 4) if (count > ALONE)
+    for (int64_t b = 0; b < BUCKETS; b++) {
+        update_bucket(u, &rule, r, b, parameters, offset, width);
+    }
+    return TRM_OK;
+}

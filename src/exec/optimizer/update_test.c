@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The optimiser against PyTorch's trajectories (tests/golden/optimizers.h), against itself for
+ * every instruction set and thread count, sparse against dense; loss scaling. */
+#include "check.h"
+
+#include "exec/optimizer/loss_scale.h"
+#include "exec/optimizer/update_state.h"
+
+#include "base/cpu.h"
+#include "base/memory.h"
+#include "base/rng.h"
+#include "golden/optimizers.h"
+
+#include <math.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+enum { STEPS = 6 };
+
+static float start_value(int i) { return (float)((i * 3) % 7 - 3) / 4 + 0.125f; }
+static float gradient_value(int t, int i) { return (float)((t * 7 + i * 5) % 13 - 6) / 8; }
+
+static void check_close(const char *name, const float *w, const double *expected, int count) {
+    for (int i = 0; i < count; i++) {
+        if (fabs((double)w[i] - expected[i]) > 2e-6 * (1 + fabs(expected[i]))) {
+            fail_msg("%s[%d]: %.9g, expected %.9g", name, i, (double)w[i], expected[i]);
+        }
+    }
+}
+
+static void follow(const char *name, trm_optimizer_options options, double rate,
+                   const double *expected) {
+    trm_error err;
+    const trmi_update_segment segments[] = {{.offset = 0, .count = 6, .decay = true},
+                                            {.offset = 6, .count = 3}};
+    trmi_update *update;
+    CHECK_OK(trmi_update_create(&options, segments, 2, 9, &update, &err), err);
+    float w[9], g[9];
+    for (int i = 0; i < 9; i++) {
+        w[i] = start_value(i);
+    }
+    for (int t = 0; t < STEPS; t++) {
+        for (int i = 0; i < 9; i++) {
+            g[i] = gradient_value(t, i);
+        }
+        CHECK_OK(trmi_update_run(update, w, g, rate, (uint64_t)t + 1, &err), err);
+    }
+    check_close(name, w, expected, 9);
+    trmi_update_destroy(update);
+}
+
+static void trajectories_are_pytorchs(void **state) {
+    follow("sgd", (trm_optimizer_options){.kind = TRM_SGD, .weight_decay = 0.01}, 0.1, golden_sgd);
+    follow("momentum",
+           (trm_optimizer_options){.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 0.01},
+           0.1, golden_momentum);
+    follow("momentum_clip",
+           (trm_optimizer_options){
+               .kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 0.01, .clip_norm = 0.75},
+           0.1, golden_momentum_clip);
+    follow("nesterov",
+           (trm_optimizer_options){.kind = TRM_NESTEROV, .momentum = 0.9, .weight_decay = 0.01},
+           0.1, golden_nesterov);
+    follow(
+        "adam",
+        (trm_optimizer_options){
+            .kind = TRM_ADAM, .beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-6, .weight_decay = 0.05},
+        0.02, golden_adam);
+    follow("adamw",
+           (trm_optimizer_options){.kind = TRM_ADAM, .weight_decay = 0.05, .decoupled = true}, 0.02,
+           golden_adamw);
+    follow("adagrad",
+           (trm_optimizer_options){
+               .kind = TRM_ADAGRAD, .weight_decay = 0.01, .initial_accumulator = 0.1},
+           0.1, golden_adagrad);
+    follow("lars",
+           (trm_optimizer_options){
+               .kind = TRM_LARS, .momentum = 0.9, .weight_decay = 0.01, .trust_coefficient = 0.02},
+           0.5, golden_lars);
+    follow("ftrl",
+           (trm_optimizer_options){
+               .kind = TRM_FTRL, .l1 = 0.2, .l2 = 0.05, .initial_accumulator = 0.1},
+           0.1, golden_ftrl);
+}
+
+static void follow_rows(const char *name, trm_optimizer_options options, double rate,
+                        const double *expected, bool prepare, trm_dtype id_dtype) {
+    trm_error err;
+    const trmi_update_segment segment = {.count = 10, .sparse = true, .rows = 3};
+    trmi_update *update;
+    CHECK_OK(trmi_update_create(&options, &segment, 1, 10, &update, &err), err);
+    const int32_t short_ids[] = {3, 1, 3};
+    const int64_t long_ids[] = {3, 1, 3};
+    const void *ids = id_dtype == TRM_INT64 ? (const void *)long_ids : short_ids;
+    float w[10], g[10] = {0}, rows[6];
+    for (int i = 0; i < 10; i++) {
+        w[i] = start_value(i);
+    }
+    for (int t = 0; t < STEPS; t++) {
+        for (int i = 0; i < 6; i++) {
+            rows[i] = gradient_value(t, i);
+        }
+        if (prepare) {
+            CHECK_OK(trmi_update_prepare(update, 0, ids, id_dtype, rows, 3, 2, &err), err);
+        }
+        CHECK_OK(trmi_update_run(update, w, g, rate, (uint64_t)t + 1, &err), err);
+        CHECK_OK(trmi_update_sparse(update, w, 0, ids, id_dtype, rows, 3, 2, rate, (uint64_t)t + 1,
+                                    &err),
+                 err);
+    }
+    check_close(name, w, expected, 10);
+    trmi_update_destroy(update);
+}
+
+static void sparse_trajectories_are_pytorchs(void **state) {
+    for (int prepare = 0; prepare < 2; prepare++) {
+        trm_dtype id = prepare ? TRM_INT32 : TRM_INT64;
+        follow_rows("sgd", (trm_optimizer_options){.kind = TRM_SGD}, 0.1, golden_sparse_sgd,
+                    prepare, id);
+        follow_rows("adam", (trm_optimizer_options){.kind = TRM_ADAM}, 0.02, golden_sparse_adam,
+                    prepare, id);
+        follow_rows("adagrad",
+                    (trm_optimizer_options){.kind = TRM_ADAGRAD, .initial_accumulator = 0.1}, 0.1,
+                    golden_sparse_adagrad, prepare, id);
+    }
+}
+
+/* ---- random ranges -----------------------------------------------------------------------------
+ */
+
+enum { COUNT = 100003 };
+
+static float random_value(uint64_t stream, int64_t i) {
+    return 2 * trmi_unit_float(trmi_random_u32(11, stream, (uint64_t)i)) - 1;
+}
+
+static float *random_range(uint64_t stream) {
+    float *x = malloc(COUNT * sizeof *x);
+    for (int64_t i = 0; i < COUNT; i++) {
+        x[i] = random_value(stream, i);
+    }
+    return x;
+}
+
+static trm_optimizer_options options_of(trm_optimizer_kind kind) {
+    return (trm_optimizer_options){.kind = kind,
+                                   .momentum = 0.9,
+                                   .weight_decay = 1e-3,
+                                   .initial_accumulator = 0.1,
+                                   .l1 = 0.01,
+                                   .l2 = 0.01,
+                                   .clip_norm = 50};
+}
+
+static float *run_random(trm_optimizer_kind kind, const trmi_update_kernels *kernels, int threads) {
+    trm_error err;
+    trm_optimizer_options options = options_of(kind);
+    const trmi_update_segment segments[] = {
+        {.count = 1, .decay = true},
+        {.offset = 17, .count = 70001, .decay = true},
+        {.offset = 70020, .count = 5},
+        {.offset = 70032, .count = COUNT - 70032, .decay = true}};
+    trmi_update *update;
+    CHECK_OK(trmi_update_create(&options, segments, 4, COUNT, &update, &err), err);
+    update->kernels = kernels;
+#ifdef _OPENMP
+    omp_set_num_threads(threads);
+#endif
+    float *w = random_range(1), *g = random_range(2);
+    for (uint64_t t = 1; t <= 3; t++) {
+        CHECK_OK(trmi_update_run(update, w, g, 0.05, t, &err), err);
+    }
+    assert_true(w[10] == random_value(1, 10)); /* between segments: untouched */
+    free(g);
+    trmi_update_destroy(update);
+    return w;
+}
+
+static void every_instruction_set_and_thread_count_agree(void **state) {
+    const trmi_update_kernels *tables[3] = {&trmi_update_kernels_plain};
+    int tables_count = 1;
+#if defined(__x86_64__)
+    if (trmi_cpu()->avx2) {
+        tables[tables_count++] = &trmi_update_kernels_avx2;
+    }
+    if (trmi_cpu()->avx512) {
+        tables[tables_count++] = &trmi_update_kernels_avx512;
+    }
+#endif
+    for (int kind = 0; kind < TRMI_OPTIMIZERS; kind++) {
+        float *plain = run_random((trm_optimizer_kind)kind, tables[0], 1);
+        for (int i = 0; i < tables_count; i++) {
+            float *one = run_random((trm_optimizer_kind)kind, tables[i], 1);
+            float *three = run_random((trm_optimizer_kind)kind, tables[i], 3);
+            assert_memory_equal(one, three, COUNT * sizeof *one);
+            for (int64_t j = 0; j < COUNT; j++) {
+                if (fabsf(one[j] - plain[j]) > 2e-5f) {
+                    fail_msg("kind %d, table %d, element %d: %g, plain %g", kind, i, (int)j,
+                             (double)one[j], (double)plain[j]);
+                }
+            }
+            free(one);
+            free(three);
+        }
+        free(plain);
+    }
+}
+
+/* Rows by themselves = the dense rule where every row is named, for rules that decay nothing. */
+/* Two batches that name `used` of the rows, not the same ones; `dense` gets the same sums. */
+static void sparse_equals(trm_optimizer_kind kind, trmi_update_segment dense, int used) {
+    enum { ROWS = 300, WIDTH = 333, REPEATS = 2 };
+    trm_error err;
+    trm_optimizer_options options = options_of(kind);
+    const trmi_update_segment sparse = {.count = ROWS * WIDTH, .sparse = true};
+    dense.count = sparse.count;
+    trmi_update *a, *b;
+    CHECK_OK(trmi_update_create(&options, &dense, 1, ROWS * WIDTH, &a, &err), err);
+    CHECK_OK(trmi_update_create(&options, &sparse, 1, ROWS * WIDTH, &b, &err), err);
+    float *wa = random_range(1), *wb = random_range(1), *rows = malloc(2 * COUNT * sizeof *rows);
+    float *g = malloc(COUNT * sizeof *g);
+    int32_t ids[ROWS * REPEATS];
+    for (uint64_t t = 1; t <= 3; t++) {
+        memset(g, 0, COUNT * sizeof *g);
+        for (int i = 0; i < used * REPEATS; i++) {
+            ids[i] = (int32_t)((trmi_permute(3, 4, (uint64_t)used, (uint64_t)(i % used)) + 50 * t) %
+                               ROWS);
+            for (int j = 0; j < WIDTH; j++) {
+                rows[i * WIDTH + j] = random_value(7 + t, (int64_t)i * WIDTH + j);
+                g[ids[i] * WIDTH + j] += rows[i * WIDTH + j];
+            }
+        }
+        CHECK_OK(trmi_update_run(a, wa, g, 0.1, t, &err), err);
+        CHECK_OK(trmi_update_prepare(b, 0, ids, TRM_INT32, rows, used * REPEATS, WIDTH, &err), err);
+        CHECK_OK(trmi_update_run(b, wb, g, 0.1, t, &err), err);
+        CHECK_OK(
+            trmi_update_sparse(b, wb, 0, ids, TRM_INT32, rows, used * REPEATS, WIDTH, 0.1, t, &err),
+            err);
+        assert_true(fabs(trmi_update_norm(a) - trmi_update_norm(b)) < 1e-4);
+    }
+    for (int i = 0; i < ROWS * WIDTH; i++) {
+        assert_true(fabsf(wa[i] - wb[i]) < 1e-5f);
+    }
+    free(wa);
+    free(wb);
+    free(g);
+    free(rows);
+    trmi_update_destroy(a);
+    trmi_update_destroy(b);
+}
+
+static void sparse_is_dense_where_all_rows_are_named(void **state) {
+    for (int kind = 0; kind < TRMI_OPTIMIZERS; kind++) {
+        sparse_equals((trm_optimizer_kind)kind, (trmi_update_segment){.decay = false}, 300);
+    }
+    (void)state;
+}
+
+/* Where gradients of tables are dense (many ranks, accumulation), as on one device. */
+static void rows_that_nobody_names_rest_in_dense_tables_too(void **state) {
+    for (int kind = 0; kind < TRMI_OPTIMIZERS; kind++) {
+        sparse_equals((trm_optimizer_kind)kind, (trmi_update_segment){.table_width = 333}, 120);
+    }
+    (void)state;
+}
+
+static void nothing_changes_when_a_gradient_is_not_finite(void **state) {
+    trm_error err;
+    trm_optimizer_options options = options_of(TRM_ADAM);
+    const trmi_update_segment segments[] = {{.count = 50000, .decay = true},
+                                            {.offset = 50000, .count = 40, .sparse = true}};
+    trmi_update *update;
+    CHECK_OK(trmi_update_create(&options, segments, 2, COUNT, &update, &err), err);
+    float *w = random_range(1), *before = random_range(1), *g = random_range(2);
+    const float bad[] = {NAN, INFINITY, -INFINITY};
+    for (int i = 0; i < 3; i++) {
+        g[40000 + i * 7] = bad[i];
+        CHECK_FAILS(trmi_update_run(update, w, g, 0.1, 1, &err), TRM_DIVERGED, err, "NaN or inf");
+        g[40000 + i * 7] = 0;
+        const int64_t ids[] = {1, 2};
+        float rows[] = {0, 0, 0, bad[i]};
+        CHECK_FAILS(trmi_update_prepare(update, 1, ids, TRM_INT64, rows, 2, 2, &err), TRM_DIVERGED,
+                    err, "NaN or infinite");
+    }
+    assert_memory_equal(w, before, COUNT * sizeof *w);
+    assert_true(trmi_update_slot(update, 0)[40000] == 0);
+    /* Finite but too large to square in float: an ordinary step. */
+    g[3] = 1e30f;
+    CHECK_OK(trmi_update_run(update, w, g, 0.1, 1, &err), err);
+    assert_true(fabs(trmi_update_norm(update) / 1e30 - 1) < 1e-6);
+    CHECK_FAILS(trmi_update_run(update, w, g, NAN, 1, &err), TRM_INVALID, err, "learning rate nan");
+    free(w);
+    free(before);
+    free(g);
+    trmi_update_destroy(update);
+}
+
+static void impossible_options_are_named(void **state) {
+    trm_error err;
+    trmi_update *update = NULL;
+    trm_optimizer_options o = {.kind = TRM_MOMENTUM, .momentum = 1.5};
+    CHECK_FAILS(trmi_update_create(&o, NULL, 0, 0, &update, &err), TRM_INVALID, err,
+                "momentum 1.5");
+    o = (trm_optimizer_options){.kind = TRM_SGD, .weight_decay = -1};
+    CHECK_FAILS(trmi_update_create(&o, NULL, 0, 0, &update, &err), TRM_INVALID, err,
+                "weight_decay -1");
+    o = (trm_optimizer_options){.kind = (trm_optimizer_kind)77};
+    CHECK_FAILS(trmi_update_create(&o, NULL, 0, 0, &update, &err), TRM_INVALID, err, "kind 77");
+    o = (trm_optimizer_options){.kind = TRM_ADAM};
+    trmi_update_segment outside = {.offset = 5, .count = 6};
+    CHECK_FAILS(trmi_update_create(&o, &outside, 1, 10, &update, &err), TRM_INVALID, err,
+                "segment 0 is [5, +6)");
+    outside.offset = 4;
+    outside.sparse = true;
+    outside.rows = 5;
+    for (int64_t k = 1; k < 20; k++) {
+        trmi_alloc_fail_after(k);
+        trm_status status = trmi_update_create(&o, &outside, 1, 10, &update, &err);
+        trmi_alloc_fail_after(0);
+        if (status == TRM_OK) {
+            assert_true(k > 8);
+            trmi_update_destroy(update);
+            return;
+        }
+        assert_int_equal(status, TRM_NOMEM);
+    }
+    fail_msg("creation takes more than 20 allocations");
+}
+
+static void gradients_accumulate(void **state) {
+    float *sum = random_range(1), *a = random_range(2), *b = random_range(3);
+    trmi_update_accumulate(sum, a, COUNT, 0.5f, true);
+    trmi_update_accumulate(sum, b, COUNT, 0.5f, false);
+    for (int i = 0; i < COUNT; i++) {
+        assert_true(fabsf(sum[i] - (a[i] + b[i]) / 2) < 1e-6f);
+    }
+    free(sum);
+    free(a);
+    free(b);
+}
+
+static void ftrl_ignores_a_step_of_no_length(void **state) {
+    trm_error err;
+    trm_optimizer_options o = options_of(TRM_FTRL);
+    const trmi_update_segment segment = {.count = 3};
+    trmi_update *update;
+    CHECK_OK(trmi_update_create(&o, &segment, 1, 3, &update, &err), err);
+    float w[] = {1, 2, 3}, g[] = {1, 1, 1};
+    CHECK_OK(trmi_update_run(update, w, g, 0, 1, &err), err);
+    assert_true(w[0] == 1 && w[1] == 2 && w[2] == 3);
+    assert_string_equal(trmi_update_slot_name(update, 1), "z");
+    assert_int_equal(trmi_update_slots(update), 2);
+    assert_int_equal(trmi_update_bytes(update), 24);
+    trmi_update_destroy(update);
+}
+
+/* ---- loss scaling ------------------------------------------------------------------------------
+ */
+
+static void loss_scale_follows_its_state_machine(void **state) {
+    trm_error err;
+    trmi_loss_scale s;
+    CHECK_OK(trmi_loss_scale_start(&s, &(trm_loss_scale_options){.dynamic = true}, &err), err);
+    assert_true(s.scale == 65536);
+    for (int i = 0; i < 1999; i++) {
+        assert_true(trmi_loss_scale_step(&s, false));
+    }
+    assert_true(s.scale == 65536);
+    assert_false(trmi_loss_scale_step(&s, true)); /* the good steps are forgotten */
+    assert_true(s.scale == 32768 && s.skipped == 1);
+    for (int i = 0; i < 2000; i++) {
+        assert_true(trmi_loss_scale_step(&s, false));
+    }
+    assert_true(s.scale == 65536);
+    for (int i = 0; i < 100; i++) {
+        assert_false(trmi_loss_scale_step(&s, true));
+    }
+    assert_true(s.scale == 1); /* the floor */
+
+    trm_loss_scale_options npu = TRMI_LOSS_SCALE_EXPONENTIAL(1024, 3);
+    CHECK_OK(trmi_loss_scale_start(&s, &npu, &err), err);
+    assert_false(trmi_loss_scale_step(&s, true));
+    assert_true(s.scale == 1024); /* one bad step is forgiven */
+    assert_true(trmi_loss_scale_step(&s, false));
+    assert_false(trmi_loss_scale_step(&s, true));
+    assert_true(fabs(s.scale - 1024 * 0.8) < 1e-9);
+    for (int i = 0; i < 3; i++) {
+        assert_true(trmi_loss_scale_step(&s, false));
+    }
+    assert_true(fabs(s.scale - 2048 * 0.8) < 1e-9);
+    for (int i = 0; i < 3000; i++) {
+        trmi_loss_scale_step(&s, false);
+    }
+    assert_true(isfinite((float)s.scale) && s.scale > 1e38); /* the cap */
+}
+
+static void fixed_loss_scale_stays(void **state) {
+    trm_error err;
+    trmi_loss_scale s;
+    CHECK_OK(trmi_loss_scale_start(&s, &(trm_loss_scale_options){.initial = 1024}, &err), err);
+    assert_false(trmi_loss_scale_step(&s, true));
+    assert_true(trmi_loss_scale_step(&s, false));
+    assert_true(s.scale == 1024 && s.skipped == 1);
+    CHECK_FAILS(trmi_loss_scale_start(&s, &(trm_loss_scale_options){.initial = 0.5}, &err),
+                TRM_INVALID, err, "0.5");
+    CHECK_FAILS(trmi_loss_scale_start(&s, &(trm_loss_scale_options){.shrink_by = 2}, &err),
+                TRM_INVALID, err, "shrinks by 2");
+    CHECK_FAILS(trmi_loss_scale_start(&s, &(trm_loss_scale_options){.grow_every = -3}, &err),
+                TRM_INVALID, err, "-3");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(trajectories_are_pytorchs),
+        cmocka_unit_test(sparse_trajectories_are_pytorchs),
+        cmocka_unit_test(every_instruction_set_and_thread_count_agree),
+        cmocka_unit_test(sparse_is_dense_where_all_rows_are_named),
+        cmocka_unit_test(rows_that_nobody_names_rest_in_dense_tables_too),
+        cmocka_unit_test(nothing_changes_when_a_gradient_is_not_finite),
+        cmocka_unit_test(impossible_options_are_named),
+        cmocka_unit_test(gradients_accumulate),
+        cmocka_unit_test(ftrl_ignores_a_step_of_no_length),
+        cmocka_unit_test(loss_scale_follows_its_state_machine),
+        cmocka_unit_test(fixed_loss_scale_stays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Places every buffer. PARAM and GRAD go in the order in which backward finishes the gradients;
+ * activations share bytes over time (lower_places.c): here is how long each is needed, and which
+ * are made where their input was. */
+#include "plan/passes/pass.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+
+enum { ALIGNMENT = 64 };
+
+/* ---- liveness -----------------------------------------------------------------------------------
+ */
+
+static void touch(trm_program *p, int32_t buffer, int32_t step) {
+    if (buffer == 0) {
+        return;
+    }
+    trmi_buffer *b = &p->buffers[trmi_buffer_root(p, buffer)];
+    b->last_step = step > b->last_step ? step : b->last_step;
+    b->first_step = step < b->first_step ? step : b->first_step;
+}
+
+static void find_lives(trm_program *p) {
+    for (int32_t i = 1; i < p->buffers_count; i++) {
+        p->buffers[i].first_step = p->steps_count;
+        p->buffers[i].last_step = -1;
+    }
+    for (int32_t s = 0; s < p->steps_count; s++) {
+        for (int32_t i = 0; i < p->steps[s].inputs_count; i++) {
+            touch(p, p->steps[s].inputs[i], s);
+        }
+        for (int32_t i = 0; i < p->steps[s].outputs_count; i++) {
+            touch(p, p->steps[s].outputs[i], s);
+        }
+    }
+    for (int32_t i = 0; i < p->outputs_count; i++) {
+        touch(p, p->outputs[i], p->steps_count);
+    }
+    for (int32_t i = 0; i < p->params_count; i++) {
+        touch(p, p->params[i].sparse_ids, p->steps_count);
+        touch(p, p->params[i].sparse_rows, p->steps_count);
+        touch(p, p->params[i].factor_left, p->steps_count);
+        touch(p, p->params[i].factor_right, p->steps_count);
+    }
+}
+
+/* ---- in place
+ *  ------------------------------------------------------------------------------------- */
+
+static void share_in_place(trm_program *p, const trmi_target *target) {
+    if (target->in_place == NULL) {
+        return;
+    }
+    for (int32_t s = 0; s < p->steps_count; s++) {
+        const trmi_step *step = &p->steps[s];
+        if (step->kind != TRMI_STEP_OP || step->outputs[0] == 0) {
+            continue;
+        }
+        trmi_buffer *out = &p->buffers[step->outputs[0]];
+        for (int32_t i = 0; i < step->inputs_count; i++) {
+            int32_t root = step->inputs[i] == 0 ? 0 : trmi_buffer_root(p, step->inputs[i]);
+            const trmi_buffer *in = &p->buffers[root];
+            bool dies = root != 0 && in->last_step == s && in->arena == TRMI_ARENA_ACTIVATION;
+            /* Read twice by this step: the second read would see the output. */
+            for (int32_t j = 0; j < step->inputs_count && dies; j++) {
+                dies =
+                    j == i || step->inputs[j] == 0 || trmi_buffer_root(p, step->inputs[j]) != root;
+            }
+            if (dies && out->alias_of == 0 && out->arena == TRMI_ARENA_ACTIVATION &&
+                in->bytes == out->bytes &&
+                target->in_place(target->context, p->graph, &p->graph->ops[step->op], i)) {
+                int32_t last = out->last_step;
+                out->alias_of = root;
+                p->buffers[root].last_step = last;
+                break;
+            }
+        }
+    }
+}
+
+/* ---- offsets
+ *  ---------------------------------------------------------------------------------------- */
+
+/* Each with room for `copies` of it. */
+static void place_in_sequence(trm_program *p, trmi_arena_id arena, int32_t copies) {
+    for (int32_t i = 1; i < p->buffers_count; i++) {
+        trmi_buffer *b = &p->buffers[i];
+        if (b->arena == arena && b->alias_of == 0) {
+            b->offset = p->arena_bytes[arena];
+            p->arena_bytes[arena] += trmi_round_up(b->bytes * copies, ALIGNMENT);
+        }
+    }
+}
+
+/* By when gradients are ready; those in factors behind all others, so that one end of GRAD is never
+ * touched. */
+static bool later(const trmi_param *a, const trmi_param *b) {
+    bool factors = a->factor_left != 0, other = b->factor_left != 0;
+    return factors != other ? factors : a->ready_step > b->ready_step;
+}
+
+static void place_parameters(trm_program *p) {
+    for (int32_t i = 0; i < p->params_count; i++) {
+        trmi_param *param = &p->params[i];
+        param->ready_step =
+            param->grad_buffer == 0 ? p->steps_count : p->buffers[param->grad_buffer].last_step;
+    }
+    for (int32_t i = 1; i < p->params_count; i++) {
+        trmi_param item = p->params[i];
+        int32_t j = i;
+        for (; j > 0 && later(&p->params[j - 1], &item); j--) {
+            p->params[j] = p->params[j - 1];
+        }
+        p->params[j] = item;
+    }
+    for (int32_t i = 0; i < p->params_count; i++) {
+        trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
+        b->offset = p->arena_bytes[TRMI_ARENA_PARAM];
+        p->arena_bytes[TRMI_ARENA_PARAM] += trmi_round_up(b->bytes, ALIGNMENT);
+        p->untouched_bytes +=
+            p->params[i].factor_left != 0 ? trmi_round_up(b->bytes, ALIGNMENT) : 0;
+        if (p->params[i].grad_buffer != 0) {
+            p->buffers[p->params[i].grad_buffer].offset = b->offset;
+        }
+    }
+    p->arena_bytes[TRMI_ARENA_GRAD] = p->training ? p->arena_bytes[TRMI_ARENA_PARAM] : 0;
+}
+
+/* Aliases get the place of what they alias. */
+static void resolve_aliases(trm_program *p) {
+    for (int32_t i = 1; i < p->buffers_count; i++) {
+        trmi_buffer *b = &p->buffers[i];
+        if (b->alias_of != 0) {
+            const trmi_buffer *root = &p->buffers[trmi_buffer_root(p, i)];
+            b->arena = root->arena;
+            b->offset = root->offset;
+            b->first_step = root->first_step;
+            b->last_step = root->last_step;
+        }
+    }
+}
+
+trm_status trmi_lower_memory(trm_program *program, const trmi_plan_options *options,
+                             const trmi_roots *roots, trm_error *err) {
+    (void)roots;
+    find_lives(program);
+    share_in_place(program, options->target);
+    place_parameters(program);
+    place_in_sequence(program, TRMI_ARENA_INPUT, 1);
+    place_in_sequence(program, TRMI_ARENA_STATE, 1);
+    place_in_sequence(program, TRMI_ARENA_CONSTANT, 1);
+    place_in_sequence(program, TRMI_ARENA_JOINT, program->joint_ranks);
+    TRMI_TRY(trmi_lower_places(program, options->target->threads, err));
+    resolve_aliases(program);
+    int64_t scratch = 0;
+    for (int32_t i = 0; i < program->steps_count; i++) {
+        trmi_step *step = &program->steps[i];
+        if (options->target->scratch != NULL) {
+            step->scratch_bytes = options->target->scratch(options->target->context, program, step);
+        }
+        scratch = trmi_max_i64(scratch, step->scratch_bytes);
+    }
+    program->arena_bytes[TRMI_ARENA_SCRATCH] = trmi_round_up(scratch, ALIGNMENT);
+    return TRM_OK;
+}

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Places the activations: buffers share bytes over time.
+ *
+ *      bytes ^   [ a       ]     [ d ]            each rectangle: a buffer's life x its bytes;
+ *            |        [ b          ]  [ e   ]     no two overlap. Largest first, each at the lowest
+ *            |   [ c  ]   [ f        ]            offset that is free for all of its life.
+ *            +---------------------------> steps
+ *
+ * (Pisarchyk & Lee, Efficient Memory Management for Deep Neural Net Inference, 2020: greedy by
+ * size.) That says how many bytes are needed. Where several threads work, it is done once more
+ * within them, and a buffer goes where its threads have just been:
+ *
+ *      a buffer of 4 MB, dead         |  thread 0  |  thread 1  |      images are cut alike by all operators
+ *      one of 2 MB at its begin       | t0  |  t1 !|                   t1 writes lines that CPU 0 has: 7 GB/s where CPUs
+ *      at the place of another one          |  t0  |  t1 |             have no cache in common, its own ones come at 150
+ *      of 2 MB                        [     |  t0  |  t1 |     ]
+ */
+#include "plan/passes/pass.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+enum { ALIGNMENT = 64, GAPS = 8, SLOTS = 24 };
+
+/* Bytes that a step moves until caches have lost what was there before. */
+static const double CACHED = 32 << 20;
+/* A byte that no cache has, against one that another CPU's cache has. */
+static const double COLD = 0.2;
+
+typedef struct neighbour {
+    const trmi_buffer *buffer;
+    double share; /* of its lines that are still in a cache when the other's life begins */
+} neighbour;
+
+typedef struct placer {
+    trm_program *program;
+    int threads;
+    int64_t limit;
+    int32_t *order, count; /* what is to be placed, largest first */
+    int32_t *placed, done; /* what is, by offset */
+    /* by step: bytes that all steps before it move; [steps_count]: a whole step of training */
+    double *moved;
+    bool *of_images; /* by buffer: its threads' parts are images */
+    neighbour *near; /* of the buffer that is being placed */
+    int32_t near_count;
+} placer;
+
+static bool lives_overlap(const trmi_buffer *a, const trmi_buffer *b) {
+    return a->first_step <= b->last_step && b->first_step <= a->last_step;
+}
+
+static int64_t end_of(const trmi_buffer *b) {
+    return trmi_round_up(b->offset + b->bytes, ALIGNMENT);
+}
+
+/* ---- which bytes are free
+ *  ------------------------------------------------------------------------------ */
+
+/* The lowest gaps that hold the buffer, `most` of them; the last is the end of all that is placed
+ * beside it. */
+static int32_t free_gaps(const placer *w, const trmi_buffer *b, int32_t most, int64_t *offsets) {
+    int32_t found = 0;
+    int64_t offset = 0;
+    for (int32_t i = 0; i < w->done && found < most; i++) {
+        const trmi_buffer *other = &w->program->buffers[w->placed[i]];
+        if (!lives_overlap(b, other)) {
+            continue;
+        }
+        if (offset + b->bytes <= other->offset) {
+            offsets[found++] = offset;
+        }
+        offset = trmi_max_i64(offset, end_of(other));
+    }
+    if (found < most) {
+        offsets[found++] = offset;
+    }
+    return found;
+}
+
+static bool is_free(const placer *w, const trmi_buffer *b, int64_t offset) {
+    for (int32_t i = 0; i < w->done; i++) {
+        const trmi_buffer *other = &w->program->buffers[w->placed[i]];
+        if (other->offset < offset + b->bytes && offset < end_of(other) &&
+            lives_overlap(b, other)) {
+            return false;
+        }
+    }
+    return offset + b->bytes <= w->limit;
+}
+
+/* ---- what a place costs
+ *  ---------------------------------------------------------------------------------- */
+
+static double common(double a, double a_end, double b, double b_end) {
+    double from = a > b ? a : b, to = a_end < b_end ? a_end : b_end;
+    return to > from ? to - from : 0;
+}
+
+/* Bytes that one thread has of both, with b at `offset`. */
+static double of_one_thread(const placer *w, const trmi_buffer *b, int64_t offset,
+                            const trmi_buffer *other) {
+    double same = 0, part = (double)b->bytes / w->threads,
+           others = (double)other->bytes / w->threads;
+    const trmi_buffer *all = w->program->buffers;
+    for (int t = 0; t < w->threads && w->of_images[b - all] && w->of_images[other - all]; t++) {
+        double at = (double)offset + t * part, its = (double)other->offset + t * others;
+        same += common(at, at + part, its, its + others);
+    }
+    return same;
+}
+
+/* Lines that another thread's cache has, and those that none has. */
+static double price(const placer *w, const trmi_buffer *b, int64_t offset) {
+    double moves = 0, stays = 0;
+    for (int32_t i = 0; i < w->near_count; i++) {
+        const trmi_buffer *other = w->near[i].buffer;
+        double both = common((double)offset, (double)(offset + b->bytes), (double)other->offset,
+                             (double)(other->offset + other->bytes));
+        double same = both > 0 ? of_one_thread(w, b, offset, other) : 0;
+        moves += w->near[i].share * (both - same);
+        stays = stays > w->near[i].share * same ? stays : w->near[i].share * same;
+    }
+    return moves + COLD * ((double)b->bytes - stays);
+}
+
+/* What is moved between two lives, the shorter way round: steps follow each other. */
+static double between(const placer *w, const trmi_buffer *a, const trmi_buffer *b) {
+    int32_t steps = w->program->steps_count;
+    double whole = w->moved[steps], least = whole;
+    const trmi_buffer *pair[2][2] = {{a, b}, {b, a}};
+    for (int i = 0; i < 2; i++) {
+        double gap = w->moved[pair[i][1]->first_step] -
+                     w->moved[trmi_min_i64(steps, pair[i][0]->last_step + 1)];
+        gap += gap < 0 ? whole : 0;
+        least = gap < least ? gap : least;
+    }
+    return least;
+}
+
+static void find_near(placer *w, const trmi_buffer *b) {
+    w->near_count = 0;
+    for (int32_t i = 0; i < w->done; i++) {
+        const trmi_buffer *other = &w->program->buffers[w->placed[i]];
+        double gap = lives_overlap(b, other) ? CACHED : between(w, b, other);
+        if (gap < CACHED) {
+            w->near[w->near_count++] = (neighbour){other, 1 - gap / CACHED};
+        }
+    }
+}
+
+/* Of the lowest gaps, the places of others of its size, and those behind other ones, the one with
+ * the least price. */
+static int64_t cheapest(placer *w, const trmi_buffer *b) {
+    int64_t offsets[GAPS + SLOTS];
+    find_near(w, b);
+    int32_t count = free_gaps(w, b, GAPS, offsets), slots = count + SLOTS;
+    for (int32_t i = 0; i < w->near_count && count < slots; i++) {
+        const trmi_buffer *other = w->near[i].buffer;
+        int64_t offset = other->bytes == b->bytes ? other->offset : end_of(other);
+        if (is_free(w, b, offset)) {
+            offsets[count++] = offset;
+        }
+    }
+    int64_t best = offsets[0];
+    double least = price(w, b, best);
+    for (int32_t i = 1; i < count; i++) {
+        double asked = offsets[i] + b->bytes <= w->limit ? price(w, b, offsets[i]) : least;
+        if (asked < least) {
+            least = asked;
+            best = offsets[i];
+        }
+    }
+    return best;
+}
+
+/* ---- all of them
+ *  ------------------------------------------------------------------------------------------- */
+
+static int64_t place_all(placer *w) {
+    int64_t bytes = 0;
+    w->done = 0;
+    for (int32_t i = 0; i < w->count; i++) {
+        trmi_buffer *b = &w->program->buffers[w->order[i]];
+        if (w->limit > 0) {
+            b->offset = cheapest(w, b);
+        } else {
+            free_gaps(w, b, 1, &b->offset);
+        }
+        int32_t at = w->done++;
+        for (; at > 0 && w->program->buffers[w->placed[at - 1]].offset > b->offset; at--) {
+            w->placed[at] = w->placed[at - 1];
+        }
+        w->placed[at] = w->order[i];
+        bytes = trmi_max_i64(bytes, end_of(b));
+    }
+    return bytes;
+}
+
+/* Largest first. Insertion sort: a few hundred buffers. */
+static void sort_buffers(placer *w) {
+    const trmi_buffer *all = w->program->buffers;
+    for (int32_t i = 1; i < w->count; i++) {
+        int32_t item = w->order[i], j = i;
+        for (; j > 0 && all[item].bytes > all[w->order[j - 1]].bytes; j--) {
+            w->order[j] = w->order[j - 1];
+        }
+        w->order[j] = item;
+    }
+}
+
+/* Threads cut images: what is made of the inputs, one row or several an image. Weights in another
+ * type are read by all. */
+static void find_images(placer *w) {
+    const trm_program *p = w->program;
+    int64_t images = p->inputs_count > 0 ? p->buffers[p->inputs[0]].shape.dim[0] : 0;
+    bool *made = w->of_images;
+    for (int32_t i = 0; i < p->inputs_count; i++) {
+        made[p->inputs[i]] = true;
+    }
+    for (int32_t s = 0; s < p->steps_count; s++) {
+        const trmi_step *step = &p->steps[s];
+        bool of_inputs = false;
+        for (int32_t i = 0; i < step->inputs_count; i++) {
+            of_inputs = of_inputs || made[step->inputs[i]];
+        }
+        for (int32_t i = 0; i < step->outputs_count; i++) {
+            made[step->outputs[i]] = of_inputs && step->outputs[i] != 0;
+        }
+        w->moved[s + 1] = w->moved[s] + step->cost.bytes;
+    }
+    for (int32_t i = 1; i < p->buffers_count; i++) {
+        const trm_shape *shape = &p->buffers[i].shape;
+        made[i] = made[i] && images > 0 && shape->rank > 0 && shape->dim[0] % images == 0;
+    }
+}
+
+static void place(placer *w) {
+    trm_program *p = w->program;
+    for (int32_t i = 1; i < p->buffers_count; i++) {
+        const trmi_buffer *b = &p->buffers[i];
+        if (b->arena == TRMI_ARENA_ACTIVATION && b->alias_of == 0 && b->last_step >= 0) {
+            w->order[w->count++] = i;
+        }
+    }
+    sort_buffers(w);
+    int64_t least = place_all(w);
+    if (w->threads > 1) {
+        find_images(w);
+        w->limit = least;
+        if (place_all(w) > least + least / 64) { /* gaps in the way of late, small ones */
+            w->limit = 0;
+            place_all(w);
+        }
+    }
+    for (int32_t i = 0; i < w->count; i++) {
+        p->arena_bytes[TRMI_ARENA_ACTIVATION] =
+            trmi_max_i64(p->arena_bytes[TRMI_ARENA_ACTIVATION], end_of(&p->buffers[w->order[i]]));
+    }
+}
+
+trm_status trmi_lower_places(trm_program *program, int threads, trm_error *err) {
+    size_t buffers = (size_t)program->buffers_count;
+    placer w = {.program = program, .threads = threads};
+    trmi_arena room = {0};
+    w.order = trmi_arena_alloc(&room, buffers * sizeof *w.order);
+    w.placed = trmi_arena_alloc(&room, buffers * sizeof *w.placed);
+    w.near = trmi_arena_alloc(&room, buffers * sizeof *w.near);
+    w.of_images = trmi_arena_alloc(&room, buffers * sizeof *w.of_images);
+    w.moved = trmi_arena_alloc(&room, ((size_t)program->steps_count + 1) * sizeof *w.moved);
+    bool roomy = w.order != NULL && w.placed != NULL && w.near != NULL && w.of_images != NULL &&
+                 w.moved != NULL;
+    if (roomy) {
+        place(&w);
+    }
+    trmi_arena_free(&room);
+    return roomy
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_NOMEM, "no memory to place %d buffers", program->buffers_count);
+}

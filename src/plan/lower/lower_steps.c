@@ -1,0 +1,481 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From operators to steps: each operator gets a layout, each value a buffer in every layout in
+ * which it is wanted, and explicit REORDER steps where a value is wanted otherwise than it was
+ * made.
+ *
+ *      image PLAIN --reorder--> image CHANNELS_LAST --conv--> ... --global pool--> [N, C] PLAIN */
+#include "plan/passes/pass.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct lowering {
+    trm_program *program;
+    const trm_graph *graph;
+    const trmi_target *target;
+    bool dense_gradients, factored_gradients;
+    int32_t *at[TRMI_LAYOUTS]; /* value -> buffer in that layout, 0 = none yet */
+    trmi_layout *made;         /* value -> layout in which it was made */
+    bool *weights;             /* value -> has the form of convolution weights */
+    int64_t steps_capacity, buffers_capacity;
+    bool failed;
+} lowering;
+
+/* ---- which values are weights, and how parameters lie ------------------------------------------
+ */
+
+static void mark_weights(lowering *l) {
+    const trm_graph *g = l->graph;
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        const trmi_op *op = &g->ops[i];
+        if (op->kind == TRMI_OP_CONV2D || op->kind == TRMI_OP_CONV2D_GRAD_DATA) {
+            l->weights[op->inputs[1]] = true;
+        } else if (op->kind == TRMI_OP_CONV2D_GRAD_WEIGHTS) {
+            l->weights[op->outputs[0]] = true;
+        }
+    }
+    /* Through what keeps the form, both ways: masters and their bf16 copies, summed gradients. */
+    for (int round = 0; round < 3; round++) {
+        for (int64_t i = 1; i < g->ops_count; i++) {
+            const trmi_op *op = &g->ops[i];
+            if (op->kind != TRMI_OP_CAST && op->kind != TRMI_OP_ADD && op->kind != TRMI_OP_SCALE &&
+                op->kind != TRMI_OP_ALL_REDUCE && op->kind != TRMI_OP_EXCHANGE) {
+                continue;
+            }
+            bool any = l->weights[op->outputs[0]];
+            for (int32_t j = 0; j < op->inputs_count; j++) {
+                any = any || l->weights[op->inputs[j]];
+            }
+            for (int32_t j = 0; any && j < op->inputs_count; j++) {
+                l->weights[op->inputs[j]] = true;
+            }
+            l->weights[op->outputs[0]] = any;
+        }
+    }
+    l->weights[0] = false;
+}
+
+static bool supports(const lowering *l, const trmi_op *op, trmi_layout layout) {
+    return layout == TRMI_PLAIN || (l->target->channels_last && l->target->supports != NULL &&
+                                    l->target->supports(l->target->context, l->graph, op, layout));
+}
+
+/* A convolution's weights lie as all its readers want them. */
+static trmi_layout parameter_layout(const lowering *l, int32_t value) {
+    const trm_graph *g = l->graph;
+    if (!l->weights[value] || g->values[value].shape.rank != 4) {
+        return TRMI_PLAIN;
+    }
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        const trmi_op *op = &g->ops[i];
+        for (int32_t j = 0; j < op->inputs_count; j++) {
+            if (op->inputs[j] != value) {
+                continue;
+            }
+            bool fine = op->kind == TRMI_OP_CAST
+                            ? parameter_layout(l, op->outputs[0]) == TRMI_CHANNELS_LAST
+                            : supports(l, op, TRMI_CHANNELS_LAST);
+            if (!fine) {
+                return TRMI_PLAIN;
+            }
+        }
+    }
+    return l->target->channels_last ? TRMI_CHANNELS_LAST : TRMI_PLAIN;
+}
+
+/* ---- buffers ------------------------------------------------------------------------------------
+ */
+
+static int32_t add_buffer(lowering *l, int32_t value, trmi_layout layout, trmi_arena_id arena) {
+    trm_program *p = l->program;
+    const trmi_value *v = &l->graph->values[value];
+    if (!trmi_grow((void **)&p->buffers, &l->buffers_capacity, p->buffers_count + 1,
+                   sizeof *p->buffers)) {
+        l->failed = true;
+        return 0;
+    }
+    int32_t index = p->buffers_count++;
+    p->buffers[index] = (trmi_buffer){
+        .name = l->graph->ops[v->op].name,
+        .dtype = v->dtype,
+        .shape = v->shape,
+        .layout = layout,
+        .weights = l->weights[value],
+        .arena = arena,
+        .bytes = trmi_layout_bytes(v->dtype, &v->shape, layout, l->weights[value]),
+        .value = value,
+        .first_step = p->steps_count,
+        .last_step = p->steps_count,
+    };
+    return index;
+}
+
+/* Both layouts are the same bytes: one pixel, or one channel. */
+static bool same_bytes(const lowering *l, int32_t value) {
+    const trm_shape *s = &l->graph->values[value].shape;
+    if (s->rank != 4) {
+        return true;
+    }
+    if (l->weights[value]) {
+        return (s->dim[2] * s->dim[3] == 1) && (s->dim[0] == 1 || s->dim[1] == 1);
+    }
+    return s->dim[2] * s->dim[3] == 1 || s->dim[1] == 1;
+}
+
+static trmi_step *add_step(lowering *l) {
+    trm_program *p = l->program;
+    if (!trmi_grow((void **)&p->steps, &l->steps_capacity, p->steps_count + 1, sizeof *p->steps)) {
+        l->failed = true;
+        return NULL;
+    }
+    return &p->steps[p->steps_count++];
+}
+
+static const int32_t *keep(lowering *l, const int32_t *items, int32_t count) {
+    int32_t *copy = trmi_arena_alloc(&l->program->arena, (size_t)(count + 1) * sizeof *copy);
+    if (copy == NULL) {
+        l->failed = true;
+        return items;
+    }
+    memcpy(copy, items, (size_t)count * sizeof *copy);
+    return copy;
+}
+
+static void add_reorder(lowering *l, int32_t from, int32_t to, trmi_phase phase) {
+    trmi_step *step = add_step(l);
+    if (step == NULL) {
+        return;
+    }
+    const trmi_buffer *b = &l->program->buffers[from];
+    *step = (trmi_step){.kind = TRMI_STEP_REORDER,
+                        .phase = phase,
+                        .name = b->name,
+                        .inputs_count = 1,
+                        .outputs_count = 1,
+                        .cost = {.bytes = 2.0 * (double)b->bytes}};
+    step->inputs = keep(l, &from, 1);
+    step->outputs = keep(l, &to, 1);
+}
+
+/* The buffer of `value` in `layout`, made by a reorder (or an alias) if it is not there yet. */
+static int32_t wanted_in(lowering *l, int32_t value, trmi_layout layout, trmi_phase phase) {
+    if (value == 0) {
+        return 0;
+    }
+    if (l->graph->values[value].shape.rank != 4) {
+        layout = TRMI_PLAIN;
+    }
+    if (l->at[layout][value] != 0) {
+        return l->at[layout][value];
+    }
+    int32_t from = l->at[l->made[value]][value];
+    int32_t to = add_buffer(l, value, layout, TRMI_ARENA_ACTIVATION);
+    if (same_bytes(l, value)) {
+        l->program->buffers[to].alias_of = from;
+    } else {
+        add_reorder(l, from, to, phase);
+    }
+    l->at[layout][value] = to;
+    return to;
+}
+
+/* ---- operators
+ *  ------------------------------------------------------------------------------------ */
+
+static void lower_leaf(lowering *l, const trmi_op *op) {
+    static const struct {
+        trmi_op_kind kind;
+        trmi_arena_id arena;
+    } homes[] = {{TRMI_OP_INPUT, TRMI_ARENA_INPUT},
+                 {TRMI_OP_PARAMETER, TRMI_ARENA_PARAM},
+                 {TRMI_OP_STATE, TRMI_ARENA_STATE},
+                 {TRMI_OP_CONSTANT, TRMI_ARENA_CONSTANT}};
+    trmi_arena_id arena = TRMI_ARENA_NONE;
+    for (size_t i = 0; i < sizeof homes / sizeof homes[0]; i++) {
+        arena = homes[i].kind == op->kind ? homes[i].arena : arena;
+    }
+    int32_t value = op->outputs[0];
+    trmi_layout layout = op->kind == TRMI_OP_PARAMETER ? parameter_layout(l, value) : TRMI_PLAIN;
+    l->made[value] = layout;
+    l->at[layout][value] = add_buffer(l, value, layout, arena);
+}
+
+/* Operators that back-ends compute in channels-last: worth a reorder of a plain input. */
+static bool prefers_channels_last(trmi_op_kind kind) {
+    switch (kind) {
+    case TRMI_OP_CONV2D:
+    case TRMI_OP_CONV2D_GRAD_DATA:
+    case TRMI_OP_CONV2D_GRAD_WEIGHTS:
+    case TRMI_OP_BATCH_NORM:
+    case TRMI_OP_BATCH_NORM_INFER:
+    case TRMI_OP_BATCH_NORM_GRAD:
+    case TRMI_OP_NORM_ACT:
+    case TRMI_OP_NORM_ACT_APPLY:
+    case TRMI_OP_NORM_ACT_INFER:
+    case TRMI_OP_NORM_ACT_GRAD:
+    case TRMI_OP_MAX_POOL:
+    case TRMI_OP_MAX_POOL_GRAD:
+    case TRMI_OP_AVG_POOL:
+    case TRMI_OP_AVG_POOL_GRAD:
+    case TRMI_OP_GLOBAL_AVG_POOL_GRAD: return true;
+    default: return false;
+    }
+}
+
+/* Channels-last where the operator can, and either computes in it or is already in it. */
+static trmi_layout choose_layout(const lowering *l, const trmi_op *op) {
+    bool has_image = false, any_last = false;
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        int32_t value = op->inputs[i];
+        bool image = value != 0 && l->graph->values[value].shape.rank == 4;
+        has_image = has_image || image;
+        any_last = any_last || (image && l->made[value] == TRMI_CHANNELS_LAST);
+    }
+    for (int32_t i = 0; i < op->outputs_count; i++) {
+        has_image = has_image || l->graph->values[op->outputs[i]].shape.rank == 4;
+    }
+    return has_image && (any_last || prefers_channels_last(op->kind)) &&
+                   supports(l, op, TRMI_CHANNELS_LAST)
+               ? TRMI_CHANNELS_LAST
+               : TRMI_PLAIN;
+}
+
+static void lower_reshape(lowering *l, const trmi_op *op) {
+    int32_t from = wanted_in(l, op->inputs[0], TRMI_PLAIN, op->phase);
+    int32_t to = add_buffer(l, op->outputs[0], TRMI_PLAIN, TRMI_ARENA_ACTIVATION);
+    if (l->failed) {
+        return;
+    }
+    l->program->buffers[to].alias_of = from;
+    l->made[op->outputs[0]] = TRMI_PLAIN;
+    l->at[TRMI_PLAIN][op->outputs[0]] = to;
+}
+
+static void lower_op(lowering *l, int32_t index) {
+    const trmi_op *op = &l->graph->ops[index];
+    trmi_layout layout = choose_layout(l, op);
+    int32_t *inputs =
+        trmi_arena_alloc(&l->program->arena, (size_t)(op->inputs_count + 1) * sizeof *inputs);
+    if (inputs == NULL) {
+        l->failed = true;
+        return;
+    }
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        inputs[i] = wanted_in(l, op->inputs[i], layout, op->phase);
+    }
+    int32_t outputs[TRMI_OP_OUTPUTS_MAX] = {0};
+    for (int32_t i = 0; i < op->outputs_count; i++) {
+        int32_t value = op->outputs[i];
+        trmi_layout own = l->graph->values[value].shape.rank == 4 ? layout : TRMI_PLAIN;
+        l->made[value] = own;
+        outputs[i] = add_buffer(l, value, own, TRMI_ARENA_ACTIVATION);
+        l->at[own][value] = outputs[i];
+    }
+    trmi_step *step = add_step(l);
+    if (step == NULL) {
+        return;
+    }
+    *step = (trmi_step){.kind = TRMI_STEP_OP,
+                        .op_kind = op->kind,
+                        .phase = op->phase,
+                        .op = index,
+                        .name = op->name,
+                        .attrs = &op->attrs,
+                        .inputs_count = op->inputs_count,
+                        .outputs_count = op->outputs_count,
+                        .cost = trmi_op_cost(l->graph, op)};
+    step->inputs = inputs;
+    step->outputs = keep(l, outputs, op->outputs_count);
+}
+
+/* ---- parameters
+ *  ------------------------------------------------------------------------------------ */
+
+/* The gradient in GRAD, in the parameter's layout: the producing step writes there directly, or a
+ * REORDER (a copy, where only the place differs) is added. */
+static int32_t place_gradient(lowering *l, int32_t grad, trmi_layout layout, bool shared) {
+    trm_program *p = l->program;
+    int32_t made = l->at[layout][grad];
+    if (made != 0 && !shared && p->buffers[made].alias_of == 0 &&
+        p->buffers[made].arena == TRMI_ARENA_ACTIVATION) {
+        p->buffers[made].arena = TRMI_ARENA_GRAD;
+        return made;
+    }
+    int32_t from = l->at[l->made[grad]][grad];
+    int32_t to = add_buffer(l, grad, layout, TRMI_ARENA_GRAD);
+    add_reorder(l, from, to, TRMI_BACKWARD);
+    return to;
+}
+
+/* Made by lookups alone: an EMBEDDING_GRAD, or its sum over ranks. */
+static bool is_of_lookups(const trm_graph *g, int32_t grad) {
+    const trmi_op *op = &g->ops[g->values[grad].op];
+    while (op->kind == TRMI_OP_ALL_REDUCE || op->kind == TRMI_OP_EXCHANGE) {
+        op = &g->ops[g->values[op->inputs[0]].op];
+    }
+    return op->kind == TRMI_OP_EMBEDDING_GRAD ||
+           (op->kind == TRMI_OP_EXACT_ROUND &&
+            op->attrs.exact.what->kind == TRMI_OP_EMBEDDING_GRAD);
+}
+
+static void lower_params(lowering *l, const trmi_roots *roots) {
+    trm_program *p = l->program;
+    p->params = trmi_arena_alloc(&p->arena, (size_t)(roots->params_count + 1) * sizeof *p->params);
+    if (p->params == NULL) {
+        l->failed = true;
+        return;
+    }
+    p->params_count = roots->params_count;
+    for (int32_t i = 0; i < roots->params_count && !l->failed; i++) {
+        int32_t value = roots->params[i], grad = roots->grads[i];
+        const trmi_op *leaf = &l->graph->ops[l->graph->values[value].op];
+        trmi_param *param = &p->params[i];
+        *param = (trmi_param){
+            .name = leaf->name, .init = leaf->attrs.leaf.init, .remote = leaf->attrs.leaf.remote};
+        param->param_buffer = l->at[l->made[value]][value];
+        param->grad_axes = roots->grad_axes != NULL ? roots->grad_axes[i] : 0;
+        if (grad == 0) {
+            continue;
+        }
+        const trmi_op *producer = &l->graph->ops[l->graph->values[grad].op];
+        if (producer->kind == TRMI_OP_EMBEDDING_GRAD && l->at[TRMI_PLAIN][grad] == 0) {
+            param->sparse_rows = l->at[TRMI_PLAIN][producer->inputs[0]];
+            param->sparse_ids = l->at[TRMI_PLAIN][producer->inputs[1]];
+            continue;
+        }
+        param->table = is_of_lookups(l->graph, grad);
+        if (l->at[l->made[grad]][grad] == 0) {
+            param->factor_left = l->at[TRMI_PLAIN][producer->inputs[0]];
+            param->factor_right = l->at[TRMI_PLAIN][producer->inputs[1]];
+            continue;
+        }
+        bool shared = false;
+        for (int32_t j = 0; j < i; j++) {
+            shared = shared || roots->grads[j] == grad;
+        }
+        param->grad_buffer = place_gradient(l, grad, l->made[value], shared);
+    }
+}
+
+/* Wanted by the optimiser of one parameter, and by nobody else. */
+static bool only_for_update(const trmi_roots *roots, const int32_t *uses, int32_t value) {
+    int32_t parameters = 0;
+    for (int32_t i = 0; i < roots->params_count; i++) {
+        bool summed = roots->grad_axes != NULL && roots->grad_axes[i] != 0;
+        parameters += roots->grads[i] == value ? 1 + summed : 0;
+    }
+    return parameters == 1 && uses[value] == 0;
+}
+
+/* An embedding's gradient that goes straight to its table stays sparse; that of a matrix, dy^T x of
+ * few samples, stays in its factors: the optimiser multiplies them where it stands, and the product
+ * is never in memory. */
+static bool stays_apart(const lowering *l, const trmi_roots *roots, const int32_t *uses,
+                        const trmi_op *op) {
+    const trm_graph *g = l->graph;
+    if (!only_for_update(roots, uses, op->outputs[0])) {
+        return false;
+    }
+    if (op->kind == TRMI_OP_EMBEDDING_GRAD) {
+        return !l->dense_gradients;
+    }
+    const trmi_value *left = trmi_input_of(g, op, 0), *right = trmi_input_of(g, op, 1);
+    return op->kind == TRMI_OP_MATMUL && l->factored_gradients && op->inputs_count == 2 &&
+           left->shape.rank == 2 && op->attrs.matmul.transpose_a && !op->attrs.matmul.transpose_b &&
+           op->attrs.matmul.columns == 0 && left->shape.dim[0] <= TRMI_FACTORS_MOST &&
+           left->dtype == right->dtype &&
+           trm_shape_count(&trmi_output_of(g, op, 0)->shape) >= TRMI_FACTORS_FROM;
+}
+
+static trm_status collect(lowering *l, trm_error *err) {
+    trm_program *p = l->program;
+    p->states = trmi_arena_alloc(&p->arena, (size_t)p->buffers_count * sizeof *p->states);
+    p->inputs = trmi_arena_alloc(&p->arena, (size_t)p->buffers_count * sizeof *p->inputs);
+    if (p->states == NULL || p->inputs == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the program");
+    }
+    for (int32_t i = 1; i < p->buffers_count; i++) {
+        trmi_op_kind kind = l->graph->ops[l->graph->values[p->buffers[i].value].op].kind;
+        if (p->buffers[i].arena == TRMI_ARENA_STATE) {
+            p->states[p->states_count++] = i;
+        } else if (p->buffers[i].arena == TRMI_ARENA_INPUT && kind == TRMI_OP_INPUT) {
+            p->inputs[p->inputs_count++] = i;
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status lower_all(lowering *l, const trmi_roots *roots, const int32_t *uses,
+                            trm_error *err) {
+    trm_program *p = l->program;
+    const trm_graph *g = l->graph;
+    mark_weights(l);
+    p->buffers_count = 1; /* 0 = absent */
+    if (!trmi_grow((void **)&p->buffers, &l->buffers_capacity, 1, sizeof *p->buffers)) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the program");
+    }
+    for (int32_t i = 1; i < g->ops_count && !l->failed; i++) {
+        const trmi_op *op = &g->ops[i];
+        if (trmi_is_leaf(op)) {
+            lower_leaf(l, op);
+        } else if (op->kind == TRMI_OP_RESHAPE) {
+            lower_reshape(l, op);
+        } else if (!stays_apart(l, roots, uses, op)) {
+            lower_op(l, i);
+        }
+    }
+    p->outputs =
+        trmi_arena_alloc(&p->arena, (size_t)(roots->outputs_count + 2) * sizeof *p->outputs);
+    if (p->outputs == NULL || l->failed) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the program");
+    }
+    /* The loss comes first, then what was asked. */
+    p->outputs[p->outputs_count++] =
+        roots->loss == 0 ? 0 : l->at[l->made[roots->loss]][roots->loss];
+    for (int32_t i = 0; i < roots->outputs_count; i++) {
+        int32_t value = roots->outputs[i];
+        p->outputs[p->outputs_count++] = wanted_in(l, value, TRMI_PLAIN, TRMI_FORWARD);
+    }
+    lower_params(l, roots);
+    return l->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory for the program") : collect(l, err);
+}
+
+trm_status trmi_lower_steps(trm_program *program, const trmi_plan_options *options,
+                            const trmi_roots *roots, trm_error *err) {
+    const trm_graph *g = program->graph;
+    lowering l = {.program = program,
+                  .graph = g,
+                  .target = options->target,
+                  .dense_gradients = options->dense_gradients,
+                  .factored_gradients = options->factored_gradients && !options->no_fusion};
+    size_t values = (size_t)g->values_count;
+    int32_t *uses = calloc(values, sizeof *uses);
+    l.made = calloc(values, sizeof *l.made);
+    l.weights = calloc(values, sizeof *l.weights);
+    bool memory = uses != NULL && l.made != NULL && l.weights != NULL;
+    for (int i = 0; i < TRMI_LAYOUTS; i++) {
+        l.at[i] = calloc(values, sizeof *l.at[i]);
+        memory = memory && l.at[i] != NULL;
+    }
+    trm_status status = TRM_OK;
+    if (!memory) {
+        status =
+            TRMI_FAIL(err, TRM_NOMEM, "no memory to lower %lld operators", (long long)g->ops_count);
+    } else {
+        for (int64_t i = 1; i < g->ops_count; i++) {
+            for (int32_t j = 0; j < g->ops[i].inputs_count; j++) {
+                uses[g->ops[i].inputs[j]]++;
+            }
+        }
+        status = lower_all(&l, roots, uses, err);
+    }
+    free(uses);
+    free(l.made);
+    free(l.weights);
+    for (int i = 0; i < TRMI_LAYOUTS; i++) {
+        free(l.at[i]);
+    }
+    return status;
+}

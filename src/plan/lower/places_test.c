@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Places of activations: none that live together overlap, several threads cost next to no bytes,
+ * and a buffer goes where its threads have just been. */
+#include "check.h"
+
+#include "plan/passes/pass.h"
+
+#include "base/rng.h"
+
+#include <string.h>
+
+enum { STEPS = 110, BUFFERS = 90, IMAGES = 8, PIXELS = 64 << 10 };
+
+/* Buffer 1 is the input; each step reads one buffer and writes another. */
+typedef struct sketch {
+    trm_program program;
+    trmi_buffer buffers[BUFFERS + 1];
+    trmi_step steps[STEPS];
+    int32_t read[STEPS], written[STEPS], input;
+} sketch;
+
+static void begin(sketch *s, int32_t steps, int32_t buffers) {
+    memset(s, 0, sizeof *s);
+    s->input = 1;
+    s->program = (trm_program){.steps = s->steps,
+                               .steps_count = steps,
+                               .buffers = s->buffers,
+                               .buffers_count = buffers + 1,
+                               .inputs = &s->input,
+                               .inputs_count = 1};
+    for (int32_t i = 0; i < steps; i++) {
+        s->read[i] = 1;
+        s->steps[i] = (trmi_step){.inputs = &s->read[i],
+                                  .inputs_count = 1,
+                                  .outputs = &s->written[i],
+                                  .outputs_count = 1,
+                                  .cost = {.bytes = 1 << 20}};
+    }
+    s->buffers[1].shape = trm_shape_of(IMAGES);
+    s->buffers[1].arena = TRMI_ARENA_INPUT;
+}
+
+static void live(sketch *s, int32_t buffer, int64_t units, int32_t first, int32_t last) {
+    s->buffers[buffer] = (trmi_buffer){.shape = trm_shape_of(IMAGES, units),
+                                       .arena = TRMI_ARENA_ACTIVATION,
+                                       .bytes = units * PIXELS,
+                                       .first_step = first,
+                                       .last_step = last};
+    s->written[first] = buffer;
+}
+
+static int64_t bytes_of(sketch *s, int threads) {
+    trm_error err;
+    s->program.arena_bytes[TRMI_ARENA_ACTIVATION] = 0;
+    CHECK_OK(trmi_lower_places(&s->program, threads, &err), err);
+    return s->program.arena_bytes[TRMI_ARENA_ACTIVATION];
+}
+
+static void check_apart(const sketch *s, int64_t bytes) {
+    for (int32_t i = 2; i <= BUFFERS; i++) {
+        const trmi_buffer *a = &s->buffers[i];
+        assert_true(a->offset >= 0 && a->offset % 64 == 0 && a->offset + a->bytes <= bytes);
+        for (int32_t j = 2; j < i; j++) {
+            const trmi_buffer *b = &s->buffers[j];
+            bool apart = a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset;
+            assert_true(apart || a->last_step < b->first_step || b->last_step < a->first_step);
+        }
+    }
+}
+
+static int32_t draw(uint64_t *drawn, int32_t below) {
+    return (int32_t)(trmi_random_u32(7, TRMI_STREAM_TEST, (*drawn)++) % (uint32_t)below);
+}
+
+static void lives_do_not_overlap(void **state) {
+    sketch s;
+    uint64_t drawn = 0;
+    for (int round = 0; round < 50; round++) {
+        begin(&s, STEPS, BUFFERS);
+        for (int32_t i = 2; i <= BUFFERS; i++) {
+            int32_t first = draw(&drawn, STEPS), last = first + draw(&drawn, STEPS / 2);
+            live(&s, i, 1 + draw(&drawn, 40), first, last < STEPS ? last : STEPS);
+        }
+        int64_t least = bytes_of(&s, 1);
+        check_apart(&s, least);
+        for (int threads = 2; threads <= 5; threads++) {
+            int64_t bytes = bytes_of(&s, threads);
+            check_apart(&s, bytes);
+            assert_true(bytes <= least + least / 64);
+        }
+    }
+}
+
+/* Long ago 8 MB, then 4 | 2 | 2 | 4 MB, one after the other: those of 2 MB do not go where one
+ * thread's half lies in the other's half of 4 MB, and of equal ones the second lies where the first
+ * was. */
+static void threads_stay_where_they_were(void **state) {
+    sketch s;
+    begin(&s, STEPS, 6);
+    live(&s, 2, 128, 10, 10);
+    live(&s, 3, 64, 60, 61);
+    live(&s, 4, 32, 62, 63);
+    live(&s, 5, 32, 64, 65);
+    live(&s, 6, 64, 66, 66);
+    bytes_of(&s, 1);
+    assert_int_equal(s.buffers[4].offset, 0); /* the lowest */
+    bytes_of(&s, 2);
+    assert_int_equal(s.buffers[3].offset, 0);
+    assert_int_equal(s.buffers[6].offset, 0);
+    assert_true(s.buffers[4].offset >= s.buffers[3].bytes);
+    assert_int_equal(s.buffers[4].offset, s.buffers[5].offset);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lives_do_not_overlap),
+        cmocka_unit_test(threads_stay_where_they_were),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Questions to a program that several passes and the executor ask. */
+#include "plan/lower/program.h"
+
+int32_t trmi_buffer_root(const trm_program *p, int32_t buffer) {
+    while (p->buffers[buffer].alias_of != 0) {
+        buffer = p->buffers[buffer].alias_of;
+    }
+    return buffer;
+}
+
+int32_t trmi_seed_buffer(const trm_program *p) {
+    for (int32_t i = 1; i < p->buffers_count; i++) {
+        const trmi_buffer *b = &p->buffers[i];
+        if (b->arena == TRMI_ARENA_CONSTANT && b->alias_of == 0 && b->dtype == TRM_FLOAT32 &&
+            p->graph->ops[p->graph->values[b->value].op].attrs.constant.seed) {
+            return i;
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan/passes/pass.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+trm_status trmi_pass_begin(trmi_pass *pass, const trm_graph *from, trm_error *err) {
+    *pass = (trmi_pass){.from = from};
+    TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = from->training}, &pass->to, err));
+    pass->map = calloc((size_t)from->values_count, sizeof *pass->map);
+    pass->uses = calloc((size_t)from->values_count, sizeof *pass->uses);
+    if (pass->map == NULL || pass->uses == NULL) {
+        TRMI_FAIL(err, TRM_NOMEM, "no memory to rewrite a graph of %lld operators",
+                  (long long)from->ops_count);
+        trmi_graph_fail(pass->to, err);
+        return TRM_NOMEM;
+    }
+    for (int64_t i = 1; i < from->ops_count; i++) {
+        const trmi_op *op = &from->ops[i];
+        for (int32_t j = 0; j < op->inputs_count; j++) {
+            pass->uses[op->inputs[j]]++;
+        }
+    }
+    return TRM_OK;
+}
+
+int32_t trmi_pass_emit(trmi_pass *pass, trmi_op_kind kind, trmi_phase phase, const char *name,
+                       const int32_t *inputs, int32_t inputs_count, int32_t outputs,
+                       const trmi_attrs *attrs) {
+    trm_graph *to = pass->to;
+    trm_node *nodes = trmi_arena_alloc(&to->arena, (size_t)(inputs_count + 1) * sizeof *nodes);
+    if (nodes == NULL) {
+        trm_error err;
+        TRMI_FAIL(&err, TRM_NOMEM, "no memory to rewrite %s", name);
+        trmi_graph_fail(to, &err);
+        return 0;
+    }
+    for (int32_t i = 0; i < inputs_count; i++) {
+        nodes[i] = (trm_node){inputs[i]};
+    }
+    to->phase = phase;
+    int32_t index = trmi_graph_add(to, kind, name, nodes, inputs_count, outputs, attrs);
+    to->phase = TRMI_FORWARD;
+    return index;
+}
+
+int32_t trmi_pass_copy(trmi_pass *pass, const trmi_op *op) {
+    int32_t *inputs =
+        trmi_arena_alloc(&pass->to->arena, (size_t)(op->inputs_count + 1) * sizeof *inputs);
+    trmi_attrs attrs = op->attrs;
+    if (inputs == NULL || !trmi_graph_own_attrs(pass->to, op->kind, &attrs)) {
+        trm_error err;
+        TRMI_FAIL(&err, TRM_NOMEM, "no memory to rewrite %s", op->name);
+        trmi_graph_fail(pass->to, &err);
+        return 0;
+    }
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        inputs[i] = pass->map[op->inputs[i]];
+    }
+    int32_t index = trmi_pass_emit(pass, op->kind, op->phase, op->name, inputs, op->inputs_count,
+                                   op->outputs_count, &attrs);
+    if (index == 0) {
+        return 0;
+    }
+    trmi_op *copy = &pass->to->ops[index];
+    copy->origin = op->origin != NULL ? trmi_arena_strdup(&pass->to->arena, op->origin) : NULL;
+    for (int32_t i = 0; i < op->outputs_count; i++) {
+        pass->map[op->outputs[i]] = copy->outputs[i];
+    }
+    if (op->output_dtype != TRM_DTYPE_NONE) {
+        copy->output_dtype = op->output_dtype;
+        pass->to->values[copy->outputs[0]].dtype = op->output_dtype;
+    }
+    if (trmi_is_leaf(op)) {
+        trmi_value *value = &pass->to->values[copy->outputs[0]];
+        value->dtype = pass->from->values[op->outputs[0]].dtype;
+        value->shape = pass->from->values[op->outputs[0]].shape;
+    }
+    return index;
+}
+
+trm_status trmi_pass_end(trmi_pass *pass, trm_graph **out, trm_error *err) {
+    free(pass->map);
+    free(pass->uses);
+    trm_status status = trm_graph_check(pass->to, err);
+    if (status != TRM_OK) {
+        trm_graph_destroy(pass->to);
+        return status;
+    }
+    *out = pass->to;
+    return TRM_OK;
+}
+
+static void map_roots(trmi_roots *roots, const int32_t *map) {
+    roots->loss = map[roots->loss];
+    for (int32_t i = 0; i < roots->outputs_count; i++) {
+        roots->outputs[i] = map[roots->outputs[i]];
+    }
+    for (int32_t i = 0; i < roots->params_count; i++) {
+        roots->params[i] = map[roots->params[i]];
+        roots->grads[i] = map[roots->grads[i]];
+    }
+}
+
+trm_status trmi_pass_run(trmi_pass_function function, const trmi_plan_options *options,
+                         trm_graph **graph, trmi_roots *roots, trm_error *err) {
+    trmi_pass pass;
+    trm_status status = trmi_pass_begin(&pass, *graph, err);
+    if (status == TRM_OK) {
+        status = function(&pass, options, roots, err);
+    }
+    if (status == TRM_OK && pass.to->first_error.status == TRM_OK) {
+        map_roots(roots, pass.map);
+    }
+    if (status != TRM_OK) {
+        free(pass.map);
+        free(pass.uses);
+        trm_graph_destroy(pass.to);
+        return status;
+    }
+    trm_graph *rewritten;
+    TRMI_TRY(trmi_pass_end(&pass, &rewritten, err));
+    trm_graph_destroy(*graph);
+    *graph = rewritten;
+    return TRM_OK;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Keeps what the roots need: loss, asked outputs, gradients of parameters. Inputs stay, used or
+ * not, so that feeding them is never an error. */
+#include "plan/passes/pass.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+
+trm_status trmi_pass_dead(trmi_pass *pass, const trmi_plan_options *options,
+                          const trmi_roots *roots, trm_error *err) {
+    (void)options;
+    const trm_graph *g = pass->from;
+    bool *live = calloc((size_t)g->values_count, sizeof *live);
+    if (live == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to find dead code");
+    }
+    live[roots->loss] = true;
+    for (int32_t i = 0; i < roots->outputs_count; i++) {
+        live[roots->outputs[i]] = true;
+    }
+    for (int32_t i = 0; i < roots->params_count; i++) {
+        live[roots->params[i]] = true;
+        live[roots->grads[i]] = true;
+    }
+    for (int64_t i = g->ops_count - 1; i > 0; i--) {
+        const trmi_op *op = &g->ops[i];
+        bool any =
+            op->kind == TRMI_OP_INPUT || op->kind == TRMI_OP_STATE || op->kind == TRMI_OP_PARAMETER;
+        for (int32_t j = 0; j < op->outputs_count; j++) {
+            any = any || live[op->outputs[j]];
+        }
+        for (int32_t j = 0; j < op->outputs_count && any; j++) {
+            live[op->outputs[j]] = true;
+        }
+        for (int32_t j = 0; any && j < op->inputs_count; j++) {
+            live[op->inputs[j]] = op->inputs[j] != 0;
+        }
+    }
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        if (live[g->ops[i].outputs[0]]) {
+            trmi_pass_copy(pass, &g->ops[i]);
+        }
+    }
+    free(live);
+    return TRM_OK;
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Batch-norm, the addition of a residual and ReLU become one operator, before differentiation, so
+ * that the gradient is one operator too:
+ *
+ *      x -> BATCH_NORM -> [ADD residual ->] [RELU ->] y      x, [residual] -> NORM_ACT -> y
+ *
+ * A BATCH_NORM with none of the rest becomes a NORM_ACT too: one kernel family serves all. The
+ * fused operator stands where the last of the chain stood, where the residual is known. */
+#include "plan/passes/pass.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+
+typedef struct chain {
+    int32_t norm; /* operators of `from`; 0 = none */
+    int32_t add;
+    int32_t relu;
+    int32_t last;     /* the one at whose place the fused operator is emitted */
+    int32_t residual; /* value of `from` */
+} chain;
+
+static bool is_norm(const trmi_op *op) {
+    return op->kind == TRMI_OP_BATCH_NORM || op->kind == TRMI_OP_BATCH_NORM_INFER;
+}
+
+/* The only reader of a value that is read once and is no root; 0 otherwise. */
+static int32_t only_reader(const trmi_pass *pass, const int32_t *reader, const bool *root,
+                           int32_t value) {
+    return pass->uses[value] == 1 && !root[value] ? reader[value] : 0;
+}
+
+static chain chain_of(const trmi_pass *pass, const int32_t *reader, const bool *root,
+                      const int32_t *claimed, int32_t norm) {
+    const trm_graph *g = pass->from;
+    chain c = {.norm = norm, .last = norm};
+    int32_t y = g->ops[norm].outputs[0];
+    int32_t next = only_reader(pass, reader, root, y);
+    if (next != 0 && g->ops[next].kind == TRMI_OP_ADD && claimed[next] == 0) {
+        const trmi_op *add = &g->ops[next];
+        int32_t other = add->inputs[0] == y ? add->inputs[1] : add->inputs[0];
+        int32_t after = only_reader(pass, reader, root, add->outputs[0]);
+        /* An addition alone stays what it is: fused only when the ReLU follows. */
+        if (trm_shape_equal(&g->values[other].shape, &g->values[y].shape) && after != 0 &&
+            g->ops[after].kind == TRMI_OP_RELU) {
+            c.add = next;
+            c.residual = other;
+            c.relu = c.last = after;
+        }
+    } else if (next != 0 && g->ops[next].kind == TRMI_OP_RELU) {
+        c.relu = c.last = next;
+    }
+    return c;
+}
+
+static void emit(trmi_pass *pass, const chain *c) {
+    const trm_graph *g = pass->from;
+    const trmi_op *norm = &g->ops[c->norm];
+    const trmi_op *last = &g->ops[c->last];
+    int32_t inputs[6];
+    for (int i = 0; i < 5; i++) {
+        inputs[i] = pass->map[norm->inputs[i]];
+    }
+    inputs[5] = c->residual != 0 ? pass->map[c->residual] : 0;
+    trmi_attrs attrs = norm->attrs;
+    attrs.norm.relu = c->relu != 0;
+    attrs.norm.residual = c->residual != 0;
+    bool train = norm->kind == TRMI_OP_BATCH_NORM;
+    int32_t index =
+        trmi_pass_emit(pass, train ? TRMI_OP_NORM_ACT : TRMI_OP_NORM_ACT_INFER, norm->phase,
+                       norm->name, inputs, c->residual != 0 ? 6 : 5, train ? 3 : 1, &attrs);
+    if (index == 0) {
+        return;
+    }
+    const trmi_op *fused = &pass->to->ops[index];
+    pass->map[last->outputs[0]] = fused->outputs[0];
+    for (int i = 1; i < norm->outputs_count && train; i++) {
+        pass->map[norm->outputs[i]] = fused->outputs[i];
+    }
+}
+
+/* True when an output other than y is read: by a user who differentiated the graph himself. */
+static bool statistics_read(const trmi_pass *pass, const trmi_op *norm) {
+    bool read = false;
+    for (int i = 1; i < norm->outputs_count; i++) {
+        read = read || pass->uses[norm->outputs[i]] > 0;
+    }
+    return read;
+}
+
+trm_status trmi_pass_fuse_norm(trmi_pass *pass, const trmi_plan_options *options,
+                               const trmi_roots *roots, trm_error *err) {
+    (void)options;
+    const trm_graph *g = pass->from;
+    trm_status status = TRM_OK;
+    int32_t *reader = calloc((size_t)g->values_count, sizeof *reader);
+    bool *root = calloc((size_t)g->values_count, sizeof *root);
+    int32_t *claimed = calloc((size_t)g->ops_count, sizeof *claimed); /* op -> its norm */
+    chain *ends = calloc((size_t)g->ops_count, sizeof *ends);         /* last op -> chain */
+    if (reader == NULL || root == NULL || claimed == NULL || ends == NULL) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to fuse norms");
+        goto done;
+    }
+    root[roots->loss] = true;
+    for (int32_t i = 0; i < roots->outputs_count; i++) {
+        root[roots->outputs[i]] = true;
+    }
+    for (int32_t i = 1; i < g->ops_count; i++) {
+        for (int32_t j = 0; j < g->ops[i].inputs_count; j++) {
+            reader[g->ops[i].inputs[j]] = i;
+        }
+    }
+    for (int32_t i = 1; i < g->ops_count; i++) {
+        if (!is_norm(&g->ops[i]) || statistics_read(pass, &g->ops[i])) {
+            continue;
+        }
+        chain c = chain_of(pass, reader, root, claimed, i);
+        claimed[c.norm] = i;
+        claimed[c.add] = i;
+        claimed[c.relu] = i;
+        claimed[0] = 0;
+        ends[c.last] = c;
+    }
+    for (int32_t i = 1; i < g->ops_count; i++) {
+        if (ends[i].norm != 0) {
+            emit(pass, &ends[i]);
+        } else if (claimed[i] == 0) {
+            trmi_pass_copy(pass, &g->ops[i]);
+        }
+    }
+done:
+    free(reader);
+    free(root);
+    free(claimed);
+    free(ends);
+    return status;
+}

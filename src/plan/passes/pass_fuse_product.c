@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What follows a large float32 product is done while its sums are in registers, or not at all:
+ *
+ *      LINEAR, KEYED_LINEAR -> RELU                   with relu
+ *      MATMUL -> RELU_GRAD(., y)                      MATMUL(a, b, y)
+ *      MATMUL -> SLICE of columns, SLICE of others    a MATMUL for each, of these columns of B
+ *
+ * Only where nobody else reads what vanishes. */
+#include "plan/passes/pass.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+
+enum { LEAST_ROWS = 256 }; /* of the product: small ones have other loops */
+
+typedef struct fusion {
+    const trmi_pass *pass;
+    const trmi_roots *roots;
+    bool *kept;   /* by value: a root */
+    bool *skip;   /* by operator: vanishes */
+    bool *sliced; /* by operator: a MATMUL that only slices read */
+    int64_t *cut; /* by value: columns that slices take of it; -1 = somebody else reads it */
+} fusion;
+
+static bool real(const trmi_value *v) { return v != NULL && v->dtype == TRM_FLOAT32; }
+
+/* The operator of this kind that made `value`, if it is one of float32 and many rows. */
+static const trmi_op *product_of(const trm_graph *g, int32_t value, trmi_op_kind kind) {
+    const trmi_op *op = &g->ops[g->values[value].op];
+    if (kind == TRMI_OP_LINEAR && op->kind == TRMI_OP_KEYED_LINEAR) {
+        return op->attrs.matmul.relu ? NULL : op;
+    }
+    if (op->kind != kind || !real(trmi_input_of(g, op, 0)) || !real(trmi_input_of(g, op, 1)) ||
+        !real(&g->values[value])) {
+        return NULL;
+    }
+    const trm_shape *shape = &g->values[value].shape;
+    int64_t columns = shape->dim[shape->rank - 1];
+    bool plain = kind == TRMI_OP_LINEAR
+                     ? !op->attrs.matmul.relu
+                     : shape->rank == 2 && !op->attrs.matmul.transpose_a && op->inputs_count == 2 &&
+                           op->attrs.matmul.columns == 0;
+    return plain && columns > 0 && trm_shape_count(shape) / columns >= LEAST_ROWS ? op : NULL;
+}
+
+static bool alone(const fusion *f, int32_t value) {
+    return f->pass->uses[value] == 1 && !f->kept[value];
+}
+
+/* The product that this ReLU, or this gradient of one, is fused into. */
+static const trmi_op *product_before(const fusion *f, const trmi_op *op) {
+    const trm_graph *g = f->pass->from;
+    bool backward = op->kind == TRMI_OP_RELU_GRAD;
+    if ((op->kind != TRMI_OP_RELU && !backward) || !alone(f, op->inputs[0]) ||
+        g->values[op->outputs[0]].dtype != TRM_FLOAT32) {
+        return NULL;
+    }
+    if (backward &&
+        (!real(trmi_input_of(g, op, 1)) ||
+         !trm_shape_equal(&trmi_input_of(g, op, 1)->shape, &trmi_input_of(g, op, 0)->shape))) {
+        return NULL;
+    }
+    return product_of(g, op->inputs[0], backward ? TRMI_OP_MATMUL : TRMI_OP_LINEAR);
+}
+
+/* A slice of columns, all rows. */
+static bool takes_columns(const trm_graph *g, const trmi_op *op) {
+    if (op->kind != TRMI_OP_SLICE) {
+        return false;
+    }
+    const trm_shape *from = &trmi_input_of(g, op, 0)->shape;
+    return from->rank == 2 && op->attrs.slice.begin[0] == 0 &&
+           op->attrs.slice.size[0] == from->dim[0];
+}
+
+static void find_slices(fusion *f) {
+    const trm_graph *g = f->pass->from;
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        const trmi_op *op = &g->ops[i];
+        for (int32_t j = 0; j < op->inputs_count; j++) {
+            int64_t *cut = &f->cut[op->inputs[j]];
+            *cut = *cut >= 0 && takes_columns(g, op) ? *cut + op->attrs.slice.size[1] : -1;
+        }
+    }
+    for (int64_t v = 1; v < g->values_count; v++) {
+        const trmi_op *op = product_of(g, (int32_t)v, TRMI_OP_MATMUL);
+        if (op != NULL && f->cut[v] > 0 && !f->kept[v] && f->cut[v] <= g->values[v].shape.dim[1]) {
+            f->sliced[op - g->ops] = true;
+            f->skip[op - g->ops] = true;
+        }
+    }
+}
+
+static void keep_roots(fusion *f) {
+    const trmi_roots *r = f->roots;
+    f->kept[r->loss] = true;
+    for (int32_t i = 0; i < r->outputs_count; i++) {
+        f->kept[r->outputs[i]] = true;
+    }
+    for (int32_t i = 0; i < r->params_count; i++) {
+        f->kept[r->params[i]] = true;
+        f->kept[r->grads[i]] = true;
+    }
+}
+
+/* `product` with what `op` adds, in the place of `op`. */
+static void emit(trmi_pass *pass, const trmi_op *product, const trmi_op *op) {
+    trmi_attrs attrs = product->attrs;
+    int32_t inputs[5] = {0}, count = product->inputs_count;
+    for (int32_t i = 0; i < count; i++) {
+        inputs[i] = pass->map[product->inputs[i]];
+    }
+    if (op->kind == TRMI_OP_RELU) {
+        attrs.matmul.relu = true;
+    } else if (op->kind == TRMI_OP_RELU_GRAD) {
+        inputs[count++] = pass->map[op->inputs[1]];
+    } else {
+        attrs.matmul.begin = op->attrs.slice.begin[1];
+        attrs.matmul.columns = op->attrs.slice.size[1];
+    }
+    int32_t outputs = product->outputs_count;
+    int32_t index = trmi_pass_emit(pass, product->kind, op->phase, product->name, inputs, count,
+                                   outputs, &attrs);
+    pass->map[op->outputs[0]] = index == 0 ? 0 : pass->to->ops[index].outputs[0];
+    for (int32_t i = 1; index != 0 && i < outputs; i++) {
+        pass->map[product->outputs[i]] = pass->to->ops[index].outputs[i];
+    }
+}
+
+static void rewrite(trmi_pass *pass, const fusion *f) {
+    const trm_graph *g = pass->from;
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        const trmi_op *op = &g->ops[i], *product = product_before(f, op);
+        if (product != NULL && !f->sliced[product - g->ops]) {
+            f->skip[product - g->ops] = true;
+        }
+    }
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        const trmi_op *op = &g->ops[i], *product = product_before(f, op);
+        if (op->kind == TRMI_OP_SLICE && f->sliced[g->values[op->inputs[0]].op]) {
+            product = &g->ops[g->values[op->inputs[0]].op];
+        }
+        if (product != NULL) {
+            emit(pass, product, op);
+        } else if (!f->skip[i]) {
+            trmi_pass_copy(pass, op);
+        }
+    }
+}
+
+trm_status trmi_pass_fuse_product(trmi_pass *pass, const trmi_plan_options *options,
+                                  const trmi_roots *roots, trm_error *err) {
+    (void)options;
+    size_t values = (size_t)pass->from->values_count, ops = (size_t)pass->from->ops_count;
+    fusion f = {.pass = pass,
+                .roots = roots,
+                .kept = calloc(values, sizeof *f.kept),
+                .skip = calloc(ops, sizeof *f.skip),
+                .sliced = calloc(ops, sizeof *f.sliced),
+                .cut = calloc(values, sizeof *f.cut)};
+    trm_status status = TRM_OK;
+    if (f.kept == NULL || f.skip == NULL || f.sliced == NULL || f.cut == NULL) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to fuse products");
+    } else {
+        keep_roots(&f);
+        find_slices(&f);
+        rewrite(pass, &f);
+    }
+    free(f.kept);
+    free(f.skip);
+    free(f.sliced);
+    free(f.cut);
+    return status;
+}

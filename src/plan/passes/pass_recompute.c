@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory for a little time: outputs of fused norms are not kept for backward; where backward first
+ * reads one, NORM_ACT_APPLY makes it again from x and the saved statistics, which are kept anyway.
+ *
+ *      forward:   x -> NORM_ACT -> y -> conv          (y dies here)
+ *      backward:  x, statistics -> NORM_ACT_APPLY -> y' -> CONV2D_GRAD_WEIGHTS, MAX_POOL_GRAD ...
+ *
+ * With a residual r, y' also needs r. In a chain of residual blocks every third output is kept:
+ *
+ *      y1 (kept) --+--> y2 = f(x2, y1) dropped --+--> y3 = f(x3, y2) dropped --+--> y4 kept ...
+ *
+ * and where r is the norm of a projection, which nobody else needs, r is made again first. What is
+ * made again for the one after it lives until its own block's backward: of longer chains that is
+ * more than keeping one would be.
+ *
+ * That is the rule. A plan (plan/shard/sharding.h) may say otherwise for any operator: kept, or
+ * made again, by NORM_ACT_APPLY or by running it a second time. What feeds it is kept then
+ * (trmi_shard_repeatable), so that nothing else changes. */
+#include "plan/passes/pass.h"
+#include "plan/shard/sharding.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHAIN = 2 }; /* outputs in a row that are not kept */
+
+typedef struct recompute {
+    trmi_pass *pass;
+    bool *dropped;  /* value of `from`: backward makes it again */
+    int32_t *chain; /* value of `from` -> how many in a row are dropped, with it */
+    int32_t *again; /* value of `from` -> its copy in `to`, 0 = not made yet */
+} recompute;
+
+static bool is_norm(const trm_graph *g, int32_t value) {
+    return value != 0 && trmi_maker_of(g, value)->kind == TRMI_OP_NORM_ACT &&
+           trmi_maker_of(g, value)->outputs[0] == value && g->values[value].shape.rank == 4;
+}
+
+static bool projection(const trm_graph *g, int32_t value) {
+    return is_norm(g, value) && !trmi_maker_of(g, value)->attrs.norm.relu &&
+           !trmi_maker_of(g, value)->attrs.norm.residual;
+}
+
+/* ---- what a plan may ask for
+ *  -------------------------------------------------------------------------- */
+
+/* The same inputs give the same bits, and nothing else changes. */
+static bool is_function(trmi_op_kind kind) {
+    switch (kind) {
+    case TRMI_OP_CONV2D:
+    case TRMI_OP_LINEAR:
+    case TRMI_OP_MATMUL:
+    case TRMI_OP_NORM_ACT: /* as NORM_ACT_APPLY */
+    case TRMI_OP_MAX_POOL:
+    case TRMI_OP_AVG_POOL:
+    case TRMI_OP_GLOBAL_AVG_POOL:
+    case TRMI_OP_ADD:
+    case TRMI_OP_SUB:
+    case TRMI_OP_MUL:
+    case TRMI_OP_DIV:
+    case TRMI_OP_RELU:
+    case TRMI_OP_SIGMOID:
+    case TRMI_OP_TANH:
+    case TRMI_OP_EXP:
+    case TRMI_OP_LOG:
+    case TRMI_OP_SQRT:
+    case TRMI_OP_SCALE:
+    case TRMI_OP_SOFTMAX: return true;
+    default: return false;
+    }
+}
+
+/* Backward finds it, or its projection, which is made again with it. */
+static bool stays(const trm_graph *g, int32_t value, const bool *read, const bool *can) {
+    const trmi_op *maker = trmi_maker_of(g, value);
+    return value == 0 || trmi_is_leaf(maker) || (read[value] && !can[g->values[value].op]) ||
+           (projection(g, value) && stays(g, maker->inputs[0], read, can));
+}
+
+static bool is_product(trmi_op_kind kind) {
+    return kind == TRMI_OP_CONV2D || kind == TRMI_OP_LINEAR || kind == TRMI_OP_MATMUL;
+}
+
+static bool repeats(const trm_graph *g, const trmi_op *op, const bool *read, const bool *needed,
+                    const bool *can) {
+    bool norm = op->kind == TRMI_OP_NORM_ACT;
+    bool ok = op->phase == TRMI_FORWARD && is_function(op->kind) && read[op->outputs[0]] &&
+              !needed[op->outputs[0]] &&
+              (norm ? is_norm(g, op->outputs[0]) : op->outputs_count == 1);
+    for (int32_t k = 0; ok && k < op->inputs_count; k++) {
+        ok = stays(g, op->inputs[k], read, can);
+    }
+    return ok;
+}
+
+/* What costs little first: norms rather than the convolutions before them. */
+void trmi_shard_repeatable(const trm_graph *g, bool *can) {
+    memset(can, 0, (size_t)g->ops_count * sizeof *can);
+    bool *read = calloc(2 * (size_t)g->values_count, sizeof *read); /* by backward */
+    bool *needed = read + g->values_count;                          /* by what is made again */
+    for (int64_t i = 1; read != NULL && i < g->ops_count; i++) {
+        const trmi_op *op = &g->ops[i];
+        for (int32_t k = 0; op->phase == TRMI_BACKWARD && k < op->inputs_count; k++) {
+            read[op->inputs[k]] = true;
+        }
+    }
+    for (int64_t at = 1; read != NULL && at < 2 * g->ops_count; at++) {
+        int64_t i = at % g->ops_count;
+        const trmi_op *op = &g->ops[i];
+        bool turn = i > 0 && is_product(op->kind) == (at >= g->ops_count);
+        can[i] = turn ? repeats(g, op, read, needed, can) : can[i];
+        for (int32_t k = 0; turn && can[i] && k < op->inputs_count; k++) {
+            needed[op->inputs[k]] = true;
+            /* and what a projection is made of */
+            needed[projection(g, op->inputs[k]) ? trmi_maker_of(g, op->inputs[k])->inputs[0] : 0] =
+                true;
+        }
+    }
+    free(read);
+}
+
+/* ---- what is dropped
+ *  ------------------------------------------------------------------------------------ */
+
+/* Lines of a plan are about operators of the whole graph; names are the same in a rank's. */
+static void ask(recompute *r, const trmi_shard_plan *plan) {
+    const trm_graph *g = r->pass->from;
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        const trmi_op *op = &g->ops[i];
+        const trmi_shard_choice *line = op->phase == TRMI_FORWARD && is_function(op->kind)
+                                            ? trmi_shard_plan_find(plan, op->name)
+                                            : NULL;
+        if (line != NULL && line->again != TRMI_AGAIN_RULE) {
+            r->dropped[op->outputs[0]] = line->again == TRMI_AGAIN_YES;
+        }
+    }
+}
+
+/* In the order of the graph, so that a residual is decided before what adds it. `chain`: by value,
+ * zeros. */
+static void choose(const trm_graph *g, bool *dropped, int32_t *chain) {
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        const trmi_op *op = &g->ops[i];
+        if (!is_norm(g, op->outputs[0])) {
+            continue;
+        }
+        int32_t residual = op->attrs.norm.residual ? op->inputs[5] : 0;
+        int32_t before = residual == 0 || projection(g, residual) ? 0 : chain[residual];
+        /* A kept residual must be kept by somebody: the output of an earlier block is. */
+        bool kept_anyway = residual == 0 || projection(g, residual) || is_norm(g, residual);
+        bool drop = op->attrs.norm.relu && before < CHAIN && kept_anyway;
+        dropped[op->outputs[0]] = drop;
+        chain[op->outputs[0]] = drop ? before + 1 : 0;
+    }
+}
+
+void trmi_shard_rule(const trm_graph *g, bool *dropped) {
+    bool *values = calloc((size_t)g->values_count, sizeof *values);
+    int32_t *chain = calloc((size_t)g->values_count, sizeof *chain);
+    if (values != NULL && chain != NULL) {
+        choose(g, values, chain);
+    }
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        dropped[i] = values != NULL && g->ops[i].outputs_count > 0 && values[g->ops[i].outputs[0]];
+    }
+    free(values);
+    free(chain);
+}
+
+/* Any other operator: the same again. Its inputs were not dropped. */
+static int32_t run_again(recompute *r, int32_t value) {
+    trmi_pass *pass = r->pass;
+    const trmi_op *op = trmi_maker_of(pass->from, value);
+    trmi_attrs attrs = op->attrs;
+    int32_t *inputs =
+        trmi_arena_alloc(&pass->to->arena, (size_t)(op->inputs_count + 1) * sizeof *inputs);
+    char *name = trmi_arena_printf(&pass->to->arena, "%s.again", op->name);
+    if (inputs == NULL || name == NULL || !trmi_graph_own_attrs(pass->to, op->kind, &attrs)) {
+        return 0;
+    }
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        inputs[i] = pass->map[op->inputs[i]];
+    }
+    int32_t index = trmi_pass_emit(pass, op->kind, TRMI_BACKWARD, name, inputs, op->inputs_count,
+                                   op->outputs_count, &attrs);
+    if (index != 0 && op->output_dtype != TRM_DTYPE_NONE) {
+        pass->to->ops[index].output_dtype = op->output_dtype;
+        pass->to->values[pass->to->ops[index].outputs[0]].dtype = op->output_dtype;
+    }
+    r->again[value] = index == 0 ? 0 : pass->to->ops[index].outputs[0];
+    return r->again[value];
+}
+
+static int32_t make_again(recompute *r, int32_t value) {
+    trmi_pass *pass = r->pass;
+    const trm_graph *g = pass->from;
+    if (r->again[value] != 0) {
+        return r->again[value];
+    }
+    const trmi_op *norm = trmi_maker_of(g, value);
+    if (norm->kind != TRMI_OP_NORM_ACT) {
+        return run_again(r, value);
+    }
+    int32_t inputs[6] = {pass->map[norm->inputs[0]],  pass->map[norm->inputs[1]],
+                         pass->map[norm->inputs[2]],  pass->map[norm->outputs[1]],
+                         pass->map[norm->outputs[2]], 0};
+    if (norm->attrs.norm.residual) {
+        int32_t residual = norm->inputs[5];
+        bool again = projection(g, residual) || r->dropped[residual];
+        inputs[5] = again ? make_again(r, residual) : pass->map[residual];
+    }
+    char *name = trmi_arena_printf(&pass->to->arena, "%s.again", norm->name);
+    int32_t index = trmi_pass_emit(pass, TRMI_OP_NORM_ACT_APPLY, TRMI_BACKWARD, name, inputs,
+                                   norm->attrs.norm.residual ? 6 : 5, 1, &norm->attrs);
+    r->again[value] = index == 0 ? 0 : pass->to->ops[index].outputs[0];
+    return r->again[value];
+}
+
+/* Copies a backward operator; what it reads of dropped values is made again. */
+static void copy_backward(recompute *r, const trmi_op *op) {
+    trmi_pass *pass = r->pass;
+    int32_t kept[8];
+    int32_t count = op->inputs_count < 8 ? op->inputs_count : 8;
+    for (int32_t j = 0; j < count; j++) {
+        kept[j] = pass->map[op->inputs[j]];
+        if (r->dropped[op->inputs[j]]) {
+            int32_t copy = make_again(r, op->inputs[j]);
+            pass->map[op->inputs[j]] = copy;
+        }
+    }
+    trmi_pass_copy(pass, op);
+    for (int32_t j = count - 1; j >= 0; j--) {
+        pass->map[op->inputs[j]] = kept[j];
+    }
+}
+
+trm_status trmi_pass_recompute(trmi_pass *pass, const trmi_plan_options *options,
+                               const trmi_roots *roots, trm_error *err) {
+    const trm_graph *g = pass->from;
+    (void)roots;
+    recompute r = {.pass = pass};
+    r.dropped = calloc((size_t)g->values_count, sizeof *r.dropped);
+    r.again = calloc((size_t)g->values_count, sizeof *r.again);
+    r.chain = calloc((size_t)g->values_count, sizeof *r.chain);
+    trm_status status = TRM_OK;
+    if (r.dropped == NULL || r.again == NULL || r.chain == NULL) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to choose what to recompute");
+    } else {
+        if (options->target->recompute_norm_act && !options->no_recompute) {
+            choose(g, r.dropped, r.chain);
+        }
+        if (options->shard != NULL) {
+            ask(&r, options->shard);
+        }
+        for (int64_t i = 1; i < g->ops_count; i++) {
+            const trmi_op *op = &g->ops[i];
+            if (op->phase == TRMI_BACKWARD) {
+                copy_backward(&r, op);
+            } else {
+                trmi_pass_copy(pass, op);
+            }
+        }
+    }
+    free(r.dropped);
+    free(r.again);
+    free(r.chain);
+    return status;
+}

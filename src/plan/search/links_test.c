@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Descriptions of links that were measured at several times: the median of each point. */
+#include "check.h"
+
+#include "plan/search/links.h"
+
+static trmi_links parsed(const char *text) {
+    trmi_links links;
+    trm_error err;
+    CHECK_OK(trmi_links_parse(text, &links, &err), err);
+    return links;
+}
+
+static void the_median_of_each_point(void **state) {
+    (void)state;
+    const trmi_links looks[3] = {
+        parsed("level host 2 5 4\npoints allreduce 2 4096:10 65536:20 1048576:90\npoints update 1 "
+               "4096:1 65536:8\noverhead 30\ncores 2\n"),
+        parsed("level host 2 5 4\npoints allreduce 2 4096:30 65536:31\npoints update 1 4096:3 "
+               "65536:9\noverhead 10\n"),
+        parsed("level host 2 5 4\npoints allreduce 2 4096:12 65536:60\npoints update 1 4096:2 "
+               "65536:4\noverhead 20\n"),
+    };
+    trmi_links middle;
+    trmi_links_middle(looks, 3, &middle);
+    assert_int_equal(middle.curves_count, 1);
+    assert_int_equal(middle.curves[0].count, 3);
+    CHECK_CLOSE(middle.curves[0].seconds[0], 12e-6, 1e-12);
+    CHECK_CLOSE(middle.curves[0].seconds[1], 31e-6, 1e-12);
+    CHECK_CLOSE(middle.curves[0].seconds[2], 90e-6, 1e-12); /* the others do not reach it */
+    CHECK_CLOSE(middle.update.seconds[0], 2e-6, 1e-12);
+    CHECK_CLOSE(middle.update.seconds[1], 8e-6, 1e-12);
+    CHECK_CLOSE(middle.overhead, 20e-6, 1e-12);
+    assert_int_equal(middle.cores, 2);
+    trmi_links_middle(looks, 2, &middle);
+    CHECK_CLOSE(middle.curves[0].seconds[0], 20e-6, 1e-12);
+    trmi_links_middle(looks + 1, 1, &middle);
+    CHECK_CLOSE(middle.curves[0].seconds[1], 31e-6, 1e-12);
+}
+
+/* What is measured beyond the reach of most looks is not cheaper than what all have seen below it.
+ */
+static void more_bytes_are_never_cheaper(void **state) {
+    (void)state;
+    const trmi_links looks[3] = {
+        parsed("level host 2 5 4\npoints allreduce 2 4096:10 65536:20 1048576:25\n"),
+        parsed("level host 2 5 4\npoints allreduce 2 4096:30 65536:40\n"),
+        parsed("level host 2 5 4\npoints allreduce 2 4096:30 65536:50\n")};
+    trmi_links middle;
+    trmi_links_middle(looks, 3, &middle);
+    CHECK_CLOSE(middle.curves[0].seconds[2], 40e-6, 1e-12);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_median_of_each_point),
+        cmocka_unit_test(more_bytes_are_never_cheaper),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A space as a graph of two costs: seconds and bytes. */
+#include "plan/search/search.h"
+
+#include "base/error.h"
+
+#include <math.h>
+
+static trm_status no_memory(trm_error *err) {
+    return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+}
+
+/* [strategies][ways] of a class. */
+static trmi_tradeoff *ways_of(const trmi_space *s, const trmi_space_class *c, const trmi_weights *w,
+                              trmi_arena *arena) {
+    trmi_tradeoff *list = trmi_arena_alloc(arena, (size_t)c->count * TRMI_WAYS * sizeof *list);
+    for (int32_t i = 0; list != NULL && i < c->count; i++) {
+        for (int k = 0; k < TRMI_WAYS; k++) {
+            trmi_way way =
+                trmi_space_node_way(s, c, i, k | (w->sliced ? TRMI_WAY_SLICED : 0), w->gradient);
+            list[i * TRMI_WAYS + k] = (trmi_tradeoff){way.seconds, way.bytes};
+        }
+    }
+    return list;
+}
+
+static trm_status make_graph(const trmi_space *s, const trmi_weights *w, trmi_arena *arena,
+                             trmi_front_graph *out, trm_error *err) {
+    trmi_tradeoff **classes =
+        trmi_arena_alloc(arena, ((size_t)s->classes_count + 1) * sizeof *classes);
+    const trmi_tradeoff **nodes =
+        trmi_arena_alloc(arena, ((size_t)s->nodes_count + 1) * sizeof *nodes);
+    int32_t *states = trmi_arena_alloc(arena, ((size_t)s->nodes_count + 1) * sizeof *states);
+    trmi_front_edge *edges = trmi_arena_alloc(arena, ((size_t)s->edges_count + 1) * sizeof *edges);
+    if (classes == NULL || nodes == NULL || states == NULL || edges == NULL) {
+        return no_memory(err);
+    }
+    for (int64_t k = 0; k < s->classes_count; k++) {
+        classes[k] = ways_of(s, &s->classes[k], w, arena);
+        if (classes[k] == NULL) {
+            return no_memory(err);
+        }
+    }
+    for (int32_t n = 0; n < s->nodes_count; n++) {
+        nodes[n] = classes[s->nodes[n].group];
+        states[n] = trmi_space_class_of(s, n)->count;
+    }
+    for (int64_t e = 0; e < s->edges_count; e++) {
+        const trmi_space_edge *from = &s->edges[e];
+        edges[e] =
+            (trmi_front_edge){from->from, from->to, s->tables[from->table], s->bytes[from->table]};
+    }
+    *out = (trmi_front_graph){.nodes_count = s->nodes_count,
+                              .edges_count = (int32_t)s->edges_count,
+                              .options = TRMI_WAYS,
+                              .states = states,
+                              .nodes = nodes,
+                              .edges = edges};
+    return TRM_OK;
+}
+
+trm_status trmi_space_front(const trmi_space *s, const trmi_weights *weights, double limit,
+                            trmi_arena *arena, trmi_front *out, trmi_choice **points,
+                            trm_error *err) {
+    trmi_arena scratch = {0};
+    trmi_front_graph graph;
+    const trmi_front_options options = {.limit = limit};
+    trm_status status = make_graph(s, weights, &scratch, &graph, err);
+    status = status == TRM_OK ? trmi_front_solve(&graph, &options, arena, out, err) : status;
+    if (status == TRM_OK) {
+        *points = trmi_arena_alloc(arena, ((size_t)out->count + 1) * sizeof **points);
+        status = *points != NULL ? TRM_OK : no_memory(err);
+    }
+    for (int32_t i = 0; status == TRM_OK && i < out->count; i++) {
+        trmi_choice *choice = &(*points)[i];
+        if (!trmi_choice_open(choice, s, arena)) {
+            status = no_memory(err);
+        }
+        for (int32_t n = 0; status == TRM_OK && n < s->nodes_count; n++) {
+            int way = out->points[i].option[n];
+            choice->strategy[n] = out->points[i].choice[n];
+            choice->parts[n] = way & TRMI_WAY_PARTS;
+            choice->again[n] = (way & TRMI_WAY_AGAIN) != 0;
+        }
+    }
+    trmi_arena_free(&scratch);
+    return status;
+}

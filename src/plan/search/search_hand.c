@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans by rules: what people write by hand, and two searches that do not look back. */
+#include "plan/search/search.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char *const names[TRMI_BASELINES] = {"data parallel", "data parallel, head by classes",
+                                                  "data parallel, optimiser in parts", "spatial",
+                                                  "replicated"};
+const char *trmi_baseline_name(trmi_baseline baseline) { return names[baseline]; }
+
+/* Sum of the edges between node n in strategy i and nodes decided (strategy >= 0). */
+static double beside(const trmi_space *s, int32_t n, int32_t i, const int32_t *strategy) {
+    double sum = 0;
+    for (int64_t k = 0; k < s->edges_count; k++) {
+        const trmi_space_edge *e = &s->edges[k];
+        int32_t other = e->from == n ? e->to : e->to == n ? e->from : -1;
+        if (other >= 0 && strategy[other] >= 0) {
+            int64_t a = e->from == n ? i : strategy[other], b = e->from == n ? strategy[other] : i;
+            sum += (double)s->tables[e->table][a * trmi_space_class_of(s, e->to)->count + b];
+        }
+    }
+    return sum;
+}
+
+static double own_cost(const trmi_space_class *c, int32_t i) {
+    return c->forward[i] + c->backward[i] + c->exchange[i] + c->stores[2 * i].gradient;
+}
+
+/* Where it is made counts, not where it goes: as the partition does for operators without a line.
+ */
+int32_t trmi_space_follow(const trmi_space *s, int32_t n, const int32_t *strategy) {
+    const trmi_space_class *c = trmi_space_class_of(s, n);
+    double least = INFINITY;
+    int32_t best = 0;
+    for (int32_t i = 0; i < c->count; i++) {
+        double sum = c->forward[i] + c->backward[i] + c->exchange[i];
+        for (int64_t k = 0; k < s->edges_count; k++) {
+            const trmi_space_edge *e = &s->edges[k];
+            if (e->to == n && e->from < n) {
+                sum += (double)s->tables[e->table][(int64_t)strategy[e->from] * c->count + i];
+            }
+        }
+        if (sum < least) {
+            least = sum;
+            best = i;
+        }
+    }
+    return best;
+}
+
+/* ---- by hand
+ *  --------------------------------------------------------------------------------------------- */
+
+static int32_t find_letters(const trmi_space_class *c, const char *letters) {
+    for (int32_t i = 0; i < c->count; i++) {
+        if (strcmp(c->strategies[i].letters, letters) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* All axes by the first letter of `wishes` that fits; else as many axes as fit, outermost first. */
+static int32_t wish(const trmi_space *s, int32_t n, const char *wishes) {
+    const trmi_space_class *c = trmi_space_class_of(s, n);
+    char letters[TRMI_MESH_AXES + 1] = "";
+    for (int32_t axes = s->mesh.axes; axes >= 0; axes--) {
+        for (const char *w = wishes; *w != '\0' || axes == 0; w++) {
+            memset(letters, '.', (size_t)s->mesh.axes);
+            memset(letters, *w, (size_t)axes);
+            letters[s->mesh.axes] = '\0';
+            int32_t found = find_letters(c, letters);
+            if (found >= 0 || axes == 0) {
+                return found >= 0 ? found : 0;
+            }
+        }
+    }
+    return 0;
+}
+
+/* Of the classifier: a loss over classes, and linear operators from which only such things follow.
+ */
+static bool in_head(const trmi_space *s, int32_t n) {
+    trmi_op_kind kind = trmi_space_op(s, n)->kind;
+    if (kind == TRMI_OP_SOFTMAX_XENT) {
+        return true;
+    }
+    bool any = false;
+    for (int64_t k = 0; k < s->edges_count; k++) {
+        if (s->edges[k].from == n) {
+            any = true;
+            if (kind != TRMI_OP_LINEAR ||
+                trmi_space_op(s, s->edges[k].to)->kind != TRMI_OP_SOFTMAX_XENT) {
+                return false;
+            }
+        }
+    }
+    return any && kind == TRMI_OP_LINEAR;
+}
+
+bool trmi_space_baseline(const trmi_space *s, trmi_baseline baseline, trmi_choice *out) {
+    bool special = baseline == TRMI_BASELINE_SAMPLES || baseline == TRMI_BASELINE_REPLICATED ||
+                   (baseline == TRMI_BASELINE_OPTIMIZER && s->costs.shard_stores);
+    for (int32_t n = 0; n < s->nodes_count; n++) {
+        bool head = baseline == TRMI_BASELINE_HEAD && in_head(s, n);
+        const char *wishes = baseline == TRMI_BASELINE_REPLICATED ? ""
+                             : baseline == TRMI_BASELINE_SPATIAL  ? "hn"
+                             : head                               ? "kn"
+                                                                  : "n";
+        out->strategy[n] = wish(s, n, wishes);
+        out->parts[n] = baseline == TRMI_BASELINE_OPTIMIZER;
+        out->again[n] = 0;
+        char first = trmi_space_class_of(s, n)->strategies[out->strategy[n]].letters[0];
+        special = special || (head && first == 'k') ||
+                  (baseline == TRMI_BASELINE_SPATIAL && first == 'h');
+    }
+    return special;
+}
+
+/* ---- recursive programming
+ *  ---------------------------------------------------------------------------------- */
+
+/* Nodes by the work of their operator, heaviest first. */
+static void by_weight(const trmi_space *s, int32_t *order) {
+    for (int32_t n = 0; n < s->nodes_count; n++) {
+        const trmi_space_class *c = trmi_space_class_of(s, n);
+        int32_t at = n;
+        for (; at > 0; at--) {
+            const trmi_space_class *o = trmi_space_class_of(s, order[at - 1]);
+            if (o->forward[0] + o->backward[0] >= c->forward[0] + c->backward[0]) {
+                break;
+            }
+            order[at] = order[at - 1];
+        }
+        order[at] = n;
+    }
+}
+
+/* Axes before `axis` as `now` has them, axes behind it uncut. */
+static bool extends(const trmi_space *s, const char *letters, const char *now, int32_t axis) {
+    for (int32_t i = 0; i < s->mesh.axes; i++) {
+        if ((i < axis && letters[i] != now[i]) || (i > axis && letters[i] != '.')) {
+            return false;
+        }
+    }
+    return true;
+}
+
+trm_status trmi_space_recursive(const trmi_space *s, trmi_choice *out, trm_error *err) {
+    int32_t *order = trmi_alloc(((size_t)s->nodes_count + 1) * sizeof *order);
+    int32_t *before = trmi_alloc(((size_t)s->nodes_count + 1) * sizeof *before);
+    if (order == NULL || before == NULL) {
+        trmi_free(order);
+        trmi_free(before);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+    }
+    by_weight(s, order);
+    memset(out->parts, 0, (size_t)s->nodes_count);
+    memset(out->again, 0, (size_t)s->nodes_count);
+    memset(out->strategy, 0, (size_t)s->nodes_count * sizeof *out->strategy);
+    for (int32_t axis = 0; axis < s->mesh.axes; axis++) {
+        memcpy(before, out->strategy, (size_t)s->nodes_count * sizeof *before);
+        for (int32_t n = 0; n < s->nodes_count; n++) {
+            out->strategy[n] = -1;
+        }
+        for (int32_t k = 0; k < s->nodes_count; k++) {
+            int32_t n = order[k], best = before[n];
+            const trmi_space_class *c = trmi_space_class_of(s, n);
+            const char *now = c->strategies[before[n]].letters;
+            double least = INFINITY;
+            for (int32_t i = 0; i < c->count; i++) {
+                double cost = extends(s, c->strategies[i].letters, now, axis)
+                                  ? own_cost(c, i) + beside(s, n, i, out->strategy)
+                                  : INFINITY;
+                if (cost < least) {
+                    least = cost;
+                    best = i;
+                }
+            }
+            out->strategy[n] = best;
+        }
+    }
+    trmi_free(order);
+    trmi_free(before);
+    return TRM_OK;
+}
+
+/* ---- sharding propagation
+ *  --------------------------------------------------------------------------------------- */
+
+/* What moves least beside the decided neighbours; of equal ones the least work. */
+static int32_t least_moved(const trmi_space *s, int32_t n, const int32_t *strategy) {
+    const trmi_space_class *c = trmi_space_class_of(s, n);
+    double least = INFINITY, least_own = INFINITY;
+    int32_t best = 0;
+    for (int32_t i = 0; i < c->count; i++) {
+        double moved = beside(s, n, i, strategy) + c->exchange[i],
+               own = c->forward[i] + c->backward[i];
+        if (moved < least || (moved == least && own < least_own)) {
+            least = moved;
+            least_own = own;
+            best = i;
+        }
+    }
+    return best;
+}
+
+static bool touches(const trmi_space *s, int32_t n, const int32_t *strategy) {
+    for (int64_t k = 0; k < s->edges_count; k++) {
+        const trmi_space_edge *e = &s->edges[k];
+        int32_t other = e->from == n ? e->to : e->to == n ? e->from : -1;
+        if (other >= 0 && strategy[other] >= 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+trm_status trmi_space_propagate(const trmi_space *s, trmi_choice *out, trm_error *err) {
+    uint8_t *next = trmi_alloc((size_t)s->nodes_count + 1);
+    if (next == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+    }
+    int32_t decided = 0;
+    for (int32_t n = 0; n < s->nodes_count; n++) {
+        bool pinned = s->nodes[n].pinned >= 0;
+        out->strategy[n] = pinned ? 0 : -1;
+        out->parts[n] = 0;
+        out->again[n] = 0;
+        decided += pinned;
+    }
+    for (int32_t n = 0; decided == 0 && n < s->nodes_count; n++) {
+        /* nothing pinned: the first operators are given samples */
+        if (!touches(s, n, out->strategy)) {
+            out->strategy[n] = wish(s, n, "n");
+            decided++;
+        }
+    }
+    while (decided < s->nodes_count) {
+        int32_t count = 0;
+        for (int32_t n = 0; n < s->nodes_count; n++) {
+            next[n] = out->strategy[n] < 0 && touches(s, n, out->strategy);
+            count += next[n];
+        }
+        for (int32_t n = 0; n < s->nodes_count; n++) {
+            if (next[n] || (count == 0 && out->strategy[n] < 0)) {
+                out->strategy[n] = count == 0 ? wish(s, n, "n") : least_moved(s, n, out->strategy);
+                decided++;
+                if (count == 0) {
+                    break; /* a part of the graph that nothing reaches */
+                }
+            }
+        }
+    }
+    trmi_free(next);
+    return TRM_OK;
+}

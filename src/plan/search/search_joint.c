@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What gradients cost that ranks make jointly (plan/lower/lower_joint.c) in plans that cut nothing
+ * but samples:
+ *
+ *      each its own    x, dy read, dW written, summed over ranks          (x + dy + dW)
+ *      jointly         x, dy of all ranks read, a slice of dW written     ranks * (x + dy) + dW / ranks
+ *
+ * The work is the same; what the measured backward took beyond its roofline is taken of the
+ * difference, too.
+ */
+#include "plan/passes/pass.h"
+#include "plan/search/search.h"
+
+#include <math.h>
+#include <string.h>
+
+static double bytes_of(const trm_graph *g, int32_t value) {
+    return (double)trm_shape_count(&g->values[value].shape) *
+           (double)trm_dtype_bytes(g->values[value].dtype);
+}
+
+/* Every axis cuts samples, evenly. */
+static bool is_by_samples(const trmi_space *s, const trmi_op *op, const trmi_strategy *strategy) {
+    int32_t ranks = trmi_mesh_ranks(&s->mesh);
+    bool all = ranks > 1 && trmi_input_of(s->graph, op, 0)->shape.dim[0] % ranks == 0;
+    for (const char *letter = strategy->letters; all && *letter != '\0'; letter++) {
+        all = *letter == 'n';
+    }
+    return all;
+}
+
+/* The operator that makes the gradient of a convolution's weights. */
+static const trmi_op *gradient_of(const trmi_space *s, const trmi_space_node *node) {
+    for (int32_t i = 0; i < node->backward_count; i++) {
+        const trmi_op *op = &s->graph->ops[node->backward[i]];
+        if (op->kind == TRMI_OP_CONV2D_GRAD_WEIGHTS) {
+            return op;
+        }
+    }
+    return NULL;
+}
+
+trmi_joint_cost trmi_space_joint(const trmi_space *s, const trmi_space_node *node,
+                                 const trmi_strategy *strategy, const trmi_node_seconds *roof,
+                                 const trmi_node_seconds *seconds) {
+    const trmi_op *op = &s->graph->ops[node->op], *gradient = gradient_of(s, node);
+    trmi_joint_cost out = {.made = false};
+    if (!s->costs.joint || op->kind != TRMI_OP_CONV2D || op->attrs.conv.groups > 1 ||
+        gradient == NULL || !is_by_samples(s, op, strategy)) {
+        return out;
+    }
+    double ranks = trmi_mesh_ranks(&s->mesh), image = bytes_of(s->graph, op->inputs[0]) / ranks;
+    double factors = image + bytes_of(s->graph, op->outputs[0]) / ranks;
+    double weights = bytes_of(s->graph, trmi_parameter_of(s->graph, op->inputs[1])->outputs[0]);
+    if (!trmi_joint_is_worth_it((int64_t)weights, (int64_t)factors)) {
+        return out;
+    }
+    double flop = s->prices.flop > 0 ? s->prices.flop : 1 / 1e11,
+           byte = s->prices.byte > 0 ? s->prices.byte : 1 / 2e10;
+    double work = trmi_op_cost(s->graph, gradient).flops * strategy->fraction * flop,
+           beyond = seconds->backward / fmax(1e-12, roof->backward);
+    double own = fmax(work, (factors + weights) * byte),
+           joint = fmax(work, (ranks * factors + weights / ranks) * byte);
+    out.made = true;
+    out.seconds = fmax((joint - own) * beyond, -seconds->backward);
+    out.bytes = ranks * factors - image - (1 - 1 / ranks) * weights;
+    return out;
+}
+
+bool trmi_choice_joint(const trmi_space *s, const trmi_choice *choice) {
+    bool joint = s->costs.joint;
+    for (int32_t n = 0; joint && n < s->nodes_count; n++) {
+        const trmi_space_class *c = trmi_space_class_of(s, n);
+        char letters[TRMI_SHARD_LETTERS];
+        trmi_shard_loops(s->graph, trmi_space_op(s, n), letters, NULL);
+        joint = !choice->parts[n] &&
+                (strchr(letters, 'n') == NULL ||
+                 is_by_samples(s, trmi_space_op(s, n), &c->strategies[choice->strategy[n]]));
+    }
+    return joint;
+}

@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One step of one rank, event by event.
+ *
+ *      rank      forward ------------------> backward <------------------ update
+ *                [in][halo][op] ...          [halo][op][out] ...
+ *      link                                       | ready: [bucket 0]   [bucket 1]--exposed--|
+ */
+#include "plan/search/search.h"
+
+#include "plan/lower/buckets.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A gradient on its way. */
+typedef struct item {
+    uint32_t axes;
+    trmi_move move;
+    double bytes, ready, seconds;
+    int32_t node;
+} item;
+
+typedef struct walk {
+    const trmi_space *s;
+    const trmi_choice *choice;
+    trmi_router *router; /* NULL: no events */
+    trmi_timeline *timeline;
+    trmi_measure *m;
+    item *items;
+    int64_t items_count, items_capacity;
+    bool sliced;         /* parameters are whole, and updated in slices */
+    bool joint;          /* ranks make some gradients together */
+    double factors;      /* seconds of updates by gradients that stay in factors */
+    double gathered;     /* bytes of parameters that are updated in slices */
+    double now, updated; /* bytes of the other parameters that the optimiser walks over */
+    bool failed;
+} walk;
+
+static const trmi_strategy *strategy_of(const walk *w, int32_t node) {
+    return &trmi_space_class_of(w->s, node)->strategies[w->choice->strategy[node]];
+}
+
+static void note(walk *w, trmi_event event) {
+    trmi_timeline *t = w->timeline;
+    if (t == NULL) {
+        return;
+    }
+    if (!trmi_grow((void **)&t->events, &t->capacity, t->count + 1, sizeof *t->events)) {
+        w->failed = true;
+        return;
+    }
+    t->events[t->count++] = event;
+}
+
+/* Blocking seconds, added to `sum` too. */
+static void spend(walk *w, double *sum, trmi_event event) {
+    event.begin = w->now;
+    w->now += event.seconds;
+    *sum += event.seconds;
+    if (event.seconds > 0) {
+        note(w, event);
+    }
+}
+
+/* What a gradient that all ranks make together adds; NULL: the node has none. */
+static const trmi_joint_cost *joint_of(const walk *w, int32_t node) {
+    const trmi_joint_cost *cost =
+        &trmi_space_class_of(w->s, node)->joint[w->choice->strategy[node]];
+    return w->joint && cost->made ? cost : NULL;
+}
+
+/* A value on its way between two spreads. */
+static void redistribute(walk *w, int32_t node, trmi_phase phase, int32_t value, const char *what,
+                         const trmi_spread *from, const trmi_spread *to) {
+    const trmi_value *v = &w->s->graph->values[value];
+    double seconds = trmi_space_way(w->s, value, from, to);
+    trmi_route route;
+    if (trmi_spread_equal(from, to) || seconds == 0) {
+        return;
+    }
+    if (w->router == NULL ||
+        trmi_route_find(w->router, &v->shape, v->dtype, from, to, 0, &route, NULL) != TRM_OK) {
+        spend(w, &w->m->redistribute,
+              (trmi_event){.kind = TRMI_EVENT_MOVE,
+                           .node = node,
+                           .phase = phase,
+                           .what = what,
+                           .move = TRMI_MOVE_EXCHANGE,
+                           .seconds = seconds});
+        return;
+    }
+    for (int32_t i = 0; i < route.count; i++) {
+        const trmi_route_step *step = &route.steps[i];
+        /* The space's price: the same but for ways through other orders of axes. */
+        double part =
+            route.seconds > 0 ? seconds * step->seconds / route.seconds : seconds / route.count;
+        spend(w, &w->m->redistribute,
+              (trmi_event){.kind = TRMI_EVENT_MOVE,
+                           .node = node,
+                           .phase = phase,
+                           .what = what,
+                           .move = step->move,
+                           .axes = step->axes,
+                           .bytes = step->bytes,
+                           .seconds = part});
+    }
+}
+
+static void exchange(walk *w, int32_t node, trmi_phase phase, const trmi_shard_comm *list,
+                     int32_t count) {
+    for (int32_t i = 0; i < count; i++) {
+        spend(w, &w->m->exchange,
+              (trmi_event){.kind = TRMI_EVENT_MOVE,
+                           .node = node,
+                           .phase = phase,
+                           .what = list[i].what,
+                           .move = list[i].move,
+                           .axes = list[i].axes,
+                           .bytes = list[i].bytes,
+                           .seconds = trmi_price(&w->s->prices, &w->s->mesh, list[i].move,
+                                                 list[i].axes, list[i].bytes)});
+    }
+}
+
+/* ---- parameters
+ *  ------------------------------------------------------------------------------------------ */
+
+/* How parameter `input` is stored, and what its gradient is made as. Returns: in parts. */
+static bool stored_as(const walk *w, int32_t node, int32_t input, trmi_spread *stored,
+                      trmi_spread *made) {
+    const trmi_strategy *strategy = strategy_of(w, node);
+    const trmi_spread *read = &strategy->inputs[input];
+    *made = trmi_space_gradient(&w->s->mesh, read, strategy->letters);
+    *stored = *read;
+    for (int32_t i = 0; i < w->s->mesh.axes; i++) {
+        made->at[i] = trmi_is_partial(read->at[i]) ? TRMI_WHOLE : made->at[i];
+        stored->at[i] = trmi_is_partial(read->at[i]) ? TRMI_WHOLE : read->at[i];
+    }
+    return w->choice->parts[node] &&
+           trmi_space_parts(w->s, node, input, w->choice->strategy[node], stored);
+}
+
+/* A parameter out of its parts, or its gradient into them. */
+static void store_move(walk *w, int32_t node, int32_t value, const trmi_spread *parts,
+                       const trmi_spread *read, bool scatter) {
+    trmi_spread whole = *read;
+    uint32_t axes = 0;
+    for (int32_t i = 0; i < w->s->mesh.axes; i++) {
+        whole.at[i] = trmi_is_partial(read->at[i]) ? TRMI_WHOLE : read->at[i];
+        axes |= parts->at[i] != whole.at[i] ? 1u << i : 0;
+    }
+    spend(w, &w->m->gather,
+          (trmi_event){.kind = TRMI_EVENT_MOVE,
+                       .node = node,
+                       .phase = scatter ? TRMI_BACKWARD : TRMI_FORWARD,
+                       .what = scatter ? "gradient to its parts" : "parameter",
+                       .axes = axes,
+                       .move = scatter ? TRMI_MOVE_SCATTER_STORE : TRMI_MOVE_GATHER_STORE,
+                       .bytes = trmi_space_bytes(w->s, value, &whole),
+                       .seconds = trmi_space_store_move(w->s, value, parts, &whole, scatter)});
+}
+
+static void gather_parameters(walk *w, int32_t node) {
+    const trmi_op *op = trmi_space_op(w->s, node);
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        const trmi_op *parameter = trmi_parameter_of(w->s->graph, op->inputs[i]);
+        trmi_spread stored, made, read;
+        if (parameter == NULL) {
+            continue;
+        }
+        bool parts = stored_as(w, node, i, &stored, &made),
+             trained = parameter->attrs.leaf.trainable;
+        double bytes = trmi_space_bytes(w->s, parameter->outputs[0], &stored), cast;
+        w->m->weight_bytes += bytes;
+        w->m->kept_bytes += trmi_space_cast(w->s, op->inputs[i], &strategy_of(w, node)->inputs[i],
+                                            w->sliced, &cast);
+        bool apart =
+            trained && !parts && trmi_shard_in_factors(w->s->graph, op, strategy_of(w, node), i);
+        w->m->gradient_bytes += trained && !apart ? bytes * trmi_space_gradients(w->s) : 0;
+        w->m->gradient_bytes +=
+            trained && i == 1 && joint_of(w, node) != NULL ? joint_of(w, node)->bytes : 0;
+        double share = w->sliced ? 1.0 / trmi_mesh_ranks(&w->s->mesh) : 1;
+        w->factors +=
+            apart ? trmi_space_class_of(w->s, node)->factors[w->choice->strategy[node]] : 0;
+        w->gathered += trained && w->sliced ? bytes : 0;
+        w->updated += trained && !apart ? share * bytes : 0;
+        w->m->slot_bytes += trained ? share * bytes * w->s->costs.slots : 0;
+        if (parts) {
+            read = strategy_of(w, node)->inputs[i];
+            w->m->kept_bytes += trmi_space_bytes(w->s, parameter->outputs[0], &read);
+            store_move(w, node, parameter->outputs[0], &stored, &read, false);
+        }
+        spend(w, &w->m->compute,
+              (trmi_event){.kind = TRMI_EVENT_OP,
+                           .node = node,
+                           .phase = TRMI_FORWARD,
+                           .what = "cast",
+                           .seconds = cast});
+    }
+}
+
+static void send_gradients(walk *w, int32_t node) {
+    const trmi_op *op = trmi_space_op(w->s, node);
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        const trmi_op *parameter = trmi_parameter_of(w->s->graph, op->inputs[i]);
+        if (parameter == NULL || !parameter->attrs.leaf.trainable) {
+            continue;
+        }
+        trmi_spread stored, made;
+        if (stored_as(w, node, i, &stored, &made)) {
+            store_move(w, node, parameter->outputs[0], &stored, &strategy_of(w, node)->inputs[i],
+                       true);
+            continue;
+        }
+        double seconds = trmi_space_way(w->s, parameter->outputs[0], &made, &stored);
+        bool joint = i == 1 && joint_of(w, node) != NULL;
+        w->m->joint_bytes += joint ? trmi_space_bytes(w->s, parameter->outputs[0], &made) : 0;
+        if (seconds == 0 || joint) {
+            continue;
+        }
+        if (!trmi_grow((void **)&w->items, &w->items_capacity, w->items_count + 1,
+                       sizeof *w->items)) {
+            w->failed = true;
+            return;
+        }
+        double bytes = trmi_space_bytes(w->s, parameter->outputs[0], &made);
+        seconds = w->sliced ? trmi_space_bucket(w->s, TRMI_MOVE_SLICES, (1u << w->s->mesh.axes) - 1,
+                                                bytes)
+                            : seconds;
+        item *it = &w->items[w->items_count++];
+        *it = (item){.move = w->sliced ? TRMI_MOVE_SLICES : TRMI_MOVE_GRADIENTS,
+                     .ready = w->now,
+                     .seconds = seconds,
+                     .bytes = bytes,
+                     .node = node};
+        for (int32_t a = 0; a < w->s->mesh.axes; a++) {
+            it->axes |= trmi_is_partial(made.at[a]) ? 1u << a : 0;
+        }
+    }
+}
+
+/* ---- the step
+ *  ------------------------------------------------------------------------------------------------
+ */
+
+static void forward(walk *w) {
+    const trmi_space *s = w->s;
+    for (int32_t n = 0, e = 0; n < s->nodes_count; n++) {
+        const trmi_strategy *strategy = strategy_of(w, n);
+        gather_parameters(w, n);
+        for (; e < s->edges_count && s->edges[e].to == n; e++) {
+            const trmi_space_edge *edge = &s->edges[e];
+            int32_t output = s->graph->values[edge->value].output;
+            const float *bytes = s->bytes[edge->table];
+            int64_t at =
+                (int64_t)w->choice->strategy[edge->from] * trmi_space_class_of(s, n)->count +
+                w->choice->strategy[n];
+            w->m->kept_bytes += bytes != NULL ? (double)bytes[at] : 0;
+            redistribute(w, n, TRMI_FORWARD, edge->value, "input",
+                         &strategy_of(w, edge->from)->outputs[output],
+                         &strategy->inputs[edge->input]);
+        }
+        exchange(w, n, TRMI_FORWARD, strategy->comms, strategy->comms_count);
+        const trmi_space_class *c = trmi_space_class_of(s, n);
+        spend(w, &w->m->compute,
+              (trmi_event){.kind = TRMI_EVENT_OP,
+                           .node = n,
+                           .phase = TRMI_FORWARD,
+                           .seconds = c->forward[w->choice->strategy[n]]});
+        w->m->kept_bytes += c->kept[w->choice->strategy[n]] -
+                            (w->choice->again[n] ? c->saved[w->choice->strategy[n]] : 0);
+    }
+}
+
+static void backward(walk *w) {
+    const trmi_space *s = w->s;
+    int64_t e = s->edges_count;
+    for (int32_t n = s->nodes_count - 1; n >= 0; n--) {
+        const trmi_strategy *strategy = strategy_of(w, n);
+        const trmi_space_class *c = trmi_space_class_of(s, n);
+        if (s->nodes[n].backward_count > 0) {
+            exchange(w, n, TRMI_BACKWARD, strategy->backward, strategy->backward_count);
+        }
+        /* at the latest: its first reader in backward runs a little earlier */
+        if (w->choice->again[n]) {
+            spend(w, &w->m->again,
+                  (trmi_event){.kind = TRMI_EVENT_OP,
+                               .node = n,
+                               .phase = TRMI_BACKWARD,
+                               .what = "again",
+                               .seconds = c->again[w->choice->strategy[n]]});
+        }
+        const trmi_joint_cost *joint = joint_of(w, n);
+        spend(w, &w->m->compute,
+              (trmi_event){.kind = TRMI_EVENT_OP,
+                           .node = n,
+                           .phase = TRMI_BACKWARD,
+                           .seconds = c->backward[w->choice->strategy[n]] +
+                                      (joint != NULL ? joint->seconds : 0)});
+        send_gradients(w, n);
+        for (; e > 0 && s->edges[e - 1].to == n; e--) {
+            const trmi_space_edge *edge = &s->edges[e - 1];
+            int32_t output = s->graph->values[edge->value].output;
+            if (edge->gradient) {
+                trmi_spread made = trmi_space_gradient(&s->mesh, &strategy->inputs[edge->input],
+                                                       strategy->letters);
+                trmi_spread wanted =
+                    trmi_space_wanted(&s->mesh, &strategy_of(w, edge->from)->outputs[output]);
+                redistribute(w, n, TRMI_BACKWARD, edge->value, "gradient of input", &made, &wanted);
+            }
+        }
+    }
+}
+
+/* ---- gradients on the link
+ *  ------------------------------------------------------------------------------------ */
+
+static int by_ready(const void *a, const void *b) {
+    const item *x = a, *y = b;
+    return (x->ready > y->ready) - (x->ready < y->ready);
+}
+
+/* Gradients of equal axes and kind, first to last: cut optimally, then joined into one item a
+ * bucket. */
+static void fuse_group(walk *w, item *from, int64_t count, item *out, int64_t *out_count) {
+    trmi_bucket_item *items = trmi_alloc((size_t)count * sizeof *items);
+    trmi_bucket *cut = trmi_alloc((size_t)count * sizeof *cut);
+    const trmi_space *s = w->s;
+    double small = trmi_space_bucket(s, from[0].move, from[0].axes, TRMI_SMALL_MESSAGE);
+    double large = trmi_space_bucket(s, from[0].move, from[0].axes, TRMI_LARGE_MESSAGE);
+    double beta = (large - small) / (TRMI_LARGE_MESSAGE - TRMI_SMALL_MESSAGE);
+    double alpha = fmax(0, small - TRMI_SMALL_MESSAGE * beta);
+    if (items == NULL || cut == NULL) {
+        w->failed = true;
+    }
+    for (int64_t i = 0; !w->failed && i < count; i++) {
+        items[i] =
+            (trmi_bucket_item){.bytes = (int64_t)from[i].bytes, .ready_seconds = from[i].ready};
+    }
+    /* Where nothing runs beside backward, one: as the executor does it. */
+    int32_t buckets = w->failed ? 0
+                      : s->costs.overlap > 0
+                          ? trmi_buckets_optimal(items, (int32_t)count, alpha, beta, cut, NULL)
+                          : trmi_buckets_fixed(items, (int32_t)count, INT64_MAX, cut);
+    w->failed = w->failed || buckets < 0;
+    for (int32_t i = 0; i < buckets; i++) {
+        item *last = &from[cut[i].first + cut[i].count - 1], joined = *last;
+        joined.bytes = (double)cut[i].bytes;
+        joined.seconds = trmi_space_bucket(s, joined.move, joined.axes, joined.bytes);
+        joined.node = cut[i].count; /* from here on: gradients in it */
+        out[(*out_count)++] = joined;
+    }
+    trmi_free(items);
+    trmi_free(cut);
+}
+
+/* items become buckets. */
+static void fuse(walk *w) {
+    item *out = trmi_alloc(((size_t)w->items_count + 1) * sizeof *out),
+         *group = trmi_alloc(((size_t)w->items_count + 1) * sizeof *group);
+    bool *done = trmi_alloc((size_t)w->items_count + 1);
+    int64_t out_count = 0;
+    w->failed = w->failed || out == NULL || group == NULL || done == NULL;
+    for (int64_t i = 0; !w->failed && i < w->items_count; i++) {
+        int64_t count = 0;
+        for (int64_t k = i; !done[i] && k < w->items_count; k++) {
+            if (!done[k] && w->items[k].axes == w->items[i].axes &&
+                w->items[k].move == w->items[i].move && k != i) {
+                group[++count] = w->items[k];
+                done[k] = true;
+            }
+        }
+        if (!done[i]) {
+            group[0] = w->items[i];
+            done[i] = true;
+            if (w->s->costs.fuse) {
+                fuse_group(w, group, count + 1, out, &out_count);
+            } else {
+                for (int64_t k = 0; k <= count; k++) {
+                    group[k].node = 1;
+                    out[out_count++] = group[k];
+                }
+            }
+        }
+    }
+    if (!w->failed && out_count > 0) {
+        qsort(out, (size_t)out_count, sizeof *out, by_ready);
+        memcpy(w->items, out, (size_t)out_count * sizeof *out);
+        w->items_count = out_count;
+    }
+    trmi_free(out);
+    trmi_free(group);
+    trmi_free(done);
+}
+
+/* One channel; `overlap` of it runs beside operators. */
+static void play(walk *w) {
+    double end = 0, sum = 0, wire = w->s->costs.wire > 0 ? w->s->costs.wire : 1;
+    for (int64_t i = 0; i < w->items_count; i++) {
+        item *it = &w->items[i];
+        double begin = fmax(end, it->ready);
+        end = begin + it->seconds;
+        sum += it->seconds;
+        note(w, (trmi_event){.kind = TRMI_EVENT_BUCKET,
+                             .node = -1,
+                             .phase = TRMI_BACKWARD,
+                             .what = "gradients",
+                             .move = it->move,
+                             .axes = it->axes,
+                             .bytes = it->bytes * wire,
+                             .begin = begin,
+                             .seconds = it->seconds,
+                             .count = it->node});
+    }
+    double overlap = w->s->costs.overlap, behind = fmax(0, end - w->now);
+    w->m->gradient = sum;
+    w->m->exposed = overlap * behind + (1 - overlap) * sum;
+    w->m->buckets = (int32_t)w->items_count;
+    double slow = w->s->costs.slowdown > 1 ? w->s->costs.slowdown - 1 : 0;
+    w->now += w->m->exposed + slow * (sum - w->m->exposed);
+}
+
+static trm_status run(walk *w, trm_error *err) {
+    *w->m = (trmi_measure){0};
+    forward(w);
+    backward(w);
+    w->m->messages = (int32_t)w->items_count;
+    fuse(w);
+    play(w);
+    if (w->m->joint_bytes > 0) {
+        uint32_t all = (1u << w->s->mesh.axes) - 1;
+        spend(w, &w->m->exchange,
+              (trmi_event){.kind = TRMI_EVENT_MOVE,
+                           .node = -1,
+                           .phase = TRMI_BACKWARD,
+                           .what = "gradients of all ranks",
+                           .move = TRMI_MOVE_ALL_REDUCE,
+                           .axes = all,
+                           .bytes = sizeof(float),
+                           .seconds = trmi_price(&w->s->prices, &w->s->mesh, TRMI_MOVE_ALL_REDUCE,
+                                                 all, sizeof(float))});
+    }
+    if (w->sliced) {
+        spend(w, &w->m->gather,
+              (trmi_event){
+                  .kind = TRMI_EVENT_MOVE,
+                  .node = -1,
+                  .phase = TRMI_BACKWARD,
+                  .what = "parameters",
+                  .move = w->s->costs.gathers ? TRMI_MOVE_ALL_GATHER : TRMI_MOVE_ALL_REDUCE,
+                  .axes = (1u << w->s->mesh.axes) - 1,
+                  .bytes = w->s->costs.gathers ? w->gathered : sizeof(float),
+                  .seconds = trmi_space_meetings(w->s) + trmi_space_gathered(w->s, w->gathered)});
+    }
+    spend(w, &w->m->update,
+          (trmi_event){.kind = TRMI_EVENT_UPDATE,
+                       .node = -1,
+                       .phase = TRMI_BACKWARD,
+                       .what = "update",
+                       .bytes = w->updated,
+                       .seconds = trmi_space_update(w->s, w->updated, w->sliced) + w->factors});
+    trmi_measure *m = w->m;
+    m->overhead = w->s->costs.overhead;
+    w->now += m->overhead;
+    m->blocking =
+        m->compute + m->redistribute + m->exchange + m->gather + m->again + m->update + m->overhead;
+    m->bytes = m->weight_bytes + m->gradient_bytes + m->slot_bytes + m->kept_bytes;
+    m->step = w->now;
+    free(w->items);
+    return w->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory to simulate a step") : TRM_OK;
+}
+
+trm_status trmi_space_measure(const trmi_space *space, const trmi_choice *choice, trmi_measure *out,
+                              trm_error *err) {
+    walk w = {.s = space,
+              .choice = choice,
+              .sliced = trmi_choice_sliced(space, choice),
+              .joint = trmi_choice_joint(space, choice),
+              .m = out};
+    return run(&w, err);
+}
+
+trm_status trmi_space_timeline(const trmi_space *space, const trmi_choice *choice,
+                               trmi_router *router, trmi_timeline *timeline, trmi_measure *out,
+                               trm_error *err) {
+    memset(timeline, 0, sizeof *timeline);
+    walk w = {.s = space,
+              .choice = choice,
+              .sliced = trmi_choice_sliced(space, choice),
+              .joint = trmi_choice_joint(space, choice),
+              .router = router,
+              .timeline = timeline,
+              .m = out};
+    return run(&w, err);
+}
+
+void trmi_timeline_free(trmi_timeline *timeline) {
+    free(timeline->events);
+    trmi_arena_free(&timeline->arena);
+}

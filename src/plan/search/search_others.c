@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans to try beside the best: for each operator and strategy the best whole with it is known from
+ * the marginals; of these those are made that lie evenly apart in time. */
+#include "plan/search/search.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct wish {
+    float cost;
+    int32_t node, strategy;
+} wish;
+
+static int by_cost(const void *a, const void *b) {
+    const wish *x = a, *y = b;
+    return x->cost != y->cost   ? (x->cost > y->cost) - (x->cost < y->cost)
+           : x->node != y->node ? x->node - y->node
+                                : x->strategy - y->strategy;
+}
+
+static int64_t list_wishes(const trmi_space *s, float *const *marginals, wish *list) {
+    int64_t count = 0;
+    for (int32_t n = 0; n < s->nodes_count; n++) {
+        for (int32_t i = 0; i < trmi_space_class_of(s, n)->count; i++) {
+            if (marginals[n][i] < INFINITY) {
+                list[count++] = (wish){marginals[n][i], n, i};
+            }
+        }
+    }
+    qsort(list, (size_t)count, sizeof *list, by_cost);
+    return count;
+}
+
+static trm_status pick(const trmi_space *s, const trmi_weights *weights, const wish *list,
+                       int64_t total, int32_t wanted, trmi_arena *arena, trmi_candidate *out,
+                       int32_t *count, trm_error *err) {
+    double least = total > 0 ? (double)list[0].cost : 0,
+           most = total > 0 ? fmin((double)list[total - 1].cost, 6 * least) : 0;
+    double apart = fmax(1.03, pow(fmax(1, most / fmax(least, 1e-12)), 1.0 / (wanted + 1))),
+           next = least * apart;
+    for (int64_t i = 0; i < total && *count < wanted; i++) {
+        trmi_solution solution;
+        trmi_candidate c = {.name = "another plan", .fits = true};
+        if ((double)list[i].cost < next) {
+            continue;
+        }
+        if (!trmi_choice_open(&c.choice, s, arena)) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+        }
+        TRMI_TRY(trmi_space_solve_with(s, weights, list[i].node, list[i].strategy, &c.choice,
+                                       &solution, err));
+        TRMI_TRY(trmi_space_measure(s, &c.choice, &c.measure, err));
+        out[(*count)++] = c;
+        next = (double)list[i].cost * apart;
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_search_others(const trmi_space *s, const trmi_found *found, int32_t wanted,
+                              trmi_arena *arena, trmi_candidate *out, int32_t *count,
+                              trm_error *err) {
+    trmi_choice choice;
+    trmi_solution solution;
+    float **marginals;
+    size_t total = 0;
+    *count = 0;
+    if (!trmi_choice_open(&choice, s, arena)) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+    }
+    const trmi_weights weights = {found->weights.gradient, found->weights.memory, false};
+    TRMI_TRY(trmi_space_solve(s, &weights, &choice, &solution, &marginals, arena, err));
+    for (int32_t n = 0; n < s->nodes_count; n++) {
+        total += (size_t)trmi_space_class_of(s, n)->count;
+    }
+    wish *list = trmi_alloc((total + 1) * sizeof *list);
+    if (list == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+    }
+    trm_status status =
+        pick(s, &weights, list, list_wishes(s, marginals, list), wanted, arena, out, count, err);
+    trmi_free(list);
+    return status;
+}

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Prices between all spreads of a shape at once, by the moves that the router knows. Single moves
+ * first: one axis to another letter, partial sums to whole or cut; then sequences of them as
+ * (min,+) squares of that table; last the direct exchange of boxes, which ends a route.
+ *
+ *      number of a spread = its letters as digits, the last axis fastest; letters: whole, P+, cut
+ *      0, cut 1 ...,
+ *      and Pmax for vectors and matrices, the only places where it occurs */
+#include "plan/search/search.h"
+
+#include "base/cpu.h"
+#include "base/error.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { SPREADS_MAX = 1300, LOOK = 16, MASKS = 1 << TRMI_MESH_AXES };
+
+/* Lengths along one dimension, per rank looked at, for the sets of axes that cut it before and
+ * after. */
+typedef struct lengths {
+    int64_t own[MASKS][LOOK];
+    int64_t kept[MASKS][MASKS][LOOK];
+} lengths;
+
+typedef struct filling {
+    trmi_price_table *t;
+    const trmi_mesh *mesh;
+    const trmi_prices *prices;
+    trmi_spread *spreads; /* [count] */
+    lengths *along;       /* [rank of the shape] */
+    int32_t look;
+    int64_t element;
+} filling;
+
+static int32_t digit_of(const trmi_price_table *t, uint8_t letter) {
+    return letter == TRMI_WHOLE         ? 0
+           : letter == TRMI_PARTIAL_SUM ? 1
+           : letter == TRMI_PARTIAL_MAX ? 2 + t->shape.rank
+           : letter >= TRMI_SPLIT       ? 2 + letter - TRMI_SPLIT
+                                        : -1;
+}
+
+int32_t trmi_price_number(const trmi_price_table *t, const trmi_mesh *mesh, const trmi_spread *s) {
+    int32_t number = 0;
+    for (int32_t i = 0; i < mesh->axes; i++) {
+        int32_t digit = digit_of(t, s->at[i]), before = 0;
+        for (int32_t j = 0; j < i; j++) {
+            before += s->at[j] == s->at[i] && s->at[i] >= TRMI_SPLIT;
+        }
+        if (digit < 0 || digit >= t->letters || (s->at[i] >= TRMI_SPLIT && s->place[i] != before)) {
+            return -1;
+        }
+        number = number * t->letters + digit;
+    }
+    return number;
+}
+
+double trmi_price_between(const trmi_price_table *t, const trmi_mesh *mesh, const trmi_spread *from,
+                          const trmi_spread *to) {
+    int32_t a = trmi_price_number(t, mesh, from), b = trmi_price_number(t, mesh, to);
+    return a < 0 || b < 0 ? INFINITY : (double)t->seconds[(int64_t)a * t->count + b];
+}
+
+static trmi_spread spread_of(const trmi_price_table *t, const trmi_mesh *mesh, int32_t number) {
+    trmi_spread s = {{0}, {0}};
+    for (int32_t i = mesh->axes - 1; i >= 0; i--) {
+        int32_t digit = number % t->letters;
+        number /= t->letters;
+        s.at[i] = digit == 0                   ? TRMI_WHOLE
+                  : digit == 1                 ? TRMI_PARTIAL_SUM
+                  : digit == 2 + t->shape.rank ? TRMI_PARTIAL_MAX
+                                               : (uint8_t)(TRMI_SPLIT + digit - 2);
+    }
+    for (int32_t i = 0; i < mesh->axes; i++) {
+        for (int32_t j = 0; j < i && s.at[i] >= TRMI_SPLIT; j++) {
+            s.place[i] = (uint8_t)(s.place[i] + (s.at[j] == s.at[i]));
+        }
+    }
+    return s;
+}
+
+static uint32_t mask_of(const trmi_mesh *mesh, const trmi_spread *s, uint8_t letter) {
+    uint32_t mask = 0;
+    for (int32_t i = 0; i < mesh->axes; i++) {
+        mask |= s->at[i] == letter ? 1u << i : 0;
+    }
+    return mask;
+}
+
+/* ---- lengths
+ *  ---------------------------------------------------------------------------------------- */
+
+/* [begin, end) of a length cut by the axes of `mask` in mesh order, one after the other as
+ * trmi_spread_box. */
+static void interval(const trmi_mesh *mesh, const int32_t *at, uint32_t mask, int64_t length,
+                     int64_t *begin, int64_t *end) {
+    *begin = 0;
+    for (int32_t i = 0; i < mesh->axes; i++) {
+        if (mask >> i & 1) {
+            int64_t each = length / mesh->size[i], more = length % mesh->size[i], mine = at[i];
+            *begin += mine * each + (mine < more ? mine : more);
+            length = each + (mine < more);
+        }
+    }
+    *end = *begin + length;
+}
+
+static void fill_lengths(filling *f) {
+    int32_t ranks = trmi_mesh_ranks(f->mesh), at[TRMI_MESH_AXES];
+    uint32_t masks = 1u << f->mesh->axes;
+    f->look = ranks < LOOK ? ranks : LOOK;
+    for (int32_t r = 0; r < f->look; r++) {
+        trmi_mesh_coordinates(f->mesh, (int32_t)((int64_t)r * ranks / f->look), at);
+        for (int32_t d = 0; d < f->t->shape.rank; d++) {
+            for (uint32_t a = 0; a < masks; a++) {
+                int64_t a0, a1, b0, b1;
+                interval(f->mesh, at, a, f->t->shape.dim[d], &a0, &a1);
+                f->along[d].own[a][r] = a1 - a0;
+                for (uint32_t b = 0; b < masks; b++) {
+                    interval(f->mesh, at, b, f->t->shape.dim[d], &b0, &b1);
+                    int64_t from = a0 > b0 ? a0 : b0, to = a1 < b1 ? a1 : b1;
+                    f->along[d].kept[a][b][r] = to > from ? to - from : 0;
+                }
+            }
+        }
+    }
+}
+
+/* Bytes that the rank with most receives, and the bytes of the largest part afterwards. */
+static double received(const filling *f, const uint32_t *before, const uint32_t *after,
+                       double *largest) {
+    int64_t most = 0, part = 0;
+    for (int32_t r = 0; r < f->look; r++) {
+        int64_t own = 1, kept = 1;
+        for (int32_t d = 0; d < f->t->shape.rank; d++) {
+            own *= f->along[d].own[after[d]][r];
+            kept *= f->along[d].kept[before[d]][after[d]][r];
+        }
+        most = own - kept > most ? own - kept : most;
+        part = own > part ? own : part;
+    }
+    *largest = (double)part * (double)f->element;
+    return (double)most * (double)f->element;
+}
+
+/* ---- single moves
+ *  --------------------------------------------------------------------------------------- */
+
+/* Axes that must talk: as talk_of of plan/shard/shard_route.c for cuts in mesh order. */
+static uint32_t talk(const filling *f, const uint32_t *before, const uint32_t *after) {
+    uint32_t mask = 0;
+    for (int32_t d = 0; d < f->t->shape.rank; d++) {
+        uint32_t a = before[d], b = after[d];
+        while (a != 0 && b != 0 && (a & -a) == (b & -b)) {
+            a &= a - 1;
+            b &= b - 1;
+        }
+        mask |= a;
+    }
+    return mask;
+}
+
+static double box_move(const filling *f, const trmi_spread *from, const trmi_spread *to,
+                       const uint32_t *before, const uint32_t *after) {
+    double largest, bytes = received(f, before, after, &largest);
+    uint32_t mask = talk(f, before, after);
+    if (mask == 0) {
+        return trmi_price(f->prices, f->mesh, TRMI_MOVE_LOCAL, 0, largest);
+    }
+    bool gather = true, swap = true;
+    for (int32_t i = 0; i < f->mesh->axes; i++) {
+        bool talks = mask >> i & 1;
+        gather = gather && (talks ? to->at[i] == TRMI_WHOLE
+                                  : to->at[i] == from->at[i] && to->place[i] == from->place[i]);
+        swap = swap && (!talks || (to->at[i] >= TRMI_SPLIT && to->at[i] != from->at[i]));
+    }
+    trmi_move move = gather ? TRMI_MOVE_ALL_GATHER
+                     : swap ? TRMI_MOVE_ALL_TO_ALL
+                            : TRMI_MOVE_EXCHANGE;
+    return trmi_price(f->prices, f->mesh, move, mask, gather ? largest : bytes);
+}
+
+/* Partial sums of some axes resolved, everything else as it is; INFINITY if it is no such move. */
+static double reduce_move(const filling *f, const trmi_spread *from, const trmi_spread *to,
+                          int64_t part) {
+    uint8_t target = 0xff, kind = 0;
+    uint32_t mask = 0;
+    for (int32_t i = 0; i < f->mesh->axes; i++) {
+        if (from->at[i] == to->at[i]) {
+            continue;
+        }
+        bool resolves = trmi_is_partial(from->at[i]) && !trmi_is_partial(to->at[i]);
+        if (!resolves || (mask != 0 && (to->at[i] != target || from->at[i] != kind))) {
+            return INFINITY;
+        }
+        target = to->at[i];
+        kind = from->at[i];
+        mask |= 1u << i;
+    }
+    if (kind != TRMI_PARTIAL_SUM && target != TRMI_WHOLE) {
+        return INFINITY;
+    }
+    /* The new cuts lie inside those that were there. */
+    for (int32_t i = 0; target >= TRMI_SPLIT && i < f->mesh->axes; i++) {
+        for (int32_t j = i + 1; j < f->mesh->axes; j++) {
+            if ((mask >> i & 1) && !(mask >> j & 1) && to->at[j] == target) {
+                return INFINITY;
+            }
+        }
+    }
+    trmi_move move = target == TRMI_WHOLE ? TRMI_MOVE_ALL_REDUCE : TRMI_MOVE_REDUCE_SCATTER;
+    return trmi_price(f->prices, f->mesh, move, mask, (double)part * (double)f->element);
+}
+
+/* No axis behind it cuts the same dimension. */
+static bool innermost(const filling *f, const trmi_spread *s, int32_t axis) {
+    for (int32_t i = axis + 1; i < f->mesh->axes; i++) {
+        if (s->at[axis] >= TRMI_SPLIT && s->at[i] == s->at[axis]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Boxes to boxes, partial axes as they are. */
+static double boxes(const filling *f, const trmi_spread *from, const trmi_spread *to) {
+    uint32_t before[TRM_MAX_RANK], after[TRM_MAX_RANK];
+    for (int32_t d = 0; d < f->t->shape.rank; d++) {
+        before[d] = mask_of(f->mesh, from, (uint8_t)(TRMI_SPLIT + d));
+        after[d] = mask_of(f->mesh, to, (uint8_t)(TRMI_SPLIT + d));
+    }
+    return box_move(f, from, to, before, after);
+}
+
+/* INFINITY: the exchange cannot do it. */
+static double direct(const filling *f, int32_t a, int32_t b) {
+    const trmi_spread *from = &f->spreads[a], *to = &f->spreads[b];
+    for (int32_t i = 0; i < f->mesh->axes; i++) {
+        if (from->at[i] != to->at[i] &&
+            (trmi_is_partial(from->at[i]) || trmi_is_partial(to->at[i]))) {
+            return INFINITY;
+        }
+    }
+    return boxes(f, from, to);
+}
+
+static double single(const filling *f, int32_t a, int32_t b) {
+    const trmi_spread *from = &f->spreads[a], *to = &f->spreads[b];
+    int32_t axis = -1, changed = 0;
+    bool resolves = false;
+    for (int32_t i = 0; i < f->mesh->axes; i++) {
+        if (from->at[i] != to->at[i]) {
+            axis = i;
+            changed++;
+            resolves = resolves || trmi_is_partial(from->at[i]);
+        }
+    }
+    if (resolves) {
+        return reduce_move(f, from, to, trmi_spread_most(f->mesh, &f->t->shape, from));
+    }
+    if (changed != 1 || !innermost(f, from, axis) || !innermost(f, to, axis)) {
+        return INFINITY;
+    }
+    return trmi_is_partial(to->at[axis]) ? INFINITY : boxes(f, from, to);
+}
+
+/* Ways to spreads that are partial where they were not: to whole or cut there, then zeros
+ * elsewhere, for which nothing is sent. `row`: seconds from one spread to all; numbers with more
+ * partial axes come from those with fewer. */
+static void add_zeros(const filling *f, float *row, int32_t live, const int32_t *of,
+                      const int32_t *place) {
+    for (int32_t partials = 1; partials <= f->mesh->axes; partials++) {
+        for (int32_t k = 0; k < live; k++) {
+            const trmi_spread *to = &f->spreads[of[k]];
+            int32_t count = 0;
+            for (int32_t i = 0; i < f->mesh->axes; i++) {
+                count += to->at[i] == TRMI_PARTIAL_SUM;
+            }
+            double bytes = (double)trmi_spread_most(f->mesh, &f->t->shape, to) * (double)f->element;
+            float local = (float)trmi_price(f->prices, f->mesh, TRMI_MOVE_LOCAL, 0, bytes);
+            for (int32_t i = 0, step = 1; count == partials && i < f->mesh->axes; i++) {
+                int32_t axis = f->mesh->axes - 1 - i;
+                for (int32_t d = -1; to->at[axis] == TRMI_PARTIAL_SUM && d < f->t->shape.rank;
+                     d++) {
+                    /* digit 1 is P+, 0 whole, 2 + d cut */
+                    int32_t before = of[k] + (d < 0 ? -step : (1 + d) * step);
+                    if (place[before] >= 0 && innermost(f, &f->spreads[before], axis)) {
+                        float sum = row[place[before]] + local;
+                        row[k] = sum < row[k] ? sum : row[k];
+                    }
+                }
+                step *= f->t->letters;
+            }
+        }
+    }
+}
+
+/* ---- all
+ *  -----------------------------------------------------------------------------------------------------
+ */
+
+static trmi_minplus *minplus(void) { return TRMI_CPU_CHOICE(trmi_minplus); }
+
+/* Rows of spreads that fit only, so that the products are small. */
+static bool close_table(filling *f, int32_t live, const int32_t *of, const int32_t *place) {
+    float *a = trmi_alloc((size_t)live * (size_t)live * sizeof *a),
+          *b = trmi_alloc((size_t)live * (size_t)live * sizeof *b);
+    bool ok = a != NULL && b != NULL;
+    for (int32_t i = 0; ok && i < live; i++) {
+        for (int32_t k = 0; k < live; k++) {
+            a[(int64_t)i * live + k] = i == k ? 0 : (float)single(f, of[i], of[k]);
+        }
+    }
+    float *c = trmi_alloc((size_t)live * (size_t)live * sizeof *c);
+    ok = ok && c != NULL;
+    for (int32_t moves = 1; ok && moves < 2 * f->mesh->axes; moves *= 2) {
+        minplus()(a, a, b, live, live, live);
+        float *swap = a;
+        a = b;
+        b = swap;
+    }
+    for (int32_t i = 0; ok && f->mesh->axes > 1 && i < live; i++) {
+        for (int32_t k = 0; k < live; k++) {
+            b[(int64_t)i * live + k] = i == k ? 0 : (float)direct(f, of[i], of[k]);
+        }
+    }
+    if (ok && f->mesh->axes > 1) {
+        minplus()(a, b, c, live, live, live);
+        memcpy(a, c, (size_t)live * (size_t)live * sizeof *c);
+    }
+    for (int32_t i = 0; ok && i < live; i++) {
+        add_zeros(f, a + (int64_t)i * live, live, of, place);
+        for (int32_t k = 0; k < live; k++) {
+            f->t->seconds[(int64_t)of[i] * f->t->count + of[k]] = a[(int64_t)i * live + k];
+        }
+    }
+    trmi_free(a);
+    trmi_free(b);
+    trmi_free(c);
+    return ok;
+}
+
+trm_status trmi_price_table_fill(trmi_price_table *t, const trmi_mesh *mesh,
+                                 const trmi_prices *prices, trmi_arena *arena, trm_error *err) {
+    filling f = {
+        .t = t, .mesh = mesh, .prices = prices, .element = (int64_t)trm_dtype_bytes(t->dtype)};
+    t->letters = 2 + t->shape.rank + (t->shape.rank <= 2);
+    t->count = 1;
+    for (int32_t i = 0; i < mesh->axes; i++) {
+        t->count *= t->letters;
+    }
+    if (t->count > SPREADS_MAX * 4) {
+        return TRMI_FAIL(err, TRM_UNSUPPORTED,
+                         "a tensor of %d dimensions on a mesh of %d axes has %d spreads, at "
+                         "most %d are priced; take a mesh of fewer axes",
+                         t->shape.rank, mesh->axes, t->count, SPREADS_MAX * 4);
+    }
+    size_t count = (size_t)t->count;
+    t->seconds = trmi_arena_alloc(arena, count * count * sizeof *t->seconds);
+    f.spreads = trmi_alloc(count * sizeof *f.spreads);
+    f.along = trmi_alloc(((size_t)t->shape.rank + 1) * sizeof *f.along);
+    int32_t *of = trmi_alloc(2 * count * sizeof *of), *place = of + count, live = 0;
+    bool ok = t->seconds != NULL && f.spreads != NULL && f.along != NULL && of != NULL;
+    if (ok) {
+        for (size_t i = 0; i < count * count; i++) {
+            t->seconds[i] = INFINITY;
+        }
+        for (int32_t i = 0; i < t->count; i++) {
+            f.spreads[i] = spread_of(t, mesh, i);
+            bool columns = t->no_columns && t->shape.rank == 4 &&
+                           mask_of(mesh, &f.spreads[i], TRMI_SPLIT + 3) != 0;
+            bool fits = !columns && trmi_spread_fits(mesh, &t->shape, &f.spreads[i]);
+            of[live] = i;
+            place[i] = fits ? live : -1;
+            live += fits;
+        }
+        fill_lengths(&f);
+        ok = close_table(&f, live, of, place);
+    }
+    trmi_free(f.spreads);
+    trmi_free(f.along);
+    trmi_free(of);
+    return ok ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for prices between spreads");
+}

@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The search: bounds by a sweep of mu, memory by exact lists, then what is simulated fastest.
+ *
+ *      (1 - o mu) B + (1 - o + o mu) G   for mu in 0 .. 1       o: part of the traffic that can overlap
+ *          least over all plans: bounds the step from below; its plan: a candidate
+ *          the same over the plans that leave all parameters whole, where those are updated in
+ *          slices: the lesser bound counts
+ *      the same within a limit, and the whole curve of time against memory:
+ *      plan/solve/solve_front.h
+ */
+#include "plan/search/search.h"
+
+#include "base/error.h"
+#include "base/os.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MU_STEPS = 9, FRONTIER_POINTS = 18 };
+
+/* What is known of a kind of plans: none is faster. */
+typedef struct side {
+    double bound, additive, additive_bound;
+    trmi_weights weights;
+    trmi_solution solution;
+    trmi_bound limit;
+} side;
+
+typedef struct run {
+    const trmi_space *s;
+    const trmi_search_options *o;
+    trmi_arena *arena;
+    trmi_found *f;
+    trmi_candidate pool[TRMI_CANDIDATES];
+    int32_t pool_count;
+    side sides[2]; /* all plans; those that are updated in slices */
+    int sides_count;
+    int32_t taken; /* place of what is the best whatever is predicted; -1: none */
+    trm_error *err;
+} run;
+
+static trm_status no_memory(run *r) {
+    return TRMI_FAIL(r->err, TRM_NOMEM, "no memory to search a plan");
+}
+
+/* ---- candidates
+ *  --------------------------------------------------------------------------------------- */
+
+static trm_status weigh(run *r, trmi_candidate *c) {
+    TRMI_TRY(trmi_space_measure(r->s, &c->choice, &c->measure, r->err));
+    c->fits = r->o->memory_bytes <= 0 || c->measure.bytes <= r->o->memory_bytes * (1 + 1e-9);
+    return TRM_OK;
+}
+
+/* A copy in the pool, unless it is there; the place, or -1 when the pool is full. */
+static trm_status add(run *r, const char *name, const trmi_choice *choice, int32_t *place) {
+    for (int32_t i = 0; i < r->pool_count; i++) {
+        if (trmi_choice_equal(&r->pool[i].choice, choice, r->s)) {
+            *place = i;
+            return TRM_OK;
+        }
+    }
+    if (r->pool_count == TRMI_CANDIDATES) {
+        *place = -1;
+        return TRM_OK;
+    }
+    trmi_candidate *c = &r->pool[r->pool_count];
+    *c = (trmi_candidate){.name = name};
+    if (!trmi_choice_open(&c->choice, r->s, r->arena)) {
+        return no_memory(r);
+    }
+    trmi_choice_copy(&c->choice, choice, r->s);
+    TRMI_TRY(weigh(r, c));
+    *place = r->pool_count++;
+    return TRM_OK;
+}
+
+/* (1 - o mu) B + (1 - o + o mu) G, as a factor on the whole and a weight on G. */
+static void weights_of(const run *r, double mu, double *factor, double *gradient) {
+    double o = r->s->costs.overlap;
+    *factor = fmax(1e-3, 1 - o * mu);
+    *gradient = (1 - o + o * mu) / *factor;
+}
+
+/* What is the same in every plan of a side. */
+static double beside(const run *r, int of) {
+    return r->s->costs.overhead +
+           (of == 1 ? r->s->sliced.offset + trmi_space_meetings(r->s) : r->s->update.offset);
+}
+
+/* Can every operator leave its parameters whole? */
+static bool has_slices(const trmi_space *s) {
+    bool can = s->costs.slices;
+    for (int64_t k = 0; can && k < s->classes_count; k++) {
+        can = false;
+        for (int32_t i = 0; i < s->classes[k].count; i++) {
+            can = can || s->classes[k].slices[i].blocking < INFINITY;
+        }
+    }
+    return can;
+}
+
+/* The least of all plans of a side for one mu: a candidate, and a bound. */
+static trm_status solve(run *r, double mu, int of) {
+    double factor;
+    int32_t place;
+    side *d = &r->sides[of];
+    trmi_weights w = {.memory = 0, .sliced = of == 1};
+    trmi_choice choice;
+    weights_of(r, mu, &factor, &w.gradient);
+    trmi_solution solution;
+    if (!trmi_choice_open(&choice, r->s, r->arena)) {
+        return no_memory(r);
+    }
+    TRMI_TRY(trmi_space_solve(r->s, &w, &choice, &solution, NULL, r->arena, r->err));
+    r->f->solve_seconds += solution.seconds;
+    r->f->solves++;
+    double bound = factor * (solution.lower_bound + beside(r, of));
+    TRMI_TRY(add(r, "search", &choice, &place));
+    if (bound > d->bound) {
+        *d = (side){bound, solution.objective, solution.lower_bound, w, solution, d->limit};
+    }
+    return TRM_OK;
+}
+
+/* No plan of either side is faster than the lesser bound. */
+static void settle_bound(run *r) {
+    const side *d = &r->sides[r->sides_count == 2 && r->sides[1].bound < r->sides[0].bound];
+    r->f->lower_bound = d->bound;
+    r->f->weights = d->weights;
+    r->f->solution = d->solution;
+    r->f->additive = d->additive;
+    r->f->additive_bound = d->additive_bound;
+    r->f->bound = d->limit;
+}
+
+/* ---- memory
+ *  ----------------------------------------------------------------------------------------------
+ */
+
+/* The fastest plan of a side within the limit; its time bounds all that fit. */
+static trm_status within(run *r, double mu, int of) {
+    double factor, gradient;
+    trmi_front front;
+    trmi_choice *points;
+    int32_t place;
+    side *d = &r->sides[of];
+    weights_of(r, mu, &factor, &gradient);
+    const trmi_weights w = {.gradient = gradient, .sliced = of == 1};
+    TRMI_TRY(trmi_space_front(r->s, &w, r->o->memory_bytes, r->arena, &front, &points, r->err));
+    r->f->solves += front.solves;
+    r->f->solve_seconds += front.seconds;
+    TRMI_TRY(add(r, front.feasible ? "search" : "least memory", &points[0], &place));
+    if (!front.feasible) {
+        bool less = place >= 0 && (r->f->least_memory.choice.strategy == NULL ||
+                                   r->pool[place].measure.bytes < r->f->least_memory.measure.bytes);
+        r->f->least_memory = less ? r->pool[place] : r->f->least_memory;
+        d->bound = INFINITY;
+        return TRM_OK;
+    }
+    double bound = factor * (front.lower_bound + beside(r, of));
+    if (bound > d->bound) {
+        d->bound = bound;
+        d->weights = (trmi_weights){gradient, front.price, of == 1};
+        d->limit = !front.binds      ? TRMI_BOUND_FREE
+                   : front.open == 0 ? TRMI_BOUND_EXACT
+                                     : TRMI_BOUND_LAGRANGE;
+    }
+    return TRM_OK;
+}
+
+static int by_memory(const void *a, const void *b) {
+    const trmi_candidate *x = a, *y = b;
+    int bytes = (x->measure.bytes < y->measure.bytes) - (x->measure.bytes > y->measure.bytes);
+    return bytes != 0 ? bytes
+                      : (x->measure.step > y->measure.step) - (x->measure.step < y->measure.step);
+}
+
+/* Candidates that no other beats in both, largest memory first. */
+static void frontier(run *r) {
+    trmi_found *f = r->f;
+    f->frontier_count = 0;
+    for (int32_t i = 0; i < r->pool_count; i++) {
+        bool beaten = false;
+        for (int32_t k = 0; k < r->pool_count && !beaten; k++) {
+            const trmi_measure *a = &r->pool[k].measure, *b = &r->pool[i].measure;
+            bool no_worse = a->bytes <= b->bytes && a->step <= b->step;
+            beaten = k != i && no_worse && (a->bytes < b->bytes || a->step < b->step || k < i);
+        }
+        if (!beaten) {
+            f->frontier[f->frontier_count++] = r->pool[i];
+        }
+    }
+    qsort(f->frontier, (size_t)f->frontier_count, sizeof f->frontier[0], by_memory);
+}
+
+/* The whole curve of a side is found; of its points those are kept as candidates that lie apart in
+ * memory. */
+static trm_status trace_side(run *r, double mu, int of, trmi_front *front) {
+    double factor, gradient;
+    trmi_choice *points;
+    weights_of(r, mu, &factor, &gradient);
+    const trmi_weights w = {.gradient = gradient, .sliced = of == 1};
+    TRMI_TRY(trmi_space_front(r->s, &w, 0, r->arena, front, &points, r->err));
+    double most = front->points[0].memory,
+           apart = pow(most / fmax(1, front->least_memory), 1.0 / FRONTIER_POINTS), next = INFINITY;
+    for (int32_t i = 0; i < front->count; i++) {
+        int32_t place;
+        if (front->points[i].memory <= next || i == front->count - 1) {
+            TRMI_TRY(add(r, "frontier", &points[i], &place));
+            next = front->points[i].memory / apart;
+            if (i == front->count - 1 && place >= 0 &&
+                (r->f->least_memory.choice.strategy == NULL ||
+                 r->pool[place].measure.bytes < r->f->least_memory.measure.bytes)) {
+                r->f->least_memory = r->pool[place];
+            }
+        }
+    }
+    return TRM_OK;
+}
+
+static int by_time(const void *a, const void *b) {
+    const trmi_front_point *x = a, *y = b;
+    return (x->time > y->time) - (x->time < y->time);
+}
+
+/* Both curves as one: what no point of the other beats, least time first. */
+static void join(const run *r, trmi_front *front, trmi_front *other) {
+    double meetings = trmi_space_meetings(r->s), least = INFINITY;
+    trmi_front_point *all =
+        trmi_arena_alloc(r->arena, (size_t)(front->count + other->count + 1) * sizeof *all);
+    int32_t count = 0, kept = 0;
+    if (all == NULL) {
+        return; /* the first curve stands */
+    }
+    for (int32_t i = 0; i < front->count; i++) {
+        all[count++] = front->points[i];
+    }
+    for (int32_t i = 0; i < other->count; i++) {
+        all[count] = other->points[i];
+        all[count++].time += meetings;
+    }
+    qsort(all, (size_t)count, sizeof *all, by_time);
+    for (int32_t i = 0; i < count; i++) {
+        if (all[i].memory < least) {
+            least = all[i].memory;
+            all[kept++] = all[i];
+        }
+    }
+    front->points = all;
+    front->count = kept;
+    front->least_memory = least;
+    front->slack = fmax(front->slack, other->slack);
+    front->open += other->open;
+    front->open_gap = fmax(front->open_gap, other->open_gap);
+}
+
+static trm_status trace_frontier(run *r, double mu) {
+    trmi_front sliced;
+    TRMI_TRY(trace_side(r, mu, 0, &r->f->front));
+    if (r->sides_count == 2) {
+        TRMI_TRY(trace_side(r, mu, 1, &sliced));
+        join(r, &r->f->front, &sliced);
+    }
+    return TRM_OK;
+}
+
+static trm_status memory(run *r, bool sweep) {
+    bool binds = false;
+    for (int32_t i = 0; i < r->pool_count; i++) {
+        binds = binds || !r->pool[i].fits;
+    }
+    /* One mu binds where nothing overlaps; otherwise its ends and its middle. */
+    for (int of = 0; r->o->memory_bytes > 0 && binds && of < r->sides_count; of++) {
+        for (int i = 0; i < (sweep ? 3 : 1) && r->sides[of].bound < INFINITY; i++) {
+            TRMI_TRY(within(r, sweep ? i / 2.0 : 0, of));
+        }
+    }
+    return r->o->frontier ? trace_frontier(r, sweep ? 0.5 : 0) : TRM_OK;
+}
+
+/* ---- all
+ *  ------------------------------------------------------------------------------------------------------
+ */
+
+static trm_status baselines(run *r) {
+    trmi_choice choice;
+    if (!trmi_choice_open(&choice, r->s, r->arena)) {
+        return no_memory(r);
+    }
+    for (int i = 0; i <= TRMI_BASELINES; i++) {
+        bool own = i == TRMI_BASELINES;
+        int32_t place;
+        if (own && r->o->own != NULL) {
+            trmi_choice_copy(&choice, r->o->own, r->s);
+        }
+        if (own ? r->o->own == NULL : !trmi_space_baseline(r->s, (trmi_baseline)i, &choice)) {
+            continue;
+        }
+        const char *name = own ? "the given plan" : trmi_baseline_name((trmi_baseline)i);
+        TRMI_TRY(add(r, name, &choice, &place));
+        if (place >= 0 && r->pool[place].measure.step < INFINITY) {
+            trmi_candidate *b = &r->f->baselines[r->f->baselines_count++];
+            *b = r->pool[place];
+            b->name = name;
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status propose(run *r) {
+    int32_t place;
+    if (r->o->mode == TRMI_SEARCH_OPTIMAL) {
+        bool sweep = r->s->costs.overlap > 0;
+        for (int i = 0; i < r->sides_count * (sweep ? MU_STEPS : 1); i++) {
+            int of = i % r->sides_count, step = i / r->sides_count;
+            TRMI_TRY(solve(r, sweep ? (double)step / (MU_STEPS - 1) : 0, of));
+        }
+        TRMI_TRY(memory(r, sweep));
+        settle_bound(r);
+        return TRM_OK;
+    }
+    trmi_choice choice;
+    if (!trmi_choice_open(&choice, r->s, r->arena)) {
+        return no_memory(r);
+    }
+    double begin = trmi_os_now();
+    bool recursive = r->o->mode == TRMI_SEARCH_RECURSIVE;
+    TRMI_TRY(recursive ? trmi_space_recursive(r->s, &choice, r->err)
+                       : trmi_space_propagate(r->s, &choice, r->err));
+    r->f->solve_seconds = trmi_os_now() - begin;
+    return add(r, recursive ? "recursive" : "propagation", &choice, &place);
+}
+
+/* The fastest that fits; the other two searches keep what they found, unless data parallel is
+ * faster. */
+static void choose(run *r) {
+    trmi_found *f = r->f;
+    const trmi_candidate *best = NULL, *least = NULL;
+    for (int32_t i = 0; i < r->pool_count; i++) {
+        const trmi_candidate *c = &r->pool[i];
+        bool hand = strcmp(c->name, trmi_baseline_name(TRMI_BASELINE_SAMPLES)) != 0;
+        bool counts = r->o->mode == TRMI_SEARCH_OPTIMAL || i == 0 || !hand;
+        if (!counts || !(c->measure.step < INFINITY)) {
+            continue;
+        }
+        least = least == NULL || c->measure.bytes < least->measure.bytes ? c : least;
+        if (c->fits && (best == NULL || c->measure.step < best->measure.step)) {
+            best = c;
+        }
+    }
+    best = r->taken >= 0 ? &r->pool[r->taken] : best;
+    f->infeasible = best == NULL;
+    if (f->infeasible && f->least_memory.choice.strategy == NULL) {
+        f->least_memory = *least;
+    }
+    f->best = best != NULL ? *best : f->least_memory;
+    f->objective = f->best.measure.step;
+    f->lower_bound = fmin(f->lower_bound, f->objective);
+    f->best.name = r->taken >= 0 && f->baselines_count > 0 &&
+                           trmi_choice_equal(&f->best.choice, &f->baselines[0].choice, r->s)
+                       ? f->baselines[0].name
+                       : f->best.name;
+}
+
+static trm_status runners_up(run *r) {
+    trmi_found *f = r->f;
+    trmi_choice again;
+    trmi_solution solution;
+    float **marginals[2];
+    double least = INFINITY, extra[2] = {0, r->sides_count == 2 ? trmi_space_meetings(r->s) : 0};
+    f->runners = trmi_arena_alloc(r->arena, ((size_t)r->s->nodes_count + 1) * sizeof *f->runners);
+    if (f->runners == NULL || !trmi_choice_open(&again, r->s, r->arena)) {
+        return no_memory(r);
+    }
+    for (int of = 0; of < r->sides_count; of++) {
+        const trmi_weights w = {f->weights.gradient, f->weights.memory, of == 1};
+        TRMI_TRY(trmi_space_solve(r->s, &w, &again, &solution, &marginals[of], r->arena, r->err));
+        least = fmin(least, solution.objective + extra[of]);
+    }
+    for (int32_t n = 0; n < r->s->nodes_count; n++) {
+        const trmi_space_class *c = trmi_space_class_of(r->s, n);
+        trmi_runner_up *u = &f->runners[n];
+        *u = (trmi_runner_up){.strategy = -1, .price = INFINITY};
+        for (int32_t i = 0; i < c->count; i++) {
+            double price = INFINITY;
+            for (int of = 0; of < r->sides_count; of++) {
+                price = fmin(price, (double)marginals[of][n][i] + extra[of] - least);
+            }
+            if (i != f->best.choice.strategy[n] && price < u->price) {
+                *u = (trmi_runner_up){.strategy = i, .price = price};
+            }
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_search_mode_parse(const char *name, trmi_search_mode *mode, trm_error *err) {
+    static const char *const names[] = {"optimal",
+                                        "recursive",
+                                        "propagation",
+                                        "dynamic_programming",
+                                        "recursive_programming",
+                                        "sharding_propagation"};
+    enum { NAMES = sizeof names / sizeof *names };
+    int i = 0;
+    while (name != NULL && i < NAMES && strcmp(names[i], name) != 0) {
+        i++;
+    }
+    if (i == NAMES) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "search '%.40s': optimal, recursive or propagation expected", name);
+    }
+    *mode = (trmi_search_mode)(i % 3);
+    return TRM_OK;
+}
+
+trm_status trmi_search(const trmi_space *space, const trmi_search_options *options,
+                       trmi_arena *arena, trmi_found *out, trm_error *err) {
+    static const trmi_search_options plain;
+    trm_error own;
+    run *r = trmi_alloc(sizeof *r);
+    if (r == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+    }
+    memset(out, 0, sizeof *out);
+    *r = (run){.s = space,
+               .o = options != NULL ? options : &plain,
+               .arena = arena,
+               .f = out,
+               .err = err != NULL ? err : &own};
+    out->weights.gradient = 1;
+    r->sides_count = has_slices(space) ? 2 : 1;
+    r->taken = -1;
+    trm_status status = r->o->take != NULL ? add(r, "run", r->o->take, &r->taken) : TRM_OK;
+    status = status == TRM_OK ? propose(r) : status;
+    status = status == TRM_OK ? baselines(r) : status;
+    if (status == TRM_OK) {
+        choose(r);
+        frontier(r);
+        status = runners_up(r);
+    }
+    trmi_free(r);
+    return status;
+}

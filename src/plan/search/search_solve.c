@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The cheapest plan of a space for given weights. */
+#include "plan/search/search.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static trm_status no_memory(trm_error *err) {
+    return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+}
+
+/* ---- choices
+ *  --------------------------------------------------------------------------------------- */
+
+bool trmi_choice_open(trmi_choice *c, const trmi_space *s, trmi_arena *arena) {
+    c->strategy = trmi_arena_alloc(arena, ((size_t)s->nodes_count + 1) * sizeof *c->strategy);
+    c->parts = trmi_arena_alloc(arena, (size_t)s->nodes_count + 1);
+    c->again = trmi_arena_alloc(arena, (size_t)s->nodes_count + 1);
+    return c->strategy != NULL && c->parts != NULL && c->again != NULL;
+}
+
+void trmi_choice_copy(trmi_choice *to, const trmi_choice *from, const trmi_space *s) {
+    memcpy(to->strategy, from->strategy, (size_t)s->nodes_count * sizeof *to->strategy);
+    memcpy(to->parts, from->parts, (size_t)s->nodes_count);
+    memcpy(to->again, from->again, (size_t)s->nodes_count);
+}
+
+bool trmi_choice_equal(const trmi_choice *a, const trmi_choice *b, const trmi_space *s) {
+    return memcmp(a->strategy, b->strategy, (size_t)s->nodes_count * sizeof *a->strategy) == 0 &&
+           memcmp(a->parts, b->parts, (size_t)s->nodes_count) == 0 &&
+           memcmp(a->again, b->again, (size_t)s->nodes_count) == 0;
+}
+
+trm_status trmi_space_plan(const trmi_space *s, const trmi_choice *choice, trmi_shard_plan **out,
+                           trm_error *err) {
+    trmi_shard_plan *plan;
+    TRMI_TRY(trmi_shard_plan_create(&s->mesh, &plan, err));
+    plan->digest = trmi_shard_digest(s->graph);
+    trm_status status = TRM_OK;
+    for (int32_t n = 0; status == TRM_OK && n < s->nodes_count; n++) {
+        const trmi_op *op = trmi_space_op(s, n);
+        const trmi_strategy *strategy = &trmi_space_class_of(s, n)->strategies[choice->strategy[n]];
+        char letters[TRMI_SHARD_LETTERS];
+        trmi_shard_loops(s->graph, op, letters, NULL);
+        if (letters[0] != '\0') {
+            status = trmi_shard_plan_set(plan, op->name, strategy->letters, s->nodes[n].pinned >= 0,
+                                         NULL, err);
+            if (status == TRM_OK && s->nodes[n].repeats) {
+                status = trmi_shard_plan_again(
+                    plan, op->name, choice->again[n] ? TRMI_AGAIN_YES : TRMI_AGAIN_NO, err);
+            }
+        }
+        for (int32_t i = 0; status == TRM_OK && choice->parts[n] && i < op->inputs_count; i++) {
+            const trmi_op *from = trmi_parameter_of(s->graph, op->inputs[i]);
+            trmi_spread parts;
+            if (from != NULL && trmi_space_parts(s, n, i, choice->strategy[n], &parts)) {
+                status = trmi_shard_plan_store(plan, from->name, &parts, err);
+            }
+        }
+    }
+    if (status != TRM_OK) {
+        trmi_shard_plan_destroy(plan);
+        return status;
+    }
+    *out = plan;
+    return TRM_OK;
+}
+
+/* Are the parameters of node n stored as its strategy reads them, or in the parts that the space
+ * knows?
+ *   error  INVALID: in yet another way, which runs, but has no price */
+static trm_status read_stores(const trmi_space *s, const trmi_shard_plan *plan, int32_t n,
+                              int32_t strategy, uint8_t *in_parts, trm_error *err) {
+    const trmi_op *op = trmi_space_op(s, n);
+    *in_parts = 0;
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        const trmi_op *from = trmi_parameter_of(s->graph, op->inputs[i]);
+        const trmi_shard_store *store =
+            from != NULL ? trmi_shard_plan_stored(plan, from->name) : NULL;
+        trmi_spread parts, read = {{0}, {0}};
+        if (store == NULL) {
+            continue;
+        }
+        for (int32_t k = 0; k < s->mesh.axes; k++) {
+            const trmi_spread *as = &trmi_space_class_of(s, n)->strategies[strategy].inputs[i];
+            read.at[k] = trmi_is_partial(as->at[k]) ? TRMI_WHOLE : as->at[k];
+            read.place[k] = read.at[k] == TRMI_WHOLE ? 0 : as->place[k];
+        }
+        if (trmi_space_parts(s, n, i, strategy, &parts) &&
+            trmi_spread_equal(&parts, &store->spread)) {
+            *in_parts = 1;
+        } else if (!trmi_spread_equal(&read, &store->spread)) {
+            char has[64], wants[64];
+            return TRMI_FAIL(
+                err, TRM_INVALID,
+                "the plan stores %s as %s, %s reads it as %s: such a plan runs, but has no price; "
+                "leave the line away",
+                from->name, trmi_spread_text(&s->mesh, &store->spread, has, sizeof has), op->name,
+                trmi_spread_text(&s->mesh, &read, wants, sizeof wants));
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_space_choice(const trmi_space *s, const trmi_shard_plan *plan, trmi_choice *out,
+                             trm_error *err) {
+    for (int32_t n = 0; n < s->nodes_count; n++) {
+        const trmi_op *op = trmi_space_op(s, n);
+        const trmi_space_class *c = trmi_space_class_of(s, n);
+        const trmi_shard_choice *line = trmi_shard_plan_find(plan, op->name);
+        out->again[n] = line != NULL && line->again == TRMI_AGAIN_YES && s->nodes[n].repeats;
+        out->strategy[n] = line == NULL ? trmi_space_follow(s, n, out->strategy) : -1;
+        for (int32_t i = 0; line != NULL && i < c->count; i++) {
+            out->strategy[n] =
+                strcmp(c->strategies[i].letters, line->letters) == 0 ? i : out->strategy[n];
+        }
+        if (out->strategy[n] < 0) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "the plan cuts operator %s by '%s', which is not possible here",
+                             op->name, line->letters);
+        }
+        TRMI_TRY(read_stores(s, plan, n, out->strategy[n], &out->parts[n], err));
+    }
+    return TRM_OK;
+}
+
+bool trmi_choice_sliced(const trmi_space *s, const trmi_choice *choice) {
+    bool sliced = s->costs.slices;
+    for (int32_t n = 0; sliced && n < s->nodes_count; n++) {
+        sliced = !choice->parts[n] &&
+                 trmi_space_class_of(s, n)->slices[choice->strategy[n]].blocking < INFINITY;
+    }
+    return sliced;
+}
+
+/* ---- weights -> cost graph -> choice
+ *  ------------------------------------------------------------------- */
+
+trmi_way trmi_space_node_way(const trmi_space *s, const trmi_space_class *c, int32_t i, int way,
+                             double gradient) {
+    bool parts = way & TRMI_WAY_PARTS, again = way & TRMI_WAY_AGAIN, sliced = way & TRMI_WAY_SLICED;
+    const trmi_store_cost *store = sliced ? &c->slices[i] : &c->stores[2 * i + parts];
+    if ((parts && (sliced || !s->costs.shard_stores)) ||
+        (again && !(c->repeats && c->saved[i] > 0)) || !(store->blocking < INFINITY)) {
+        return (trmi_way){INFINITY, 0};
+    }
+    return (trmi_way){c->forward[i] + c->backward[i] + c->exchange[i] + store->blocking +
+                          gradient * store->gradient + (again ? c->again[i] : 0),
+                      store->bytes + c->kept[i] - (again ? c->saved[i] : 0)};
+}
+
+static double weigh(const trmi_way *way, const trmi_weights *w) {
+    return way->seconds < INFINITY ? way->seconds + w->memory * way->bytes : INFINITY;
+}
+
+/* Parts, and again, only where they are cheaper. */
+static int best_way(const trmi_space *s, const trmi_space_class *c, int32_t i,
+                    const trmi_weights *w, double *cost) {
+    int best = 0, sliced = w->sliced ? TRMI_WAY_SLICED : 0;
+    trmi_way way = trmi_space_node_way(s, c, i, sliced, w->gradient);
+    *cost = weigh(&way, w);
+    for (int k = 1; k < TRMI_WAYS; k++) {
+        way = trmi_space_node_way(s, c, i, k | sliced, w->gradient);
+        double own = weigh(&way, w);
+        best = own < *cost ? k : best;
+        *cost = fmin(*cost, own);
+    }
+    return best;
+}
+
+typedef struct tables {
+    trmi_cost_graph graph;
+    int32_t *states;
+    const float **nodes;
+    float **of_class;
+    trmi_cost_edge *edges;
+} tables;
+
+/* The edge's table, memory in it at its price. */
+static const float *with_bytes(const trmi_space *s, const trmi_space_edge *e, const trmi_weights *w,
+                               trmi_arena *arena) {
+    const float *seconds = s->tables[e->table], *bytes = s->bytes[e->table];
+    if (w->memory == 0 || bytes == NULL) {
+        return seconds;
+    }
+    size_t entries = (size_t)trmi_space_class_of(s, e->from)->count *
+                     (size_t)trmi_space_class_of(s, e->to)->count;
+    float *sum = trmi_arena_alloc(arena, entries * sizeof *sum);
+    for (size_t i = 0; sum != NULL && i < entries; i++) {
+        sum[i] = seconds[i] + (float)w->memory * bytes[i];
+    }
+    return sum;
+}
+
+static bool fill_tables(const trmi_space *s, const trmi_weights *w, tables *t, trmi_arena *arena) {
+    t->states = trmi_arena_alloc(arena, ((size_t)s->nodes_count + 1) * sizeof *t->states);
+    t->nodes = trmi_arena_alloc(arena, ((size_t)s->nodes_count + 1) * sizeof *t->nodes);
+    t->of_class = trmi_arena_alloc(arena, ((size_t)s->classes_count + 1) * sizeof *t->of_class);
+    t->edges = trmi_arena_alloc(arena, ((size_t)s->edges_count + 1) * sizeof *t->edges);
+    if (t->states == NULL || t->nodes == NULL || t->of_class == NULL || t->edges == NULL) {
+        return false;
+    }
+    for (int64_t k = 0; k < s->classes_count; k++) {
+        const trmi_space_class *c = &s->classes[k];
+        float *costs = t->of_class[k] = trmi_arena_alloc(arena, (size_t)c->count * sizeof *costs);
+        for (int32_t i = 0; costs != NULL && i < c->count; i++) {
+            double cost;
+            (void)best_way(s, c, i, w, &cost);
+            costs[i] = (float)cost;
+        }
+        if (costs == NULL) {
+            return false;
+        }
+    }
+    for (int32_t n = 0; n < s->nodes_count; n++) {
+        t->states[n] = trmi_space_class_of(s, n)->count;
+        t->nodes[n] = t->of_class[s->nodes[n].group];
+    }
+    const float **priced = trmi_arena_alloc(arena, ((size_t)s->tables_count + 1) * sizeof *priced);
+    for (int64_t e = 0; priced != NULL && e < s->edges_count; e++) {
+        const float **table = &priced[s->edges[e].table];
+        *table = *table != NULL ? *table : with_bytes(s, &s->edges[e], w, arena);
+        t->edges[e] = (trmi_cost_edge){s->edges[e].from, s->edges[e].to, *table};
+        if (*table == NULL) {
+            return false;
+        }
+    }
+    if (priced == NULL) {
+        return false;
+    }
+    t->graph = (trmi_cost_graph){.nodes_count = s->nodes_count,
+                                 .edges_count = (int32_t)s->edges_count,
+                                 .states = t->states,
+                                 .nodes = t->nodes,
+                                 .edges = t->edges};
+    return true;
+}
+
+static trm_status no_plan(const trmi_space *s, trm_error *err) {
+    char mesh[48];
+    return TRMI_FAIL(err, TRM_INVALID,
+                     "no plan on mesh %s: some operators fit in no way beside the pinned ones",
+                     trmi_mesh_text(&s->mesh, mesh, sizeof mesh));
+}
+
+static trm_status marginals_of(const trmi_space *s, const tables *t, float ***out,
+                               trmi_arena *arena, trm_error *err) {
+    float **rows = trmi_arena_alloc(arena, ((size_t)s->nodes_count + 1) * sizeof *rows);
+    for (int32_t n = 0; rows != NULL && n < s->nodes_count; n++) {
+        rows[n] = trmi_arena_alloc(arena, (size_t)t->states[n] * sizeof **rows);
+        if (rows[n] == NULL) {
+            return no_memory(err);
+        }
+    }
+    if (rows == NULL) {
+        return no_memory(err);
+    }
+    TRMI_TRY(trmi_solve_marginals(&t->graph, rows, err));
+    *out = rows;
+    return TRM_OK;
+}
+
+typedef struct forced {
+    int32_t node, strategy; /* -1: none */
+} forced;
+
+/* All other strategies of the node cost INFINITY. */
+static bool force(const trmi_space *s, tables *t, const forced *f, trmi_arena *arena) {
+    if (f->node < 0) {
+        return true;
+    }
+    float *costs = trmi_arena_alloc(arena, (size_t)t->states[f->node] * sizeof *costs);
+    for (int32_t i = 0; costs != NULL && i < t->states[f->node]; i++) {
+        costs[i] = i == f->strategy ? t->of_class[s->nodes[f->node].group][i] : INFINITY;
+    }
+    t->nodes[f->node] = costs;
+    return costs != NULL;
+}
+
+static trm_status solve(const trmi_space *s, const trmi_weights *weights, const forced *f,
+                        trmi_choice *out, trmi_solution *solution, float ***marginals,
+                        trmi_arena *arena, trm_error *err) {
+    trmi_arena scratch = {0};
+    tables t;
+    trm_status status = fill_tables(s, weights, &t, &scratch) && force(s, &t, f, &scratch)
+                            ? TRM_OK
+                            : no_memory(err);
+    trmi_choice start;
+    trmi_solve_options options = {0};
+    if (status == TRM_OK && f->node < 0 && trmi_choice_open(&start, s, &scratch) &&
+        trmi_space_baseline(s, TRMI_BASELINE_SAMPLES, &start)) {
+        options.start = start.strategy;
+    }
+    if (status == TRM_OK) {
+        status = trmi_solve(&t.graph, &options, out->strategy, solution, err);
+    }
+    if (status == TRM_OK && !(solution->objective < INFINITY)) {
+        status = no_plan(s, err);
+    }
+    for (int32_t n = 0; status == TRM_OK && n < s->nodes_count; n++) {
+        double cost;
+        int way = best_way(s, trmi_space_class_of(s, n), out->strategy[n], weights, &cost);
+        out->parts[n] = way & TRMI_WAY_PARTS;
+        out->again[n] = (way & TRMI_WAY_AGAIN) != 0;
+    }
+    if (status == TRM_OK && marginals != NULL) {
+        status = marginals_of(s, &t, marginals, arena, err);
+    }
+    trmi_arena_free(&scratch);
+    return status;
+}
+
+trm_status trmi_space_solve(const trmi_space *s, const trmi_weights *weights, trmi_choice *out,
+                            trmi_solution *solution, float ***marginals, trmi_arena *arena,
+                            trm_error *err) {
+    return solve(s, weights, &(forced){-1, -1}, out, solution, marginals, arena, err);
+}
+
+trm_status trmi_space_solve_with(const trmi_space *s, const trmi_weights *weights, int32_t node,
+                                 int32_t strategy, trmi_choice *out, trmi_solution *solution,
+                                 trm_error *err) {
+    return solve(s, weights, &(forced){node, strategy}, out, solution, NULL, NULL, err);
+}

@@ -1,0 +1,589 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The space of plans: forward operators as nodes, their strategies priced once per class of equal
+ * operators, the values between them as tables of redistribution both ways. */
+#include "plan/search/search.h"
+
+#include "base/error.h"
+#include "base/os.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BOUNDED_AXES = 4 };
+
+typedef struct building {
+    trmi_space *s;
+    int32_t *node_of; /* [ops] forward operator -> node, -1 = none */
+    uint8_t *moving;  /* [values] depends on a trained parameter: a gradient flows */
+    bool *repeats;    /* [ops] */
+    bool *dropped;    /* [ops] by the rule */
+    bool *read;       /* [values] by backward */
+    trm_error *err;
+} building;
+
+static trm_status no_memory(trm_error *err) {
+    return TRMI_FAIL(err, TRM_NOMEM, "no memory for the space of plans");
+}
+
+/* ---- classes
+ *  ------------------------------------------------------------------------------------------ */
+
+/* Everything that prices depend on; equal keys, equal prices. */
+static void key_of(const building *b, const trmi_space_node *node, trmi_text *key) {
+    const trm_graph *g = b->s->graph;
+    const trmi_op *op = &g->ops[node->op];
+    char shape[96];
+    trmi_text_printf(key, "%d:", (int)op->kind);
+    const uint8_t *attrs = (const uint8_t *)&op->attrs;
+    for (size_t i = 0; i < sizeof op->attrs && !trmi_is_leaf(op); i++) {
+        trmi_text_printf(key, "%x", attrs[i]);
+    }
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        const trmi_value *v = trmi_input_of(g, op, i);
+        if (v != NULL) {
+            const trmi_op *from = trmi_maker_of(g, op->inputs[i]);
+            trmi_text_printf(key, " %s/%d/%d/%d", trm_shape_format(&v->shape, shape, sizeof shape),
+                             (int)v->dtype, trmi_is_leaf(from) ? (int)from->kind : 0,
+                             b->moving[op->inputs[i]]);
+        } else {
+            trmi_text_printf(key, " -");
+        }
+    }
+    for (int32_t i = 0; i < op->outputs_count; i++) {
+        const trmi_value *v = trmi_output_of(g, op, i);
+        trmi_text_printf(key, " >%s/%d", trm_shape_format(&v->shape, shape, sizeof shape),
+                         (int)v->dtype);
+    }
+    for (int32_t i = 0; i < node->backward_count; i++) {
+        const trmi_op *back = &g->ops[node->backward[i]];
+        trmi_text_printf(key, " <%d:%d", (int)back->kind, (int)back->inputs_count);
+    }
+    trmi_text_printf(key, " r%d", node->read * 4 + node->repeats * 2 + node->dropped);
+    if (node->pinned >= 0) {
+        trmi_text_printf(key, " !%d", node->pinned);
+    }
+}
+
+static double roofline(const trmi_space *s, const trm_graph *g, const trmi_op *op,
+                       double fraction) {
+    trmi_cost cost = trmi_op_cost(g, op);
+    double flop = s->prices.flop > 0 ? s->prices.flop : 1 / 1e11,
+           byte = s->prices.byte > 0 ? s->prices.byte : 1 / 2e10;
+    double work = cost.flops * flop, traffic = cost.bytes * byte;
+    return (work > traffic ? work : traffic) * fraction;
+}
+
+/* The letters of the forward operator in its gradient operators; where a rule lacks them, by
+ * fraction. */
+static double backward_of(const trmi_space *s, const trmi_space_node *node,
+                          const trmi_strategy *forward) {
+    double sum = 0;
+    const trmi_op *made = &s->graph->ops[node->op];
+    bool apart = trmi_shard_in_factors(s->graph, made, forward, 1);
+    for (int32_t i = 0; i < node->backward_count; i++) {
+        const trmi_op *op = &s->graph->ops[node->backward[i]];
+        trmi_strategy own;
+        if (apart && trm_shape_equal(&trmi_output_of(s->graph, op, 0)->shape,
+                                     &trmi_input_of(s->graph, made, 1)->shape)) {
+            continue; /* the optimiser's */
+        }
+        bool fits = trmi_shard_strategy(s->graph, op, &s->mesh, forward->letters, &own);
+        sum += roofline(s, s->graph, op, fits ? own.fraction : forward->fraction);
+    }
+    return sum;
+}
+
+/* Parameter and slots are read and written, or the factors' product takes longer than that. */
+static double factors_of(const trmi_space *s, const trmi_op *op, const trmi_strategy *strategy) {
+    if (!trmi_shard_in_factors(s->graph, op, strategy, 1)) {
+        return 0;
+    }
+    const trmi_value *weights =
+        &s->graph->values[trmi_parameter_of(s->graph, op->inputs[1])->outputs[0]];
+    double count = (double)trmi_spread_most(&s->mesh, &weights->shape, &strategy->inputs[1]),
+           slots = s->costs.slots;
+    double flop = s->costs.update_flop > 0 ? s->costs.update_flop
+                  : s->prices.flop > 0     ? s->prices.flop
+                                           : 1 / 1e11;
+    double dense = 3 + 2 * slots; /* passes over memory: a gradient that is there is read */
+    return fmax(s->update.byte * (2 + 2 * slots) / dense * sizeof(float),
+                2 * (double)strategy->local_inputs[0].dim[0] * flop) *
+           count;
+}
+
+static trmi_node_seconds roofline_of(const trmi_space *s, const trmi_space_node *node,
+                                     const trmi_strategy *strategy) {
+    const trmi_op *op = &s->graph->ops[node->op];
+    return (trmi_node_seconds){.forward = roofline(s, s->graph, op, strategy->fraction),
+                               .backward = backward_of(s, node, strategy),
+                               .factors = factors_of(s, op, strategy)};
+}
+
+void trmi_space_roofline(const trmi_space *s, int32_t node, int32_t i, trmi_node_seconds *out) {
+    *out = roofline_of(s, &s->nodes[node], &trmi_space_class_of(s, node)->strategies[i]);
+}
+
+static trmi_price_table *prices_for(building *b, const trm_shape *shape, trm_dtype dtype) {
+    trmi_space *s = b->s;
+    for (int64_t i = 0; i < s->prices_count; i++) {
+        if (s->prices_of[i].dtype == dtype && trm_shape_equal(&s->prices_of[i].shape, shape)) {
+            return &s->prices_of[i];
+        }
+    }
+    if (!trmi_grow((void **)&s->prices_of, &s->prices_capacity, s->prices_count + 1,
+                   sizeof *s->prices_of)) {
+        (void)no_memory(b->err);
+        return NULL;
+    }
+    trmi_price_table *t = &s->prices_of[s->prices_count];
+    *t = (trmi_price_table){.shape = *shape, .dtype = dtype, .no_columns = s->bounded};
+    if (trmi_price_table_fill(t, &s->mesh, &s->prices, &s->arena, b->err) != TRM_OK) {
+        return NULL;
+    }
+    s->prices_count++;
+    return t;
+}
+
+double trmi_space_way(const trmi_space *s, int32_t value, const trmi_spread *from,
+                      const trmi_spread *to) {
+    const trmi_value *v = &s->graph->values[value];
+    for (int64_t i = 0; i < s->prices_count; i++) {
+        if (s->prices_of[i].dtype == v->dtype &&
+            trm_shape_equal(&s->prices_of[i].shape, &v->shape)) {
+            return trmi_price_between(&s->prices_of[i], &s->mesh, from, to);
+        }
+    }
+    return INFINITY;
+}
+
+static double exchanges(const trmi_space *s, const trmi_strategy *strategy, bool backward) {
+    double sum = 0;
+    for (int32_t i = 0; i < strategy->comms_count; i++) {
+        const trmi_shard_comm *c = &strategy->comms[i];
+        sum += trmi_price(&s->prices, &s->mesh, c->move, c->axes, c->bytes);
+    }
+    for (int32_t i = 0; backward && i < strategy->backward_count; i++) {
+        const trmi_shard_comm *c = &strategy->backward[i];
+        sum += trmi_price(&s->prices, &s->mesh, c->move, c->axes, c->bytes);
+    }
+    return sum;
+}
+
+/* A norm whose statistics are known reads its input once instead of twice. */
+static const double apply_share = 2.0 / 3;
+
+static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_space_class *c,
+                                 int32_t i) {
+    trmi_space *s = b->s;
+    const trmi_op *op = &s->graph->ops[node->op];
+    const trmi_strategy *strategy = &c->strategies[i];
+    const trmi_node_seconds roof = roofline_of(s, node, strategy);
+    trmi_node_seconds seconds = roof;
+    if (s->costs.seconds != NULL) {
+        s->costs.seconds(s->costs.context, s, node, strategy, &seconds);
+    }
+    c->joint[i] = trmi_space_joint(s, node, strategy, &roof, &seconds);
+    c->forward[i] = seconds.forward;
+    c->backward[i] = seconds.backward;
+    c->factors[i] = seconds.factors;
+    c->exchange[i] = exchanges(s, strategy, node->backward_count > 0);
+    /* sums that wait for other ranks are resolved before anyone keeps them */
+    for (int32_t k = 0; k < op->outputs_count; k++) {
+        bool kept = (node->read >> k & 1) && !trmi_spread_has_partial(&strategy->outputs[k]);
+        c->kept[i] += kept ? trmi_space_bytes(s, op->outputs[k], &strategy->outputs[k]) : 0;
+    }
+    if (node->repeats || node->dropped) {
+        bool kept = !trmi_spread_has_partial(&strategy->outputs[0]);
+        c->saved[i] = kept ? trmi_space_bytes(s, op->outputs[0], &strategy->outputs[0]) : 0;
+        c->again[i] = c->forward[i] * (op->kind == TRMI_OP_NORM_ACT ? apply_share : 1);
+        c->kept[i] -= node->dropped ? c->saved[i] : 0;
+        c->backward[i] += node->dropped ? c->again[i] : 0;
+    }
+    for (int32_t k = 0; k < op->inputs_count; k++) {
+        const trmi_op *parameter = trmi_parameter_of(s->graph, op->inputs[k]);
+        if (parameter != NULL) {
+            const trmi_value *v = trmi_output_of(s->graph, parameter, 0);
+            const trmi_price_table *table = prices_for(b, &v->shape, v->dtype);
+            if (table == NULL) {
+                return TRM_NOMEM;
+            }
+            trmi_space_add_parameter(s, table, op, k, c, i);
+        }
+    }
+    return TRM_OK;
+}
+
+/* Four axes and more: columns of images are not cut, and samples by the outer axes first, where
+ * hosts lie. Of the 1,296 ways of a convolution on four axes that leaves 341, and eliminations take
+ * their cube. */
+static bool is_usual(const char *letters) {
+    size_t samples = strspn(letters, "n");
+    return strpbrk(letters + samples, "nw") == NULL;
+}
+
+static void leave_out(trmi_space_class *c) {
+    int32_t kept = 0;
+    for (int32_t i = 0; i < c->count; i++) {
+        if (is_usual(c->strategies[i].letters)) {
+            c->strategies[kept++] = c->strategies[i];
+        }
+    }
+    c->count = kept;
+}
+
+static trm_status fill_class(building *b, const trmi_space_node *node, trmi_space_class *c) {
+    trmi_space *s = b->s;
+    const trmi_op *op = &s->graph->ops[node->op];
+    TRMI_TRY(trmi_shard_strategies(s->graph, op, &s->mesh, &s->arena, &c->strategies, &c->count,
+                                   b->err));
+    if (node->pinned >= 0) {
+        c->strategies = &c->strategies[node->pinned];
+        c->count = 1;
+    } else if (s->bounded) {
+        leave_out(c);
+    }
+    size_t n = (size_t)c->count;
+    c->forward = trmi_arena_alloc(&s->arena, n * sizeof *c->forward);
+    c->backward = trmi_arena_alloc(&s->arena, n * sizeof *c->backward);
+    c->factors = trmi_arena_alloc(&s->arena, n * sizeof *c->factors);
+    c->exchange = trmi_arena_alloc(&s->arena, n * sizeof *c->exchange);
+    c->kept = trmi_arena_alloc(&s->arena, n * sizeof *c->kept);
+    c->again = trmi_arena_alloc(&s->arena, n * sizeof *c->again);
+    c->saved = trmi_arena_alloc(&s->arena, n * sizeof *c->saved);
+    c->stores = trmi_arena_alloc(&s->arena, 2 * n * sizeof *c->stores);
+    c->slices = trmi_arena_alloc(&s->arena, n * sizeof *c->slices);
+    c->joint = trmi_arena_alloc(&s->arena, n * sizeof *c->joint);
+    c->repeats = node->repeats;
+    if (c->forward == NULL || c->backward == NULL || c->factors == NULL || c->exchange == NULL ||
+        c->kept == NULL || c->again == NULL || c->saved == NULL || c->stores == NULL ||
+        c->slices == NULL || c->joint == NULL) {
+        return no_memory(b->err);
+    }
+    for (int32_t i = 0; i < c->count; i++) {
+        TRMI_TRY(price_strategy(b, node, c, i));
+    }
+    return TRM_OK;
+}
+
+static trm_status find_class(building *b, trmi_space_node *node) {
+    trmi_space *s = b->s;
+    trmi_text key = {0};
+    key_of(b, node, &key);
+    for (int64_t i = 0; !key.failed && i < s->classes_count; i++) {
+        if (strcmp(s->classes[i].key, key.data) == 0) {
+            node->group = (int32_t)i;
+            s->classes[i].members++;
+            trmi_text_free(&key);
+            return TRM_OK;
+        }
+    }
+    bool ok = !key.failed && trmi_grow((void **)&s->classes, &s->classes_capacity,
+                                       s->classes_count + 1, sizeof *s->classes);
+    trmi_space_class made = {.op = node->op, .members = 1};
+    made.key = ok ? trmi_arena_strdup(&s->arena, key.data) : NULL;
+    trmi_text_free(&key);
+    if (made.key == NULL) {
+        return no_memory(b->err);
+    }
+    TRMI_TRY(fill_class(b, node, &made));
+    node->group = (int32_t)s->classes_count;
+    s->classes[s->classes_count++] = made;
+    return TRM_OK;
+}
+
+/* ---- nodes
+ *  ------------------------------------------------------------------------------------------------
+ */
+
+static trm_status count_nodes(building *b) {
+    trmi_space *s = b->s;
+    const trm_graph *g = s->graph;
+    int32_t count = 0;
+    b->node_of = trmi_arena_alloc(&s->arena, (size_t)g->ops_count * sizeof *b->node_of);
+    b->moving = trmi_arena_alloc(&s->arena, (size_t)g->values_count);
+    b->repeats = trmi_arena_alloc(&s->arena, (size_t)g->ops_count * sizeof *b->repeats);
+    b->dropped = trmi_arena_alloc(&s->arena, (size_t)g->ops_count * sizeof *b->dropped);
+    b->read = trmi_arena_alloc(&s->arena, (size_t)g->values_count * sizeof *b->read);
+    if (b->node_of == NULL || b->moving == NULL || b->repeats == NULL || b->dropped == NULL ||
+        b->read == NULL) {
+        return no_memory(b->err);
+    }
+    trmi_shard_repeatable(g, b->repeats);
+    if (s->costs.rule) {
+        trmi_shard_rule(g, b->dropped);
+    }
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        const trmi_op *op = &g->ops[i];
+        bool moves = op->kind == TRMI_OP_PARAMETER && op->attrs.leaf.trainable;
+        for (int32_t k = 0; k < op->inputs_count; k++) {
+            moves = moves || b->moving[op->inputs[k]];
+            b->read[op->inputs[k]] = b->read[op->inputs[k]] || op->phase == TRMI_BACKWARD;
+        }
+        for (int32_t k = 0; k < op->outputs_count; k++) {
+            trm_dtype dtype = trmi_output_of(g, op, k)->dtype;
+            bool real = dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16;
+            b->moving[op->outputs[k]] = moves && real && op->phase == TRMI_FORWARD;
+        }
+        /* lies as its reader wants it */
+        bool cast = op->kind == TRMI_OP_CAST && trmi_parameter_of(g, op->outputs[0]) != NULL;
+        s->casts = s->casts || cast;
+        b->node_of[i] = !trmi_is_leaf(op) && !cast && op->phase == TRMI_FORWARD ? count++ : -1;
+    }
+    s->nodes = trmi_arena_alloc(&s->arena, ((size_t)count + 1) * sizeof *s->nodes);
+    s->nodes_count = count;
+    return s->nodes != NULL ? TRM_OK : no_memory(b->err);
+}
+
+/* Gradient operators, by the name of their origin. */
+static trm_status find_backward(building *b, trmi_space_node *node) {
+    const trm_graph *g = b->s->graph;
+    const char *name = g->ops[node->op].name;
+    for (int pass = 0; pass < 2; pass++) {
+        int32_t count = 0;
+        for (int64_t i = node->op + 1; i < g->ops_count; i++) {
+            const trmi_op *op = &g->ops[i];
+            if (op->phase == TRMI_BACKWARD && op->origin != NULL && strcmp(op->origin, name) == 0) {
+                if (pass == 1) {
+                    node->backward[count] = (int32_t)i;
+                }
+                count++;
+            }
+        }
+        if (pass == 0) {
+            node->backward =
+                trmi_arena_alloc(&b->s->arena, ((size_t)count + 1) * sizeof *node->backward);
+        }
+        node->backward_count = count;
+        if (node->backward == NULL) {
+            return no_memory(b->err);
+        }
+    }
+    return TRM_OK;
+}
+
+/* What backward keeps of a node: which of its outputs anything there reads. */
+static void find_read(building *b, trmi_space_node *node) {
+    const trm_graph *g = b->s->graph;
+    const trmi_op *op = &g->ops[node->op];
+    for (int32_t k = 0; k < op->outputs_count; k++) {
+        node->read |= (uint8_t)(b->read[op->outputs[k]] ? 1 << k : 0);
+    }
+    node->dropped = b->dropped[node->op] && (node->read & 1);
+    node->repeats = b->repeats[node->op] && !node->dropped;
+}
+
+static trm_status pin(building *b, trmi_space_node *node, const trmi_shard_plan *pins) {
+    const trmi_op *op = &b->s->graph->ops[node->op];
+    const trmi_shard_choice *choice = pins != NULL ? trmi_shard_plan_find(pins, op->name) : NULL;
+    node->pinned = -1;
+    if (choice == NULL || !choice->pinned) {
+        return TRM_OK;
+    }
+    trmi_strategy *list;
+    int32_t count;
+    TRMI_TRY(
+        trmi_shard_strategies(b->s->graph, op, &b->s->mesh, &b->s->arena, &list, &count, b->err));
+    for (int32_t i = 0; i < count; i++) {
+        if (strcmp(list[i].letters, choice->letters) == 0) {
+            node->pinned = i;
+            return TRM_OK;
+        }
+    }
+    return TRMI_FAIL(b->err, TRM_INVALID,
+                     "operator %s is pinned to '%s', which it cannot be on this mesh", op->name,
+                     choice->letters);
+}
+
+static trm_status make_nodes(building *b, const trmi_shard_plan *pins) {
+    const trm_graph *g = b->s->graph;
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        if (b->node_of[i] >= 0) {
+            trmi_space_node *node = &b->s->nodes[b->node_of[i]];
+            node->op = (int32_t)i;
+            TRMI_TRY(find_backward(b, node));
+            find_read(b, node);
+            TRMI_TRY(pin(b, node, pins));
+            TRMI_TRY(find_class(b, node));
+        }
+    }
+    return TRM_OK;
+}
+
+/* ---- edges
+ *  -------------------------------------------------------------------------------------------------
+ */
+
+static bool room_for_table(trmi_space *s) {
+    int64_t capacity = s->tables_capacity;
+    return trmi_grow((void **)&s->tables, &capacity, s->tables_count + 1, sizeof *s->tables) &&
+           trmi_grow((void **)&s->bytes, &s->tables_capacity, s->tables_count + 1,
+                     sizeof *s->bytes);
+}
+
+/* Bytes kept beside what the maker keeps: its reader's form of the value, where backward reads that
+ * and it is another. */
+static bool kept_bytes(building *b, const trmi_space_edge *e, int32_t output, float **out) {
+    trmi_space *s = b->s;
+    const trmi_space_class *from = trmi_space_class_of(s, e->from),
+                           *to = trmi_space_class_of(s, e->to);
+    *out = NULL;
+    if (!e->kept) {
+        return true;
+    }
+    float *bytes =
+        trmi_arena_alloc(&s->arena, (size_t)from->count * (size_t)to->count * sizeof *bytes);
+    for (int32_t k = 0; bytes != NULL && k < to->count; k++) {
+        const trmi_spread *read = &to->strategies[k].inputs[e->input];
+        float own = (float)trmi_space_bytes(s, e->value, read);
+        for (int32_t i = 0; i < from->count; i++) {
+            bytes[(size_t)i * (size_t)to->count + (size_t)k] =
+                trmi_spread_equal(&from->strategies[i].outputs[output], read) ? 0 : own;
+        }
+    }
+    *out = bytes;
+    return bytes != NULL;
+}
+
+static trm_status fill_edge(building *b, trmi_space_edge *e, int32_t output) {
+    trmi_space *s = b->s;
+    const trmi_value *v = &s->graph->values[e->value];
+    const trmi_space_class *from = trmi_space_class_of(s, e->from),
+                           *to = trmi_space_class_of(s, e->to);
+    const trmi_price_table *t = prices_for(b, &v->shape, v->dtype);
+    size_t entries = (size_t)from->count * (size_t)to->count;
+    float *table = t != NULL ? trmi_arena_alloc(&s->arena, entries * sizeof *table) : NULL,
+          *bytes = NULL;
+    int32_t *numbers = trmi_alloc(2 * (size_t)to->count * sizeof *numbers);
+    if (table == NULL || numbers == NULL || !kept_bytes(b, e, output, &bytes) ||
+        !room_for_table(s)) {
+        trmi_free(numbers);
+        return t == NULL ? TRM_NOMEM : no_memory(b->err);
+    }
+    for (int32_t k = 0; k < to->count; k++) {
+        const trmi_spread *read = &to->strategies[k].inputs[e->input];
+        trmi_spread made = trmi_space_gradient(&s->mesh, read, to->strategies[k].letters);
+        numbers[k] = trmi_price_number(t, &s->mesh, read);
+        numbers[to->count + k] = trmi_price_number(t, &s->mesh, &made);
+    }
+    for (int32_t i = 0; i < from->count; i++) {
+        const trmi_spread *made = &from->strategies[i].outputs[output];
+        trmi_spread wanted = trmi_space_wanted(&s->mesh, made);
+        int32_t out = trmi_price_number(t, &s->mesh, made),
+                back = trmi_price_number(t, &s->mesh, &wanted);
+        float *row = table + (size_t)i * (size_t)to->count;
+        for (int32_t k = 0; k < to->count; k++) {
+            int32_t in = numbers[k], gradient = numbers[to->count + k];
+            row[k] = out < 0 || in < 0 ? INFINITY : t->seconds[(int64_t)out * t->count + in];
+            if (e->gradient) {
+                row[k] += back < 0 || gradient < 0
+                              ? INFINITY
+                              : t->seconds[(int64_t)gradient * t->count + back];
+            }
+        }
+    }
+    trmi_free(numbers);
+    e->table = (int32_t)s->tables_count;
+    s->bytes[s->tables_count] = bytes;
+    s->tables[s->tables_count++] = table;
+    return TRM_OK;
+}
+
+static int32_t output_of(const trm_graph *g, int32_t value) { return g->values[value].output; }
+
+/* The table of an equal edge, or a new one. */
+static trm_status find_table(building *b, trmi_space_edge *e) {
+    trmi_space *s = b->s;
+    int32_t output = output_of(s->graph, e->value);
+    for (int64_t i = 0; i < s->edges_count; i++) {
+        const trmi_space_edge *o = &s->edges[i];
+        bool same = s->nodes[o->from].group == s->nodes[e->from].group &&
+                    s->nodes[o->to].group == s->nodes[e->to].group && o->input == e->input &&
+                    o->gradient == e->gradient && o->kept == e->kept &&
+                    output_of(s->graph, o->value) == output;
+        if (same) {
+            e->table = o->table;
+            return TRM_OK;
+        }
+    }
+    return fill_edge(b, e, output);
+}
+
+static bool reads(const trmi_op *op, int32_t value) {
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        if (op->inputs[i] == value) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static trm_status make_edges(building *b) {
+    trmi_space *s = b->s;
+    const trm_graph *g = s->graph;
+    for (int32_t n = 0; n < s->nodes_count; n++) {
+        const trmi_op *op = trmi_space_op(s, n);
+        for (int32_t i = 0; i < op->inputs_count; i++) {
+            int32_t from = op->inputs[i] != 0 ? b->node_of[g->values[op->inputs[i]].op] : -1;
+            if (from < 0) {
+                continue;
+            }
+            trmi_space_edge e = {.from = from, .to = n, .value = op->inputs[i], .input = i};
+            e.gradient = b->moving[op->inputs[i]] && s->nodes[n].backward_count > 0;
+            for (int32_t k = 0; k < s->nodes[n].backward_count; k++) {
+                e.kept = e.kept || reads(&g->ops[s->nodes[n].backward[k]], op->inputs[i]);
+            }
+            TRMI_TRY(find_table(b, &e));
+            if (!trmi_grow((void **)&s->edges, &s->edges_capacity, s->edges_count + 1,
+                           sizeof *s->edges)) {
+                return no_memory(b->err);
+            }
+            s->edges[s->edges_count++] = e;
+        }
+    }
+    return TRM_OK;
+}
+
+/* ---- life
+ *  -----------------------------------------------------------------------------------------------------
+ */
+
+trm_status trmi_space_create(const trm_graph *graph, const trmi_mesh *mesh,
+                             const trmi_search_costs *costs, const trmi_shard_plan *pins,
+                             trmi_space **out, trm_error *err) {
+    trm_error own;
+    double begin = trmi_os_now();
+    trmi_space *s = trmi_alloc(sizeof *s);
+    if (s == NULL) {
+        return no_memory(err);
+    }
+    s->graph = graph;
+    s->mesh = *mesh;
+    s->costs = costs != NULL ? *costs : (trmi_search_costs){.slots = 1, .overlap = 1, .fuse = true};
+    s->prices = s->costs.prices != NULL ? *s->costs.prices : (trmi_prices){0};
+    s->bounded = mesh->axes >= BOUNDED_AXES && pins == NULL;
+    building b = {.s = s, .err = err != NULL ? err : &own};
+    trmi_space_find_update_lines(s);
+    trm_status status = count_nodes(&b);
+    status = status == TRM_OK ? make_nodes(&b, pins) : status;
+    status = status == TRM_OK ? make_edges(&b) : status;
+    if (status != TRM_OK) {
+        trmi_space_destroy(s);
+        return status;
+    }
+    s->seconds = trmi_os_now() - begin;
+    *out = s;
+    return TRM_OK;
+}
+
+void trmi_space_destroy(trmi_space *s) {
+    if (s != NULL) {
+        free(s->classes);
+        free(s->edges);
+        free(s->tables);
+        free(s->bytes);
+        free(s->prices_of);
+        trmi_arena_free(&s->arena);
+        trmi_free(s);
+    }
+}

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the parameters of a plan cost beside the operators that read them: stored whole, in parts or
+ * updated in slices, their casts, their gradients' way to whoever keeps them, the optimiser. */
+#include "plan/search/search.h"
+
+#include <math.h>
+
+/* ---- spreads and bytes
+ *  ----------------------------------------------------------------------------------------- */
+
+double trmi_space_bytes(const trmi_space *s, int32_t value, const trmi_spread *spread) {
+    const trmi_value *v = &s->graph->values[value];
+    return (double)trmi_spread_most(&s->mesh, &v->shape, spread) *
+           (double)trm_dtype_bytes(v->dtype);
+}
+
+trmi_spread trmi_space_gradient(const trmi_mesh *mesh, const trmi_spread *read,
+                                const char *letters) {
+    trmi_spread g = trmi_spread_adjoint(mesh, read);
+    for (int32_t i = 0; i < mesh->axes; i++) {
+        if (letters[i] == '.') {
+            g.at[i] = read->at[i];
+            g.place[i] = read->place[i];
+        }
+    }
+    return g;
+}
+
+trmi_spread trmi_space_wanted(const trmi_mesh *mesh, const trmi_spread *made) {
+    trmi_spread g = *made;
+    for (int32_t i = 0; i < mesh->axes; i++) {
+        g.at[i] = trmi_is_partial(g.at[i]) ? TRMI_WHOLE : g.at[i];
+    }
+    return g;
+}
+
+/* The order in which dimensions are tried: weights of convolutions lie with output channels
+ * innermost, and parts of those would be scattered. */
+static int32_t nth_dimension(const trm_shape *shape, int32_t n) {
+    return shape->rank == 4 && n < 2 ? 1 - n : n;
+}
+
+/* A parameter read as `read`, its gradient made as `made`: cut along the first dimension that
+ * allows it, over all axes on which the gradient is partial. False: cannot be cut. */
+static bool parts_of(const trmi_space *s, const trm_shape *shape, const trmi_spread *read,
+                     const trmi_spread *made, trmi_spread *out) {
+    for (int32_t n = 0; n < shape->rank; n++) {
+        int32_t d = nth_dimension(shape, n);
+        bool any = false;
+        *out = *read;
+        for (int32_t i = 0; i < s->mesh.axes; i++) {
+            if (made->at[i] == TRMI_PARTIAL_SUM && read->at[i] == TRMI_WHOLE) {
+                out->at[i] = (uint8_t)(TRMI_SPLIT + d);
+                any = true;
+            }
+        }
+        for (int32_t i = 0; i < s->mesh.axes; i++) {
+            out->place[i] = 0;
+            for (int32_t j = 0; j < i && out->at[i] >= TRMI_SPLIT; j++) {
+                out->place[i] = (uint8_t)(out->place[i] + (out->at[j] == out->at[i]));
+            }
+        }
+        if (any && trmi_spread_fits(&s->mesh, shape, out)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool trmi_space_parts(const trmi_space *s, int32_t node, int32_t input, int32_t i,
+                      trmi_spread *out) {
+    const trmi_op *op = trmi_space_op(s, node),
+                  *parameter = trmi_parameter_of(s->graph, op->inputs[input]);
+    const trmi_value *v = trmi_input_of(s->graph, op, input);
+    const trmi_strategy *strategy = &trmi_space_class_of(s, node)->strategies[i];
+    trmi_spread made = trmi_space_gradient(&s->mesh, &strategy->inputs[input], strategy->letters);
+    return parameter != NULL && parameter->attrs.leaf.trainable &&
+           parts_of(s, &v->shape, &strategy->inputs[input], &made, out);
+}
+
+/* ---- the optimiser
+ *  --------------------------------------------------------------------------------------------- */
+
+static trmi_update_line line_of(const trmi_space *s, const trmi_curve *curve, double bytes) {
+    double byte = s->prices.byte > 0 ? s->prices.byte : 1 / 2e10;
+    trmi_update_line line = {.byte = s->costs.update_byte > 0 ? s->costs.update_byte : 5 * byte};
+    if (curve != NULL) {
+        trmi_curve_below(curve, bytes, &line.byte, &line.offset);
+    }
+    return line;
+}
+
+static const trmi_curve *curve_of(const trmi_space *s, bool sliced) {
+    return sliced && s->costs.sliced != NULL ? s->costs.sliced : s->costs.update;
+}
+
+void trmi_space_find_update_lines(trmi_space *s) {
+    const trm_graph *g = s->graph;
+    double bytes = 0;
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        const trmi_op *op = &g->ops[i];
+        bool trained = op->kind == TRMI_OP_PARAMETER && op->attrs.leaf.trainable;
+        bytes +=
+            trained ? (double)trm_shape_count(&trmi_output_of(g, op, 0)->shape) * sizeof(float) : 0;
+    }
+    s->update = line_of(s, curve_of(s, false), bytes / trmi_mesh_ranks(&s->mesh));
+    s->sliced = line_of(s, curve_of(s, true), bytes / trmi_mesh_ranks(&s->mesh));
+}
+
+double trmi_space_update(const trmi_space *s, double bytes, bool sliced) {
+    const trmi_update_line *of = sliced ? &s->sliced : &s->update;
+    const trmi_curve *curve = curve_of(s, sliced);
+    double line = fmax(0, of->offset + bytes * of->byte);
+    return curve != NULL ? fmax(trmi_curve_at(curve, bytes), line) : line;
+}
+
+/* ---- messages
+ *  -------------------------------------------------------------------------------------------------
+ */
+
+double trmi_space_bucket(const trmi_space *s, trmi_move move, uint32_t axes, double bytes) {
+    double wire = s->costs.wire > 0 ? s->costs.wire : 1;
+    /* All is read and what travels written; back: all of it, or a slice. */
+    double passes = 1 + (move == TRMI_MOVE_SLICES ? 1.0 / trmi_mesh_ranks(&s->mesh) : 1);
+    double pack = wire < 1 ? passes * (1 + wire) * bytes * s->prices.byte : 0;
+    return trmi_price(&s->prices, &s->mesh, move, axes, wire * bytes) + pack;
+}
+
+/* Seconds of a gradient's sum over the ranks that have the parameter in common. In buckets
+ * start-ups are shared: what no bucket can save is its bytes. */
+static double gradient_of(const trmi_space *s, const trmi_price_table *t, int32_t value,
+                          const trmi_spread *made, const trmi_spread *stored) {
+    double seconds = trmi_price_between(t, &s->mesh, made, stored);
+    uint32_t axes = 0;
+    for (int32_t i = 0; i < s->mesh.axes; i++) {
+        axes |= trmi_is_partial(made->at[i]) ? 1u << i : 0;
+    }
+    if (!s->costs.fuse || axes == 0 || !(seconds < INFINITY)) {
+        return seconds;
+    }
+    double small = trmi_space_bucket(s, TRMI_MOVE_GRADIENTS, axes, TRMI_SMALL_MESSAGE);
+    double large = trmi_space_bucket(s, TRMI_MOVE_GRADIENTS, axes, TRMI_LARGE_MESSAGE);
+    return trmi_space_bytes(s, value, made) * (large - small) /
+           (TRMI_LARGE_MESSAGE - TRMI_SMALL_MESSAGE);
+}
+
+/* The same of a reduce-scatter to slices of the parameter, which lies whole on all ranks and whose
+ * gradient is summed over them. */
+static double slices_of(const trmi_space *s, double bytes) {
+    uint32_t all = (1u << s->mesh.axes) - 1;
+    double small = trmi_space_bucket(s, TRMI_MOVE_SLICES, all, TRMI_SMALL_MESSAGE);
+    double large = trmi_space_bucket(s, TRMI_MOVE_SLICES, all, TRMI_LARGE_MESSAGE);
+    return s->costs.fuse ? bytes * (large - small) / (TRMI_LARGE_MESSAGE - TRMI_SMALL_MESSAGE)
+                         : trmi_space_bucket(s, TRMI_MOVE_SLICES, all, bytes);
+}
+
+double trmi_space_meetings(const trmi_space *s) {
+    uint32_t all = (1u << s->mesh.axes) - 1;
+    return s->costs.gathers
+               ? trmi_price(&s->prices, &s->mesh, TRMI_MOVE_ALL_GATHER, all, TRMI_SMALL_MESSAGE)
+               : (s->casts ? 3 : 2) *
+                     trmi_price(&s->prices, &s->mesh, TRMI_MOVE_ALL_REDUCE, all, sizeof(float));
+}
+
+double trmi_space_gathered(const trmi_space *s, double bytes) {
+    uint32_t all = (1u << s->mesh.axes) - 1;
+    double small = trmi_price(&s->prices, &s->mesh, TRMI_MOVE_ALL_GATHER, all, TRMI_SMALL_MESSAGE);
+    double large = trmi_price(&s->prices, &s->mesh, TRMI_MOVE_ALL_GATHER, all, TRMI_LARGE_MESSAGE);
+    return s->costs.gathers ? bytes * (large - small) / (TRMI_LARGE_MESSAGE - TRMI_SMALL_MESSAGE)
+                            : 0;
+}
+
+double trmi_space_store_move(const trmi_space *s, int32_t value, const trmi_spread *parts,
+                             const trmi_spread *whole, bool scatter) {
+    uint32_t axes = 0;
+    for (int32_t i = 0; i < s->mesh.axes; i++) {
+        axes |= parts->at[i] != whole->at[i] ? 1u << i : 0;
+    }
+    return axes == 0 ? 0
+                     : trmi_price(&s->prices, &s->mesh,
+                                  scatter ? TRMI_MOVE_SCATTER_STORE : TRMI_MOVE_GATHER_STORE, axes,
+                                  trmi_space_bytes(s, value, whole));
+}
+
+/* ---- one parameter
+ *  ----------------------------------------------------------------------------------------------
+ */
+
+/* Whole on every rank; its gradient, if it has one, a sum over all ranks that somebody must make,
+ * or there on each of them. */
+static void add_slices(const trmi_space *s, bool trained, bool apart, const trmi_spread *stored,
+                       const trmi_spread *made, double whole, trmi_store_cost *slices) {
+    double ranks = trmi_mesh_ranks(&s->mesh);
+    bool fits = !apart, sums = trained;
+    for (int32_t i = 0; i < s->mesh.axes; i++) {
+        sums = sums && made->at[i] == TRMI_PARTIAL_SUM;
+    }
+    for (int32_t i = 0; i < s->mesh.axes; i++) {
+        fits =
+            fits && stored->at[i] == TRMI_WHOLE && (!trained || sums || made->at[i] == TRMI_WHOLE);
+    }
+    slices->blocking += !fits     ? INFINITY
+                        : trained ? s->sliced.byte * whole / ranks + trmi_space_gathered(s, whole)
+                                  : 0;
+    slices->gradient += fits && sums ? slices_of(s, whole) : 0;
+    slices->bytes += whole * (1 + (trained ? trmi_space_gradients(s) + s->costs.slots / ranks : 0));
+}
+
+double trmi_space_cast(const trmi_space *s, int32_t value, const trmi_spread *read, bool sliced,
+                       double *seconds) {
+    const trmi_op *cast = trmi_made_by(s->graph, value, TRMI_OP_CAST);
+    trmi_spread whole = trmi_space_wanted(&s->mesh, read);
+    *seconds = 0;
+    if (cast == NULL) {
+        return 0;
+    }
+    double bytes = trmi_space_bytes(s, value, &whole),
+           byte = s->prices.byte > 0 ? s->prices.byte : 1 / 2e10;
+    *seconds = byte * (bytes + trmi_space_bytes(s, cast->inputs[0], &whole)) /
+               (sliced && !s->costs.gathers ? trmi_mesh_ranks(&s->mesh) : 1);
+    return bytes;
+}
+
+void trmi_space_add_parameter(const trmi_space *s, const trmi_price_table *t, const trmi_op *op,
+                              int32_t input, trmi_space_class *c, int32_t i) {
+    const trmi_strategy *strategy = &c->strategies[i];
+    trmi_store_cost *stores = &c->stores[2 * i], *slices = &c->slices[i];
+    const trmi_op *parameter = trmi_parameter_of(s->graph, op->inputs[input]);
+    int32_t value = parameter->outputs[0];
+    const trmi_value *v = &s->graph->values[value];
+    bool trained = parameter->attrs.leaf.trainable;
+    const trmi_spread *read = &strategy->inputs[input];
+    trmi_spread stored = *read, parts,
+                made = trmi_space_gradient(&s->mesh, read, strategy->letters);
+    for (int32_t a = 0; a < s->mesh.axes; a++) {
+        /* added once (bias) */
+        stored.at[a] = trmi_is_partial(stored.at[a]) ? TRMI_WHOLE : stored.at[a];
+        made.at[a] = trmi_is_partial(read->at[a]) ? TRMI_WHOLE : made.at[a];
+    }
+    bool apart = trained && trmi_shard_in_factors(s->graph, op, strategy, input);
+    double copies = trained ? 1 + trmi_space_gradients(s) + s->costs.slots : 1,
+           whole = trmi_space_bytes(s, value, &stored);
+    double gradient = trained ? gradient_of(s, t, value, &made, &stored) : 0, cast, shared;
+    double update = trained ? s->update.byte : 0;
+    stores[0].blocking += apart ? c->factors[i] : update * whole;
+    stores[0].gradient += gradient;
+    stores[0].bytes += (copies - apart) * whole;
+    add_slices(s, trained, apart, &stored, &made, whole, slices);
+    slices->bytes += trmi_space_cast(s, op->inputs[input], read, true, &shared);
+    slices->blocking += shared;
+    if (trained && input == 1 && c->joint[i].made) {
+        slices->gradient -= slices_of(s, whole);
+        slices->blocking += c->joint[i].seconds;
+        slices->bytes += c->joint[i].bytes;
+    }
+    for (int k = 0; k < 2; k++) {
+        stores[k].bytes += trmi_space_cast(s, op->inputs[input], read, false, &cast);
+        stores[k].blocking += cast;
+    }
+    if (trained && s->costs.shard_stores && parts_of(s, &v->shape, read, &made, &parts)) {
+        /* Parts are gathered before use, gradients brought to them by exchanges of the program:
+         * both block. */
+        stores[1].blocking += trmi_space_store_move(s, value, &parts, &stored, false) +
+                              trmi_space_store_move(s, value, &parts, &stored, true) +
+                              update * trmi_space_bytes(s, value, &parts);
+        stores[1].bytes += copies * trmi_space_bytes(s, value, &parts) + whole;
+    } else {
+        stores[1].blocking += apart ? c->factors[i] : update * whole;
+        stores[1].gradient += gradient;
+        stores[1].bytes += (copies - apart) * whole;
+    }
+}

@@ -1,0 +1,619 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The search: prices against the router, plans against every other plan, bounds, memory, pins, the
+ * other modes. */
+#include "check.h"
+
+#include "plan/search/search.h"
+
+#include "base/rng.h"
+
+#include <math.h>
+
+static trm_error err;
+
+typedef struct net {
+    trm_graph *graph;
+    trm_program *program;
+} net;
+
+/* Two convolutions with norm and a shortcut, pool, classifier over `classes`. */
+static net make_net(int64_t batch, int64_t channels, int64_t image, int64_t classes) {
+    net n;
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &n.graph, &err), err);
+    trm_graph *g = n.graph;
+    trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(batch, 3, image, image));
+    trm_node y = trm_input(g, "label", TRM_INT32, trm_shape_of(batch));
+    const trm_conv_options same = {.stride = {1, 1}, .pad = {1, 1, 1, 1}};
+    trm_node a = trm_conv2d(
+        g, x, trm_parameter(g, "w0", trm_shape_of(channels, 3, 3, 3), TRM_INIT_HE_NORMAL_FAN_OUT),
+        TRM_NO_NODE, &same);
+    trm_node b = trm_conv2d(
+        g, trm_relu(g, a),
+        trm_parameter(g, "w1", trm_shape_of(channels, channels, 3, 3), TRM_INIT_HE_NORMAL_FAN_OUT),
+        TRM_NO_NODE, &same);
+    trm_node c = trm_global_avg_pool(g, trm_relu(g, trm_add(g, a, b)));
+    trm_node z =
+        trm_linear(g, c, trm_parameter(g, "fc.w", trm_shape_of(classes, channels), TRM_INIT_LINEAR),
+                   trm_parameter(g, "fc.b", trm_shape_of(classes), TRM_INIT_ZERO));
+    trm_node loss = trm_softmax_cross_entropy(g, z, y, NULL);
+    CHECK_OK(trm_graph_check(g, &err), err);
+    CHECK_OK(trmi_plan_create(g, &(trmi_plan_options){.loss = loss}, &n.program, &err), err);
+    return n;
+}
+
+static void free_net(net *n) {
+    trmi_plan_destroy(n->program);
+    trm_graph_destroy(n->graph);
+}
+
+static const trmi_prices prices = {.alpha = {4e-6, 1e-6, 2e-6, 1e-6},
+                                   .beta = {1e-9, 3e-10, 2e-10, 1e-10},
+                                   .copy = 1e-11,
+                                   .flop = 1e-11,
+                                   .byte = 1e-10};
+static trmi_search_costs costs_of(double overlap) {
+    return (trmi_search_costs){.prices = &prices,
+                               .slots = 1,
+                               .overlap = overlap,
+                               .fuse = overlap > 0,
+                               .shard_stores = true};
+}
+static trmi_space *space_of(const net *n, const char *mesh_text, double overlap,
+                            const trmi_shard_plan *pins) {
+    trmi_mesh mesh;
+    trmi_space *s;
+    trmi_search_costs costs = costs_of(overlap);
+    CHECK_OK(trmi_mesh_parse(mesh_text, &mesh, &err), err);
+    CHECK_OK(trmi_space_create(n->program->graph, &mesh, &costs, pins, &s, &err), err);
+    return s;
+}
+
+static void prices_are_the_routers(void **state) {
+    (void)state;
+    static const char *const meshes[] = {"8", "2x4", "2x2x2", "3x2"};
+    const trm_shape shapes[] = {trm_shape_of(16, 24), trm_shape_of(7), trm_shape_of(8, 6, 10, 9),
+                                trm_shape_of(5, 12, 4)};
+    int other = 0, all = 0;
+    for (size_t m = 0; m < 4; m++) {
+        trmi_mesh mesh;
+        trmi_router *router;
+        CHECK_OK(trmi_mesh_parse(meshes[m], &mesh, &err), err);
+        CHECK_OK(trmi_router_create(&mesh, &prices, &router, &err), err);
+        for (size_t k = 0; k < 4; k++) {
+            trmi_arena arena = {0};
+            trmi_price_table t = {.shape = shapes[k], .dtype = TRM_FLOAT32};
+            trmi_spread *list;
+            int32_t count;
+            CHECK_OK(trmi_price_table_fill(&t, &mesh, &prices, &arena, &err), err);
+            CHECK_OK(trmi_spread_list(&mesh, &shapes[k], true, false, &arena, &list, &count, &err),
+                     err);
+            for (int32_t i = 0; i < 400; i++) {
+                const trmi_spread *a = &list[trmi_bounded(
+                    trmi_random_u32(3, TRMI_STREAM_TEST, (uint64_t)(2 * i)), (uint32_t)count)];
+                const trmi_spread *b = &list[trmi_bounded(
+                    trmi_random_u32(3, TRMI_STREAM_TEST, (uint64_t)(2 * i + 1)), (uint32_t)count)];
+                int32_t from = trmi_price_number(&t, &mesh, a),
+                        to = trmi_price_number(&t, &mesh, b);
+                assert_true(from >= 0 && to >= 0);
+                double own = (double)t.seconds[(int64_t)from * t.count + to];
+                double route = trmi_route_seconds(router, &shapes[k], TRM_FLOAT32, a, b);
+                if (route == INFINITY) {
+                    assert_true(own == INFINITY);
+                    continue;
+                }
+                /* The router may also pass through other orders of axes; zeros may here follow any
+                 * exchange. */
+                assert_true(own >= route * 0.85 - 2e-7);
+                other += fabs(own - route) > route * 1e-5;
+                all++;
+            }
+            trmi_arena_free(&arena);
+        }
+        trmi_router_destroy(router);
+    }
+    print_message("%d of %d ways differ from the router's\n", other, all);
+    assert_true(all > 4000 && other * 5 < all);
+}
+
+/* B + w G and M of node n with strategy i: parameters whole or in parts (1), output kept or made
+ * again (2). */
+static trmi_way node_cost(const trmi_space *s, int32_t n, int32_t i, int way, double gradient) {
+    const trmi_space_class *c = trmi_space_class_of(s, n);
+    const trmi_store_cost *t = &c->stores[2 * i + (way & 1)];
+    trmi_way cost = {c->forward[i] + c->backward[i] + c->exchange[i] + t->blocking +
+                         gradient * t->gradient,
+                     c->kept[i] + t->bytes};
+    if (way & 2) {
+        cost.seconds = c->saved[i] > 0 ? cost.seconds + c->again[i] : INFINITY;
+        cost.bytes -= c->saved[i];
+    }
+    return cost;
+}
+
+static trmi_way edges_cost(const trmi_space *s, const int32_t *strategy) {
+    trmi_way sum = {0, 0};
+    for (int64_t e = 0; e < s->edges_count; e++) {
+        const trmi_space_edge *edge = &s->edges[e];
+        int64_t at = (int64_t)strategy[edge->from] * trmi_space_class_of(s, edge->to)->count +
+                     strategy[edge->to];
+        sum.seconds += (double)s->tables[edge->table][at];
+        sum.bytes += s->bytes[edge->table] != NULL ? (double)s->bytes[edge->table][at] : 0;
+    }
+    return sum;
+}
+
+/* B + w G + lambda M of a choice, from the parts of the space. */
+static double cost_of(const trmi_space *s, const int32_t *strategy, const trmi_weights *w) {
+    trmi_way edges = edges_cost(s, strategy);
+    double sum = edges.seconds + w->memory * edges.bytes;
+    for (int32_t n = 0; n < s->nodes_count; n++) {
+        double least = INFINITY;
+        for (int k = 0; k < 4; k++) {
+            trmi_way way = node_cost(s, n, strategy[n], k, w->gradient);
+            least = fmin(least, way.seconds + w->memory * way.bytes);
+        }
+        sum += least;
+    }
+    return sum;
+}
+
+static void no_other_plan_is_cheaper(void **state) {
+    (void)state;
+    net n = make_net(8, 6, 6, 40);
+    static const trmi_weights weights[] = {
+        {1, 0, false}, {0, 0, false}, {3, 1e-9, false}, {1, 1e-7, false}};
+    for (int k = 0; k < 4; k++) {
+        trmi_space *s = space_of(&n, k % 2 ? "2x2" : "3", 0, NULL);
+        trmi_arena arena = {0};
+        trmi_choice choice;
+        trmi_solution solution;
+        assert_true(trmi_choice_open(&choice, s, &arena));
+        CHECK_OK(trmi_space_solve(s, &weights[k], &choice, &solution, NULL, &arena, &err), err);
+        double best = cost_of(s, choice.strategy, &weights[k]);
+        CHECK_CLOSE(best / solution.objective, 1, 1e-5);
+        assert_int_equal(solution.branches, 0);
+        int32_t other[64];
+        assert_true(s->nodes_count < 64);
+        for (uint64_t i = 0; i < 60000; i++) { /* anything, and near the optimum */
+            for (int32_t v = 0; v < s->nodes_count; v++) {
+                uint32_t count = (uint32_t)trmi_space_class_of(s, v)->count;
+                bool keep = i % 2 == 0 && trmi_random_u32(5, 1, i * 64 + (uint64_t)v) % 4 != 0;
+                other[v] = keep ? choice.strategy[v]
+                                : (int32_t)trmi_bounded(trmi_random_u32(6, 1, i * 64 + (uint64_t)v),
+                                                        count);
+            }
+            assert_true(cost_of(s, other, &weights[k]) >= best * (1 - 1e-6));
+        }
+        trmi_arena_free(&arena);
+        trmi_space_destroy(s);
+    }
+    free_net(&n);
+}
+
+/* A classifier of one or two layers with random sizes: few operators, so that every plan can be
+ * looked at. */
+static net small_net(uint64_t seed) {
+    net n;
+    uint32_t r[6];
+    for (uint64_t i = 0; i < 6; i++) {
+        r[i] = trmi_random_u32(11, TRMI_STREAM_TEST, seed * 6 + i);
+    }
+    bool wide = seed % 8 < 4; /* many classes for few samples; else the other way round */
+    int64_t batch = wide ? 4 + r[0] % 61 : 4096 + r[0] % 8192,
+            in = wide ? 4 + r[1] % 60 : 256 + r[1] % 256, hidden = 4 + r[2] % 500;
+    int64_t classes = wide ? 4 + r[3] % 4000 : 64 + r[3] % 512;
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &n.graph, &err), err);
+    trm_graph *g = n.graph;
+    trm_node x = trm_input(g, "x", TRM_FLOAT32, trm_shape_of(batch, in)),
+             y = trm_input(g, "label", TRM_INT32, trm_shape_of(batch));
+    if (r[4] % 2 == 0) {
+        x = trm_linear(g, x, trm_parameter(g, "a", trm_shape_of(hidden, in), TRM_INIT_LINEAR),
+                       TRM_NO_NODE);
+        x = r[5] % 2 == 0 ? trm_relu(g, x) : x;
+        in = hidden;
+    }
+    trm_node z = trm_linear(g, x, trm_parameter(g, "b", trm_shape_of(classes, in), TRM_INIT_LINEAR),
+                            trm_parameter(g, "c", trm_shape_of(classes), TRM_INIT_ZERO));
+    trm_node loss = trm_softmax_cross_entropy(g, z, y, NULL);
+    CHECK_OK(trm_graph_check(g, &err), err);
+    CHECK_OK(trmi_plan_create(g, &(trmi_plan_options){.loss = loss}, &n.program, &err), err);
+    return n;
+}
+
+/* 240 small graphs, meshes, costs and prices of memory: the exact search against every strategy of
+ * every operator, with its parameters whole and in parts. */
+static void equal_to_brute_force(void **state) {
+    (void)state;
+    static const char *const meshes[] = {"2", "3", "4", "2x2"};
+    int64_t looked = 0, parts = 0;
+    for (uint64_t k = 0; k < 240; k++) {
+        net n = small_net(k);
+        trmi_space *s = space_of(&n, meshes[k % 4], (double)(k % 3) / 2, NULL);
+        const trmi_weights w = {.gradient = (double)(k % 5) / 2,
+                                .memory = k % 7 < 3 ? 0 : pow(10, -12 + (double)(k % 7))};
+        trmi_arena arena = {0};
+        trmi_choice choice;
+        trmi_solution solution;
+        assert_true(trmi_choice_open(&choice, s, &arena));
+        CHECK_OK(trmi_space_solve(s, &w, &choice, &solution, NULL, &arena, &err), err);
+        int32_t at[8] = {0}, v;
+        double least = INFINITY;
+        assert_true(s->nodes_count <= 5);
+        do { /* cost_of takes the cheaper way of storing each parameter */
+            least = fmin(least, cost_of(s, at, &w));
+            looked++;
+            for (v = 0; v < s->nodes_count && ++at[v] == trmi_space_class_of(s, v)->count; v++) {
+                at[v] = 0;
+            }
+        } while (v < s->nodes_count);
+        CHECK_CLOSE(solution.objective / least, 1, 1e-5);
+        CHECK_CLOSE(cost_of(s, choice.strategy, &w) / least, 1, 1e-5);
+        assert_true(solution.lower_bound <= least * (1 + 1e-5));
+        for (v = 0; v < s->nodes_count; v++) {
+            parts += choice.parts[v];
+        }
+        trmi_arena_free(&arena);
+        trmi_space_destroy(s);
+        free_net(&n);
+    }
+    print_message("%lld plans looked at, %lld operators store in parts\n", (long long)looked,
+                  (long long)parts);
+    assert_true(looked > 20000 && parts > 20);
+}
+
+/* Every way of each operator beside a strategy for each: the fastest within two limits. */
+static void fastest_ways(const trmi_space *s, const int32_t *strategy, double gradient,
+                         const double limit[2], double best[2]) {
+    trmi_way ways[8][4], edges = edges_cost(s, strategy);
+    int32_t way[8] = {0}, count[8] = {0}, v;
+    for (v = 0; v < s->nodes_count; v++) {
+        for (int k = 0; k < 4; k++) {
+            ways[v][count[v]] = node_cost(s, v, strategy[v], k, gradient);
+            count[v] += ways[v][count[v]].seconds < INFINITY;
+        }
+    }
+    do {
+        trmi_way sum = edges;
+        for (v = 0; v < s->nodes_count; v++) {
+            sum.seconds += ways[v][way[v]].seconds;
+            sum.bytes += ways[v][way[v]].bytes;
+        }
+        for (int i = 0; i < 2; i++) {
+            best[i] =
+                sum.bytes <= limit[i] * (1 + 1e-9) && sum.seconds < best[i] ? sum.seconds : best[i];
+        }
+        for (v = 0; v < s->nodes_count && ++way[v] == count[v]; v++) {
+            way[v] = 0;
+        }
+    } while (v < s->nodes_count);
+}
+
+static void fastest_within(const trmi_space *s, double gradient, const double limit[2],
+                           double best[2]) {
+    int32_t at[8] = {0}, v;
+    best[0] = best[1] = INFINITY;
+    do {
+        fastest_ways(s, at, gradient, limit, best);
+        for (v = 0; v < s->nodes_count && ++at[v] == trmi_space_class_of(s, v)->count; v++) {
+            at[v] = 0;
+        }
+    } while (v < s->nodes_count);
+}
+
+/* Limits between the smallest and the fastest plan of small graphs: what is found is the fastest of
+ * all that fit. */
+static void limits_equal_brute_force(void **state) {
+    (void)state;
+    static const char *const meshes[] = {"2", "3", "4"};
+    int limits = 0, proved = 0, again = 0, parts = 0;
+    for (uint64_t k = 0; k < 210; k++) {
+        net n = small_net(k);
+        trmi_space *s = space_of(&n, meshes[k % 3], (double)(k % 3) / 2, NULL);
+        trmi_arena arena = {0};
+        trmi_front curve, within;
+        trmi_choice *points, *point;
+        double gradient = (double)(k % 4) / 2;
+        assert_true(s->nodes_count <= 5);
+        CHECK_OK(trmi_space_front(s, &(trmi_weights){.gradient = gradient}, 0, &arena, &curve,
+                                  &points, &err),
+                 err);
+        double most = curve.points[0].memory, least = curve.least_memory, bests[2];
+        const double limits_of[2] = {least + (most - least) * 0.15, least + (most - least) * 0.65};
+        fastest_within(s, gradient, limits_of, bests);
+        for (int i = 0; i < 2; i++) {
+            double limit = limits_of[i], best = bests[i];
+            CHECK_OK(trmi_space_front(s, &(trmi_weights){.gradient = gradient}, limit, &arena,
+                                      &within, &point, &err),
+                     err);
+            assert_true(within.feasible && within.points[0].memory <= limit * (1 + 1e-9));
+            assert_true(within.lower_bound <= best * (1 + 1e-5));
+            assert_true(within.points[0].time >= best * (1 - 1e-5));
+            if (within.open == 0) {
+                CHECK_CLOSE(within.points[0].time / best, 1, 1e-5);
+                double on_curve = INFINITY;
+                for (int32_t p = 0; p < curve.count; p++) {
+                    on_curve = curve.points[p].memory <= limit * (1 + 1e-9)
+                                   ? fmin(on_curve, curve.points[p].time)
+                                   : on_curve;
+                }
+                assert_true(curve.open > 0 || on_curve <= best * (1 + 1e-5) + curve.slack);
+                proved++;
+            }
+            limits++;
+            for (int32_t v = 0; v < s->nodes_count; v++) {
+                parts += point[0].parts[v];
+                again += point[0].again[v];
+            }
+        }
+        trmi_arena_free(&arena);
+        trmi_space_destroy(s);
+        free_net(&n);
+    }
+    print_message("%d limits, %d proved; %d operators store in parts, %d are made again\n", limits,
+                  proved, parts, again);
+    assert_true(proved > limits * 9 / 10 && parts > 20 && again > 20);
+}
+
+/* Ranks of one host have one copy of what a plan leaves whole: no plan of all strategies is faster
+ * than what the search finds, and its bound is the step, whichever kind is best. */
+static void plans_in_slices_equal_brute_force(void **state) {
+    (void)state;
+    static const char *const meshes[] = {"2", "3", "4", "2x2"};
+    int sliced = 0, cut = 0, gained = 0;
+    for (uint64_t k = 0; k < 120; k++) {
+        net n = small_net(k);
+        trmi_space *s = space_of(&n, meshes[k % 4], 0, NULL);
+        trmi_arena arena = {0};
+        trmi_found f;
+        trmi_choice at;
+        trmi_measure m, before;
+        int32_t v;
+        double least = INFINITY;
+        assert_true(trmi_choice_open(&at, s, &arena));
+        assert_true(trmi_space_baseline(s, TRMI_BASELINE_SAMPLES, &at));
+        CHECK_OK(trmi_space_measure(s, &at, &before, &err), err);
+        s->costs.slices = true;
+        CHECK_OK(trmi_space_measure(s, &at, &m, &err), err);
+        gained += trmi_choice_sliced(s, &at) && m.update < before.update &&
+                  m.slot_bytes < before.slot_bytes;
+        CHECK_OK(trmi_search(s, NULL, &arena, &f, &err), err);
+        memset(at.strategy, 0, (size_t)s->nodes_count * sizeof *at.strategy);
+        do {
+            CHECK_OK(trmi_space_measure(s, &at, &m, &err), err);
+            least = fmin(least, m.step);
+            for (v = 0; v < s->nodes_count && ++at.strategy[v] == trmi_space_class_of(s, v)->count;
+                 v++) {
+                at.strategy[v] = 0;
+            }
+        } while (v < s->nodes_count);
+        assert_true(f.objective <= least * (1 + 1e-6) && f.lower_bound <= f.objective);
+        /* Where slices cost more than they save, plans with whole parameters are bounded as if they
+         * could do without. */
+        assert_true(f.objective - f.lower_bound <= trmi_space_meetings(s) + 1e-3 * f.objective);
+        sliced += trmi_choice_sliced(s, &f.best.choice);
+        cut += !trmi_choice_sliced(s, &f.best.choice);
+        trmi_arena_free(&arena);
+        trmi_space_destroy(s);
+        free_net(&n);
+    }
+    print_message("%d best in slices, %d not; data parallel gains in %d\n", sliced, cut, gained);
+    assert_true(sliced > 5 && cut > 5 && gained > 60);
+}
+
+static void never_slower_than_data_parallel(void **state) {
+    (void)state;
+    static const char *const meshes[] = {"2", "4", "8", "2x2", "2x4", "3", "2x2x2"};
+    for (int k = 0; k < 21; k++) {
+        net n = make_net(k % 3 == 0 ? 4 : 64, 8, k % 3 == 1 ? 24 : 8, k % 3 == 2 ? 5000 : 10);
+        trmi_space *s = space_of(&n, meshes[k % 7], k % 2, NULL);
+        for (int mode = 0; mode < 3; mode++) {
+            trmi_arena arena = {0};
+            trmi_found f;
+            trmi_measure m;
+            CHECK_OK(trmi_search(s, &(trmi_search_options){.mode = (trmi_search_mode)mode}, &arena,
+                                 &f, &err),
+                     err);
+            assert_string_equal(f.baselines[0].name, "data parallel");
+            assert_true(f.objective <= f.baselines[0].measure.step);
+            assert_true(f.lower_bound <= f.objective);
+            CHECK_OK(trmi_space_measure(s, &f.best.choice, &m, &err), err);
+            CHECK_CLOSE(m.step, f.objective, 1e-9);
+            if (mode == 0) {
+                for (int b = 0; b < f.baselines_count; b++) {
+                    assert_true(f.objective <= f.baselines[b].measure.step);
+                    assert_true(f.lower_bound <= f.baselines[b].measure.step * (1 + 1e-6));
+                }
+                /* Nothing overlaps: the sum of parts is the step, and the optimum is proved. */
+                if (k % 2 == 0) {
+                    CHECK_CLOSE(f.lower_bound / f.objective, 1, 1e-3);
+                }
+            }
+            trmi_arena_free(&arena);
+        }
+        trmi_space_destroy(s);
+        free_net(&n);
+    }
+}
+
+static void an_axis_more_is_never_slower(void **state) {
+    (void)state;
+    net n = make_net(8, 8, 8, 100);
+    const char *const meshes[] = {"2", "2x2", "2x2x2"};
+    double before = INFINITY;
+    for (int k = 0; k < 3; k++) {
+        trmi_space *s = space_of(&n, meshes[k], 0, NULL);
+        trmi_arena arena = {0};
+        trmi_choice choice;
+        trmi_solution solution;
+        assert_true(trmi_choice_open(&choice, s, &arena));
+        CHECK_OK(trmi_space_solve(s, &(trmi_weights){.gradient = 1}, &choice, &solution, NULL,
+                                  &arena, &err),
+                 err);
+        assert_true(solution.objective <= before * (1 + 1e-6));
+        before = solution.objective;
+        trmi_arena_free(&arena);
+        trmi_space_destroy(s);
+    }
+    free_net(&n);
+}
+
+static void memory_limits_are_kept_and_bounded(void **state) {
+    (void)state;
+    net n = make_net(32, 16, 12, 20000);
+    trmi_space *s = space_of(&n, "4", 0, NULL);
+    trmi_arena arena = {0};
+    trmi_found free_run, f;
+    CHECK_OK(trmi_search(s, &(trmi_search_options){.frontier = true}, &arena, &free_run, &err),
+             err);
+    double most = free_run.best.measure.bytes, least = free_run.least_memory.measure.bytes;
+    assert_true(least < most);
+    assert_true(free_run.frontier_count >= 2);
+    for (int i = 1; i < free_run.frontier_count; i++) {
+        assert_true(free_run.frontier[i].measure.bytes < free_run.frontier[i - 1].measure.bytes);
+        assert_true(free_run.frontier[i].measure.step >= free_run.frontier[i - 1].measure.step);
+    }
+    /* Looking at the frontier changes neither the plan nor the proof. */
+    CHECK_OK(trmi_search(s, NULL, &arena, &f, &err), err);
+    CHECK_CLOSE(free_run.lower_bound / f.lower_bound, 1, 1e-9);
+    CHECK_CLOSE(free_run.objective / f.objective, 1, 1e-9);
+    assert_true(free_run.weights.memory == 0);
+    double before = free_run.objective;
+    for (int i = 1; i <= 6; i++) {
+        double limit = most - (most - least) * i / 6;
+        CHECK_OK(trmi_search(s, &(trmi_search_options){.memory_bytes = limit * (1 + 1e-9)}, &arena,
+                             &f, &err),
+                 err);
+        assert_false(f.infeasible);
+        assert_true(f.best.measure.bytes <= limit * (1 + 1e-9));
+        assert_true(f.objective >= before * (1 - 1e-6));
+        assert_true(f.lower_bound <= f.objective);
+        before = f.objective;
+    }
+    CHECK_OK(trmi_search(s, &(trmi_search_options){.memory_bytes = least * 0.9}, &arena, &f, &err),
+             err);
+    assert_true(f.infeasible);
+    CHECK_CLOSE(f.least_memory.measure.bytes / least, 1, 1e-6);
+    trmi_arena_free(&arena);
+    trmi_space_destroy(s);
+    free_net(&n);
+}
+
+static void pins_are_kept_and_plans_survive_their_file(void **state) {
+    (void)state;
+    net n = make_net(16, 8, 8, 50);
+    trmi_space *s = space_of(&n, "2x2", 0, NULL);
+    trmi_arena arena = {0};
+    trmi_found f;
+    CHECK_OK(trmi_search(s, NULL, &arena, &f, &err), err);
+    trmi_shard_plan *plan, *again;
+    CHECK_OK(trmi_space_plan(s, &f.best.choice, &plan, &err), err);
+    char *text = trmi_shard_plan_text(plan);
+    assert_non_null(text);
+    CHECK_OK(trmi_shard_plan_parse(text, strlen(text), "test", &again, &err), err);
+    CHECK_OK(trmi_shard_plan_check(again, n.program->graph, 4, &err), err);
+    trmi_choice back;
+    assert_true(trmi_choice_open(&back, s, &arena));
+    CHECK_OK(trmi_space_choice(s, again, &back, &err), err);
+    assert_memory_equal(back.strategy, f.best.choice.strategy,
+                        (size_t)s->nodes_count * sizeof *back.strategy);
+    /* An operator pinned to what nobody would choose stays there. */
+    const trmi_op *op = trmi_space_op(s, 0);
+    CHECK_OK(trmi_shard_plan_set(again, op->name, "wk", true, NULL, &err), err);
+    trmi_space *pinned = space_of(&n, "2x2", 0, again);
+    trmi_found g;
+    CHECK_OK(trmi_search(pinned, NULL, &arena, &g, &err), err);
+    assert_string_equal(
+        trmi_space_class_of(pinned, 0)->strategies[g.best.choice.strategy[0]].letters, "wk");
+    assert_true(g.objective >= f.objective);
+    trm_string_free(text);
+    trmi_shard_plan_destroy(plan);
+    trmi_shard_plan_destroy(again);
+    trmi_arena_free(&arena);
+    trmi_space_destroy(pinned);
+    trmi_space_destroy(s);
+    free_net(&n);
+}
+
+static void many_classes_split_the_head(void **state) {
+    (void)state;
+    net n = make_net(16, 16, 8, 100000);
+    trmi_space *s = space_of(&n, "4", 0, NULL);
+    trmi_arena arena = {0};
+    trmi_found f;
+    CHECK_OK(trmi_search(s, NULL, &arena, &f, &err), err);
+    bool split = false;
+    for (int32_t i = 0; i < s->nodes_count; i++) {
+        if (trmi_space_op(s, i)->kind == TRMI_OP_LINEAR) {
+            split =
+                trmi_space_class_of(s, i)->strategies[f.best.choice.strategy[i]].letters[0] == 'k';
+            assert_true(f.runners[i].strategy >= 0 && f.runners[i].price > 0);
+        }
+    }
+    assert_true(split);
+    assert_true(f.objective * 2 < f.baselines[0].measure.step);
+    trmi_timeline timeline;
+    trmi_router *router;
+    trmi_measure m;
+    CHECK_OK(trmi_router_create(&s->mesh, &prices, &router, &err), err);
+    CHECK_OK(trmi_space_timeline(s, &f.best.choice, router, &timeline, &m, &err), err);
+    CHECK_CLOSE(m.step, f.objective, 1e-9);
+    double sum = 0;
+    for (int64_t i = 0; i < timeline.count; i++) {
+        sum += timeline.events[i].kind == TRMI_EVENT_BUCKET ? 0 : timeline.events[i].seconds;
+    }
+    CHECK_CLOSE(sum / m.blocking, 1, 1e-6);
+    trmi_timeline_free(&timeline);
+    trmi_router_destroy(router);
+    trmi_arena_free(&arena);
+    trmi_space_destroy(s);
+    free_net(&n);
+}
+
+static void one_call_searches_all_meshes(void **state) {
+    (void)state;
+    net n = make_net(16, 16, 8, 20000);
+    const trmi_search_costs costs = costs_of(0);
+    trmi_shard_plan *all, *one;
+    double best, line;
+    CHECK_OK(trmi_search_plan(n.program->graph, &(trmi_auto_options){.ranks = 8, .costs = &costs},
+                              &all, &best, &err),
+             err);
+    trmi_mesh mesh;
+    CHECK_OK(trmi_mesh_parse("8", &mesh, &err), err);
+    CHECK_OK(trmi_search_plan(n.program->graph,
+                              &(trmi_auto_options){.mesh = &mesh, .costs = &costs}, &one, &line,
+                              &err),
+             err);
+    assert_true(best <= line);
+    CHECK_OK(trmi_shard_plan_check(all, n.program->graph, 8, &err), err);
+    CHECK_OK(trmi_shard_plan_check(one, n.program->graph, 8, &err), err);
+    trmi_shard_plan *none = NULL;
+    CHECK_FAILS(
+        trmi_search_plan(n.program->graph,
+                         &(trmi_auto_options){.ranks = 8, .costs = &costs, .memory_bytes = 1000},
+                         &none, NULL, &err),
+        TRM_INVALID, err, "the one of least memory takes");
+    CHECK_FAILS(trmi_search_plan(n.program->graph, &(trmi_auto_options){.ranks = 7, .hosts = 2},
+                                 &none, NULL, &err),
+                TRM_INVALID, err, "7 ranks do not divide among 2 hosts");
+    trmi_shard_plan_destroy(all);
+    trmi_shard_plan_destroy(one);
+    free_net(&n);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(prices_are_the_routers),
+        cmocka_unit_test(no_other_plan_is_cheaper),
+        cmocka_unit_test(equal_to_brute_force),
+        cmocka_unit_test(limits_equal_brute_force),
+        cmocka_unit_test(plans_in_slices_equal_brute_force),
+        cmocka_unit_test(never_slower_than_data_parallel),
+        cmocka_unit_test(an_axis_more_is_never_slower),
+        cmocka_unit_test(memory_limits_are_kept_and_bounded),
+        cmocka_unit_test(pins_are_kept_and_plans_survive_their_file),
+        cmocka_unit_test(many_classes_split_the_head),
+        cmocka_unit_test(one_call_searches_all_meshes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Moving values between spreads: each step of a route becomes an operator of the local graph, and
+ * every form that comes about on the way is remembered, so that nothing is sent twice. */
+#include "plan/shard/shard_state.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+void trmi_shard_note(trmi_sharder *s, const char *op, const char *what, trmi_phase phase,
+                     trmi_move move, uint32_t axes, double bytes, double seconds, bool gradient) {
+    trmi_shard_report *r = s->report;
+    if (r == NULL || !s->emitting || move == TRMI_MOVE_LOCAL ||
+        !trmi_grow((void **)&r->messages, &r->messages_capacity, r->messages_count + 1,
+                   sizeof *r->messages)) {
+        return;
+    }
+    const char *name = trmi_arena_strdup(&r->arena, op),
+               *why = trmi_arena_strdup(&r->arena, what != NULL ? what : "");
+    if (name != NULL && why != NULL) {
+        r->messages[r->messages_count++] = (trmi_shard_message){.op = name,
+                                                                .what = why,
+                                                                .phase = phase,
+                                                                .move = move,
+                                                                .axes = axes,
+                                                                .bytes = bytes,
+                                                                .seconds = seconds,
+                                                                .gradient = gradient};
+        r->comm_seconds += seconds;
+        r->gradient_seconds += gradient ? seconds : 0;
+    }
+}
+
+/* ---- exchange
+ *  ----------------------------------------------------------------------------------------------------
+ */
+
+trm_status trmi_shard_exchange(trmi_sharder *s, int32_t local, uint32_t axes, trmi_combine combine,
+                               trmi_shard_part has, const void *has_context, trmi_shard_part wants,
+                               const void *wants_context, trmi_phase phase, const char *name,
+                               int32_t *out, trm_error *err) {
+    trmi_exchange what = {
+        .axes = axes, .members = trmi_mesh_group(s->mesh, axes), .combine = combine};
+    trmi_box *boxes = trmi_arena_alloc(&s->scratch, 2 * (size_t)what.members * sizeof *boxes);
+    if (boxes == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to split %s", name);
+    }
+    int32_t at[TRMI_MESH_AXES];
+    trmi_mesh_coordinates(s->mesh, s->rank, at);
+    for (int32_t m = 0; m < what.members; m++) {
+        int32_t there[TRMI_MESH_AXES], rest = m;
+        memcpy(there, at, sizeof there);
+        for (int32_t i = s->mesh->axes - 1; i >= 0; i--) {
+            if (axes >> i & 1) {
+                there[i] = rest % s->mesh->size[i];
+                rest /= s->mesh->size[i];
+            }
+        }
+        int32_t rank = trmi_mesh_rank(s->mesh, there);
+        what.self = rank == s->rank ? m : what.self;
+        boxes[m] = has(has_context, rank);
+        boxes[what.members + m] = wants(wants_context, rank);
+    }
+    what.has = boxes;
+    what.wants = boxes + what.members;
+    /* What is held: the input itself. An empty share keeps the input's own extents. */
+    const trm_shape *shape = &s->pass.to->values[local].shape;
+    what.held = what.has[what.self];
+    if (trmi_box_count(&what.held) == 0 && trm_shape_count(shape) > 0) {
+        what.held = trmi_box_whole(shape);
+    }
+    trmi_attrs attrs = {.exchange = {.what = &what}};
+    if (!trmi_graph_own_attrs(s->pass.to, TRMI_OP_EXCHANGE, &attrs)) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to split %s", name);
+    }
+    int32_t index = trmi_pass_emit(&s->pass, TRMI_OP_EXCHANGE, phase, name, &local, 1, 1, &attrs);
+    if (index == 0) {
+        return trm_graph_check(s->pass.to, err);
+    }
+    *out = s->pass.to->ops[index].outputs[0];
+    return TRM_OK;
+}
+
+/* ---- one step
+ *  -------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct part {
+    const trmi_mesh *mesh;
+    const trm_shape *shape;
+    trmi_spread spread;
+    uint32_t first_only;     /* axes on which only coordinate 0 has anything */
+    const trmi_loops *loops; /* widened */
+    const trm_shape *out_shape;
+    trmi_spread made;
+} part;
+
+static trmi_box part_of(const void *context, int32_t rank) {
+    const part *p = context;
+    int32_t at[TRMI_MESH_AXES];
+    trmi_mesh_coordinates(p->mesh, rank, at);
+    trmi_box box = p->loops == NULL ? trmi_spread_box(p->mesh, p->shape, &p->spread, rank)
+                                    : trmi_window_box(p->loops, p->mesh, p->shape, p->out_shape,
+                                                      &p->spread, &p->made, rank);
+    for (int32_t i = 0; i < p->mesh->axes; i++) {
+        if (p->first_only >> i & 1 && at[i] != 0) {
+            box.rank = -1; /* nothing */
+        }
+    }
+    return box;
+}
+
+/* How the parts along `axes`, all partial in one way, are put together. */
+static trmi_combine combination_of(const trmi_mesh *mesh, const trmi_spread *from, uint32_t axes) {
+    trmi_combine combine = TRMI_COMBINE_SUM;
+    for (int32_t i = 0; i < mesh->axes; i++) {
+        if (axes >> i & 1) {
+            combine = from->at[i] == TRMI_PARTIAL_MAX   ? TRMI_COMBINE_MAX
+                      : from->at[i] == TRMI_PARTIAL_MIN ? TRMI_COMBINE_MIN
+                                                        : TRMI_COMBINE_SUM;
+        }
+    }
+    return combine;
+}
+
+static trm_status emit_step(trmi_sharder *s, int32_t value, int32_t local, const trmi_spread *from,
+                            const trmi_route_step *step, int32_t *out, trm_error *err) {
+    const trmi_value *v = &s->from->values[value];
+    const trmi_op *maker = &s->from->ops[v->op];
+    char text[64], name[300];
+    snprintf(name, sizeof name, "%.200s -> %s", maker->name,
+             trmi_spread_text(s->mesh, &step->to, text, sizeof text));
+    if (step->move == TRMI_MOVE_ALL_REDUCE) {
+        trmi_attrs attrs = {.all_reduce = {.axes = step->axes,
+                                           .combine = combination_of(s->mesh, from, step->axes)}};
+        int32_t index =
+            trmi_pass_emit(&s->pass, TRMI_OP_ALL_REDUCE, maker->phase, name, &local, 1, 1, &attrs);
+        *out = index == 0 ? 0 : s->pass.to->ops[index].outputs[0];
+        return index == 0 ? trm_graph_check(s->pass.to, err) : TRM_OK;
+    }
+    part has = {.mesh = s->mesh, .shape = &v->shape, .spread = *from};
+    part wants = {.mesh = s->mesh, .shape = &v->shape, .spread = step->to};
+    for (int32_t i = 0; i < s->mesh->axes; i++) {
+        bool demoted = from->at[i] == TRMI_WHOLE && step->to.at[i] == TRMI_PARTIAL_SUM;
+        has.first_only |= demoted ? 1u << i : 0;
+    }
+    trmi_combine combine = step->move == TRMI_MOVE_REDUCE_SCATTER
+                               ? combination_of(s->mesh, from, step->axes)
+                               : TRMI_COMBINE_NONE;
+    return trmi_shard_exchange(s, local, step->axes, combine, part_of, &has, part_of, &wants,
+                               maker->phase, name, out, err);
+}
+
+int32_t trmi_shard_source(trmi_sharder *s, int32_t value, const trmi_spread *to, double *seconds) {
+    const trmi_value *v = &s->from->values[value];
+    int32_t best = -1;
+    *seconds = INFINITY;
+    for (int32_t i = 0; i < s->values[value].count; i++) {
+        const trmi_version *version = &s->values[value].versions[i];
+        double one = version->halo
+                         ? INFINITY
+                         : trmi_route_seconds(s->router, &v->shape, v->dtype, &version->spread, to);
+        if (one < *seconds) {
+            *seconds = one;
+            best = i;
+        }
+    }
+    return best;
+}
+
+static trm_status remember(trmi_sharder *s, int32_t value, const trmi_version *version,
+                           trm_error *err) {
+    trmi_shard_value *v = &s->values[value];
+    if (v->count == TRMI_SHARD_VERSIONS) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s is wanted in more than %d forms; give its readers fewer",
+                         s->from->ops[s->from->values[value].op].name, TRMI_SHARD_VERSIONS);
+    }
+    v->versions[v->count++] = *version;
+    return TRM_OK;
+}
+
+trm_status trmi_shard_bring(trmi_sharder *s, int32_t value, const trmi_spread *to, const char *what,
+                            int32_t *out, trm_error *err) {
+    double seconds;
+    const trmi_value *v = &s->from->values[value];
+    const trmi_op *maker = &s->from->ops[v->op];
+    int32_t source = trmi_shard_source(s, value, to, &seconds);
+    if (source < 0) {
+        char text[64];
+        return TRMI_FAIL(err, TRM_INVALID, "%s cannot be brought to %s", maker->name,
+                         trmi_spread_text(s->mesh, to, text, sizeof text));
+    }
+    trmi_version at = s->values[value].versions[source];
+    trmi_route route;
+    TRMI_TRY(trmi_route_find(s->router, &v->shape, v->dtype, &at.spread, to, 0, &route, err));
+    for (int32_t i = 0; i < route.count; i++) {
+        const trmi_route_step *step = &route.steps[i];
+        if (s->emitting) {
+            TRMI_TRY(emit_step(s, value, at.value, &at.spread, step, &at.value, err));
+        }
+        trmi_shard_note(s, maker->name, what, maker->phase, step->move, step->axes, step->bytes,
+                        step->seconds, false);
+        at.spread = step->to;
+        TRMI_TRY(remember(s, value, &at, err));
+    }
+    *out = at.value;
+    return TRM_OK;
+}
+
+trm_status trmi_shard_widen(trmi_sharder *s, int32_t value, const trmi_loops *loops,
+                            const trm_shape *out_shape, const trmi_spread *own,
+                            const trmi_spread *made, int32_t *out, trm_error *err) {
+    trmi_shard_value *v = &s->values[value];
+    const trmi_op *maker = &s->from->ops[s->from->values[value].op];
+    for (int32_t i = 0; i < v->count; i++) {
+        const trmi_version *old = &v->versions[i];
+        if (old->halo && trmi_spread_equal(&old->spread, own) &&
+            memcmp(old->window, loops->window, sizeof old->window) == 0) {
+            *out = old->value;
+            return TRM_OK;
+        }
+    }
+    part has = {.mesh = s->mesh, .shape = &s->from->values[value].shape, .spread = *own};
+    part wants = has;
+    wants.loops = loops;
+    wants.out_shape = out_shape;
+    wants.made = *made;
+    uint32_t axes = 0;
+    for (int32_t i = 0; i < s->mesh->axes; i++) {
+        axes |= own->at[i] == TRMI_SPLIT + 2 || own->at[i] == TRMI_SPLIT + 3 ? 1u << i : 0;
+    }
+    trmi_version version = {.spread = *own, .halo = true};
+    memcpy(version.window, loops->window, sizeof version.window);
+    for (int32_t i = 0; i < v->count; i++) {
+        if (!v->versions[i].halo && trmi_spread_equal(&v->versions[i].spread, own)) {
+            char name[300];
+            snprintf(name, sizeof name, "%.200s with halo", maker->name);
+            TRMI_TRY(trmi_shard_exchange(s, v->versions[i].value, axes, TRMI_COMBINE_NONE, part_of,
+                                         &has, part_of, &wants, maker->phase, name, &version.value,
+                                         err));
+            *out = version.value;
+            return remember(s, value, &version, err);
+        }
+    }
+    return TRMI_FAIL(err, TRM_INTERNAL, "%s: no part to widen", maker->name);
+}

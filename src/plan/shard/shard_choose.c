@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The first walk: how each operator is cut. The plan says; gradients follow the operator that they
+ * come from; the rest takes what is cheapest from where its inputs lie: its messages, its share of
+ * the work, and, in forward, the way back of its gradients. */
+#include "plan/shard/shard_state.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static double seconds_of(const trmi_sharder *s, const trmi_op *op) {
+    trmi_cost cost = trmi_op_cost(s->from, op);
+    double flop = s->prices->flop > 0 ? s->prices->flop : 1 / 1e11;
+    double byte = s->prices->byte > 0 ? s->prices->byte : 1 / 2e10;
+    return fmax(cost.flops * flop, cost.bytes * byte) *
+           (op->phase == TRMI_FORWARD && s->from->training ? 3 : 1);
+}
+
+/* ---- leaves
+ *  ---------------------------------------------------------------------------------------------------
+ */
+
+static trmi_spread without_partials(trmi_spread spread) {
+    for (int i = 0; i < TRMI_MESH_AXES; i++) {
+        spread.at[i] = trmi_is_partial(spread.at[i]) ? TRMI_WHOLE : spread.at[i];
+    }
+    return spread;
+}
+
+/* Letters of an elementwise operator whose output lies so; false when its loops do not allow it. */
+static bool letters_of_spread(trmi_sharder *s, const trmi_op *op, const trmi_spread *spread,
+                              char *letters) {
+    trmi_loops l;
+    trmi_strategy strategy;
+    trmi_loops_of(s->from, op, &l);
+    for (int32_t i = 0; i < s->mesh->axes; i++) {
+        letters[i] = spread->at[i] >= TRMI_SPLIT ? l.out[0][spread->at[i] - TRMI_SPLIT] : '.';
+    }
+    letters[s->mesh->axes] = '\0';
+    return trmi_shard_strategy(s->from, op, s->mesh, letters, &strategy);
+}
+
+/* How a leaf lies: its first reader decides. */
+static void decide(trmi_sharder *s, int32_t value, const trmi_spread *wanted) {
+    trmi_shard_value *v = &s->values[value];
+    const trmi_op *op = &s->from->ops[s->from->values[value].op];
+    trmi_spread spread = without_partials(*wanted);
+    v->lazy = false;
+    if (op->kind == TRMI_OP_CAST) {
+        char letters[TRMI_MESH_AXES + 1];
+        if (!letters_of_spread(s, op, &spread, letters)) {
+            memset(letters, '.', (size_t)s->mesh->axes);
+            memset(&spread, 0, sizeof spread);
+        }
+        memcpy(s->letters[op - s->from->ops], letters, sizeof letters);
+        if (s->values[op->inputs[0]].lazy) {
+            decide(s, op->inputs[0], &spread);
+        }
+    }
+    const trmi_shard_store *store =
+        op->kind != TRMI_OP_CAST ? trmi_shard_plan_stored(s->plan, op->name) : NULL;
+    spread = store != NULL ? store->spread : spread;
+    s->stored[value] = spread;
+    v->versions[0] = (trmi_version){.spread = spread};
+    v->count = 1;
+}
+
+/* ---- gradients follow
+ *  -------------------------------------------------------------------------------------------- */
+
+/* The letters of the origin, in the words of the gradient operator; false: no rule, it goes its own
+ * way. */
+static bool inherit(const trmi_sharder *s, const trmi_op *op, char letters[TRMI_MESH_AXES + 1]) {
+    int32_t origin = s->origins[op - s->from->ops];
+    const trmi_op *forward = &s->from->ops[origin];
+    if (origin == 0 || op->phase != TRMI_BACKWARD || s->letters[origin][0] == '\0') {
+        return false;
+    }
+    memcpy(letters, s->letters[origin], TRMI_MESH_AXES + 1);
+    switch (op->kind) {
+    case TRMI_OP_CONV2D_GRAD_DATA:
+    case TRMI_OP_CONV2D_GRAD_WEIGHTS:
+    case TRMI_OP_BATCH_NORM_GRAD:
+    case TRMI_OP_NORM_ACT_GRAD:
+    case TRMI_OP_MAX_POOL_GRAD:
+    case TRMI_OP_AVG_POOL_GRAD:
+    case TRMI_OP_GLOBAL_AVG_POOL_GRAD:
+    case TRMI_OP_SOFTMAX_XENT_GRAD:
+    case TRMI_OP_EMBEDDING_GRAD:
+    case TRMI_OP_DROPOUT:
+    case TRMI_OP_RELU_GRAD:
+    case TRMI_OP_SIGMOID_GRAD:
+    case TRMI_OP_TANH_GRAD:
+    case TRMI_OP_SOFTMAX_GRAD:
+    case TRMI_OP_REDUCE_MAX_GRAD:
+    case TRMI_OP_BCE_LOGITS_GRAD:
+    case TRMI_OP_BAG_POOL_GRAD:
+    case TRMI_OP_PAIR_DOTS_GRAD: return true;
+    case TRMI_OP_MATMUL:
+        for (int i = 0; i < s->mesh->axes && forward->kind == TRMI_OP_LINEAR; i++) {
+            char was = letters[i];
+            /* dw = dy^T x: k x n . n x c; dx = dy w: n x k . k x c */
+            bool weights = op->attrs.matmul.transpose_a;
+            letters[i] = was == 'k'              ? (weights ? 'n' : 'c')
+                         : was == 'c'            ? 'k'
+                         : was == 'n' && weights ? 'c'
+                                                 : was;
+        }
+        return forward->kind == TRMI_OP_LINEAR &&
+               trmi_input_of(s->from, forward, 0)->shape.rank == 2;
+    default: return false;
+    }
+}
+
+/* ---- cheapest from here
+ *  -------------------------------------------------------------------------------------------- */
+
+static double way_back(trmi_sharder *s, int32_t value, const trmi_spread *read,
+                       const trmi_spread *made) {
+    const trmi_value *v = &s->from->values[value];
+    bool floats = v->dtype == TRM_FLOAT32 || v->dtype == TRM_BFLOAT16 || v->dtype == TRM_FLOAT16;
+    trmi_spread from = trmi_spread_adjoint(s->mesh, read), to = trmi_spread_adjoint(s->mesh, made);
+    /* gradients that arrive whole need not become partial */
+    for (int i = 0; i < TRMI_MESH_AXES; i++) {
+        to.at[i] = to.at[i] == TRMI_PARTIAL_SUM && from.at[i] == TRMI_WHOLE ? TRMI_WHOLE : to.at[i];
+    }
+    return floats ? trmi_route_seconds(s->router, &v->shape, v->dtype, &from, &to) : 0;
+}
+
+static double comms_seconds(const trmi_sharder *s, const trmi_shard_comm *comms, int32_t count) {
+    double seconds = 0;
+    for (int32_t i = 0; i < count; i++) {
+        seconds += trmi_price(s->prices, s->mesh, comms[i].move, comms[i].axes, comms[i].bytes);
+    }
+    return seconds;
+}
+
+static double follow_cost(trmi_sharder *s, const trmi_op *op, const trmi_strategy *strategy,
+                          double whole) {
+    double cost =
+        whole * strategy->fraction + comms_seconds(s, strategy->comms, strategy->comms_count);
+    bool trains = s->from->training && op->phase == TRMI_FORWARD;
+    cost += trains ? comms_seconds(s, strategy->backward, strategy->backward_count) : 0;
+    for (int32_t i = 0; i < op->inputs_count && cost < INFINITY; i++) {
+        int32_t value = op->inputs[i];
+        if (value == 0) {
+            continue;
+        }
+        const trmi_shard_value *v = &s->values[value];
+        const trmi_op *maker = &s->from->ops[s->from->values[value].op];
+        bool data = maker->kind == TRMI_OP_INPUT || maker->kind == TRMI_OP_CONSTANT ||
+                    maker->kind == TRMI_OP_STATE;
+        trmi_spread made = without_partials(strategy->inputs[i]);
+        if (!v->lazy) {
+            double seconds;
+            int32_t source = trmi_shard_source(s, value, &strategy->inputs[i], &seconds);
+            cost += seconds;
+            made = source >= 0 ? v->versions[source].spread : made;
+        }
+        if (trains && !data && cost < INFINITY) { /* a parameter's gradient must be whole again */
+            trmi_spread back = trmi_spread_adjoint(s->mesh, &strategy->inputs[i]),
+                        store = v->lazy ? made : without_partials(made);
+            bool leaf = v->lazy || maker->kind == TRMI_OP_PARAMETER;
+            cost += leaf ? trmi_route_seconds(s->router, &s->from->values[value].shape, TRM_FLOAT32,
+                                              &back, &store)
+                         : way_back(s, value, &strategy->inputs[i], &made);
+        }
+    }
+    return cost;
+}
+
+/* Sums that stay partial are paid by whoever reads them: a small charge, so that ties resolve
+ * early. */
+static trm_status follow(trmi_sharder *s, const trmi_op *op, char *letters, trm_error *err) {
+    trmi_arena arena = {0};
+    trmi_strategy *list;
+    int32_t count;
+    TRMI_TRY(trmi_shard_strategies(s->from, op, s->mesh, &arena, &list, &count, err));
+    double whole = seconds_of(s, op), best = INFINITY;
+    for (int32_t i = 0; i < count; i++) {
+        double cost =
+            trmi_shard_settle(s, op, &list[i]) ? follow_cost(s, op, &list[i], whole) : INFINITY;
+        if (cost < best * (1 - 1e-9)) {
+            best = cost;
+            memcpy(letters, list[i].letters, sizeof list[i].letters);
+        }
+    }
+    trmi_arena_free(&arena);
+    return best < INFINITY ? TRM_OK
+                           : TRMI_FAIL(err, TRM_INTERNAL,
+                                       "%s: no way to cut it from where its inputs lie", op->name);
+}
+
+/* ---- the walk
+ *  ----------------------------------------------------------------------------------------------------------
+ */
+
+static trm_status letters_for(trmi_sharder *s, const trmi_op *op, char *letters,
+                              trmi_strategy *strategy, trm_error *err) {
+    int64_t index = op - s->from->ops;
+    const trmi_shard_choice *choice = s->choices[index];
+    if (choice != NULL) {
+        memcpy(letters, choice->letters, TRMI_MESH_AXES + 1);
+        for (int32_t i = 0; s->plan->exact && i < s->mesh->axes; i++) {
+            /* its sum is not made of integers */
+            bool bag = op->kind == TRMI_OP_BAG_POOL && letters[i] == 'k';
+            letters[i] = letters[i] == '+' || bag ? '.' : letters[i]; /* no sum passes on */
+        }
+    } else if (!inherit(s, op, letters) ||
+               !trmi_shard_strategy(s->from, op, s->mesh, letters, strategy)) {
+        TRMI_TRY(follow(s, op, letters, err));
+    }
+    if (!trmi_shard_strategy(s->from, op, s->mesh, letters, strategy) ||
+        !trmi_shard_settle(s, op, strategy)) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s cannot be cut by '%s'", op->name, letters);
+    }
+    char loops[TRMI_SHARD_LETTERS];
+    const char *reason = NULL;
+    trmi_shard_loops(s->from, op, loops, &reason);
+    if (loops[0] == '\0' && reason != NULL) {
+        s->warnings[index] = reason;
+    }
+    return TRM_OK;
+}
+
+static bool lazy_cast(const trmi_sharder *s, const trmi_op *op) {
+    return op->kind == TRMI_OP_CAST && s->values[op->inputs[0]].lazy &&
+           s->from->ops[s->from->values[op->inputs[0]].op].kind == TRMI_OP_PARAMETER &&
+           s->choices[op - s->from->ops] == NULL;
+}
+
+static trm_status choose_one(trmi_sharder *s, const trmi_op *op, trm_error *err) {
+    int64_t index = op - s->from->ops;
+    if (op->kind == TRMI_OP_CONSTANT) {
+        s->values[op->outputs[0]].versions[0] = (trmi_version){{{0}, {0}}, false, {{0}}, 0};
+        s->values[op->outputs[0]].count = 1;
+        return TRM_OK;
+    }
+    if (trmi_is_leaf(op) || lazy_cast(s, op)) {
+        s->values[op->outputs[0]].lazy = true;
+        return TRM_OK;
+    }
+    trmi_strategy strategy;
+    TRMI_TRY(letters_for(s, op, s->letters[index], &strategy, err));
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        int32_t local;
+        if (op->inputs[i] == 0) {
+            continue;
+        }
+        if (s->values[op->inputs[i]].lazy) {
+            decide(s, op->inputs[i], &strategy.inputs[i]);
+        }
+        TRMI_TRY(trmi_shard_bring(s, op->inputs[i], &strategy.inputs[i], NULL, &local, err));
+    }
+    for (int32_t i = 0; i < op->outputs_count; i++) {
+        s->values[op->outputs[i]].versions[0] = (trmi_version){.spread = strategy.outputs[i]};
+        s->values[op->outputs[i]].count = 1;
+    }
+    const trmi_shard_choice *choice = s->choices[index];
+    if (choice != NULL && choice->has_output) {
+        int32_t local;
+        TRMI_TRY(trmi_shard_bring(s, op->outputs[0], &choice->output, NULL, &local, err));
+        trmi_shard_value *v = &s->values[op->outputs[0]];
+        v->versions[0] = v->versions[v->count - 1];
+        v->versions[0].spread = choice->output;
+        v->count = 1;
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_shard_choose(trmi_sharder *s, trm_error *err) {
+    for (int64_t i = 1; i < s->from->ops_count; i++) {
+        TRMI_TRY(choose_one(s, &s->from->ops[i], err));
+    }
+    /* What nobody reads lies whole. */
+    for (int64_t i = 1; i < s->from->ops_count; i++) {
+        const trmi_op *op = &s->from->ops[i];
+        if (op->outputs_count > 0 && s->values[op->outputs[0]].lazy) {
+            decide(s, op->outputs[0], &(trmi_spread){{0}, {0}});
+        }
+    }
+    return TRM_OK;
+}

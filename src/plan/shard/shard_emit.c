@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The second walk, one operator: the same operator on local shapes, with its attributes adjusted to
+ * the part (padding only at the true border, positions, denominators), its halo before it and its
+ * halo sum behind. */
+#include "plan/shard/shard_state.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct emission {
+    trmi_sharder *s;
+    const trmi_op *op;
+    const trmi_strategy *strategy;
+    trmi_loops loops;
+    trmi_attrs attrs;
+    double factor; /* of output 0 afterwards: local count over global count of a mean */
+} emission;
+
+static trmi_box box_of(const emission *e, const trm_shape *shape, const trmi_spread *spread) {
+    return trmi_spread_box(e->s->mesh, shape, spread, e->s->rank);
+}
+static const trm_shape *in_shape(const emission *e, int i) {
+    return &trmi_input_of(e->s->from, e->op, i)->shape;
+}
+static const trm_shape *out_shape(const emission *e, int i) {
+    return &trmi_output_of(e->s->from, e->op, i)->shape;
+}
+static trmi_box in_box(const emission *e, int i) {
+    return box_of(e, in_shape(e, i), &e->strategy->inputs[i]);
+}
+static trmi_box out_box(const emission *e, int i) {
+    return box_of(e, out_shape(e, i), &e->strategy->outputs[i]);
+}
+static trm_shape local_out(const emission *e, int i) {
+    trmi_box box = out_box(e, i);
+    return trmi_box_shape(&box);
+}
+
+/* ---- attributes of the part
+ *  ----------------------------------------------------------------------------------------- */
+
+static bool cuts(const trmi_spread *spread, int32_t dim) {
+    bool any = false;
+    for (int i = 0; i < TRMI_MESH_AXES; i++) {
+        any = any || spread->at[i] == TRMI_SPLIT + dim;
+    }
+    return any;
+}
+
+/* The image side (x) and the window side (y) of a windowed operator. */
+typedef struct sides {
+    const trm_shape *x, *y;
+    const trmi_spread *sx, *sy;
+} sides;
+
+static sides sides_of(const emission *e) {
+    const trmi_strategy *st = e->strategy;
+    if (e->loops.window_adds) {
+        return (sides){out_shape(e, 0), in_shape(e, 0), &st->outputs[0], &st->inputs[0]};
+    }
+    if (e->loops.window_input == 1) {
+        return (sides){in_shape(e, 1), in_shape(e, 0), &st->inputs[1], &st->inputs[0]};
+    }
+    return (sides){in_shape(e, 0), out_shape(e, 0), &st->inputs[0], &st->outputs[0]};
+}
+
+static void localize_windows(emission *e, int64_t pad[4]) {
+    sides of = sides_of(e);
+    trmi_box y = box_of(e, of.y, of.sy);
+    for (int i = 0; i < 2; i++) {
+        const trmi_window *w = &e->loops.window[i];
+        if (cuts(of.sy, 2 + i)) {
+            int64_t before = w->before - y.begin[2 + i] * w->stride;
+            int64_t after = (y.end[2 + i] - 1) * w->stride - w->before + w->extent - w->in;
+            pad[2 * i] = before > 0 ? before : 0;
+            pad[2 * i + 1] = after > 0 ? after : 0;
+        }
+    }
+}
+
+/* The shape of what a gradient makes: weights, or the widened image. */
+static void localize_target(emission *e, int64_t shape[4]) {
+    trmi_box box = out_box(e, 0);
+    if (e->loops.window_adds) {
+        sides of = sides_of(e);
+        box = trmi_window_box(&e->loops, e->s->mesh, of.x, of.y, of.sx, of.sy, e->s->rank);
+    }
+    for (int i = 0; i < 4; i++) {
+        shape[i] = box.end[i] - box.begin[i];
+    }
+}
+
+static double share(const emission *e, const trm_shape *shape, const trmi_spread *spread) {
+    trmi_box box = box_of(e, shape, spread);
+    int64_t whole = trm_shape_count(shape);
+    return whole > 0 ? (double)trmi_box_count(&box) / (double)whole : 1;
+}
+
+static void localize_moves(emission *e) {
+    const trm_shape local = local_out(e, 0);
+    switch (e->op->kind) {
+    case TRMI_OP_RESHAPE:
+    case TRMI_OP_BROADCAST: e->attrs.shape.shape = local; break;
+    case TRMI_OP_SLICE:
+        for (int32_t d = 0; d < local.rank; d++) {
+            e->attrs.slice.size[d] = local.dim[d];
+        }
+        break;
+    case TRMI_OP_ONE_HOT: {
+        trmi_box box = out_box(e, 0);
+        e->attrs.one_hot.begin = box.begin[box.rank - 1];
+        e->attrs.one_hot.classes = local.dim[local.rank - 1];
+        break;
+    }
+    case TRMI_OP_DROPOUT: {
+        trmi_box box = out_box(e, 0);
+        e->attrs.dropout.part = true;
+        memcpy(e->attrs.dropout.begin, box.begin, sizeof box.begin);
+        memcpy(e->attrs.dropout.global, out_shape(e, 0)->dim, sizeof e->attrs.dropout.global);
+        break;
+    }
+    default: break;
+    }
+}
+
+static void localize_tables(emission *e) {
+    bool gradient = e->op->kind == TRMI_OP_EMBEDDING_GRAD;
+    const trm_shape *table = gradient ? out_shape(e, 0) : in_shape(e, 0);
+    trmi_box box = gradient ? out_box(e, 0) : in_box(e, 0);
+    e->attrs.embed.rows = box.end[0] - box.begin[0];
+    e->attrs.embed.part = e->attrs.embed.rows != table->dim[0];
+    e->attrs.embed.begin = box.begin[0];
+    e->attrs.embed.global = table->dim[0];
+}
+
+static void localize_bags(emission *e) {
+    bool gradient = e->op->kind == TRMI_OP_BAG_POOL_GRAD;
+    trmi_box rows = gradient ? out_box(e, 0) : in_box(e, 0),
+             bags = gradient ? in_box(e, 0) : out_box(e, 0);
+    e->attrs.bag.part = true;
+    e->attrs.bag.bag = bags.begin[0];
+    e->attrs.bag.bags = bags.end[0] - bags.begin[0];
+    e->attrs.bag.begin = rows.begin[0];
+    e->attrs.bag.global = (gradient ? out_shape(e, 0) : in_shape(e, 0))->dim[0];
+    e->attrs.bag.rows = rows.end[0] - rows.begin[0]; /* of the gradient */
+}
+
+/* Means over what is cut: this part's mean, times its share of the elements. */
+static void localize_means(emission *e) {
+    switch (e->op->kind) {
+    case TRMI_OP_REDUCE_MEAN:
+    case TRMI_OP_GLOBAL_AVG_POOL:
+    case TRMI_OP_BCE_LOGITS:
+        e->factor = share(e, in_shape(e, 0), &e->strategy->inputs[0]) /
+                    share(e, out_shape(e, 0), &e->strategy->outputs[0]);
+        break;
+    case TRMI_OP_GLOBAL_AVG_POOL_GRAD:
+        e->factor = share(e, out_shape(e, 0), &e->strategy->outputs[0]) /
+                    share(e, in_shape(e, 0), &e->strategy->inputs[0]);
+        break;
+    case TRMI_OP_BCE_LOGITS_GRAD:
+        e->factor = share(e, out_shape(e, 0), &e->strategy->outputs[0]);
+        break;
+    default: break;
+    }
+}
+
+static void localize(emission *e) {
+    const char *letters = e->strategy->letters;
+    int z = e->op->kind == TRMI_OP_SOFTMAX_XENT_GRAD ? 1 : 0;
+    switch (e->op->kind) {
+    case TRMI_OP_CONV2D:
+    case TRMI_OP_CONV2D_GRAD_DATA:
+    case TRMI_OP_CONV2D_GRAD_WEIGHTS:
+        e->attrs.conv.groups /= trmi_mesh_group(e->s->mesh, trmi_letters_mask(letters, "g"));
+        localize_windows(e, e->attrs.conv.pad);
+        localize_target(e, e->attrs.conv.shape);
+        break;
+    case TRMI_OP_MAX_POOL:
+    case TRMI_OP_AVG_POOL: localize_windows(e, e->attrs.pool.pad); break;
+    case TRMI_OP_MAX_POOL_GRAD:
+    case TRMI_OP_AVG_POOL_GRAD:
+        localize_windows(e, e->attrs.pool.pad);
+        localize_target(e, e->attrs.pool.shape);
+        break;
+    case TRMI_OP_GLOBAL_AVG_POOL_GRAD: localize_target(e, e->attrs.pool.shape); break;
+    case TRMI_OP_BATCH_NORM:
+    case TRMI_OP_NORM_ACT:
+    case TRMI_OP_BATCH_NORM_GRAD:
+    case TRMI_OP_NORM_ACT_GRAD:
+        e->attrs.norm.sync = trmi_letters_mask(letters, trmi_norm_loops(e->s->from));
+        break;
+    case TRMI_OP_SOFTMAX_XENT:
+    case TRMI_OP_SOFTMAX_XENT_GRAD: {
+        trmi_box box = in_box(e, z);
+        e->attrs.xent.sync_classes = trmi_letters_mask(letters, "k");
+        e->attrs.xent.sync_samples = trmi_letters_mask(letters, "n");
+        e->attrs.xent.begin = box.begin[1];
+        e->attrs.xent.classes = in_shape(e, z)->dim[1];
+        break;
+    }
+    case TRMI_OP_EMBEDDING:
+    case TRMI_OP_EMBEDDING_GRAD: localize_tables(e); break;
+    case TRMI_OP_BAG_POOL:
+    case TRMI_OP_BAG_POOL_GRAD: localize_bags(e); break;
+    default: localize_moves(e); localize_means(e);
+    }
+    if (e->op->kind == TRMI_OP_GLOBAL_AVG_POOL_GRAD) {
+        localize_means(e);
+    }
+    if (e->s->plan->exact) { /* counts of the whole instead of shares: one rounding */
+        e->factor = 1;
+        if (e->op->kind == TRMI_OP_GLOBAL_AVG_POOL_GRAD) {
+            e->attrs.pool.pixels = out_shape(e, 0)->dim[2] * out_shape(e, 0)->dim[3];
+        } else if (e->op->kind == TRMI_OP_BCE_LOGITS_GRAD) {
+            e->attrs.bce.count = trm_shape_count(in_shape(e, 1));
+        }
+    }
+}
+
+/* ---- behind it
+ *  ---------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct widened {
+    const emission *e;
+    sides of;
+} widened;
+
+static trmi_box widened_part(const void *context, int32_t rank) {
+    const widened *w = context;
+    return trmi_window_box(&w->e->loops, w->e->s->mesh, w->of.x, w->of.y, w->of.sx, w->of.sy, rank);
+}
+static trmi_box own_part(const void *context, int32_t rank) {
+    const widened *w = context;
+    return trmi_spread_box(w->e->s->mesh, w->of.x, w->of.sx, rank);
+}
+
+/* Rows that were made for neighbours go to them and are added there. */
+static trm_status add_halo(emission *e, int32_t *local, trm_error *err) {
+    uint32_t axes = trmi_letters_mask(e->strategy->letters, "hw");
+    if (!e->loops.window_adds || axes == 0) {
+        return TRM_OK;
+    }
+    widened context = {.e = e, .of = sides_of(e)};
+    char name[300];
+    snprintf(name, sizeof name, "%.200s halo sum", e->op->name);
+    return trmi_shard_exchange(e->s, *local, axes, TRMI_COMBINE_SUM, widened_part, &context,
+                               own_part, &context, e->op->phase, name, local, err);
+}
+
+static trm_status scale(emission *e, int32_t *local, trm_error *err) {
+    if (e->factor == 1) {
+        return TRM_OK;
+    }
+    trmi_attrs attrs = {.scale = {.factor = e->factor}};
+    char name[300];
+    snprintf(name, sizeof name, "%.200s share", e->op->name);
+    int32_t index =
+        trmi_pass_emit(&e->s->pass, TRMI_OP_SCALE, e->op->phase, name, local, 1, 1, &attrs);
+    *local = index == 0 ? 0 : e->s->pass.to->ops[index].outputs[0];
+    return index == 0 ? trm_graph_check(e->s->pass.to, err) : TRM_OK;
+}
+
+static trm_status check_shape(const emission *e, int32_t local, int output, trm_error *err) {
+    trm_shape expected = local_out(e, output);
+    const trm_shape *found = &e->s->pass.to->values[local].shape;
+    char want[96], have[96];
+    return trm_shape_equal(found, &expected)
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_INTERNAL,
+                           "%s cut by '%s': output %d has shape %s on rank %d, %s expected",
+                           e->op->name, e->strategy->letters, output,
+                           trm_shape_format(found, have, sizeof have), e->s->rank,
+                           trm_shape_format(&expected, want, sizeof want));
+}
+
+/* ---- the operator
+ *  ---------------------------------------------------------------------------------------------------------
+ */
+
+static trm_status bring_inputs(emission *e, int32_t *inputs, trm_error *err) {
+    trmi_sharder *s = e->s;
+    bool windows = trmi_letters_mask(e->strategy->letters, "hw") != 0 && e->loops.windows;
+    for (int32_t i = 0; i < e->op->inputs_count; i++) {
+        char what[24];
+        snprintf(what, sizeof what, "input %d", i);
+        inputs[i] = 0;
+        if (e->op->inputs[i] == 0) {
+            continue;
+        }
+        TRMI_TRY(
+            trmi_shard_bring(s, e->op->inputs[i], &e->strategy->inputs[i], what, &inputs[i], err));
+        const trmi_op *maker = &s->from->ops[s->from->values[e->op->inputs[i]].op];
+        if (maker->kind == TRMI_OP_STATE &&
+            inputs[i] != s->values[e->op->inputs[i]].versions[0].value) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "%s writes the state %s, which is stored otherwise than it is cut; "
+                             "store it with its operator",
+                             e->op->name, maker->name);
+        }
+        if (windows && e->loops.window_input == i) {
+            sides of = sides_of(e);
+            TRMI_TRY(trmi_shard_widen(s, e->op->inputs[i], &e->loops, of.y, of.sx, of.sy,
+                                      &inputs[i], err));
+        }
+    }
+    return TRM_OK;
+}
+
+static void note_work(emission *e) {
+    trmi_sharder *s = e->s;
+    trmi_shard_report *r = s->report;
+    for (int32_t i = 0; i < e->strategy->comms_count; i++) {
+        const trmi_shard_comm *c = &e->strategy->comms[i];
+        trmi_shard_note(s, e->op->name, c->what, e->op->phase, c->move, c->axes, c->bytes,
+                        trmi_price(s->prices, s->mesh, c->move, c->axes, c->bytes), false);
+    }
+    if (r == NULL ||
+        !trmi_grow((void **)&r->work, &r->work_capacity, r->work_count + 1, sizeof *r->work)) {
+        return;
+    }
+    const char *name = trmi_arena_strdup(&r->arena, e->op->name);
+    if (name != NULL) {
+        trmi_shard_work *w = &r->work[r->work_count++];
+        *w = (trmi_shard_work){.op = name,
+                               .phase = e->op->phase,
+                               .fraction = e->strategy->fraction,
+                               .cost = trmi_op_cost(s->from, e->op),
+                               .warning = s->warnings[e->op - s->from->ops]};
+        w->cost.flops *= e->strategy->fraction;
+        w->cost.bytes *= e->strategy->fraction;
+        snprintf(w->letters, sizeof w->letters, "%s", e->strategy->letters);
+    }
+}
+
+/* Windows that add make the widened image first. */
+static trm_status emit_exact(emission *e, const int32_t *inputs, int32_t *local, trm_error *err) {
+    trmi_exact_state state;
+    trm_shape shape = local_out(e, 0);
+    if (e->loops.window_adds) {
+        const int64_t *target =
+            e->op->kind == TRMI_OP_CONV2D_GRAD_DATA ? e->attrs.conv.shape : e->attrs.pool.shape;
+        shape = trm_shape_of(target[0], target[1], target[2], target[3]);
+    }
+    TRMI_TRY(
+        trmi_shard_exact_sum(e->s, e->op, e->strategy, &e->attrs, &shape, inputs, &state, err));
+    TRMI_TRY(add_halo(e, &state.sums, err));
+    int32_t bias =
+        e->loops.once > 0 && e->op->inputs_count > e->loops.once ? inputs[e->loops.once] : 0;
+    return trmi_shard_exact_round(e->s, e->op, e->strategy, bias, &state, local, err);
+}
+
+static trm_status emit_usual(emission *e, const int32_t *inputs, int32_t *locals, trm_error *err) {
+    trmi_sharder *s = e->s;
+    const trmi_op *op = e->op;
+    int32_t index = trmi_pass_emit(&s->pass, op->kind, op->phase, op->name, inputs,
+                                   op->inputs_count, op->outputs_count, &e->attrs);
+    if (index == 0) {
+        return trm_graph_check(s->pass.to, err);
+    }
+    trmi_op *made = &s->pass.to->ops[index];
+    made->origin = op->origin != NULL ? trmi_arena_strdup(&s->pass.to->arena, op->origin) : NULL;
+    if (op->output_dtype != TRM_DTYPE_NONE) {
+        made->output_dtype = op->output_dtype;
+        s->pass.to->values[made->outputs[0]].dtype = op->output_dtype;
+    }
+    memcpy(locals, made->outputs, sizeof made->outputs);
+    TRMI_TRY(add_halo(e, &locals[0], err));
+    return scale(e, &locals[0], err);
+}
+
+trm_status trmi_shard_emit(trmi_sharder *s, const trmi_op *op, const trmi_strategy *strategy,
+                           trm_error *err) {
+    emission e = {.s = s, .op = op, .strategy = strategy, .attrs = op->attrs, .factor = 1};
+    trmi_loops_of(s->from, op, &e.loops);
+    int32_t *inputs =
+        trmi_arena_alloc(&s->scratch, (size_t)(op->inputs_count + 1) * sizeof *inputs);
+    if (inputs == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to split %s", op->name);
+    }
+    localize(&e);
+    TRMI_TRY(bring_inputs(&e, inputs, err));
+    int32_t locals[TRMI_OP_OUTPUTS_MAX];
+    TRMI_TRY(s->plan->exact && trmi_shard_is_exact(op->kind)
+                 ? emit_exact(&e, inputs, &locals[0], err)
+                 : emit_usual(&e, inputs, locals, err));
+    note_work(&e);
+    for (int32_t i = 0; i < op->outputs_count; i++) {
+        TRMI_TRY(check_shape(&e, locals[i], i, err));
+        trmi_shard_value *v = &s->values[op->outputs[i]];
+        v->versions[0] = (trmi_version){.spread = strategy->outputs[i], .value = locals[i]};
+        v->count = 1;
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_shard_emit_leaf(trmi_sharder *s, const trmi_op *op, trm_error *err) {
+    int32_t value = op->outputs[0];
+    trmi_attrs attrs = op->attrs;
+    if (!trmi_graph_own_attrs(s->pass.to, op->kind, &attrs)) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to split %s", op->name);
+    }
+    int32_t index = trmi_pass_emit(&s->pass, op->kind, op->phase, op->name, NULL, 0, 1, &attrs);
+    if (index == 0) {
+        return trm_graph_check(s->pass.to, err);
+    }
+    const trmi_value *global = &s->from->values[value];
+    trmi_box box = trmi_spread_box(s->mesh, &global->shape, &s->stored[value], s->rank);
+    trmi_value *local = &s->pass.to->values[s->pass.to->ops[index].outputs[0]];
+    local->dtype = global->dtype;
+    local->shape = trmi_box_shape(&box);
+    s->values[value].versions[0] =
+        (trmi_version){.spread = s->stored[value], .value = s->pass.to->ops[index].outputs[0]};
+    s->values[value].count = 1;
+    return TRM_OK;
+}

@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The loop nest of every operator. */
+#include "plan/shard/shard_rules.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char rows_of[] = "nmljiu";  /* leading dimensions of matrices, ids, vectors */
+static const char image_of[] = "nchwuv"; /* elementwise tensors, norms */
+
+static void set(char *to, const char *text) {
+    size_t length = strlen(text);
+    TRMI_ASSERT(length < TRMI_LOOP_DIMS);
+    memcpy(to, text, length + 1);
+}
+
+/* The first `count` letters of `from` and one more ('\0': none). */
+static void set_first(char *to, const char *from, int32_t count, char more) {
+    TRMI_ASSERT(count >= 0 && count + 1 < TRMI_LOOP_DIMS);
+    memcpy(to, from, (size_t)count);
+    to[count] = more;
+    to[count + 1] = '\0';
+}
+
+static bool has(const char *letters, char letter) {
+    return letter != '-' && strchr(letters, letter) != NULL;
+}
+
+/* ---- convolution and pooling
+ *  ----------------------------------------------------------------------------- */
+
+static void conv_windows(trmi_loops *l, const trmi_op *op, const trm_shape *x, const trm_shape *w,
+                         const trm_shape *y) {
+    l->windows = true;
+    for (int i = 0; i < 2; i++) {
+        l->window[i] = (trmi_window){.stride = op->attrs.conv.stride[i],
+                                     .before = op->attrs.conv.pad[2 * i],
+                                     .extent = op->attrs.conv.dilation[i] * (w->dim[2 + i] - 1) + 1,
+                                     .in = x->dim[2 + i],
+                                     .out = y->dim[2 + i]};
+    }
+}
+
+static void loops_conv(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    bool groups = op->attrs.conv.groups > 1;
+    const char *x = groups ? "nghw" : "nchw", *w = groups ? "g---" : "kc--",
+               *y = groups ? "nghw" : "nkhw";
+    const trm_shape *a = &trmi_input_of(g, op, 0)->shape, *b = &trmi_input_of(g, op, 1)->shape;
+    const trm_shape *out = &trmi_output_of(g, op, 0)->shape;
+    strcpy(l->letters, groups ? "nghw" : "nkchw");
+    l->groups = groups ? op->attrs.conv.groups : 0;
+    switch (op->kind) {
+    case TRMI_OP_CONV2D:
+        set(l->in[0], x), set(l->in[1], w), set(l->in[2], groups ? "g" : "k"), set(l->out[0], y);
+        l->once = 2;
+        l->window_input = 0;
+        conv_windows(l, op, a, b, out);
+        break;
+    case TRMI_OP_CONV2D_GRAD_DATA:
+        set(l->in[0], y), set(l->in[1], w), set(l->out[0], x);
+        l->window_adds = true;
+        conv_windows(l, op, out, b, a);
+        break;
+    default:
+        set(l->in[0], y), set(l->in[1], x), set(l->out[0], w);
+        l->window_input = 1;
+        conv_windows(l, op, b, out, a);
+    }
+}
+
+static void loops_pool(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    bool gradient = op->kind == TRMI_OP_MAX_POOL_GRAD || op->kind == TRMI_OP_AVG_POOL_GRAD;
+    const trm_shape *in = &trmi_input_of(g, op, 0)->shape, *out = &trmi_output_of(g, op, 0)->shape;
+    const trm_shape *x = gradient ? out : in, *y = gradient ? in : out;
+    strcpy(l->letters, "nchw");
+    for (int i = 0; i < 3; i++) {
+        set(l->in[i], "nchw");
+    }
+    set(l->out[0], "nchw");
+    l->windows = true;
+    l->window_input = op->kind == TRMI_OP_MAX_POOL_GRAD ? 1 : gradient ? -1 : 0;
+    l->window_adds = gradient;
+    for (int i = 0; i < 2; i++) {
+        l->window[i] = (trmi_window){.stride = op->attrs.pool.stride[i],
+                                     .before = op->attrs.pool.pad[2 * i],
+                                     .extent = op->attrs.pool.kernel[i],
+                                     .in = x->dim[2 + i],
+                                     .out = y->dim[2 + i]};
+    }
+}
+
+static void loops_global_pool(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    (void)g;
+    bool gradient = op->kind == TRMI_OP_GLOBAL_AVG_POOL_GRAD;
+    strcpy(l->letters, "nchw");
+    set(l->in[0], gradient ? "nc" : "nchw");
+    set(l->out[0], gradient ? "nchw" : "nc");
+}
+
+/* ---- norm
+ *  --------------------------------------------------------------------------------------------------
+ */
+
+static void loops_norm(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    bool gradient = op->kind == TRMI_OP_BATCH_NORM_GRAD || op->kind == TRMI_OP_NORM_ACT_GRAD;
+    char image[TRMI_LOOP_DIMS];
+    set_first(image, image_of, trmi_output_of(g, op, 0)->shape.rank, '\0');
+    strcpy(l->letters, image);
+    for (int i = 0; i < TRMI_LOOP_TENSORS; i++) {
+        const trmi_value *v = trmi_input_of(g, op, i);
+        set(l->in[i], v != NULL && v->shape.rank == 1 ? "c" : image);
+    }
+    for (int i = 0; i < op->outputs_count; i++) {
+        bool vector = i == 1 || i == 2;
+        set(l->out[i], vector ? "c" : image);
+        /* statistics of all ranks */
+        l->without[i] = vector && !gradient ? TRMI_WHOLE : TRMI_PARTIAL_SUM;
+    }
+}
+
+/* ---- products and tables
+ *  -------------------------------------------------------------------------------------- */
+
+static void loops_linear(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    int32_t rank = trmi_input_of(g, op, 0)->shape.rank;
+    set_first(l->in[0], rows_of, rank - 1, 'c');
+    set_first(l->out[0], rows_of, rank - 1, 'k');
+    set(l->in[1], "kc");
+    set(l->in[2], "k");
+    snprintf(l->letters, sizeof l->letters, "%.*skc", (int)rank - 1, rows_of);
+    l->once = 2;
+}
+
+static void loops_matmul(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    const char *batch = trmi_input_of(g, op, 0)->shape.rank == 3 ? "b" : "";
+    snprintf(l->in[0], sizeof l->in[0], "%s%s", batch, op->attrs.matmul.transpose_a ? "cn" : "nc");
+    snprintf(l->in[1], sizeof l->in[1], "%s%s", batch, op->attrs.matmul.transpose_b ? "kc" : "ck");
+    snprintf(l->out[0], sizeof l->out[0], "%snk", batch);
+    snprintf(l->letters, sizeof l->letters, "%snkc", batch);
+}
+
+static void loops_embedding(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    int32_t rank = trmi_input_of(g, op, 1)->shape.rank;
+    char ids[TRMI_LOOP_DIMS], rows[TRMI_LOOP_DIMS];
+    set_first(ids, rows_of, rank, '\0');
+    set_first(rows, rows_of, rank, 'd');
+    bool gradient = op->kind == TRMI_OP_EMBEDDING_GRAD;
+    set(l->in[0], gradient ? rows : "vd");
+    set(l->in[1], ids);
+    set(l->out[0], gradient ? "vd" : rows);
+    snprintf(l->letters, sizeof l->letters, "%svd", ids);
+}
+
+/* Offsets and weights are read whole: a bag's rows may lie anywhere, and its mean asks for all of
+ * its weights. A rank has some of the rows (keys, "k"), or makes some of the bags. */
+static void loops_bags(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    (void)g;
+    bool gradient = op->kind == TRMI_OP_BAG_POOL_GRAD;
+    strcpy(l->letters, "nkd");
+    set(l->in[0], gradient ? "nd" : "kd");
+    set(l->in[1], "-"), set(l->in[2], "-");
+    set(l->out[0], gradient ? "kd" : "nd");
+}
+
+/* Samples; columns of the rows, over which the products add up. */
+static void loops_pairs(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    (void)g;
+    bool gradient = op->kind == TRMI_OP_PAIR_DOTS_GRAD;
+    strcpy(l->letters, "nc");
+    set(l->in[0], gradient ? "n-" : "n-c");
+    set(l->in[1], "n-c");
+    set(l->out[0], gradient ? "n-c" : "n-");
+}
+
+/* ---- losses
+ *  ------------------------------------------------------------------------------------------------------
+ */
+
+static void loops_xent(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    (void)g;
+    strcpy(l->letters, "nk");
+    if (op->kind == TRMI_OP_SOFTMAX_XENT) {
+        set(l->in[0], "nk"), set(l->in[1], "n"), set(l->out[1], "n"), set(l->out[2], "-");
+        l->without[0] = l->without[1] = l->without[2] = TRMI_WHOLE;
+    } else {
+        set(l->in[1], "nk"), set(l->in[2], "n"), set(l->in[3], "n"), set(l->in[4], "-"),
+            set(l->out[0], "nk");
+    }
+}
+
+static void loops_bce(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    bool gradient = op->kind == TRMI_OP_BCE_LOGITS_GRAD;
+    int32_t rank = trmi_input_of(g, op, 1)->shape.rank;
+    set_first(l->letters, rows_of, rank, '\0');
+    for (int i = gradient; i < 2 + gradient; i++) {
+        set(l->in[i], l->letters);
+    }
+    set(l->out[0], gradient ? l->letters : "");
+}
+
+/* ---- elementwise and movement
+ *  --------------------------------------------------------------------------------- */
+
+/* The letters of the output's dimensions, aligned to the right; dimensions of 1 are not cut. */
+static void follow(const trm_shape *wide, const trm_shape *shape, char *to) {
+    for (int32_t d = 0; d < shape->rank; d++) {
+        int32_t of = d + wide->rank - shape->rank;
+        to[d] = shape->dim[d] == 1 ? '-' : image_of[of];
+    }
+    to[shape->rank] = '\0';
+}
+
+static void loops_eltwise(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    const trm_shape *out = &trmi_output_of(g, op, 0)->shape;
+    follow(out, out, l->out[0]);
+    follow(out, out, l->letters);
+    for (int i = 0; i < op->inputs_count && i < TRMI_LOOP_TENSORS; i++) {
+        follow(out, &trmi_input_of(g, op, i)->shape, l->in[i]);
+    }
+    bool narrow = op->kind == TRMI_OP_CAST && trmi_output_of(g, op, 0)->dtype != TRM_FLOAT32;
+    l->linear = op->kind == TRMI_OP_ADD || op->kind == TRMI_OP_SUB || op->kind == TRMI_OP_SCALE ||
+                op->kind == TRMI_OP_BROADCAST || (op->kind == TRMI_OP_CAST && !narrow);
+}
+
+static void loops_softmax(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    loops_eltwise(g, op, l);
+    int32_t last = trmi_output_of(g, op, 0)->shape.rank - 1;
+    l->in[0][last] = l->in[1][last] = l->out[0][last] = l->letters[last] = '-';
+    l->reason = last == 0 ? "softmax is not cut along its own dimension" : NULL;
+}
+
+static void loops_transpose(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    const trm_shape *in = &trmi_input_of(g, op, 0)->shape;
+    follow(in, in, l->in[0]);
+    follow(in, in, l->letters);
+    for (int32_t d = 0; d < in->rank; d++) {
+        l->out[0][d] = l->in[0][op->attrs.transpose.order[d]];
+    }
+    l->linear = true;
+}
+
+/* Dimensions from the left while products agree: a cut of the first dimension of a run is one of
+ * both. */
+static void loops_reshape(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    const trm_shape *in = &trmi_input_of(g, op, 0)->shape, *out = &trmi_output_of(g, op, 0)->shape;
+    memset(l->in[0], '-', (size_t)in->rank);
+    memset(l->out[0], '-', (size_t)out->rank);
+    int32_t i = 0, o = 0, used = 0;
+    while (i < in->rank && o < out->rank) {
+        int32_t first_in = i, first_out = o;
+        int64_t a = in->dim[i++], b = out->dim[o++];
+        while (a != b && (a < b ? i < in->rank : o < out->rank)) {
+            if (a < b) {
+                a *= in->dim[i++];
+            } else {
+                b *= out->dim[o++];
+            }
+        }
+        while (first_in + 1 < i && in->dim[first_in] == 1) {
+            first_in++;
+        }
+        while (first_out + 1 < o && out->dim[first_out] == 1) {
+            first_out++;
+        }
+        if (a == b && in->dim[first_in] > 1 && out->dim[first_out] > 1) {
+            l->in[0][first_in] = l->out[0][first_out] = image_of[used];
+            l->letters[used] = image_of[used];
+            used++;
+        }
+    }
+    l->linear = true;
+}
+
+static void loops_concat(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    const trm_shape *out = &trmi_output_of(g, op, 0)->shape;
+    follow(out, out, l->out[0]);
+    l->out[0][op->attrs.concat.axis] = '-';
+    strcpy(l->letters, l->out[0]);
+    for (int i = 0; i < TRMI_LOOP_TENSORS; i++) {
+        set(l->in[i], l->out[0]);
+    }
+    l->linear = true;
+    if (op->inputs_count > TRMI_SHARD_INPUTS) {
+        l->letters[0] = '\0';
+        l->linear = false;
+        l->reason = "more inputs than a strategy holds";
+    }
+}
+
+/* Dimensions that are kept as they are. */
+static void loops_crop(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    const trm_shape *in = &trmi_input_of(g, op, 0)->shape, *out = &trmi_output_of(g, op, 0)->shape;
+    follow(in, in, l->in[0]);
+    for (int32_t d = 0; d < in->rank; d++) {
+        bool touched = op->kind == TRMI_OP_SLICE
+                           ? op->attrs.slice.begin[d] != 0 || in->dim[d] != out->dim[d]
+                           : op->attrs.pad.before[d] != 0 || op->attrs.pad.after[d] != 0;
+        l->in[0][d] = touched ? '-' : l->in[0][d];
+    }
+    strcpy(l->out[0], l->in[0]);
+    strcpy(l->letters, l->in[0]);
+    l->linear = op->kind == TRMI_OP_SLICE || op->attrs.pad.value == 0;
+}
+
+static void loops_one_hot(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    int32_t rank = trmi_input_of(g, op, 0)->shape.rank;
+    set_first(l->in[0], rows_of, rank, '\0');
+    set_first(l->out[0], rows_of, rank, 'k');
+    strcpy(l->letters, l->out[0]);
+}
+
+static void loops_reduce(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    bool gradient = op->kind == TRMI_OP_REDUCE_MAX_GRAD;
+    const trm_shape *x = &trmi_input_of(g, op, gradient ? 1 : 0)->shape;
+    char whole[TRMI_LOOP_DIMS], kept[TRMI_LOOP_DIMS];
+    int32_t used = 0;
+    follow(x, x, whole);
+    for (int32_t d = 0; d < x->rank; d++) {
+        bool reduced = op->attrs.reduce.axes >> d & 1;
+        if (gradient && reduced) {
+            whole[d] = '-'; /* equal maxima on two ranks share the gradient */
+        }
+        if (!reduced || op->attrs.reduce.keep_dims) {
+            kept[used++] = reduced ? '-' : whole[d];
+        }
+    }
+    kept[used] = '\0';
+    strcpy(l->letters, whole);
+    if (gradient) {
+        set(l->in[0], kept), set(l->in[1], whole), set(l->in[2], kept), set(l->out[0], whole);
+        return;
+    }
+    set(l->in[0], whole), set(l->out[0], kept);
+    l->without[0] = op->kind == TRMI_OP_REDUCE_MAX ? TRMI_PARTIAL_MAX : TRMI_PARTIAL_SUM;
+    l->linear = op->kind != TRMI_OP_REDUCE_MAX;
+}
+
+/* ---- all
+ *  ----------------------------------------------------------------------------------------------------------
+ */
+
+static void squeeze(char *letters) {
+    char *to = letters;
+    for (const char *from = letters; *from != '\0'; from++) {
+        if (*from != '-') {
+            *to++ = *from;
+        }
+    }
+    *to = '\0';
+}
+
+static void loops_custom(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    (void)g, (void)op;
+    l->reason = "a custom operator has no rule for cutting";
+}
+
+/* Leaves have none, nor what is made behind the cut. */
+static void (*const rules[])(const trm_graph *g, const trmi_op *op, trmi_loops *l) = {
+    [TRMI_OP_CONV2D] = loops_conv,
+    [TRMI_OP_CONV2D_GRAD_DATA] = loops_conv,
+    [TRMI_OP_CONV2D_GRAD_WEIGHTS] = loops_conv,
+    [TRMI_OP_MAX_POOL] = loops_pool,
+    [TRMI_OP_AVG_POOL] = loops_pool,
+    [TRMI_OP_MAX_POOL_GRAD] = loops_pool,
+    [TRMI_OP_AVG_POOL_GRAD] = loops_pool,
+    [TRMI_OP_GLOBAL_AVG_POOL] = loops_global_pool,
+    [TRMI_OP_GLOBAL_AVG_POOL_GRAD] = loops_global_pool,
+    [TRMI_OP_BATCH_NORM] = loops_norm,
+    [TRMI_OP_BATCH_NORM_INFER] = loops_norm,
+    [TRMI_OP_BATCH_NORM_GRAD] = loops_norm,
+    [TRMI_OP_NORM_ACT] = loops_norm,
+    [TRMI_OP_NORM_ACT_APPLY] = loops_norm,
+    [TRMI_OP_NORM_ACT_INFER] = loops_norm,
+    [TRMI_OP_NORM_ACT_GRAD] = loops_norm,
+    [TRMI_OP_LINEAR] = loops_linear,
+    [TRMI_OP_MATMUL] = loops_matmul,
+    [TRMI_OP_EMBEDDING] = loops_embedding,
+    [TRMI_OP_EMBEDDING_GRAD] = loops_embedding,
+    [TRMI_OP_BAG_POOL] = loops_bags,
+    [TRMI_OP_BAG_POOL_GRAD] = loops_bags,
+    [TRMI_OP_PAIR_DOTS] = loops_pairs,
+    [TRMI_OP_PAIR_DOTS_GRAD] = loops_pairs,
+    [TRMI_OP_SOFTMAX_XENT] = loops_xent,
+    [TRMI_OP_SOFTMAX_XENT_GRAD] = loops_xent,
+    [TRMI_OP_BCE_LOGITS] = loops_bce,
+    [TRMI_OP_BCE_LOGITS_GRAD] = loops_bce,
+    [TRMI_OP_SOFTMAX] = loops_softmax,
+    [TRMI_OP_SOFTMAX_GRAD] = loops_softmax,
+    [TRMI_OP_TRANSPOSE] = loops_transpose,
+    [TRMI_OP_RESHAPE] = loops_reshape,
+    [TRMI_OP_CONCAT] = loops_concat,
+    [TRMI_OP_SLICE] = loops_crop,
+    [TRMI_OP_PAD] = loops_crop,
+    [TRMI_OP_ONE_HOT] = loops_one_hot,
+    [TRMI_OP_REDUCE_SUM] = loops_reduce,
+    [TRMI_OP_REDUCE_MEAN] = loops_reduce,
+    [TRMI_OP_REDUCE_MAX] = loops_reduce,
+    [TRMI_OP_REDUCE_MAX_GRAD] = loops_reduce,
+    [TRMI_OP_ADD] = loops_eltwise,
+    [TRMI_OP_SUB] = loops_eltwise,
+    [TRMI_OP_MUL] = loops_eltwise,
+    [TRMI_OP_DIV] = loops_eltwise,
+    [TRMI_OP_RELU] = loops_eltwise,
+    [TRMI_OP_RELU_GRAD] = loops_eltwise,
+    [TRMI_OP_SIGMOID] = loops_eltwise,
+    [TRMI_OP_SIGMOID_GRAD] = loops_eltwise,
+    [TRMI_OP_TANH] = loops_eltwise,
+    [TRMI_OP_TANH_GRAD] = loops_eltwise,
+    [TRMI_OP_EXP] = loops_eltwise,
+    [TRMI_OP_LOG] = loops_eltwise,
+    [TRMI_OP_SQRT] = loops_eltwise,
+    [TRMI_OP_SCALE] = loops_eltwise,
+    [TRMI_OP_CAST] = loops_eltwise,
+    [TRMI_OP_DROPOUT] = loops_eltwise,
+    [TRMI_OP_BROADCAST] = loops_eltwise,
+    [TRMI_OP_CUSTOM] = loops_custom,
+};
+
+void trmi_loops_of(const trm_graph *graph, const trmi_op *op, trmi_loops *out) {
+    *out = (trmi_loops){.once = -1, .window_input = -1};
+    for (int i = 0; i < TRMI_OP_OUTPUTS_MAX; i++) {
+        out->without[i] = TRMI_PARTIAL_SUM;
+    }
+    bool known = (size_t)op->kind < sizeof rules / sizeof rules[0] && rules[op->kind] != NULL;
+    if (known) {
+        rules[op->kind](graph, op, out);
+    } else {
+        out->reason = op->inputs_count > 0 ? "no rule for cutting it" : NULL;
+    }
+    squeeze(out->letters);
+}
+
+void trmi_shard_loops(const trm_graph *graph, const trmi_op *op, char letters[TRMI_SHARD_LETTERS],
+                      const char **reason) {
+    trmi_loops l;
+    trmi_loops_of(graph, op, &l);
+    size_t length = strlen(l.letters);
+    memcpy(letters, l.letters, length + 1);
+    if (l.linear) {
+        memcpy(letters + length, "+", 2);
+    }
+    if (reason != NULL) {
+        *reason = l.reason;
+    }
+}
+
+const char *trmi_shard_loop_name(const trm_graph *graph, const trmi_op *op, char letter) {
+    trmi_loops l;
+    trmi_loops_of(graph, op, &l);
+    bool matrix = op->kind == TRMI_OP_LINEAR || op->kind == TRMI_OP_MATMUL;
+    bool bags = op->kind == TRMI_OP_BAG_POOL || op->kind == TRMI_OP_BAG_POOL_GRAD;
+    switch (letter) {
+    case 'n': return bags ? "bags" : "samples";
+    case 'k':
+        return bags ? "keys"
+               : op->kind == TRMI_OP_SOFTMAX_XENT || op->kind == TRMI_OP_SOFTMAX_XENT_GRAD ||
+                       op->kind == TRMI_OP_ONE_HOT
+                   ? "classes"
+               : matrix ? "columns"
+                        : "output channels";
+    case 'c': return matrix ? "inner" : has(l.letters, 'k') ? "input channels" : "channels";
+    case 'g': return "groups";
+    case 'h': return "rows";
+    case 'w': return "columns";
+    case 'v': return "table rows";
+    case 'd': return "table columns";
+    case 'b': return "batch";
+    case '+': return "partial sums";
+    case '.': return "replicated";
+    default: return "dimension";
+    }
+}

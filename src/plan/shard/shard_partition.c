@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The graph of one rank: choose for all operators, then write them one by one. */
+#include "plan/shard/shard_state.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- set up
+ *  --------------------------------------------------------------------------------------------------------
+ */
+
+static int32_t named(const trm_graph *graph, const char *name, int64_t before) {
+    for (int64_t i = before - 1; i > 0; i--) {
+        if (strcmp(graph->ops[i].name, name) == 0) {
+            return (int32_t)i;
+        }
+    }
+    return 0;
+}
+
+static trm_status take_tables(trmi_sharder *s, const trmi_roots *roots, trm_error *err) {
+    size_t ops = (size_t)s->from->ops_count, values = (size_t)s->from->values_count;
+    s->letters = trmi_arena_alloc(&s->scratch, ops * sizeof *s->letters);
+    s->choices = trmi_arena_alloc(&s->scratch, ops * sizeof *s->choices);
+    s->origins = trmi_arena_alloc(&s->scratch, ops * sizeof *s->origins);
+    s->warnings = trmi_arena_alloc(&s->scratch, ops * sizeof *s->warnings);
+    s->stored = trmi_arena_alloc(&s->scratch, values * sizeof *s->stored);
+    s->values = trmi_arena_alloc(&s->scratch, values * sizeof *s->values);
+    s->parameter = trmi_arena_alloc(&s->scratch, values);
+    s->asked = trmi_arena_alloc(&s->scratch, values);
+    if (s->letters == NULL || s->choices == NULL || s->origins == NULL || s->warnings == NULL ||
+        s->stored == NULL || s->values == NULL || s->parameter == NULL || s->asked == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to split a graph of %lld operators",
+                         (long long)s->from->ops_count);
+    }
+    for (int64_t i = 0; i < s->plan->choices_count; i++) {
+        int32_t op = named(s->from, s->plan->choices[i].op, s->from->ops_count);
+        s->choices[op] = op != 0 ? &s->plan->choices[i] : NULL;
+    }
+    for (int64_t i = 1; i < s->from->ops_count; i++) {
+        const trmi_op *op = &s->from->ops[i];
+        /* Operators of one gradient follow each other: mostly the last one's origin again. */
+        bool again = i > 1 && op->origin != NULL && s->origins[i - 1] != 0 &&
+                     strcmp(s->from->ops[s->origins[i - 1]].name, op->origin) == 0;
+        s->origins[i] = again                ? s->origins[i - 1]
+                        : op->origin != NULL ? named(s->from, op->origin, i)
+                                             : 0;
+    }
+    for (int32_t i = 0; i < roots->params_count; i++) {
+        s->parameter[roots->grads[i]] = true;
+    }
+    s->asked[roots->loss] = roots->loss != 0;
+    for (int32_t i = 0; i < roots->outputs_count; i++) {
+        s->asked[roots->outputs[i]] = true;
+    }
+    return TRM_OK;
+}
+
+/* ---- emit
+ *  -------------------------------------------------------------------------------------------------------------
+ */
+
+/* A forward pass alone must have them too. */
+static trm_status bring_asked(trmi_sharder *s, const trmi_op *op, trm_error *err) {
+    const trmi_spread whole = {{0}, {0}};
+    for (int32_t i = 0; i < op->outputs_count; i++) {
+        int32_t local;
+        if (s->asked[op->outputs[i]]) {
+            TRMI_TRY(trmi_shard_bring(s, op->outputs[i], &whole, "output", &local, err));
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status emit_all(trmi_sharder *s, trm_error *err) {
+    s->emitting = true;
+    for (int64_t i = 1; i < s->from->ops_count; i++) {
+        const trmi_op *op = &s->from->ops[i];
+        if (trmi_is_leaf(op)) {
+            TRMI_TRY(trmi_shard_emit_leaf(s, op, err));
+            continue;
+        }
+        trmi_strategy strategy;
+        if (!trmi_shard_strategy(s->from, op, s->mesh, s->letters[i], &strategy) ||
+            !trmi_shard_settle(s, op, &strategy)) {
+            return TRMI_FAIL(err, TRM_INTERNAL, "%s cannot be cut by '%s'", op->name,
+                             s->letters[i]);
+        }
+        TRMI_TRY(trmi_shard_emit(s, op, &strategy, err));
+        if (s->choices[i] != NULL && s->choices[i]->has_output) {
+            trmi_shard_value *v = &s->values[op->outputs[0]];
+            int32_t local;
+            TRMI_TRY(
+                trmi_shard_bring(s, op->outputs[0], &s->choices[i]->output, "output", &local, err));
+            v->versions[0] = (trmi_version){.spread = s->choices[i]->output, .value = local};
+            v->count = 1;
+        }
+        TRMI_TRY(bring_asked(s, op, err));
+    }
+    return TRM_OK;
+}
+
+/* ---- roots
+ *  -------------------------------------------------------------------------------------------------------------
+ */
+
+/* A gradient stays partial on axes on which its parameter is whole: those sums are the executor's,
+ * in buckets that overlap with backward. */
+static trm_status bring_gradient(trmi_sharder *s, int32_t param, int32_t *grad, uint32_t *axes,
+                                 trm_error *err) {
+    trmi_spread to = s->stored[param];
+    const trmi_value *v = &s->from->values[*grad];
+    const trmi_version *made = &s->values[*grad].versions[0];
+    *axes = 0;
+    for (int32_t i = 0; i < s->mesh->axes; i++) {
+        if (to.at[i] == TRMI_WHOLE && made->spread.at[i] == TRMI_PARTIAL_SUM) {
+            to.at[i] = TRMI_PARTIAL_SUM;
+            *axes |= 1u << i;
+        }
+    }
+    int32_t value = *grad;
+    TRMI_TRY(trmi_shard_bring(s, value, &to, "gradient", grad, err));
+    if (*axes != 0) {
+        double bytes = (double)trmi_spread_most(s->mesh, &v->shape, &to) *
+                       (double)trm_dtype_bytes(TRM_FLOAT32);
+        trmi_shard_note(s, s->from->ops[s->from->values[param].op].name, "gradient", TRMI_BACKWARD,
+                        TRMI_MOVE_ALL_REDUCE, *axes, bytes,
+                        trmi_price(s->prices, s->mesh, TRMI_MOVE_ALL_REDUCE, *axes, bytes), true);
+    }
+    return TRM_OK;
+}
+
+static trm_status map_roots(trmi_sharder *s, trmi_roots *roots, trm_error *err) {
+    const trmi_spread whole = {{0}, {0}};
+    trmi_roots to = *roots;
+    trm_graph *g = s->pass.to;
+    size_t params = (size_t)roots->params_count + 1, outputs = (size_t)roots->outputs_count + 1;
+    to.outputs = trmi_arena_alloc(&g->arena, outputs * sizeof *to.outputs);
+    to.params = trmi_arena_alloc(&g->arena, params * sizeof *to.params);
+    to.grads = trmi_arena_alloc(&g->arena, params * sizeof *to.grads);
+    to.grad_axes = trmi_arena_alloc(&g->arena, params * sizeof *to.grad_axes);
+    if (to.outputs == NULL || to.params == NULL || to.grads == NULL || to.grad_axes == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to split the graph");
+    }
+    if (roots->loss != 0) {
+        TRMI_TRY(trmi_shard_bring(s, roots->loss, &whole, "loss", &to.loss, err));
+    }
+    for (int32_t i = 0; i < roots->outputs_count; i++) {
+        TRMI_TRY(trmi_shard_bring(s, roots->outputs[i], &whole, "output", &to.outputs[i], err));
+    }
+    for (int32_t i = 0; i < roots->params_count; i++) {
+        to.params[i] = s->values[roots->params[i]].versions[0].value;
+        to.grads[i] = roots->grads[i];
+        if (roots->grads[i] != 0) {
+            TRMI_TRY(bring_gradient(s, roots->params[i], &to.grads[i], &to.grad_axes[i], err));
+        }
+    }
+    /* The lists are copied over the old ones, which live longer than this graph. */
+    roots->loss = to.loss;
+    memcpy(roots->outputs, to.outputs, outputs * sizeof *to.outputs);
+    memcpy(roots->params, to.params, params * sizeof *to.params);
+    memcpy(roots->grads, to.grads, params * sizeof *to.grads);
+    if (roots->grad_axes != NULL) {
+        memcpy(roots->grad_axes, to.grad_axes, params * sizeof *to.grad_axes);
+    }
+    return TRM_OK;
+}
+
+static trm_status list_leaves(trmi_sharder *s, trmi_shard_leaf **leaves, int32_t *count,
+                              trm_error *err) {
+    trmi_shard_leaf *list =
+        trmi_arena_alloc(&s->pass.to->arena, (size_t)s->from->ops_count * sizeof *list);
+    if (list == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to split the graph");
+    }
+    *count = 0;
+    for (int64_t i = 1; i < s->from->ops_count; i++) {
+        const trmi_op *op = &s->from->ops[i];
+        if (trmi_is_leaf(op) && op->kind != TRMI_OP_CONSTANT) {
+            int32_t value = op->outputs[0];
+            const trm_shape *shape = &s->from->values[value].shape;
+            list[(*count)++] = (trmi_shard_leaf){
+                .name =
+                    s->pass.to->ops[s->pass.to->values[s->values[value].versions[0].value].op].name,
+                .value = s->values[value].versions[0].value,
+                .global = *shape,
+                .spread = s->stored[value],
+                .box = trmi_spread_box(s->mesh, shape, &s->stored[value], s->rank)};
+        }
+    }
+    *leaves = list;
+    return TRM_OK;
+}
+
+/* ---- all
+ *  ----------------------------------------------------------------------------------------------------------------
+ */
+
+trm_status trmi_shard_partition(const trm_graph *graph, const trmi_shard_plan *plan,
+                                const trmi_prices *prices, int32_t rank, trmi_roots *roots,
+                                trm_graph **out, trmi_shard_leaf **leaves, int32_t *leaves_count,
+                                trmi_shard_report *report, trm_error *err) {
+    static const trmi_prices usual = {0};
+    trmi_sharder s = {.from = graph,
+                      .plan = plan,
+                      .mesh = &plan->mesh,
+                      .rank = rank,
+                      .report = report,
+                      .prices = prices != NULL ? prices : &usual};
+    TRMI_TRY(trmi_shard_plan_check(plan, graph, trmi_mesh_ranks(&plan->mesh), err));
+    trm_status status = trmi_router_create(&plan->mesh, prices, &s.router, err);
+    status = status == TRM_OK ? take_tables(&s, roots, err) : status;
+    status = status == TRM_OK ? trmi_pass_begin(&s.pass, graph, err) : status;
+    status = status == TRM_OK ? trmi_shard_choose(&s, err) : status;
+    status = status == TRM_OK ? emit_all(&s, err) : status;
+    status = status == TRM_OK ? map_roots(&s, roots, err) : status;
+    status = status == TRM_OK ? list_leaves(&s, leaves, leaves_count, err) : status;
+    if (status == TRM_OK) {
+        status = trmi_pass_end(&s.pass, out, err);
+    } else {
+        free(s.pass.map);
+        free(s.pass.uses);
+        trm_graph_destroy(s.pass.to);
+    }
+    trmi_router_destroy(s.router);
+    trmi_arena_free(&s.scratch);
+    return status;
+}
+
+void trmi_shard_report_free(trmi_shard_report *report) {
+    free(report->messages);
+    free(report->work);
+    trmi_arena_free(&report->arena);
+    *report = (trmi_shard_report){.messages = NULL};
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whether a plan is one for this graph: what each of its lines may say. */
+#include "plan/shard/sharding.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const trmi_op *op_named(const trm_graph *graph, const char *name) {
+    for (int64_t i = 1; i < graph->ops_count; i++) {
+        if (strcmp(graph->ops[i].name, name) == 0) {
+            return &graph->ops[i];
+        }
+    }
+    return NULL;
+}
+
+enum { PLACE = 100 };
+
+/* "plan.txt: line 7: ", or as much of it as is known: what errors begin with. */
+static const char *place_of(const trmi_shard_plan *plan, int32_t line, char text[PLACE]) {
+    size_t length = plan->file != NULL ? strlen(plan->file) : 0;
+    bool cut = length > PLACE - 30; /* its end says more */
+    int used = plan->file == NULL ? 0
+                                  : snprintf(text, PLACE, "%s%s: ", cut ? "..." : "",
+                                             plan->file + (cut ? length - (PLACE - 30) : 0));
+    text[used] = '\0';
+    if (plan->file != NULL && line > 0) {
+        snprintf(text + used, (size_t)(PLACE - used), "line %d: ", (int)line);
+    }
+    return text;
+}
+
+static trm_status check(const trmi_shard_plan *plan, const trm_graph *graph, int32_t ranks,
+                        const bool *can, trm_error *err) {
+    char text[64], at[PLACE];
+    if (trmi_mesh_ranks(&plan->mesh) != ranks) {
+        return TRMI_FAIL(err, TRM_INVALID, "%sthe plan is for mesh %s of %d ranks, this job has %d",
+                         place_of(plan, 0, at), trmi_mesh_text(&plan->mesh, text, sizeof text),
+                         trmi_mesh_ranks(&plan->mesh), ranks);
+    }
+    uint64_t digest = trmi_shard_digest(graph);
+    if (plan->digest != 0 && plan->digest != digest) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%sthe plan was made for graph %016" PRIx64 ", this one is %016" PRIx64
+                         ": another model, batch or image size, precision or fusion; make it "
+                         "again, or remove its "
+                         "line 'graph' to try it",
+                         place_of(plan, 0, at), plan->digest, digest);
+    }
+    for (int64_t i = 0; i < plan->choices_count; i++) {
+        const trmi_shard_choice *c = &plan->choices[i];
+        const trmi_op *op = op_named(graph, c->op);
+        trmi_strategy strategy;
+        if (op == NULL) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "%sthe plan names operator '%.100s', which this graph does not have",
+                             place_of(plan, c->line, at), c->op);
+        }
+        if (!trmi_shard_strategy(graph, op, &plan->mesh, c->letters, &strategy)) {
+            char letters[TRMI_SHARD_LETTERS];
+            trmi_shard_loops(graph, op, letters, NULL);
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "%sthe plan cuts '%.80s' (%s) by '%s' on mesh %s: not possible; its "
+                             "loops are '%s' and '.', "
+                             "no part may be empty",
+                             place_of(plan, c->line, at), c->op, trmi_op_def_of(op)->name,
+                             c->letters, trmi_mesh_text(&plan->mesh, text, sizeof text), letters);
+        }
+        const trmi_value *v = trmi_output_of(graph, op, 0);
+        if (c->again == TRMI_AGAIN_YES && !can[op - graph->ops]) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "%sthe plan makes '%.80s' (%s) again, which is not possible: backward "
+                             "does not read it, "
+                             "or what it is made of is not kept, or it changes a state",
+                             place_of(plan, c->line, at), c->op, trmi_op_def_of(op)->name);
+        }
+        if (c->has_output && !trmi_spread_fits(&plan->mesh, &v->shape, &c->output)) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "%sthe plan brings '%.80s' to %s, which its shape does not allow",
+                             place_of(plan, c->line, at), c->op,
+                             trmi_spread_text(&plan->mesh, &c->output, text, sizeof text));
+        }
+    }
+    for (int64_t i = 0; i < plan->stores_count; i++) {
+        const trmi_shard_store *s = &plan->stores[i];
+        const trmi_op *op = op_named(graph, s->name);
+        bool leaf = op != NULL && (op->kind == TRMI_OP_PARAMETER || op->kind == TRMI_OP_STATE ||
+                                   op->kind == TRMI_OP_INPUT);
+        if (!leaf || trmi_spread_has_partial(&s->spread) ||
+            !trmi_spread_fits(&plan->mesh, &trmi_output_of(graph, op, 0)->shape, &s->spread)) {
+            return TRMI_FAIL(err, TRM_INVALID, "%sthe plan stores '%.80s' as %s: %s",
+                             place_of(plan, s->line, at), s->name,
+                             trmi_spread_text(&plan->mesh, &s->spread, text, sizeof text),
+                             leaf ? "its shape does not allow that"
+                                  : "no parameter, state or input of this graph");
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_shard_plan_on(const trmi_shard_plan *plan, const trmi_mesh *mesh, trm_error *err) {
+    char a[64], b[64], at[PLACE];
+    return memcmp(mesh, &plan->mesh, sizeof *mesh) == 0
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_INVALID, "%smesh %s was asked for, the plan is for mesh %s",
+                           place_of(plan, 0, at), trmi_mesh_text(mesh, a, sizeof a),
+                           trmi_mesh_text(&plan->mesh, b, sizeof b));
+}
+
+trm_status trmi_shard_plan_check(const trmi_shard_plan *plan, const trm_graph *graph, int32_t ranks,
+                                 trm_error *err) {
+    bool *can = trmi_alloc((size_t)graph->ops_count);
+    if (can == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to check a plan");
+    }
+    trmi_shard_repeatable(graph, can);
+    trm_status status = check(plan, graph, ranks, can, err);
+    trmi_free(can);
+    return status;
+}

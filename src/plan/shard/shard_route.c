@@ -1,0 +1,677 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Cheapest sequence of moves from one spread to another: Dijkstra's algorithm over spreads. What
+ * leads where, at what price, does not depend on the target: it is worked out once for a shape, as
+ * far as searches go.
+ *
+ *      P+,S0 --all-reduce a--> R,S0 --exchange b--> R,S1        or        P+,S0 --reduce-scatter a--> S1,S0 ...
+ *
+ * Moves: one axis at a time; all subsets of the partial axes put together at once, into whole or
+ * into cut tensors; and the direct exchange of boxes between any two spreads without partials,
+ * which is what axes in another order need. What a move really sends is counted from the boxes of
+ * the ranks.
+ */
+#include "plan/shard/sharding.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const move_names[TRMI_MOVES] = {
+    "local",    "all-reduce", "all-gather", "reduce-scatter", "all-to-all",
+    "exchange", "all-reduce", "all-gather", "reduce-scatter", "reduce-scatter"};
+const char *trmi_move_name(trmi_move move) { return move < TRMI_MOVES ? move_names[move] : "?"; }
+
+/* ---- prices
+ *  ------------------------------------------------------------------------------------------ */
+
+double trmi_price(const trmi_prices *prices, const trmi_mesh *mesh, trmi_move move, uint32_t axes,
+                  double bytes) {
+    if (prices != NULL && prices->seconds != NULL) {
+        return prices->seconds(prices->context, move, axes, bytes);
+    }
+    double alpha = 0, beta = 0, n = trmi_mesh_group(mesh, axes);
+    for (int32_t i = 0; i < mesh->axes; i++) {
+        if (axes >> i & 1) {
+            double a = prices != NULL && prices->alpha[i] > 0 ? prices->alpha[i] : 20e-6;
+            double b = prices != NULL && prices->beta[i] > 0 ? prices->beta[i] : 1 / 5e9;
+            alpha = a > alpha ? a : alpha;
+            beta = b > beta ? b : beta;
+        }
+    }
+    switch (move) {
+    case TRMI_MOVE_ALL_REDUCE:
+    case TRMI_MOVE_GRADIENTS: return 2 * (n - 1) * alpha + 2 * (n - 1) / n * bytes * beta;
+    case TRMI_MOVE_ALL_GATHER:
+    case TRMI_MOVE_REDUCE_SCATTER:
+    case TRMI_MOVE_GATHER_STORE:
+    case TRMI_MOVE_SCATTER_STORE:
+    case TRMI_MOVE_SLICES: return (n - 1) * alpha + (n - 1) / n * bytes * beta;
+    case TRMI_MOVE_ALL_TO_ALL:
+    case TRMI_MOVE_EXCHANGE: return (n - 1) * alpha + bytes * beta;
+    default: return bytes * (prices != NULL && prices->copy > 0 ? prices->copy : 1 / 5e9);
+    }
+}
+
+/* ---- single moves
+ *  ---------------------------------------------------------------------------------------- */
+
+/* Axes whose groups must talk to turn one spread into another (no partials change); 0: a local
+ * copy. */
+static uint32_t talk_of(const trmi_mesh *mesh, const trm_shape *shape, const trmi_spread *from,
+                        const trmi_spread *to) {
+    uint32_t mask = 0;
+    for (int32_t d = 0; d < shape->rank; d++) {
+        int32_t a[TRMI_MESH_AXES], b[TRMI_MESH_AXES], same = 0;
+        int32_t na = trmi_spread_cuts(mesh, from, d, a), nb = trmi_spread_cuts(mesh, to, d, b);
+        while (same < na && same < nb && a[same] == b[same]) {
+            same++;
+        }
+        for (int32_t k = same; k < na; k++) {
+            mask |= 1u << a[k];
+        }
+    }
+    return mask;
+}
+
+/* Bytes that the rank with most receives from others when boxes go from `from` to `to`. By symmetry
+ * of balanced cuts the first ranks have the largest parts; a few ranks are looked at. */
+static double received(const trmi_mesh *mesh, const trm_shape *shape, int64_t element,
+                       const trmi_spread *from, const trmi_spread *to) {
+    double most = 0;
+    int32_t ranks = trmi_mesh_ranks(mesh), look = ranks < 16 ? ranks : 16;
+    for (int32_t i = 0; i < look; i++) {
+        int32_t rank = (int32_t)((int64_t)i * ranks / look);
+        trmi_box has = trmi_spread_box(mesh, shape, from, rank),
+                 wants = trmi_spread_box(mesh, shape, to, rank);
+        trmi_box own;
+        int64_t kept = trmi_box_intersect(&has, &wants, &own) ? trmi_box_count(&own) : 0;
+        double bytes = (double)(trmi_box_count(&wants) - kept) * (double)element;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+trm_status trmi_route_direct(const trmi_mesh *mesh, const trmi_prices *prices,
+                             const trm_shape *shape, int64_t element, const trmi_spread *from,
+                             const trmi_spread *to, trmi_route_step *out) {
+    uint32_t mask = talk_of(mesh, shape, from, to);
+    double full = (double)trmi_spread_most(mesh, shape, to) * (double)element;
+    *out = (trmi_route_step){.axes = mask, .to = *to, .bytes = full};
+    if (mask == 0) {
+        out->move = TRMI_MOVE_LOCAL;
+    } else {
+        bool gather = true; /* every talking axis becomes whole, nothing else moves */
+        bool swap = true;   /* every talking axis goes on cutting */
+        for (int32_t i = 0; i < mesh->axes; i++) {
+            bool talks = mask >> i & 1;
+            gather = gather && (talks ? to->at[i] == TRMI_WHOLE
+                                      : to->at[i] == from->at[i] && to->place[i] == from->place[i]);
+            swap = swap && (!talks || (to->at[i] >= TRMI_SPLIT && to->at[i] != from->at[i]));
+        }
+        out->move = gather ? TRMI_MOVE_ALL_GATHER
+                    : swap ? TRMI_MOVE_ALL_TO_ALL
+                           : TRMI_MOVE_EXCHANGE;
+        if (!gather) {
+            out->bytes = received(mesh, shape, element, from, to);
+        }
+    }
+    out->seconds = trmi_price(prices, mesh, out->move, out->axes, out->bytes);
+    return TRM_OK;
+}
+
+/* ---- the map of a tensor's spreads
+ *  --------------------------------------------------------------------------- */
+
+/* A move to another place. `zeros`: axes on which it makes zeros up; the target must be partial
+ * there. */
+typedef struct edge {
+    int32_t to;
+    uint32_t zeros;
+    trmi_route_step step;
+} edge;
+
+typedef struct edges {
+    edge *list;
+    int64_t count, capacity;
+} edges;
+
+typedef struct place {
+    trmi_spread spread;
+    int64_t most; /* elements of the largest part */
+    bool explored;
+    edges moves;  /* of single axes, of partial axes, to sums padded with zeros */
+    edges direct; /* to targets of earlier searches */
+    /* Of the search `search`: */
+    uint32_t search;
+    bool settled;
+    double seconds;
+    int32_t previous;
+    const trmi_route_step *step; /* that leads here */
+} place;
+
+/* Of one shape; grows as searches come by, and answers do not depend on what it has seen before. */
+typedef struct map {
+    trm_shape shape;
+    int64_t element;
+    place *places;
+    int64_t count, capacity;
+    int32_t *table; /* hash of the spread -> place + 1 */
+    int64_t slots;
+    uint32_t searches;
+} map;
+
+struct trmi_router {
+    trmi_mesh mesh;
+    trmi_prices prices;
+    map *maps;
+    int64_t maps_count, maps_capacity;
+    struct entry *entries; /* answers */
+    int64_t count, capacity;
+    int64_t *table; /* hash -> entry + 1 */
+    int64_t slots;
+};
+
+static int32_t *place_slot(const map *m, const trmi_spread *spread) {
+    uint32_t key = trmi_spread_key(spread);
+    int64_t at = (int64_t)((key * 0x9E3779B1u) >> 4) & (m->slots - 1);
+    while (m->table[at] != 0 && !trmi_spread_equal(&m->places[m->table[at] - 1].spread, spread)) {
+        at = (at + 1) & (m->slots - 1);
+    }
+    return &m->table[at];
+}
+
+static bool more_slots(map *m) {
+    int64_t slots = m->slots == 0 ? 64 : 2 * m->slots;
+    int32_t *table = calloc((size_t)slots, sizeof *table);
+    if (table == NULL) {
+        return false;
+    }
+    free(m->table);
+    m->table = table;
+    m->slots = slots;
+    for (int64_t i = 0; i < m->count; i++) {
+        *place_slot(m, &m->places[i].spread) = (int32_t)i + 1;
+    }
+    return true;
+}
+
+/* The place of a spread that fits; -1: no memory. */
+static int32_t place_of(const trmi_router *r, map *m, const trmi_spread *spread) {
+    if ((m->slots < 2 * (m->count + 1) && !more_slots(m)) ||
+        !trmi_grow((void **)&m->places, &m->capacity, m->count + 1, sizeof *m->places)) {
+        return -1;
+    }
+    int32_t *slot = place_slot(m, spread);
+    if (*slot == 0) {
+        m->places[m->count++] =
+            (place){.spread = *spread, .most = trmi_spread_most(&r->mesh, &m->shape, spread)};
+        *slot = (int32_t)m->count;
+    }
+    return *slot - 1;
+}
+
+/* ---- moves from a place
+ *  ----------------------------------------------------------------------------------------- */
+
+typedef struct explorer {
+    const trmi_router *router;
+    map *map;
+    trmi_spread from;
+    edges *into;
+    bool failed;
+} explorer;
+
+static void add_edge(explorer *e, const trmi_route_step *step, uint32_t zeros) {
+    if (!trmi_spread_fits(&e->router->mesh, &e->map->shape, &step->to)) {
+        return;
+    }
+    int32_t to = place_of(e->router, e->map, &step->to);
+    if (to < 0 || !trmi_grow((void **)&e->into->list, &e->into->capacity, e->into->count + 1,
+                             sizeof *e->into->list)) {
+        e->failed = true;
+        return;
+    }
+    e->into->list[e->into->count++] = (edge){.to = to, .zeros = zeros, .step = *step};
+}
+
+static double bytes_of(const explorer *e, const trmi_spread *spread) {
+    return (double)trmi_spread_most(&e->router->mesh, &e->map->shape, spread) *
+           (double)e->map->element;
+}
+
+static int32_t cuts_count(const trmi_mesh *mesh, const trmi_spread *s, uint8_t letter) {
+    int32_t count = 0;
+    for (int32_t i = 0; i < mesh->axes; i++) {
+        count += s->at[i] == letter;
+    }
+    return count;
+}
+
+/* All subsets of the partial axes of one kind, to whole (dimension < 0) or to a cut of one
+ * dimension. */
+static void add_partials(explorer *e, uint8_t letter) {
+    const trmi_mesh *mesh = &e->router->mesh;
+    uint32_t all = 0;
+    for (int32_t i = 0; i < mesh->axes; i++) {
+        all |= e->from.at[i] == letter ? 1u << i : 0;
+    }
+    double before = bytes_of(e, &e->from);
+    for (uint32_t mask = all; mask != 0; mask = (mask - 1) & all) {
+        for (int32_t d = -1; d < e->map->shape.rank; d++) {
+            trmi_route_step step = {.axes = mask, .to = e->from, .bytes = before};
+            step.move = d < 0 ? TRMI_MOVE_ALL_REDUCE : TRMI_MOVE_REDUCE_SCATTER;
+            for (int32_t i = 0; i < mesh->axes; i++) {
+                if (mask >> i & 1) {
+                    step.to.at[i] = TRMI_WHOLE;
+                }
+            }
+            for (int32_t i = 0; i < mesh->axes && d >= 0; i++) {
+                if (mask >> i & 1) {
+                    step.to.place[i] =
+                        (uint8_t)cuts_count(mesh, &step.to, (uint8_t)(TRMI_SPLIT + d));
+                    step.to.at[i] = (uint8_t)(TRMI_SPLIT + d);
+                }
+            }
+            step.seconds = trmi_price(&e->router->prices, mesh, step.move, mask, before);
+            add_edge(e, &step, 0);
+        }
+    }
+}
+
+static void add_box_move(explorer *e, const trmi_spread *to) {
+    const trmi_router *r = e->router;
+    trmi_route_step step;
+    if (trmi_spread_fits(&r->mesh, &e->map->shape, to) &&
+        trmi_route_direct(&r->mesh, &r->prices, &e->map->shape, e->map->element, &e->from, to,
+                          &step) == TRM_OK) {
+        add_edge(e, &step, 0);
+    }
+}
+
+/* One axis, not partial: whole, or a cut of any dimension at any place among the cuts there. */
+static void add_axis(explorer *e, int32_t axis) {
+    const trmi_mesh *mesh = &e->router->mesh;
+    trmi_spread from = e->from, bare = from;
+    if (trmi_is_partial(from.at[axis])) {
+        return;
+    }
+    bare.at[axis] = TRMI_WHOLE;
+    bare.place[axis] = 0;
+    for (int32_t i = 0; i < mesh->axes && from.at[axis] >= TRMI_SPLIT; i++) {
+        bare.place[i] = (uint8_t)(bare.place[i] - (from.at[i] == from.at[axis] &&
+                                                   from.place[i] > from.place[axis]));
+    }
+    if (from.at[axis] >= TRMI_SPLIT) {
+        add_box_move(e, &bare);
+    }
+    for (int32_t d = 0; d < e->map->shape.rank; d++) {
+        int32_t cuts = cuts_count(mesh, &bare, (uint8_t)(TRMI_SPLIT + d));
+        for (int32_t at = 0; at <= cuts; at++) {
+            trmi_spread to = bare;
+            for (int32_t i = 0; i < mesh->axes; i++) {
+                to.place[i] =
+                    (uint8_t)(to.place[i] + (to.at[i] == TRMI_SPLIT + d && to.place[i] >= at));
+            }
+            to.place[axis] = (uint8_t)at;
+            to.at[axis] = (uint8_t)(TRMI_SPLIT + d);
+            if (!trmi_spread_equal(&to, &from)) {
+                add_box_move(e, &to);
+            }
+        }
+    }
+}
+
+/* Any of the axes that are not partial become so: zeros where this rank holds nothing. Cuts that go
+ * must be the innermost of their dimension. */
+static void add_zeros(explorer *e) {
+    const trmi_mesh *mesh = &e->router->mesh;
+    uint32_t all = 0;
+    for (int32_t i = 0; i < mesh->axes; i++) {
+        all |= !trmi_is_partial(e->from.at[i]) ? 1u << i : 0;
+    }
+    for (uint32_t mask = all; mask != 0; mask = (mask - 1) & all) {
+        trmi_route_step step = {.move = TRMI_MOVE_LOCAL, .to = e->from};
+        bool innermost = true;
+        for (int32_t i = 0; i < mesh->axes; i++) {
+            if (mask >> i & 1) {
+                for (int32_t j = 0; j < mesh->axes; j++) {
+                    innermost = innermost && (mask >> j & 1 || e->from.at[i] < TRMI_SPLIT ||
+                                              e->from.at[j] != e->from.at[i] ||
+                                              e->from.place[j] < e->from.place[i]);
+                }
+                step.to.at[i] = TRMI_PARTIAL_SUM;
+                step.to.place[i] = 0;
+            }
+        }
+        if (innermost) {
+            step.bytes = bytes_of(e, &step.to);
+            step.seconds = trmi_price(&e->router->prices, mesh, step.move, 0, step.bytes);
+            add_edge(e, &step, mask);
+        }
+    }
+}
+
+/* All moves but the one straight to the target; false: no memory. */
+static bool explore(const trmi_router *r, map *m, int32_t at) {
+    edges moves = {NULL, 0, 0}; /* places move while they grow */
+    explorer e = {.router = r, .map = m, .from = m->places[at].spread, .into = &moves};
+    for (uint8_t letter = TRMI_PARTIAL_SUM; letter < TRMI_SPLIT; letter++) {
+        add_partials(&e, letter);
+    }
+    for (int32_t axis = 0; axis < r->mesh.axes; axis++) {
+        add_axis(&e, axis);
+    }
+    add_zeros(&e);
+    m->places[at].moves = moves;
+    m->places[at].explored = true;
+    return !e.failed;
+}
+
+/* Straight to the target, but for axes that are still partial: *out, NULL where there is no such
+ * move; false: no memory. */
+static bool straight(const trmi_router *r, map *m, int32_t at, const trmi_spread *target,
+                     const edge **out) {
+    trmi_spread from = m->places[at].spread, to = *target;
+    *out = NULL;
+    for (int32_t i = 0; i < r->mesh.axes; i++) {
+        if (trmi_is_partial(from.at[i])) {
+            for (int32_t j = 0; j < r->mesh.axes; j++) {
+                to.place[j] =
+                    (uint8_t)(to.place[j] - (to.at[i] >= TRMI_SPLIT && to.at[j] == to.at[i] &&
+                                             to.place[j] > to.place[i]));
+            }
+            to.at[i] = from.at[i];
+            to.place[i] = 0;
+        } else if (trmi_is_partial(to.at[i])) {
+            return true;
+        }
+    }
+    if (!trmi_spread_fits(&r->mesh, &m->shape, &to) || trmi_spread_equal(&to, &from)) {
+        return true;
+    }
+    edges direct = m->places[at].direct;
+    int32_t there = place_of(r, m, &to);
+    for (int64_t i = 0; i < direct.count; i++) {
+        if (direct.list[i].to == there) {
+            *out = &direct.list[i];
+            return true;
+        }
+    }
+    explorer e = {.router = r, .map = m, .from = from, .into = &direct};
+    add_box_move(&e, &to);
+    m->places[at].direct = direct;
+    *out = direct.count > 0 ? &direct.list[direct.count - 1] : NULL;
+    return !e.failed && there >= 0;
+}
+
+/* ---- Dijkstra
+ *  ----------------------------------------------------------------------------------------------
+ */
+
+typedef struct search {
+    const trmi_router *router;
+    map *map;
+    const trmi_spread *target;
+    uint32_t sums; /* axes on which the target is a partial sum */
+    int64_t bound;
+    int32_t *open; /* places that were reached */
+    int64_t count, capacity;
+    bool failed;
+} search;
+
+static void reach(search *s, int32_t at, double seconds, int32_t previous,
+                  const trmi_route_step *step) {
+    place *p = &s->map->places[at];
+    if (p->search != s->map->searches) {
+        if (!trmi_grow((void **)&s->open, &s->capacity, s->count + 1, sizeof *s->open)) {
+            s->failed = true;
+            return;
+        }
+        s->open[s->count++] = at;
+        p->search = s->map->searches;
+        p->settled = false;
+        p->seconds = INFINITY;
+    }
+    if (!p->settled && seconds < p->seconds) {
+        p->seconds = seconds;
+        p->previous = previous;
+        p->step = step;
+    }
+}
+
+static void follow(search *s, int32_t at, const edge *e) {
+    if ((e->zeros & ~s->sums) == 0 && (s->bound <= 0 || s->map->places[e->to].most <= s->bound)) {
+        reach(s, e->to, s->map->places[at].seconds + e->step.seconds, at, &e->step);
+    }
+}
+
+/* The nearest place that is not settled; among equals the least spread, whatever the map has seen.
+ */
+static int32_t nearest(const search *s) {
+    int32_t best = -1;
+    for (int64_t i = 0; i < s->count; i++) {
+        const place *p = &s->map->places[s->open[i]], *b = best >= 0 ? &s->map->places[best] : NULL;
+        bool nearer = b == NULL || p->seconds < b->seconds ||
+                      (!(p->seconds > b->seconds) &&
+                       trmi_spread_key(&p->spread) < trmi_spread_key(&b->spread));
+        best = !p->settled && nearer ? s->open[i] : best;
+    }
+    return best;
+}
+
+static trm_status trace(const search *s, int32_t at, trmi_route *out, trm_error *err) {
+    const place *places = s->map->places;
+    *out = (trmi_route){.seconds = places[at].seconds, .peak_elements = places[at].most};
+    for (int32_t i = at; places[i].previous >= 0; i = places[i].previous) {
+        out->count++;
+    }
+    if (out->count > TRMI_ROUTE_STEPS) {
+        return TRMI_FAIL(err, TRM_INTERNAL, "a route of %d moves, at most %d expected", out->count,
+                         TRMI_ROUTE_STEPS);
+    }
+    for (int32_t i = at, step = out->count; places[i].previous >= 0; i = places[i].previous) {
+        const place *before = &places[places[i].previous];
+        out->steps[--step] = *places[i].step;
+        out->peak_elements = before->most > out->peak_elements ? before->most : out->peak_elements;
+    }
+    return TRM_OK;
+}
+
+static trm_status no_route(const search *s, const trm_shape *of, const trmi_spread *from,
+                           trm_error *err) {
+    char shape[96], a[64], b[64];
+    return TRMI_FAIL(err, TRM_INVALID, "no way from %s to %s for a tensor of %s%s",
+                     trmi_spread_text(&s->router->mesh, from, a, sizeof a),
+                     trmi_spread_text(&s->router->mesh, s->target, b, sizeof b),
+                     trm_shape_format(of, shape, sizeof shape),
+                     s->bound > 0 ? " within the bound on intermediate parts" : "");
+}
+
+static trm_status walk(search *s, const trmi_spread *from, trmi_route *out, trm_error *err) {
+    map *m = s->map;
+    m->searches++;
+    int32_t start = place_of(s->router, m, from);
+    if (start < 0) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to find a route");
+    }
+    reach(s, start, 0, -1, NULL);
+    for (int32_t at = nearest(s); at >= 0 && !s->failed; at = nearest(s)) {
+        m->places[at].settled = true;
+        if (trmi_spread_equal(&m->places[at].spread, s->target)) {
+            return trace(s, at, out, err);
+        }
+        const edge *last;
+        s->failed = s->failed || (!m->places[at].explored && !explore(s->router, m, at)) ||
+                    !straight(s->router, m, at, s->target, &last);
+        for (int64_t i = 0; !s->failed && i < m->places[at].moves.count; i++) {
+            follow(s, at, &m->places[at].moves.list[i]);
+        }
+        if (!s->failed && last != NULL) {
+            follow(s, at, last);
+        }
+    }
+    return s->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory to find a route")
+                     : no_route(s, &m->shape, from, err);
+}
+
+static trm_status map_of(trmi_router *r, const trm_shape *shape, int64_t element, map **out,
+                         trm_error *err) {
+    for (int64_t i = 0; i < r->maps_count; i++) {
+        if (r->maps[i].element == element && trm_shape_equal(&r->maps[i].shape, shape)) {
+            *out = &r->maps[i];
+            return TRM_OK;
+        }
+    }
+    if (!trmi_grow((void **)&r->maps, &r->maps_capacity, r->maps_count + 1, sizeof *r->maps)) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to find a route");
+    }
+    *out = &r->maps[r->maps_count++];
+    **out = (map){.shape = *shape, .element = element};
+    return TRM_OK;
+}
+
+static trm_status find(trmi_router *r, const trm_shape *shape, int64_t element,
+                       const trmi_spread *from, const trmi_spread *to, int64_t bound,
+                       trmi_route *out, trm_error *err) {
+    search s = {.router = r, .target = to, .bound = bound};
+    for (int32_t i = 0; i < r->mesh.axes; i++) {
+        s.sums |= to->at[i] == TRMI_PARTIAL_SUM ? 1u << i : 0;
+    }
+    if (!trmi_spread_fits(&r->mesh, shape, from) || !trmi_spread_fits(&r->mesh, shape, to)) {
+        return no_route(&s, shape, from, err);
+    }
+    TRMI_TRY(map_of(r, shape, element, &s.map, err));
+    trm_status status = walk(&s, from, out, err);
+    free(s.open);
+    return status;
+}
+
+/* ---- the router remembers
+ *  -------------------------------------------------------------------------------- */
+
+typedef struct entry { /* a query, and its answer */
+    trm_shape shape;
+    int64_t element, bound;
+    uint32_t from, to;
+    trmi_route route;
+    bool none;
+} entry;
+
+trm_status trmi_router_create(const trmi_mesh *mesh, const trmi_prices *prices, trmi_router **out,
+                              trm_error *err) {
+    trmi_router *r = trmi_alloc(sizeof *r);
+    if (r == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for routes");
+    }
+    r->mesh = *mesh;
+    r->prices = prices != NULL ? *prices : (trmi_prices){0};
+    *out = r;
+    return TRM_OK;
+}
+
+void trmi_router_destroy(trmi_router *r) {
+    if (r != NULL) {
+        for (int64_t i = 0; i < r->maps_count; i++) {
+            for (int64_t k = 0; k < r->maps[i].count; k++) {
+                free(r->maps[i].places[k].moves.list);
+                free(r->maps[i].places[k].direct.list);
+            }
+            free(r->maps[i].places);
+            free(r->maps[i].table);
+        }
+        free(r->maps);
+        free(r->entries);
+        free(r->table);
+        trmi_free(r);
+    }
+}
+
+static uint64_t hash_of(const entry *e) {
+    uint64_t h = 0xCBF29CE484222325ull;
+    for (int32_t i = 0; i < e->shape.rank; i++) {
+        h = (h ^ (uint64_t)e->shape.dim[i]) * 0x100000001B3ull;
+    }
+    h = (h ^ e->from) * 0x100000001B3ull;
+    h = (h ^ e->to) * 0x100000001B3ull;
+    h = (h ^ (uint64_t)e->element ^ (uint64_t)e->bound << 8) * 0x100000001B3ull;
+    return h ^ h >> 29;
+}
+
+static bool same_query(const entry *a, const entry *b) {
+    return a->from == b->from && a->to == b->to && a->element == b->element &&
+           a->bound == b->bound && trm_shape_equal(&a->shape, &b->shape);
+}
+
+static int64_t *slot_of(const trmi_router *r, const entry *e) {
+    uint64_t at = hash_of(e) & (uint64_t)(r->slots - 1);
+    while (r->table[at] != 0 && !same_query(&r->entries[r->table[at] - 1], e)) {
+        at = (at + 1) & (uint64_t)(r->slots - 1);
+    }
+    return &r->table[at];
+}
+
+static bool make_room(trmi_router *r) {
+    if (!trmi_grow((void **)&r->entries, &r->capacity, r->count + 1, sizeof *r->entries)) {
+        return false;
+    }
+    if (r->slots >= 2 * (r->count + 1)) {
+        return true;
+    }
+    int64_t slots = r->slots == 0 ? 256 : 2 * r->slots;
+    int64_t *table = calloc((size_t)slots, sizeof *table);
+    if (table == NULL) {
+        return false;
+    }
+    free(r->table);
+    r->table = table;
+    r->slots = slots;
+    for (int64_t i = 0; i < r->count; i++) {
+        *slot_of(r, &r->entries[i]) = i + 1;
+    }
+    return true;
+}
+
+trm_status trmi_route_find(trmi_router *r, const trm_shape *shape, trm_dtype dtype,
+                           const trmi_spread *from, const trmi_spread *to, int64_t peak_elements,
+                           trmi_route *out, trm_error *err) {
+    if (trmi_spread_equal(from, to)) {
+        *out = (trmi_route){.peak_elements = trmi_spread_most(&r->mesh, shape, from)};
+        return TRM_OK;
+    }
+    entry query = {.shape = *shape,
+                   .element = (int64_t)trm_dtype_bytes(dtype),
+                   .bound = peak_elements,
+                   .from = trmi_spread_key(from),
+                   .to = trmi_spread_key(to)};
+    if (!make_room(r)) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for routes");
+    }
+    int64_t *slot = slot_of(r, &query);
+    if (*slot != 0 && !r->entries[*slot - 1].none) {
+        *out = r->entries[*slot - 1].route;
+        return TRM_OK;
+    }
+    const search known = {.router = r, .target = to, .bound = peak_elements};
+    trm_status status =
+        *slot != 0 ? no_route(&known, shape, from, err)
+                   : find(r, shape, query.element, from, to, peak_elements, &query.route, err);
+    query.none = status != TRM_OK;
+    if (*slot == 0 && status != TRM_NOMEM) {
+        r->entries[r->count++] = query;
+        *slot = r->count;
+    }
+    if (status == TRM_OK) {
+        *out = query.route;
+    }
+    return status;
+}
+
+double trmi_route_seconds(trmi_router *r, const trm_shape *shape, trm_dtype dtype,
+                          const trmi_spread *from, const trmi_spread *to) {
+    trmi_route route;
+    trm_error err;
+    return trmi_route_find(r, shape, dtype, from, to, 0, &route, &err) == TRM_OK ? route.seconds
+                                                                                 : INFINITY;
+}

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From letters to a strategy: spreads of inputs and outputs, own messages, the largest rank's work.
+ */
+#include "plan/lower/program.h"
+#include "plan/shard/shard_rules.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Rows of the input that output rows [a, b) need, clipped; may be empty. */
+static void rows_needed(const trmi_window *w, int64_t a, int64_t b, int64_t *begin, int64_t *end) {
+    int64_t first = a * w->stride - w->before, last = (b - 1) * w->stride - w->before + w->extent;
+    *begin = first < 0 ? 0 : first > w->in ? w->in : first;
+    *end = last > w->in ? w->in : last;
+}
+
+trmi_box trmi_window_box(const trmi_loops *l, const trmi_mesh *mesh, const trm_shape *in,
+                         const trm_shape *out, const trmi_spread *in_spread,
+                         const trmi_spread *out_spread, int32_t rank) {
+    trmi_box box = trmi_spread_box(mesh, in, in_spread, rank);
+    trmi_box made = trmi_spread_box(mesh, out, out_spread, rank);
+    for (int i = 0; i < 2; i++) {
+        bool cut = false;
+        for (int32_t axis = 0; axis < mesh->axes; axis++) {
+            cut = cut || out_spread->at[axis] == TRMI_SPLIT + 2 + i;
+        }
+        if (cut) {
+            rows_needed(&l->window[i], made.begin[2 + i], made.end[2 + i], &box.begin[2 + i],
+                        &box.end[2 + i]);
+        }
+    }
+    return box;
+}
+
+uint32_t trmi_letters_mask(const char *letters, const char *loops) {
+    uint32_t mask = 0;
+    for (int i = 0; letters[i] != '\0'; i++) {
+        mask |= strchr(loops, letters[i]) != NULL ? 1u << i : 0;
+    }
+    return mask;
+}
+
+static trmi_spread spread_of(const trmi_mesh *mesh, const char *letters, const char *dims,
+                             uint8_t without) {
+    trmi_spread s = {{0}, {0}};
+    for (int32_t i = 0; i < mesh->axes; i++) {
+        const char *at = letters[i] == '.' || letters[i] == '+' || dims == NULL
+                             ? NULL
+                             : strchr(dims, letters[i]);
+        if (letters[i] == '+') {
+            s.at[i] = TRMI_PARTIAL_SUM;
+        } else if (at != NULL) {
+            for (int32_t j = 0; j < i; j++) {
+                s.place[i] = (uint8_t)(s.place[i] + (letters[j] == letters[i]));
+            }
+            s.at[i] = (uint8_t)(TRMI_SPLIT + (at - dims));
+        } else if (letters[i] != '.') {
+            s.at[i] = without;
+        }
+    }
+    return s;
+}
+
+/* ---- is it possible
+ *  ----------------------------------------------------------------------------------------- */
+
+static int64_t parts_of(const trmi_mesh *mesh, const char *letters, char letter) {
+    return trmi_mesh_group(mesh, trmi_letters_mask(letters, (char[]){letter, '\0'}));
+}
+
+static bool groups_fit(const trmi_loops *l, const trmi_mesh *mesh, const char *letters) {
+    return l->groups == 0 || l->groups % parts_of(mesh, letters, 'g') == 0;
+}
+
+/* A cut of a reshape is one of both sides: the dimensions agree, or are cut evenly. */
+static bool reshape_fits(const trmi_loops *l, const trmi_mesh *mesh, const char *letters,
+                         const trm_shape *in, const trm_shape *out) {
+    for (int32_t d = 0; d < in->rank; d++) {
+        const char *at = l->in[0][d] == '-' ? NULL : strchr(l->out[0], l->in[0][d]);
+        if (at == NULL) {
+            continue;
+        }
+        int64_t a = in->dim[d], b = out->dim[at - l->out[0]],
+                parts = parts_of(mesh, letters, l->in[0][d]);
+        if (a != b && (a % parts != 0 || b % parts != 0)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* No rank's window lies wholly in the padding. */
+static bool windows_fit(const trmi_loops *l, const trmi_mesh *mesh, const char *letters) {
+    for (int i = 0; l->windows && i < 2; i++) {
+        int64_t parts = parts_of(mesh, letters, "hw"[i]);
+        const trmi_window *w = &l->window[i];
+        if (parts > 1 && (w->out < parts || w->in < parts)) {
+            return false;
+        }
+        int64_t each = parts > 1 ? w->out / parts : 0, more = parts > 1 ? w->out % parts : 0;
+        for (int64_t p = 0; parts > 1 && p < parts; p++) {
+            int64_t a = p * each + (p < more ? p : more), begin, end;
+            rows_needed(w, a, a + each + (p < more), &begin, &end);
+            if (begin >= end) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static bool letters_fit(const trmi_loops *l, const trmi_mesh *mesh, const char *letters) {
+    if (strlen(letters) != (size_t)mesh->axes) {
+        return false;
+    }
+    for (int32_t i = 0; i < mesh->axes; i++) {
+        bool known = letters[i] == '.' ||
+                     (letters[i] == '+' ? l->linear : strchr(l->letters, letters[i]) != NULL);
+        if (!known) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- what it costs
+ *  -------------------------------------------------------------------------------------------- */
+
+static void add_comm(trmi_shard_comm *list, int32_t *count, trmi_move move, uint32_t axes,
+                     double bytes, const char *what) {
+    if (axes != 0 && bytes > 0 && *count < TRMI_SHARD_COMMS) {
+        list[(*count)++] = (trmi_shard_comm){move, axes, bytes, what};
+    }
+}
+
+/* The largest part of a loop over its whole length; places where several axes cut one loop
+ * included. */
+static double largest_part(const trmi_mesh *mesh, const char *letters, char letter,
+                           int64_t length) {
+    int64_t parts = parts_of(mesh, letters, letter);
+    return parts <= 1 || length <= 0 ? 1 : (double)((length + parts - 1) / parts) / (double)length;
+}
+
+static int64_t length_of(const trm_graph *g, const trmi_op *op, const trmi_loops *l, char letter) {
+    for (int i = 0; i < op->outputs_count; i++) {
+        const char *at = strchr(l->out[i], letter);
+        if (at != NULL) {
+            return trmi_output_of(g, op, i)->shape.dim[at - l->out[i]];
+        }
+    }
+    for (int i = 0; i < op->inputs_count && i < TRMI_LOOP_TENSORS; i++) {
+        const char *at = strchr(l->in[i], letter);
+        if (at != NULL && op->inputs[i] != 0) {
+            return trmi_input_of(g, op, i)->shape.dim[at - l->in[i]];
+        }
+    }
+    return 1;
+}
+
+static double fraction_of(const trm_graph *g, const trmi_op *op, const trmi_loops *l,
+                          const trmi_mesh *mesh, const char *letters) {
+    double fraction = 1;
+    for (int i = 0; l->letters[i] != '\0'; i++) {
+        bool window = l->windows && (l->letters[i] == 'h' || l->letters[i] == 'w');
+        int64_t length = l->letters[i] == 'g' ? l->groups
+                         : window             ? l->window[l->letters[i] == 'w'].out
+                                              : length_of(g, op, l, l->letters[i]);
+        fraction *= largest_part(mesh, letters, l->letters[i], length);
+    }
+    return fraction;
+}
+
+/* Rows that come from neighbours, for a rank inside the image. */
+static void add_halo(const trm_graph *g, const trmi_op *op, const trmi_loops *l,
+                     const trmi_mesh *mesh, const char *letters, trmi_strategy *out) {
+    uint32_t axes = trmi_letters_mask(letters, "hw");
+    bool adds = l->window_adds;
+    const trmi_value *x = adds ? trmi_output_of(g, op, 0)
+                               : trmi_input_of(g, op, l->window_input < 0 ? 0 : l->window_input);
+    const trmi_value *y =
+        adds || l->window_input == 1 ? trmi_input_of(g, op, 0) : trmi_output_of(g, op, 0);
+    const trmi_spread *sx =
+        adds ? &out->outputs[0] : &out->inputs[l->window_input < 0 ? 0 : l->window_input];
+    const trmi_spread *sy = adds || l->window_input == 1 ? &out->inputs[0] : &out->outputs[0];
+    double most = 0;
+    int32_t ranks = trmi_mesh_ranks(mesh), look = ranks < 16 ? ranks : 16;
+    for (int32_t i = 0; i < look; i++) {
+        int32_t rank = (int32_t)((int64_t)i * ranks / look);
+        trmi_box own = trmi_spread_box(mesh, &x->shape, sx, rank), both;
+        trmi_box wide = trmi_window_box(l, mesh, &x->shape, &y->shape, sx, sy, rank);
+        int64_t kept = trmi_box_intersect(&own, &wide, &both) ? trmi_box_count(&both) : 0;
+        double bytes = (double)(trmi_box_count(&wide) - kept) * (double)trm_dtype_bytes(x->dtype);
+        most = bytes > most ? bytes : most;
+    }
+    add_comm(out->comms, &out->comms_count, TRMI_MOVE_EXCHANGE, axes, most,
+             adds ? "halo sum" : "halo");
+    if (!adds && l->window_input == 0) {
+        add_comm(out->backward, &out->backward_count, TRMI_MOVE_EXCHANGE, axes, most, "halo sum");
+    }
+}
+
+static void add_statistics(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
+                           const char *letters, trmi_strategy *out) {
+    uint32_t axes = trmi_letters_mask(letters, trmi_norm_loops(g));
+    int64_t channels = trmi_output_of(g, op, 0)->shape.dim[1], parts = parts_of(mesh, letters, 'c');
+    double bytes =
+        (double)(2 * ((channels + parts - 1) / parts) + 1) * 8 * trmi_mesh_group(mesh, axes);
+    add_comm(out->comms, &out->comms_count, TRMI_MOVE_ALL_GATHER, axes, bytes, "statistics");
+    if (op->kind == TRMI_OP_BATCH_NORM || op->kind == TRMI_OP_NORM_ACT) {
+        add_comm(out->backward, &out->backward_count, TRMI_MOVE_ALL_GATHER, axes, bytes,
+                 "statistics");
+    }
+}
+
+static void add_comms(const trm_graph *g, const trmi_op *op, const trmi_loops *l,
+                      const trmi_mesh *mesh, const char *letters, trmi_strategy *out) {
+    if (l->windows && (l->window_adds || l->window_input >= 0)) {
+        add_halo(g, op, l, mesh, letters, out);
+    }
+    switch (op->kind) {
+    case TRMI_OP_BATCH_NORM:
+    case TRMI_OP_NORM_ACT:
+    case TRMI_OP_BATCH_NORM_GRAD:
+    case TRMI_OP_NORM_ACT_GRAD: add_statistics(g, op, mesh, letters, out); break;
+    case TRMI_OP_SOFTMAX_XENT: {
+        uint32_t classes = trmi_letters_mask(letters, "k"), rows = trmi_letters_mask(letters, "n");
+        int64_t n = trmi_input_of(g, op, 0)->shape.dim[0], parts = parts_of(mesh, letters, 'n');
+        add_comm(out->comms, &out->comms_count, TRMI_MOVE_ALL_GATHER, classes,
+                 (double)((n + parts - 1) / parts) * 4 * 8 * trmi_mesh_group(mesh, classes),
+                 "loss by classes");
+        add_comm(out->comms, &out->comms_count, TRMI_MOVE_ALL_GATHER, rows,
+                 2.0 * 8 * trmi_mesh_group(mesh, rows), "loss by samples");
+        break;
+    }
+    default: break;
+    }
+}
+
+/* ---- the strategy
+ *  -------------------------------------------------------------------------------------------------
+ */
+
+bool trmi_shard_strategy(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
+                         const char *letters, trmi_strategy *out) {
+    trmi_loops l;
+    trmi_loops_of(g, op, &l);
+    if (!letters_fit(&l, mesh, letters) || !groups_fit(&l, mesh, letters) ||
+        !windows_fit(&l, mesh, letters) || op->inputs_count > TRMI_SHARD_INPUTS) {
+        return false;
+    }
+    memset(out, 0, sizeof *out);
+    snprintf(out->letters, sizeof out->letters, "%s", letters);
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        const trmi_value *v = trmi_input_of(g, op, i);
+        if (v == NULL) {
+            continue;
+        }
+        const char *dims = l.in[i < TRMI_LOOP_TENSORS ? i : TRMI_LOOP_TENSORS - 1];
+        out->inputs[i] = spread_of(mesh, letters, dims, TRMI_WHOLE);
+        for (int32_t axis = 0; axis < mesh->axes && i == l.once; axis++) {
+            out->inputs[i].at[axis] =
+                letters[axis] == 'c' ? TRMI_PARTIAL_SUM : out->inputs[i].at[axis];
+        }
+        if (!trmi_spread_fits(mesh, &v->shape, &out->inputs[i])) {
+            return false;
+        }
+    }
+    for (int32_t i = 0; i < op->outputs_count; i++) {
+        out->outputs[i] = spread_of(mesh, letters, l.out[i], l.without[i]);
+        if (!trmi_spread_fits(mesh, &trmi_output_of(g, op, i)->shape, &out->outputs[i])) {
+            return false;
+        }
+    }
+    if (op->kind == TRMI_OP_RESHAPE &&
+        !reshape_fits(&l, mesh, letters, &trmi_input_of(g, op, 0)->shape,
+                      &trmi_output_of(g, op, 0)->shape)) {
+        return false;
+    }
+    out->fraction = fraction_of(g, op, &l, mesh, letters);
+    add_comms(g, op, &l, mesh, letters, out);
+    for (int32_t i = 0; i < 4 && i < op->inputs_count; i++) {
+        const trmi_value *v = trmi_input_of(g, op, i);
+        if (v != NULL) {
+            trmi_box box = trmi_spread_box(mesh, &v->shape, &out->inputs[i], 0);
+            if (l.windows && l.window_input == i) {
+                bool second = i == 1; /* gradients: y is the first input */
+                const trm_shape *y =
+                    second ? &trmi_input_of(g, op, 0)->shape : &trmi_output_of(g, op, 0)->shape;
+                box = trmi_window_box(&l, mesh, &v->shape, y, &out->inputs[i],
+                                      second ? &out->inputs[0] : &out->outputs[0], 0);
+            }
+            out->local_inputs[i] = trmi_box_shape(&box);
+        }
+    }
+    trmi_box box = trmi_spread_box(mesh, &trmi_output_of(g, op, 0)->shape, &out->outputs[0], 0);
+    out->local_output = trmi_box_shape(&box);
+    return true;
+}
+
+bool trmi_shard_in_factors(const trm_graph *g, const trmi_op *op, const trmi_strategy *strategy,
+                           int32_t input) {
+    bool product =
+        op->kind == TRMI_OP_LINEAR || (op->kind == TRMI_OP_MATMUL && !op->attrs.matmul.transpose_a);
+    if (!g->factored_gradients || !product || input != 1 ||
+        trmi_input_of(g, op, 0)->shape.rank != 2) {
+        return false;
+    }
+    const trmi_op *maker = trmi_maker_of(g, op->inputs[1]);
+    maker = maker->kind == TRMI_OP_CAST ? trmi_maker_of(g, maker->inputs[0]) : maker;
+    return maker->kind == TRMI_OP_PARAMETER && maker->attrs.leaf.trainable &&
+           strchr(strategy->letters, 'n') == NULL &&
+           strategy->local_inputs[0].dim[0] <= TRMI_FACTORS_MOST &&
+           trm_shape_count(&strategy->local_inputs[1]) >= TRMI_FACTORS_FROM;
+}
+
+static int64_t enumerate(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
+                         trmi_strategy *list) {
+    char choices[TRMI_SHARD_LETTERS + 1] = ".", letters[TRMI_MESH_AXES + 1] = "";
+    trmi_shard_loops(g, op, choices + 1, NULL);
+    int64_t options = (int64_t)strlen(choices), total = 1, count = 0;
+    for (int32_t i = 0; i < mesh->axes; i++) {
+        total *= options;
+    }
+    for (int64_t n = 0; n < total; n++) {
+        int64_t rest = n;
+        for (int32_t i = mesh->axes - 1; i >= 0; i--) {
+            letters[i] = choices[rest % options];
+            rest /= options;
+        }
+        trmi_strategy one;
+        if (trmi_shard_strategy(g, op, mesh, letters, list != NULL ? &list[count] : &one)) {
+            count++;
+        }
+    }
+    return count;
+}
+
+trm_status trmi_shard_strategies(const trm_graph *graph, const trmi_op *op, const trmi_mesh *mesh,
+                                 trmi_arena *arena, trmi_strategy **out, int32_t *count,
+                                 trm_error *err) {
+    int64_t found = enumerate(graph, op, mesh, NULL);
+    /* One more: the next candidate is tried in the place behind the last that fits. */
+    trmi_strategy *list = trmi_arena_alloc(arena, (size_t)(found + 1) * sizeof *list);
+    if (list == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %lld strategies of %s", (long long)found,
+                         op->name);
+    }
+    *count = (int32_t)enumerate(graph, op, mesh, list);
+    *out = list;
+    return TRM_OK;
+}

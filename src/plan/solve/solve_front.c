@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan/solve/solve_front.h"
+
+#include "base/error.h"
+#include "base/os.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double same = 2e-6; /* tables are float32 */
+
+typedef struct front {
+    const trmi_front_graph *g;
+    trmi_front_options o;
+    trmi_arena *arena;
+    trmi_front *f;
+    trmi_front_point *points; /* growing */
+    int64_t count, capacity;
+    trm_error *err;
+} front;
+
+static trm_status no_memory(trm_error *err) {
+    return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+}
+
+/* ---- one cost
+ *  ------------------------------------------------------------------------------------------- */
+
+/* The choice of least a x time + b x memory. *least: of all choices, a bound where the search was
+ * cut short. */
+static trm_status solve(front *f, double a, double b, trmi_front_point *out, double *least) {
+    const trmi_front_graph *g = f->g;
+    trmi_arena scratch = {0};
+    trmi_cost_graph graph;
+    trmi_solution solution;
+    *out = (trmi_front_point){
+        .choice = trmi_arena_alloc(f->arena, ((size_t)g->nodes_count + 1) * sizeof *out->choice),
+        .option = trmi_arena_alloc(f->arena, (size_t)g->nodes_count + 1)};
+    trm_status status = out->choice != NULL && out->option != NULL ? TRM_OK : no_memory(f->err);
+    status = status == TRM_OK ? trmi_front_scalar(g, a, b, &scratch, &graph, f->err) : status;
+    status = status == TRM_OK ? trmi_solve(&graph, NULL, out->choice, &solution, f->err) : status;
+    if (status == TRM_OK && !(solution.objective < INFINITY)) {
+        status = TRMI_FAIL(f->err, TRM_INVALID, "no choice is legal");
+    }
+    for (int32_t n = 0; status == TRM_OK && n < g->nodes_count; n++) {
+        out->option[n] = (uint8_t)trmi_front_best(g, n, out->choice[n], a, b);
+    }
+    if (status == TRM_OK) {
+        trmi_tradeoff cost = trmi_front_cost(g, out->choice, out->option);
+        out->time = cost.time;
+        out->memory = cost.memory;
+        *least = solution.lower_bound;
+        f->f->solves++;
+    }
+    trmi_arena_free(&scratch);
+    return status;
+}
+
+static trm_status keep(front *f, const trmi_front_point *point) {
+    if (!trmi_grow((void **)&f->points, &f->capacity, f->count + 1, sizeof *f->points)) {
+        return no_memory(f->err);
+    }
+    f->points[f->count++] = *point;
+    return TRM_OK;
+}
+
+/* ---- ends: the fastest, the smallest
+ *  ------------------------------------------------------------------------ */
+
+/* Of equally fast ones the smallest and the other way round, as far as float32 tells. */
+static trm_status ends(front *f, trmi_front_point *fast, trmi_front_point *small) {
+    double least;
+    trmi_front_point other;
+    TRMI_TRY(solve(f, 1, 0, fast, &least));
+    TRMI_TRY(solve(f, 0, 1, small, &least));
+    double time = fmax(fast->time, small->time), memory = fmax(fast->memory, small->memory);
+    double ratio = time > 0 && memory > 0 ? time / memory : 1;
+    TRMI_TRY(solve(f, 1, same * ratio, &other, &least));
+    if (other.time <= fast->time * (1 + same) && other.memory < fast->memory) {
+        *fast = other;
+    }
+    TRMI_TRY(solve(f, same / ratio, 1, &other, &least));
+    if (other.memory <= small->memory * (1 + same) && other.time < small->time) {
+        *small = other;
+    }
+    return TRM_OK;
+}
+
+static double slope(const trmi_front_point *fast, const trmi_front_point *small) {
+    return (small->time - fast->time) / (fast->memory - small->memory);
+}
+
+static bool apart(const trmi_front_point *fast, const trmi_front_point *small) {
+    return fast->memory - small->memory > same * fast->memory &&
+           small->time - fast->time > same * small->time;
+}
+
+/* ---- the curve
+ *  ------------------------------------------------------------------------------------------------
+ */
+
+static trm_status between(front *f, const trmi_front_point *fast, const trmi_front_point *small,
+                          double limit, bool *done) {
+    double lambda = slope(fast, small);
+    trmi_lists_options o = {.lambda = lambda,
+                            .limit = limit,
+                            .list_limit = f->o.list_limit,
+                            .work_limit = f->o.work_limit - f->f->work};
+    o.bound = small->time + lambda * (limit > 0 ? limit : fast->memory);
+    trmi_front_point *list;
+    int32_t count;
+    double slack;
+    TRMI_TRY(
+        trmi_front_lists(f->g, &o, f->arena, &list, &count, &slack, &f->f->work, done, f->err));
+    for (int32_t i = 0; *done && i < count; i++) {
+        TRMI_TRY(keep(f, &list[i]));
+    }
+    f->f->slack = fmax(f->f->slack, *done ? slack : 0);
+    return TRM_OK;
+}
+
+typedef struct stretch {
+    trmi_front_point fast, small;
+} stretch;
+
+/* The hull, widest stretch first, as far as solves go; then what lies above each stretch. */
+static trm_status curve(front *f, const trmi_front_point *fast, const trmi_front_point *small) {
+    stretch *list = trmi_arena_alloc(f->arena, ((size_t)f->o.hull_limit + 2) * sizeof *list);
+    bool *straight = trmi_arena_alloc(f->arena, (size_t)f->o.hull_limit + 2);
+    int32_t count = 0;
+    if (list == NULL || straight == NULL) {
+        return no_memory(f->err);
+    }
+    if (apart(fast, small)) {
+        list[count++] = (stretch){*fast, *small};
+    }
+    while (f->f->solves < f->o.hull_limit) {
+        int32_t widest = -1;
+        for (int32_t i = 0; i < count; i++) {
+            double own = list[i].fast.memory - list[i].small.memory;
+            bool wider = widest < 0 || own > list[widest].fast.memory - list[widest].small.memory;
+            widest = !straight[i] && wider ? i : widest;
+        }
+        if (widest < 0) {
+            break;
+        }
+        stretch *at = &list[widest];
+        trmi_front_point middle;
+        double lambda = slope(&at->fast, &at->small),
+               line = at->fast.time + lambda * at->fast.memory, least;
+        TRMI_TRY(solve(f, 1, lambda, &middle, &least));
+        straight[widest] = middle.time + lambda * middle.memory >= line * (1 - same) ||
+                           !apart(&at->fast, &middle) || !apart(&middle, &at->small);
+        if (!straight[widest]) {
+            TRMI_TRY(keep(f, &middle));
+            list[count++] = (stretch){middle, at->small};
+            at->small = middle;
+        }
+    }
+    for (int32_t i = 0; i < count; i++) {
+        bool done;
+        TRMI_TRY(between(f, &list[i].fast, &list[i].small, 0, &done));
+        f->f->open += !done;
+        f->f->open_gap = fmax(f->f->open_gap, done ? 0 : list[i].small.time - list[i].fast.time);
+    }
+    return TRM_OK;
+}
+
+/* ---- within a limit
+ *  -------------------------------------------------------------------------------------------- */
+
+/* The price of memory at which the bound is largest: the stretch of the hull above the limit. */
+static trm_status within(front *f, trmi_front_point *fast, trmi_front_point *small) {
+    double limit = f->o.limit, bound = fast->time;
+    while (f->f->solves < f->o.hull_limit && apart(fast, small)) {
+        trmi_front_point middle;
+        double lambda = slope(fast, small), line = fast->time + lambda * fast->memory, least;
+        TRMI_TRY(solve(f, 1, lambda, &middle, &least));
+        if (least - lambda * limit > bound) {
+            bound = least - lambda * limit;
+            f->f->price = lambda;
+        }
+        if (middle.time + lambda * middle.memory >= line * (1 - same)) {
+            break;
+        }
+        *(middle.memory <= limit ? small : fast) = middle;
+    }
+    bool done = !apart(fast, small);
+    if (!done) {
+        TRMI_TRY(between(f, fast, small, limit, &done));
+    }
+    TRMI_TRY(keep(f, small));
+    trmi_front_point *best = &f->points[0];
+    for (int64_t i = 1; i < f->count; i++) {
+        best = f->points[i].time < best->time ? &f->points[i] : best;
+    }
+    f->points[0] = *best;
+    f->count = 1;
+    f->f->open = !done;
+    f->f->lower_bound =
+        fmin(f->points[0].time, done ? fmax(bound, f->points[0].time - f->f->slack) : bound);
+    f->f->open_gap = f->points[0].time - f->f->lower_bound;
+    return TRM_OK;
+}
+
+/* ---- all
+ *  --------------------------------------------------------------------------------------------------------
+ */
+
+static int by_memory(const void *a, const void *b) {
+    const trmi_front_point *x = a, *y = b;
+    int memory = (x->memory < y->memory) - (x->memory > y->memory);
+    return memory != 0 ? memory : (x->time < y->time) - (x->time > y->time);
+}
+
+/* Rising memory must pay: what is not faster than a smaller one goes. */
+static void filter(front *f) {
+    if (f->count > 1) {
+        qsort(f->points, (size_t)f->count, sizeof *f->points, by_memory);
+    }
+    int64_t kept = f->count;
+    for (int64_t i = f->count - 1; i >= 0; i--) {
+        const trmi_front_point *p = &f->points[i],
+                               *smaller = kept < f->count ? &f->points[kept] : NULL;
+        if (smaller == NULL || p->time < smaller->time * (1 - same)) {
+            f->points[--kept] = *p;
+        }
+    }
+    memmove(f->points, f->points + kept, (size_t)(f->count - kept) * sizeof *f->points);
+    f->count -= kept;
+}
+
+static trm_status run(front *f) {
+    trmi_front_point fast, small;
+    TRMI_TRY(ends(f, &fast, &small));
+    f->f->least_memory = small.memory;
+    f->f->feasible = f->o.limit <= 0 || small.memory <= f->o.limit;
+    f->f->binds = f->o.limit > 0 && fast.memory > f->o.limit;
+    f->f->lower_bound = fast.time;
+    if (f->o.limit <= 0) {
+        TRMI_TRY(keep(f, &fast));
+        TRMI_TRY(keep(f, &small));
+        TRMI_TRY(curve(f, &fast, &small));
+        filter(f);
+    } else if (fast.memory <= f->o.limit) {
+        TRMI_TRY(keep(f, &fast));
+    } else if (f->f->feasible) {
+        TRMI_TRY(within(f, &fast, &small));
+    } else {
+        TRMI_TRY(keep(f, &small));
+    }
+    f->f->points = trmi_arena_alloc(f->arena, ((size_t)f->count + 1) * sizeof *f->f->points);
+    if (f->f->points == NULL) {
+        return no_memory(f->err);
+    }
+    memcpy(f->f->points, f->points, (size_t)f->count * sizeof *f->points);
+    f->f->count = (int32_t)f->count;
+    return TRM_OK;
+}
+
+trm_status trmi_front_solve(const trmi_front_graph *graph, const trmi_front_options *options,
+                            trmi_arena *arena, trmi_front *out, trm_error *err) {
+    double begin = trmi_os_now();
+    trmi_front found = {.count = 0};
+    front f = {.g = graph, .arena = arena, .f = &found, .err = err};
+    f.o = options != NULL ? *options : (trmi_front_options){.limit = 0};
+    f.o.hull_limit = f.o.hull_limit > 0 ? f.o.hull_limit : 16;
+    f.o.list_limit = f.o.list_limit > 0 ? f.o.list_limit : 256;
+    f.o.work_limit = f.o.work_limit > 0 ? f.o.work_limit : 4 << 20;
+    trm_status status = run(&f);
+    free(f.points);
+    found.seconds = trmi_os_now() - begin;
+    if (status == TRM_OK) {
+        *out = found;
+    }
+    return status;
+}

@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The eliminations of a reduced graph with lists of (time, memory) instead of least costs.
+ *
+ *      A(i,j) [.: ]  U(j) [: ]  B(j,k) [..]   --every sum of three, over all j-->   R(i,k) [ . ::.]
+ *
+ * Kept of a list: what no other point beats in both, and what can still lie within the bound: its
+ * time + lambda memory, plus the least that everything beside it costs. A point knows the points
+ * that it is the sum of: so choices are found. */
+#include "plan/solve/solve_front.h"
+#include "plan/solve/solve_reduce.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double rounding = 4e-6;
+
+typedef struct point {
+    double time, memory;
+    int32_t from[3];             /* sums; -1: none */
+    int32_t node, state, option; /* node -1: a sum */
+} point;
+
+typedef struct list {
+    int32_t first, count;
+} list;
+
+typedef struct lists {
+    const trmi_front_graph *g;
+    const trmi_lists_options *o;
+    trmi_work work;
+    trmi_tables tables;
+    float **marginal, **rest;
+    list **unary, **slots; /* [nodes][states], [slots][a][b] */
+    list last;
+    point *points, *sums; /* all; those of the present list */
+    int64_t points_count, points_capacity, sums_count, sums_capacity;
+    double slack, loss; /* of all steps; most of this step's lists */
+    int64_t *total;
+    bool stopped;
+    trmi_arena memory;
+    trm_error *err;
+} lists;
+
+static trm_status no_memory(const lists *l) {
+    return TRMI_FAIL(l->err, TRM_NOMEM, "no memory to search a plan");
+}
+
+/* ---- lists
+ *  --------------------------------------------------------------------------------------------------
+ */
+
+static bool allowed(const lists *l, int32_t node, int32_t state) {
+    return (double)l->marginal[node][state] <= l->o->bound * (1 + rounding);
+}
+
+static trm_status push(lists *l, const point *p) {
+    if (++*l->total > l->o->work_limit) {
+        l->stopped = true;
+        return TRM_OK;
+    }
+    if (!trmi_grow((void **)&l->sums, &l->sums_capacity, l->sums_count + 1, sizeof *l->sums)) {
+        return no_memory(l);
+    }
+    l->sums[l->sums_count++] = *p;
+    return TRM_OK;
+}
+
+/* All sums of two lists that may lie within the bound beside `rest`. */
+static trm_status add(lists *l, list a, list b, double rest) {
+    double most = l->o->bound * (1 + rounding) - rest;
+    for (int32_t i = 0; !l->stopped && i < a.count; i++) {
+        for (int32_t k = 0; !l->stopped && k < b.count; k++) {
+            const point *x = &l->points[a.first + i], *y = &l->points[b.first + k];
+            point sum = {.time = x->time + y->time,
+                         .memory = x->memory + y->memory,
+                         .from = {a.first + i, b.first + k, -1},
+                         .node = -1};
+            bool fits = l->o->limit <= 0 || sum.memory <= l->o->limit * (1 + 1e-12);
+            if (fits && sum.time + l->o->lambda * sum.memory <= most) {
+                TRMI_TRY(push(l, &sum));
+            }
+        }
+    }
+    return TRM_OK;
+}
+
+static int by_memory(const void *a, const void *b) {
+    const point *x = a, *y = b;
+    int memory = (x->memory > y->memory) - (x->memory < y->memory);
+    return memory != 0 ? memory : (x->time > y->time) - (x->time < y->time);
+}
+
+/* The present sums become a list: rising memory, falling time. */
+static trm_status take(lists *l, list *out) {
+    int64_t kept = 0;
+    if (l->sums_count > 1) {
+        qsort(l->sums, (size_t)l->sums_count, sizeof *l->sums, by_memory);
+    }
+    for (int64_t i = 0; i < l->sums_count; i++) {
+        if (kept == 0 || l->sums[i].time < l->sums[kept - 1].time) {
+            l->sums[kept++] = l->sums[i];
+        }
+    }
+    if (kept > l->o->list_limit) { /* what is faster than a smaller one by next to nothing goes */
+        double loss = (l->sums[0].time - l->sums[kept - 1].time) / l->o->list_limit;
+        int64_t thin = 1;
+        for (int64_t i = 1; i < kept; i++) {
+            if (l->sums[thin - 1].time - l->sums[i].time > loss) {
+                l->sums[thin++] = l->sums[i];
+            }
+        }
+        kept = thin;
+        l->loss = fmax(l->loss, loss);
+    }
+    if (!trmi_grow((void **)&l->points, &l->points_capacity, l->points_count + kept,
+                   sizeof *l->points)) {
+        return no_memory(l);
+    }
+    if (kept > 0) {
+        memcpy(l->points + l->points_count, l->sums, (size_t)kept * sizeof *l->sums);
+    }
+    *out = (list){(int32_t)l->points_count, (int32_t)kept};
+    l->points_count += kept;
+    l->sums_count = 0;
+    return l->points_count < INT32_MAX / 2 ? TRM_OK : no_memory(l);
+}
+
+static list *slot_list(const lists *l, int32_t slot, int32_t row_node, int32_t row,
+                       int32_t column) {
+    const trmi_slot *s = &l->work.slots[slot];
+    int32_t a = s->a == row_node ? row : column, b = s->a == row_node ? column : row;
+    return &l->slots[slot][(int64_t)a * l->work.states[s->b] + b];
+}
+
+/* ---- at the start
+ *  --------------------------------------------------------------------------------------------- */
+
+static trm_status first_unary(lists *l) {
+    const trmi_front_graph *g = l->g;
+    for (int32_t n = 0; n < g->nodes_count; n++) {
+        l->unary[n] = trmi_arena_alloc(&l->memory, (size_t)g->states[n] * sizeof **l->unary);
+        if (l->unary[n] == NULL) {
+            return no_memory(l);
+        }
+        for (int32_t i = 0; i < g->states[n]; i++) {
+            for (int32_t k = 0; allowed(l, n, i) && k < g->options; k++) {
+                const trmi_tradeoff *t = &g->nodes[n][i * g->options + k];
+                if (t->time < INFINITY) {
+                    TRMI_TRY(push(l, &(point){t->time, t->memory, {-1, -1, -1}, n, i, k}));
+                }
+            }
+            TRMI_TRY(take(l, &l->unary[n][i]));
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status open_slot(lists *l, int32_t slot) {
+    const trmi_slot *s = &l->work.slots[slot];
+    size_t entries = (size_t)l->work.states[s->a] * (size_t)l->work.states[s->b];
+    l->slots[slot] = trmi_arena_alloc(&l->memory, entries * sizeof **l->slots);
+    return l->slots[slot] != NULL ? TRM_OK : no_memory(l);
+}
+
+/* `of`: the slot of each edge. Edges between the same nodes are added up. */
+static trm_status first_edges(lists *l, const int32_t *of) {
+    const trmi_front_graph *g = l->g;
+    for (int32_t e = 0; e < g->edges_count; e++) {
+        const trmi_front_edge *edge = &g->edges[e];
+        bool fresh = l->slots[of[e]] == NULL;
+        TRMI_TRY(fresh ? open_slot(l, of[e]) : TRM_OK);
+        for (int32_t i = 0; i < g->states[edge->a]; i++) {
+            for (int32_t k = 0; k < g->states[edge->b]; k++) {
+                int64_t at = (int64_t)i * g->states[edge->b] + k;
+                list *entry = slot_list(l, of[e], edge->a, i, k);
+                double time = (double)edge->time[at],
+                       memory = edge->memory != NULL ? (double)edge->memory[at] : 0;
+                if (fresh && allowed(l, edge->a, i) && allowed(l, edge->b, k) && time < INFINITY) {
+                    TRMI_TRY(push(l, &(point){time, memory, {-1, -1, -1}, -1, 0, 0}));
+                    TRMI_TRY(take(l, entry));
+                } else if (!fresh && entry->count == 1 && time < INFINITY) {
+                    l->points[entry->first].time += time;
+                    l->points[entry->first].memory += memory;
+                } else {
+                    entry->count = 0;
+                }
+            }
+        }
+    }
+    return TRM_OK;
+}
+
+/* ---- eliminations
+ *  ----------------------------------------------------------------------------------------------
+ */
+
+static trm_status step_none(lists *l, const trmi_reduced *step, const float *rest) {
+    list own;
+    for (int32_t j = 0; j < l->work.states[step->node]; j++) {
+        list u = l->unary[step->node][j];
+        for (int32_t k = 0; k < u.count; k++) {
+            point p = l->points[u.first + k];
+            if (p.time + l->o->lambda * p.memory + (double)*rest <= l->o->bound * (1 + rounding)) {
+                TRMI_TRY(push(l, &(point){p.time, p.memory, {u.first + k, -1, -1}, -1, 0, 0}));
+            }
+        }
+    }
+    TRMI_TRY(take(l, &own));
+    if (l->last.first < 0) {
+        l->last = own;
+        return TRM_OK;
+    }
+    TRMI_TRY(add(l, l->last, own, 0));
+    return take(l, &l->last);
+}
+
+static trm_status step_one(lists *l, const trmi_reduced *step, const float *rest) {
+    int32_t near = step->near[0];
+    for (int32_t i = 0; i < l->work.states[near]; i++) {
+        list all;
+        for (int32_t j = 0; rest[i] < INFINITY && j < l->work.states[step->node]; j++) {
+            TRMI_TRY(add(l, *slot_list(l, step->slot[0], near, i, j), l->unary[step->node][j],
+                         (double)rest[i]));
+        }
+        TRMI_TRY(take(l, &all));
+        TRMI_TRY(add(l, l->unary[near][i], all, 0));
+        TRMI_TRY(take(l, &l->unary[near][i]));
+    }
+    return TRM_OK;
+}
+
+static trm_status step_two(lists *l, const trmi_reduced *step, const float *rest) {
+    int32_t is = l->work.states[step->near[0]], js = l->work.states[step->node],
+            ks = l->work.states[step->near[1]];
+    list *left = trmi_arena_alloc(&l->memory, (size_t)js * sizeof *left);
+    TRMI_TRY(left != NULL && (!step->fresh || open_slot(l, step->joined) == TRM_OK) ? TRM_OK
+                                                                                    : no_memory(l));
+    for (int32_t i = 0; i < is; i++) {
+        for (int32_t j = 0; j < js; j++) {
+            TRMI_TRY(add(l, *slot_list(l, step->slot[0], step->near[0], i, j),
+                         l->unary[step->node][j], 0));
+            TRMI_TRY(take(l, &left[j]));
+        }
+        for (int32_t k = 0; k < ks; k++) {
+            list all, *entry = slot_list(l, step->joined, step->near[0], i, k);
+            double beside = (double)rest[(int64_t)i * ks + k];
+            for (int32_t j = 0; beside < INFINITY && j < js; j++) {
+                TRMI_TRY(add(l, left[j], *slot_list(l, step->slot[1], step->node, j, k), beside));
+            }
+            TRMI_TRY(take(l, &all));
+            if (!step->fresh) {
+                TRMI_TRY(add(l, *entry, all, 0));
+                TRMI_TRY(take(l, &all));
+            }
+            *entry = all;
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status eliminate(lists *l) {
+    l->last.first = -1;
+    for (int32_t s = 0; !l->stopped && s < l->work.steps_count; s++) {
+        const trmi_reduced *step = &l->work.steps[s];
+        l->loss = 0;
+        TRMI_TRY(step->near_count == 0   ? step_none(l, step, l->rest[s])
+                 : step->near_count == 1 ? step_one(l, step, l->rest[s])
+                                         : step_two(l, step, l->rest[s]));
+        l->slack += 3 * l->loss; /* so many lists are on the way of a choice through a step */
+    }
+    return TRM_OK;
+}
+
+/* ---- back
+ *  --------------------------------------------------------------------------------------------------------
+ */
+
+static void trace(const lists *l, int32_t at, trmi_front_point *out, int32_t *stack) {
+    int32_t depth = 0;
+    stack[depth++] = at;
+    while (depth > 0) {
+        const point *p = &l->points[stack[--depth]];
+        if (p->node >= 0) {
+            out->choice[p->node] = p->state;
+            out->option[p->node] = (uint8_t)p->option;
+        }
+        for (int i = 0; i < 3; i++) {
+            if (p->from[i] >= 0) {
+                stack[depth++] = p->from[i];
+            }
+        }
+    }
+}
+
+static trm_status tell(lists *l, trmi_arena *arena, trmi_front_point **out, int32_t *count) {
+    size_t nodes = (size_t)l->g->nodes_count + 1;
+    int32_t *stack =
+        trmi_arena_alloc(&l->memory, 64 * (nodes + (size_t)l->g->edges_count) * sizeof *stack);
+    trmi_front_point *list_of =
+        trmi_arena_alloc(arena, ((size_t)l->last.count + 1) * sizeof *list_of);
+    if (stack == NULL || list_of == NULL) {
+        return no_memory(l);
+    }
+    for (int32_t i = 0; i < l->last.count; i++) {
+        trmi_front_point *p = &list_of[i];
+        p->choice = trmi_arena_alloc(arena, nodes * sizeof *p->choice);
+        p->option = trmi_arena_alloc(arena, nodes);
+        if (p->choice == NULL || p->option == NULL) {
+            return no_memory(l);
+        }
+        trace(l, l->last.first + i, p, stack);
+        trmi_tradeoff cost = trmi_front_cost(l->g, p->choice, p->option);
+        p->time = cost.time;
+        p->memory = cost.memory;
+    }
+    *out = list_of;
+    *count = l->last.count;
+    return TRM_OK;
+}
+
+/* ---- all
+ *  ----------------------------------------------------------------------------------------------------------
+ */
+
+static trm_status prepare(lists *l, bool *narrow) {
+    const trmi_front_graph *g = l->g;
+    trmi_cost_graph scalar;
+    size_t nodes = (size_t)g->nodes_count + 1;
+    int32_t *of = trmi_arena_alloc(&l->memory, ((size_t)g->edges_count + 1) * sizeof *of);
+    TRMI_TRY(trmi_front_scalar(g, 1, l->o->lambda, &l->memory, &scalar, l->err));
+    TRMI_TRY(trmi_work_open(&l->work, &l->tables, &scalar, l->err));
+    for (int32_t e = 0; of != NULL && e < g->edges_count; e++) {
+        of[e] = trmi_work_slot(&l->work, g->edges[e].a, g->edges[e].b);
+    }
+    TRMI_TRY(trmi_work_reduce(&l->work, 2, l->err));
+    *narrow = l->work.live_count == 0;
+    l->marginal = trmi_arena_alloc(&l->memory, nodes * sizeof *l->marginal);
+    l->rest = trmi_arena_alloc(&l->memory, nodes * sizeof *l->rest);
+    l->unary = trmi_arena_alloc(&l->memory, nodes * sizeof *l->unary);
+    l->slots = trmi_arena_alloc(&l->memory, ((size_t)l->work.slots_count + 1) * sizeof *l->slots);
+    bool ok = of != NULL && l->marginal != NULL && l->rest != NULL && l->unary != NULL &&
+              l->slots != NULL;
+    for (int32_t n = 0; ok && n < g->nodes_count; n++) {
+        l->marginal[n] = trmi_arena_alloc(&l->memory, (size_t)g->states[n] * sizeof **l->marginal);
+        ok = l->marginal[n] != NULL;
+    }
+    if (!ok || !*narrow) {
+        return ok ? TRM_OK : no_memory(l);
+    }
+    TRMI_TRY(trmi_work_marginals(&l->work, l->marginal, l->rest, l->err));
+    TRMI_TRY(first_unary(l));
+    l->slack = g->nodes_count * l->loss;
+    return first_edges(l, of);
+}
+
+trm_status trmi_front_lists(const trmi_front_graph *graph, const trmi_lists_options *options,
+                            trmi_arena *arena, trmi_front_point **out, int32_t *count,
+                            double *slack, int64_t *work, bool *done, trm_error *err) {
+    int64_t total = 0;
+    bool narrow = false;
+    lists l = {.g = graph, .o = options, .total = &total, .err = err};
+    trmi_tables_open(&l.tables);
+    trm_status status = prepare(&l, &narrow);
+    status = status == TRM_OK && narrow ? eliminate(&l) : status;
+    *done = status == TRM_OK && narrow && !l.stopped && l.last.first >= 0;
+    if (*done) {
+        status = tell(&l, arena, out, count);
+        *slack = l.slack;
+    }
+    *work += total;
+    for (int32_t s = 0; l.rest != NULL && s < l.work.steps_count; s++) {
+        trmi_free(l.rest[s]);
+    }
+    trmi_work_close(&l.work);
+    trmi_tables_close(&l.tables);
+    trmi_arena_free(&l.memory);
+    free(l.points);
+    free(l.sums);
+    return status;
+}

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan/solve/solve_reduce.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static trm_status no_memory(trm_error *err) {
+    return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+}
+
+/* ---- life
+ *  ------------------------------------------------------------------------------------------ */
+
+static trm_status take(trmi_work *w, int32_t nodes, trm_error *err) {
+    size_t n = (size_t)nodes + 1;
+    w->nodes_count = nodes;
+    w->states = trmi_alloc(n * sizeof *w->states);
+    w->unary = trmi_alloc(n * sizeof *w->unary);
+    w->live = trmi_alloc(n * sizeof *w->live);
+    w->near = trmi_alloc(n * sizeof *w->near);
+    w->near_count = trmi_alloc(n * sizeof *w->near_count);
+    w->near_capacity = trmi_alloc(n * sizeof *w->near_capacity);
+    w->steps = trmi_alloc(n * sizeof *w->steps);
+    bool ok = w->states != NULL && w->unary != NULL && w->live != NULL && w->near != NULL &&
+              w->near_count != NULL && w->near_capacity != NULL && w->steps != NULL;
+    return ok ? TRM_OK : no_memory(err);
+}
+
+void trmi_work_close(trmi_work *w) {
+    for (int32_t i = 0; w->near != NULL && i < w->nodes_count; i++) {
+        free(w->near[i]);
+    }
+    trmi_free(w->states);
+    trmi_free(w->unary);
+    trmi_free(w->live);
+    trmi_free(w->near);
+    trmi_free(w->near_count);
+    trmi_free(w->near_capacity);
+    trmi_free(w->steps);
+    free(w->slots);
+}
+
+static bool hang(trmi_work *w, int32_t node, int32_t slot) {
+    if (!trmi_grow((void **)&w->near[node], &w->near_capacity[node], w->near_count[node] + 1,
+                   sizeof **w->near)) {
+        return false;
+    }
+    w->near[node][w->near_count[node]++] = slot;
+    return true;
+}
+
+static void unhang(trmi_work *w, int32_t node, int32_t slot) {
+    int32_t count = w->near_count[node], at = 0;
+    for (int32_t i = 0; i < count; i++) {
+        w->near[node][at] = w->near[node][i];
+        at += w->near[node][i] != slot;
+    }
+    w->near_count[node] = at;
+}
+
+int32_t trmi_work_slot(const trmi_work *w, int32_t a, int32_t b) {
+    for (int32_t i = 0; i < w->near_count[a]; i++) {
+        if (trmi_slot_other(&w->slots[w->near[a][i]], a) == b) {
+            return w->near[a][i];
+        }
+    }
+    return -1;
+}
+
+/* The slot's table with `row` as rows; -1 = no memory. */
+static int32_t table_of(const trmi_work *w, int32_t slot, int32_t row) {
+    const trmi_slot *s = &w->slots[slot];
+    return s->a == row ? s->table
+                       : trmi_tables_make(w->tables, TRMI_TABLE_TRANSPOSE, s->table, 0, 0);
+}
+
+/* Adds a table [a][b] between two nodes. *slot, *fresh may be NULL. */
+static trm_status join(trmi_work *w, int32_t a, int32_t b, int32_t table, int32_t *slot,
+                       bool *fresh, trm_error *err) {
+    if (a > b) {
+        int32_t c = a;
+        a = b;
+        b = c;
+        table = trmi_tables_make(w->tables, TRMI_TABLE_TRANSPOSE, table, 0, 0);
+    }
+    int32_t at = trmi_work_slot(w, a, b);
+    *fresh = at < 0;
+    if (at >= 0) {
+        int32_t sum =
+            table < 0 ? -1
+                      : trmi_tables_make(w->tables, TRMI_TABLE_ADD, w->slots[at].table, table, 0);
+        w->slots[at].table = sum;
+        *slot = at;
+        return sum < 0 ? no_memory(err) : TRM_OK;
+    }
+    at = (int32_t)w->slots_count;
+    if (table < 0 || !trmi_grow((void **)&w->slots, &w->slots_capacity, at + 1, sizeof *w->slots)) {
+        return no_memory(err);
+    }
+    w->slots[w->slots_count++] = (trmi_slot){a, b, table, true};
+    *slot = at;
+    return hang(w, a, at) && hang(w, b, at) ? TRM_OK : no_memory(err);
+}
+
+trm_status trmi_work_open(trmi_work *w, trmi_tables *tables, const trmi_cost_graph *graph,
+                          trm_error *err) {
+    memset(w, 0, sizeof *w);
+    w->tables = tables;
+    TRMI_TRY(take(w, graph->nodes_count, err));
+    for (int32_t i = 0; i < graph->nodes_count; i++) {
+        w->states[i] = graph->states[i];
+        w->live[i] = true;
+        w->unary[i] = trmi_tables_leaf(tables, graph->nodes[i], 1, graph->states[i]);
+        if (w->unary[i] < 0) {
+            return no_memory(err);
+        }
+    }
+    w->live_count = graph->nodes_count;
+    for (int32_t i = 0; i < graph->edges_count; i++) {
+        const trmi_cost_edge *e = &graph->edges[i];
+        int32_t table =
+                    trmi_tables_leaf(tables, e->table, graph->states[e->a], graph->states[e->b]),
+                slot;
+        bool fresh;
+        TRMI_TRY(join(w, e->a, e->b, table, &slot, &fresh, err));
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_work_copy(trmi_work *w, const trmi_work *from, trm_error *err) {
+    memset(w, 0, sizeof *w);
+    w->tables = from->tables;
+    w->last_first = from->last_first;
+    TRMI_TRY(take(w, from->nodes_count, err));
+    size_t n = (size_t)from->nodes_count;
+    memcpy(w->states, from->states, n * sizeof *w->states);
+    memcpy(w->unary, from->unary, n * sizeof *w->unary);
+    memcpy(w->live, from->live, n * sizeof *w->live);
+    w->live_count = from->live_count;
+    for (int64_t i = 0; i < from->slots_count; i++) {
+        const trmi_slot *s = &from->slots[i];
+        int32_t slot;
+        bool fresh;
+        if (s->live) {
+            TRMI_TRY(join(w, s->a, s->b, s->table, &slot, &fresh, err));
+        }
+    }
+    return TRM_OK;
+}
+
+/* ---- elimination
+ *  --------------------------------------------------------------------------------------- */
+
+static void drop_slot(trmi_work *w, int32_t slot) {
+    w->slots[slot].live = false;
+    unhang(w, w->slots[slot].a, slot);
+    unhang(w, w->slots[slot].b, slot);
+}
+
+static void drop_node(trmi_work *w, int32_t node) {
+    w->live[node] = false;
+    w->live_count--;
+}
+
+static trm_status eliminate_one(trmi_work *w, int32_t node, trmi_reduced *step, trm_error *err) {
+    step->near_count = 1;
+    step->slot[0] = w->near[node][0];
+    step->near[0] = trmi_slot_other(&w->slots[step->slot[0]], node);
+    step->table[0] = table_of(w, step->slot[0], step->near[0]);
+    if (step->table[0] < 0) {
+        return no_memory(err);
+    }
+    step->product = trmi_tables_make(w->tables, TRMI_TABLE_FOLD, step->table[0], step->unary,
+                                     w->unary[step->near[0]]);
+    drop_slot(w, step->slot[0]);
+    w->unary[step->near[0]] = step->product;
+    return step->product < 0 ? no_memory(err) : TRM_OK;
+}
+
+static trm_status eliminate_two(trmi_work *w, int32_t node, trmi_reduced *step, trm_error *err) {
+    step->near_count = 2;
+    for (int i = 0; i < 2; i++) {
+        step->slot[i] = w->near[node][i];
+        step->near[i] = trmi_slot_other(&w->slots[step->slot[i]], node);
+    }
+    if (step->near[0] > step->near[1]) {
+        int32_t near = step->near[0], slot = step->slot[0];
+        step->near[0] = step->near[1];
+        step->slot[0] = step->slot[1];
+        step->near[1] = near;
+        step->slot[1] = slot;
+    }
+    step->table[0] = table_of(w, step->slot[0], step->near[0]);
+    step->table[1] = table_of(w, step->slot[1], node);
+    if (step->table[0] < 0 || step->table[1] < 0) {
+        return no_memory(err);
+    }
+    step->product = trmi_tables_make(w->tables, TRMI_TABLE_PRODUCT, step->table[0], step->unary,
+                                     step->table[1]);
+    drop_slot(w, step->slot[0]);
+    drop_slot(w, step->slot[1]);
+    return step->product < 0 ? no_memory(err)
+                             : join(w, step->near[0], step->near[1], step->product, &step->joined,
+                                    &step->fresh, err);
+}
+
+/* The work of eliminating a node; nodes with more neighbours than `most` never go. *generation: the
+ * youngest of its tables. */
+static double work_of(const trmi_work *w, int32_t node, int32_t most, int32_t *generation) {
+    if (!w->live[node] || w->near_count[node] > most) {
+        return INFINITY;
+    }
+    double work = w->states[node];
+    *generation = w->tables->items[w->unary[node]].generation;
+    for (int32_t i = 0; i < w->near_count[node]; i++) {
+        const trmi_slot *s = &w->slots[w->near[node][i]];
+        int32_t age = w->tables->items[s->table].generation;
+        work *= w->states[trmi_slot_other(s, node)];
+        *generation = age > *generation ? age : *generation;
+    }
+    return work;
+}
+
+/* Of the nodes that cost little, one whose tables are least derived: equal blocks are then folded
+ * each by itself, in the same way, before they meet. */
+static int32_t next_node(const trmi_work *w, int32_t most) {
+    int32_t best = -1, best_generation = 0, generation = 0;
+    double least = INFINITY, best_work = INFINITY;
+    for (int32_t i = 0; i < w->nodes_count; i++) {
+        double work = work_of(w, i, most, &generation);
+        least = work < least ? work : least;
+    }
+    for (int32_t i = 0; least < INFINITY && i < w->nodes_count; i++) {
+        double work = work_of(w, i, most, &generation);
+        bool cheap = work <= 4 * least;
+        bool earlier =
+            generation < best_generation || (generation == best_generation && work < best_work);
+        bool equal = generation == best_generation && work == best_work;
+        if (cheap && (best < 0 || earlier || (equal && w->last_first))) {
+            best = i;
+            best_generation = generation;
+            best_work = work;
+        }
+    }
+    return best;
+}
+
+trm_status trmi_work_reduce(trmi_work *w, int32_t most, trm_error *err) {
+    for (int32_t node; (node = next_node(w, most)) >= 0;) {
+        trmi_reduced *step = &w->steps[w->steps_count];
+        *step = (trmi_reduced){.node = node, .unary = w->unary[node]};
+        if (w->near_count[node] == 1) {
+            TRMI_TRY(eliminate_one(w, node, step, err));
+        } else if (w->near_count[node] == 2) {
+            TRMI_TRY(eliminate_two(w, node, step, err));
+        }
+        drop_node(w, node);
+        w->steps_count++;
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_work_fix(trmi_work *w, int32_t node, int32_t state, trm_error *err) {
+    while (w->near_count[node] > 0) {
+        int32_t slot = w->near[node][0], other = trmi_slot_other(&w->slots[slot], node);
+        int32_t table = table_of(w, slot, node);
+        int32_t sum =
+            table < 0 ? -1
+                      : trmi_tables_make(w->tables, TRMI_TABLE_ROW, table, state, w->unary[other]);
+        if (sum < 0) {
+            return no_memory(err);
+        }
+        w->unary[other] = sum;
+        drop_slot(w, slot);
+    }
+    drop_node(w, node);
+    return TRM_OK;
+}
+
+/* ---- the way back
+ *  ---------------------------------------------------------------------------------------- */
+
+static int32_t best_state(const trmi_work *w, const trmi_reduced *step, const int32_t *choice) {
+    const trmi_tables *t = w->tables;
+    const float *u = trmi_tables_data(t, step->unary), *a = NULL, *b = NULL;
+    int32_t states = w->states[step->node], best = 0;
+    int32_t stride = 0;
+    if (step->near_count > 0) {
+        a = trmi_tables_data(t, step->table[0]) + (int64_t)choice[step->near[0]] * states;
+    }
+    if (step->near_count > 1) {
+        b = trmi_tables_data(t, step->table[1]) + choice[step->near[1]];
+        stride = w->states[step->near[1]];
+    }
+    float least = INFINITY;
+    for (int32_t j = 0; j < states; j++) {
+        float cost = (a != NULL ? a[j] + u[j] : u[j]) + (b != NULL ? b[(int64_t)j * stride] : 0);
+        if (cost < least) {
+            least = cost;
+            best = j;
+        }
+    }
+    return best;
+}
+
+void trmi_work_trace(const trmi_work *w, int32_t *choice) {
+    for (int32_t i = w->steps_count - 1; i >= 0; i--) {
+        choice[w->steps[i].node] = best_state(w, &w->steps[i], choice);
+    }
+}
+
+double trmi_work_constant(const trmi_work *w) {
+    double sum = 0;
+    for (int32_t i = 0; i < w->steps_count; i++) {
+        const trmi_reduced *step = &w->steps[i];
+        if (step->near_count == 0) {
+            const float *u = trmi_tables_data(w->tables, step->unary);
+            float least = INFINITY;
+            for (int32_t j = 0; j < w->states[step->node]; j++) {
+                least = u[j] < least ? u[j] : least;
+            }
+            sum += (double)least;
+        }
+    }
+    return sum;
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan/solve/solve_tables.h"
+
+#include "base/cpu.h"
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void trmi_tables_open(trmi_tables *t) {
+    memset(t, 0, sizeof *t);
+    t->minplus = TRMI_CPU_CHOICE(trmi_minplus);
+}
+
+static uint32_t chain_of(const trmi_table *key) {
+    uint64_t h = (uint64_t)(uintptr_t)(key->kind == TRMI_TABLE_LEAF ? key->data : NULL) >> 4;
+    h = (h ^ (uint64_t)key->kind) * 0x9e3779b97f4a7c15u;
+    h = (h ^ (uint64_t)(uint32_t)key->a) * 0x9e3779b97f4a7c15u;
+    h = (h ^ (uint64_t)(uint32_t)key->b) * 0x9e3779b97f4a7c15u;
+    h = (h ^ (uint64_t)(uint32_t)key->c) * 0x9e3779b97f4a7c15u;
+    return (uint32_t)(h >> 40) % TRMI_TABLE_CHAINS;
+}
+
+void trmi_tables_release(trmi_tables *t, int64_t count) {
+    while (t->count > count) {
+        trmi_table *last = &t->items[--t->count];
+        t->chains[chain_of(last)] = last->next; /* the youngest of a chain is its head */
+        trmi_free(last->own);
+    }
+}
+
+void trmi_tables_close(trmi_tables *t) {
+    trmi_tables_release(t, 0);
+    free(t->items);
+    trmi_free(t->scratch);
+}
+
+static int32_t find(const trmi_tables *t, const trmi_table *key) {
+    for (int32_t n = t->chains[chain_of(key)]; n != 0; n = t->items[n - 1].next) {
+        const trmi_table *at = &t->items[n - 1];
+        bool same = at->kind == key->kind && at->a == key->a && at->b == key->b && at->c == key->c;
+        if (same && (key->kind != TRMI_TABLE_LEAF || at->data == key->data)) {
+            return n - 1;
+        }
+    }
+    return -1;
+}
+
+static int32_t add(trmi_tables *t, trmi_table key) {
+    if (!trmi_grow((void **)&t->items, &t->capacity, t->count + 1, sizeof *t->items)) {
+        trmi_free(key.own);
+        return -1;
+    }
+    uint32_t chain = chain_of(&key);
+    key.next = t->chains[chain];
+    t->items[t->count] = key;
+    t->chains[chain] = (int32_t)++t->count;
+    return (int32_t)t->count - 1;
+}
+
+int32_t trmi_tables_leaf(trmi_tables *t, const float *data, int32_t rows, int32_t columns) {
+    trmi_table key = {.kind = TRMI_TABLE_LEAF, .a = rows, .b = columns, .data = data};
+    int32_t number = find(t, &key);
+    key.rows = rows;
+    key.columns = columns;
+    return number >= 0 ? number : add(t, key);
+}
+
+/* ---- operations
+ *  ---------------------------------------------------------------------------------- */
+
+static bool scratch(trmi_tables *t, int64_t count) {
+    if (t->scratch_capacity < count) {
+        trmi_free(t->scratch);
+        t->scratch = trmi_alloc((size_t)count * sizeof *t->scratch);
+        t->scratch_capacity = t->scratch != NULL ? count : 0;
+    }
+    return t->scratch != NULL;
+}
+
+static void transpose(const float *a, int32_t rows, int32_t columns, float *out) {
+    enum { TILE = 16 };
+    for (int32_t r = 0; r < rows; r += TILE) {
+        for (int32_t c = 0; c < columns; c += TILE) {
+            for (int32_t i = r; i < rows && i < r + TILE; i++) {
+                for (int32_t k = c; k < columns && k < c + TILE; k++) {
+                    out[(int64_t)k * rows + i] = a[(int64_t)i * columns + k];
+                }
+            }
+        }
+    }
+}
+
+/* States that are illegal by themselves are left out of the product. */
+static bool product(trmi_tables *t, const trmi_table *a, const float *u, const trmi_table *b,
+                    float *out) {
+    int32_t m = a->rows, js = a->columns, n = b->columns, live = 0;
+    if (!scratch(t, (int64_t)m * js + (int64_t)js * n)) {
+        return false;
+    }
+    float *left = t->scratch, *right = t->scratch + (int64_t)m * js;
+    for (int32_t j = 0; j < js; j++) {
+        live += u[j] < INFINITY;
+    }
+    for (int32_t j = 0, at = 0; j < js; j++) {
+        if (u[j] < INFINITY) {
+            for (int32_t i = 0; i < m; i++) {
+                left[(int64_t)i * live + at] = a->data[(int64_t)i * js + j] + u[j];
+            }
+            memcpy(right + (int64_t)at++ * n, b->data + (int64_t)j * n, (size_t)n * sizeof(float));
+        }
+    }
+    t->minplus(left, right, out, m, live, n);
+    return true;
+}
+
+static void fold(const trmi_table *a, const float *u, const float *w, float *out) {
+    for (int32_t i = 0; i < a->rows; i++) {
+        const float *row = a->data + (int64_t)i * a->columns;
+        float best = INFINITY;
+        for (int32_t j = 0; j < a->columns; j++) {
+            best = row[j] + u[j] < best ? row[j] + u[j] : best;
+        }
+        out[i] = w[i] + best;
+    }
+}
+
+static void sizes(const trmi_tables *t, trmi_table *key) {
+    const trmi_table *a = &t->items[key->a];
+    key->rows = a->rows;
+    key->columns = a->columns;
+    key->generation = a->generation + (key->kind != TRMI_TABLE_TRANSPOSE);
+    if (key->kind == TRMI_TABLE_ADD || key->kind == TRMI_TABLE_PRODUCT ||
+        key->kind == TRMI_TABLE_FOLD) {
+        const trmi_table *b = &t->items[key->b],
+                         *c = &t->items[key->kind == TRMI_TABLE_ADD ? key->b : key->c];
+        int32_t most = b->generation > c->generation ? b->generation : c->generation;
+        key->generation = most >= key->generation ? most + 1 : key->generation;
+    }
+    switch (key->kind) {
+    case TRMI_TABLE_TRANSPOSE:
+        key->rows = a->columns;
+        key->columns = a->rows;
+        break;
+    case TRMI_TABLE_PRODUCT: key->columns = t->items[key->c].columns; break;
+    case TRMI_TABLE_FOLD:
+        key->rows = 1;
+        key->columns = a->rows;
+        break;
+    case TRMI_TABLE_ROW: key->rows = 1; break;
+    default: break;
+    }
+}
+
+static bool compute(trmi_tables *t, trmi_table *key) {
+    const trmi_table *a = &t->items[key->a];
+    int64_t count = (int64_t)key->rows * key->columns;
+    switch (key->kind) {
+    case TRMI_TABLE_TRANSPOSE: transpose(a->data, a->rows, a->columns, key->own); return true;
+    case TRMI_TABLE_ADD:
+        for (int64_t i = 0; i < count; i++) {
+            key->own[i] = a->data[i] + t->items[key->b].data[i];
+        }
+        return true;
+    case TRMI_TABLE_PRODUCT:
+        t->products++;
+        return product(t, a, t->items[key->b].data, &t->items[key->c], key->own);
+    case TRMI_TABLE_FOLD:
+        fold(a, t->items[key->b].data, t->items[key->c].data, key->own);
+        return true;
+    case TRMI_TABLE_ROW:
+        for (int64_t i = 0; i < count; i++) {
+            key->own[i] = a->data[(int64_t)key->b * a->columns + i] + t->items[key->c].data[i];
+        }
+        return true;
+    case TRMI_TABLE_SINGLE:
+        for (int64_t i = 0; i < count; i++) {
+            key->own[i] = i == key->b ? a->data[i] : INFINITY;
+        }
+        return true;
+    default: return false;
+    }
+}
+
+int32_t trmi_tables_make(trmi_tables *t, trmi_table_kind kind, int32_t a, int32_t b, int32_t c) {
+    trmi_table key = {.kind = kind, .a = a, .b = b, .c = c};
+    int32_t number = find(t, &key);
+    if (number >= 0) {
+        t->shared += kind == TRMI_TABLE_PRODUCT;
+        return number;
+    }
+    sizes(t, &key);
+    key.own = trmi_alloc((size_t)key.rows * (size_t)key.columns * sizeof(float));
+    if (key.own == NULL || !compute(t, &key)) {
+        trmi_free(key.own);
+        return -1;
+    }
+    key.data = key.own;
+    return add(t, key);
+}

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trm_ps_bench: what a core does with rows, against plain prefetched gathers in the same run. */
+#include "ps/bench/bench.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/os.h"
+#include "base/rng.h"
+#include "ps/server/server.h"
+
+enum { WIDTH = 16, DISTANCE = 32, REPEATS_MAX = TRMI_BENCH_REPEATS_MAX };
+/* The yardstick that the issue's figures are meant by: gather and sum, 16 ahead, rows of 64 bytes
+ * in a table of 4 GiB. */
+enum { SUM_DISTANCE = 16, LARGE_ROWS = 1 << 20 };
+static const int64_t SUM_BYTES = (int64_t)4 << 30;
+/* Of a server for another process' measures: between looks; without a connection it is over; before
+ * the first. */
+static const double LOOK_SECONDS = 0.2, GONE_SECONDS = 5, COME_SECONDS = 600;
+
+enum measure { SUM, PLAIN, READ, UPDATE, IN_TABLE, MEASURES };
+
+typedef struct trmi_bench {
+    int64_t rows, batch, calls;
+    int32_t repeats;
+    char *plain;  /* rows x 64 bytes */
+    char *summed; /* sum_rows x 64 bytes */
+    int64_t sum_rows;
+    trmi_row_table *table;
+    trmi_account account;
+    uint64_t *keys;   /* one repeat's worth */
+    uint32_t *places; /* of the rows that are summed */
+    float *out, *gradients;
+    uint32_t tick;
+    double rate[MEASURES][REPEATS_MAX], insert_rate;
+} trmi_bench;
+
+typedef float four __attribute__((vector_size(16)));
+
+static void sum_gather(const trmi_bench *b, const uint32_t *rows) {
+    four sum[WIDTH / 4] = {{0}};
+    for (int64_t i = 0; i < b->batch; i++) {
+        if (i + SUM_DISTANCE < b->batch) {
+            __builtin_prefetch(b->summed + 64 * (size_t)rows[i + SUM_DISTANCE]);
+        }
+        const four *row = (const four *)(const void *)(b->summed + 64 * (size_t)rows[i]);
+        for (int k = 0; k < WIDTH / 4; k++) {
+            sum[k] += row[k];
+        }
+    }
+    memcpy(b->out, sum, sizeof sum);
+}
+
+/* The same rows, one line each, no keys: as fast as memory lets a core read rows at random. */
+static void plain_gather(const trmi_bench *b, const uint64_t *rows) {
+    for (int64_t i = 0; i < DISTANCE; i++) {
+        __builtin_prefetch(b->plain + 64 * rows[i]);
+    }
+    for (int64_t i = 0; i < b->batch; i++) {
+        if (i + DISTANCE < b->batch) {
+            __builtin_prefetch(b->plain + 64 * rows[i + DISTANCE]);
+        }
+        memcpy(b->out + i * WIDTH, b->plain + 64 * rows[i], 64);
+    }
+}
+
+/* The same anywhere in the table's own memory, one line each: what a table pays for being larger
+ * than its values. */
+static void gather_in_table(const trmi_bench *b, const uint64_t *places) {
+    const trmi_rows *rows = &b->table->rows;
+    const char *line[2 * DISTANCE];
+    for (int64_t i = -DISTANCE; i < b->batch; i++) {
+        if (i + DISTANCE < b->batch) {
+            uint64_t place = trmi_key_hash(places[i + DISTANCE]);
+            const trmi_directory_entry *page = trmi_rows_entry(rows, place);
+            uint64_t lines = page->places * (uint64_t)rows->stride / 64;
+            const char *at = page->base + 64 * ((place & UINT32_MAX) * lines >> 32);
+            __builtin_prefetch(at);
+            line[(uint64_t)(i + DISTANCE) % (2 * DISTANCE)] = at;
+        }
+        if (i >= 0) {
+            memcpy(b->out + i * WIDTH, line[(uint64_t)i % (2 * DISTANCE)], 64);
+        }
+    }
+}
+
+/* One call of each measure. */
+static trm_status call_sum(trmi_bench *b, int64_t first, trm_error *err) {
+    (void)err;
+    sum_gather(b, b->places + first);
+    return TRM_OK;
+}
+static trm_status call_plain(trmi_bench *b, int64_t first, trm_error *err) {
+    (void)err;
+    plain_gather(b, b->keys + first);
+    return TRM_OK;
+}
+static trm_status call_read(trmi_bench *b, int64_t first, trm_error *err) {
+    return trmi_row_table_read(b->table, b->keys + first, b->batch, TRM_FLOAT32, b->out, err);
+}
+static trm_status call_update(trmi_bench *b, int64_t first, trm_error *err) {
+    trmi_tick tick = {++b->tick, 0, 1, 1};
+    return trmi_row_table_update(b->table, b->keys + first, b->batch, TRM_FLOAT32, b->gradients,
+                                 &tick, err);
+}
+static trm_status call_in_table(trmi_bench *b, int64_t first, trm_error *err) {
+    (void)err;
+    gather_in_table(b, b->keys + first);
+    return TRM_OK;
+}
+
+/* All measures in turn, millions of rows each: what the machine is doing meanwhile meets them
+ * alike. The first third of each turn is not counted: caches of translations are then those of this
+ * measure (where a guest's pages are small ones of its host, a million reads go by before that). */
+static trm_status run_once(trmi_bench *b, int32_t repeat, trm_error *err) {
+    static trm_status (*const call[MEASURES])(trmi_bench * b, int64_t first,
+                                              trm_error * err) = {[SUM] = call_sum,
+                                                                  [PLAIN] = call_plain,
+                                                                  [READ] = call_read,
+                                                                  [UPDATE] = call_update,
+                                                                  [IN_TABLE] = call_in_table};
+    const int64_t count = b->calls * b->batch;
+    /* New keys every time: old ones would lie in a large cache. */
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t random = trmi_mix((uint64_t)repeat, (uint64_t)i);
+        b->keys[i] = random % (uint64_t)b->rows;
+        b->places[i] = (uint32_t)((random >> 32) * (uint64_t)b->sum_rows >> 32);
+    }
+    for (int m = 0; m < MEASURES; m++) {
+        const int64_t warm = b->calls / 3 * b->batch;
+        double at = trmi_os_now();
+        for (int64_t first = 0; first < count; first += b->batch) {
+            at = first == warm ? trmi_os_now() : at;
+            TRMI_TRY(call[m](b, first, err));
+        }
+        b->rate[m][repeat] = (double)(count - warm) / (trmi_os_now() - at);
+    }
+    return TRM_OK;
+}
+
+static trm_status fill(trmi_bench *b, trm_error *err) {
+    double start = trmi_os_now();
+    for (int64_t first = 0; first < b->rows; first += b->batch) {
+        int64_t count = trmi_min_i64(b->batch, b->rows - first);
+        for (int64_t i = 0; i < count; i++) {
+            b->keys[i] = (uint64_t)(first + i);
+        }
+        trmi_tick tick = {++b->tick, 0, 1, 1};
+        TRMI_TRY(
+            trmi_row_table_update(b->table, b->keys, count, TRM_FLOAT32, b->gradients, &tick, err));
+    }
+    b->insert_rate = (double)b->rows / (trmi_os_now() - start);
+    if (b->table->rows.count != b->rows) {
+        return TRMI_FAIL(err, TRM_INTERNAL, "bench table holds %lld of %lld rows",
+                         (long long)b->table->rows.count, (long long)b->rows);
+    }
+    return TRM_OK;
+}
+
+static void report_ratio(const trmi_bench *b, const trmi_bench_say *say, const char *name,
+                         enum measure m, enum measure of) {
+    double ratio[REPEATS_MAX];
+    for (int32_t r = 0; r < b->repeats; r++) {
+        ratio[r] = b->rate[m][r] / b->rate[of][r];
+    }
+    trmi_bench_sorted(say, name, "ratio", ratio, b->repeats);
+}
+
+static void report_all(trmi_bench *b, const trmi_bench_say *say) {
+    static const char *const names[MEASURES] = {"gather.sum", "gather.plain", "read",
+                                                "update.rowwise_adagrad", "gather.in_table"};
+    report_ratio(b, say, "read.of_sum", READ, SUM);
+    report_ratio(b, say, "update.rowwise_adagrad.of_sum", UPDATE, SUM);
+    report_ratio(b, say, "read.of_gather", READ, PLAIN);
+    report_ratio(b, say, "update.rowwise_adagrad.of_gather", UPDATE, PLAIN);
+    for (int m = 0; m < MEASURES; m++) {
+        trmi_bench_sorted(say, names[m], "rows/s", b->rate[m], b->repeats);
+    }
+    trmi_bench_one(say, "gather.sum.table", "GB", (double)b->sum_rows * 64e-9);
+    trmi_bench_one(say, "insert", "rows/s", b->insert_rate);
+    trmi_bench_one(say, "memory", "bytes/row", (double)b->account.used / (double)b->rows);
+}
+
+static void bench_free(trmi_bench *b) {
+    trmi_row_table_destroy(b->table);
+    trmi_free(b->plain);
+    trmi_free(b->summed);
+    trmi_free(b->places);
+    trmi_free(b->keys);
+    trmi_free(b->out);
+    trmi_free(b->gradients);
+    trmi_free(b);
+}
+
+static trm_status bench_make(const trm_ps_bench_options *options, trmi_bench *b, trm_error *err) {
+    int64_t fitting = trmi_os_memory_bytes() / 2 / 256;
+    b->rows = options->rows > 0 ? options->rows : trmi_min_i64(fitting, 16 << 20);
+    b->batch = options->batch > 0 ? options->batch : 65536;
+    b->repeats = options->repeats > 0 ? (int32_t)trmi_min_i64(options->repeats, REPEATS_MAX) : 7;
+    if (b->batch < DISTANCE || b->batch > (int64_t)1 << 30 || b->rows > (int64_t)1 << 31) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "bench ps: %lld rows, batches of %lld: at most 2^31 rows "
+                         "and batches of %d to 2^30 expected",
+                         (long long)b->rows, (long long)b->batch, DISTANCE);
+    }
+    b->calls = trmi_max_i64(1, (6 << 20) / b->batch);
+    b->account.limit = INT64_MAX;
+    /* Where few rows are asked for, or memory is short, it is no larger than the others. */
+    bool large = b->rows >= LARGE_ROWS && SUM_BYTES <= trmi_os_memory_bytes() / 4;
+    b->sum_rows = trmi_max_i64(b->rows, large ? SUM_BYTES / 64 : 0);
+    b->summed = trmi_alloc((size_t)b->sum_rows * 64);
+    b->places = trmi_alloc((size_t)(b->calls * b->batch) * sizeof *b->places);
+    b->plain = trmi_alloc((size_t)b->rows * 64);
+    b->keys = trmi_alloc((size_t)(b->calls * b->batch) * sizeof *b->keys);
+    b->out = trmi_alloc((size_t)b->batch * 64);
+    b->gradients = trmi_alloc((size_t)b->batch * 64);
+    if (b->plain == NULL || b->summed == NULL || b->places == NULL || b->keys == NULL ||
+        b->out == NULL || b->gradients == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "bench ps: no memory for %lld rows", (long long)b->rows);
+    }
+    for (int64_t i = 0; i < b->batch * WIDTH; i++) {
+        b->gradients[i] = 1e-3f * (float)(i % 7 - 3);
+    }
+    trm_table_options table = {.name = "bench",
+                               .width = WIDTH,
+                               .optimizer = {.rule = TRM_ROW_ROWWISE_ADAGRAD},
+                               .init = {TRM_ROW_INIT_UNIFORM, 0, 0.01f, 0}};
+    return trmi_row_table_create(&table, &(trmi_row_table_place){.shards = 1}, &b->account,
+                                 &b->table, err);
+}
+
+static trm_status bench_table(const trm_ps_bench_options *options, const trmi_bench_say *say,
+                              int64_t *rows, trm_error *err) {
+    trmi_bench *b = trmi_alloc(sizeof *b);
+    if (b == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "bench ps: no memory");
+    }
+    trm_status status;
+    TRMI_TRY_GOTO(status, bench_make(options, b, err), done);
+    *rows = b->rows;
+    TRMI_TRY_GOTO(status, fill(b, err), done);
+    for (int32_t r = 0; r < b->repeats; r++) {
+        TRMI_TRY_GOTO(status, run_once(b, r, err), done);
+    }
+    report_all(b, say);
+done:
+    bench_free(b);
+    return status;
+}
+
+/* Until the other end has measured and says so, or has gone without a word. */
+static trm_status wait_for_measurer(trm_ps_server *server, trm_error *err) {
+    const double begin = trmi_os_now();
+    double here = begin; /* or when it was last */
+    while (trm_ps_server_wait(server, LOOK_SECONDS) != TRM_OK) {
+        int64_t ever;
+        const double now = trmi_os_now();
+        here = trmi_server_connections(server, &ever) > 0 || ever == 0 ? now : here;
+        if (now - here > GONE_SECONDS) {
+            return TRMI_FAIL(
+                err, TRM_PEER,
+                "who came to measure at %s has gone before the end: it says why itself",
+                trm_ps_server_address(server));
+        }
+        if (ever == 0 && now - begin > COME_SECONDS) {
+            return TRMI_FAIL(
+                err, TRM_TIMEOUT,
+                "nobody has come to measure at %s for %.0f s: run bench ps --connect %s",
+                trm_ps_server_address(server), COME_SECONDS, trm_ps_server_address(server));
+        }
+    }
+    return TRM_OK;
+}
+
+/* The other end of `connect`. */
+static trm_status bench_listen(const trm_ps_bench_options *options, trm_error *err) {
+    trm_ps_server *server;
+    trm_ps_server_options o = {.listen = options->listen,
+                               .shards = options->shards == 0 ? 1 : options->shards,
+                               .token = options->token};
+    TRMI_TRY(trm_ps_server_start(&o, &server, err));
+    trmi_log(TRM_LOG_INFO, "ps", "waiting at %s for bench ps --connect",
+             trm_ps_server_address(server));
+    trm_status status = wait_for_measurer(server, err);
+    trm_ps_server_stop(server);
+    return status;
+}
+
+trm_status trm_ps_bench(const trm_ps_bench_options *options, trm_ps_bench_report report,
+                        void *context, trm_error *err) {
+    const trmi_bench_say say = {report, context};
+    int64_t rows = options->rows == 0 ? 2 << 20 : options->rows;
+    if (options->listen != NULL) {
+        return bench_listen(options, err);
+    }
+    if (options->table_bytes > 0) {
+        return trmi_bench_budget(options, &say, err);
+    }
+    if (options->connect == NULL) {
+        TRMI_TRY(bench_table(options, &say, &rows, err));
+    }
+    return trmi_bench_service(options, rows, &say, err);
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A large table within its budget: the forecast, what it took, and how it trained. */
+#include "ps/bench/bench.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/os.h"
+#include "base/rng.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+enum { WIDTH = 16, BATCH = 65536, BATCH_LEAST = 1024, SHARDS_TRIED = 8 };
+
+/* Of the table: keys of a batch, as many as make batches of equal bytes. */
+typedef struct form {
+    int64_t rows, batch;
+    int32_t width;
+} form;
+
+trm_status trm_ps_forecast(const trm_table_options *table, int64_t rows, int32_t shards,
+                           int64_t *bytes, trm_error *err) {
+    trm_table_options checked;
+    trmi_row_layout layout;
+    TRMI_TRY(trmi_row_table_check(table, &checked, err));
+    if (rows < 0 || shards < 1) {
+        return TRMI_FAIL(err, TRM_INVALID, "a forecast for %lld rows on %d shards", (long long)rows,
+                         shards);
+    }
+    trmi_row_layout_make(&checked, &layout);
+    *bytes = shards * trmi_rows_forecast(&layout, (rows + shards - 1) / shards);
+    return TRM_OK;
+}
+
+static int64_t resident_bytes(void) {
+    long pages = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (file != NULL) {
+        if (fscanf(file, "%ld %ld", &pages, &resident) != 2) {
+            resident = 0;
+        }
+        fclose(file);
+    }
+    return (int64_t)resident * sysconf(_SC_PAGESIZE);
+}
+
+static trm_status train(trm_ps_client *client, int32_t table, const form *f, bool fill,
+                        int64_t batches, const float *gradients, float *out, uint64_t *keys,
+                        trm_error *err) {
+    trm_ps_batch *batch;
+    TRMI_TRY(trm_ps_batch_create(client, &batch, err));
+    trm_status status = TRM_OK;
+    for (int64_t n = 0; n < batches && status == TRM_OK; n++) {
+        for (int64_t i = 0; i < f->batch; i++) {
+            int64_t at = n * f->batch + i;
+            keys[i] = fill ? (uint64_t)trmi_min_i64(at, f->rows - 1)
+                           : trmi_mix(5, (uint64_t)at) % (uint64_t)f->rows;
+        }
+        trm_ps_batch_clear(batch);
+        status = trm_ps_batch_add(batch, table, keys, f->batch, fill ? NULL : out, gradients, err);
+        if (status == TRM_OK && !fill) {
+            status = trm_ps_pull_start(batch, err);
+            status = status == TRM_OK ? trm_ps_pull_wait(batch, err) : status;
+        }
+        status = status == TRM_OK ? trm_ps_push(batch, NULL, err) : status;
+    }
+    status = status == TRM_OK ? trm_ps_flush(client, err) : status;
+    trm_ps_batch_destroy(batch);
+    return status;
+}
+
+static trm_status fill_and_train(trm_ps_client *client, const trm_table_options *t, const form *f,
+                                 int64_t budget, int64_t forecast, const trmi_bench_say *say,
+                                 trm_error *err) {
+    int32_t table;
+    TRMI_TRY(trm_ps_client_table(client, t, &table, err));
+    const int64_t floats = f->batch * f->width;
+    float *gradients = trmi_alloc((size_t)floats * sizeof *gradients);
+    float *out = trmi_alloc((size_t)floats * sizeof *out);
+    uint64_t *keys = trmi_alloc((size_t)f->batch * sizeof *keys);
+    trm_status status = gradients == NULL || out == NULL || keys == NULL
+                            ? TRMI_FAIL(err, TRM_NOMEM, "bench ps: no memory")
+                            : TRM_OK;
+    for (int64_t i = 0; status == TRM_OK && i < floats; i++) {
+        gradients[i] = 1e-3f * (float)(i % 7) - 3e-3f;
+    }
+    int64_t before = resident_bytes(), batches = (f->rows + f->batch - 1) / f->batch,
+            trained = trmi_min_i64(200, 4 + batches / 4);
+    double at = trmi_os_now();
+    if (status == TRM_OK) {
+        status = train(client, table, f, true, batches, gradients, out, keys, err);
+    }
+    double filled = trmi_os_now() - at;
+    at = trmi_os_now();
+    if (status == TRM_OK) {
+        status = train(client, table, f, false, trained, gradients, out, keys, err);
+    }
+    double seconds = trmi_os_now() - at;
+    trm_table_stats stats = {0};
+    status = status == TRM_OK ? trm_ps_table_get_stats(client, table, &stats, err) : status;
+    trmi_free(gradients);
+    trmi_free(out);
+    trmi_free(keys);
+    TRMI_TRY(status);
+    trmi_bench_one(say, "budget.bytes", "GB", (double)budget * 1e-9);
+    trmi_bench_one(say, "budget.forecast", "GB", (double)forecast * 1e-9);
+    trmi_bench_one(say, "budget.table", "GB", (double)stats.bytes * 1e-9);
+    trmi_bench_one(say, "budget.resident", "GB", (double)(resident_bytes() - before) * 1e-9);
+    trmi_bench_one(say, "budget.table_of_forecast", "ratio",
+                   (double)stats.bytes / (double)forecast);
+    trmi_bench_one(say, "budget.rows", "rows", (double)stats.rows);
+    trmi_bench_one(say, "budget.values", "GB", (double)stats.rows * f->width * 4 * 1e-9);
+    trmi_bench_one(say, "budget.evicted", "rows", (double)stats.evicted);
+    trmi_bench_one(say, "budget.spilled", "rows", (double)stats.spilled);
+    trmi_bench_one(say, "budget.fill", "rows/s", (double)(batches * f->batch) / filled);
+    trmi_bench_one(say, "budget.train", "rows/s", (double)(trained * f->batch) / seconds);
+    return TRM_OK;
+}
+
+/* As many rows as fit. */
+static trm_status most_rows(const trm_table_options *t, int64_t bytes, int32_t shards,
+                            int64_t *rows, int64_t *forecast, trm_error *err) {
+    *rows = 0;
+    for (int64_t step = (int64_t)1 << 36; step > 0; step /= 2) {
+        TRMI_TRY(trm_ps_forecast(t, *rows + step, shards, forecast, err));
+        *rows += *forecast <= bytes ? step : 0;
+    }
+    return trm_ps_forecast(t, *rows, shards, forecast, err);
+}
+
+/* The pages of a shard grow and split together, by a third and by a half: with several shards there
+ * is a table of nearly every size. */
+static trm_status choose_shards(const trm_table_options *t, int64_t bytes, int32_t *shards,
+                                trm_error *err) {
+    int64_t rows, forecast, largest = -1;
+    for (int32_t s = 1; s <= SHARDS_TRIED; s++) {
+        TRMI_TRY(most_rows(t, bytes, s, &rows, &forecast, err));
+        *shards = forecast > largest ? s : *shards;
+        largest = trmi_max_i64(forecast, largest);
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_bench_budget(const trm_ps_bench_options *options, const trmi_bench_say *say,
+                             trm_error *err) {
+    const int32_t width = options->width > 0 ? options->width : WIDTH;
+    trm_table_options t = {.name = "large",
+                           .width = width,
+                           .dtype = TRM_FLOAT32,
+                           .optimizer = {.rule = TRM_ROW_ROWWISE_ADAGRAD},
+                           .init = {TRM_ROW_INIT_UNIFORM, 0, 0.01f, 0}};
+    int64_t rows = 0, forecast = 0;
+    int32_t shards = options->shards;
+    if (shards == 0) {
+        TRMI_TRY(choose_shards(&t, options->table_bytes, &shards, err));
+    }
+    TRMI_TRY(most_rows(&t, options->table_bytes, shards, &rows, &forecast, err));
+    int64_t budget =
+        options->memory_bytes > 0 ? options->memory_bytes : forecast + forecast / 20 + (64 << 20);
+    char forecast_text[TRMI_BYTES_TEXT], budget_text[TRMI_BYTES_TEXT];
+    trmi_log(TRM_LOG_INFO, "ps", "%lld rows on %d shards: %s of memory forecast, budget %s",
+             (long long)rows, shards, trmi_bytes_text((double)forecast, forecast_text),
+             trmi_bytes_text((double)budget, budget_text));
+    trm_ps_server_options so = {
+        .shards = shards, .memory_bytes = budget, .spill_folder = options->folder};
+    trm_ps_server *server;
+    trm_ps_client *client = NULL;
+    TRMI_TRY(trm_ps_server_start(&so, &server, err));
+    trm_ps_client_options co = {.local = &server, .servers = 1};
+    trm_status status = trm_ps_client_create(&co, &client, err);
+    if (status == TRM_OK) {
+        status = fill_and_train(
+            client, &t,
+            &(form){rows, trmi_max_i64(BATCH_LEAST, (int64_t)BATCH * WIDTH / width), width}, budget,
+            forecast, say, err);
+    }
+    trm_ps_client_destroy(client);
+    trm_ps_server_stop(server);
+    return status;
+}

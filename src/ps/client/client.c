@@ -1,0 +1,635 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A client's connections: first words, mending, sending again, control requests. client_create.c
+ * makes the first ones. */
+#include "ps/client/client.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static const double slice_seconds = 0.2;
+enum { BEATS = 4 }; /* of a chief, in a lease's time */
+/* of timeout_seconds: then a connection is taken for broken, and made anew */
+static const double UNANSWERED = 0.25;
+static const double stop_seconds = 5; /* for other workers, once the caller wants to stop */
+
+double trmi_client_deadline(const trm_ps_client *client) {
+    return trmi_os_now() + client->options.timeout_seconds;
+}
+
+static trmi_stop stop_of(const trm_ps_client *client) {
+    return (trmi_stop){client->options.stopped, client->options.context};
+}
+
+bool trmi_client_is_stopped(trm_ps_client *client) {
+    const trmi_stop stop = stop_of(client);
+    bool asked = trmi_stop_asked(&stop);
+    client->stop_seen = asked && client->stop_seen == 0 ? trmi_os_now() : client->stop_seen;
+    return asked;
+}
+
+trm_status trmi_client_stopped(const trmi_peer *peer, trm_error *err) {
+    return TRMI_FAIL(err, TRM_CANCELLED, "stopped on request while waiting for server %d (%s)",
+                     peer->number, peer->address);
+}
+
+/* ---- first words ----------------------------------------------------------------------------- */
+
+/* On a connection of which nobody else knows yet. *refused: the server has answered with an error.
+ */
+static trm_status exchange(trmi_channel *channel, const trmi_ps_header *header, trmi_ps_note *note,
+                           double timeout, const trmi_stop *stop, bool *refused, trm_error *err) {
+    trmi_message m;
+    double deadline = trmi_os_now() + timeout;
+    size_t bytes = trmi_ps_note_size((trmi_ps_kind)header->kind);
+    TRMI_TRY(channel->table->reserve(channel, bytes, timeout, &m, err));
+    trmi_ps_encode_note(header, note, NULL, m.data);
+    TRMI_TRY(channel->table->commit(channel, &m, timeout, err));
+    trm_status status;
+    do {
+        status = channel->table->receive(channel, timeout < slice_seconds ? timeout : slice_seconds,
+                                         &m, err);
+    } while (status == TRM_TIMEOUT && trmi_os_now() < deadline && !trmi_stop_asked(stop));
+    if (status == TRM_END) {
+        return TRMI_FAIL(err, TRM_PEER, "%s closed the connection at once", channel->peer);
+    }
+    TRMI_TRY(status);
+    trmi_ps_header answer;
+    status = trmi_ps_decode_header(m.data, m.bytes, &answer, err);
+    if (status == TRM_OK) {
+        status = trmi_ps_decode_note(m.data, m.bytes, &answer, note, NULL, err);
+    }
+    if (status == TRM_OK && answer.status != TRM_OK && answer.extra[0] == 256) {
+        *refused = true;
+        trmi_error_decode(err, m.data + trmi_ps_note_size(TRMI_PS_DONE));
+        status = err->status < 0 ? (trm_status)err->status : TRM_CORRUPT;
+    }
+    channel->table->release(channel, &m);
+    return status;
+}
+
+static trm_status hello(trm_ps_client *client, trmi_peer *peer, trmi_channel **channel,
+                        bool joining, trmi_ps_note *welcome, double timeout, trm_error *err) {
+    trmi_ps_header header = {.kind = TRMI_PS_HELLO, .flags = 1, .worker = client->worker};
+    trmi_ps_note note = {0};
+    uint8_t nonces[64], mac[32];
+    char path[128] = "";
+    const trmi_stop stop = stop_of(client);
+    TRMI_TRY(trmi_ps_nonce(nonces, err));
+    memcpy(&note.value[4], nonces, 32);
+    TRMI_TRY(exchange(*channel, &header, &note, timeout, &stop, &client->refused_here, err));
+    memcpy(nonces + 32, &note.value[4], 32);
+    trmi_ps_prove(client->token, "server", nonces, mac);
+    if (!trmi_ps_same_mac(mac, (const uint8_t *)&note.value[8])) {
+        client->refused_here = true;
+        return TRMI_FAIL(err, TRM_PEER, "%s does not know the job's token", (*channel)->peer);
+    }
+    note = (trmi_ps_note){0};
+    note.value[0] = TRMI_PS_VERSION;
+    note.value[1] = client->options.worker;
+    note.value[2] = (int64_t)client->options.ring_bytes;
+    note.value[3] = joining;
+    trmi_ps_prove(client->token, "client", nonces, (uint8_t *)&note.value[8]);
+    trmi_channel *offer = NULL;
+    if (peer->address[0] != '\0' && !client->options.tcp_only &&
+        trmi_shm_offer(*channel, client->options.ring_bytes, &offer, path, NULL) == TRM_OK) {
+        memcpy(note.text, path, sizeof path);
+    }
+    header.flags = 2;
+    trm_status status =
+        exchange(*channel, &header, &note, timeout, &stop, &client->refused_here, err);
+    bool shared = status == TRM_OK && offer != NULL && note.value[7] != 0;
+    trmi_tcp_trust(*channel);
+    if (offer != NULL) {
+        trmi_shm_seal(offer, shared);
+        *channel = shared ? offer : *channel;
+    }
+    *welcome = note;
+    return status;
+}
+
+static trm_status check_welcome(trm_ps_client *client, const trmi_peer *peer,
+                                const trmi_ps_note *note, bool joining, trm_error *err) {
+    if (note->value[5] != peer->number || note->value[6] != client->servers || note->value[2] < 1 ||
+        note->value[2] * note->value[6] > TRMI_PS_SHARDS_MAX ||
+        (client->shards != 0 && note->value[2] != client->shards)) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "server %d of %u is configured as server %lld of %lld with %lld shards "
+                         "(others: %u)",
+                         peer->number, client->servers, (long long)note->value[5],
+                         (long long)note->value[6], (long long)note->value[2], client->shards);
+    }
+    client->shards = (uint32_t)note->value[2];
+    client->mode = (trm_ps_mode)note->value[4];
+    if (joining) {
+        client->incarnation = (uint32_t)trmi_max_i64(client->incarnation, note->value[1]);
+        /* A push that only some servers have is made again, by its clock: they know it. */
+        client->next_batch =
+            peer->number == 0 ? note->value[3] : trmi_min_i64(client->next_batch, note->value[3]);
+        client->most_batches = trmi_max_i64(client->most_batches, note->value[3]);
+    }
+    client->stats.global_step = trmi_max_i64(client->stats.global_step, note->value[8]);
+    client->peers[peer->number].step = note->value[3]; /* SYNC */
+    return TRM_OK;
+}
+
+trm_status trmi_client_connect(trm_ps_client *client, trmi_peer *peer, bool joining,
+                               double deadline, trm_error *err) {
+    trmi_channel *channel = NULL;
+    double timeout = deadline - trmi_os_now();
+    timeout = timeout < 0.05 ? 0.05 : timeout;
+    const trmi_stop stop = stop_of(client);
+    trm_status status = peer->address[0] != '\0'
+                            ? trmi_channel_connect(peer->address, timeout, &stop, &channel, err)
+                            : trmi_server_connect_local(client->options.local[peer->number],
+                                                        client->options.ring_bytes, &channel, err);
+    TRMI_TRY(status);
+    if (peer->address[0] != '\0') {
+        trmi_tcp_patience(channel, client->options.timeout_seconds * UNANSWERED);
+    }
+    snprintf(channel->peer, sizeof channel->peer, "server %d (%.50s)", peer->number,
+             peer->address[0] != '\0' ? peer->address : "this process");
+    trmi_ps_note welcome = {0};
+    status = hello(client, peer, &channel, joining, &welcome, timeout, err);
+    if (status == TRM_OK) {
+        status = check_welcome(client, peer, &welcome, joining, err);
+    }
+    if (status != TRM_OK) {
+        channel->table->destroy(channel);
+        return status;
+    }
+    peer->channel = client->wrap == NULL ? channel : client->wrap(client->wrap_context, channel);
+    return TRM_OK;
+}
+
+/* ---- mending --------------------------------------------------------------------------------- */
+
+static trm_status send_now(trm_ps_client *client, trmi_peer *peer, const uint8_t *data,
+                           size_t bytes, double deadline, trm_error *err) {
+    client->stats.bytes_sent += (int64_t)bytes;
+    return trmi_channel_send(peer->channel, data, bytes, deadline - trmi_os_now(), err);
+}
+
+/* An order as it travels; NULL: no memory.   owns  caller */
+static uint8_t *encode_order(trm_ps_client *c, trmi_ps_kind kind, const trmi_ps_note *note,
+                             const trm_table_options *table, const void *trailer,
+                             size_t trailer_bytes, size_t *bytes, uint64_t *number) {
+    trmi_ps_header header = {.kind = (uint16_t)kind,
+                             .worker = c->worker,
+                             .incarnation = c->incarnation,
+                             .sequence = ++c->next_request,
+                             .extra = {(int64_t)trailer_bytes}};
+    size_t head = trmi_ps_note_size(kind);
+    uint8_t *data = trmi_alloc(head + trailer_bytes);
+    *bytes = head + trailer_bytes;
+    *number = header.sequence;
+    if (data != NULL) {
+        trmi_ps_encode_note(&header, note, table, data);
+    }
+    if (data != NULL && trailer_bytes > 0) {
+        memcpy(data + head, trailer, trailer_bytes);
+    }
+    return data;
+}
+
+trm_status trmi_client_tell(trm_ps_client *c, trmi_peer *peer, const trmi_ps_note *note,
+                            const void *trailer, size_t trailer_bytes, double deadline) {
+    size_t bytes;
+    uint64_t number;
+    uint8_t *data =
+        encode_order(c, TRMI_PS_CONTROL, note, NULL, trailer, trailer_bytes, &bytes, &number);
+    trm_status status = data == NULL ? TRM_NOMEM /* the next time */
+                                     : send_now(c, peer, data, bytes, deadline, NULL);
+    trmi_free(data);
+    return status;
+}
+
+/* Tells this server, without waiting, of the steps that it has not been told of: others may wait
+ * for them. */
+static void tell_steps_to(trm_ps_client *c, trmi_peer *peer, double deadline) {
+    if (peer->channel == NULL || !trmi_client_steps_untold(c, peer)) {
+        return;
+    }
+    uint64_t pushes = trmi_client_steps_settled(c);
+    trmi_ps_note note = {.value = {TRMI_ORDER_STEPS, (int64_t)pushes}};
+    /* Broken, whoever mends it tells again. */
+    if (trmi_client_tell(c, peer, &note, c->steps, c->steps_bytes, deadline) == TRM_OK) {
+        peer->carried = c->steps_last;
+        peer->carried_pushes = pushes;
+    }
+}
+
+static void tell_steps(trm_ps_client *client, double deadline) {
+    for (uint32_t s = 1; s < client->servers; s++) {
+        tell_steps_to(client, &client->peers[s], deadline);
+    }
+}
+
+/* While it waits for servers the chief says that it lives. Nobody waits for the answer. */
+static void chief_beats(trm_ps_client *client, double deadline) {
+    trmi_peer *peer = &client->peers[0];
+    double now = trmi_os_now();
+    if (client->chief_lease == 0 || now - client->chief_said < client->chief_lease / BEATS ||
+        peer->channel == NULL) {
+        return;
+    }
+    trmi_ps_note note = {.value = {TRMI_ORDER_CHIEF, TRM_PS_CHIEF_STANDS_IN}};
+    client->chief_said = now;
+    (void)!trmi_client_tell(client, peer, &note, NULL, 0, deadline);
+}
+
+/* Everything that this server has not answered, in order. */
+static trm_status send_again(trm_ps_client *client, trmi_peer *peer, double deadline,
+                             trm_error *err) {
+    double now = trmi_os_now();
+    peer->carried = 0;
+    peer->carried_pushes = 0;
+    tell_steps_to(client, peer, deadline);
+    for (uint64_t sequence = 0;;) {
+        trmi_pending *next = NULL;
+        for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
+            trmi_pending *p = &peer->pending[i];
+            if (p->sequence > sequence && (next == NULL || p->sequence < next->sequence)) {
+                next = p;
+            }
+        }
+        if (next == NULL) {
+            break;
+        }
+        sequence = next->sequence;
+        next->sent = now;
+        if (sequence <= client->delivered && !client->staging && client->mode == TRM_PS_SYNC) {
+            /* all servers have had it */
+            memset(next->data + offsetof(trmi_ps_header, flags), 0, sizeof(uint32_t));
+        }
+        client->stats.resent++;
+        TRMI_TRY(send_now(client, peer, next->data, next->bytes, deadline, err));
+    }
+    for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
+        trm_ps_batch *batch = client->batches[i];
+        if (batch != NULL) {
+            TRMI_TRY(trmi_batch_ask_again(batch, peer, deadline, err));
+        }
+    }
+    return TRM_OK;
+}
+
+void trmi_client_drop(trm_ps_client *client, trmi_peer *peer) {
+    for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
+        if (client->batches[i] != NULL) {
+            trmi_batch_forget(client->batches[i], peer);
+        }
+    }
+    if (peer->channel != NULL) {
+        peer->channel->table->destroy(peer->channel);
+        peer->channel = NULL;
+    }
+}
+
+/* Until the deadline: a server that restarts comes back. */
+static trm_status mend(trm_ps_client *client, trmi_peer *peer, double deadline, trm_error *err) {
+    trm_error cause = {0};
+    trmi_client_drop(client, peer);
+    for (;;) {
+        double patience = trmi_os_now() + 2;
+        trm_status status = trmi_client_connect(client, peer, false,
+                                                patience < deadline ? patience : deadline, err);
+        if (status == TRM_OK) {
+            client->stats.reconnects++;
+            peer->reconnects++;
+            trmi_log(TRM_LOG_INFO, "ps", "worker %u: connected to server %d again", client->worker,
+                     peer->number);
+            status = send_again(client, peer, deadline, err);
+            if (status == TRM_OK) {
+                return TRM_OK;
+            }
+            trmi_client_drop(client, peer);
+        }
+        if (status != TRM_PEER && status != TRM_TIMEOUT && status != TRM_CORRUPT) {
+            return status;
+        }
+        cause = cause.status == TRM_OK && err != NULL ? *err : cause;
+        if (trmi_client_is_stopped(client)) {
+            return trmi_client_stopped(peer, err);
+        }
+        if (client->options.over != NULL && client->options.over(client->options.context)) {
+            return TRMI_FAIL(err, TRM_PEER, "server %d (%s) has gone, and the job is over",
+                             peer->number, peer->address);
+        }
+        if (peer->number != 0) {
+            chief_beats(client, deadline);
+        }
+        if (trmi_os_now() >= deadline || peer->address[0] == '\0') {
+            if (err != NULL) {
+                *err = cause;
+            }
+            return status;
+        }
+        usleep(50000);
+    }
+}
+
+trm_status trmi_client_send(trm_ps_client *client, trmi_peer *peer, const uint8_t *data,
+                            size_t bytes, double deadline, trm_error *err) {
+    trm_status status =
+        peer->channel == NULL ? TRM_PEER : send_now(client, peer, data, bytes, deadline, err);
+    if (status == TRM_PEER || status == TRM_TIMEOUT) {
+        TRMI_TRY(mend(client, peer, deadline, err));
+        status = send_now(client, peer, data, bytes, deadline, err);
+    }
+    return status;
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static void staged(trm_ps_client *client, trmi_peer *peer, const trmi_ps_header *header,
+                   const trmi_ps_note *note, const uint8_t *trailer) {
+    if (header->status != TRM_OK) {
+        return;
+    }
+    if (peer->number != 0) {
+        peer->step = note->value[2];
+        return;
+    }
+    trm_error err;
+    if (trmi_client_steps_learn(client, trailer, (size_t)header->extra[0], &err) != TRM_OK &&
+        client->push_err.status == TRM_OK) {
+        client->push_err = err;
+    }
+}
+
+static void push_answered(trm_ps_client *client, trmi_peer *peer, const trmi_ps_header *header,
+                          const trmi_ps_note *note, const trm_error *err) {
+    for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
+        trmi_pending *p = &peer->pending[i];
+        if (p->sequence != header->sequence || header->incarnation != client->incarnation) {
+            continue;
+        }
+        p->sequence = 0;
+        client->stats.repeated += header->status == TRM_OK && note->value[13] == 0;
+        client->stats.global_step = trmi_max_i64(client->stats.global_step, note->value[1]);
+        if (header->status == TRM_CANCELLED && note->value[12] != 0 && p->lease != 0) {
+            client->refused_lease = p->lease;
+            client->refused = *err;
+        } else if (header->status != TRM_OK && client->push_err.status == TRM_OK) {
+            client->push_err = *err;
+        }
+    }
+}
+
+static void take_done(trm_ps_client *client, trmi_peer *peer, const trmi_ps_header *header,
+                      const trmi_message *m) {
+    trmi_ps_note note;
+    trm_error err = {0};
+    if (trmi_ps_decode_note(m->data, m->bytes, header, &note, NULL, NULL) != TRM_OK) {
+        return;
+    }
+    const uint8_t *trailer = m->data + trmi_ps_note_size(TRMI_PS_DONE);
+    if (header->status != TRM_OK && header->extra[0] == 256) {
+        trmi_error_decode(&err, trailer);
+        err.status = header->status;
+    }
+    if (header->flags == TRMI_PS_STAGE) {
+        staged(client, peer, header, &note, trailer);
+    }
+    if (header->flags == TRMI_PS_PUSH || header->flags == TRMI_PS_STAGE) {
+        push_answered(client, peer, header, &note, &err);
+    } else if (header->flags == TRMI_PS_PULL) {
+        for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
+            if (client->batches[i] != NULL) {
+                trmi_batch_refused(client->batches[i], peer, header->sequence, &err);
+            }
+        }
+    } else if (header->sequence == client->order) {
+        trmi_free(client->order_trailer);
+        client->order_trailer_bytes = (size_t)header->extra[0];
+        client->order_trailer = trmi_alloc(client->order_trailer_bytes + 1);
+        if (client->order_trailer == NULL) {
+            client->order_trailer_bytes = 0;
+        } else {
+            memcpy(client->order_trailer, trailer, client->order_trailer_bytes);
+        }
+        client->order_header = *header;
+        client->order_note = note;
+        client->order_answered = true;
+    }
+}
+
+static void take(trm_ps_client *client, trmi_peer *peer, trmi_message *m) {
+    trmi_ps_header header;
+    client->stats.bytes_received += (int64_t)m->bytes;
+    if (trmi_ps_decode_header(m->data, m->bytes, &header, NULL) == TRM_OK) {
+        if (header.kind == TRMI_PS_ROWS) {
+            for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
+                if (client->batches[i] != NULL && m->block != NULL) {
+                    trmi_batch_answer(client->batches[i], peer, &header, m);
+                }
+            }
+        } else if (header.kind == TRMI_PS_DONE) {
+            take_done(client, peer, &header, m);
+        }
+    }
+    if (m->block != NULL) {
+        peer->channel->table->release(peer->channel, m);
+    }
+}
+
+static double least_of(double a, double b, double c) {
+    double least = a < b ? a : b;
+    least = least < c ? least : c;
+    return least > 0 ? least : 0;
+}
+
+int trmi_client_pushes_pending(const trmi_peer *peer) {
+    int count = 0;
+    for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
+        count += peer->pending[i].sequence != 0;
+    }
+    return count;
+}
+
+/* Something has been waiting for too long: perhaps it, or its answer, was lost. */
+static bool is_overdue(const trm_ps_client *client, const trmi_peer *peer, double now) {
+    for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
+        if (peer->pending[i].sequence != 0 &&
+            now - peer->pending[i].sent > client->options.retry_seconds) {
+            return true;
+        }
+    }
+    for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
+        double since =
+            client->batches[i] == NULL ? 0 : trmi_batch_owed_since(client->batches[i], peer);
+        if (since > 0 && now - since > client->options.retry_seconds) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_owed(const trm_ps_client *client, const trmi_peer *peer) {
+    bool owed = trmi_client_pushes_pending(peer) > 0;
+    for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
+        owed |= client->batches[i] != NULL && trmi_batch_owed_since(client->batches[i], peer) > 0;
+    }
+    return owed;
+}
+
+/* While one server is waited for, another may have died with a push of ours, for which other
+ * workers wait that the first server waits for. */
+static trm_status look_after_others(trm_ps_client *client, const trmi_peer *waited, double deadline,
+                                    trm_error *err) {
+    for (uint32_t s = 0; s < client->servers; s++) {
+        trmi_peer *peer = &client->peers[s];
+        trmi_message m;
+        if (peer == waited || peer->ordered || !is_owed(client, peer)) {
+            continue; /* or its answer to an order would be taken by nobody: it is next */
+        }
+        trm_status status = TRM_OK;
+        while (status == TRM_OK) {
+            status = peer->channel == NULL
+                         ? TRM_PEER
+                         : peer->channel->table->receive(peer->channel, 0, &m, NULL);
+            if (status == TRM_OK) {
+                take(client, peer, &m);
+            }
+        }
+        if (status == TRM_PEER || status == TRM_END || status == TRM_CORRUPT) {
+            /* For a moment only: it may still be starting. */
+            double moment = trmi_os_now() + 0.5;
+            status = mend(client, peer, moment < deadline ? moment : deadline, err);
+            if (status != TRM_OK && status != TRM_PEER && status != TRM_TIMEOUT &&
+                status != TRM_CORRUPT) {
+                return status;
+            }
+        } else if (is_overdue(client, peer, trmi_os_now())) {
+            /* broken now: the next time finds it so */
+            status = send_again(client, peer, deadline, NULL);
+        }
+    }
+    return TRM_OK;
+}
+
+/* The caller wants to stop, and what it waits for is others' to do. */
+static bool gives_up(trm_ps_client *client, double since) {
+    double begin =
+        trmi_client_is_stopped(client) && client->stop_seen > since ? client->stop_seen : since;
+    return client->wants_rows && client->stop_seen > 0 && trmi_os_now() - begin > stop_seconds;
+}
+
+trm_status trmi_client_progress(trm_ps_client *client, trmi_peer *peer, double deadline,
+                                trm_error *err) {
+    const double begin = trmi_os_now();
+    for (;;) {
+        trmi_message m;
+        tell_steps(client, deadline);
+        chief_beats(client, deadline);
+        double now = trmi_os_now(), left = deadline - now;
+        trm_status status = TRM_PEER;
+        double slice = least_of(left, slice_seconds, client->options.retry_seconds);
+        if (peer->channel != NULL) {
+            status = peer->channel->table->receive(peer->channel, slice, &m, err);
+        }
+        if (status == TRM_OK) {
+            take(client, peer, &m);
+            tell_steps(client, deadline);
+            return TRM_OK;
+        }
+        if (status == TRM_TIMEOUT && client->options.lost != NULL &&
+            client->options.lost(client->options.context)) {
+            return TRMI_FAIL(err, TRM_PEER,
+                             "another worker has gone while this one waited for server %d",
+                             peer->number);
+        }
+        if (status == TRM_TIMEOUT && gives_up(client, begin)) {
+            return trmi_client_stopped(peer, err);
+        }
+        if (status == TRM_TIMEOUT) {
+            if (trmi_os_now() >= deadline) {
+                return TRMI_FAIL(err, TRM_TIMEOUT, "no answer from server %d (%s) for %.1f s",
+                                 peer->number, peer->address, client->options.timeout_seconds);
+            }
+            int64_t before = peer->reconnects;
+            TRMI_TRY(look_after_others(client, peer, deadline, err));
+            if (peer->reconnects == before && is_overdue(client, peer, trmi_os_now())) {
+                status = send_again(client, peer, deadline, err);
+            }
+        }
+        if (status == TRM_PEER || status == TRM_END || status == TRM_CORRUPT) {
+            /* What was asked through the old connection may need to be asked again. */
+            return mend(client, peer, deadline, err);
+        }
+        if (status != TRM_OK && status != TRM_TIMEOUT) {
+            return status;
+        }
+    }
+}
+
+trm_status trmi_client_order_send(trm_ps_client *client, trmi_peer *peer, trmi_ps_kind kind,
+                                  const trmi_ps_note *note, const trm_table_options *table,
+                                  const void *trailer, size_t trailer_bytes, uint64_t *number,
+                                  trm_error *err) {
+    size_t bytes;
+    uint8_t *data = encode_order(client, kind, note, table, trailer, trailer_bytes, &bytes, number);
+    if (data == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a request to server %d", peer->number);
+    }
+    trm_status status =
+        trmi_client_send(client, peer, data, bytes, trmi_client_deadline(client), err);
+    trmi_free(data);
+    peer->ordered = status == TRM_OK;
+    return status;
+}
+
+trm_status trmi_client_order_wait(trm_ps_client *client, trmi_peer *peer, uint64_t number,
+                                  trm_error *err) {
+    peer->ordered = false;
+    double deadline = trmi_client_deadline(client);
+    client->order = number;
+    client->order_answered = false;
+    while (!client->order_answered) {
+        int64_t before = peer->reconnects;
+        TRMI_TRY(trmi_client_progress(client, peer, deadline, err));
+        if (peer->reconnects != before && !client->order_answered) {
+            return TRMI_FAIL(err, TRM_PEER, "server %d restarted during a request to it",
+                             peer->number);
+        }
+    }
+    if (client->order_header.status == TRM_OK) {
+        return TRM_OK;
+    }
+    trm_error theirs = {0};
+    if (client->order_trailer_bytes == 256) {
+        trmi_error_decode(&theirs, client->order_trailer);
+    }
+    theirs.status = client->order_header.status;
+    if (err != NULL) {
+        *err = theirs;
+    }
+    return (trm_status)theirs.status;
+}
+
+trm_status trmi_client_order(trm_ps_client *client, trmi_peer *peer, trmi_ps_kind kind,
+                             const trmi_ps_note *note, const trm_table_options *table,
+                             const void *trailer, size_t trailer_bytes, trm_error *err) {
+    /* These may be asked twice: their second answer is as good as the first. */
+    bool repeatable = kind == TRMI_PS_TABLE || note->value[0] == TRMI_ORDER_STATS ||
+                      note->value[0] == TRMI_ORDER_ROW || note->value[0] == TRMI_ORDER_LEASE ||
+                      note->value[0] == TRMI_ORDER_BYE || note->value[0] == TRMI_ORDER_WORKERS ||
+                      note->value[0] == TRMI_ORDER_STEPS || note->value[0] == TRMI_ORDER_CHIEF ||
+                      note->value[0] == TRMI_ORDER_BEGINS;
+    double deadline = trmi_client_deadline(client);
+    for (;;) {
+        uint64_t number;
+        TRMI_TRY(trmi_client_order_send(client, peer, kind, note, table, trailer, trailer_bytes,
+                                        &number, err));
+        trm_status status = trmi_client_order_wait(client, peer, number, err);
+        if (status != TRM_PEER || !repeatable || trmi_os_now() >= deadline) {
+            return status;
+        }
+    }
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Questions about tables and rows of running servers. */
+#include "ps/client/client.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+trm_status trm_ps_audit_row(trm_ps_client *client, int32_t table, uint64_t key, trm_row_info *info,
+                            float *values, float *slots, trm_ps_writer writers[TRM_PS_WRITERS],
+                            int32_t *writer_count, trm_error *err) {
+    if (table < 0 || (uint32_t)table >= client->table_count) {
+        return TRMI_FAIL(err, TRM_INVALID, "table %d of %u", table, client->table_count);
+    }
+    uint32_t shard =
+        trmi_shard_of_row(&client->tables[table].placement, key, client->servers, client->shards);
+    trmi_ps_note note = {.value = {TRMI_ORDER_ROW, table, (int64_t)key}};
+    trmi_row_layout layout;
+    TRMI_TRY(trmi_client_order(client, &client->peers[shard / client->shards], TRMI_PS_CONTROL,
+                               &note, NULL, NULL, 0, err));
+    trmi_row_layout_make(&client->tables[table], &layout);
+    size_t value_bytes = 4 * (size_t)layout.width, slot_bytes = 4 * (size_t)layout.slot_count;
+    size_t row_bytes = sizeof *info + value_bytes + slot_bytes, have = client->order_trailer_bytes;
+    if (have == 0) {
+        return TRM_END;
+    }
+    if (have < row_bytes || (have - row_bytes) % sizeof *writers != 0 ||
+        have - row_bytes > TRM_PS_WRITERS * sizeof *writers) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "a row of %zu bytes", have);
+    }
+    const uint8_t *from = client->order_trailer;
+    if (info != NULL) {
+        memcpy(info, from, sizeof *info);
+    }
+    if (values != NULL) {
+        memcpy(values, from + sizeof *info, value_bytes);
+    }
+    if (slots != NULL) {
+        memcpy(slots, from + sizeof *info + value_bytes, slot_bytes);
+    }
+    if (writers != NULL) {
+        memcpy(writers, from + row_bytes, have - row_bytes);
+        *writer_count = (int32_t)((have - row_bytes) / sizeof *writers);
+    }
+    return TRM_OK;
+}
+
+trm_status trm_ps_row(trm_ps_client *client, int32_t table, uint64_t key, trm_row_info *info,
+                      float *values, float *slots, trm_error *err) {
+    return trm_ps_audit_row(client, table, key, info, values, slots, NULL, NULL, err);
+}
+
+/* Table `number` of server 0; *count is how many it has. */
+static trm_status adopt_table(trm_ps_client *client, int32_t number, int32_t *count,
+                              trm_error *err) {
+    trmi_ps_note note = {.value = {TRMI_ORDER_TABLES, number}};
+    trm_table_options options;
+    char name[TRMI_TABLE_NAME_MAX + 1];
+    TRMI_TRY(
+        trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
+    size_t bytes = client->order_trailer_bytes;
+    *count = (int32_t)client->order_note.value[1];
+    if (number >= *count) {
+        return TRM_OK;
+    }
+    if (bytes <= sizeof options || bytes > sizeof options + sizeof name ||
+        client->order_trailer[bytes - 1] != '\0') {
+        return TRMI_FAIL(err, TRM_CORRUPT, "server 0 describes table %d in %zu bytes", number,
+                         bytes);
+    }
+    memcpy(&options, client->order_trailer, sizeof options);
+    memcpy(name, client->order_trailer + sizeof options, bytes - sizeof options);
+    options.name = name;
+    int32_t same;
+    return trm_ps_client_table(client, &options, &same, err);
+}
+
+trm_status trm_ps_client_adopt(trm_ps_client *client, int32_t *count, trm_error *err) {
+    *count = 1;
+    for (int32_t number = (int32_t)client->table_count; number < *count; number++) {
+        TRMI_TRY(adopt_table(client, number, count, err));
+    }
+    *count = (int32_t)client->table_count;
+    return TRM_OK;
+}
+
+const trm_table_options *trm_ps_client_table_options(const trm_ps_client *client, int32_t table,
+                                                     int32_t *slots) {
+    if (table < 0 || (uint32_t)table >= client->table_count) {
+        return NULL;
+    }
+    trmi_row_layout layout;
+    trmi_row_layout_make(&client->tables[table], &layout);
+    *slots = layout.slot_count;
+    return &client->tables[table];
+}

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Batches: their slices, and the unique keys of these in order of servers, shards and tables. */
+#include "ps/client/client.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <stdlib.h>
+
+trm_status trm_ps_batch_create(trm_ps_client *client, trm_ps_batch **out, trm_error *err) {
+    trm_ps_batch *b = trmi_alloc(sizeof *b);
+    if (b != NULL) {
+        b->client = client;
+        b->index = -1;
+    }
+    bool whole = b != NULL;
+    for (int p = 0; p < TRMI_PARTS_MAX && whole; p++) {
+        b->parts[p].replies = trmi_alloc(client->servers * sizeof(trmi_reply));
+        whole = b->parts[p].replies != NULL;
+    }
+    if (!whole) {
+        trm_ps_batch_destroy(b);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch");
+    }
+    *out = b;
+    return TRM_OK;
+}
+
+static void free_arrangement(trmi_arrangement *a) {
+    free(a->keys);
+    free(a->place);
+    free(a->sections);
+    trmi_free(a->first);
+}
+
+void trmi_part_release(trm_ps_client *client, trmi_part *part) {
+    for (uint32_t s = 0; s < client->servers && part->replies != NULL; s++) {
+        trmi_reply *reply = &part->replies[s];
+        trmi_channel *c = client->peers[s].channel;
+        if (reply->message.block != NULL && c != NULL) {
+            c->table->release(c, &reply->message);
+        }
+        reply->message = (trmi_message){0};
+        trmi_free(reply->kept);
+        reply->kept = NULL;
+    }
+}
+
+/* Gives all answers back; forgets the pull. */
+void trmi_batch_release(trm_ps_batch *b) {
+    trm_ps_client *client = b->client;
+    for (int p = 0; p < TRMI_PARTS_MAX; p++) {
+        trmi_part_release(client, &b->parts[p]);
+        b->parts[p].request = 0;
+    }
+    for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
+        client->batches[i] = client->batches[i] == b ? NULL : client->batches[i];
+    }
+    b->pulling = false;
+}
+
+void trm_ps_batch_destroy(trm_ps_batch *b) {
+    if (b == NULL) {
+        return;
+    }
+    trmi_batch_release(b);
+    for (int p = 0; p < TRMI_PARTS_MAX; p++) {
+        free_arrangement(&b->parts[p].pull);
+        trmi_free(b->parts[p].replies);
+    }
+    free_arrangement(&b->push);
+    free(b->slices);
+    free(b->uniques);
+    free(b->distinct);
+    free(b->inverse);
+    free(b->unique.keys);
+    free(b->unique.map);
+    free(b->unique.number);
+    free(b->unique.left);
+    free(b->unique.inverse);
+    free(b->unique.last_of);
+    free((void *)b->row_of);
+    free(b->sums);
+    free(b->touched);
+    free(b->hot);
+    trmi_free(b);
+}
+
+void trm_ps_batch_clear(trm_ps_batch *b) {
+    trmi_batch_release(b);
+    b->slice_count = b->lookups = b->unique_count = 0;
+    b->cut = false;
+    b->index = -1;
+    b->err = (trm_error){0};
+}
+
+trm_status trm_ps_batch_add(trm_ps_batch *b, int32_t table, const uint64_t *keys, int64_t count,
+                            float *rows, const float *gradients, trm_error *err) {
+    if (table < 0 || (uint32_t)table >= b->client->table_count || count < 0 ||
+        b->lookups + count > INT32_MAX) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "table %d of %u, %lld keys after %lld: a table of this client and at "
+                         "most 2^31 keys a batch expected",
+                         table, b->client->table_count, (long long)count, (long long)b->lookups);
+    }
+    if (b->pulling || b->cut) {
+        return TRMI_FAIL(err, TRM_INVALID, "the batch has been pulled: clear it first");
+    }
+    if (!trmi_grow((void **)&b->slices, &b->slice_capacity, b->slice_count + 1,
+                   sizeof *b->slices)) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a slice");
+    }
+    b->slices[b->slice_count++] = (trmi_slice){
+        .table = table,
+        .keys = keys,
+        .count = count,
+        .rows = rows,
+        .gradients = gradients,
+        .first = b->lookups,
+    };
+    b->lookups += count;
+    return TRM_OK;
+}
+
+/* ---- sections -------------------------------------------------------------------------------- */
+
+static trm_status reserve_arrangement(const trm_ps_client *c, trmi_arrangement *a, trm_error *err) {
+    int64_t groups = (int64_t)c->shards * c->servers * c->table_count;
+    a->first = a->first != NULL ? a->first : trmi_alloc((c->servers + 1) * sizeof *a->first);
+    bool there = a->first != NULL && trmi_grow((void **)&a->sections, &a->section_capacity, groups,
+                                               sizeof *a->sections);
+    return there ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for the sections of a batch");
+}
+
+/* One shard has all: every table is a section, its keys lie where they were numbered. False where
+ * wishes differ from key to key. */
+static bool arrange_in_order(trm_ps_batch *b, trmi_arrangement *a, int64_t first, int64_t end) {
+    const trm_ps_client *c = b->client;
+    uint32_t sections = 0;
+    a->count = 0;
+    if (c->shards * c->servers != 1 || ((a->mask & TRMI_CACHED) != 0 && trmi_client_has_cache(c))) {
+        return false;
+    }
+    for (int64_t s = 0; s < b->slice_count; s++) {
+        trmi_slice *slice = &b->slices[s];
+        const int64_t count = slice->unique_end - slice->unique_first;
+        if (!slice->is_first || slice->unique_first < first || slice->unique_end > end) {
+            continue;
+        }
+        slice->section = -1;
+        if (slice->wanted == TRMI_WANT_DIFFER) {
+            return false;
+        }
+        if (count > 0 && (slice->wanted & a->mask) == a->match) {
+            slice->section = sections;
+            a->sections[sections++] = (trmi_ps_section){.table = (uint32_t)slice->table,
+                                                        .count = count,
+                                                        .keys = b->distinct + slice->unique_first};
+            a->count += count;
+        }
+    }
+    a->first[0] = 0;
+    a->first[1] = sections;
+    return true;
+}
+
+trm_status trmi_batch_arrange(trm_ps_batch *b, trmi_arrangement *a, int64_t first, int64_t end,
+                              uint32_t mask, uint32_t match, trm_error *err) {
+    TRMI_TRY(reserve_arrangement(b->client, a, err));
+    a->mask = mask;
+    a->match = match;
+    a->in_order = arrange_in_order(b, a, first, end);
+    return a->in_order ? TRM_OK : trmi_batch_arrange_by_shard(b, a, first, end, mask, match, err);
+}
+
+trm_status trmi_batch_arrange_by_shard(trm_ps_batch *b, trmi_arrangement *a, int64_t first,
+                                       int64_t end, uint32_t mask, uint32_t match, trm_error *err) {
+    const trm_ps_client *c = b->client;
+    size_t tables = c->table_count, groups = (size_t)c->shards * c->servers * tables;
+    TRMI_TRY(reserve_arrangement(c, a, err));
+    if (!b->described) {
+        trmi_batch_describe(b);
+    }
+    uint32_t *start = trmi_alloc((groups + 1) * sizeof *start);
+    if (start == NULL ||
+        !trmi_grow((void **)&a->keys, &a->key_capacity, end - first, sizeof *a->keys) ||
+        !trmi_grow((void **)&a->place, &a->place_capacity, end - first, sizeof *a->place)) {
+        trmi_free(start);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch of %lld keys",
+                         (long long)(end - first));
+    }
+    a->mask = mask;
+    a->match = match;
+    a->in_order = false;
+    for (int64_t u = first; u < end; u++) {
+        const trmi_unique *x = &b->uniques[u];
+        start[x->shard * tables + x->table + 1] += (x->wanted & mask) == match;
+    }
+    uint32_t sections = 0;
+    memset(a->first, 0, (c->servers + 1) * sizeof *a->first);
+    for (size_t g = 0; g < groups; g++) {
+        uint32_t shard = (uint32_t)(g / tables), count = start[g + 1];
+        if (count > 0) {
+            a->sections[sections++] = (trmi_ps_section){.shard = shard % c->shards,
+                                                        .table = (uint32_t)(g % tables),
+                                                        .count = count,
+                                                        .keys = a->keys + start[g]};
+            a->first[shard / c->shards + 1]++;
+        }
+        start[g + 1] += start[g];
+    }
+    for (uint32_t s = 0; s < c->servers; s++) {
+        a->first[s + 1] += a->first[s];
+    }
+    a->count = start[groups];
+    for (int64_t u = first; u < end; u++) {
+        const trmi_unique *x = &b->uniques[u];
+        if ((x->wanted & mask) == match) {
+            uint32_t at = start[x->shard * tables + x->table]++;
+            a->keys[at] = x->key;
+            a->place[u - first] = at;
+        }
+    }
+    trmi_free(start);
+    return TRM_OK;
+}
+
+/* What is arranged in order needs no address a row. */
+static void locate_in_order(trm_ps_batch *b, const trmi_arrangement *a, int64_t first, int64_t end,
+                            size_t element, uint8_t *base) {
+    for (int64_t s = 0; s < b->slice_count; s++) {
+        const trmi_slice *slice = &b->slices[s];
+        if (!slice->is_first || slice->section < 0 || slice->unique_first < first ||
+            slice->unique_end > end) {
+            continue;
+        }
+        const size_t row = (size_t)b->client->widths[slice->table] * element;
+        uint8_t *at = base != NULL ? base : a->sections[slice->section].values;
+        for (int64_t i = s; i >= 0; i = b->slices[i].next) {
+            b->slices[i].row_zero = (uintptr_t)at - (uintptr_t)slice->unique_first * row;
+        }
+        base = base != NULL ? base + (size_t)(slice->unique_end - slice->unique_first) * row : NULL;
+    }
+}
+
+trm_status trmi_batch_locate(trm_ps_batch *b, const trmi_arrangement *a, int64_t first, int64_t end,
+                             size_t element, uint8_t *base, trm_error *err) {
+    const trm_ps_client *c = b->client;
+    if (a->in_order) {
+        locate_in_order(b, a, first, end, element, base);
+        return TRM_OK;
+    }
+    uint8_t **by_place = trmi_alloc((size_t)(a->count + 1) * sizeof *by_place);
+    if (by_place == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch of %lld rows", (long long)a->count);
+    }
+    for (uint32_t i = 0; i < a->first[c->servers]; i++) {
+        const trmi_ps_section *s = &a->sections[i];
+        const size_t row = (size_t)c->widths[s->table] * element;
+        uint8_t *at = base != NULL ? base : s->values;
+        uint8_t **out = by_place + (s->keys - a->keys);
+        for (int64_t k = 0; k < s->count; k++) {
+            out[k] = at + (size_t)k * row;
+        }
+        base = base != NULL ? base + (size_t)s->count * row : NULL;
+    }
+    for (int64_t u = first; u < end; u++) {
+        if ((b->uniques[u].wanted & a->mask) == a->match) {
+            b->row_of[u] = by_place[a->place[u - first]];
+        }
+    }
+    for (int64_t s = 0; s < b->slice_count; s++) {
+        b->slices[s].row_zero = 0;
+    }
+    trmi_free((void *)by_place);
+    return TRM_OK;
+}
+
+trm_status trmi_batch_encode(const trm_ps_client *c, const trmi_ps_header *header,
+                             trmi_ps_section *sections, uint8_t *data, trm_error *err) {
+    trmi_ps_section *there = trmi_alloc((header->section_count + 1) * sizeof *there);
+    if (there == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a message of %u sections",
+                         header->section_count);
+    }
+    memcpy(there, sections, header->section_count * sizeof *there);
+    trmi_ps_encode(header, there, c->widths, data);
+    for (uint32_t i = 0; i < header->section_count; i++) {
+        memcpy(there[i].keys, sections[i].keys,
+               (size_t)sections[i].count * sizeof *sections[i].keys);
+        sections[i].values = there[i].values;
+    }
+    trmi_free(there);
+    return TRM_OK;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hot rows: sets of four; a row remembers at which batch it was fetched, and how often it was
+ * wanted. The least wanted goes, and being passed over makes the others a little less wanted, so
+ * that what was hot once does not stay for ever. */
+#include "ps/client/client.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+enum { WAYS = 4, HITS_MAX = 255 };
+
+typedef struct entry {
+    uint64_t key;
+    int64_t batch; /* fetched at; -1 = free */
+    uint32_t hits;
+} entry;
+
+struct trmi_cache {
+    uint64_t mask; /* sets - 1 */
+    size_t row_bytes;
+    entry *entries;
+    uint8_t *rows;
+};
+
+trm_status trmi_cache_create(int64_t rows, size_t row_bytes, trmi_cache **out, trm_error *err) {
+    uint64_t sets = 1;
+    while (sets * WAYS < (uint64_t)rows) {
+        sets *= 2;
+    }
+    trmi_cache *cache = trmi_alloc(sizeof *cache);
+    entry *entries = trmi_alloc(sets * WAYS * sizeof *entries);
+    uint8_t *values = trmi_alloc(sets * WAYS * row_bytes);
+    if (cache == NULL || entries == NULL || values == NULL) {
+        trmi_free(cache);
+        trmi_free(entries);
+        trmi_free(values);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a cache of %lld rows", (long long)rows);
+    }
+    for (uint64_t i = 0; i < sets * WAYS; i++) {
+        entries[i].batch = -1;
+    }
+    *cache = (trmi_cache){sets - 1, row_bytes, entries, values};
+    *out = cache;
+    return TRM_OK;
+}
+
+void trmi_cache_destroy(trmi_cache *cache) {
+    if (cache != NULL) {
+        trmi_free(cache->entries);
+        trmi_free(cache->rows);
+        trmi_free(cache);
+    }
+}
+
+static entry *set_of(trmi_cache *cache, uint64_t key) {
+    return cache->entries + WAYS * (trmi_key_hash(key) & cache->mask);
+}
+
+bool trmi_client_has_cache(const trm_ps_client *client) {
+    bool any = false;
+    for (uint32_t t = 0; t < client->table_count; t++) {
+        any |= client->caches[t] != NULL;
+    }
+    return any;
+}
+
+const uint8_t *trmi_cache_get(trmi_cache *cache, uint64_t key, int64_t oldest) {
+    entry *set = set_of(cache, key);
+    for (int i = 0; i < WAYS; i++) {
+        if (set[i].batch >= 0 && set[i].key == key) {
+            set[i].hits += set[i].hits < HITS_MAX;
+            return set[i].batch < oldest
+                       ? NULL
+                       : cache->rows + (size_t)(set + i - cache->entries) * cache->row_bytes;
+        }
+    }
+    return NULL;
+}
+
+void trmi_cache_put(trmi_cache *cache, uint64_t key, const uint8_t *row, int64_t batch) {
+    entry *set = set_of(cache, key), *best = set;
+    for (int i = 0; i < WAYS; i++) {
+        if (set[i].batch >= 0 && set[i].key == key) {
+            best = &set[i];
+            break;
+        }
+        bool free_place = set[i].batch < 0;
+        best = free_place || (best->batch >= 0 && set[i].hits < best->hits) ? &set[i] : best;
+    }
+    if (best->batch >= 0 && best->key != key) {
+        for (int i = 0; i < WAYS; i++) {
+            set[i].hits -= set[i].hits > 0;
+        }
+        if (best->hits > 0) {
+            return; /* wanted more often than a row that was never asked for twice */
+        }
+    }
+    best->hits = best->batch >= 0 && best->key == key ? best->hits : 0;
+    best->key = key;
+    best->batch = batch;
+    memcpy(cache->rows + (size_t)(best - cache->entries) * cache->row_bytes, row, cache->row_bytes);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A worker that is the chief, or would be. */
+#include "ps/client/client.h"
+
+#include "base/error.h"
+
+static trm_status ask(trm_ps_client *client, trm_ps_chief_wish wish, trm_error *err) {
+    trmi_ps_note note = {.value = {TRMI_ORDER_CHIEF, wish}};
+    return trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err);
+}
+
+trm_status trm_ps_chief_ask(trm_ps_client *client, trm_ps_chief_wish wish, double timeout_seconds,
+                            trm_ps_chief *out, trm_error *err) {
+    const double patience = client->options.timeout_seconds;
+    if (client->reader) {
+        return TRMI_FAIL(err, TRM_INVALID, "worker -1 only reads: it is never the chief");
+    }
+    client->options.timeout_seconds = timeout_seconds > 0 ? timeout_seconds : patience;
+    trm_status status = ask(client, wish, err);
+    client->options.timeout_seconds = patience;
+    TRMI_TRY(status);
+    const int64_t *v = client->order_note.value;
+    *out = (trm_ps_chief){.mine = v[1] != 0,
+                          .worker = (int32_t)v[2] - 1,
+                          .silent_seconds = (double)v[3] * 1e-3,
+                          .lease_seconds = (double)v[4] * 1e-3};
+    client->chief_lease = out->mine ? out->lease_seconds : 0;
+    client->chief_said = trmi_os_now();
+    return TRM_OK;
+}

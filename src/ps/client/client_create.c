@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A client's life: what it is asked to be, its first connections, its end. */
+#include "ps/client/client.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+static const double say_seconds = 10; /* between words on a server that is waited for */
+
+static trm_status check_options(const trm_ps_client_options *in, trm_ps_client_options *out,
+                                trm_error *err) {
+    trm_ps_client_options o = *in;
+    o.wire = o.wire == TRM_DTYPE_NONE ? TRM_FLOAT32 : o.wire;
+    o.pushes_ahead = o.pushes_ahead == 0 ? 4 : o.pushes_ahead;
+    o.cache_staleness = o.cache_staleness == 0 ? 1 : o.cache_staleness;
+    o.ring_bytes = o.ring_bytes == 0 ? (size_t)32 << 20 : o.ring_bytes;
+    o.timeout_seconds = o.timeout_seconds == 0 ? 60 : o.timeout_seconds;
+    o.retry_seconds = o.retry_seconds == 0 ? 5 : o.retry_seconds;
+    if (o.servers < 1 || o.servers > TRMI_PS_SHARDS_MAX ||
+        (o.addresses == NULL) == (o.local == NULL)) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "a client needs the addresses of 1 to %d servers, or servers of this "
+                         "process; found %d",
+                         TRMI_PS_SHARDS_MAX, o.servers);
+    }
+    if (o.worker < -1 || o.worker >= TRMI_PS_WORKERS_MAX - 1 || o.pushes_ahead < 1 ||
+        o.pushes_ahead > TRMI_PUSHES_AHEAD_MAX || o.cache_rows < 0 || o.cache_staleness < 0 ||
+        !(o.timeout_seconds > 0) || !(o.retry_seconds > 0)) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "worker %d, %d pushes ahead: worker 0 to %d (-1 only reads), 1 to %d "
+                         "pushes, times above 0 expected",
+                         o.worker, o.pushes_ahead, TRMI_PS_WORKERS_MAX - 2, TRMI_PUSHES_AHEAD_MAX);
+    }
+    if (o.wire != TRM_FLOAT32 && o.wire != TRM_BFLOAT16 && o.wire != TRM_FLOAT16) {
+        return TRMI_FAIL(err, TRM_INVALID, "wire dtype %s: float32, bfloat16 or float16 expected",
+                         trm_dtype_name(o.wire));
+    }
+    if (o.ring_bytes < 4096 || (o.ring_bytes & (o.ring_bytes - 1)) != 0 ||
+        o.ring_bytes > TRMI_MESSAGE_BYTES_MAX) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "ring_bytes is %zu: a power of two from 4096 to 1 GB expected",
+                         o.ring_bytes);
+    }
+    *out = o;
+    return TRM_OK;
+}
+
+/* A server that dies during the first words is restarted like any other. Every ten seconds it says
+ * for whom it waits. */
+static trm_status join(trm_ps_client *client, trmi_peer *peer, double deadline, trm_error *err) {
+    const double start = trmi_os_now();
+    for (;;) {
+        double now = trmi_os_now(), slice = now + say_seconds;
+        trm_status status =
+            trmi_client_connect(client, peer, true, slice < deadline ? slice : deadline, err);
+        bool gone = (status == TRM_PEER || status == TRM_TIMEOUT) && peer->address[0] != '\0';
+        if (gone && trmi_client_is_stopped(client)) {
+            return trmi_client_stopped(peer, err);
+        }
+        if (!gone || client->refused_here || trmi_os_now() >= deadline) {
+            return status;
+        }
+        if (trmi_os_now() >= slice && err != NULL) {
+            trmi_log(TRM_LOG_WARN, "ps", "waiting for server %d since %.0f s, until %.0f s: %s",
+                     peer->number, trmi_os_now() - start, deadline - start, err->message);
+        }
+        usleep(50000);
+    }
+}
+
+/* SYNC, several servers: what the life before has left on all of them is taken by all, see
+ * server_front.c. Where that cannot be, because a server has died, too, its batch is made again for
+ * those that lack it. */
+static trm_status begin_life(trm_ps_client *client, trm_error *err) {
+    int64_t last = 0;
+    bool everywhere = true;
+    if (client->mode != TRM_PS_SYNC || client->servers == 1 || client->reader) {
+        return TRM_OK;
+    }
+    for (int round = 0; round < 2; round++) {
+        const trmi_ps_note note = {.value = {TRMI_ORDER_BEGINS, last}};
+        for (uint32_t s = 0; s < client->servers && (round == 0 || last > 0); s++) {
+            TRMI_TRY(trmi_client_order(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL,
+                                       NULL, 0, err));
+            const int64_t answer = client->order_note.value[1];
+            last = round == 0 ? trmi_max_i64(last, answer) : last;
+            everywhere = everywhere && (round == 0 || answer != 0);
+        }
+    }
+    client->next_batch = everywhere ? trmi_max_i64(client->next_batch, last) : client->next_batch;
+    return TRM_OK;
+}
+
+trm_status trmi_client_create_wrapped(const trm_ps_client_options *options,
+                                      trmi_channel *(*wrap)(void *context, trmi_channel *channel),
+                                      void *context, trm_ps_client **out, trm_error *err) {
+    trm_ps_client_options checked;
+    TRMI_TRY(check_options(options, &checked, err));
+    trm_ps_client *client = trmi_alloc(sizeof *client);
+    if (client == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a client");
+    }
+    trm_status status = TRM_OK;
+    client->options = checked;
+    client->servers = (uint32_t)checked.servers;
+    client->reader = checked.worker < 0;
+    client->worker = client->reader ? TRMI_PS_WORKERS_MAX - 1 : (uint32_t)checked.worker;
+    client->wrap = wrap;
+    client->wrap_context = context;
+    if (checked.token != NULL) {
+        memcpy(client->token, checked.token, sizeof client->token);
+    }
+    client->peers = trmi_alloc(client->servers * sizeof *client->peers);
+    client->tables = trmi_alloc(TRMI_PS_TABLES_MAX * sizeof *client->tables);
+    client->caches = trmi_alloc(TRMI_PS_TABLES_MAX * sizeof *client->caches);
+    if (client->peers == NULL || client->tables == NULL || client->caches == NULL) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a client");
+        goto failed;
+    }
+    double deadline = trmi_client_deadline(client);
+    for (uint32_t s = 0; s < client->servers; s++) {
+        trmi_peer *peer = &client->peers[s];
+        peer->number = (int32_t)s;
+        if (checked.addresses != NULL) {
+            snprintf(peer->address, sizeof peer->address, "%s", checked.addresses[s]);
+        }
+        TRMI_TRY_GOTO(status, join(client, peer, deadline, err), failed);
+    }
+    TRMI_TRY_GOTO(status, begin_life(client, err), failed);
+    client->joined = client->next_batch;
+    *out = client;
+    return TRM_OK;
+failed:
+    client->incarnation = 0; /* it has not begun: no server is told that it ends */
+    trm_ps_client_destroy(client);
+    return status;
+}
+
+trm_status trm_ps_client_create(const trm_ps_client_options *options, trm_ps_client **out,
+                                trm_error *err) {
+    return trmi_client_create_wrapped(options, NULL, NULL, out, err);
+}
+
+void trm_ps_client_destroy(trm_ps_client *client) {
+    if (client == NULL) {
+        return;
+    }
+    for (uint32_t s = 0; s < client->servers && client->peers != NULL; s++) {
+        trmi_peer *peer = &client->peers[s];
+        if (peer->channel != NULL && client->incarnation > 0 && !client->reader) {
+            const trmi_ps_note bye = {.value = {TRMI_ORDER_BYE}};
+            (void)!trmi_client_tell(client, peer, &bye, NULL, 0, trmi_os_now() + 1);
+        }
+        trmi_client_drop(client, peer);
+        for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
+            trmi_free(peer->pending[i].data);
+        }
+    }
+    for (uint32_t t = 0; t < client->table_count; t++) {
+        trmi_free((void *)(uintptr_t)client->tables[t].name);
+        trmi_cache_destroy(client->caches[t]);
+    }
+    trmi_free(client->order_trailer);
+    trmi_free(client->steps);
+    trmi_free(client->tables);
+    trmi_free(client->caches);
+    trmi_free(client->peers);
+    trmi_free(client);
+}
+
+void trm_ps_client_get_stats(const trm_ps_client *client, trm_ps_client_stats *out) {
+    *out = client->stats;
+}
+
+trm_ps_mode trm_ps_client_mode(const trm_ps_client *client) { return client->mode; }
+int64_t trm_ps_client_next_batch(const trm_ps_client *client) { return client->next_batch; }

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tables, statistics, audits, checkpoints and the end, asked of all servers. */
+#include "ps/client/client.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+trm_status trm_ps_client_table(trm_ps_client *client, const trm_table_options *options,
+                               int32_t *table, trm_error *err) {
+    trm_table_options checked;
+    TRMI_TRY(trmi_row_table_check(options, &checked, err));
+    uint32_t number = client->table_count;
+    for (uint32_t s = 0; s < client->servers; s++) {
+        TRMI_TRY(trmi_client_order(client, &client->peers[s], TRMI_PS_TABLE, NULL, &checked, NULL,
+                                   0, err));
+        int64_t theirs = client->order_note.value[1];
+        if (s == 0 && theirs >= 0 && theirs <= TRMI_PS_TABLES_MAX) {
+            number = (uint32_t)theirs;
+        }
+        if (theirs != number || number > client->table_count) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "table '%s' is number %lld on server %u, %u expected: declare the "
+                             "same tables in the same order everywhere",
+                             checked.name, (long long)theirs, s,
+                             s == 0 ? client->table_count : number);
+        }
+    }
+    if (number == client->table_count) {
+        size_t length = strlen(checked.name) + 1;
+        char *name = trmi_alloc(length);
+        if (name == NULL) {
+            return TRMI_FAIL(err, TRM_NOMEM, "table '%s': no memory", checked.name);
+        }
+        memcpy(name, checked.name, length);
+        client->tables[number] = checked;
+        client->tables[number].name = name;
+        client->widths[number] = checked.width;
+        client->table_count++;
+        TRMI_TRY(trm_ps_client_cache(client, (int32_t)number, client->options.cache_rows, err));
+    }
+    *table = (int32_t)number;
+    return TRM_OK;
+}
+
+trm_status trm_ps_client_cache(trm_ps_client *client, int32_t table, int64_t rows, trm_error *err) {
+    if (table < 0 || (uint32_t)table >= client->table_count || rows < 0) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "a cache of %lld rows for table %d of %u: rows of a declared table expected",
+            (long long)rows, table, client->table_count);
+    }
+    if (rows == 0 || client->caches[table] != NULL) {
+        return TRM_OK;
+    }
+    size_t row = (size_t)client->widths[table] * trm_dtype_bytes(client->options.wire);
+    return trmi_cache_create(rows, row, &client->caches[table], err);
+}
+
+trm_status trm_ps_table_get_stats(trm_ps_client *client, int32_t table, trm_table_stats *out,
+                                  trm_error *err) {
+    trm_table_stats sum = {0};
+    for (uint32_t s = 0; s < client->servers; s++) {
+        trmi_ps_note note = {.value = {TRMI_ORDER_STATS, table}};
+        trm_table_stats one;
+        TRMI_TRY(trmi_client_order(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL, NULL, 0,
+                                   err));
+        if (client->order_trailer_bytes != sizeof one) {
+            return TRMI_FAIL(err, TRM_CORRUPT, "server %u: statistics of %zu bytes", s,
+                             client->order_trailer_bytes);
+        }
+        memcpy(&one, client->order_trailer, sizeof one);
+        trmi_table_stats_add(&sum, &one);
+    }
+    *out = sum;
+    return TRM_OK;
+}
+
+trm_status trmi_client_steps_confirm(trm_ps_client *c, trm_error *err) {
+    for (uint32_t s = 1; s < c->servers && c->steps_last > 0; s++) {
+        if (c->peers[s].step >= c->steps_last) {
+            continue;
+        }
+        int64_t settled = c->staging ? (int64_t)trmi_client_steps_settled(c) : 0;
+        trmi_ps_note note = {.value = {TRMI_ORDER_STEPS, settled}};
+        TRMI_TRY(trmi_client_order(c, &c->peers[s], TRMI_PS_CONTROL, &note, NULL, c->steps,
+                                   c->steps_bytes, err));
+    }
+    return TRM_OK;
+}
+
+/* To all servers: nobody need wait for this worker, which rests, or has done its part. */
+static trm_status say_bye(trm_ps_client *client, bool rests, trm_error *err) {
+    for (uint32_t s = 0; s < client->servers; s++) {
+        trmi_ps_note note = {.value = {TRMI_ORDER_BYE, rests}};
+        TRMI_TRY(trmi_client_order(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL, NULL, 0,
+                                   err));
+    }
+    return TRM_OK;
+}
+
+trm_status trm_ps_leave(trm_ps_client *client, trm_error *err) {
+    return say_bye(client, false, err);
+}
+
+trm_status trmi_client_rest(trm_ps_client *client, trm_error *err) {
+    TRMI_TRY(client->resting ? TRM_OK : say_bye(client, true, err));
+    client->resting = true;
+    return TRM_OK;
+}
+
+trm_status trm_ps_lease_take(trm_ps_client *client, const trm_ps_lease_options *options,
+                             trm_ps_lease *lease, trm_error *err) {
+    trmi_ps_note note = {.value = {TRMI_ORDER_LEASE, options->samples, options->lease_samples,
+                                   options->epochs, (int64_t)(options->timeout_seconds * 1e3),
+                                   client->last_lease, options->samples_max, options->batch}};
+    if (client->reader) {
+        return TRMI_FAIL(err, TRM_INVALID, "worker -1 only reads: it gets no samples");
+    }
+    TRMI_TRY(
+        trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
+    const trmi_ps_note answer = client->order_note;
+    const int64_t *v = answer.value;
+    client->staging = client->mode == TRM_PS_SYNC;
+    TRMI_TRY(
+        trmi_client_steps_learn(client, client->order_trailer, client->order_trailer_bytes, err));
+    if (v[5] == TRM_END) { /* whoever made the last step may be dead */
+        TRMI_TRY(trmi_client_steps_confirm(client, err));
+        return TRM_END;
+    }
+    if (v[5] != TRM_OK) {
+        TRMI_TRY(client->mode == TRM_PS_BOUNDED ? trmi_client_rest(client, err) : TRM_OK);
+        return TRM_PENDING; /* synchronous: server 0, which alone waits for workers, knows */
+    }
+    client->resting = false;
+    *lease = (trm_ps_lease){v[1], v[2], v[3], v[4]};
+    client->last_lease = lease->id;
+    client->lease_book = (uint32_t)v[6];
+    client->lease_samples = options->samples;
+    /* Samples name the batches, not clocks: those that only some servers have come again as
+     * others'. */
+    if (client->next_batch == client->joined) {
+        client->next_batch = client->joined = trmi_max_i64(client->joined, client->most_batches);
+    }
+    return TRM_OK;
+}
+
+trm_status trm_ps_workers(trm_ps_client *client, trm_ps_worker *workers, int32_t capacity,
+                          int32_t *count, trm_error *err) {
+    trmi_ps_note note = {.value = {TRMI_ORDER_WORKERS}};
+    TRMI_TRY(
+        trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
+    if (client->order_trailer_bytes % sizeof *workers != 0) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "server 0: a list of workers of %zu bytes",
+                         client->order_trailer_bytes);
+    }
+    client->stats.global_step =
+        trmi_max_i64(client->stats.global_step, client->order_note.value[1]);
+    *count = (int32_t)(client->order_trailer_bytes / sizeof *workers);
+    int32_t shown = *count < capacity ? *count : capacity;
+    memcpy(workers, client->order_trailer, (size_t)shown * sizeof *workers);
+    return TRM_OK;
+}
+
+trm_status trm_ps_stop_servers(trm_ps_client *client, trm_error *err) {
+    for (uint32_t s = 0; s < client->servers; s++) {
+        trmi_ps_note note = {.value = {TRMI_ORDER_STOP}};
+        TRMI_TRY(trmi_client_order(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL, NULL, 0,
+                                   err));
+    }
+    return TRM_OK;
+}
+
+/* ---- checkpoints ----------------------------------------------------------------------------- */
+
+typedef struct vector {
+    trmi_push_id *ids;
+    int64_t count, capacity;
+} vector;
+
+/* How far each worker's pushes have gone on any server. */
+static bool take_maximum(vector *v, const uint8_t *bytes, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        trmi_push_id id;
+        memcpy(&id, bytes + i * sizeof id, sizeof id);
+        int64_t at = 0;
+        while (at < v->count && v->ids[at].worker != id.worker) {
+            at++;
+        }
+        if (at == v->count) {
+            if (!trmi_grow((void **)&v->ids, &v->capacity, v->count + 1, sizeof *v->ids)) {
+                return false;
+            }
+            v->ids[v->count++] = id;
+        }
+        trmi_push_id *have = &v->ids[at];
+        if (id.incarnation > have->incarnation ||
+            (id.incarnation == have->incarnation && id.sequence > have->sequence)) {
+            *have = id;
+        }
+    }
+    return true;
+}
+
+static void release(trm_ps_client *client, uint32_t servers, const trmi_ps_note *note,
+                    const trmi_text *manifest, trm_status *status, trm_error *err) {
+    for (uint32_t s = 0; s < servers; s++) {
+        trm_status one = trmi_client_order(client, &client->peers[s], TRMI_PS_CONTROL, note, NULL,
+                                           manifest == NULL ? NULL : manifest->data,
+                                           manifest == NULL ? 0 : manifest->length,
+                                           *status == TRM_OK ? err : NULL);
+        *status = *status == TRM_OK ? one : *status;
+    }
+}
+
+/* Steps that server 0 had decided when it was held are in the cut of all. */
+static trm_status carry_steps(trm_ps_client *client, trm_error *err) {
+    trmi_ps_note note = {.value = {TRMI_ORDER_STEPS}};
+    if (client->mode != TRM_PS_SYNC || client->servers == 1) {
+        return TRM_OK;
+    }
+    TRMI_TRY(
+        trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
+    TRMI_TRY(
+        trmi_client_steps_learn(client, client->order_trailer, client->order_trailer_bytes, err));
+    return trmi_client_steps_confirm(client, err);
+}
+
+static trm_status hold_all(trm_ps_client *client, trm_ps_checkpoint_result *result, vector *v,
+                           uint32_t *held, trm_error *err) {
+    for (; *held < client->servers; ++*held) {
+        trmi_ps_note note = {.value = {TRMI_ORDER_HOLD}};
+        TRMI_TRY(trmi_client_order(client, &client->peers[*held], TRMI_PS_CONTROL, &note, NULL,
+                                   NULL, 0, err));
+        /* Servers that have not all the same cut: one was started again in the middle of the last
+         * one. */
+        const int64_t next = client->order_note.value[1] + 1;
+        bool needs_full =
+            client->order_note.value[2] != 0 || (*held > 0 && next != (int64_t)result->cut);
+        result->cut = (uint32_t)trmi_max_i64(result->cut, next);
+        result->differential = result->differential && !needs_full;
+        if (!take_maximum(v, client->order_trailer,
+                          client->order_trailer_bytes / sizeof(trmi_push_id))) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a checkpoint");
+        }
+    }
+    return TRM_OK;
+}
+
+/* A server may still be busy with a cut whose asker has gone or given up. Until it is not, all may
+ * go on. */
+static trm_status hold_when_ready(trm_ps_client *client, trm_ps_checkpoint_result *result,
+                                  vector *v, uint32_t *held, trm_error *err) {
+    const trm_ps_checkpoint_result wanted = *result;
+    const double deadline = trmi_client_deadline(client);
+    for (;;) {
+        trm_status status = hold_all(client, result, v, held, err);
+        if (status != TRM_TIMEOUT || trmi_os_now() >= deadline) {
+            return status;
+        }
+        const trmi_ps_note nothing = {.value = {TRMI_ORDER_RELEASE}};
+        release(client, *held, &nothing, NULL, &status, NULL);
+        *result = wanted;
+        *held = 0;
+        v->count = 0;
+        usleep(20000);
+    }
+}
+
+static void manifest_files(trm_ps_client *client, uint32_t server, trmi_text *text,
+                           trm_ps_checkpoint_result *result) {
+    for (size_t i = 0; i < client->order_trailer_bytes / sizeof(trmi_cut_file); i++) {
+        trmi_cut_file file;
+        uint32_t from, shard;
+        memcpy(&file, client->order_trailer + i * sizeof file, sizeof file);
+        file.name[sizeof file.name - 1] = '\0';
+        if (sscanf(file.name, "server-%u-shard-%u.", &from, &shard) != 2) {
+            text->failed = true;
+            return;
+        }
+        trmi_text_printf(text,
+                         "%s\n    {\"server\": %u, \"shard\": %u, \"bytes\": %" PRId64
+                         ", \"rows\": %" PRId64 ", \"digest\": \"%016" PRIx64 "\"}",
+                         server + i > 0 ? "," : "", server, shard, file.bytes, file.rows,
+                         file.digest);
+        result->rows += file.rows;
+        result->bytes += file.bytes;
+    }
+}
+
+/* Sends the order to all servers before it waits for any: they let pushes go and write at the same
+ * time. */
+static trm_status cut_all(trm_ps_client *client, const vector *v, trm_ps_checkpoint_result *result,
+                          double started, trmi_text *manifest, trm_error *err) {
+    uint64_t *numbers = trmi_alloc(client->servers * sizeof *numbers);
+    trm_status status =
+        numbers == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a checkpoint") : TRM_OK;
+    for (uint32_t s = 0; s < client->servers && status == TRM_OK; s++) {
+        trmi_ps_note note = {.value = {TRMI_ORDER_CUT, result->cut, result->differential}};
+        status =
+            trmi_client_order_send(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL, v->ids,
+                                   (size_t)v->count * sizeof *v->ids, &numbers[s], err);
+    }
+    result->hold_seconds = trmi_os_now() - started;
+    trmi_text_printf(manifest,
+                     "{\n  \"format\": 1, \"cut\": %u, \"differential\": %s, \"servers\": %u, "
+                     "\"shards\": %u,\n  \"files\": [",
+                     result->cut, result->differential ? "true" : "false", client->servers,
+                     client->shards);
+    for (uint32_t s = 0; s < client->servers && status == TRM_OK; s++) {
+        status = trmi_client_order_wait(client, &client->peers[s], numbers[s], err);
+        if (status == TRM_OK) {
+            manifest_files(client, s, manifest, result);
+        }
+    }
+    trmi_text_printf(manifest, "\n  ]\n}\n");
+    trmi_free(numbers);
+    TRMI_TRY(status);
+    return manifest->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a manifest") : TRM_OK;
+}
+
+trm_status trm_ps_checkpoint(trm_ps_client *client, bool differential,
+                             trm_ps_checkpoint_result *result, trm_error *err) {
+    trm_ps_checkpoint_result r = {.differential = differential};
+    vector v = {0};
+    trmi_text manifest = {0};
+    uint32_t held = 0;
+    double started = trmi_os_now();
+    trm_status status = hold_when_ready(client, &r, &v, &held, err);
+    status = status == TRM_OK ? carry_steps(client, err) : status;
+    if (status == TRM_OK) {
+        status = cut_all(client, &v, &r, started, &manifest, err);
+    }
+    trmi_ps_note note = {
+        .value = {TRMI_ORDER_RELEASE, status == TRM_OK ? (int64_t)r.cut : 0, r.differential}};
+    release(client, held, &note, status == TRM_OK ? &manifest : NULL, &status, err);
+    free(v.ids);
+    trmi_text_free(&manifest);
+    if (status == TRM_OK) {
+        r.seconds = trmi_os_now() - started;
+        *result = r;
+    }
+    return status;
+}

@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pulls: one request a server and part of the batch, and the rows from the answers to every
+ * look-up. */
+#include "ps/client/client.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+/* ---- hot rows -------------------------------------------------------------------------------- */
+
+/* Own batches that a cached row may be old: no more than the table's rows may be. */
+static int64_t age_of(const trm_ps_client *c, uint32_t table) {
+    int32_t bound = trmi_table_bound(c->tables[table].staleness, c->options.cache_staleness);
+    return bound < c->options.cache_staleness ? bound : c->options.cache_staleness;
+}
+
+/* Rows that the cache has are copied: it may give their place to another batch's before this one is
+ * waited for. */
+static trm_status look_in_cache(trm_ps_batch *b, const trmi_part *part, trm_error *err) {
+    trm_ps_client *c = b->client;
+    if (!trmi_client_has_cache(c)) {
+        return TRM_OK;
+    }
+    if (!b->described) { /* this part's keys: the cache is new */
+        trmi_batch_describe(b);
+    }
+    for (int64_t u = part->first; u < part->end; u++) {
+        trmi_unique *x = &b->uniques[u];
+        const uint8_t *row =
+            (x->wanted & TRMI_WANT_PULL) != 0 && c->caches[x->table] != NULL
+                ? trmi_cache_get(c->caches[x->table], x->key, b->index - age_of(c, x->table))
+                : NULL;
+        x->wanted &= ~(uint32_t)TRMI_CACHED;
+        if (row == NULL) {
+            continue;
+        }
+        int64_t bytes = c->widths[x->table] * (int64_t)trm_dtype_bytes(c->options.wire);
+        if (!trmi_grow((void **)&b->hot, &b->hot_capacity, b->hot_bytes + bytes, 1)) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch's hot rows");
+        }
+        memcpy(b->hot + b->hot_bytes, row, (size_t)bytes);
+        b->hot_bytes += bytes;
+        x->wanted |= TRMI_CACHED;
+        c->stats.cached_keys++;
+    }
+    return TRM_OK;
+}
+
+static void fill_cache(trm_ps_batch *b, const trmi_part *part) {
+    trm_ps_client *c = b->client;
+    const bool keeps = trmi_client_has_cache(c) && !b->outside && !part->pull.in_order;
+    for (int64_t u = part->first; keeps && u < part->end; u++) {
+        const trmi_unique *x = &b->uniques[u];
+        if ((x->wanted & (TRMI_WANT_PULL | TRMI_CACHED)) == TRMI_WANT_PULL &&
+            c->caches[x->table] != NULL) {
+            trmi_cache_put(c->caches[x->table], x->key, b->row_of[u], b->index);
+        }
+    }
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+/* Sends the pull of a part to one server (again). */
+static trm_status ask(trm_ps_batch *b, trmi_part *part, trmi_peer *peer, double deadline,
+                      trm_error *err) {
+    trm_ps_client *c = b->client;
+    const trmi_arrangement *a = &part->pull;
+    uint32_t first = a->first[peer->number], count = a->first[peer->number + 1] - first;
+    double left = deadline - trmi_os_now(), patience = b->deadline - trmi_os_now();
+    trmi_ps_header header = {.kind = TRMI_PS_PULL,
+                             .dtype = (uint16_t)c->options.wire,
+                             .worker = c->worker,
+                             .incarnation = c->incarnation,
+                             .sequence = part->request,
+                             .clock = b->index,
+                             .section_count = count,
+                             .flags = c->reader || b->outside};
+    header.extra[0] = c->joined;
+    if (c->staging) { /* the step with the push of the batch before, whatever its number */
+        header.clock = 0;
+        header.extra[0] = b->index - c->joined;
+    } else if (c->mode == TRM_PS_SYNC) {
+        header.extra[0] = 0;
+    }
+    /* The server gives up first, and says for whom it waited. */
+    header.extra[1] = (int64_t)((patience > 0.6 ? patience - 0.3 : patience / 2) * 1e3);
+    part->replies[peer->number].asked = trmi_os_now();
+    size_t bytes =
+        trmi_ps_size(TRMI_PS_PULL, c->options.wire, a->sections + first, count, c->widths);
+    trmi_message m;
+    if (bytes == 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "a pull of more than 1 GB of keys: use smaller batches");
+    }
+    TRMI_TRY(peer->channel->table->reserve(peer->channel, bytes, left, &m, err));
+    trm_status status = trmi_batch_encode(c, &header, a->sections + first, m.data, err);
+    if (status != TRM_OK) {
+        m.bytes = 0; /* taken back */
+        (void)!peer->channel->table->commit(peer->channel, &m, left, NULL);
+        return status;
+    }
+    c->stats.bytes_sent += (int64_t)bytes;
+    return peer->channel->table->commit(peer->channel, &m, left, err);
+}
+
+static bool is_owed(const trmi_part *part, const trmi_peer *peer) {
+    return part->request != 0 && !part->done && !part->replies[peer->number].here;
+}
+
+trm_status trmi_batch_ask_again(trm_ps_batch *b, trmi_peer *peer, double deadline, trm_error *err) {
+    for (int32_t p = 0; b->pulling && p < b->asked; p++) {
+        if (is_owed(&b->parts[p], peer)) {
+            TRMI_TRY(ask(b, &b->parts[p], peer, deadline, err));
+        }
+    }
+    return TRM_OK;
+}
+
+double trmi_batch_owed_since(const trm_ps_batch *b, const trmi_peer *peer) {
+    for (int32_t p = 0; b->pulling && p < b->asked; p++) {
+        if (is_owed(&b->parts[p], peer)) {
+            return b->parts[p].replies[peer->number].asked;
+        }
+    }
+    return 0;
+}
+
+void trmi_batch_forget(trm_ps_batch *b, const trmi_peer *peer) {
+    for (int32_t p = 0; b->pulling && p < b->asked; p++) {
+        trmi_reply *reply = &b->parts[p].replies[peer->number];
+        if (reply->message.block != NULL) {
+            reply->message = (trmi_message){0};
+            reply->here = false;
+        }
+    }
+}
+
+/* What the next part asks of which server, and how much will come back. */
+static trm_status prepare_part(trm_ps_batch *b, trm_error *err) {
+    trm_ps_client *c = b->client;
+    trmi_part *part = &b->parts[b->asked];
+    if (b->numbered == b->asked) {
+        trmi_batch_number_part(b);
+    }
+    if (!b->outside) {
+        TRMI_TRY(look_in_cache(b, part, err));
+    }
+    TRMI_TRY(trmi_batch_arrange(b, &part->pull, part->first, part->end,
+                                TRMI_WANT_PULL | TRMI_CACHED, TRMI_WANT_PULL, err));
+    part->bytes = 0;
+    for (uint32_t i = 0; i < part->pull.first[c->servers]; i++) {
+        const trmi_ps_section *s = &part->pull.sections[i];
+        part->bytes +=
+            (size_t)s->count * (size_t)c->widths[s->table] * trm_dtype_bytes(c->options.wire);
+    }
+    part->request = ++c->next_request;
+    part->done = false;
+    for (uint32_t s = 0; s < c->servers; s++) {
+        /* A bound may have to be waited for even where no rows are wanted. */
+        bool nothing = part->pull.first[s] == part->pull.first[s + 1] &&
+                       (c->mode == TRM_PS_ASYNC || b->asked > 0);
+        part->replies[s] = (trmi_reply){.here = nothing};
+    }
+    b->asked++;
+    return TRM_OK;
+}
+
+static trm_status ask_part(trm_ps_batch *b, double deadline, trm_error *err) {
+    trm_ps_client *c = b->client;
+    trmi_part *part = &b->parts[b->asked];
+    TRMI_TRY(prepare_part(b, err));
+    for (uint32_t s = 0; s < c->servers; s++) {
+        if (part->replies[s].here || c->peers[s].channel == NULL) {
+            continue; /* no channel: pull_wait mends the connection and asks again */
+        }
+        trm_status status = ask(b, part, &c->peers[s], deadline, err);
+        if (status != TRM_OK && status != TRM_PEER) {
+            return status;
+        }
+    }
+    return TRM_OK;
+}
+
+/* Parts are asked for ahead as long as their answers have room where they come: a server that must
+ * wait for room takes no requests, and the next one could not be sent. */
+static trm_status ask_ahead(trm_ps_batch *b, double deadline, trm_error *err) {
+    const size_t room = b->client->options.ring_bytes / 4;
+    for (;;) {
+        size_t under_way = 0;
+        for (int32_t p = 0; p < b->asked; p++) {
+            under_way += b->parts[p].done ? 0 : b->parts[p].bytes;
+        }
+        if (b->asked == b->part_count || under_way > room) {
+            return TRM_OK;
+        }
+        TRMI_TRY(ask_part(b, deadline, err));
+    }
+}
+
+trm_status trm_ps_pull_start(trm_ps_batch *b, trm_error *err) {
+    trm_ps_client *c = b->client;
+    if (b->pulling) {
+        return TRMI_FAIL(err, TRM_INVALID, "this batch is being pulled already");
+    }
+    int place = 0;
+    while (place < TRMI_BATCHES_MAX && c->batches[place] != NULL) {
+        place++;
+    }
+    if (place == TRMI_BATCHES_MAX) {
+        return TRMI_FAIL(err, TRM_INVALID, "at most %d pulls at a time", TRMI_BATCHES_MAX);
+    }
+    TRMI_TRY(trmi_batch_cut(b, err));
+    if (!b->outside) {
+        b->index = b->index < 0 ? c->next_batch++ : b->index;
+    }
+    b->asked = 0;
+    b->hot_bytes = 0;
+    b->err = (trm_error){0};
+    b->pulling = true;
+    c->batches[place] = b;
+    b->deadline = trmi_client_deadline(c);
+    trm_status status = ask_ahead(b, b->deadline, err);
+    if (status != TRM_OK) {
+        trmi_batch_release(b);
+    }
+    return status;
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+/* Copies an answer that will be wanted later: where it lies, it is in the way of others. */
+static void keep_answer(const trm_ps_client *c, trmi_part *part, uint32_t server) {
+    trmi_reply *reply = &part->replies[server];
+    trmi_message *m = &reply->message;
+    trmi_channel *channel = c->peers[server].channel;
+    uint8_t *copy = m->block == NULL || channel == NULL ? NULL : trmi_alloc(m->bytes);
+    if (copy == NULL) {
+        return;
+    }
+    trmi_ps_header header;
+    uint32_t first = part->pull.first[server], last = part->pull.first[server + 1];
+    memcpy(copy, m->data, m->bytes);
+    if (trmi_ps_decode_header(copy, m->bytes, &header, NULL) != TRM_OK ||
+        trmi_ps_decode_rows(copy, m->bytes, &header, c->widths, part->pull.sections + first,
+                            last - first, NULL) != TRM_OK) {
+        trmi_free(copy); /* cannot be: it was decoded before */
+        return;
+    }
+    reply->kept = copy;
+    channel->table->release(channel, m);
+    *m = (trmi_message){0};
+}
+
+static trmi_part *part_of(trm_ps_batch *b, uint64_t request) {
+    for (int32_t p = 0; b->pulling && p < b->asked; p++) {
+        if (b->parts[p].request == request && !b->parts[p].done) {
+            return &b->parts[p];
+        }
+    }
+    return NULL;
+}
+
+void trmi_batch_refused(trm_ps_batch *b, const trmi_peer *peer, uint64_t request,
+                        const trm_error *why) {
+    trmi_part *part = part_of(b, request);
+    if (part != NULL) {
+        b->err = *why;
+        part->replies[peer->number].here = true;
+    }
+}
+
+void trmi_batch_answer(trm_ps_batch *b, trmi_peer *peer, const trmi_ps_header *header,
+                       trmi_message *m) {
+    trm_ps_client *c = b->client;
+    trmi_part *part = part_of(b, header->sequence);
+    if (part == NULL || part->replies[peer->number].here) {
+        return; /* another batch's; or the answer to a repetition: ours is here already */
+    }
+    trmi_reply *reply = &part->replies[peer->number];
+    uint32_t first = part->pull.first[peer->number], last = part->pull.first[peer->number + 1];
+    reply->here = true;
+    trm_error err;
+    /* The decoder points values; keys stay. */
+    if (header->dtype != c->options.wire ||
+        trmi_ps_decode_rows(m->data, m->bytes, header, c->widths, part->pull.sections + first,
+                            last - first, &err) != TRM_OK) {
+        TRMI_FAIL(&b->err, TRM_CORRUPT, "server %d answered a pull with something else",
+                  peer->number);
+        return;
+    }
+    reply->message = *m;
+    *m = (trmi_message){0};
+    if (c->reading && !b->outside) {
+        keep_answer(c, part, (uint32_t)peer->number);
+    }
+}
+
+/* Where each distinct key's row is now: in an answer, or among the hot ones. */
+static trm_status find_rows(trm_ps_batch *b, const trmi_part *part, size_t *hot, trm_error *err) {
+    const trm_ps_client *c = b->client;
+    const size_t element = trm_dtype_bytes(c->options.wire);
+    const bool cached = trmi_client_has_cache(c);
+    TRMI_TRY(trmi_batch_locate(b, &part->pull, part->first, part->end, element, NULL, err));
+    for (int64_t u = part->first; cached && u < part->end; u++) {
+        const trmi_unique *x = &b->uniques[u];
+        if ((x->wanted & TRMI_CACHED) != 0) {
+            b->row_of[u] = b->hot + *hot;
+            *hot += (size_t)c->widths[x->table] * element;
+        }
+    }
+    return TRM_OK;
+}
+
+enum { ROWS_AHEAD = 12 };
+
+/* Rows as they are. Inlined with a width that is known, a row is a few moves. */
+static inline void copy_rows(const trm_ps_batch *b, const trmi_slice *slice,
+                             const uint32_t *inverse, int32_t width) {
+    const size_t row = (size_t)width * sizeof(float);
+    for (int64_t i = 0; i < slice->count; i++) {
+        if (i + ROWS_AHEAD < slice->count) {
+            __builtin_prefetch(trmi_batch_row(b, slice, row, inverse[i + ROWS_AHEAD]));
+        }
+        memcpy(slice->rows + i * width, trmi_batch_row(b, slice, row, inverse[i]), row);
+    }
+}
+
+static void convert_rows(const trm_ps_batch *b, const trmi_slice *slice, const uint32_t *inverse,
+                         int32_t width) {
+    const trmi_apply_kernels *kernels = trmi_apply_kernels_here();
+    trm_dtype wire = b->client->options.wire;
+    const size_t row = (size_t)width * trm_dtype_bytes(wire);
+    for (int64_t i = 0; i < slice->count; i++) {
+        if (i + ROWS_AHEAD < slice->count) {
+            __builtin_prefetch(trmi_batch_row(b, slice, row, inverse[i + ROWS_AHEAD]));
+        }
+        kernels->load[wire](trmi_batch_row(b, slice, row, inverse[i]), width,
+                            slice->rows + i * width);
+    }
+}
+
+/* Rows of 32 bits that lie as they are wanted, one after the other. */
+static bool lies_straight(const trm_ps_batch *b, const trmi_slice *slice) {
+    return slice->straight && slice->row_zero != 0 && b->client->options.wire == TRM_FLOAT32;
+}
+
+static void scatter(trm_ps_batch *b, int32_t part) {
+    const trm_ps_client *c = b->client;
+    for (int64_t s = 0; s < b->slice_count; s++) {
+        const trmi_slice *slice = &b->slices[s];
+        const uint32_t *inverse = b->inverse + slice->first;
+        int32_t width = c->widths[slice->table];
+        if (slice->rows == NULL || slice->part != part) {
+            continue;
+        }
+        if (lies_straight(b, slice)) {
+            const size_t row = (size_t)width * sizeof(float);
+            memcpy(slice->rows, trmi_batch_row(b, slice, row, (uint32_t)slice->unique_first),
+                   (size_t)slice->count * row);
+        } else if (c->options.wire != TRM_FLOAT32) {
+            convert_rows(b, slice, inverse, width);
+        } else if (width == 16) {
+            copy_rows(b, slice, inverse, 16);
+        } else if (width == 1) {
+            copy_rows(b, slice, inverse, 1);
+        } else {
+            copy_rows(b, slice, inverse, width);
+        }
+    }
+}
+
+/* The others give rows of a step when we have told them of it, and server 0 tells us: its answers
+ * to our pushes come first, which may well be behind its rows. */
+static trm_status wait_for_step(trm_ps_batch *b, double deadline, trm_error *err) {
+    trm_ps_client *c = b->client;
+    while (c->staging && !b->outside && c->servers > 1 &&
+           trmi_client_pushes_pending(&c->peers[0]) > 0) {
+        TRMI_TRY(trmi_client_progress(c, &c->peers[0], deadline, err));
+    }
+    return TRM_OK;
+}
+
+/* Takes messages in until all servers have answered a part. */
+static trm_status wait_for_part(trm_ps_batch *b, const trmi_part *part, double deadline,
+                                trm_error *err) {
+    trm_ps_client *c = b->client;
+    TRMI_TRY(wait_for_step(b, deadline, err));
+    for (uint32_t s = 0; s < c->servers; s++) {
+        while (!part->replies[s].here) {
+            TRMI_TRY(trmi_client_progress(c, &c->peers[s], deadline, err));
+            s = 0; /* from the first again: mending takes an answer away that was there */
+        }
+    }
+    if (b->err.status != TRM_OK && err != NULL) {
+        *err = b->err;
+    }
+    return (trm_status)b->err.status;
+}
+
+static trm_status finish_pull(trm_ps_batch *b, trm_error *err) {
+    trm_ps_client *c = b->client;
+    double deadline = b->deadline = trmi_client_deadline(c);
+    size_t hot = 0;
+    for (int32_t p = 0; p < b->part_count; p++) {
+        trmi_part *part = &b->parts[p];
+        TRMI_TRY(ask_ahead(b, deadline, err));
+        TRMI_TRY(wait_for_part(b, part, deadline, err));
+        TRMI_TRY(find_rows(b, part, &hot, err));
+        scatter(b, p);
+        fill_cache(b, part);
+        part->done = true;
+        trmi_part_release(c, part);
+    }
+    c->stats.lookups += b->lookups;
+    c->stats.unique_keys += b->unique_count;
+    return TRM_OK;
+}
+
+trm_status trm_ps_pull_wait(trm_ps_batch *b, trm_error *err) {
+    if (!b->pulling) {
+        return TRMI_FAIL(err, TRM_INVALID, "no pull of this batch is under way");
+    }
+    b->client->wants_rows = !b->outside;
+    trm_status status = finish_pull(b, err);
+    b->client->wants_rows = false;
+    trmi_batch_release(b);
+    return status;
+}
+
+trm_status trm_ps_read(trm_ps_batch *b, trm_error *err) {
+    trm_ps_client *c = b->client;
+    b->outside = c->reading = true;
+    for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
+        for (uint32_t s = 0; c->batches[i] != NULL && s < c->servers; s++) {
+            for (int32_t p = 0; p < c->batches[i]->asked; p++) {
+                keep_answer(c, &c->batches[i]->parts[p], s);
+            }
+        }
+    }
+    trm_status status = trm_ps_pull_start(b, err);
+    if (status == TRM_OK) {
+        status = trm_ps_pull_wait(b, err);
+    }
+    b->outside = c->reading = false;
+    return status;
+}

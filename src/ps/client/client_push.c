@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pushes: gradients of equal keys summed into one message a server, kept until it is answered. */
+#include "ps/client/client.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/rng.h"
+
+#include <stddef.h>
+
+static trmi_pending *take_pending(trmi_peer *peer, size_t bytes, trm_error *err) {
+    for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
+        trmi_pending *p = &peer->pending[i];
+        if (p->sequence != 0) {
+            continue;
+        }
+        if (p->capacity < bytes) {
+            trmi_free(p->data);
+            p->capacity = bytes + bytes / 4;
+            p->data = trmi_alloc(p->capacity);
+        }
+        if (p->data == NULL) {
+            p->capacity = 0;
+            break;
+        }
+        return p;
+    }
+    TRMI_FAIL(err, TRM_NOMEM, "no memory for a push of %zu bytes", bytes);
+    return NULL;
+}
+
+/* True the first time that a unique is met. */
+static inline bool touches(trm_ps_batch *b, uint32_t unique) {
+    const uint64_t bit = (uint64_t)1 << unique % 64;
+    bool first = (b->touched[unique / 64] & bit) == 0;
+    b->touched[unique / 64] |= bit;
+    return first;
+}
+
+/* Adds up the gradients of equal keys, each unique's at its place. Inlined with a width that is
+ * known, a row is a few moves. */
+static inline void sum_slice(trm_ps_batch *b, const trmi_slice *slice, int32_t width) {
+    enum { AHEAD = 12 };
+    const trmi_apply_kernels *kernels = trmi_apply_kernels_here();
+    const uint32_t *inverse = b->inverse + slice->first;
+    const size_t row = (size_t)width * sizeof(float);
+    for (int64_t i = 0; i < slice->count; i++) {
+        if (i + AHEAD < slice->count) {
+            __builtin_prefetch(trmi_batch_row(b, slice, row, inverse[i + AHEAD]), 1);
+        }
+        const float *g = slice->gradients + i * width;
+        float *sum = (float *)(void *)trmi_batch_row(b, slice, row, inverse[i]);
+        if (touches(b, inverse[i])) {
+            memcpy(sum, g, row);
+        } else {
+            kernels->add_scaled(sum, g, 1, width);
+        }
+    }
+}
+
+static void sum_gradients(trm_ps_batch *b) {
+    memset(b->touched, 0, (size_t)(b->unique_count / 64 + 1) * sizeof *b->touched);
+    for (int64_t s = 0; s < b->slice_count; s++) {
+        const trmi_slice *slice = &b->slices[s];
+        const int32_t width = b->client->widths[slice->table];
+        if (slice->gradients == NULL) {
+            continue;
+        }
+        if (slice->straight && slice->row_zero != 0) { /* nothing is summed, and lies as it is */
+            const size_t row = (size_t)width * sizeof(float);
+            memcpy(trmi_batch_row(b, slice, row, (uint32_t)slice->unique_first), slice->gradients,
+                   (size_t)slice->count * row);
+        } else if (width == 16) {
+            sum_slice(b, slice, 16);
+        } else {
+            sum_slice(b, slice, width);
+        }
+    }
+}
+
+/* Where the sums go: into the messages, or beside them when the wire is narrower. */
+static trm_status place_sums(trm_ps_batch *b, trm_error *err) {
+    const trm_ps_client *c = b->client;
+    const trmi_arrangement *a = &b->push;
+    int64_t floats = 1;
+    for (uint32_t i = 0; i < a->first[c->servers]; i++) {
+        floats += a->sections[i].count * c->widths[a->sections[i].table];
+    }
+    bool direct = c->options.wire == TRM_FLOAT32;
+    if (!direct && !trmi_grow((void **)&b->sums, &b->sum_capacity, floats, sizeof *b->sums)) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to sum gradients");
+    }
+    return trmi_batch_locate(b, a, 0, b->unique_count, sizeof(float),
+                             direct ? NULL : (uint8_t *)b->sums, err);
+}
+
+/* To the wire's 16 bits. What is rounded away would be lost push after push, so it is rounded up or
+ * down by chance: by noise that follows from table, key, worker and push, the same in every run. */
+static void narrow_sums(trm_ps_batch *b, uint64_t sequence) {
+    const trm_ps_client *c = b->client;
+    const trmi_arrangement *a = &b->push;
+    const trmi_apply_kernels *kernels = trmi_apply_kernels_here();
+    const float *sum = b->sums;
+    for (uint32_t i = 0; i < a->first[c->servers]; i++) {
+        const trmi_ps_section *s = &a->sections[i];
+        int32_t width = c->widths[s->table];
+        size_t row = (size_t)width * trm_dtype_bytes(c->options.wire);
+        const trm_table_options *table = &c->tables[s->table];
+        uint64_t push = trmi_mix(table->seed ^ 0x57495245, (uint64_t)c->worker << 40 | sequence);
+        for (int64_t k = 0; k < s->count; k++, sum += width) {
+            uint64_t noise = trmi_mix(push, trmi_key_hash(s->keys[k])) | 1;
+            kernels->store[c->options.wire](sum, width, table->round_to_nearest ? 0 : noise,
+                                            s->values + (size_t)k * row);
+        }
+    }
+}
+
+/* Builds the messages to all servers in their pending places. */
+static trm_status build_messages(trm_ps_batch *b, const trmi_ps_header *like,
+                                 trmi_pending **messages, trm_error *err) {
+    trm_ps_client *c = b->client;
+    trmi_arrangement *a = &b->push;
+    for (uint32_t s = 0; s < c->servers; s++) {
+        trmi_ps_section *sections = a->sections + a->first[s];
+        trmi_ps_header header = *like;
+        header.section_count = a->first[s + 1] - a->first[s];
+        size_t bytes =
+            trmi_ps_size(TRMI_PS_PUSH, c->options.wire, sections, header.section_count, c->widths);
+        if (bytes == 0) {
+            return TRMI_FAIL(err, TRM_INVALID, "a push of more than 1 GB: use smaller batches");
+        }
+        messages[s] = take_pending(&c->peers[s], bytes, err);
+        if (messages[s] == NULL) {
+            return TRM_NOMEM;
+        }
+        messages[s]->bytes = bytes;
+        messages[s]->lease = header.extra[0];
+        TRMI_TRY(trmi_batch_encode(c, &header, sections, messages[s]->data, err));
+    }
+    return TRM_OK;
+}
+
+static trm_status fill_messages(trm_ps_batch *b, const trmi_ps_header *header,
+                                trmi_pending **messages, trm_error *err) {
+    TRMI_TRY(build_messages(b, header, messages, err));
+    TRMI_TRY(place_sums(b, err));
+    sum_gradients(b);
+    if (b->client->options.wire != TRM_FLOAT32) {
+        narrow_sums(b, header->sequence);
+    }
+    return TRM_OK;
+}
+
+static trm_status push_failed(trm_ps_client *c, trm_error *err) {
+    if (c->push_err.status == TRM_OK) {
+        return TRM_OK;
+    }
+    trm_status status = (trm_status)c->push_err.status;
+    if (err != NULL) {
+        *err = c->push_err;
+    }
+    c->push_err = (trm_error){0}; /* told once */
+    return status;
+}
+
+/* A batch that others make: it is over here, too. */
+static trm_status give_up_batch(trm_ps_batch *b, trm_error *err) {
+    trm_ps_client *c = b->client;
+    if (c->mode != TRM_PS_ASYNC) {
+        for (int64_t i = 0; i < b->slice_count; i++) {
+            b->slices[i].gradients = NULL;
+        }
+        b->cut = false;
+        TRMI_TRY(trm_ps_push(b, NULL, err));
+    }
+    if (err != NULL) {
+        *err = c->refused;
+    }
+    return TRM_CANCELLED;
+}
+
+/* Samples of a lease: [position of the push before it, position). */
+static trm_status name_samples(trm_ps_client *c, const trm_ps_push_options *o,
+                               trmi_ps_header *header, trm_error *err) {
+    const trm_ps_lease *l = &o->lease;
+    int64_t begin = l->id == c->pushed_lease ? c->pushed : l->begin;
+    if (c->lease_samples == 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "a push under lease %lld, which this client has not taken",
+                         (long long)l->id);
+    }
+    if (o->position < begin || o->position > l->end || o->position - begin > UINT32_MAX) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "position %lld of lease %lld: %lld, where the push before ended, to %lld "
+                         "expected",
+                         (long long)o->position, (long long)l->id, (long long)begin,
+                         (long long)l->end);
+    }
+    header->extra[0] = o->position > begin ? l->id : 0;
+    header->extra[1] = l->epoch * c->lease_samples + o->position;
+    header->samples = (uint32_t)(o->position - begin);
+    header->book = c->lease_book;
+    return TRM_OK;
+}
+
+/* To server `first` and those behind it. */
+static trm_status send_from(trm_ps_client *c, trmi_pending **messages, uint32_t first,
+                            uint64_t sequence, double deadline, trm_error *err) {
+    for (uint32_t s = first; s < c->servers; s++) {
+        messages[s]->sequence = sequence;
+        messages[s]->sent = trmi_os_now();
+    }
+    for (uint32_t s = first; s < c->servers; s++) {
+        if (messages[s]->sequence ==
+            sequence) { /* not sent and answered while another was mended */
+            TRMI_TRY(trmi_client_send(c, &c->peers[s], messages[s]->data, messages[s]->bytes,
+                                      deadline, err));
+        }
+    }
+    return TRM_OK;
+}
+
+/* SYNC, several servers: none has a push in a step before all have the push. */
+static bool is_partial(const trm_ps_client *c) {
+    return c->mode == TRM_PS_SYNC && !c->staging && c->servers > 1;
+}
+
+/* From here on the push is the connection's to deliver, however often it breaks. Server 0 alone
+ * marks samples as used: it gets a push under a lease when all others have it. If this worker dies
+ * before that, the batch is lent again, and the servers that have it know its samples; staged,
+ * they never apply it. */
+static trm_status deliver(trm_ps_client *c, trmi_pending **messages, uint64_t sequence, bool lent,
+                          double deadline, trm_error *err) {
+    if (!lent || c->servers == 1) {
+        TRMI_TRY(send_from(c, messages, 0, sequence, deadline, err));
+        c->delivered = sequence;
+        const trmi_ps_note pushed = {.value = {TRMI_ORDER_PUSHED, (int64_t)sequence}};
+        for (uint32_t s = 0; s < c->servers && is_partial(c); s++) {
+            if (c->peers[s].channel != NULL) { /* else the push is sent again, and says so itself */
+                (void)!trmi_client_tell(c, &c->peers[s], &pushed, NULL, 0, deadline);
+            }
+        }
+        return TRM_OK;
+    }
+    TRMI_TRY(send_from(c, messages, 1, sequence, deadline, err));
+    for (uint32_t s = 1; s < c->servers; s++) {
+        while (messages[s]->sequence == sequence) {
+            TRMI_TRY(trmi_client_progress(c, &c->peers[s], deadline, err));
+        }
+    }
+    TRMI_TRY(push_failed(c, err));
+    if (c->staging) {
+        int64_t finished = trmi_client_steps_finished(c);
+        memcpy(messages[0]->data + offsetof(trmi_ps_header, clock), &finished, sizeof finished);
+    }
+    c->delivered = messages[0]->sequence = sequence;
+    messages[0]->sent = trmi_os_now();
+    return trmi_client_send(c, &c->peers[0], messages[0]->data, messages[0]->bytes, deadline, err);
+}
+
+trm_status trm_ps_push(trm_ps_batch *b, const trm_ps_push_options *options, trm_error *err) {
+    trm_ps_client *c = b->client;
+    double deadline = trmi_client_deadline(c);
+    if (c->reader || b->pulling) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         c->reader ? "this client (worker -1) only reads"
+                                   : "wait for the pull before the push");
+    }
+    if (options != NULL && options->lease.id != 0 && options->lease.id == c->refused_lease) {
+        return give_up_batch(b, err);
+    }
+    TRMI_TRY(trmi_batch_deduplicate(b, err));
+    for (uint32_t s = 0; s < c->servers; s++) {
+        while (trmi_client_pushes_pending(&c->peers[s]) >= c->options.pushes_ahead) {
+            TRMI_TRY(trmi_client_progress(c, &c->peers[s], deadline, err));
+        }
+    }
+    TRMI_TRY(push_failed(c, err));
+    TRMI_TRY(
+        trmi_batch_arrange(b, &b->push, 0, b->unique_count, TRMI_WANT_PUSH, TRMI_WANT_PUSH, err));
+    b->index = b->index < 0 ? c->next_batch++ : b->index;
+    trmi_ps_header header = {.kind = c->staging ? TRMI_PS_STAGE : TRMI_PS_PUSH,
+                             .dtype = (uint16_t)c->options.wire,
+                             .worker = c->worker,
+                             .incarnation = c->incarnation,
+                             .sequence = c->next_sequence + 1,
+                             .clock = c->staging ? 0 : b->index + 1};
+    header.flags = is_partial(c) ? TRMI_PUSH_PARTIAL : 0;
+    bool lent = options != NULL && options->lease.id != 0;
+    if (lent) {
+        TRMI_TRY(name_samples(c, options, &header, err));
+    }
+    header.rate_scale = options == NULL || options->rate_scale == 0 ? 1 : options->rate_scale;
+    trmi_pending **messages = trmi_alloc(c->servers * sizeof(trmi_pending *));
+    trm_status status = messages == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a push")
+                                         : fill_messages(b, &header, messages, err);
+    if (status == TRM_OK) {
+        c->next_sequence++;
+        c->resting = false; /* the servers see it by this push */
+        c->stats.pushes++;
+        if (lent) {
+            c->pushed_lease = options->lease.id;
+            c->pushed = options->position;
+        }
+        status = deliver(c, messages, header.sequence, lent || c->staging, deadline, err);
+    }
+    trmi_free(messages);
+    return status;
+}
+
+static trm_status drain(trm_ps_client *c, double deadline, trm_error *err) {
+    for (uint32_t s = 0; s < c->servers; s++) {
+        while (trmi_client_pushes_pending(&c->peers[s]) > 0) {
+            TRMI_TRY(trmi_client_progress(c, &c->peers[s], deadline, err));
+        }
+    }
+    return push_failed(c, err);
+}
+
+trm_status trm_ps_flush(trm_ps_client *c, trm_error *err) {
+    TRMI_TRY(drain(c, trmi_client_deadline(c), err));
+    return trmi_client_steps_confirm(c, err);
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sixteen look-ups at a time. */
+#if defined(__AVX512F__)
+#include "ps/client/unique.h"
+
+#include <immintrin.h>
+
+enum { TOGETHER = 16 };
+
+/* Eight places, before the mask. */
+static __m512i product(__m512i key) {
+    return _mm512_srli_epi64(
+        _mm512_mullo_epi64(key, _mm512_set1_epi64((long long)TRMI_UNIQUE_FACTOR)), 32);
+}
+
+static __m512i iota(void) {
+    return _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+}
+
+/* The low 32 bits of twice eight numbers. */
+static __m512i narrow(__m512i low, __m512i high) {
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(low)),
+                              _mm512_cvtepi64_epi32(high), 1);
+}
+
+static __mmask16 lanes(int64_t left) {
+    return left >= TOGETHER ? 0xFFFF : (__mmask16)((1u << left) - 1);
+}
+
+static void find_places(const trmi_lookups *l) {
+    const int64_t count = l->count;
+    const __m512i mask = _mm512_set1_epi32((int32_t)l->mask);
+    for (int64_t i = 0; i < count; i += TOGETHER) {
+        const __mmask16 m = lanes(count - i);
+        __m512i low = _mm512_maskz_loadu_epi64((__mmask8)m, l->keys + i);
+        __m512i high = _mm512_maskz_loadu_epi64((__mmask8)(m >> 8), l->keys + i + 8);
+        _mm512_mask_storeu_epi32(l->inverse + i, m,
+                                 _mm512_and_si512(narrow(product(low), product(high)), mask));
+    }
+}
+
+/* What lies at `some` look-ups' places, and whose keys are not theirs. Loads one by one: two loads
+ * a cycle find them in half the time of AMD's gathers (1.24 and 0.55 ns a look-up; not measured on
+ * Intel's). */
+static inline __attribute__((always_inline)) __mmask16 look(const trmi_lookups *l, int64_t first,
+                                                            int64_t some) {
+    uint64_t keys[TOGETHER];
+    uint32_t *inverse = l->inverse + first;
+    const __mmask16 m = lanes(some);
+    for (int64_t k = 0; k < some; k++) {
+        uint32_t last = l->map[inverse[k]];
+        inverse[k] = last;
+        keys[k] = l->keys[last];
+    }
+    __mmask8 low =
+        _mm512_mask_cmpneq_epi64_mask((__mmask8)m, _mm512_maskz_loadu_epi64((__mmask8)m, keys),
+                                      _mm512_maskz_loadu_epi64((__mmask8)m, l->keys + first));
+    __mmask8 high = _mm512_mask_cmpneq_epi64_mask(
+        (__mmask8)(m >> 8), _mm512_maskz_loadu_epi64((__mmask8)(m >> 8), keys + 8),
+        _mm512_maskz_loadu_epi64((__mmask8)(m >> 8), l->keys + first + 8));
+    return (__mmask16)(low | high << 8);
+}
+
+static int64_t meet(const trmi_lookups *l) {
+    const int64_t count = l->count;
+    find_places(l);
+    for (int64_t i = 0; i < count; i++) {
+        l->map[l->inverse[i]] = (uint32_t)i;
+    }
+    int64_t left = 0;
+    for (int64_t i = 0; i < count; i += TOGETHER) {
+        __mmask16 other = count - i >= TOGETHER ? look(l, i, TOGETHER) : look(l, i, count - i);
+        __m512i index = _mm512_add_epi32(_mm512_set1_epi32((int32_t)i), iota());
+        _mm512_storeu_si512(l->left + left, _mm512_maskz_compress_epi32(other, index));
+        left += __builtin_popcount(other);
+    }
+    return left;
+}
+
+static uint32_t number(const trmi_lookups *l, uint32_t first) {
+    const int64_t count = l->count;
+    const __m512i step = _mm512_set1_epi32(TOGETHER);
+    __m512i index = iota();
+    uint32_t next = 0;
+    for (int64_t i = 0; i < count; i += TOGETHER, index = _mm512_add_epi32(index, step)) {
+        const __mmask16 m = lanes(count - i);
+        __m512i inverse = _mm512_maskz_loadu_epi32(m, l->inverse + i);
+        __mmask16 own = _mm512_mask_cmpeq_epi32_mask(m, inverse, index);
+        __m512i numbers = _mm512_add_epi32(_mm512_set1_epi32((int32_t)(first + next)), iota());
+        _mm512_storeu_si512(l->number + i, _mm512_maskz_expand_epi32(own, numbers));
+        __m512i low = _mm512_maskz_loadu_epi64((__mmask8)m, l->keys + i);
+        __m512i high = _mm512_maskz_loadu_epi64((__mmask8)(m >> 8), l->keys + i + 8);
+        _mm512_storeu_si512(l->distinct + next, _mm512_maskz_compress_epi64((__mmask8)own, low));
+        next += (uint32_t)__builtin_popcount((__mmask8)own);
+        _mm512_storeu_si512(l->distinct + next,
+                            _mm512_maskz_compress_epi64((__mmask8)(own >> 8), high));
+        next += (uint32_t)__builtin_popcount(own >> 8);
+    }
+    for (int64_t i = 0; i < count; i += TOGETHER) {
+        const __mmask16 m = lanes(count - i);
+        __m512i inverse = _mm512_maskz_loadu_epi32(m, l->inverse + i);
+        _mm512_mask_storeu_epi32(
+            l->inverse + i, m,
+            _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), m, inverse, l->number, 4));
+    }
+    return next;
+}
+
+const trmi_unique_kernels trmi_unique_avx512 = {meet, number};
+#else
+typedef int trmi_not_empty;
+#endif

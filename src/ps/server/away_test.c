@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A server that is started again waits for nobody who had left or rests, and does for those who
+ * came back. */
+#include "servers.h"
+
+#include "base/os.h"
+#include "ps/client/client.h"
+#include "ps/server/server.h"
+
+#include <unistd.h>
+
+enum { KEYS = 16, PATIENCE = 4 };
+
+typedef struct fixture {
+    char folder[64], address[64];
+    trm_ps_server *server;
+    trm_ps_server_options options;
+} fixture;
+
+static void start(fixture *f) {
+    f->server = server_start(f->options);
+    snprintf(f->address, sizeof f->address, "%s", trm_ps_server_address(f->server));
+    f->options.listen = f->address;
+}
+
+static void restart(fixture *f) {
+    trm_ps_server_stop(f->server);
+    start(f);
+}
+
+typedef struct worker {
+    trm_ps_client *client;
+    trm_ps_batch *batch;
+    int32_t table;
+    uint64_t keys[KEYS];
+    float rows[KEYS], gradients[KEYS];
+} worker;
+
+static void declare(worker *w, trm_ps_client *client) {
+    const trm_table_options table = {
+        .name = "t", .width = 1, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}};
+    trm_error err;
+    for (uint64_t i = 0; i < KEYS; i++) {
+        w->keys[i] = i;
+        w->gradients[i] = -1;
+    }
+    w->client = client;
+    CHECK_OK(trm_ps_client_table(w->client, &table, &w->table, &err), err);
+    CHECK_OK(trm_ps_batch_create(w->client, &w->batch, &err), err);
+}
+
+static void join(const fixture *f, worker *w, int number) {
+    const char *address = f->address;
+    const trm_ps_client_options o = {.addresses = &address,
+                                     .servers = 1,
+                                     .worker = number,
+                                     .timeout_seconds = PATIENCE,
+                                     .ring_bytes = 1 << 20};
+    trm_ps_client *client;
+    trm_error err;
+    CHECK_OK(trm_ps_client_create(&o, &client, &err), err);
+    declare(w, client);
+}
+
+static void leave(worker *w) {
+    trm_ps_batch_destroy(w->batch);
+    trm_ps_client_destroy(w->client);
+}
+
+static trm_status pull(worker *w, trm_error *err) {
+    trm_ps_batch_clear(w->batch);
+    CHECK_OK(trm_ps_batch_add(w->batch, w->table, w->keys, KEYS, w->rows, w->gradients, err), *err);
+    CHECK_OK(trm_ps_pull_start(w->batch, err), *err);
+    return trm_ps_pull_wait(w->batch, err);
+}
+
+/* A batch of all that still work: pulls before pushes, or the first would wait for the others. */
+static void together(worker *const *w, int count) {
+    trm_error err;
+    for (int i = 0; i < count; i++) {
+        CHECK_OK(pull(w[i], &err), err);
+    }
+    for (int i = 0; i < count; i++) {
+        CHECK_OK(trm_ps_push(w[i]->batch, NULL, &err), err);
+    }
+}
+
+/* Its farewell is on the way: the server has heard it. */
+static void until_away(trm_ps_server *server, uint32_t worker) {
+    for (bool active = true; active;) {
+        usleep(1000);
+        pthread_mutex_lock(&server->mutex);
+        active = trmi_front_find(server, worker)->active;
+        pthread_mutex_unlock(&server->mutex);
+    }
+}
+
+static void with_mode(trm_ps_mode mode) {
+    fixture f = {.options = {.servers = 1,
+                             .shards = 2,
+                             .listen = "127.0.0.1:0",
+                             .memory_bytes = 1 << 24,
+                             .folder = f.folder,
+                             .mode = mode,
+                             .staleness = 1,
+                             .workers = 3,
+                             .log_pushes = true}};
+    worker w[3];
+    trm_error err;
+    snprintf(f.folder, sizeof f.folder, "/tmp/ps-away-XXXXXX");
+    assert_non_null(mkdtemp(f.folder));
+    start(&f);
+    for (int i = 0; i < 3; i++) {
+        join(&f, &w[i], i);
+    }
+    for (int n = 0; n < 4; n++) {
+        together((worker *[]){&w[0], &w[1], &w[2]}, 3);
+    }
+    /* Worker 2 has done its part, worker 1 has no samples for a while. */
+    for (int i = 1; i < 3; i++) {
+        CHECK_OK(trm_ps_flush(w[i].client, &err), err);
+    }
+    leave(&w[2]);
+    until_away(f.server, 2);
+    CHECK_OK(trmi_client_rest(w[1].client, &err), err);
+    for (int life = 0; life < 2; life++) {
+        restart(&f);
+        for (int n = 0; n < 4; n++) {
+            together((worker *[]){&w[0]}, 1);
+        }
+    }
+    /* Its next push says that it is back: then it is waited for, after a restart, too. */
+    CHECK_OK(trm_ps_flush(w[0].client, &err), err);
+    CHECK_OK(pull(&w[1], &err), err);
+    CHECK_OK(trm_ps_push(w[1].batch, NULL, &err), err);
+    CHECK_OK(trm_ps_flush(w[1].client, &err), err);
+    restart(&f);
+    trm_status status = TRM_OK;
+    for (int n = 0; n < 8 && status == TRM_OK; n++) {
+        status = pull(&w[0], &err);
+        if (status == TRM_OK) {
+            CHECK_OK(trm_ps_push(w[0].batch, NULL, &err), err);
+        }
+    }
+    assert_int_equal(status, TRM_TIMEOUT);
+    assert_non_null(
+        strstr(err.message, mode == TRM_PS_SYNC ? "worker 0 waited" : "worker 1 has finished"));
+    leave(&w[1]);
+    leave(&w[0]);
+    trm_ps_server_stop(f.server);
+    CHECK_OK(trmi_os_remove_tree(NULL, f.folder, &err), err);
+}
+
+static void bounded_workers_wait_for_nobody_who_left(void **state) { with_mode(TRM_PS_BOUNDED); }
+static void synchronous_workers_wait_for_nobody_who_left(void **state) { with_mode(TRM_PS_SYNC); }
+
+/* Worker 1 finds that server 1 is not there yet, and gives up for now: server 0 goes on waiting for
+ * it. */
+static void a_worker_that_could_not_begin_is_waited_for(void **state) {
+    char folder[] = "/tmp/ps-away-XXXXXX";
+    trm_error err;
+    trm_ps_server *servers[2];
+    trm_ps_client *clients[2], *none;
+    assert_non_null(mkdtemp(folder));
+    for (int life = 0; life < 2; life++) {
+        const char *addresses[2];
+        int32_t there = life == 0 ? 2 : 1;
+        for (int i = 0; i < there; i++) {
+            const trm_ps_server_options o = {.server = i,
+                                             .servers = 2,
+                                             .shards = 1,
+                                             .listen = "127.0.0.1:0",
+                                             .folder = folder,
+                                             .memory_bytes = 1 << 24,
+                                             .mode = TRM_PS_SYNC,
+                                             .workers = 2,
+                                             .log_pushes = true};
+            CHECK_OK(trm_ps_server_start(&o, &servers[i], &err), err);
+            addresses[i] = trm_ps_server_address(servers[i]);
+        }
+        if (life == 1) {
+            addresses[1] = "127.0.0.1:1";
+            const trm_ps_client_options o = {
+                .addresses = addresses, .servers = 2, .worker = 1, .timeout_seconds = 0.3};
+            assert_int_not_equal(trm_ps_client_create(&o, &none, &err), TRM_OK);
+            usleep(100000);
+            for (int64_t i = 0; i < servers[0]->worker_count; i++) {
+                assert_true(servers[0]->workers[i].active);
+            }
+            assert_int_equal(servers[0]->worker_count, 2);
+        }
+        for (int i = 0; i < 2 && life == 0; i++) {
+            worker w;
+            const trm_ps_client_options o = {.addresses = addresses,
+                                             .servers = 2,
+                                             .worker = i,
+                                             .timeout_seconds = 30,
+                                             .ring_bytes = 1 << 20};
+            CHECK_OK(trm_ps_client_create(&o, &clients[i], &err), err);
+            declare(&w, clients[i]);
+            CHECK_OK(trm_ps_batch_add(w.batch, w.table, w.keys, KEYS, w.rows, w.gradients, &err),
+                     err);
+            CHECK_OK(trm_ps_push(w.batch, NULL, &err), err);
+            trm_ps_batch_destroy(w.batch);
+        }
+        for (int i = 0; i < 2 && life == 0; i++) {
+            CHECK_OK(trm_ps_flush(clients[i], &err), err);
+        }
+        for (int i = 0; i < there; i++) { /* killed: before its workers left */
+            trm_ps_server_stop(servers[i]);
+        }
+        for (int i = 0; i < 2 && life == 0; i++) {
+            trm_ps_client_destroy(clients[i]);
+        }
+    }
+    CHECK_OK(trmi_os_remove_tree(NULL, folder, &err), err);
+}
+
+/* The servers of a job of three workers start again for one of two: the third is not waited for. */
+static void a_job_goes_on_with_fewer_workers(void **state) {
+    for (trm_ps_mode mode = TRM_PS_ASYNC; mode <= TRM_PS_SYNC; mode++) {
+        fixture f = {.options = {.servers = 1,
+                                 .shards = 2,
+                                 .listen = "127.0.0.1:0",
+                                 .memory_bytes = 1 << 24,
+                                 .folder = f.folder,
+                                 .mode = mode,
+                                 .workers = 3,
+                                 .log_pushes = true}};
+        worker w[3];
+        trm_ps_worker there[4];
+        int32_t count;
+        trm_error err;
+        snprintf(f.folder, sizeof f.folder, "/tmp/ps-away-XXXXXX");
+        assert_non_null(mkdtemp(f.folder));
+        start(&f);
+        for (int life = 0; life < 2; life++) {
+            const int workers = 3 - life;
+            for (int i = 0; i < workers; i++) {
+                join(&f, &w[i], i);
+            }
+            for (int n = 0; n < 4; n++) {
+                together((worker *[]){&w[0], &w[1], &w[2]}, workers);
+            }
+            for (int i = 0; i < workers; i++) {
+                CHECK_OK(trm_ps_flush(w[i].client, &err), err);
+            }
+            CHECK_OK(trm_ps_workers(w[0].client, there, 4, &count, &err), err);
+            assert_int_equal(count, 3);
+            for (int i = 0; i < count; i++) {
+                assert_true(there[i].active == (there[i].worker < workers));
+            }
+            trm_ps_server_stop(f.server); /* before they leave */
+            for (int i = 0; i < workers; i++) {
+                leave(&w[i]);
+            }
+            f.options.workers = 2;
+            start(&f);
+        }
+        trm_ps_server_stop(f.server);
+        CHECK_OK(trmi_os_remove_tree(NULL, f.folder, &err), err);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bounded_workers_wait_for_nobody_who_left),
+        cmocka_unit_test(synchronous_workers_wait_for_nobody_who_left),
+        cmocka_unit_test(a_worker_that_could_not_begin_is_waited_for),
+        cmocka_unit_test(a_job_goes_on_with_fewer_workers),
+    };
+    return cmocka_run_group_tests_name("ps away", tests, NULL, NULL);
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A synchronous worker dies while its push goes out to two servers, at each message of it: whatever
+ * they have of it, the job goes on to the rows of one that nobody disturbed. */
+#include "servers.h"
+
+#include "base/error.h"
+#include "ps/client/client.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { SERVERS = 2, WORKERS = 2, WIDTH = 4, KEYS = 300, BATCH = 80, STEPS = 6, FATAL_STEP = 3 };
+
+typedef struct worker {
+    trm_ps_client *client;
+    trm_ps_batch *batch;
+    int32_t table;
+    uint64_t keys[BATCH];
+    float rows[BATCH * WIDTH], gradients[BATCH * WIDTH];
+} worker;
+
+typedef struct job {
+    trm_ps_server *server[SERVERS];
+    worker workers[WORKERS];
+} job;
+
+/* ---- a process that dies before a message goes out ------------------------------------------- */
+
+typedef struct fate {
+    bool awaits, told, dead; /* told: of the word that all have the push, else of the push */
+    int server;
+    const trmi_channel_table *real;
+    trmi_channel_table table;
+} fate;
+static fate ahead;
+
+static bool is_fatal(const trmi_channel *channel, const trmi_message *m) {
+    trmi_ps_header h;
+    trmi_ps_note note = {0};
+    if (!ahead.awaits || strtol(channel->peer + strlen("server "), NULL, 10) != ahead.server ||
+        trmi_ps_decode_header(m->data, m->bytes, &h, NULL) != TRM_OK) {
+        return false;
+    }
+    if (!ahead.told) {
+        return h.kind == TRMI_PS_PUSH;
+    }
+    return h.kind == TRMI_PS_CONTROL &&
+           trmi_ps_decode_note(m->data, m->bytes, &h, &note, NULL, NULL) == TRM_OK &&
+           note.value[0] == TRMI_ORDER_PUSHED;
+}
+
+static trm_status commit(trmi_channel *channel, trmi_message *m, double timeout, trm_error *err) {
+    if (ahead.dead || is_fatal(channel, m)) {
+        ahead.dead = true;
+        m->bytes = 0; /* taken back */
+        (void)!ahead.real->commit(channel, m, timeout, NULL);
+        return TRMI_FAIL(err, TRM_CANCELLED, "this process is dead");
+    }
+    return ahead.real->commit(channel, m, timeout, err);
+}
+
+static trmi_channel *lie_in_wait(void *context, trmi_channel *channel) {
+    (void)context;
+    ahead.real = channel->table;
+    ahead.table = *channel->table;
+    ahead.table.commit = commit;
+    ahead.table.send = NULL; /* all goes that way */
+    channel->table = &ahead.table;
+    return channel;
+}
+
+/* ---- a job ----------------------------------------------------------------------------------- */
+
+static void join(job *j, int number) {
+    const trm_table_options options = {
+        .name = "t",
+        .width = WIDTH,
+        .optimizer = {.rule = TRM_ROW_MOMENTUM, .learning_rate = 0.1f, .momentum = 0.9f},
+        .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
+    const trm_ps_client_options o = {
+        .local = j->server, .servers = SERVERS, .worker = number, .ring_bytes = 1 << 18};
+    worker *w = &j->workers[number];
+    trm_error err;
+    CHECK_OK(
+        trmi_client_create_wrapped(&o, number == 0 ? lie_in_wait : NULL, NULL, &w->client, &err),
+        err);
+    CHECK_OK(trm_ps_client_table(w->client, &options, &w->table, &err), err);
+    CHECK_OK(trm_ps_batch_create(w->client, &w->batch, &err), err);
+}
+
+static void leave(worker *w) {
+    trm_ps_batch_destroy(w->batch);
+    trm_ps_client_destroy(w->client);
+}
+
+/* Each gradient depends on all rows, as a model's: rows of another step, on one server, do not stay
+ * hidden. */
+static void compute(worker *w, int number, int64_t step) {
+    trm_error err;
+    for (int i = 0; i < BATCH; i++) {
+        w->keys[i] = (uint64_t)(step * 37 + number * 11 + i * 3) % KEYS;
+    }
+    trm_ps_batch_clear(w->batch);
+    CHECK_OK(trm_ps_batch_add(w->batch, w->table, w->keys, BATCH, w->rows, w->gradients, &err),
+             err);
+    CHECK_OK(trm_ps_pull_start(w->batch, &err), err);
+    CHECK_OK(trm_ps_pull_wait(w->batch, &err), err);
+    float mean = 0;
+    for (int i = 0; i < BATCH * WIDTH; i++) {
+        mean += w->rows[i] / (BATCH * WIDTH);
+    }
+    for (int i = 0; i < BATCH * WIDTH; i++) {
+        w->gradients[i] = 0.3f * (w->rows[i] - mean) + 0.01f * (float)(i % 7 - 3);
+    }
+}
+
+/* Worker 0 dies in its push, comes back, and makes the batch again unless the servers have it. */
+static void die_and_come_back(job *j, int64_t step) {
+    worker *w = &j->workers[0];
+    trm_error err;
+    ahead.awaits = true;
+    (void)!trm_ps_push(w->batch, NULL, &err);
+    assert_true(ahead.dead);
+    ahead.awaits = ahead.dead = false;
+    usleep(20000); /* what is on its way arrives */
+    w->client->incarnation = 0;
+    leave(w);
+    join(j, 0);
+    assert_in_range(trm_ps_client_next_batch(w->client), step, step + 1);
+    if (trm_ps_client_next_batch(w->client) == step) {
+        compute(w, 0, step);
+        CHECK_OK(trm_ps_push(w->batch, NULL, &err), err);
+    }
+}
+
+static void run(bool dies, bool told, int server, float rows[KEYS * WIDTH]) {
+    static job j;
+    trm_error err;
+    uint64_t keys[KEYS];
+    j = (job){0};
+    ahead = (fate){.told = told, .server = server};
+    servers_start(j.server, SERVERS,
+                  (trm_ps_server_options){.shards = 2, .mode = TRM_PS_SYNC, .workers = WORKERS});
+    for (int n = 0; n < WORKERS; n++) {
+        join(&j, n);
+    }
+    for (int64_t step = 0; step < STEPS; step++) {
+        for (int n = WORKERS - 1; n >= 0; n--) {
+            compute(&j.workers[n], n, step);
+        }
+        CHECK_OK(trm_ps_push(j.workers[1].batch, NULL, &err), err);
+        if (dies && step == FATAL_STEP) {
+            die_and_come_back(&j, step);
+        } else {
+            CHECK_OK(trm_ps_push(j.workers[0].batch, NULL, &err), err);
+        }
+    }
+    CHECK_OK(trm_ps_flush(j.workers[0].client, &err), err);
+    CHECK_OK(trm_ps_flush(j.workers[1].client, &err), err);
+    for (uint64_t k = 0; k < KEYS; k++) {
+        keys[k] = k;
+    }
+    worker *w = &j.workers[1];
+    trm_ps_batch_clear(w->batch);
+    CHECK_OK(trm_ps_batch_add(w->batch, w->table, keys, KEYS, rows, NULL, &err), err);
+    CHECK_OK(trm_ps_read(w->batch, &err), err);
+    for (int n = 0; n < WORKERS; n++) {
+        leave(&j.workers[n]);
+    }
+    for (int s = 0; s < SERVERS; s++) {
+        trm_ps_server_stop(j.server[s]);
+    }
+}
+
+static void steps_are_of_the_same_pushes_everywhere(void **state) {
+    static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
+    run(false, false, 0, expected);
+    for (int server = 0; server < SERVERS; server++) {
+        run(true, false, server, rows);
+        assert_memory_equal(rows, expected, sizeof rows);
+        run(true, true, server, rows);
+        assert_memory_equal(rows, expected, sizeof rows);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_are_of_the_same_pushes_everywhere),
+    };
+    return cmocka_run_group_tests_name("ps pushes to several servers", tests, NULL, NULL);
+}

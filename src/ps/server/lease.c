@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ps/server/lease.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/os.h"
+
+#include <stdlib.h>
+
+typedef struct lent {
+    int64_t id, epoch, begin, end, position;
+    uint32_t worker;
+    double deadline;
+} lent;
+
+typedef struct rest {
+    int64_t begin, end;
+} rest;
+
+/* Leases that were used up lately: a push may be sent again after its answer was lost. */
+enum { DONE = 1024 };
+
+struct trmi_lease_book {
+    trm_status (*record)(void *context, const trmi_lease_event *event, trm_error *err);
+    void *context;
+    trm_ps_lease_options options; /* samples 0 = not open yet */
+    bool asked;                   /* for with options, since it was made */
+    int64_t number;               /* of the book */
+    int64_t epoch, next, last_id;
+    lent *lent;
+    int64_t lent_count, lent_capacity;
+    rest *rests; /* of this epoch */
+    int64_t rest_count, rest_capacity;
+    lent done[DONE];
+    int64_t done_count;
+};
+
+trm_status trmi_lease_book_create(trm_status (*record)(void *context, const trmi_lease_event *event,
+                                                       trm_error *err),
+                                  void *context, trmi_lease_book **out, trm_error *err) {
+    trmi_lease_book *book = trmi_alloc(sizeof *book);
+    if (book == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a book of leases");
+    }
+    book->record = record;
+    book->context = context;
+    *out = book;
+    return TRM_OK;
+}
+
+void trmi_lease_book_destroy(trmi_lease_book *book) {
+    if (book != NULL) {
+        free(book->lent);
+        free(book->rests);
+        trmi_free(book);
+    }
+}
+
+static lent *find(trmi_lease_book *book, int64_t id) {
+    for (int64_t i = 0; i < book->lent_count; i++) {
+        if (book->lent[i].id == id) {
+            return &book->lent[i];
+        }
+    }
+    return NULL;
+}
+
+static void drop(trmi_lease_book *book, lent *l) { *l = book->lent[--book->lent_count]; }
+
+/* The next epoch begins when nothing of this one is left, lent or free. */
+static void maybe_next_epoch(trmi_lease_book *book) {
+    if (book->next >= book->options.samples && book->lent_count == 0 && book->rest_count == 0) {
+        book->epoch++;
+        book->next = 0;
+    }
+}
+
+static trm_status apply_grant(trmi_lease_book *book, const trmi_lease_event *e, trm_error *err) {
+    if (e->epoch != book->epoch || e->begin < 0 || e->begin >= e->end ||
+        e->end > book->options.samples || e->id <= book->last_id) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "lease %lld of samples %lld to %lld in epoch %lld",
+                         (long long)e->id, (long long)e->begin, (long long)e->end,
+                         (long long)e->epoch);
+    }
+    if (!trmi_grow((void **)&book->lent, &book->lent_capacity, book->lent_count + 1,
+                   sizeof *book->lent)) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a lease");
+    }
+    if (e->begin == book->next) {
+        book->next = e->end;
+    } else {
+        int64_t at = 0;
+        while (at < book->rest_count &&
+               (book->rests[at].begin != e->begin || book->rests[at].end < e->end)) {
+            at++;
+        }
+        if (at == book->rest_count) {
+            return TRMI_FAIL(err, TRM_CORRUPT, "lease %lld of samples %lld to %lld, not free",
+                             (long long)e->id, (long long)e->begin, (long long)e->end);
+        }
+        book->rests[at].begin = e->end;
+        if (book->rests[at].begin == book->rests[at].end) {
+            book->rests[at] = book->rests[--book->rest_count];
+        }
+    }
+    book->last_id = e->id;
+    book->lent[book->lent_count++] = (lent){.id = e->id,
+                                            .epoch = e->epoch,
+                                            .begin = e->begin,
+                                            .end = e->end,
+                                            .position = e->begin,
+                                            .worker = e->worker};
+    return TRM_OK;
+}
+
+static trm_status apply(trmi_lease_book *book, const trmi_lease_event *e, trm_error *err) {
+    lent *l;
+    switch ((trmi_lease_kind)e->kind) {
+    case TRMI_LEASE_OPEN:
+        book->number = e->id;
+        book->options.samples = e->begin;
+        book->options.lease_samples = e->end;
+        book->options.epochs = e->position;
+        return e->begin > 0 && e->end > 0 && e->position >= 0
+                   ? TRM_OK
+                   : TRMI_FAIL(err, TRM_CORRUPT, "a book of %lld samples", (long long)e->begin);
+    case TRMI_LEASE_GRANT: return apply_grant(book, e, err);
+    case TRMI_LEASE_PROGRESS:
+        l = find(book, e->id);
+        if (l == NULL || e->position < l->position || e->position > l->end) {
+            break;
+        }
+        l->position = e->position;
+        if (l->position == l->end) {
+            book->done[book->done_count++ % DONE] = *l;
+            drop(book, l);
+            maybe_next_epoch(book);
+        }
+        return TRM_OK;
+    case TRMI_LEASE_LOST:
+        l = find(book, e->id);
+        if (l == NULL) {
+            break;
+        }
+        if (!trmi_grow((void **)&book->rests, &book->rest_capacity, book->rest_count + 1,
+                       sizeof *book->rests)) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for the rest of a lease");
+        }
+        book->rests[book->rest_count++] = (rest){l->position, l->end};
+        drop(book, l);
+        return TRM_OK;
+    case TRMI_LEASE_CUT: return TRM_OK;
+    }
+    return TRMI_FAIL(err, TRM_CORRUPT, "event %u of lease %lld at %lld does not fit", e->kind,
+                     (long long)e->id, (long long)e->position);
+}
+
+trm_status trmi_lease_replay(trmi_lease_book *book, const trmi_lease_event *event, trm_error *err) {
+    return apply(book, event, err);
+}
+
+static trm_status change(trmi_lease_book *book, const trmi_lease_event *event, trm_error *err) {
+    TRMI_TRY(book->record(book->context, event, err));
+    return apply(book, event, err);
+}
+
+/* All ask with the same numbers. A book that is read from its log goes on with what the first one
+ * asks for: a job that is continued for more epochs, or in other leases. Its samples are the same.
+ */
+static trm_status open_book(trmi_lease_book *book, const trm_ps_lease_options *o, trm_error *err) {
+    const trm_ps_lease_options *have = &book->options;
+    if (o->samples < 1 || o->lease_samples < 1 || o->epochs < 0 || o->samples_max < 0 ||
+        o->batch < 0 || !(o->timeout_seconds >= 0)) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "leases of %lld of %lld samples, %lld epochs: numbers above 0 expected",
+                         (long long)o->lease_samples, (long long)o->samples, (long long)o->epochs);
+    }
+    const bool other = have->lease_samples != o->lease_samples || have->epochs != o->epochs;
+    if (have->samples == 0 || (!book->asked && have->samples == o->samples && other)) {
+        trmi_lease_event e = {.kind = TRMI_LEASE_OPEN,
+                              .id = have->samples == 0 ? (int64_t)trmi_os_wall() : book->number,
+                              .begin = o->samples,
+                              .end = o->lease_samples,
+                              .position = o->epochs};
+        TRMI_TRY(change(book, &e, err));
+    } else if (have->samples != o->samples || other) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "leases of %lld of %lld samples, %lld epochs; others asked for %lld of "
+                         "%lld, %lld",
+                         (long long)o->lease_samples, (long long)o->samples, (long long)o->epochs,
+                         (long long)have->lease_samples, (long long)have->samples,
+                         (long long)have->epochs);
+    }
+    book->options.timeout_seconds = o->timeout_seconds == 0 ? 60 : o->timeout_seconds;
+    book->asked = true;
+    return TRM_OK;
+}
+
+/* How many of the samples that nobody has had yet may be lent, and how many at once: where there is
+ * a limit all workers are to have some of the last ones. */
+static int64_t fresh_samples(const trmi_lease_book *book, const trm_ps_lease_options *o) {
+    enum { LAST_LEASES = 16 };
+    int64_t left = book->options.samples - book->next, batch = trmi_max_i64(1, o->batch);
+    int64_t most = trmi_min_i64(left, book->options.lease_samples);
+    if (o->samples_max == 0) {
+        return most;
+    }
+    int64_t until = o->samples_max - book->epoch * book->options.samples - book->next;
+    int64_t part = trmi_max_i64(batch, until / LAST_LEASES / batch * batch);
+    return trmi_max_i64(0, trmi_min_i64(until, trmi_min_i64(most, part)));
+}
+
+static trm_status lose(trmi_lease_book *book, int64_t id, trm_error *err) {
+    trmi_lease_event e = {.kind = TRMI_LEASE_LOST, .id = id};
+    return change(book, &e, err);
+}
+
+/* Takes leases back whose time is over. */
+static trm_status expire(trmi_lease_book *book, double now, trm_error *err) {
+    for (int64_t i = book->lent_count; i-- > 0;) {
+        lent *l = &book->lent[i];
+        if (l->deadline == 0) {
+            l->deadline = now + book->options.timeout_seconds; /* from a log: it gets its time */
+        } else if (now > l->deadline) {
+            TRMI_TRY(lose(book, l->id, err));
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_lease_take(trmi_lease_book *book, const trm_ps_lease_options *options,
+                           uint32_t worker, double now, trm_ps_lease *out, trm_error *err) {
+    TRMI_TRY(open_book(book, options, err));
+    TRMI_TRY(expire(book, now, err));
+    if (book->options.epochs > 0 && book->epoch >= book->options.epochs) {
+        return TRM_END;
+    }
+    trmi_lease_event e = {
+        .kind = TRMI_LEASE_GRANT, .worker = worker, .id = book->last_id + 1, .epoch = book->epoch};
+    if (book->rest_count > 0) {
+        e.begin = book->rests[0].begin;
+        e.end = trmi_min_i64(book->rests[0].end, e.begin + book->options.lease_samples);
+    } else if (fresh_samples(book, options) > 0) {
+        e.begin = book->next;
+        e.end = e.begin + fresh_samples(book, options);
+    } else {
+        bool last = book->next < book->options.samples && book->lent_count == 0; /* samples_max */
+        return last ? TRM_END : TRM_PENDING;
+    }
+    TRMI_TRY(change(book, &e, err));
+    find(book, e.id)->deadline = now + book->options.timeout_seconds;
+    *out = (trm_ps_lease){e.id, e.epoch, e.begin, e.end};
+    return TRM_OK;
+}
+
+uint32_t trmi_lease_number(const trmi_lease_book *book, int64_t *samples) {
+    *samples = book->options.samples;
+    return (uint32_t)book->number;
+}
+
+trm_status trmi_lease_check(trmi_lease_book *book, int64_t id, uint32_t worker, int64_t position,
+                            double now, trm_error *err) {
+    lent *l = find(book, id);
+    for (int64_t i = 0; l == NULL && i < DONE; i++) {
+        const lent *d = &book->done[i];
+        if (d->id == id && d->worker == worker && position >= d->begin && position <= d->end) {
+            return TRM_OK;
+        }
+    }
+    if (id < 1 || l == NULL || l->worker != worker) {
+        return TRMI_FAIL(err, TRM_CANCELLED,
+                         "worker %u: lease %lld is over: it was lost to another worker, or used "
+                         "up",
+                         worker, (long long)id);
+    }
+    if (position < l->begin || position > l->end) {
+        return TRMI_FAIL(err, TRM_INVALID, "worker %u: position %lld in a lease of %lld to %lld",
+                         worker, (long long)position, (long long)l->begin, (long long)l->end);
+    }
+    /* A book from a log learns how long leases last from whoever takes the next one. */
+    l->deadline = book->options.timeout_seconds > 0 ? now + book->options.timeout_seconds : 0;
+    return TRM_OK;
+}
+
+trm_status trmi_lease_progress(trmi_lease_book *book, int64_t id, uint32_t worker, int64_t position,
+                               double now, trm_error *err) {
+    TRMI_TRY(trmi_lease_check(book, id, worker, position, now, err));
+    const lent *l = find(book, id);
+    if (l == NULL || position <= l->position) {
+        return TRM_OK;
+    }
+    trmi_lease_event e = {
+        .kind = TRMI_LEASE_PROGRESS, .worker = worker, .id = id, .position = position};
+    return change(book, &e, err);
+}
+
+trm_status trmi_lease_drop_worker(trmi_lease_book *book, uint32_t worker, trm_error *err) {
+    return trmi_lease_drop_after(book, worker, 0, err);
+}
+
+trm_status trmi_lease_drop_after(trmi_lease_book *book, uint32_t worker, int64_t id,
+                                 trm_error *err) {
+    for (int64_t i = book->lent_count; i-- > 0;) {
+        if (book->lent[i].worker == worker && book->lent[i].id > id) {
+            TRMI_TRY(lose(book, book->lent[i].id, err));
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_lease_cut(trmi_lease_book *book, uint32_t cut, trm_error *err) {
+    trmi_lease_event e = {.kind = TRMI_LEASE_CUT, .id = cut};
+    return change(book, &e, err);
+}

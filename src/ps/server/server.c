@@ -1,0 +1,619 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A server: its threads, connections and their first words. */
+#include "ps/server/server.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "comm/cluster/cluster_addr.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    QUEUE_REQUESTS = 1024,
+    SHARDS_MAX_DEFAULT = 16,
+    WALK_ROWS = 2048,      /* of a cut, after each request */
+    WALK_ROWS_IDLE = 8192, /* without one */
+    LINKS_MAX = 4096,
+    ANSWER_BYTES = 1 << 30 /* to one client over tcp, that it has not read */
+};
+
+static const double LATE_SECONDS = 0.002; /* between looks whether a client has made room */
+
+/* ---- owner threads --------------------------------------------------------------------------- */
+
+static void *own_shard(void *context) {
+    trmi_runner *runner = context;
+    for (;;) {
+        void *item;
+        bool walking = trmi_cut_busy(runner->cut) && !trmi_cut_walk(runner->cut, 0);
+        trm_status status = trmi_queue_pop(runner->queue, walking ? 0 : -1, &item);
+        if (status == TRM_OK) {
+            trmi_request *r = item;
+            r->run(runner, r);
+            if (!r->later) {
+                trmi_request_finish(r);
+            }
+        } else if (status == TRM_END) {
+            break;
+        }
+        if (runner->cut != NULL && trmi_cut_busy(runner->cut)) {
+            trmi_cut_walk(runner->cut, status == TRM_OK ? WALK_ROWS : WALK_ROWS_IDLE);
+        }
+    }
+    /* A cut that is under way is finished: its asker still waits. */
+    while (runner->cut != NULL && trmi_cut_busy(runner->cut) &&
+           !trmi_cut_walk(runner->cut, WALK_ROWS_IDLE)) {
+    }
+    return NULL;
+}
+
+static trm_status make_runner(trm_ps_server *server, uint32_t number, trm_error *err) {
+    trmi_runner *runner = &server->runners[number];
+    const trm_ps_server_options *o = &server->options;
+    trmi_row_table_place place = {
+        .shards = (uint32_t)o->servers * server->shards,
+        .spill_folder = o->spill_folder == NULL ? NULL : server->spill_folder,
+        .initial = o->initial,
+        .spill_bytes = o->spill_bytes == 0 ? 0 : o->spill_bytes / server->shards};
+    runner->server = server;
+    TRMI_TRY(
+        trmi_shard_create(o->memory_bytes / server->shards, &place, number, &runner->shard, err));
+    TRMI_TRY(trmi_queue_create(QUEUE_REQUESTS, &runner->queue, err));
+    return o->folder == NULL ? TRM_OK : trmi_cut_create(runner->shard, &runner->cut, err);
+}
+
+/* ---- a connection ---------------------------------------------------------------------------- */
+
+/* The batch with which a worker begins: the first, the one behind its last, or, when it comes late
+ * or was not waited for any more, the one at which the slowest of the others is. */
+static int64_t joining_clock(trm_ps_server *server, int32_t number) {
+    if (server->options.mode != TRM_PS_BOUNDED) {
+        return server->options.mode == TRM_PS_SYNC ? server->done_step : 0;
+    }
+    trmi_worker *known = NULL;
+    int64_t slowest = INT64_MAX;
+    for (int64_t i = 0; i < server->worker_count; i++) {
+        trmi_worker *w = &server->workers[i];
+        if ((int64_t)w->worker == number) {
+            known = w;
+        } else if (w->active) {
+            slowest = trmi_min_i64(slowest, w->clock);
+        }
+    }
+    if (known != NULL && known->active) {
+        return known->done; /* it was waited for */
+    }
+    bool late = known != NULL || server->worker_count >= server->options.workers;
+    int64_t clock = late && slowest != INT64_MAX ? slowest : 0;
+    clock = known != NULL ? trmi_max_i64(clock, known->done) : clock;
+    if (known != NULL) {
+        known->clock = trmi_max_i64(clock, known->clock);
+    }
+    return clock;
+}
+
+static void welcome(trm_ps_server *server, trmi_ps_link *link, trmi_request *r,
+                    trmi_channel **shm) {
+    trmi_ps_note *n = &r->note;
+    uint8_t mac[32];
+    trmi_ps_prove(server->token, "client", link->nonce, mac);
+    if (!trmi_ps_same_mac(mac, (const uint8_t *)&n->value[8])) {
+        TRMI_FAIL(&r->err, TRM_PEER, "server %d: wrong token", server->options.server);
+        trmi_log(TRM_LOG_ERROR, "ps", "%s does not know the job's token", link->channel->peer);
+        return;
+    }
+    if (n->value[0] != TRMI_PS_VERSION || n->value[1] < -1 ||
+        n->value[1] >= TRMI_PS_WORKERS_MAX - 1) {
+        TRMI_FAIL(&r->err, TRM_UNSUPPORTED,
+                  "server %d speaks version %d to workers 0 to %d; this is version %lld, worker "
+                  "%lld",
+                  server->options.server, TRMI_PS_VERSION, TRMI_PS_WORKERS_MAX - 2,
+                  (long long)n->value[0], (long long)n->value[1]);
+        return;
+    }
+    link->worker = (int32_t)n->value[1];
+    uint32_t incarnation = 0;
+    bool begins = link->worker >= 0 && n->value[3] != 0;
+    const trmi_worker *known = begins ? trmi_front_find(server, (uint32_t)link->worker) : NULL;
+    if (begins &&
+        trmi_server_new_life(server, (uint32_t)link->worker, known == NULL ? 0 : known->incarnation,
+                             &incarnation, &r->err) != TRM_OK) {
+        return;
+    }
+    bool shared = n->text[0] != '\0' &&
+                  trmi_shm_accept(link->channel, n->text, (size_t)n->value[2], shm, NULL) == TRM_OK;
+    trmi_tcp_trust(link->channel);
+    link->welcome = true;
+    int64_t clock = joining_clock(server, link->worker);
+    *n = (trmi_ps_note){0};
+    n->value[1] = incarnation;
+    n->value[2] = server->shards;
+    n->value[3] = clock;
+    n->value[4] = server->options.mode;
+    n->value[5] = server->options.server;
+    n->value[6] = server->options.servers;
+    n->value[7] = shared;
+    n->value[8] = atomic_load(&server->global_step);
+}
+
+/* First word: nonces, and our proof. Second word: the client's proof, and what it is. */
+static void handle_hello(trm_ps_server *server, trmi_ps_link *link, trmi_request *r) {
+    trmi_channel *shm = NULL;
+    if (r->header.flags == 1) {
+        memcpy(link->nonce, &r->note.value[4], 32);
+        if (trmi_ps_nonce(link->nonce + 32, &r->err) == TRM_OK) {
+            memcpy(&r->note.value[4], link->nonce + 32, 32);
+            trmi_ps_prove(server->token, "server", link->nonce, (uint8_t *)&r->note.value[8]);
+        }
+    } else {
+        pthread_mutex_lock(&server->mutex);
+        welcome(server, link, r, &shm);
+        pthread_mutex_unlock(&server->mutex);
+    }
+    trmi_request_answer(r);
+    if (shm != NULL) {
+        link->channel = shm;
+    }
+}
+
+static trm_status decode_rows(trm_ps_server *server, trmi_request *r, trm_error *err) {
+    uint32_t count = r->header.section_count, shards = server->shards;
+    if (count > r->message.bytes / sizeof(trmi_ps_wire_section)) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%u sections in %zu bytes", count, r->message.bytes);
+    }
+    pthread_mutex_lock(&server->mutex);
+    trmi_ps_shape shape = {shards, server->table_count, server->widths};
+    pthread_mutex_unlock(&server->mutex);
+    r->sections = trmi_alloc((count + 1) * sizeof *r->sections);
+    r->first = trmi_alloc((shards + 1) * sizeof *r->first);
+    if (r->sections == NULL || r->first == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %u sections", count);
+    }
+    TRMI_TRY(
+        trmi_ps_decode(r->message.data, r->message.bytes, &r->header, &shape, r->sections, err));
+    for (uint32_t i = 0; i < count; i++) {
+        r->first[r->sections[i].shard + 1]++;
+    }
+    for (uint32_t s = 0; s < shards; s++) {
+        r->first[s + 1] += r->first[s];
+    }
+    return TRM_OK;
+}
+
+static void handle_rows(trm_ps_server *server, trmi_request *r) {
+    if (decode_rows(server, r, &r->err) != TRM_OK) {
+        trmi_request_answer(r);
+        return;
+    }
+    r->deadline = r->started + (double)r->header.extra[1] * 1e-3;
+    trmi_request *ready = NULL;
+    pthread_mutex_lock(&server->mutex);
+    if (server->failed.status != TRM_OK) {
+        r->err = server->failed;
+        trmi_request_answer(r);
+    } else if (r->header.kind == TRMI_PS_PULL) {
+        ready = trmi_front_parks(server, r) ? trmi_step_advance(server) : r;
+    } else if (r->header.kind == TRMI_PS_STAGE) {
+        trmi_step_stage(server, r);
+        ready = trmi_step_advance(server);
+    } else {
+        trmi_front_push(server, r);
+        ready = trmi_step_advance(server);
+    }
+    pthread_mutex_unlock(&server->mutex);
+    trmi_request_pulls_go(ready);
+}
+
+static void handle_table(trm_ps_server *server, trmi_request *r, const trm_table_options *options) {
+    int32_t number = -1;
+    pthread_mutex_lock(&server->mutex);
+    trm_status status = server->failed.status == TRM_OK
+                            ? trmi_server_add_table(server, options, &number, &r->err)
+                            : TRM_INTERNAL;
+    if (server->failed.status != TRM_OK && status != TRM_OK) {
+        r->err = server->failed;
+    }
+    pthread_mutex_unlock(&server->mutex);
+    r->note = (trmi_ps_note){0};
+    r->note.value[1] = number;
+    trmi_request_answer(r);
+}
+
+/* False ends the connection. */
+static bool handle(trm_ps_server *server, trmi_ps_link *link, trmi_message *message) {
+    trmi_ps_header header;
+    trm_error err;
+    if (trmi_ps_decode_header(message->data, message->bytes, &header, &err) != TRM_OK ||
+        (!link->welcome && header.kind != TRMI_PS_HELLO)) {
+        trmi_log(TRM_LOG_ERROR, "ps", "%s: not our protocol, connection closed",
+                 link->channel->peer);
+        link->channel->table->release(link->channel, message);
+        return false;
+    }
+    trmi_request *r = trmi_request_new(link, message, &header);
+    if (r == NULL) {
+        link->channel->table->release(link->channel, message);
+        return false;
+    }
+    r->header.worker = link->worker < 0 ? TRMI_PS_WORKERS_MAX - 1 : (uint32_t)link->worker;
+    atomic_store(&link->incarnation, header.incarnation);
+    if (header.kind == TRMI_PS_PULL || header.kind == TRMI_PS_PUSH ||
+        header.kind == TRMI_PS_STAGE) {
+        handle_rows(server, r);
+        return true;
+    }
+    trm_table_options table;
+    if (trmi_ps_decode_note(r->message.data, r->message.bytes, &r->header, &r->note, &table,
+                            &r->err) != TRM_OK) {
+        trmi_request_answer(r);
+        return false;
+    }
+    if (header.kind == TRMI_PS_HELLO) {
+        handle_hello(server, link, r);
+    } else if (header.kind == TRMI_PS_TABLE) {
+        handle_table(server, r, &table);
+    } else {
+        trmi_order_handle(server, r);
+    }
+    return true;
+}
+
+static void *serve_link(void *context) {
+    trmi_ps_link *link = context;
+    trm_ps_server *server = link->server;
+    while (!atomic_load(&server->stopping)) {
+        trmi_message message;
+        trm_error err;
+        bool late = false;
+        trm_status status = trmi_request_late(link, &late);
+        if (status == TRM_OK) {
+            status = link->channel->table->receive(link->channel, late ? LATE_SECONDS : 0.1,
+                                                   &message, &err);
+        }
+        if (status == TRM_TIMEOUT) {
+            continue;
+        }
+        if (status != TRM_OK || !handle(server, link, &message)) {
+            break;
+        }
+    }
+    atomic_store(&link->ended, true);
+    trmi_request_drop_late(link);
+    link->channel->table->shut(link->channel);
+    return NULL;
+}
+
+/* Takes the channel over. */
+static trm_status add_link(trm_ps_server *server, trmi_channel *channel, trm_error *err) {
+    trmi_ps_link *link = trmi_alloc(sizeof *link);
+    if (link == NULL) {
+        channel->table->destroy(channel);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a connection");
+    }
+    link->server = server;
+    link->channel = channel;
+    link->worker = -1;
+    pthread_mutex_init(&link->send_mutex, NULL);
+    pthread_mutex_lock(&server->mutex);
+    int count = 0;
+    for (const trmi_ps_link *l = server->links; l != NULL; l = l->next) {
+        count++;
+    }
+    if (count >= LINKS_MAX || pthread_create(&link->thread, NULL, serve_link, link) != 0) {
+        pthread_mutex_unlock(&server->mutex);
+        channel->table->destroy(channel);
+        trmi_free(link);
+        return TRMI_FAIL(err, TRM_NOMEM, "server %d: no more than %d connections",
+                         server->options.server, count);
+    }
+    link->next = server->links;
+    server->links = link;
+    server->links_ever++;
+    pthread_mutex_unlock(&server->mutex);
+    return TRM_OK;
+}
+
+/* Forgets connections that have ended and that no request refers to. */
+static void reap_links(trm_ps_server *server, bool all) {
+    pthread_mutex_lock(&server->mutex);
+    for (trmi_ps_link **at = &server->links; *at != NULL;) {
+        trmi_ps_link *link = *at;
+        if (!all && (!atomic_load(&link->ended) || atomic_load(&link->requests) > 0 ||
+                     server->holder == link)) {
+            at = &link->next;
+            continue;
+        }
+        *at = link->next;
+        pthread_mutex_unlock(&server->mutex);
+        pthread_join(link->thread, NULL);
+        link->channel->table->destroy(link->channel);
+        pthread_mutex_destroy(&link->send_mutex);
+        trmi_free(link);
+        pthread_mutex_lock(&server->mutex);
+        at = &server->links;
+    }
+    pthread_mutex_unlock(&server->mutex);
+}
+
+int64_t trmi_server_connections(trm_ps_server *server, int64_t *ever) {
+    int64_t count = 0;
+    pthread_mutex_lock(&server->mutex);
+    for (const trmi_ps_link *l = server->links; l != NULL; l = l->next) {
+        count += !atomic_load(&l->ended);
+    }
+    *ever = server->links_ever;
+    pthread_mutex_unlock(&server->mutex);
+    return count;
+}
+
+/* Whoever held pushes back for a checkpoint has gone: they go on without it. */
+static void let_go_of_the_dead(trm_ps_server *server) {
+    trmi_request *ready = NULL;
+    pthread_mutex_lock(&server->mutex);
+    if (server->holder != NULL && server->until == NULL && atomic_load(&server->holder->ended)) {
+        trmi_log(TRM_LOG_WARN, "ps",
+                 "server %d: worker %d has gone in the middle of a checkpoint: there is none",
+                 server->options.server, server->holder->worker);
+        ready = trmi_order_release(server);
+    }
+    pthread_mutex_unlock(&server->mutex);
+    trmi_request_pulls_go(ready);
+}
+
+static void *accept_links(void *context) {
+    trm_ps_server *server = context;
+    while (!atomic_load(&server->stopping)) {
+        trmi_channel *channel = NULL;
+        trm_status status = TRM_TIMEOUT;
+        if (server->listener != NULL) {
+            status = trmi_channel_listener_accept(server->listener, 0.05, &channel, NULL);
+        } else {
+            usleep(50000);
+        }
+        if (status == TRM_OK &&
+            trmi_tcp_never_wait(channel, ANSWER_BYTES, server->options.worker_timeout_seconds,
+                                NULL) != TRM_OK) {
+            channel->table->destroy(channel);
+        } else if (status == TRM_OK) {
+            (void)!add_link(server, channel, NULL);
+        }
+        pthread_mutex_lock(&server->mutex);
+        trmi_request *ready = trmi_step_advance(server);
+        pthread_mutex_unlock(&server->mutex);
+        trmi_request_pulls_go(ready);
+        pthread_mutex_lock(&server->mutex);
+        ready = trmi_front_tick(server, trmi_os_now());
+        pthread_mutex_unlock(&server->mutex);
+        trmi_request_pulls_go(ready);
+        let_go_of_the_dead(server);
+        reap_links(server, false);
+    }
+    return NULL;
+}
+
+trm_status trmi_server_connect_local(trm_ps_server *server, size_t ring_bytes, trmi_channel **out,
+                                     trm_error *err) {
+    trmi_channel *theirs, *ours;
+    TRMI_TRY(trmi_channel_pair(ring_bytes, &theirs, &ours, err));
+    trm_status status = add_link(server, ours, err);
+    if (status != TRM_OK) {
+        theirs->table->destroy(theirs);
+        return status;
+    }
+    *out = theirs;
+    return TRM_OK;
+}
+
+/* ---- start and stop -------------------------------------------------------------------------- */
+
+static trm_status listen_at(trm_ps_server *server, trm_error *err) {
+    char host[64];
+    const char *listen = server->options.listen, *colon = strrchr(listen, ':');
+    size_t length = colon == NULL ? 0 : (size_t)(colon - listen);
+    bool bracketed = length > 2 && listen[0] == '[' && listen[length - 1] == ']';
+    int port = -1;
+    if (length == 0 || length >= sizeof host || sscanf(colon + 1, "%d", &port) != 1 || port < 0 ||
+        port > 65535) {
+        return TRMI_FAIL(err, TRM_INVALID, "server %d: listen '%.60s': HOST:PORT expected",
+                         server->options.server, listen);
+    }
+    memcpy(host, listen + bracketed, length - 2 * (size_t)bracketed);
+    host[length - 2 * (size_t)bracketed] = '\0';
+    if (server->options.token == NULL && !trmi_is_loopback(host)) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "server %d: listening on %s needs the job's token: anyone who reaches the "
+                         "port could read and write the tables",
+                         server->options.server, host);
+    }
+    int32_t bound;
+    TRMI_TRY(trmi_channel_listen(host, port, &server->listener, &bound, err));
+    snprintf(server->address, sizeof server->address, bracketed ? "[%s]:%d" : "%s:%d", host, bound);
+    return TRM_OK;
+}
+
+static trm_status check_options(const trm_ps_server_options *in, trm_ps_server_options *out,
+                                trm_error *err) {
+    trm_ps_server_options o = *in;
+    o.servers = o.servers == 0 ? 1 : o.servers;
+    o.workers = o.workers == 0 ? 1 : o.workers;
+    o.shards =
+        o.shards == 0 ? (int32_t)trmi_min_i64(trmi_os_cpu_count(), SHARDS_MAX_DEFAULT) : o.shards;
+    o.memory_bytes = o.memory_bytes == 0 ? trmi_os_memory_bytes() / 5 * 4 : o.memory_bytes;
+    o.worker_timeout_seconds = o.worker_timeout_seconds == 0 ? 60 : o.worker_timeout_seconds;
+    if (o.server < 0 || o.servers < 1 || o.server >= o.servers || o.shards < 1 ||
+        (int64_t)o.shards * o.servers > TRMI_PS_SHARDS_MAX) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "server %d of %d with %d shards: a number below the count, and at most %d "
+                         "shards in all expected",
+                         o.server, o.servers, o.shards, TRMI_PS_SHARDS_MAX);
+    }
+    if (o.mode < TRM_PS_ASYNC || o.mode > TRM_PS_SYNC || o.staleness < 0 || o.workers < 1 ||
+        o.backup_workers < 0 || o.backup_workers >= o.workers) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "server %d: mode %d, staleness %d, %d workers of which %d are backup",
+                         o.server, (int)o.mode, o.staleness, o.workers, o.backup_workers);
+    }
+    if ((o.log_pushes || o.log_sync) && o.folder == NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "server %d: log_pushes needs a folder", o.server);
+    }
+    *out = o;
+    return TRM_OK;
+}
+
+static trm_status start_threads(trm_ps_server *server, trm_error *err) {
+    for (uint32_t s = 0; s < server->shards; s++) {
+        trmi_runner *runner = &server->runners[s];
+        runner->started = pthread_create(&runner->thread, NULL, own_shard, runner) == 0;
+        if (!runner->started) {
+            return TRMI_FAIL(err, TRM_NOMEM, "server %d: cannot start thread %u",
+                             server->options.server, s);
+        }
+    }
+    server->acceptor_runs = pthread_create(&server->acceptor, NULL, accept_links, server) == 0;
+    return server->acceptor_runs ? TRM_OK
+                                 : TRMI_FAIL(err, TRM_NOMEM, "server %d: cannot start its acceptor",
+                                             server->options.server);
+}
+
+trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_server **out,
+                               trm_error *err) {
+    trm_ps_server_options checked;
+    TRMI_TRY(check_options(options, &checked, err));
+    trm_ps_server *server = trmi_alloc(sizeof *server);
+    if (server == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a server");
+    }
+    trm_status status = TRM_OK;
+    server->options = checked;
+    server->counted = options->workers > 0;
+    server->shards = (uint32_t)checked.shards;
+    server->away_fd = server->steps_fd = -1;
+    pthread_mutex_init(&server->mutex, NULL);
+    pthread_cond_init(&server->changed, NULL);
+    snprintf(server->folder, sizeof server->folder, "%s",
+             checked.folder == NULL ? "" : checked.folder);
+    snprintf(server->spill_folder, sizeof server->spill_folder, "%s",
+             checked.spill_folder == NULL ? "" : checked.spill_folder);
+    if (checked.token != NULL) {
+        memcpy(server->token, checked.token, sizeof server->token);
+    }
+    server->tables = trmi_alloc(TRMI_PS_TABLES_MAX * sizeof *server->tables);
+    server->runners = trmi_alloc(server->shards * sizeof *server->runners);
+    if (server->tables == NULL || server->runners == NULL) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a server");
+        goto failed;
+    }
+    if (checked.spill_folder != NULL) {
+        TRMI_TRY_GOTO(status, trmi_os_make_dirs(NULL, checked.spill_folder, err), failed);
+    }
+    TRMI_TRY_GOTO(status, trmi_lag_create(server, err), failed);
+    for (uint32_t s = 0; s < server->shards; s++) {
+        TRMI_TRY_GOTO(status, make_runner(server, s, err), failed);
+    }
+    TRMI_TRY_GOTO(status, trmi_server_restore(server, err), failed);
+    TRMI_TRY_GOTO(status, trmi_step_open(server, err), failed);
+    server->chief.heard = trmi_os_now();
+    TRMI_TRY_GOTO(status, trmi_server_away_open(server, trmi_front_was_away, err), failed);
+    TRMI_TRY_GOTO(status, trmi_server_lease_open(server, err), failed);
+    trmi_step_settle(server);
+    if (checked.listen != NULL) {
+        TRMI_TRY_GOTO(status, listen_at(server, err), failed);
+    }
+    TRMI_TRY_GOTO(status, start_threads(server, err), failed);
+    *out = server;
+    return TRM_OK;
+failed:
+    trm_ps_server_stop(server);
+    return status;
+}
+
+const char *trm_ps_server_address(const trm_ps_server *server) { return server->address; }
+
+trm_status trm_ps_server_wait(trm_ps_server *server, double timeout_seconds) {
+    struct timespec at;
+    clock_gettime(CLOCK_REALTIME, &at);
+    double until = (double)at.tv_sec + 1e-9 * (double)at.tv_nsec + timeout_seconds;
+    at.tv_sec = (time_t)until;
+    at.tv_nsec = (long)((until - (double)at.tv_sec) * 1e9);
+    pthread_mutex_lock(&server->mutex);
+    int code = 0;
+    while (!atomic_load(&server->stop_asked) && code == 0) {
+        code = pthread_cond_timedwait(&server->changed, &server->mutex, &at);
+    }
+    pthread_mutex_unlock(&server->mutex);
+    return atomic_load(&server->stop_asked) ? TRM_OK : TRM_TIMEOUT;
+}
+
+static void answer_all(trmi_request *list) {
+    while (list != NULL) {
+        trmi_request *r = list;
+        list = r->next;
+        TRMI_FAIL(&r->err, TRM_CANCELLED, "the server is stopping");
+        trmi_request_answer(r);
+    }
+}
+
+static void free_runner(trmi_runner *runner) {
+    trmi_cut_destroy(runner->cut);
+    trmi_queue_destroy(runner->queue);
+    trmi_shard_destroy(runner->shard);
+}
+
+void trm_ps_server_stop(trm_ps_server *server) {
+    if (server == NULL) {
+        return;
+    }
+    atomic_store(&server->stopping, true);
+    if (server->listener != NULL) {
+        trmi_channel_listener_shut(server->listener);
+    }
+    if (server->acceptor_runs) {
+        pthread_join(server->acceptor, NULL);
+    }
+    pthread_mutex_lock(&server->mutex);
+    trmi_request *parked = server->parked, *waiting = server->waiting;
+    server->parked = server->waiting = NULL;
+    pthread_mutex_unlock(&server->mutex);
+    answer_all(parked);
+    answer_all(waiting);
+    /* Links first: they feed the queues. */
+    for (trmi_ps_link *l = server->links; l != NULL; l = l->next) {
+        while (!atomic_load(&l->ended)) {
+            usleep(1000);
+        }
+    }
+    for (uint32_t s = 0; s < server->shards && server->runners != NULL; s++) {
+        trmi_runner *runner = &server->runners[s];
+        if (runner->queue != NULL) {
+            trmi_queue_close(runner->queue);
+        }
+        if (runner->started) {
+            pthread_join(runner->thread, NULL);
+        }
+    }
+    for (uint32_t s = 0; s < server->shards && server->runners != NULL; s++) {
+        free_runner(&server->runners[s]);
+    }
+    answer_all(server->waiting);
+    answer_all(server->parked);
+    answer_all(trmi_step_close(server));
+    reap_links(server, true);
+    trmi_channel_listener_destroy(server->listener);
+    trmi_server_lease_close(server);
+    trmi_server_away_close(server);
+    for (uint32_t i = 0; i < server->table_count; i++) {
+        trmi_free((void *)(uintptr_t)server->tables[i].name);
+    }
+    trmi_free(server->tables);
+    trmi_free(server->runners);
+    trmi_lag_destroy(server);
+    free(server->workers);
+    pthread_cond_destroy(&server->changed);
+    pthread_mutex_destroy(&server->mutex);
+    trmi_free(server);
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Workers that have left or rest, in a file beside the pushes' logs: a server that is started again
+ * does not wait for them. A record says where a worker went; its last one counts. Others say which
+ * incarnations have been given: no two processes have the same, whatever either has pushed; and who
+ * is the chief. The file goes with the job. */
+#include "ps/shard/records.h"
+#include "ps/server/server.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { AWAY_BYTES_MAX = 64 << 20, BEGINS = 2, IS_CHIEF = 3 };
+
+typedef struct away_record {
+    uint32_t worker, incarnation;
+    uint32_t away;  /* 0, 1; BEGINS, IS_CHIEF */
+    uint32_t check; /* of the others */
+} away_record;
+
+static void away_path(const trm_ps_server *server, char path[400]) {
+    snprintf(path, 400, "%s/log/away-server-%d.log", server->folder, server->options.server);
+}
+
+static trmi_life *life_of(trm_ps_server *server, uint32_t worker) {
+    for (int64_t i = 0; i < server->life_count; i++) {
+        if (server->lives[i].worker == worker) {
+            return &server->lives[i];
+        }
+    }
+    if (!trmi_grow((void **)&server->lives, &server->life_capacity, server->life_count + 1,
+                   sizeof *server->lives)) {
+        return NULL;
+    }
+    server->lives[server->life_count] = (trmi_life){.worker = worker};
+    return &server->lives[server->life_count++];
+}
+
+static trm_status write_record(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
+                               uint32_t away, trm_error *err) {
+    away_record r = {.worker = worker, .incarnation = incarnation, .away = away};
+    trmi_record_seal(&r, sizeof r, sizeof r.check);
+    return trmi_records_append(server->away_fd, &r, sizeof r, false, "log of workers", err);
+}
+
+typedef struct reading {
+    trm_ps_server *server;
+    trmi_away_see see;
+} reading;
+
+static trm_status take(void *context, const uint8_t *record, size_t bytes, trm_error *err) {
+    const reading *c = context;
+    away_record r;
+    memcpy(&r, record, bytes);
+    trmi_life *life = life_of(c->server, r.worker);
+    if (life == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for worker %u", r.worker);
+    }
+    life->incarnation = life->incarnation < r.incarnation ? r.incarnation : life->incarnation;
+    if (r.away == IS_CHIEF) {
+        c->server->chief = (trmi_chief){
+            .held = true, .worker = r.worker, .incarnation = r.incarnation, .heard = trmi_os_now()};
+    } else if (r.away != BEGINS) {
+        c->see(c->server, r.worker, r.incarnation, r.away != 0);
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_server_away_open(trm_ps_server *server, trmi_away_see see, trm_error *err) {
+    char path[400];
+    server->away_fd = -1;
+    if (server->options.folder == NULL) {
+        return TRM_OK;
+    }
+    const trmi_record_form form = {
+        .bytes = sizeof(away_record), .check_bytes = sizeof(uint32_t), .take = take};
+    reading c = {server, see};
+    size_t end;
+    away_path(server, path);
+    TRMI_TRY(trmi_records_each(path, AWAY_BYTES_MAX, &form, &c, &end, err));
+    return trmi_records_open(path, end, &server->away_fd, err);
+}
+
+void trmi_server_away_close(trm_ps_server *server) {
+    char path[400];
+    free(server->lives);
+    server->lives = NULL;
+    if (server->options.folder == NULL || server->away_fd < 0) {
+        return;
+    }
+    close(server->away_fd);
+    server->away_fd = -1;
+    if (atomic_load(&server->stop_asked)) { /* whoever continues the job brings all its workers */
+        away_path(server, path);
+        unlink(path);
+    }
+}
+
+void trmi_server_away_set(trm_ps_server *server, trmi_worker *w, bool away) {
+    if (w->away == away) {
+        return;
+    }
+    w->away = away;
+    trm_error err;
+    if (write_record(server, w->worker, w->incarnation, away, &err) != TRM_OK) {
+        trmi_log(TRM_LOG_WARN, "ps", "server %d: %s: started again, it would wait for worker %u",
+                 server->options.server, err.message, w->worker);
+    }
+}
+
+trm_status trmi_server_new_life(trm_ps_server *server, uint32_t worker, uint32_t seen,
+                                uint32_t *incarnation, trm_error *err) {
+    trmi_life *life = life_of(server, worker);
+    if (life == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for worker %u", worker);
+    }
+    uint32_t last = seen > life->incarnation ? seen : life->incarnation;
+    TRMI_TRY(write_record(server, worker, last + 1, BEGINS, err));
+    *incarnation = life->incarnation = last + 1;
+    return TRM_OK;
+}
+
+trm_status trmi_server_chief_log(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
+                                 trm_error *err) {
+    return write_record(server, worker, incarnation, IS_CHIEF, err);
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who is the chief: a lease at server 0.
+ *
+ *              asks                             asks, pushes, pulls, waits for an answer
+ *     free ----------------------> held by w -------.
+ *              silent for a lease      |  ^---------'
+ *     held by v <----------------------'
+ *              v asks
+ *
+ * It decides who takes checkpoints and ends the job; that no two do holds by itself: who lost the
+ * lease is refused both here, and a folder's lock lets one process write. A server that is started
+ * again gives the last chief its time. */
+#include "ps/server/server.h"
+
+#include "base/error.h"
+#include "base/log.h"
+
+static const double LEFT = 1e9; /* seconds: whoever has left is silent for ever */
+
+/* While this server owes it an answer, the chief waits: it does not owe us a word. */
+static bool waits_here(const trm_ps_server *server) {
+    for (const trmi_ps_link *l = server->links; l != NULL; l = l->next) {
+        if (l->worker == (int32_t)server->chief.worker &&
+            atomic_load(&l->incarnation) == server->chief.incarnation && !atomic_load(&l->ended) &&
+            atomic_load(&l->requests) > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static double silent_seconds(const trm_ps_server *server, double now) {
+    const trmi_chief *c = &server->chief;
+    const trmi_worker *w = c->held ? trmi_front_find(server, c->worker) : NULL;
+    double heard = c->heard;
+    if (c->gone) {
+        return LEFT;
+    }
+    if (w != NULL && w->incarnation == c->incarnation && w->seen > heard) {
+        heard = w->seen;
+    }
+    return c->held && waits_here(server) ? 0 : now - heard;
+}
+
+static bool is_holder(const trm_ps_server *server, const trmi_request *r) {
+    const trmi_chief *c = &server->chief;
+    return c->held && r->header.worker == c->worker && r->header.incarnation == c->incarnation;
+}
+
+void trmi_chief_heard(trm_ps_server *server, const trmi_request *r) {
+    if (is_holder(server, r)) {
+        server->chief.heard = trmi_os_now();
+    }
+}
+
+void trmi_chief_left(trm_ps_server *server, const trmi_request *r) {
+    if (is_holder(server, r)) {
+        server->chief.gone = true;
+    }
+}
+
+bool trmi_chief_allows(const trm_ps_server *server, trmi_request *r) {
+    if (!server->chief.held || is_holder(server, r)) {
+        return true;
+    }
+    TRMI_FAIL(
+        &r->err, TRM_CANCELLED,
+        "worker %u is not the chief, worker %u is: checkpoints and the end of the job are its",
+        r->header.worker, server->chief.worker);
+    return false;
+}
+
+/* A process that took the holder's place is it; so is the one that the job names, where nobody is.
+ */
+static bool may_have(const trm_ps_server *server, const trmi_request *r, double silent) {
+    const trmi_chief *c = &server->chief;
+    if (c->held && c->worker == r->header.worker) {
+        return r->header.incarnation >= c->incarnation;
+    }
+    return silent > server->options.worker_timeout_seconds ||
+           (!c->held && r->note.value[1] == TRM_PS_CHIEF_IS);
+}
+
+/* True when it has passed from one worker to another. */
+static bool give(trm_ps_server *server, trmi_request *r, double silent) {
+    const trmi_chief former = server->chief;
+    if ((is_holder(server, r) && !former.gone) ||
+        trmi_server_chief_log(server, r->header.worker, r->header.incarnation, &r->err) != TRM_OK) {
+        return false;
+    }
+    server->chief = (trmi_chief){.held = true,
+                                 .worker = r->header.worker,
+                                 .incarnation = r->header.incarnation,
+                                 .heard = trmi_os_now()};
+    if (!former.held || former.worker == r->header.worker) {
+        return false;
+    }
+    trmi_log(TRM_LOG_WARN, "ps", "worker %u is the chief now: worker %u has %s", r->header.worker,
+             former.worker, silent < LEFT ? "been silent for too long" : "left");
+    return true;
+}
+
+bool trmi_chief_order(trm_ps_server *server, trmi_request *r) {
+    bool passed = false;
+    double silent = silent_seconds(server, trmi_os_now());
+    if (server->options.server != 0 || r->link == NULL || r->link->worker < 0) {
+        TRMI_FAIL(&r->err, TRM_INVALID, "server %d: workers ask server 0 who the chief is",
+                  server->options.server);
+        return false;
+    }
+    const trmi_worker *w = trmi_front_find(server, r->header.worker);
+    if (w != NULL && r->header.incarnation < w->incarnation) {
+        TRMI_FAIL(&r->err, TRM_CANCELLED,
+                  "worker %u: incarnation %u has been replaced by %u: end this process",
+                  r->header.worker, r->header.incarnation, w->incarnation);
+        return false;
+    }
+    if (may_have(server, r, silent)) {
+        passed = give(server, r, silent);
+    }
+    bool mine = is_holder(server, r);
+    r->note = (trmi_ps_note){.value = {TRMI_ORDER_CHIEF, mine,
+                                       server->chief.held ? (int64_t)server->chief.worker + 1 : 0,
+                                       mine ? 0 : (int64_t)(silent * 1e3),
+                                       (int64_t)(server->options.worker_timeout_seconds * 1e3)}};
+    return passed;
+}

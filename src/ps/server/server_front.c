@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What may go on now: clocks, parked pulls, groups of synchronous pushes, pushes held by a cut. */
+#include "ps/server/server.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <stdio.h>
+
+/* Workers that are waited for, seen or not yet seen. */
+static int64_t expected_workers(const trm_ps_server *server) {
+    int64_t inactive = 0;
+    for (int64_t i = 0; i < server->worker_count; i++) {
+        inactive += !server->workers[i].active;
+    }
+    return trmi_max_i64(server->options.workers, server->worker_count) - inactive;
+}
+
+/* The slowest active worker's clock; its number in *who (-1: one that has not come yet). */
+static int64_t slowest_clock(const trm_ps_server *server, int64_t *who) {
+    int64_t slowest = INT64_MAX;
+    *who = -1;
+    for (int64_t i = 0; i < server->worker_count; i++) {
+        const trmi_worker *w = &server->workers[i];
+        if (w->active && w->clock < slowest) {
+            slowest = w->clock;
+            *who = w->worker;
+        }
+    }
+    if (server->worker_count < server->options.workers && slowest > 0) {
+        slowest = 0;
+        *who = -1;
+    }
+    return slowest;
+}
+
+/* Where pushes are staged a pull names the last one of its worker that the rows must have. */
+static bool has_pushed(const trm_ps_server *server, const trmi_request *r) {
+    const trmi_worker *w = trmi_front_find(server, r->header.worker);
+    int64_t wanted = r->header.extra[0];
+    if (wanted <= 0 || (w != NULL && w->incarnation > r->header.incarnation)) {
+        return true; /* a life that is over: its next push will be told so */
+    }
+    return w != NULL && w->incarnation == r->header.incarnation &&
+           w->dispatched >= (uint64_t)wanted;
+}
+
+static bool may_pull(const trm_ps_server *server, const trmi_request *r) {
+    int64_t who;
+    if ((r->header.flags & 1) != 0) {
+        return true; /* an evaluator reads what is there */
+    }
+    switch (server->options.mode) {
+    case TRM_PS_ASYNC: return true;
+    case TRM_PS_BOUNDED:
+        return slowest_clock(server, &who) >= r->header.clock - trmi_lag_bound(server, r);
+    case TRM_PS_SYNC: break;
+    }
+    return server->step >= r->header.clock && has_pushed(server, r);
+}
+
+/* A pull says with which batch its worker's life began; one that was never seen may begin in the
+ * middle of a job that goes on with more workers. */
+static void note_pull(trm_ps_server *server, const trmi_request *r) {
+    trmi_worker *w = trmi_front_find(server, r->header.worker);
+    bool counts = server->options.mode == TRM_PS_BOUNDED && (r->header.flags & 1) == 0;
+    if (w != NULL) {
+        w->seen = r->started;
+    } else if (counts && r->header.extra[0] > 0) {
+        w = trmi_front_worker(server, r->header.worker, r->header.incarnation, NULL);
+    }
+    if (counts && w != NULL) {
+        w->clock = trmi_max_i64(w->clock, r->header.extra[0]);
+    }
+}
+
+bool trmi_front_parks(trm_ps_server *server, trmi_request *r) {
+    note_pull(server, r);
+    if (may_pull(server, r)) {
+        trmi_lag_pull(server, trmi_front_find(server, r->header.worker), r);
+        return false;
+    }
+    r->next = server->parked;
+    server->parked = r;
+    return true;
+}
+
+/* ---- pushes ---------------------------------------------------------------------------------- */
+
+static void take_clock(trm_ps_server *server, const trmi_request *r) {
+    trmi_worker *w = trmi_front_find(server, r->header.worker);
+    w->clock = trmi_max_i64(w->clock, r->header.clock);
+    if (r->header.incarnation == w->incarnation && r->header.sequence > w->dispatched) {
+        w->dispatched = r->header.sequence;
+    }
+    pthread_cond_broadcast(&server->changed);
+}
+
+/* All shards have a push. */
+static void landed(const trmi_request *r) {
+    trm_ps_server *server = r->link->server;
+    pthread_mutex_lock(&server->mutex);
+    trmi_worker *w = trmi_front_find(server, r->header.worker);
+    if (w != NULL) {
+        w->done = trmi_max_i64(w->done, r->header.clock);
+    }
+    if (server->options.mode == TRM_PS_SYNC) {
+        server->done_step = trmi_max_i64(server->done_step, r->header.clock);
+    }
+    trmi_server_lease_pushed(server, r);
+    pthread_mutex_unlock(&server->mutex);
+}
+
+static void push_goes(trm_ps_server *server, trmi_request *r) {
+    take_clock(server, r);
+    r->landed = r->header.kind == TRMI_PS_PUSH ? landed : NULL;
+    int64_t lag =
+        r->dropped ? 0 : trmi_lag_push(server, trmi_front_find(server, r->header.worker), r);
+    if (server->options.staleness_aware) { /* into the log, too: a restart applies the same */
+        r->header.rate_scale /= (float)(1 + lag);
+    }
+    r->run = trmi_run_push;
+    trmi_request_dispatch(server, r);
+}
+
+void trmi_front_refuse(trm_ps_server *server, trmi_request *r) {
+    r->dropped = true;
+    push_goes(server, r);
+}
+
+/* Appends; a copy of the same push that already waits (its connection broke) makes way unanswered.
+ */
+static void wait_in_line(trm_ps_server *server, trmi_request *r) {
+    trmi_request **at = &server->waiting;
+    while (*at != NULL) {
+        trmi_request *other = *at;
+        if (other->header.worker == r->header.worker &&
+            (other->header.incarnation < r->header.incarnation ||
+             other->header.sequence == r->header.sequence)) {
+            *at = other->next;
+            trmi_request_forget(other);
+            continue;
+        }
+        at = &other->next;
+    }
+    *at = r;
+}
+
+/* A cut holds pushes back, but for those that another server has already let through. */
+static bool is_held(const trm_ps_server *server, const trmi_request *r) {
+    if (!server->held) {
+        return false;
+    }
+    for (uint32_t i = 0; i < server->until_count; i++) {
+        const trmi_push_id *id = &server->until[i];
+        if (id->worker == r->header.worker && id->incarnation == r->header.incarnation) {
+            return r->header.sequence > id->sequence;
+        }
+    }
+    return true;
+}
+
+static bool is_of_next_step(const trm_ps_server *server, const trmi_request *r) {
+    return r->header.clock == server->step + 1 && !r->partial && !is_held(server, r);
+}
+
+/* SYNC: enough pushes of the next batch make a group. */
+static bool form_group(trm_ps_server *server) {
+    int64_t have = 0;
+    for (const trmi_request *r = server->waiting; r != NULL; r = r->next) {
+        have += is_of_next_step(server, r);
+    }
+    int64_t needed = expected_workers(server) - server->options.backup_workers;
+    if (have < trmi_max_i64(1, needed)) {
+        return false;
+    }
+    trmi_request *group = trmi_alloc(sizeof *group);
+    trmi_request **members = trmi_alloc((size_t)have * sizeof(trmi_request *));
+    if (group == NULL || members == NULL) {
+        trmi_free(group);
+        trmi_free(members);
+        return false; /* the next push tries again */
+    }
+    for (trmi_request **at = &server->waiting; *at != NULL;) {
+        trmi_request *r = *at;
+        if (!is_of_next_step(server, r)) {
+            at = &r->next;
+            continue;
+        }
+        *at = r->next;
+        r->landed = landed;
+        take_clock(server, r);
+        /* In order of workers: the sum is then the same whoever came first. */
+        uint32_t place = group->member_count++;
+        while (place > 0 && members[place - 1]->header.worker > r->header.worker) {
+            members[place] = members[place - 1];
+            place--;
+        }
+        members[place] = r;
+    }
+    group->header = members[0]->header;
+    group->members = members;
+    group->run = trmi_run_group;
+    pthread_mutex_init(&group->mutex, NULL);
+    server->step++;
+    trmi_request_dispatch(server, group);
+    return true;
+}
+
+/* SYNC: a push of a batch that is over: a repetition, or a backup worker that came too late. Its
+ * window is filled, its gradients are dropped. */
+static void drop_late(trm_ps_server *server) {
+    for (trmi_request **at = &server->waiting; *at != NULL;) {
+        trmi_request *r = *at;
+        if (r->header.clock > server->step) {
+            at = &r->next;
+            continue;
+        }
+        *at = r->next;
+        trmi_front_refuse(server, r);
+    }
+}
+
+static void let_pushes_go(trm_ps_server *server) {
+    if (server->options.mode == TRM_PS_SYNC) {
+        do {
+            drop_late(server);
+        } while (form_group(server));
+        return;
+    }
+    for (trmi_request **at = &server->waiting; *at != NULL;) {
+        trmi_request *r = *at;
+        if (is_held(server, r)) {
+            at = &r->next;
+            continue;
+        }
+        *at = r->next;
+        push_goes(server, r);
+    }
+}
+
+bool trmi_front_same_dtype(trm_ps_server *server, trmi_request *r) {
+    server->sum_dtype = server->sum_dtype == 0 ? r->header.dtype : server->sum_dtype;
+    if (server->sum_dtype != r->header.dtype) {
+        TRMI_FAIL(&r->err, TRM_INVALID,
+                  "worker %u sends gradients as %s, the others as %s: use one wire dtype",
+                  r->header.worker, trm_dtype_name((trm_dtype)r->header.dtype),
+                  trm_dtype_name((trm_dtype)server->sum_dtype));
+        return false;
+    }
+    return true;
+}
+
+void trmi_front_push(trm_ps_server *server, trmi_request *r) {
+    if (trmi_front_worker(server, r->header.worker, r->header.incarnation, &r->err) == NULL) {
+        trmi_request_answer(r);
+        return;
+    }
+    trmi_worker *w = trmi_front_find(server, r->header.worker);
+    trmi_server_away_set(server, w, false);
+    if (r->header.sequence > w->dispatched &&
+        trmi_server_lease_push(server, r, &r->err) != TRM_OK) {
+        /* its window is filled: the worker may go on with another lease */
+        trmi_front_refuse(server, r);
+        return;
+    }
+    if (server->options.mode == TRM_PS_SYNC && !trmi_front_same_dtype(server, r)) {
+        trmi_request_answer(r);
+        return;
+    }
+    r->partial = server->options.mode == TRM_PS_SYNC && r->header.flags == TRMI_PUSH_PARTIAL;
+    if (server->options.mode == TRM_PS_SYNC || is_held(server, r)) {
+        wait_in_line(server, r);
+    } else {
+        push_goes(server, r);
+    }
+}
+
+/* ---- synchronous pushes on several servers --------------------------------------------------- */
+
+/* A push is in no step before its worker has said that all servers have it. If the worker dies
+ * while it says so, its next life asks all servers how far they may have got, and tells the others
+ * to take what the last life left with them: each server makes the same steps of the same pushes,
+ * and rows of one step are read everywhere. */
+
+void trmi_front_pushed(trm_ps_server *server, const trmi_request *told) {
+    const trmi_worker *w = trmi_front_find(server, told->header.worker);
+    if (w == NULL || told->header.incarnation < w->incarnation) {
+        return; /* a life that is over */
+    }
+    for (trmi_request *r = server->waiting; r != NULL; r = r->next) {
+        if (r->header.worker == told->header.worker &&
+            r->header.incarnation == told->header.incarnation &&
+            r->header.sequence <= (uint64_t)told->note.value[1]) {
+            r->partial = false;
+        }
+    }
+}
+
+void trmi_front_begins(trm_ps_server *server, trmi_request *r) {
+    const int64_t batch = r->note.value[1];
+    int64_t last = server->step;
+    trmi_worker *w = trmi_front_find(server, r->header.worker);
+    /* From here on nothing that the life before still has under way changes what is here. */
+    if (w != NULL && trmi_front_life(server, w, r->header.incarnation, &r->err) != TRM_OK) {
+        return;
+    }
+    for (trmi_request *p = server->waiting; p != NULL; p = p->next) {
+        if (p->header.worker == r->header.worker &&
+            (batch == 0 ? !p->partial : p->header.clock == batch)) {
+            p->partial = false;
+            last = trmi_max_i64(last, p->header.clock);
+        }
+    }
+    r->note.value[1] = batch == 0 ? last : last >= batch;
+}
+
+trmi_request *trmi_front_advance(trm_ps_server *server) {
+    let_pushes_go(server);
+    trmi_request *ready = NULL;
+    for (trmi_request **at = &server->parked; *at != NULL;) {
+        trmi_request *r = *at;
+        if (!may_pull(server, r)) {
+            at = &r->next;
+            continue;
+        }
+        *at = r->next;
+        trmi_lag_pull(server, trmi_front_find(server, r->header.worker), r);
+        r->next = ready;
+        ready = r;
+    }
+    return ready;
+}
+
+/* ---- time ------------------------------------------------------------------------------------ */
+
+static void drop_silent_workers(trm_ps_server *server, double now) {
+    for (int64_t i = 0; i < server->worker_count; i++) {
+        trmi_worker *w = &server->workers[i];
+        if (w->active && now - w->seen > server->options.worker_timeout_seconds) {
+            w->active = false;
+            trmi_log(TRM_LOG_WARN, "ps",
+                     "server %d: worker %u has been silent for %.0f s (clock %lld): no longer "
+                     "waited for",
+                     server->options.server, w->worker, now - w->seen, (long long)w->clock);
+        }
+    }
+}
+
+trmi_request *trmi_front_staged(const trm_ps_server *server, const trmi_worker *w) {
+    trmi_request *r = server->staged;
+    while (r != NULL && (r->header.worker != w->worker || r->header.incarnation != w->incarnation ||
+                         r->header.sequence != w->dispatched + 1)) {
+        r = r->next;
+    }
+    return r;
+}
+
+/* Server 0: the first active worker that has no push here, -1 = one that was never seen, -2 = none.
+ */
+static int64_t missing_worker(const trm_ps_server *server) {
+    for (int64_t i = 0; i < server->worker_count; i++) {
+        if (server->workers[i].active && trmi_front_staged(server, &server->workers[i]) == NULL) {
+            return server->workers[i].worker;
+        }
+    }
+    return server->worker_count < server->options.workers ? -1 : -2;
+}
+
+/* Where pushes are staged only server 0 waits for workers; the others, to be told. */
+static void say_step(const trm_ps_server *server, trmi_request *r) {
+    char whom[64] = "its step has not been told here";
+    int64_t who = server->options.server == 0 ? missing_worker(server) : -2;
+    if (who != -2) {
+        snprintf(whom, sizeof whom,
+                 who < 0 ? "a worker not yet seen has not pushed" : "worker %lld has not pushed",
+                 (long long)who);
+    }
+    TRMI_FAIL(&r->err, TRM_TIMEOUT,
+              "server %d: worker %u waited %.1f s for the step with its push %lld: %s (at step "
+              "%lld, synchronous)",
+              server->options.server, r->header.worker, trmi_os_now() - r->started,
+              (long long)r->header.extra[0], whom, (long long)server->step);
+}
+
+static void say_whom(const trm_ps_server *server, trmi_request *r) {
+    int64_t who;
+    int64_t clock = slowest_clock(server, &who);
+    char name[32];
+    if (server->staging) {
+        say_step(server, r);
+        return;
+    }
+    snprintf(name, sizeof name, who < 0 ? "a worker not yet seen" : "worker %lld", (long long)who);
+    TRMI_FAIL(&r->err, TRM_TIMEOUT,
+              "server %d: worker %u waited %.1f s to begin batch %lld: %s has finished %lld%s",
+              server->options.server, r->header.worker, trmi_os_now() - r->started,
+              (long long)r->header.clock, name, (long long)clock,
+              server->options.mode == TRM_PS_SYNC ? " (synchronous)" : "");
+}
+
+trmi_request *trmi_front_tick(trm_ps_server *server, double now) {
+    drop_silent_workers(server, now);
+    trmi_request *ready = trmi_front_advance(server);
+    for (trmi_request **at = &server->parked; *at != NULL;) {
+        trmi_request *r = *at;
+        if (now < r->deadline) {
+            at = &r->next;
+            continue;
+        }
+        *at = r->next;
+        say_whom(server, r);
+        r->next = ready;
+        ready = r;
+    }
+    return ready;
+}

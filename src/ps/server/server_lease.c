@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The book of leases on server 0, and its log beside the pushes' logs. */
+#include "ps/shard/records.h"
+#include "ps/server/server.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { LOG_BYTES_MAX = 1 << 30 };
+
+static void log_path(const trm_ps_server *server, char path[300]) {
+    snprintf(path, 300, "%s/leases.log", server->folder);
+}
+
+static trm_status record(void *context, const trmi_lease_event *event, trm_error *err) {
+    trm_ps_server *server = context;
+    trmi_lease_event e = *event;
+    trmi_record_seal(&e, sizeof e, sizeof e.check);
+    return trmi_records_append(server->lease_fd, &e, sizeof e, server->options.log_sync,
+                               "leases.log", err);
+}
+
+/* Events that are read: how many there were, and how many count. */
+typedef struct reading {
+    const trm_ps_server *server;
+    int64_t at, until;
+} reading;
+
+static trm_status find_cut(void *context, const uint8_t *record, size_t bytes, trm_error *err) {
+    (void)err;
+    reading *c = context;
+    trmi_lease_event e;
+    memcpy(&e, record, bytes);
+    c->at++;
+    c->until = e.kind == TRMI_LEASE_CUT && e.id == (int64_t)c->server->last_cut ? c->at : c->until;
+    return TRM_OK;
+}
+
+static trm_status take(void *context, const uint8_t *record, size_t bytes, trm_error *err) {
+    reading *c = context;
+    trmi_lease_event e;
+    memcpy(&e, record, bytes);
+    return c->at++ < c->until ? trmi_lease_replay(c->server->leases, &e, err) : TRM_END;
+}
+
+/* Without their logs pushes after the cut are gone: so are their samples' marks. */
+static trm_status replay(const trm_ps_server *server, const char *path, size_t *end,
+                         trm_error *err) {
+    const trmi_record_form form = {
+        .bytes = sizeof(trmi_lease_event), .check_bytes = sizeof(uint64_t), .take = take};
+    trmi_record_form search = form;
+    search.take = find_cut;
+    reading c = {server, 0, 0};
+    if (server->options.log_pushes) {
+        c.until = INT64_MAX;
+    } else {
+        TRMI_TRY(trmi_records_each(path, LOG_BYTES_MAX, &search, &c, end, err));
+    }
+    c.at = 0;
+    return trmi_records_each(path, LOG_BYTES_MAX, &form, &c, end, err);
+}
+
+trm_status trmi_server_lease_open(trm_ps_server *server, trm_error *err) {
+    server->lease_fd = -1;
+    if (server->options.server != 0) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trmi_lease_book_create(record, server, &server->leases, err));
+    if (server->options.folder == NULL) {
+        return TRM_OK;
+    }
+    char path[300];
+    log_path(server, path);
+    size_t end;
+    TRMI_TRY(replay(server, path, &end, err));
+    return trmi_records_open(path, end, &server->lease_fd, err);
+}
+
+void trmi_server_lease_close(trm_ps_server *server) {
+    trmi_lease_book_destroy(server->leases);
+    if (server->leases != NULL && server->lease_fd >= 0) {
+        close(server->lease_fd);
+    }
+}
+
+void trmi_server_lease_take(trm_ps_server *server, trmi_request *r) {
+    trm_ps_lease_options o = {r->note.value[1], r->note.value[2],
+                              r->note.value[3], (double)r->note.value[4] * 1e-3,
+                              r->note.value[6], r->note.value[7]};
+    trm_ps_lease lease = {0};
+    if (server->leases == NULL) {
+        TRMI_FAIL(&r->err, TRM_INVALID, "server %d lends no samples, server 0 does",
+                  server->options.server);
+        return;
+    }
+    const trmi_worker *known = trmi_front_find(server, r->header.worker);
+    bool rested = known != NULL && known->incarnation == r->header.incarnation && !known->active &&
+                  server->options.mode == TRM_PS_BOUNDED;
+    trmi_worker *w = trmi_front_worker(server, r->header.worker, r->header.incarnation, &r->err);
+    if (w == NULL) {
+        return;
+    }
+    w->active = !rested; /* its next push says that it is back, to every server */
+    /* A lease whose answer was lost on the way: nobody knows of it. */
+    trm_status status =
+        trmi_lease_drop_after(server->leases, r->header.worker, r->note.value[5], &r->err);
+    if (status != TRM_OK) {
+        return;
+    }
+    status = trmi_lease_take(server->leases, &o, r->header.worker, trmi_os_now(), &lease, &r->err);
+    /* only here are workers waited for: for those that have samples */
+    if (server->options.mode == TRM_PS_SYNC) {
+        w->active = status == TRM_OK;
+        trmi_server_away_set(server, w, !w->active);
+    }
+    int64_t samples;
+    r->note = (trmi_ps_note){.value = {TRMI_ORDER_LEASE, lease.id, lease.epoch, lease.begin,
+                                       lease.end, status > 0 ? status : 0,
+                                       trmi_lease_number(server->leases, &samples)}};
+}
+
+int64_t trmi_server_lease_position(const trm_ps_server *server, const trmi_request *r) {
+    int64_t samples;
+    (void)trmi_lease_number(server->leases, &samples);
+    int64_t end = r->header.extra[1];
+    return samples < 1 || end < 1 ? end : (end - 1) % samples + 1;
+}
+
+/* Samples are marked as used when all shards have learnt from them: what dies in between is made
+ * again, and those that have it know its samples. */
+trm_status trmi_server_lease_push(trm_ps_server *server, const trmi_request *r, trm_error *err) {
+    if (server->leases == NULL || r->header.extra[0] == 0) {
+        return TRM_OK;
+    }
+    return trmi_lease_check(server->leases, r->header.extra[0], r->header.worker,
+                            trmi_server_lease_position(server, r), trmi_os_now(), err);
+}
+
+void trmi_server_lease_pushed(trm_ps_server *server, const trmi_request *r) {
+    if (server->leases == NULL || r->header.extra[0] == 0 || r->dropped ||
+        r->err.status != TRM_OK) {
+        return;
+    }
+    /* A lease that was lost meanwhile: its batch will be made again, and every shard knows it. */
+    (void)!trmi_lease_progress(server->leases, r->header.extra[0], r->header.worker,
+                               trmi_server_lease_position(server, r), trmi_os_now(), NULL);
+}

@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A request's life: made by its link, run by every shard, answered by the last of them. */
+#include "ps/server/server.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+trmi_request *trmi_request_new(trmi_ps_link *link, trmi_message *message,
+                               const trmi_ps_header *header) {
+    trmi_request *r = trmi_alloc(sizeof *r);
+    if (r != NULL) {
+        r->link = link;
+        r->message = *message;
+        r->header = *header;
+        r->started = trmi_os_now();
+        pthread_mutex_init(&r->mutex, NULL);
+        atomic_fetch_add(&link->requests, 1);
+        *message = (trmi_message){0};
+    }
+    return r;
+}
+
+static void free_request(trmi_request *r) {
+    trmi_ps_link *link = r->link;
+    if (r->message.block != NULL) {
+        link->channel->table->release(link->channel, &r->message);
+    }
+    pthread_mutex_destroy(&r->mutex);
+    trmi_free(r->sections);
+    trmi_free(r->first);
+    trmi_free(r->trailer);
+    trmi_free(r->members);
+    trmi_free(r->ids);
+    trmi_free(r);
+    if (link != NULL) {
+        atomic_fetch_sub(&link->requests, 1);
+    }
+}
+
+void trmi_request_forget(trmi_request *r) { free_request(r); }
+
+void trmi_request_fail(trmi_request *r, const trm_error *err) {
+    pthread_mutex_lock(&r->mutex);
+    if (r->err.status == TRM_OK) {
+        r->err = *err;
+    }
+    pthread_mutex_unlock(&r->mutex);
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+/* Nobody waits here for a client: TIMEOUT when it has no room. */
+static trm_status reserve(trmi_ps_link *link, size_t bytes, trmi_message *out, trm_error *err) {
+    pthread_mutex_lock(&link->send_mutex);
+    trm_status status = link->channel->table->reserve(link->channel, bytes, 0, out, err);
+    pthread_mutex_unlock(&link->send_mutex);
+    return status;
+}
+
+/* Under the mutex of reserve, which may overwrite what another thread has committed here: it is the
+ * client's release, in a mapping of its own, that allows it, and no thread sanitizer sees that. */
+static void commit(trmi_ps_link *link, trmi_message *m) {
+    pthread_mutex_lock(&link->send_mutex);
+    (void)!link->channel->table->commit(link->channel, m, 0, NULL);
+    pthread_mutex_unlock(&link->send_mutex);
+}
+
+/* Or else its link's thread goes on with it, which alone waits for this client. */
+static void send_or_wait(trmi_request *r, bool (*send)(trmi_request *r)) {
+    trmi_ps_link *link = r->link;
+    if (send(r)) {
+        return;
+    }
+    r->send = send;
+    r->next = NULL;
+    pthread_mutex_lock(&link->send_mutex);
+    bool ended = atomic_load(&link->ended);
+    trmi_request **at = &link->late;
+    while (!ended && *at != NULL) {
+        at = &(*at)->next;
+    }
+    if (!ended) {
+        *at = r;
+    }
+    pthread_mutex_unlock(&link->send_mutex);
+    if (ended) {
+        free_request(r);
+    }
+}
+
+trm_status trmi_request_late(trmi_ps_link *link, bool *rest) {
+    for (;;) {
+        pthread_mutex_lock(&link->send_mutex);
+        trmi_request *r = link->late;
+        link->late = r == NULL ? NULL : r->next;
+        pthread_mutex_unlock(&link->send_mutex);
+        *rest = r != NULL;
+        if (r == NULL) {
+            return TRM_OK;
+        }
+        double now = trmi_os_now(), silence = link->server->options.worker_timeout_seconds;
+        r->late_since = r->late_since == 0 ? now : r->late_since;
+        double waited = now - r->late_since;
+        if (r->send(r)) {
+            continue;
+        }
+        pthread_mutex_lock(&link->send_mutex);
+        r->next = link->late;
+        link->late = r;
+        pthread_mutex_unlock(&link->send_mutex);
+        if (waited > silence) {
+            trmi_log(TRM_LOG_WARN, "ps",
+                     "%s has not read its answers for %.1f s: cut off, it may come again",
+                     link->channel->peer, waited);
+            return TRM_PEER;
+        }
+        return TRM_OK;
+    }
+}
+
+void trmi_request_drop_late(trmi_ps_link *link) {
+    pthread_mutex_lock(&link->send_mutex);
+    trmi_request *list = link->late;
+    link->late = NULL;
+    pthread_mutex_unlock(&link->send_mutex);
+    while (list != NULL) {
+        trmi_request *r = list;
+        list = r->next;
+        free_request(r);
+    }
+}
+
+static bool send_answer(trmi_request *r) {
+    trmi_ps_link *link = r->link;
+    trmi_ps_header header = {.kind = TRMI_PS_DONE,
+                             .worker = r->header.worker,
+                             .incarnation = r->header.incarnation,
+                             .sequence = r->header.sequence,
+                             .clock = r->header.clock,
+                             .status = r->err.status,
+                             .flags = r->header.kind};
+    uint8_t wire[256];
+    const uint8_t *trailer = r->trailer;
+    header.extra[0] = (int64_t)r->trailer_bytes;
+    if (r->err.status != TRM_OK) {
+        trmi_error_encode(&r->err, wire);
+        trailer = wire;
+        header.extra[0] = sizeof wire;
+    }
+    trmi_message out;
+    size_t note_bytes = trmi_ps_note_size(TRMI_PS_DONE);
+    bool here = link != NULL && !atomic_load(&link->ended);
+    trm_status status =
+        here ? reserve(link, note_bytes + (size_t)header.extra[0], &out, NULL) : TRM_END;
+    if (status == TRM_TIMEOUT) {
+        return false;
+    }
+    if (status == TRM_OK) {
+        r->note.value[13] = r->applied;
+        r->note.value[12] = r->dropped;
+        trmi_ps_encode_note(&header, &r->note, NULL, out.data);
+        if (header.extra[0] > 0) {
+            memcpy(out.data + note_bytes, trailer, (size_t)header.extra[0]);
+        }
+        commit(link, &out);
+    }
+    free_request(r);
+    return true;
+}
+
+void trmi_request_answer(trmi_request *r) { send_or_wait(r, send_answer); }
+
+static void land(const trmi_request *r) {
+    if (r->landed != NULL && r->err.status == TRM_OK) {
+        r->landed(r);
+    }
+}
+
+static void answer_members(trmi_request *group) {
+    for (uint32_t i = 0; i < group->member_count; i++) {
+        trmi_request *member = group->members[i];
+        member->err = group->err;
+        member->applied = group->applied;
+        member->note.value[1] = group->note.value[1];
+        land(member);
+        trmi_request_answer(member);
+    }
+    free_request(group);
+}
+
+void trmi_request_finish(trmi_request *r) {
+    if (atomic_fetch_sub(&r->pending, 1) != 1) {
+        return;
+    }
+    /* The other shards' writes happened before their decrement. */
+    if (r->finish != NULL) {
+        r->finish(r);
+        return;
+    }
+    if (r->members != NULL) {
+        answer_members(r);
+        return;
+    }
+    if (r->reply.block == NULL) {
+        land(r);
+        trmi_request_answer(r);
+        return;
+    }
+    if (r->err.status != TRM_OK) {
+        r->reply.bytes = 0;
+        commit(r->link, &r->reply);
+        trmi_request_answer(r);
+        return;
+    }
+    commit(r->link, &r->reply);
+    free_request(r);
+}
+
+void trmi_request_dispatch(trm_ps_server *server, trmi_request *request) {
+    atomic_store(&request->pending, (int32_t)server->shards);
+    for (uint32_t s = 0; s < server->shards; s++) {
+        trm_status status = trmi_queue_append(server->runners[s].queue, request);
+        if (status != TRM_OK) {
+            trm_error err;
+            TRMI_FAIL(&err, status,
+                      status == TRM_NOMEM ? "no memory for a request" : "the server is stopping");
+            trmi_request_fail(request, &err);
+            trmi_request_finish(request);
+        }
+    }
+}
+
+static trm_status prepare_reply(trm_ps_server *server, trmi_request *r, trm_error *err) {
+    size_t bytes = trmi_ps_size(TRMI_PS_ROWS, (trm_dtype)r->header.dtype, r->sections,
+                                r->header.section_count, server->widths);
+    if (bytes == 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "a pull whose answer is over 1 GB: use smaller batches");
+    }
+    trm_status status = reserve(r->link, bytes, &r->reply, err);
+    if (status == TRM_OK) {
+        trmi_ps_header header = r->header;
+        header.kind = TRMI_PS_ROWS;
+        trmi_ps_encode(&header, r->sections, server->widths, r->reply.data);
+    }
+    return status;
+}
+
+static void run_pull(trmi_runner *runner, trmi_request *r) {
+    uint32_t s = runner->shard->number;
+    trm_error err;
+    if (trmi_shard_pull(runner->shard, r->sections + r->first[s], r->first[s + 1] - r->first[s],
+                        (trm_dtype)r->header.dtype, &err) != TRM_OK) {
+        trmi_request_fail(r, &err);
+    }
+}
+
+static bool begin_pull(trmi_request *r) {
+    trm_error err;
+    trm_status status = r->err.status != TRM_OK ? (trm_status)r->err.status
+                                                : prepare_reply(r->link->server, r, &err);
+    if (status == TRM_TIMEOUT && r->err.status == TRM_OK) {
+        return false;
+    }
+    if (status != TRM_OK) {
+        r->err = r->err.status != TRM_OK ? r->err : err;
+        trmi_request_answer(r);
+        return true;
+    }
+    r->run = run_pull;
+    trmi_request_dispatch(r->link->server, r);
+    return true;
+}
+
+void trmi_request_pulls_go(trmi_request *list) {
+    while (list != NULL) {
+        trmi_request *r = list;
+        list = r->next;
+        r->next = NULL;
+        send_or_wait(r, begin_pull);
+    }
+}
+
+/* ---- on the shards --------------------------------------------------------------------------- */
+
+static void note_pushed(trmi_runner *runner, trmi_request *r, trm_status status, bool applied,
+                        const trm_error *err) {
+    if (status != TRM_OK) {
+        trmi_request_fail(r, err);
+        return;
+    }
+    if (runner->shard->number == 0) {
+        atomic_store(&runner->server->global_step, runner->shard->tick);
+    }
+    pthread_mutex_lock(&r->mutex);
+    r->applied |= applied;
+    r->note.value[1] = runner->shard->tick;
+    pthread_mutex_unlock(&r->mutex);
+}
+
+/* The samples that a push has used. */
+static trmi_push_mark mark_of(const trmi_request *r) {
+    const trmi_ps_header *h = &r->header;
+    if (h->extra[0] == 0 || r->dropped || h->samples == 0 || h->extra[1] < h->samples) {
+        return (trmi_push_mark){0};
+    }
+    return (trmi_push_mark){h->extra[1] - h->samples, h->extra[1], h->book, 0};
+}
+
+void trmi_run_push(trmi_runner *runner, trmi_request *r) {
+    uint32_t s = runner->shard->number;
+    trmi_push_id id = {r->header.worker, r->header.incarnation, r->header.sequence};
+    trmi_push_mark mark = mark_of(r);
+    mark.flags = r->dropped ? TRMI_MARK_FILLS : 0;
+    trmi_push push = {.ids = &id,
+                      .id_count = 1,
+                      .time = (uint32_t)trmi_os_wall(),
+                      .clock = r->header.clock,
+                      .rate_scale = r->header.rate_scale,
+                      .gradient_scale = 1,
+                      .dtype = (trm_dtype)r->header.dtype,
+                      .sections = r->sections + r->first[s],
+                      .section_count = r->dropped ? 0 : r->first[s + 1] - r->first[s],
+                      .marks = r->dropped || mark.begin < mark.end ? &mark : NULL,
+                      .clocked = runner->server->options.mode != TRM_PS_ASYNC};
+    bool applied = false;
+    trm_error err;
+    trm_status status = trmi_shard_push(runner->shard, &push, &applied, &err);
+    note_pushed(runner, r, status, applied, &err);
+}
+
+/* The sum of all members. A shard that had it before its server died has forgotten nothing: windows
+ * are filled. */
+static trm_status push_group(trmi_runner *runner, const trmi_request *group,
+                             const trmi_sum_part *parts, trmi_push *push, bool *applied,
+                             trm_error *err) {
+    trmi_sum sum = {0};
+    if (push->clock <= runner->shard->clock) {
+        return trmi_shard_fill(runner->shard, push, err);
+    }
+    trm_status status = trmi_shard_sum(runner->shard, parts, group->member_count,
+                                       (trm_dtype)group->header.dtype, &sum, err);
+    if (status == TRM_OK) {
+        push->sections = sum.sections;
+        push->section_count = sum.count;
+        status = trmi_shard_push(runner->shard, push, applied, err);
+    }
+    trmi_sum_free(&sum);
+    return status;
+}
+
+void trmi_run_group(trmi_runner *runner, trmi_request *group) {
+    uint32_t s = runner->shard->number, count = group->member_count;
+    trm_error err;
+    trmi_push_id *ids = trmi_alloc(count * sizeof *ids);
+    trmi_sum_part *parts = trmi_alloc(count * sizeof *parts);
+    trmi_push push = {.ids = ids,
+                      .id_count = count,
+                      .time = (uint32_t)trmi_os_wall(),
+                      .clock = group->header.clock,
+                      .rate_scale = group->header.rate_scale,
+                      .gradient_scale =
+                          runner->server->options.sum_gradients ? 1.0f : 1.0f / (float)count,
+                      .dtype = TRM_FLOAT32,
+                      .clocked = true};
+    bool applied = false;
+    trm_status status = ids == NULL || parts == NULL
+                            ? TRMI_FAIL(&err, TRM_NOMEM, "no memory to sum gradients")
+                            : TRM_OK;
+    for (uint32_t m = 0; m < count && status == TRM_OK; m++) {
+        const trmi_request *member = group->members[m];
+        ids[m] = (trmi_push_id){member->header.worker, member->header.incarnation,
+                                member->header.sequence};
+        parts[m] = (trmi_sum_part){member->sections + member->first[s],
+                                   member->first[s + 1] - member->first[s]};
+    }
+    status = status == TRM_OK ? push_group(runner, group, parts, &push, &applied, &err) : status;
+    note_pushed(runner, group, status, applied, &err);
+    trmi_free(ids);
+    trmi_free(parts);
+}
+
+void trmi_run_stage(trmi_runner *runner, trmi_request *r) {
+    uint32_t s = runner->shard->number;
+    trmi_push_id id = {r->header.worker, r->header.incarnation, r->header.sequence};
+    trmi_push push = {.ids = &id,
+                      .id_count = 1,
+                      .rate_scale = r->header.rate_scale,
+                      .dtype = (trm_dtype)r->header.dtype,
+                      .sections = r->sections + r->first[s],
+                      .section_count = r->first[s + 1] - r->first[s],
+                      .form = TRMI_PUSH_STAGED};
+    trm_error err;
+    if (trmi_shard_stage(runner->shard, &push, &err) != TRM_OK) {
+        trmi_request_fail(r, &err);
+    }
+}
+
+void trmi_run_step(trmi_runner *runner, trmi_request *r) {
+    bool sum = runner->server->options.sum_gradients;
+    trmi_push push = {.ids = r->ids,
+                      .id_count = r->id_count,
+                      .time = (uint32_t)trmi_os_wall(),
+                      .clock = r->header.clock,
+                      .gradient_scale = sum ? 1.0f : 1.0f / (float)r->id_count};
+    trm_error err;
+    trm_status status = trmi_shard_step(runner->shard, &push, &err);
+    note_pushed(runner, r, status, true, &err);
+}

@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a folder holds, and how a server starts from it.
+ *
+ *   MANIFEST-000002.json           complete cuts, written last
+ *   cut-000002/server-0-shard-1.full | .delta
+ *   log/server-0-of-1-shard-1-of-2-cut-000002.log   pushes since the cut
+ *
+ * Start: the newest manifest whose files are all whole (back to its full cut), then the logs from
+ * that cut on. The logs of the cut before are kept, so that falling back one cut loses nothing. */
+#include "ps/snapshot/manifest.h"
+#include "ps/server/server.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+enum { MANIFEST_BYTES_MAX = 64 << 20, CHAIN_MAX = 100000 };
+static const uint32_t all_shards = UINT32_MAX;
+
+void trmi_log_path(const trm_ps_server *server, uint32_t shard, uint32_t cut, char *path,
+                   size_t size) {
+    snprintf(path, size, "%s/log/server-%d-of-%d-shard-%u-of-%u-cut-%06u.log", server->folder,
+             server->options.server, server->options.servers, shard, server->shards, cut);
+}
+
+/* ---- pruning --------------------------------------------------------------------------------- */
+
+static void remove_cut(const trm_ps_server *server, uint32_t cut) {
+    char path[400];
+    trmi_manifest_path(server->folder, cut, path, sizeof path);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/cut-%06u", server->folder, cut);
+    (void)!trmi_os_remove_tree(NULL, path, NULL);
+}
+
+trm_status trmi_manifest_write(trm_ps_server *server, uint32_t cut, bool differential,
+                               const char *text, size_t bytes, trm_error *err) {
+    char path[400];
+    trmi_manifest_path(server->folder, cut, path, sizeof path);
+    TRMI_TRY(trmi_os_replace_file(NULL, path, text, bytes, err));
+    for (uint32_t s = 0; s < server->shards; s++) {
+        for (uint32_t old = cut >= 2 ? cut - 2 : UINT32_MAX; old != UINT32_MAX; old--) {
+            trmi_log_path(server, s, old, path, sizeof path);
+            if (unlink(path) != 0) {
+                break;
+            }
+        }
+    }
+    if (!differential) {
+        server->older_full_cut = server->full_cut;
+        server->full_cut = cut;
+        for (uint32_t old = server->oldest_cut; old > 0 && old < server->older_full_cut; old++) {
+            remove_cut(server, old);
+            server->oldest_cut = old + 1;
+        }
+    }
+    server->oldest_cut = server->oldest_cut == 0 ? cut : server->oldest_cut;
+    return TRM_OK;
+}
+
+/* ---- manifests ------------------------------------------------------------------------------- */
+
+/* Calls for the files that shard `into` of this server needs: its own if the job has the same form,
+ * else all. */
+static trm_status each_file(trm_ps_server *server, const trmi_manifest *m, uint32_t into,
+                            trm_status (*use)(trm_ps_server *server, uint32_t into,
+                                              const char *path, uint64_t digest, trm_error *err),
+                            trm_error *err) {
+    bool same = m->servers == (uint32_t)server->options.servers && m->shards == server->shards;
+    json_t *files = json_object_get(m->root, "files"), *file;
+    size_t i;
+    json_array_foreach(files, i, file) {
+        json_int_t from = -1, shard = -1;
+        const char *digest = NULL;
+        char path[400], *end;
+        if (json_unpack(file, "{s:I,s:I,s:s}", "server", &from, "shard", &shard, "digest",
+                        &digest) != 0 ||
+            from < 0 || from >= m->servers || shard < 0 || shard >= m->shards) {
+            return TRMI_FAIL(err, TRM_CORRUPT, "%s: file %zu is no file", m->path, i);
+        }
+        if (same && (from != server->options.server || (into != all_shards && shard != into))) {
+            continue;
+        }
+        snprintf(path, sizeof path, "%s/cut-%06u/server-%d-shard-%d.%s", server->folder, m->cut,
+                 (int)from, (int)shard, m->differential ? "delta" : "full");
+        uint64_t value = strtoull(digest, &end, 16);
+        if (*end != '\0' || end == digest) {
+            return TRMI_FAIL(err, TRM_CORRUPT, "%s: file %zu: digest '%.40s'", m->path, i, digest);
+        }
+        TRMI_TRY(use(server, into, path, value, err));
+    }
+    return TRM_OK;
+}
+
+static trm_status verify_file(trm_ps_server *server, uint32_t into, const char *path,
+                              uint64_t digest, trm_error *err) {
+    (void)into;
+    return trmi_cut_load(server->runners[0].shard, path, digest, NULL, TRMI_CUT_VERIFY, NULL, err);
+}
+
+static bool wants_mine(void *context, uint32_t table, uint64_t key) {
+    const trmi_runner *runner = context;
+    return trmi_shard_of_row(&runner->shard->tables[table]->options.placement, key,
+                             (uint32_t)runner->server->options.servers, runner->server->shards) ==
+           (uint32_t)runner->server->options.server * runner->server->shards +
+               runner->shard->number;
+}
+
+static trm_status load_file(trm_ps_server *server, uint32_t into, const char *path, uint64_t digest,
+                            trm_error *err) {
+    trmi_runner *runner = &server->runners[into];
+    const trmi_cut_filter filter = {wants_mine, runner};
+    int64_t rows = 0;
+    return trmi_cut_load(runner->shard, path, digest, &filter, TRMI_CUT_LOAD_VERIFIED, &rows, err);
+}
+
+/* The manifests of a cut, back to its full one; newest first. */
+static trm_status read_chain(trm_ps_server *server, uint32_t cut, trmi_manifest **out,
+                             uint32_t *count, trm_error *err) {
+    trmi_manifest *chain = NULL;
+    int64_t capacity = 0;
+    trm_status status = TRM_OK;
+    *count = 0;
+    for (uint32_t at = cut;; at--) {
+        if (at == 0 || *count == CHAIN_MAX) {
+            status = TRMI_FAIL(err, TRM_CORRUPT, "cut %u: the full cut below it is missing", cut);
+            break;
+        }
+        if (!trmi_grow((void **)&chain, &capacity, (int64_t)*count + 1, sizeof *chain)) {
+            status = TRMI_FAIL(err, TRM_NOMEM, "no memory for manifests");
+            break;
+        }
+        status = trmi_manifest_read(server->folder, at, &chain[*count], err);
+        if (status != TRM_OK) {
+            break;
+        }
+        ++*count;
+        status = each_file(server, &chain[*count - 1], all_shards, verify_file, err);
+        if (status != TRM_OK || !chain[*count - 1].differential) {
+            break;
+        }
+    }
+    *out = chain;
+    return status;
+}
+
+static void free_chain(trmi_manifest *chain, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        json_decref(chain[i].root);
+    }
+    free(chain);
+}
+
+/* One shard's part of a chain, and the thread that loads it. */
+typedef struct loading {
+    trm_ps_server *server;
+    const trmi_manifest *chain;
+    uint32_t count, into;
+    pthread_t thread;
+    bool apart; /* the thread runs */
+    trm_status status;
+    trm_error err;
+} loading;
+
+static void *load_shard(void *context) {
+    loading *l = context;
+    for (uint32_t i = l->count; l->status == TRM_OK && i-- > 0;) {
+        l->status = each_file(l->server, &l->chain[i], l->into, load_file, &l->err);
+    }
+    return NULL;
+}
+
+/* All shards at once. */
+static trm_status load_shards(trm_ps_server *server, const trmi_manifest *chain, uint32_t count,
+                              trm_error *err) {
+    loading *shards = trmi_alloc(server->shards * sizeof *shards);
+    trm_status status =
+        shards == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to load %u shards", server->shards)
+                       : TRM_OK;
+    for (uint32_t s = 0; status == TRM_OK && s < server->shards; s++) {
+        shards[s] = (loading){.server = server, .chain = chain, .count = count, .into = s};
+        shards[s].apart = s + 1 < server->shards &&
+                          pthread_create(&shards[s].thread, NULL, load_shard, &shards[s]) == 0;
+        if (!shards[s].apart) {
+            load_shard(&shards[s]);
+        }
+    }
+    for (uint32_t s = 0; shards != NULL && s < server->shards; s++) {
+        if (shards[s].apart) {
+            pthread_join(shards[s].thread, NULL);
+        }
+        if (status == TRM_OK && shards[s].status != TRM_OK) {
+            status = shards[s].status;
+            *err = shards[s].err;
+        }
+    }
+    trmi_free(shards);
+    return status;
+}
+
+static trm_status load_chain(trm_ps_server *server, uint32_t cut, trm_error *err) {
+    trmi_manifest *chain;
+    uint32_t count;
+    trm_status status = read_chain(server, cut, &chain, &count, err);
+    status = status == TRM_OK ? load_shards(server, chain, count, err) : status;
+    if (status == TRM_OK) {
+        server->last_cut = cut;
+        server->full_cut = chain[count - 1].cut;
+        server->oldest_cut = server->full_cut;
+    }
+    free_chain(chain, count);
+    return status;
+}
+
+/* ---- logs
+ * -------------------------------------------------------------------------------------------------
+ */
+
+/* The newest log from cut `from` on; logs of a job of another form are an error. */
+static trm_status find_logs(trm_ps_server *server, uint32_t from, uint32_t *newest,
+                            trm_error *err) {
+    char path[600];
+    snprintf(path, sizeof path, "%s/log", server->folder);
+    TRMI_TRY(trmi_os_make_dirs(NULL, path, err));
+    DIR *dir = opendir(path);
+    if (dir == NULL) {
+        return TRMI_FAIL_SYS(err, "%s: cannot list", path);
+    }
+    trm_status status = TRM_OK;
+    *newest = from;
+    for (struct dirent *entry; status == TRM_OK && (entry = readdir(dir)) != NULL;) {
+        unsigned server_number, servers, shard, shards, cut;
+        if (sscanf(entry->d_name, "server-%u-of-%u-shard-%u-of-%u-cut-%u.log", &server_number,
+                   &servers, &shard, &shards, &cut) != 5 ||
+            cut < from) {
+            continue;
+        }
+        if (servers != (unsigned)server->options.servers || shards != server->shards) {
+            /* Nothing was pushed after the cut: the job had ended well. */
+            snprintf(path, sizeof path, "%s/log/%.200s", server->folder, entry->d_name);
+            if (!trmi_shard_log_has_pushes(path)) {
+                continue;
+            }
+            status = TRMI_FAIL(err, TRM_INVALID,
+                               "%s: a log of %u servers with %u shards; this job has %d with "
+                               "%u: start once as before, take a checkpoint, then change",
+                               path, servers, shards, server->options.servers, server->shards);
+        }
+        *newest =
+            server_number == (unsigned)server->options.server && cut > *newest ? cut : *newest;
+    }
+    closedir(dir);
+    return status;
+}
+
+static trm_status replay_logs(trm_ps_server *server, uint32_t from, uint32_t newest,
+                              trm_error *err) {
+    int64_t pushes = 0;
+    for (uint32_t s = 0; s < server->shards; s++) {
+        trmi_shard *shard = server->runners[s].shard;
+        char path[400];
+        for (uint32_t cut = from; cut <= newest; cut++) {
+            int64_t valid = 0;
+            trmi_log_path(server, s, cut, path, sizeof path);
+            if (access(path, F_OK) != 0) {
+                continue;
+            }
+            TRMI_TRY(trmi_shard_replay(shard, path, &pushes, &valid, err));
+            if (truncate(path, valid) != 0) {
+                return TRMI_FAIL_SYS(err, "%s: cannot cut off a torn end", path);
+            }
+        }
+        if (server->options.log_pushes) {
+            trmi_log_path(server, s, newest, path, sizeof path);
+            TRMI_TRY(trmi_shard_log_open(shard, NULL, path, server->options.log_sync, err));
+        }
+    }
+    if (pushes > 0) {
+        trmi_log(TRM_LOG_INFO, "ps", "server %d: cut %u and %lld pushes from the logs",
+                 server->options.server, from, (long long)(pushes / server->shards));
+    }
+    return TRM_OK;
+}
+
+/* A push that reached some shards' logs before the death, and not others': it was never answered,
+ * its worker sends it again, and the shards that have it know it. Only the ticks must agree. */
+static void align_shards(trm_ps_server *server) {
+    uint32_t tick = 0;
+    server->step = INT64_MAX;
+    for (uint32_t s = 0; s < server->shards; s++) {
+        const trmi_shard *shard = server->runners[s].shard;
+        tick = shard->tick > tick ? shard->tick : tick;
+        server->step = shard->clock < server->step ? shard->clock : server->step;
+    }
+    server->done_step = server->step;
+    for (uint32_t s = 1; s < server->shards; s++) {
+        if (server->runners[s].shard->tick != server->runners[0].shard->tick) {
+            trmi_log(TRM_LOG_INFO, "ps",
+                     "server %d: shard %u is at tick %u of %u: its last push "
+                     "will come again",
+                     server->options.server, s, server->runners[s].shard->tick, tick);
+        }
+    }
+}
+
+/* Batches of a worker that all shards have. */
+static int64_t finished(const trm_ps_server *server, const trmi_window *w) {
+    int64_t least = w->clock;
+    for (uint32_t s = 1; s < server->shards; s++) {
+        const trmi_window *other = trmi_shard_window(server->runners[s].shard, w->worker);
+        least = trmi_min_i64(least, other == NULL ? 0 : other->clock);
+    }
+    return least;
+}
+
+/* The last push of a worker before which all are on all shards. */
+static uint64_t settled(const trm_ps_server *server, const trmi_window *w) {
+    uint64_t least = w->base;
+    for (uint32_t s = 1; s < server->shards; s++) {
+        const trmi_window *other = trmi_shard_window(server->runners[s].shard, w->worker);
+        uint64_t base = other == NULL || other->incarnation != w->incarnation ? 0 : other->base;
+        least = base < least ? base : least;
+    }
+    return least;
+}
+
+/* A table that was declared when the server died may be in some shards' logs only. */
+static trm_status align_tables(trm_ps_server *server, trm_error *err) {
+    const trmi_shard *most = server->runners[0].shard;
+    for (uint32_t s = 1; s < server->shards; s++) {
+        const trmi_shard *shard = server->runners[s].shard;
+        most = shard->table_count > most->table_count ? shard : most;
+    }
+    for (uint32_t s = 0; s < server->shards; s++) {
+        trmi_shard *shard = server->runners[s].shard;
+        while (shard->table_count < most->table_count) {
+            TRMI_TRY(trmi_shard_add_table(shard, &most->tables[shard->table_count]->options, err));
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status adopt_state(trm_ps_server *server, trm_error *err) {
+    TRMI_TRY(align_tables(server, err));
+    const trmi_shard *first = server->runners[0].shard;
+    for (uint32_t i = 0; i < first->table_count; i++) {
+        const trm_table_options *o = &first->tables[i]->options;
+        char *name = trmi_alloc(strlen(o->name) + 1);
+        if (name == NULL) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for table '%s'", o->name);
+        }
+        memcpy(name, o->name, strlen(o->name) + 1);
+        server->tables[i] = *o;
+        server->tables[i].name = name;
+        server->tables[i].staleness = 0; /* as it is declared again */
+        server->widths[i] = o->width;
+        server->table_count++;
+    }
+    align_shards(server);
+    atomic_store(&server->global_step, first->tick);
+    for (int64_t i = 0; i < first->window_count; i++) {
+        const trmi_window *w = &first->windows[i];
+        trmi_worker *worker = trmi_front_worker(server, w->worker, w->incarnation, err);
+        if (worker == NULL) {
+            return (trm_status)err->status;
+        }
+        worker->dispatched = server->options.mode == TRM_PS_SYNC ? settled(server, w) : w->base;
+        worker->done = finished(server, w);
+        worker->clock = server->options.mode == TRM_PS_SYNC ? server->step : worker->done;
+        /* The job is continued with fewer: nobody waits for this one, unless it says something. */
+        worker->left = server->counted && (int64_t)w->worker >= server->options.workers;
+        worker->active = !worker->left;
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_server_restore(trm_ps_server *server, trm_error *err) {
+    if (server->options.folder == NULL) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trmi_os_make_dirs(NULL, server->folder, err));
+    if (server->options.server == 0) {
+        trmi_manifest_tidy(server->folder);
+    }
+    uint32_t newest = 0, cut;
+    TRMI_TRY(trmi_manifest_newest(server->folder, &newest, err));
+    trm_status status = TRM_END;
+    for (cut = newest; cut > 0 && status != TRM_OK; cut--) {
+        char path[400];
+        trmi_manifest_path(server->folder, cut, path, sizeof path);
+        if (access(path, F_OK) != 0) {
+            continue;
+        }
+        status = load_chain(server, cut, err);
+        if (status == TRM_INVALID || status == TRM_NOMEM) {
+            return status;
+        }
+        if (status != TRM_OK) {
+            trmi_log(TRM_LOG_ERROR, "ps",
+                     "server %d: cut %u does not load: %s; trying an older one",
+                     server->options.server, cut, err->message);
+        }
+    }
+    if (status < 0) {
+        return trmi_error_append(err, ": no complete checkpoint is left in %s", server->folder);
+    }
+    TRMI_TRY(find_logs(server, server->last_cut, &newest, err));
+    TRMI_TRY(replay_logs(server, server->last_cut, newest, err));
+    return adopt_state(server, err);
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the front knows of workers: who they are, in which life, and how far. */
+#include "ps/server/server.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+trmi_worker *trmi_front_find(const trm_ps_server *server, uint32_t worker) {
+    for (int64_t i = 0; i < server->worker_count; i++) {
+        if (server->workers[i].worker == worker) {
+            return &server->workers[i];
+        }
+    }
+    return NULL;
+}
+
+/* BOUNDED: nobody waits until a worker that rested has done what the others did meanwhile. */
+static void catch_up(const trm_ps_server *server, trmi_worker *w) {
+    int64_t slowest = INT64_MAX;
+    for (int64_t i = 0; i < server->worker_count; i++) {
+        const trmi_worker *other = &server->workers[i];
+        if (other != w && other->active) {
+            slowest = trmi_min_i64(slowest, other->clock);
+        }
+    }
+    w->clock = slowest == INT64_MAX ? w->clock : trmi_max_i64(w->clock, slowest);
+}
+
+trm_status trmi_front_life(trm_ps_server *server, trmi_worker *w, uint32_t incarnation,
+                           trm_error *err) {
+    if (incarnation <= w->incarnation) {
+        return TRM_OK;
+    }
+    w->incarnation = incarnation;
+    w->dispatched = 0;
+    for (int k = 0; k < TRMI_READS; k++) {
+        w->reads[k].clock = -1;
+    }
+    return server->leases == NULL ? TRM_OK : trmi_lease_drop_worker(server->leases, w->worker, err);
+}
+
+trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
+                               trm_error *err) {
+    trmi_worker *w = trmi_front_find(server, worker);
+    if (w == NULL) {
+        if (!trmi_grow((void **)&server->workers, &server->worker_capacity,
+                       server->worker_count + 1, sizeof *w)) {
+            TRMI_FAIL(err, TRM_NOMEM, "no memory for worker %u", worker);
+            return NULL;
+        }
+        w = &server->workers[server->worker_count++];
+        *w = (trmi_worker){.worker = worker, .incarnation = incarnation};
+        for (int k = 0; k < TRMI_READS; k++) {
+            w->reads[k].clock = -1;
+        }
+    }
+    if (incarnation < w->incarnation) {
+        TRMI_FAIL(err, TRM_CANCELLED,
+                  "worker %u: incarnation %u has been replaced by %u: end this process", worker,
+                  incarnation, w->incarnation);
+        return NULL;
+    }
+    if (trmi_front_life(server, w, incarnation, err) != TRM_OK) {
+        return NULL;
+    }
+    if (!w->active && w->clock > 0) {
+        catch_up(server, w);
+    }
+    w->active = true;
+    w->left = false;
+    w->seen = trmi_os_now();
+    return w;
+}
+
+void trmi_front_was_away(trm_ps_server *server, uint32_t worker, uint32_t incarnation, bool away) {
+    trmi_worker *w = trmi_front_worker(server, worker, incarnation, NULL);
+    if (w != NULL) { /* else of a life before the last push */
+        w->active = !away;
+        w->left = w->away = away;
+    }
+}

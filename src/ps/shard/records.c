@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ps/shard/records.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/os.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+void trmi_record_seal(void *record, size_t bytes, size_t check_bytes) {
+    uint64_t check = XXH3_64bits(record, bytes - check_bytes);
+    /* little-endian: the lowest first */
+    memcpy((char *)record + bytes - check_bytes, &check, check_bytes);
+}
+
+/* Bytes of the record at `at`; 0: torn, or its check is wrong. */
+static size_t sound(const trmi_record_form *form, const uint8_t *at, size_t left) {
+    size_t bytes = form->bytes > 0 ? form->bytes : form->size(at, left);
+    if (bytes == 0 || bytes > left) {
+        return 0;
+    }
+    uint64_t check = XXH3_64bits(at, bytes - form->check_bytes);
+    return memcmp(at + bytes - form->check_bytes, &check, form->check_bytes) == 0 ? bytes : 0;
+}
+
+trm_status trmi_records_each(const char *path, size_t most, const trmi_record_form *form,
+                             void *context, size_t *end, trm_error *err) {
+    uint8_t *data;
+    size_t bytes, one;
+    *end = 0;
+    if (access(path, F_OK) != 0) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trmi_os_read_file(path, most, &data, &bytes, err));
+    trm_status status = TRM_OK;
+    while (*end < bytes && (one = sound(form, data + *end, bytes - *end)) > 0 &&
+           (status = form->take(context, data + *end, one, err)) == TRM_OK) {
+        *end += one;
+    }
+    trmi_free(data);
+    return status == TRM_END ? TRM_OK : status;
+}
+
+trm_status trmi_records_open(const char *path, size_t end, int *fd, trm_error *err) {
+    int opened = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (opened < 0) {
+        return TRMI_FAIL_SYS(err, "%s: cannot open", path);
+    }
+    if (ftruncate(opened, (off_t)end) != 0) {
+        trm_status status = TRMI_FAIL_SYS(err, "%s: cannot cut off a torn end", path);
+        close(opened);
+        return status;
+    }
+    *fd = opened;
+    return TRM_OK;
+}
+
+trm_status trmi_records_append(int fd, const void *record, size_t bytes, bool sync,
+                               const char *what, trm_error *err) {
+    if (fd < 0) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trmi_os_write_all(NULL, fd, record, bytes, what, err));
+    return !sync || fdatasync(fd) == 0 ? TRM_OK : TRMI_FAIL_SYS(err, "%s: cannot flush", what);
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The log of a shard is written: ps/shard/shard_record.h. */
+#include "ps/shard/shard.h"
+#include "ps/shard/shard_record.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static trm_status log_staged(trmi_shard *shard, trm_error *err);
+
+/* What is staged goes into the new log, too. */
+trm_status trmi_shard_log_open(trmi_shard *shard, const trmi_os *os, const char *path, bool sync,
+                               trm_error *err) {
+    os = os == NULL ? trmi_os_real() : os;
+    int fd = os->open(os->context, path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        return TRMI_FAIL_SYS(err, "%s: cannot open the log", path);
+    }
+    trmi_shard_log_close(shard);
+    shard->log = (trmi_shard_log){.os = os, .fd = fd, .sync = sync};
+    snprintf(shard->log.path, sizeof shard->log.path, "%s", path);
+    for (uint32_t i = 0; i < shard->table_count; i++) {
+        TRMI_TRY(trmi_shard_log_table(shard, &shard->tables[i]->options, err));
+    }
+    return log_staged(shard, err);
+}
+
+void trmi_shard_log_close(trmi_shard *shard) {
+    if (shard->log.fd >= 0) {
+        shard->log.os->close(shard->log.os->context, shard->log.fd);
+        shard->log.fd = -1;
+    }
+}
+
+/* Writes a record of up to three pieces. A record that did not get out whole breaks the shard: what
+ * follows it could not be read. */
+static trm_status write_record(trmi_shard *shard, trmi_record_head *head, const void *const *pieces,
+                               const size_t *sizes, int count, trm_error *err) {
+    trmi_shard_log *log = &shard->log;
+    XXH3_state_t state;
+    trmi_record_begin_digest(head, &state);
+    head->magic = trmi_record_magic;
+    head->body_bytes = 0;
+    for (int i = 0; i < count; i++) {
+        if (sizes[i] > 0) {
+            XXH3_64bits_update(&state, pieces[i], sizes[i]);
+        }
+        head->body_bytes += sizes[i];
+    }
+    head->digest = XXH3_64bits_digest(&state);
+    trm_status status = trmi_os_write_all(log->os, log->fd, head, sizeof *head, log->path, err);
+    for (int i = 0; i < count && status == TRM_OK; i++) {
+        status = trmi_os_write_all(log->os, log->fd, pieces[i], sizes[i], log->path, err);
+    }
+    if (status == TRM_OK && log->sync && log->os->fsync(log->os->context, log->fd) != 0) {
+        status = TRMI_FAIL_SYS(err, "%s: cannot flush", log->path);
+    }
+    if (status != TRM_OK) {
+        trm_error unheard = {0};
+        shard->broken = err != NULL ? *err : unheard;
+        shard->broken.status = status;
+        return status;
+    }
+    log->bytes += (int64_t)(sizeof *head + head->body_bytes);
+    return TRM_OK;
+}
+
+trm_status trmi_shard_log_table(trmi_shard *shard, const trm_table_options *options,
+                                trm_error *err) {
+    if (shard->log.fd < 0) {
+        return TRM_OK;
+    }
+    uint8_t body[sizeof(trmi_ps_header) + sizeof(trmi_ps_note) + sizeof(trm_table_options)] = {0};
+    trmi_ps_header header = {.kind = TRMI_PS_TABLE};
+    trmi_ps_encode_note(&header, NULL, options, body);
+    trmi_record_head head = {.kind = TRMI_RECORD_TABLE};
+    return write_record(shard, &head, (const void *[]){body}, (const size_t[]){sizeof body}, 1,
+                        err);
+}
+
+trm_status trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_error *err) {
+    if (shard->log.fd < 0) {
+        return TRM_OK;
+    }
+    /* The sections as a message of their own: the codec reads it back, checks and all. */
+    int32_t widths[TRMI_PS_TABLES_MAX];
+    for (uint32_t i = 0; i < shard->table_count; i++) {
+        widths[i] = shard->tables[i]->options.width;
+    }
+    size_t ids_bytes = push->id_count * sizeof *push->ids;
+    uint32_t section_count = push->form == TRMI_PUSH_STEP ? 0 : push->section_count;
+    size_t sections_bytes = section_count * sizeof *push->sections;
+    size_t bytes = trmi_ps_size(TRMI_PS_PUSH, push->dtype, push->sections, section_count, widths);
+    uint8_t *message = bytes == 0 ? NULL : trmi_alloc(bytes);
+    trmi_ps_section *copy = trmi_alloc(sections_bytes);
+    trm_status status = TRM_OK;
+    if (message == NULL || copy == NULL) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to log a push", shard->log.path);
+        goto done;
+    }
+    if (sections_bytes > 0) {
+        memcpy(copy, push->sections, sections_bytes);
+    }
+    trmi_ps_header header = {
+        .kind = TRMI_PS_PUSH, .dtype = (uint16_t)push->dtype, .section_count = section_count};
+    for (uint32_t i = 0; i < section_count; i++) {
+        copy[i].shard = 0;
+    }
+    trmi_ps_encode(&header, copy, widths, message);
+    for (uint32_t i = 0; i < section_count; i++) {
+        size_t row = (size_t)widths[copy[i].table] * trm_dtype_bytes(push->dtype);
+        memcpy(copy[i].keys, push->sections[i].keys, (size_t)copy[i].count * 8);
+        memcpy(copy[i].values, push->sections[i].values, (size_t)copy[i].count * row);
+    }
+    size_t marks_bytes = push->marks == NULL ? 0 : push->id_count * sizeof *push->marks;
+    uint32_t whole = push->marks == NULL ? TRMI_RECORD_PUSH : TRMI_RECORD_MARKED;
+    trmi_record_head head = {.kind = push->form == TRMI_PUSH_STAGED ? TRMI_RECORD_STAGED
+                                     : push->form == TRMI_PUSH_STEP ? TRMI_RECORD_STEP
+                                                                    : whole,
+                             .tick = shard->tick + trmi_push_counts(push),
+                             .time = push->time,
+                             .clock = push->clock,
+                             .rate_scale = push->rate_scale,
+                             .gradient_scale = push->gradient_scale,
+                             .dtype = (uint32_t)push->dtype,
+                             .id_count = push->id_count,
+                             .section_count = section_count,
+                             .message_bytes = (uint32_t)bytes};
+    status = write_record(shard, &head, (const void *[]){push->ids, push->marks, message},
+                          (const size_t[]){ids_bytes, marks_bytes, bytes}, 3, err);
+done:
+    trmi_free(message);
+    trmi_free(copy);
+    return status;
+}
+
+static trm_status log_staged(trmi_shard *shard, trm_error *err) {
+    for (const trmi_staged *s = shard->staged; s != NULL; s = s->next) {
+        trmi_push push = {.ids = &s->id,
+                          .id_count = 1,
+                          .rate_scale = s->rate_scale,
+                          .dtype = s->dtype,
+                          .sections = s->sections,
+                          .section_count = s->section_count,
+                          .form = TRMI_PUSH_STAGED};
+        TRMI_TRY(trmi_shard_log_push(shard, &push, err));
+    }
+    return TRM_OK;
+}

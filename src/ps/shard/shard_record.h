@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ps/shard/shard_record.h: the records of a shard's log.
+ *
+ *   | magic, kind, body bytes, digest, tick, ... | ids | marks | sections | keys | pad | values ...
+ * |
+ *
+ * A record is written before its push is applied and answered. */
+#ifndef TRMI_PS_SHARD_RECORD_H
+#define TRMI_PS_SHARD_RECORD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+static const uint32_t trmi_record_magic = 0x4C535054u; /* "TPSL" */
+enum {
+    TRMI_RECORD_TABLE = 1,
+    TRMI_RECORD_PUSH, /* without marks */
+    TRMI_RECORD_MARKED,
+    TRMI_RECORD_STAGED, /* a push that waits for its step */
+    TRMI_RECORD_STEP    /* ids whose staged pushes are summed; no sections */
+};
+typedef struct trmi_record_head {
+    uint32_t magic, kind;
+    uint64_t body_bytes, digest; /* of the rest of this head and the body */
+    uint32_t tick, time;
+    float rate_scale, gradient_scale;
+    uint32_t dtype, id_count, section_count, message_bytes;
+    int64_t clock;
+} trmi_record_head;
+_Static_assert(sizeof(trmi_record_head) == 64, "a log record's head is one line");
+
+static inline void trmi_record_begin_digest(const trmi_record_head *head, XXH3_state_t *state) {
+    XXH3_64bits_reset(state);
+    XXH3_64bits_update(state, &head->tick, sizeof *head - offsetof(trmi_record_head, tick));
+}
+
+#endif

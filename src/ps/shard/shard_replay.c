@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The log of a shard is read back: what it holds and the shard does not is applied. */
+#include "ps/shard/shard.h"
+#include "ps/shard/shard_record.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+/* In marks of versions that let each server form the sums of lent samples on its own. */
+enum { MARK_APART = 2 };
+
+static bool has_table(const trmi_shard *shard, const char *name) {
+    uint32_t i = 0;
+    while (i < shard->table_count && strcmp(shard->tables[i]->name, name) != 0) {
+        i++;
+    }
+    return i < shard->table_count;
+}
+
+/* Each life that has written a log began with all tables. */
+static trm_status replay_table(trmi_shard *shard, const uint8_t *body, size_t bytes,
+                               trm_error *err) {
+    trmi_ps_header header;
+    trmi_ps_note note;
+    trm_table_options options;
+    TRMI_TRY(trmi_ps_decode_header(body, bytes, &header, err));
+    TRMI_TRY(trmi_ps_decode_note(body, bytes, &header, &note, &options, err));
+    options.staleness = 0; /* of a job, not of its files */
+    return has_table(shard, options.name) ? TRM_OK : trmi_shard_add_table(shard, &options, err);
+}
+
+/* Hands a record to what it was written by. */
+static trm_status push_again(trmi_shard *shard, const trmi_push *push, bool *applied,
+                             trm_error *err) {
+    for (uint32_t i = 0; push->marks != NULL && i < push->id_count; i++) {
+        if ((push->marks[i].flags & MARK_APART) != 0) {
+            return TRMI_FAIL(err, TRM_UNSUPPORTED,
+                             "a log of synchronous training under leases by an older version: "
+                             "start once with that "
+                             "version, take a checkpoint, then go on with this one");
+        }
+    }
+    if (push->form == TRMI_PUSH_WHOLE) {
+        return trmi_shard_push(shard, push, applied, err);
+    }
+    *applied = push->form == TRMI_PUSH_STEP && push->clock > shard->clock;
+    return push->form == TRMI_PUSH_STEP ? trmi_shard_step(shard, push, err)
+                                        : trmi_shard_stage(shard, push, err);
+}
+
+static trm_status replay_push(trmi_shard *shard, const trmi_record_head *head, const uint8_t *body,
+                              bool *applied, trm_error *err) {
+    const size_t mark_bytes = head->kind == TRMI_RECORD_MARKED ? sizeof(trmi_push_mark) : 0;
+    if (head->message_bytes > head->body_bytes ||
+        head->body_bytes - head->message_bytes !=
+            head->id_count * (sizeof(trmi_push_id) + mark_bytes) ||
+        head->id_count == 0 ||
+        head->section_count > head->message_bytes / sizeof(trmi_ps_wire_section)) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "a push of %u ids and %u bytes in a record of %llu",
+                         head->id_count, head->message_bytes, (unsigned long long)head->body_bytes);
+    }
+    int32_t widths[TRMI_PS_TABLES_MAX];
+    for (uint32_t i = 0; i < shard->table_count; i++) {
+        widths[i] = shard->tables[i]->options.width;
+    }
+    trmi_ps_shape shape = {1, shard->table_count, widths};
+    size_t ids_bytes = head->id_count * sizeof(trmi_push_id);
+    trmi_push_id *ids = trmi_alloc(ids_bytes);
+    trmi_push_mark *marks = trmi_alloc(head->id_count * mark_bytes + 1);
+    trmi_ps_section *sections = trmi_alloc(head->section_count * sizeof *sections);
+    /* The mapping is only 8-aligned: kernels read any alignment, the codec copies its words. */
+    trmi_ps_header header;
+    trm_status status = TRM_OK;
+    if (ids == NULL || marks == NULL || sections == NULL) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to replay a push");
+        goto done;
+    }
+    memcpy(ids, body, ids_bytes);
+    body += ids_bytes;
+    memcpy(marks, body, head->id_count * mark_bytes);
+    body += head->id_count * mark_bytes;
+    TRMI_TRY_GOTO(status, trmi_ps_decode_header(body, head->message_bytes, &header, err), done);
+    if (header.section_count != head->section_count || header.dtype != head->dtype) {
+        status = TRMI_FAIL(err, TRM_CORRUPT, "a push of %u sections in a record of %u",
+                           header.section_count, head->section_count);
+        goto done;
+    }
+    TRMI_TRY_GOTO(status, trmi_ps_decode(body, head->message_bytes, &header, &shape, sections, err),
+                  done);
+    trmi_push push = {.ids = ids,
+                      .id_count = head->id_count,
+                      .time = head->time,
+                      .clock = head->clock,
+                      .rate_scale = head->rate_scale,
+                      .gradient_scale = head->gradient_scale,
+                      .dtype = (trm_dtype)head->dtype,
+                      .sections = sections,
+                      .section_count = head->section_count,
+                      .marks = mark_bytes == 0 ? NULL : marks,
+                      .form = head->kind == TRMI_RECORD_STAGED ? TRMI_PUSH_STAGED
+                              : head->kind == TRMI_RECORD_STEP ? TRMI_PUSH_STEP
+                                                               : TRMI_PUSH_WHOLE};
+    status = push_again(shard, &push, applied, err);
+    if (status == TRM_CANCELLED) {
+        /* An older incarnation's push that the checkpoint's windows have forgotten: it is in. */
+        *applied = false;
+        status = TRM_OK;
+    }
+done:
+    trmi_free(ids);
+    trmi_free(marks);
+    trmi_free(sections);
+    return status;
+}
+
+static trm_status replay_one(trmi_shard *shard, const trmi_record_head *head, const uint8_t *body,
+                             int64_t *pushes, trm_error *err) {
+    if (head->kind == TRMI_RECORD_TABLE) {
+        return replay_table(shard, body, head->body_bytes, err);
+    }
+    bool applied = false;
+    trm_status status = head->kind >= TRMI_RECORD_PUSH && head->kind <= TRMI_RECORD_STEP
+                            ? replay_push(shard, head, body, &applied, err)
+                            : TRMI_FAIL(err, TRM_CORRUPT, "a record of kind %u", head->kind);
+    *pushes += applied;
+    if (status == TRM_OK && applied && shard->tick != head->tick) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "push of tick %u after %u: a log before it is missing",
+                         head->tick, shard->tick - 1);
+    }
+    return status;
+}
+
+bool trmi_shard_log_has_pushes(const char *path) {
+    trmi_mapping map;
+    if (trmi_os_map(path, &map, NULL) != TRM_OK) {
+        return true; /* whoever reads it will say what is wrong */
+    }
+    bool found = false;
+    size_t at = 0;
+    while (!found && at + sizeof(trmi_record_head) <= map.bytes) {
+        trmi_record_head head;
+        memcpy(&head, map.data + at, sizeof head);
+        /* What was only staged is lent again. */
+        found = head.magic != trmi_record_magic ||
+                (head.kind != TRMI_RECORD_TABLE && head.kind != TRMI_RECORD_STAGED) ||
+                head.body_bytes > map.bytes - at - sizeof head;
+        at += sizeof head + (found ? 0 : head.body_bytes);
+    }
+    trmi_os_unmap(&map);
+    return found;
+}
+
+trm_status trmi_shard_replay(trmi_shard *shard, const char *path, int64_t *pushes,
+                             int64_t *valid_bytes, trm_error *err) {
+    trmi_mapping map;
+    TRMI_TRY(trmi_os_map(path, &map, err));
+    trm_status status = TRM_OK;
+    *valid_bytes = 0;
+    for (size_t at = 0; at + sizeof(trmi_record_head) <= map.bytes && status == TRM_OK;) {
+        trmi_record_head head;
+        memcpy(&head, map.data + at, sizeof head);
+        size_t left = map.bytes - at - sizeof head;
+        if (head.magic != trmi_record_magic || head.body_bytes > left) {
+            break;
+        }
+        const uint8_t *body = map.data + at + sizeof head;
+        XXH3_state_t state;
+        trmi_record_begin_digest(&head, &state);
+        XXH3_64bits_update(&state, body, head.body_bytes);
+        if (XXH3_64bits_digest(&state) != head.digest) {
+            break;
+        }
+        status = replay_one(shard, &head, body, pushes, err);
+        if (status != TRM_OK) {
+            trmi_error_append(err, " (%s, offset %zu)", path, at);
+        }
+        at += sizeof head + head.body_bytes;
+        *valid_bytes = status == TRM_OK ? (int64_t)at : *valid_bytes;
+    }
+    trmi_os_unmap(&map);
+    return status;
+}

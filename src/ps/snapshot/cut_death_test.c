@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checkpoints of several servers in which something goes wrong as one order goes out to one of
+ * them. */
+#include "servers.h"
+
+#include "base/error.h"
+#include "base/os.h"
+#include "ps/client/client.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { WIDTH = 4, KEYS = 200, BATCH = 60 };
+static char folder[64];
+
+static int make_folder(void **state) {
+    snprintf(folder, sizeof folder, "/tmp/ps-cut-death-XXXXXX");
+    return mkdtemp(folder) == NULL;
+}
+static int remove_folder(void **state) { return trmi_os_remove_tree(NULL, folder, NULL) != TRM_OK; }
+
+/* ---- a job of one worker, the chief ---------------------------------------------------------- */
+
+typedef struct job {
+    trm_ps_server_options options;
+    trm_ps_server *server[2];
+    trm_ps_client *client;
+    trm_ps_batch *batch;
+    int32_t table;
+    int64_t steps;
+    uint64_t keys[BATCH];
+    float rows[BATCH * WIDTH], gradients[BATCH * WIDTH];
+} job;
+
+static void start_server(job *j, int number) {
+    trm_ps_server_options o = j->options;
+    o.server = number;
+    j->server[number] = server_start(o);
+}
+
+static void start(job *j) {
+    for (int s = 0; s < j->options.servers; s++) {
+        start_server(j, s);
+    }
+}
+
+static void stop(job *j) {
+    for (int s = 0; s < j->options.servers; s++) {
+        trm_ps_server_stop(j->server[s]);
+    }
+}
+
+static void join(job *j, double timeout,
+                 trmi_channel *(*wrap)(void *context, trmi_channel *channel)) {
+    const trm_table_options options = {
+        .name = "t",
+        .width = WIDTH,
+        .optimizer = {.rule = TRM_ROW_MOMENTUM, .learning_rate = 0.1f, .momentum = 0.9f},
+        .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
+    const trm_ps_client_options o = {.local = j->server,
+                                     .servers = j->options.servers,
+                                     .ring_bytes = 1 << 18,
+                                     .timeout_seconds = timeout};
+    trm_error err;
+    CHECK_OK(trmi_client_create_wrapped(&o, wrap, NULL, &j->client, &err), err);
+    CHECK_OK(trm_ps_client_table(j->client, &options, &j->table, &err), err);
+    CHECK_OK(trm_ps_batch_create(j->client, &j->batch, &err), err);
+}
+
+static void leave(job *j) {
+    trm_ps_batch_destroy(j->batch);
+    trm_ps_client_destroy(j->client);
+}
+
+static void ask(job *j) {
+    trm_error err;
+    for (int i = 0; i < BATCH; i++) {
+        j->keys[i] = (uint64_t)(j->steps * 37 + i * 3) % KEYS;
+    }
+    trm_ps_batch_clear(j->batch);
+    CHECK_OK(trm_ps_batch_add(j->batch, j->table, j->keys, BATCH, j->rows, j->gradients, &err),
+             err);
+    CHECK_OK(trm_ps_pull_start(j->batch, &err), err);
+}
+
+/* The gradient depends on the rows: errors do not stay hidden. */
+static void take_steps(job *j) {
+    trm_error err;
+    for (int64_t end = j->steps + 3; j->steps < end; j->steps++) {
+        ask(j);
+        CHECK_OK(trm_ps_pull_wait(j->batch, &err), err);
+        for (int i = 0; i < BATCH * WIDTH; i++) {
+            j->gradients[i] = 0.3f * j->rows[i] + 0.01f * (float)(i % 7 - 3);
+        }
+        CHECK_OK(trm_ps_push(j->batch, NULL, &err), err);
+    }
+}
+
+static void look(job *j, float rows[KEYS * WIDTH]) {
+    uint64_t keys[KEYS];
+    trm_error err;
+    for (uint64_t k = 0; k < KEYS; k++) {
+        keys[k] = k;
+    }
+    trm_ps_batch_clear(j->batch);
+    CHECK_OK(trm_ps_batch_add(j->batch, j->table, keys, KEYS, rows, NULL, &err), err);
+    CHECK_OK(trm_ps_read(j->batch, &err), err);
+}
+
+static void check_checkpoint(const job *j, bool differential) {
+    trm_error err;
+    trm_ps_checkpoint_result result;
+    CHECK_OK(trm_ps_checkpoint(j->client, true, &result, &err), err);
+    assert_int_equal(result.differential, differential);
+}
+
+/* ---- what goes wrong ------------------------------------------------------------------------- */
+
+typedef struct ambush {
+    job *job;
+    trmi_order order;
+    int server; /* -1: none */
+    bool lost;  /* the order is */
+    trm_status (*strike)(struct ambush *a, trm_error *err);
+    const trmi_channel_table *real;
+    trmi_channel_table table;
+} ambush;
+static ambush ahead;
+
+static bool is_ordered(const trmi_channel *channel, const trmi_message *m) {
+    trmi_ps_header h;
+    trmi_ps_note note = {0};
+    return ahead.server >= 0 && trmi_ps_decode_header(m->data, m->bytes, &h, NULL) == TRM_OK &&
+           h.kind == TRMI_PS_CONTROL &&
+           trmi_ps_decode_note(m->data, m->bytes, &h, &note, NULL, NULL) == TRM_OK &&
+           note.value[0] == (int64_t)ahead.order &&
+           strtol(channel->peer + strlen("server "), NULL, 10) == ahead.server;
+}
+
+static trm_status commit(trmi_channel *channel, trmi_message *m, double timeout, trm_error *err) {
+    if (is_ordered(channel, m)) {
+        TRMI_TRY(ahead.strike(&ahead, err));
+    }
+    return ahead.real->commit(channel, m, timeout, err);
+}
+
+static trmi_channel *lie_in_wait(void *context, trmi_channel *channel) {
+    (void)context;
+    ahead.real = channel->table;
+    ahead.table = *channel->table;
+    ahead.table.commit = commit;
+    ahead.table.send = NULL; /* all goes that way */
+    channel->table = &ahead.table;
+    return channel;
+}
+
+/* The order is lost with the old server, or finds the new one. */
+static trm_status start_again(ambush *a, trm_error *err) {
+    const int server = a->server;
+    a->server = -1;
+    trm_ps_server_stop(a->job->server[server]);
+    start_server(a->job, server);
+    return a->lost ? TRM_OK : TRMI_FAIL(err, TRM_PEER, "the server has gone");
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+/* A server is started again when all have written their files of a cut, and before the manifest
+ * says so. The job goes on, its next checkpoint is whole, and so is what a later start finds in it
+ * and in the logs. */
+static void dies_as_a_cut_is_complete(int servers, int victim, bool lost) {
+    char path[128];
+    static job j, calm;
+    static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
+    trm_error err;
+    trm_ps_checkpoint_result result;
+    snprintf(path, sizeof path, "%s/%d-%d-%d", folder, servers, victim, lost);
+    j = (job){.options = {.servers = servers, .shards = 2, .folder = path, .log_pushes = true}};
+    calm = (job){.options = {.servers = 1, .shards = 1}};
+    ahead = (ambush){
+        .job = &j, .order = TRMI_ORDER_RELEASE, .server = -1, .lost = lost, .strike = start_again};
+    start(&j);
+    join(&j, 0, lie_in_wait);
+    take_steps(&j);
+    check_checkpoint(&j, false);
+    take_steps(&j);
+    ahead.server = victim;
+    /* Server 0 is told first, and writes the manifest: server 1 then comes back with this cut. */
+    assert_int_equal(trm_ps_checkpoint(j.client, true, &result, &err),
+                     victim == 1 && !lost ? TRM_OK : TRM_PEER);
+    assert_int_equal(ahead.server, -1);
+    take_steps(&j);
+    /* else they have no cut in common that it could differ from */
+    check_checkpoint(&j, servers == 1 || victim == 1);
+    take_steps(&j);
+    check_checkpoint(&j, true);
+    take_steps(&j);
+    CHECK_OK(trm_ps_flush(j.client, &err), err);
+    leave(&j);
+    start(&calm);
+    join(&calm, 0, NULL);
+    while (calm.steps < j.steps) {
+        take_steps(&calm);
+    }
+    look(&calm, expected);
+    leave(&calm);
+    stop(&calm);
+    for (int life = 0; life < 2; life++) {
+        stop(&j);
+        start(&j);
+        assert_int_equal(j.server[victim]->table_count, 1);
+        join(&j, 0, NULL);
+        look(&j, rows);
+        assert_memory_equal(rows, expected, sizeof rows);
+        leave(&j);
+    }
+    stop(&j);
+}
+
+static void who_dies_as_a_cut_is_complete_goes_on(void **state) {
+    for (int lost = 0; lost < 2; lost++) {
+        dies_as_a_cut_is_complete(1, 0, lost != 0);
+        dies_as_a_cut_is_complete(2, 0, lost != 0);
+        dies_as_a_cut_is_complete(2, 1, lost != 0);
+    }
+}
+
+/* A server died while it wrote its first manifest, which has another name until it is whole: the
+ * logs have everything. */
+static void a_manifest_that_is_not_whole_is_none(void **state) {
+    char path[128], part[256], alive[256];
+    static job j;
+    static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
+    trm_error err;
+    snprintf(path, sizeof path, "%s/part", folder);
+    j = (job){.options = {.servers = 1, .shards = 2, .folder = path, .log_pushes = true}};
+    start(&j);
+    join(&j, 0, NULL);
+    take_steps(&j);
+    CHECK_OK(trm_ps_flush(j.client, &err), err);
+    look(&j, expected);
+    leave(&j);
+    stop(&j);
+    pid_t dead = fork();
+    if (dead == 0) {
+        _exit(0);
+    }
+    assert_int_equal(waitpid(dead, NULL, 0), dead);
+    snprintf(part, sizeof part, "%s/MANIFEST-000001.json.tmp.%ld", path, (long)dead);
+    snprintf(alive, sizeof alive, "%s/MANIFEST-000001.json.tmp.%ld", path, (long)getppid());
+    CHECK_OK(trmi_os_replace_file(NULL, part, "{", 1, &err), err);
+    CHECK_OK(trmi_os_replace_file(NULL, alive, "{", 1, &err), err);
+    start(&j);
+    assert_int_equal(j.server[0]->table_count, 1);
+    assert_int_not_equal(access(part, F_OK), 0); /* its writer is dead */
+    assert_int_equal(access(alive, F_OK), 0);
+    join(&j, 0, NULL);
+    look(&j, rows);
+    assert_memory_equal(rows, expected, sizeof rows);
+    check_checkpoint(&j, false);
+    leave(&j);
+    stop(&j);
+}
+
+static void *stand_still(void *context) {
+    trm_ps_server *server = context;
+    pthread_mutex_lock(&server->mutex);
+    usleep(600000);
+    pthread_mutex_unlock(&server->mutex);
+    return NULL;
+}
+
+static pthread_t standing;
+
+/* For longer than a client waits before it looks after other servers. */
+static trm_status be_slow(ambush *a, trm_error *err) {
+    (void)err;
+    assert_int_equal(pthread_create(&standing, NULL, stand_still, a->job->server[a->server]), 0);
+    a->server = -1;
+    usleep(100000);
+    return TRM_OK;
+}
+
+/* Server 1 has written its file long before server 0, and owes rows that wait for another worker.
+ */
+static void a_slow_cut_is_waited_for(void **state) {
+    char path[128];
+    static job j;
+    trm_error err;
+    trm_ps_checkpoint_result result;
+    snprintf(path, sizeof path, "%s/slow", folder);
+    j = (job){.options = {.servers = 2,
+                          .shards = 1,
+                          .folder = path,
+                          .mode = TRM_PS_BOUNDED,
+                          .staleness = 2,
+                          .workers = 2}};
+    ahead = (ambush){.job = &j, .order = TRMI_ORDER_CUT, .server = -1, .strike = be_slow};
+    start(&j);
+    join(&j, 20, lie_in_wait);
+    take_steps(&j); /* as far as may be without the other worker */
+    ask(&j);
+    ahead.server = 0;
+    CHECK_OK(trm_ps_checkpoint(j.client, false, &result, &err), err);
+    assert_int_equal(pthread_join(standing, NULL), 0);
+    leave(&j);
+    stop(&j);
+}
+
+/* Something reads what a shard writes into a pipe, but not at once. */
+static void *read_late(void *context) {
+    char bytes[4096];
+    usleep(300000);
+    int fd = open(context, O_RDONLY);
+    while (fd >= 0 && read(fd, bytes, sizeof bytes) > 0) {
+    }
+    close(fd);
+    return NULL;
+}
+
+/* The chief has given a checkpoint up, or died in one, and a server is still busy with it: the next
+ * one waits. */
+static void a_cut_that_nobody_waits_for_is_let_end(void **state) {
+    char path[128], pipe[256];
+    static job j, next;
+    trm_error err;
+    trm_ps_checkpoint_result result;
+    pthread_t reader;
+    const trmi_ps_note hold = {.value = {TRMI_ORDER_HOLD}};
+    snprintf(path, sizeof path, "%s/pipe", folder);
+    snprintf(pipe, sizeof pipe, "%s/cut-000001", path);
+    CHECK_OK(trmi_os_make_dirs(NULL, pipe, &err), err);
+    snprintf(pipe, sizeof pipe, "%s/cut-000001/server-1-shard-1.full.tmp", path);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    j = (job){.options = {.servers = 2, .shards = 2, .folder = path}};
+    start(&j);
+    join(&j, 1, NULL);
+    take_steps(&j);
+    CHECK_FAILS(trm_ps_checkpoint(j.client, false, &result, &err), TRM_TIMEOUT, err,
+                "no answer from server 1");
+    assert_int_equal(pthread_create(&reader, NULL, read_late, pipe), 0);
+    j.client->options.timeout_seconds = 60;
+    check_checkpoint(&j, false);
+    assert_int_equal(pthread_join(reader, NULL), 0);
+    take_steps(&j);
+    CHECK_OK(trmi_client_order(j.client, &j.client->peers[1], TRMI_PS_CONTROL, &hold, NULL, NULL, 0,
+                               &err),
+             err);
+    leave(&j);
+    next = (job){.options = j.options, .server = {j.server[0], j.server[1]}};
+    join(&next, 60, NULL);
+    check_checkpoint(&next, true);
+    leave(&next);
+    stop(&j);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_dies_as_a_cut_is_complete_goes_on),
+        cmocka_unit_test(a_manifest_that_is_not_whole_is_none),
+        cmocka_unit_test(a_slow_cut_is_waited_for),
+        cmocka_unit_test(a_cut_that_nobody_waits_for_is_let_end),
+    };
+    return cmocka_run_group_tests_name("ps cuts and deaths", tests, make_folder, remove_folder);
+}

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A job's folder as one looks into it: each shard's file chain and log, loaded without a server. */
+#include "trireme/ps_tools.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "ps/snapshot/cut.h"
+#include "ps/snapshot/manifest.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct trm_ps_folder {
+    char path[256];
+    trm_ps_folder_options options;
+    trm_ps_folder_info info;
+    trmi_shard **shards; /* [servers * shards] */
+    uint32_t count;
+    trmi_watch watch;
+};
+
+typedef struct wish {
+    const trm_ps_folder *folder;
+    const trmi_shard *shard;
+    uint32_t index; /* of the shard */
+    bool sorts;     /* the file may have rows of other shards */
+} wish;
+
+static bool wants(void *context, uint32_t table, uint64_t key) {
+    const wish *w = context;
+    const trm_ps_folder_options *o = &w->folder->options;
+    const trm_ps_folder_info *info = &w->folder->info;
+    return (!w->sorts ||
+            trmi_shard_of_row(&w->shard->tables[table]->options.placement, key,
+                              (uint32_t)info->servers, (uint32_t)info->shards) == w->index) &&
+           (o->table == NULL || strcmp(w->shard->tables[table]->name, o->table) == 0) &&
+           (o->key == NULL || *o->key == key);
+}
+
+static trm_status make_shards(trm_ps_folder *f, trm_error *err) {
+    f->count = (uint32_t)(f->info.servers * f->info.shards);
+    f->shards = trmi_alloc(f->count * sizeof(trmi_shard *));
+    if (f->shards == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", f->path);
+    }
+    trmi_row_table_place place = {.shards = f->count, .initial = f->options.initial};
+    for (uint32_t i = 0; i < f->count; i++) {
+        TRMI_TRY(trmi_shard_create(INT64_MAX / 2, &place, i % (uint32_t)f->info.shards,
+                                   &f->shards[i], err));
+        f->shards[i]->watch = f->options.key != NULL ? &f->watch : NULL;
+    }
+    return TRM_OK;
+}
+
+/* A file goes to the shard that wrote it; of a job that had another form then, to all that may want
+ * its rows. */
+static trm_status load_file(trm_ps_folder *f, const trmi_manifest *m, uint32_t writer,
+                            const char *path, uint64_t digest, trm_error *err) {
+    const bool same =
+        (int32_t)m->servers == f->info.servers && (int32_t)m->shards == f->info.shards;
+    trmi_cut_use use = TRMI_CUT_LOAD;
+    for (uint32_t i = same ? writer : 0; i < (same ? writer + 1 : f->count); i++) {
+        wish w = {f, f->shards[i], i, !same};
+        const trmi_cut_filter filter = {wants, &w};
+        int64_t rows = 0;
+        TRMI_TRY(trmi_cut_load(f->shards[i], path, digest, &filter, use, &rows, err));
+        use = TRMI_CUT_LOAD_VERIFIED;
+    }
+    return TRM_OK;
+}
+
+static trm_status load_cut(trm_ps_folder *f, const trmi_manifest *m, trm_error *err) {
+    json_t *files = json_object_get(m->root, "files"), *file;
+    size_t i;
+    json_array_foreach(files, i, file) {
+        json_int_t server = -1, shard = -1;
+        const char *digest = NULL;
+        char path[400];
+        if (json_unpack(file, "{s:I,s:I,s:s}", "server", &server, "shard", &shard, "digest",
+                        &digest) != 0 ||
+            server < 0 || server >= m->servers || shard < 0 || shard >= m->shards) {
+            return TRMI_FAIL(err, TRM_CORRUPT, "%s: file %zu is no file", m->path, i);
+        }
+        snprintf(path, sizeof path, "%s/cut-%06u/server-%d-shard-%d.%s", f->path, m->cut,
+                 (int)server, (int)shard, m->differential ? "delta" : "full");
+        TRMI_TRY(load_file(f, m, (uint32_t)(server * m->shards + shard), path,
+                           strtoull(digest, NULL, 16), err));
+    }
+    return TRM_OK;
+}
+
+/* From the full cut below to this one. */
+static trm_status load_chain(trm_ps_folder *f, uint32_t cut, trm_error *err) {
+    trmi_manifest m;
+    if (cut == 0) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: the full cut below cut %u is missing", f->path,
+                         f->info.cut);
+    }
+    TRMI_TRY(trmi_manifest_read(f->path, cut, &m, err));
+    trm_status status = TRM_OK;
+    if (f->shards == NULL) {
+        f->info.servers = (int32_t)m.servers;
+        f->info.shards = (int32_t)m.shards;
+        f->info.differential = m.differential;
+        status = make_shards(f, err);
+    }
+    if (status == TRM_OK && m.differential) {
+        status = load_chain(f, cut - 1, err);
+    }
+    status = status == TRM_OK ? load_cut(f, &m, err) : status;
+    json_decref(m.root);
+    return status;
+}
+
+static trm_status replay_logs(trm_ps_folder *f, trm_error *err) {
+    for (uint32_t i = 0; i < f->count; i++) {
+        int64_t pushes = 0, valid;
+        for (uint32_t cut = f->info.cut;; cut++) {
+            char path[400];
+            snprintf(path, sizeof path, "%s/log/server-%u-of-%d-shard-%u-of-%d-cut-%06u.log",
+                     f->path, i / (uint32_t)f->info.shards, f->info.servers,
+                     i % (uint32_t)f->info.shards, f->info.shards, cut);
+            if (access(path, F_OK) != 0) {
+                break;
+            }
+            TRMI_TRY(trmi_shard_replay(f->shards[i], path, &pushes, &valid, err));
+        }
+        f->info.logged = i == 0 ? pushes : f->info.logged;
+    }
+    return TRM_OK;
+}
+
+static trm_status find_table(const trm_ps_folder *f, trm_error *err) {
+    const char *name = f->options.table;
+    char names[200] = "";
+    size_t used = 0;
+    for (int32_t t = 0; name != NULL && t < f->info.tables; t++) {
+        const char *have = f->shards[0]->tables[t]->name;
+        if (strcmp(have, name) == 0) {
+            return TRM_OK;
+        }
+        int some = snprintf(names + used, sizeof names - used, "%s%s", t > 0 ? ", " : "", have);
+        used += (size_t)some < sizeof names - used ? (size_t)some : 0;
+    }
+    return name == NULL ? TRM_OK
+                        : TRMI_FAIL(err, TRM_INVALID, "%s has no table '%s': there are %s", f->path,
+                                    name, names);
+}
+
+trm_status trm_ps_folder_open(const char *path, const trm_ps_folder_options *options,
+                              trm_ps_folder **out, trm_error *err) {
+    trm_ps_folder *f = trmi_alloc(sizeof *f);
+    trm_status status = TRM_OK;
+    uint32_t cut = options->cut;
+    if (f == NULL || strlen(path) >= sizeof f->path) {
+        trmi_free(f);
+        return TRMI_FAIL(err, f == NULL ? TRM_NOMEM : TRM_INVALID, "%.60s: cannot be opened", path);
+    }
+    snprintf(f->path, sizeof f->path, "%s", path);
+    f->options = *options;
+    f->watch = (trmi_watch){.table = options->table == NULL ? "" : options->table,
+                            .key = options->key == NULL ? 0 : *options->key};
+    if (options->key != NULL && options->table == NULL) {
+        status = TRMI_FAIL(err, TRM_INVALID, "a key without a table");
+        goto failed;
+    }
+    if (cut == 0) {
+        TRMI_TRY_GOTO(status, trmi_manifest_newest(path, &cut, err), failed);
+    }
+    if (cut == 0) {
+        status = TRMI_FAIL(err, TRM_INVALID,
+                           "%s holds no checkpoint of parameter servers: MANIFEST-*.json expected",
+                           path);
+        goto failed;
+    }
+    f->info.cut = cut;
+    TRMI_TRY_GOTO(status, load_chain(f, cut, err), failed);
+    if (!options->no_logs) {
+        TRMI_TRY_GOTO(status, replay_logs(f, err), failed);
+    }
+    f->info.tables = (int32_t)f->shards[0]->table_count;
+    f->info.global_step = f->shards[0]->tick;
+    TRMI_TRY_GOTO(status, find_table(f, err), failed);
+    *out = f;
+    return TRM_OK;
+failed:
+    trm_ps_folder_close(f);
+    return status;
+}
+
+void trm_ps_folder_close(trm_ps_folder *f) {
+    if (f == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; f->shards != NULL && i < f->count; i++) {
+        trmi_shard_destroy(f->shards[i]);
+    }
+    trmi_free(f->shards);
+    trmi_free(f);
+}
+
+void trm_ps_folder_get_info(const trm_ps_folder *f, trm_ps_folder_info *out) { *out = f->info; }
+
+const trm_table_options *trm_ps_folder_table(const trm_ps_folder *f, int32_t table, int64_t *rows,
+                                             int32_t *slots) {
+    if (table < 0 || table >= f->info.tables) {
+        return NULL;
+    }
+    *rows = 0;
+    for (uint32_t i = 0; i < f->count; i++) {
+        *rows += f->shards[i]->tables[table]->rows.count;
+    }
+    *slots = f->shards[0]->tables[table]->layout.slot_count;
+    return &f->shards[0]->tables[table]->options;
+}
+
+trm_status trm_ps_folder_row(const trm_ps_folder *f, int32_t table, uint64_t key,
+                             trm_row_info *info, float *values, float *slots, trm_error *err) {
+    if (table < 0 || table >= f->info.tables) {
+        return TRMI_FAIL(err, TRM_INVALID, "table %d of %d", table, f->info.tables);
+    }
+    for (uint32_t i = 0; i < f->count; i++) {
+        if (trmi_row_table_peek(f->shards[i]->tables[table], key, info, values, slots)) {
+            return TRM_OK;
+        }
+    }
+    return TRM_END;
+}
+
+int32_t trm_ps_folder_writers(const trm_ps_folder *f, trm_ps_writer out[TRM_PS_WRITERS],
+                              int64_t *total) {
+    int32_t count = 0;
+    *total = f->watch.count;
+    for (int64_t i = f->watch.count; i-- > 0 && count < TRM_PS_WRITERS;) {
+        out[count++] = f->watch.last[i % TRM_PS_WRITERS];
+    }
+    return count;
+}
+
+static trm_status each_of_shard(trmi_row_table *table, trm_ps_see_row see, void *context,
+                                float *values, float *slots) {
+    for (uint32_t p = 0; p < table->rows.page_count; p++) {
+        const trmi_rows_page *page = &table->rows.pages[p];
+        for (uint32_t i = 0; i < page->places; i++) {
+            char *record = trmi_rows_at(&table->rows, page, i);
+            trm_row_info info;
+            if (record != NULL &&
+                trmi_row_table_peek(table, trmi_row_header_of(&table->layout, record)->key, &info,
+                                    values, slots)) {
+                TRMI_TRY(see(context, &info, values, slots));
+            }
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trm_ps_folder_each(const trm_ps_folder *f, int32_t table, trm_ps_see_row see,
+                              void *context, trm_error *err) {
+    if (table < 0 || table >= f->info.tables) {
+        return TRMI_FAIL(err, TRM_INVALID, "table %d of %d", table, f->info.tables);
+    }
+    const trmi_row_layout *layout = &f->shards[0]->tables[table]->layout;
+    float *values = trmi_alloc((size_t)layout->width * sizeof *values);
+    float *slots = trmi_alloc(((size_t)layout->slot_count + 1) * sizeof *slots);
+    trm_status status =
+        values == NULL || slots == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a row") : TRM_OK;
+    for (uint32_t i = 0; i < f->count && status == TRM_OK; i++) {
+        status = each_of_shard(f->shards[i]->tables[table], see, context, values, slots);
+    }
+    trmi_free(values);
+    trmi_free(slots);
+    return status;
+}

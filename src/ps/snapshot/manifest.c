@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ps/snapshot/manifest.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/os.h"
+#include "ps/wire/codec.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { MANIFEST_BYTES_MAX = 64 << 20 };
+
+void trmi_manifest_path(const char *folder, uint32_t cut, char *path, size_t size) {
+    snprintf(path, size, "%s/MANIFEST-%06u.json", folder, cut);
+}
+
+void trmi_manifest_tidy(const char *folder) {
+    DIR *dir = opendir(folder);
+    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
+        char path[400];
+        unsigned cut;
+        long writer = 0;
+        int length = 0;
+        bool half =
+            sscanf(entry->d_name, "MANIFEST-%u.json.tmp.%ld%n", &cut, &writer, &length) == 2 &&
+            entry->d_name[length] == '\0' && writer > 0;
+        if (half && kill((pid_t)writer, 0) != 0 && errno == ESRCH) {
+            snprintf(path, sizeof path, "%s/%.100s", folder, entry->d_name);
+            unlink(path);
+        }
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+}
+
+trm_status trmi_manifest_newest(const char *folder, uint32_t *cut, trm_error *err) {
+    DIR *dir = opendir(folder);
+    if (dir == NULL) {
+        return TRMI_FAIL_SYS(err, "%s: cannot list", folder);
+    }
+    uint32_t newest = 0, number;
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        /* all of the name: one that was being written when its server died has a longer one */
+        int length = 0;
+        bool one = sscanf(entry->d_name, "MANIFEST-%u.json%n", &number, &length) == 1 &&
+                   length > 0 && entry->d_name[length] == '\0';
+        newest = one && number > newest ? number : newest;
+    }
+    closedir(dir);
+    *cut = newest;
+    return TRM_OK;
+}
+
+trm_status trmi_manifest_read(const char *folder, uint32_t cut, trmi_manifest *out,
+                              trm_error *err) {
+    uint8_t *text;
+    size_t bytes;
+    *out = (trmi_manifest){.cut = cut};
+    trmi_manifest_path(folder, cut, out->path, sizeof out->path);
+    TRMI_TRY(trmi_os_read_file(out->path, MANIFEST_BYTES_MAX, &text, &bytes, err));
+    json_error_t why;
+    out->root = json_loadb((const char *)text, bytes, JSON_REJECT_DUPLICATES, &why);
+    trmi_free(text);
+    json_int_t number = 0, servers = 0, shards = 0;
+    int differential = 0;
+    json_t *files = NULL;
+    if (out->root == NULL ||
+        json_unpack(out->root, "{s:I,s:b,s:I,s:I,s:o}", "cut", &number, "differential",
+                    &differential, "servers", &servers, "shards", &shards, "files", &files) != 0 ||
+        number != cut || servers < 1 || shards < 1 || servers * shards > TRMI_PS_SHARDS_MAX ||
+        json_array_size(files) != (size_t)(servers * shards)) {
+        json_decref(out->root);
+        out->root = NULL;
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: not a manifest of cut %u", out->path, cut);
+    }
+    out->differential = differential != 0;
+    out->servers = (uint32_t)servers;
+    out->shards = (uint32_t)shards;
+    return TRM_OK;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "ps/table/account.h"
+
+#include "base/checked.h"
+#include "base/memory.h"
+
+#include <sys/mman.h>
+
+enum {
+    LINE_BYTES = 64,
+    HEAP_OVERHEAD_BYTES = 64,
+    MAPPED_BYTES = 1 << 20, /* from here on straight from the system, and straight back */
+    PAGE_BYTES = 4096,
+    HUGE_PAGE_BYTES = TRMI_HUGE_PAGE_BYTES
+};
+
+int64_t trmi_account_charge(size_t bytes) {
+    int64_t wanted = trmi_max_i64((int64_t)bytes, 1);
+    return bytes >= MAPPED_BYTES ? trmi_round_up(wanted, PAGE_BYTES)
+                                 : trmi_round_up(wanted, LINE_BYTES) + HEAP_OVERHEAD_BYTES;
+}
+
+/* A heap that has freed large blocks keeps them; a budget needs them gone. Zeroed by the system,
+ * aligned to huge pages. */
+static void *map(size_t bytes) {
+    size_t whole = (size_t)trmi_round_up((int64_t)bytes, PAGE_BYTES);
+    char *memory = mmap(NULL, whole + HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) {
+        return NULL;
+    }
+    size_t before = (HUGE_PAGE_BYTES - (uintptr_t)memory % HUGE_PAGE_BYTES) % HUGE_PAGE_BYTES;
+    if (before > 0) {
+        munmap(memory, before);
+    }
+    if (HUGE_PAGE_BYTES - before > 0) {
+        munmap(memory + before + whole, HUGE_PAGE_BYTES - before);
+    }
+    /* Whole huge pages only: a huge page at a ragged end would take more than was charged. */
+    madvise(memory + before, whole / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE);
+    return memory + before;
+}
+
+void *trmi_account_alloc(trmi_account *account, size_t bytes) {
+    int64_t charge = bytes > INT64_MAX / 2 ? INT64_MAX : trmi_account_charge(bytes);
+    if (charge > account->limit - account->used) {
+        account->refusals++;
+        return NULL;
+    }
+    void *memory = bytes >= MAPPED_BYTES ? map(bytes) : trmi_alloc(bytes);
+    if (memory != NULL) {
+        account->used += charge;
+        account->peak = trmi_max_i64(account->peak, account->used);
+    }
+    return memory;
+}
+
+void trmi_account_free(trmi_account *account, void *memory, size_t bytes) {
+    if (memory == NULL) {
+        return;
+    }
+    account->used -= trmi_account_charge(bytes);
+    if (bytes >= MAPPED_BYTES) {
+        munmap(memory, (size_t)trmi_round_up((int64_t)bytes, PAGE_BYTES));
+    } else {
+        trmi_free(memory);
+    }
+}

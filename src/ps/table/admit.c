@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ps/table/admit.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/rng.h"
+
+enum { WAYS = 8, HASHES = 4, COUNT_MAX = 255, COUNTERS_A_KEY = 8 };
+
+static size_t state_bytes(const trmi_admitter *a) {
+    switch (a->rule.kind) {
+    case TRM_ADMIT_COUNT: return (size_t)a->size * WAYS * sizeof(trmi_waiting);
+    case TRM_ADMIT_BLOOM: return (size_t)a->size;
+    default: return 0;
+    }
+}
+
+int64_t trmi_admitter_bytes(const trmi_admitter *admitter) {
+    return (int64_t)state_bytes(admitter);
+}
+
+static trm_status check_rule(trm_admission *rule, const char *table, trm_error *err) {
+    rule->min_count = rule->min_count == 0 ? 2 : rule->min_count;
+    rule->capacity = rule->capacity == 0 ? 1 << 20 : rule->capacity;
+    if (rule->kind < TRM_ADMIT_ALL || rule->kind > TRM_ADMIT_PROBABILITY) {
+        return TRMI_FAIL(err, TRM_INVALID, "table '%.40s': admission kind %d is unknown", table,
+                         (int)rule->kind);
+    }
+    if (rule->min_count < 1 || rule->min_count > COUNT_MAX) {
+        return TRMI_FAIL(err, TRM_INVALID, "table '%.40s': min_count is %d, 1 to %d expected",
+                         table, rule->min_count, COUNT_MAX);
+    }
+    if (rule->capacity < 1 || rule->capacity > (int64_t)1 << 36) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "table '%.40s': admission capacity is %lld, 1 to 2^36 expected", table,
+                         (long long)rule->capacity);
+    }
+    if (rule->kind == TRM_ADMIT_PROBABILITY && !(rule->probability > 0 && rule->probability <= 1)) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "table '%.40s': admission probability is %g, more than 0 and at most 1 "
+                         "expected",
+                         table, rule->probability);
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_admitter_init(trmi_admitter *admitter, trmi_account *account,
+                              const trm_admission *rule, uint64_t seed, uint32_t shards,
+                              const char *table, trm_error *err) {
+    trmi_admitter a = {.account = account, .rule = *rule, .seed = seed, .size = 1};
+    TRMI_TRY(check_rule(&a.rule, table, err));
+    int64_t keys = (a.rule.capacity + shards - 1) / shards;
+    int64_t wanted =
+        a.rule.kind == TRM_ADMIT_BLOOM ? keys * COUNTERS_A_KEY : (keys + WAYS - 1) / WAYS;
+    while (a.size < wanted) {
+        a.size *= 2;
+    }
+    if (state_bytes(&a) > 0) {
+        void *memory = trmi_account_alloc(account, state_bytes(&a));
+        if (memory == NULL) {
+            return TRMI_FAIL(err, TRM_NOMEM,
+                             "table '%.40s': admission needs %zu bytes, the budget has %lld left: "
+                             "lower its capacity",
+                             table, state_bytes(&a), (long long)(account->limit - account->used));
+        }
+        a.waiting = a.rule.kind == TRM_ADMIT_COUNT ? memory : NULL;
+        a.counters = a.rule.kind == TRM_ADMIT_BLOOM ? memory : NULL;
+    }
+    *admitter = a;
+    return TRM_OK;
+}
+
+void trmi_admitter_free(trmi_admitter *admitter) {
+    trmi_account_free(admitter->account, admitter->waiting, state_bytes(admitter));
+    trmi_account_free(admitter->account, admitter->counters, state_bytes(admitter));
+    admitter->waiting = NULL;
+    admitter->counters = NULL;
+}
+
+/* The place of a key in its set: its own, else a free one, else the one seen least and longest ago.
+ */
+static trmi_waiting *waiting_of(trmi_admitter *a, uint64_t key) {
+    uint64_t set = trmi_mix(trmi_key_hash(key), a->seed) & (uint64_t)(a->size - 1);
+    trmi_waiting *first = a->waiting + set * WAYS, *best = first;
+    for (int i = 0; i < WAYS; i++) {
+        trmi_waiting *w = first + i;
+        if (w->count > 0 && w->key == key) {
+            return w;
+        }
+        bool worse = w->count < best->count || (w->count == best->count && w->tick < best->tick);
+        best = worse ? w : best;
+    }
+    if (best->count > 0 && best->key != key) {
+        *best = (trmi_waiting){0};
+    }
+    return best;
+}
+
+static bool admit_by_count(trmi_admitter *a, uint64_t key, uint32_t tick, uint32_t needed) {
+    trmi_waiting *w = waiting_of(a, key);
+    uint32_t count = w->count + 1;
+    *w = count >= needed ? (trmi_waiting){0} : (trmi_waiting){key, tick, count};
+    return count >= needed;
+}
+
+static void bloom_places(const trmi_admitter *a, uint64_t key, uint64_t places[HASHES]) {
+    uint64_t h = trmi_mix(trmi_key_hash(key), a->seed);
+    uint64_t step = trmi_mix(h, 1) | 1;
+    for (uint64_t i = 0; i < HASHES; i++) {
+        places[i] = (h + i * step) & (uint64_t)(a->size - 1);
+    }
+}
+
+/* Conservative update: only the smallest counters grow, so that a key is never counted late. */
+static bool admit_by_bloom(trmi_admitter *a, uint64_t key, uint32_t needed) {
+    uint64_t places[HASHES];
+    bloom_places(a, key, places);
+    uint8_t smallest = COUNT_MAX;
+    for (int i = 0; i < HASHES; i++) {
+        uint8_t c = a->counters[places[i]];
+        smallest = c < smallest ? c : smallest;
+    }
+    uint32_t count = (uint32_t)smallest + 1;
+    for (int i = 0; i < HASHES && smallest < COUNT_MAX; i++) {
+        if (a->counters[places[i]] == smallest) {
+            a->counters[places[i]] = (uint8_t)count;
+        }
+    }
+    return count >= needed;
+}
+
+bool trmi_admit(trmi_admitter *a, uint64_t key, uint32_t tick) {
+    if (a->rule.kind == TRM_ADMIT_ALL && a->level == 0) {
+        return true;
+    }
+    uint32_t needed = (uint32_t)a->rule.min_count << a->level;
+    needed = needed > COUNT_MAX ? COUNT_MAX : needed;
+    switch (a->rule.kind) {
+    case TRM_ADMIT_COUNT: return admit_by_count(a, key, tick, needed);
+    case TRM_ADMIT_BLOOM: return admit_by_bloom(a, key, needed);
+    case TRM_ADMIT_PROBABILITY:
+    case TRM_ADMIT_ALL: break;
+    }
+    double probability = a->rule.kind == TRM_ADMIT_ALL ? 1.0 : a->rule.probability;
+    probability /= (double)(1u << a->level);
+    uint32_t bits = trmi_random_u32(a->seed ^ 0xAD417, tick, key);
+    return probability >= 1.0 || (double)bits * 0x1p-32 < probability;
+}
+
+void trmi_admitter_restore(trmi_admitter *a, const trmi_waiting *entry) {
+    if (a->rule.kind == TRM_ADMIT_COUNT && entry->count > 0) {
+        *waiting_of(a, entry->key) = *entry;
+    }
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The row kernels in plain C, the choice among kernels, and optimiser options. */
+#include "ps/table/apply.h"
+#include "ps/table/lookup_loop.h"
+
+#include "base/cpu.h"
+#include "base/error.h"
+#include "base/half.h"
+
+#include <math.h>
+
+#define ISA plain
+#define ISA_TEXT "plain"
+#include "ps/table/apply_rows.h"
+
+const trmi_apply_kernels trmi_apply_plain = ISA_KERNELS;
+
+const trmi_apply_kernels *trmi_apply_kernels_here(void) { return TRMI_CPU_CHOICE(&trmi_apply); }
+
+static float or_default(float value, float fallback) { return value == 0 ? fallback : value; }
+
+trm_status trmi_row_optimizer_check(const trm_row_optimizer *in, trm_row_optimizer *out,
+                                    const char *table, trm_error *err) {
+    trm_row_optimizer o = *in;
+    o.rule = o.rule == 0 ? TRM_ROW_ADAGRAD : o.rule;
+    if (o.rule < TRM_ROW_SGD || o.rule > TRM_ROW_FTRL) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "table '%.40s': optimizer rule %d is unknown, 1 to %d expected", table,
+                         (int)o.rule, (int)TRM_ROW_FTRL);
+    }
+    bool adam = o.rule == TRM_ROW_ADAM || o.rule == TRM_ROW_LAZY_ADAM;
+    o.learning_rate = or_default(o.learning_rate, 0.01f);
+    o.beta1 = or_default(o.beta1, 0.9f);
+    o.beta2 = or_default(o.beta2, 0.999f);
+    o.epsilon = or_default(o.epsilon, adam ? 1e-8f : 1e-10f);
+    const struct {
+        const char *name;
+        float value, low, high;
+    } ranges[] = {{"learning_rate", o.learning_rate, 0, 1e6f},
+                  {"momentum", o.momentum, 0, 1},
+                  {"beta1", o.beta1, 0, 0.9999999f},
+                  {"beta2", o.beta2, 0, 0.9999999f},
+                  {"epsilon", o.epsilon, 0, 1e3f},
+                  {"initial_accumulator", o.initial_accumulator, 0, 1e6f},
+                  {"l1", o.l1, 0, 1e6f},
+                  {"l2", o.l2, 0, 1e6f},
+                  {"beta", o.beta, 0, 1e6f},
+                  {"weight_decay", o.weight_decay, 0, 1e3f}};
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
+        if (!(ranges[i].value >= ranges[i].low && ranges[i].value <= ranges[i].high)) {
+            return TRMI_FAIL(err, TRM_INVALID, "table '%.40s': %s is %g, %g to %g expected", table,
+                             ranges[i].name, (double)ranges[i].value, (double)ranges[i].low,
+                             (double)ranges[i].high);
+        }
+    }
+    *out = o;
+    return TRM_OK;
+}
+
+void trmi_apply_prepare(const trm_row_optimizer *optimizer, const trmi_tick *tick,
+                        trmi_apply_args *out) {
+    *out = (trmi_apply_args){.optimizer = *optimizer,
+                             .rate = optimizer->learning_rate * tick->rate_scale,
+                             .gradient_scale = tick->gradient_scale,
+                             .correction1 = 1,
+                             .correction2 = 1,
+                             .decay1 = 1,
+                             .decay2 = 1};
+    double bias1 = 1 - pow((double)optimizer->beta1, (double)tick->tick);
+    double bias2 = 1 - pow((double)optimizer->beta2, (double)tick->tick);
+    if (optimizer->rule == TRM_ROW_ADAM) {
+        out->correction1 = (float)(1 / bias1);
+        out->correction2 = (float)(1 / bias2);
+    } else if (optimizer->rule == TRM_ROW_LAZY_ADAM) {
+        /* SparseAdam adds epsilon to the uncorrected root. */
+        out->correction1 = (float)(sqrt(bias2) / bias1);
+    }
+}

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ps/table/apply_rows.h: whole rows, from the rules on vectors. Included once by each of apply.c,
+ * apply_avx2.c and apply_avx512.c, which define ISA (the suffix), and for vectors ISA_LANES. No
+ * guard.
+ *
+ * A row goes by the widest vectors, then by 8 lanes, then by single floats. */
+
+#define PASTE_(a, b) a##_##b
+#define PASTE(a, b) PASTE_(a, b)
+#define ISA_NAME(name) PASTE(name, ISA)
+
+#if defined(ISA_LANES) && ISA_LANES == 16
+#define V __m512
+#define LOAD(p) _mm512_loadu_ps(p)
+#define STORE(p, v) _mm512_storeu_ps(p, v)
+#define SQRT(v) _mm512_sqrt_ps(v)
+#define MINIMUM(a, b) _mm512_min_ps(a, b)
+#define MAXIMUM(a, b) _mm512_max_ps(a, b)
+#define SET(x) _mm512_set1_ps(x)
+#define MADD(a, b, c) _mm512_fmadd_ps(a, b, c)
+#define RULE(name) name##_16
+#include "ps/table/apply_rules.h"
+#endif
+#if defined(ISA_LANES)
+#define V __m256
+#define LOAD(p) _mm256_loadu_ps(p)
+#define STORE(p, v) _mm256_storeu_ps(p, v)
+#define SQRT(v) _mm256_sqrt_ps(v)
+#define MINIMUM(a, b) _mm256_min_ps(a, b)
+#define MAXIMUM(a, b) _mm256_max_ps(a, b)
+#define SET(x) _mm256_set1_ps(x)
+#define MADD(a, b, c) _mm256_fmadd_ps(a, b, c)
+#define RULE(name) name##_8
+#include "ps/table/apply_rules.h"
+#endif
+#if defined(ISA_LANES)
+#define MADD_1(a, b, c) __builtin_fmaf(a, b, c)
+#else
+#define MADD_1(a, b, c) ((a) * (b) + (c))
+#endif
+#define V float
+#define LOAD(p) (*(p))
+#define STORE(p, v) (*(p) = (v))
+#define SQRT(v) sqrtf(v)
+#define MINIMUM(a, b) ((a) < (b) ? (a) : (b))
+#define MAXIMUM(a, b) ((a) > (b) ? (a) : (b))
+#define SET(x) (x)
+#define MADD(a, b, c) MADD_1(a, b, c)
+#define RULE(name) name##_1
+#include "ps/table/apply_rules.h"
+
+#if defined(ISA_LANES) && ISA_LANES == 16
+#define LOOP_16(rule)                                                                              \
+    for (; i + 16 <= width; i += 16) {                                                             \
+        rule##_16(w + i, s + i, g + i, width, a);                                                  \
+    }
+#else
+#define LOOP_16(rule)
+#endif
+#if defined(ISA_LANES)
+#define LOOP_8(rule)                                                                               \
+    for (; i + 8 <= width; i += 8) {                                                               \
+        rule##_8(w + i, s + i, g + i, width, a);                                                   \
+    }
+#else
+#define LOOP_8(rule)
+#endif
+
+#define ROW(rule)                                                                                  \
+    TRMI_ALWAYS void ISA_NAME(row_##rule)(float *w, float *s, const float *g, int32_t width,       \
+                                          const trmi_apply_args *a) {                              \
+        int32_t i = 0;                                                                             \
+        LOOP_16(rule)                                                                              \
+        LOOP_8(rule)                                                                               \
+        for (; i < width; i++) {                                                                   \
+            rule##_1(w + i, s + i, g + i, width, a);                                               \
+        }                                                                                          \
+    }
+ROW(sgd)
+ROW(momentum)
+ROW(adagrad)
+ROW(adam)
+ROW(ftrl)
+
+/* 16 partial sums, added up by halves, in every instruction set. */
+static inline float ISA_NAME(halves)(float part[16]) {
+    for (int32_t half = 8; half > 0; half /= 2) {
+        for (int32_t lane = 0; lane < half; lane++) {
+            part[lane] += part[lane + half];
+        }
+    }
+    return part[0];
+}
+
+static inline float ISA_NAME(squares)(const float *w, const float *g, int32_t width, float scale,
+                                      float decay) {
+    float part[16] = {0};
+    int32_t i = 0;
+#if defined(ISA_LANES) && ISA_LANES == 16
+    __m512 sum = _mm512_setzero_ps();
+    for (; i + 16 <= width; i += 16) {
+        __m512 x = _mm512_fmadd_ps(_mm512_loadu_ps(w + i), _mm512_set1_ps(decay),
+                                   _mm512_loadu_ps(g + i) * scale);
+        sum += x * x;
+    }
+    if (i == width) {
+        __m256 eight = _mm512_castps512_ps256(sum) + _mm512_extractf32x8_ps(sum, 1);
+        __m128 four = _mm256_castps256_ps128(eight) + _mm256_extractf128_ps(eight, 1);
+        __m128 two = four + _mm_movehl_ps(four, four);
+        return _mm_cvtss_f32(two + _mm_shuffle_ps(two, two, 1));
+    }
+    _mm512_storeu_ps(part, sum);
+#elif defined(ISA_LANES)
+    __m256 low = _mm256_setzero_ps(), high = _mm256_setzero_ps();
+    for (; i + 16 <= width; i += 16) {
+        __m256 x = _mm256_fmadd_ps(_mm256_loadu_ps(w + i), _mm256_set1_ps(decay),
+                                   _mm256_loadu_ps(g + i) * scale);
+        __m256 y = _mm256_fmadd_ps(_mm256_loadu_ps(w + i + 8), _mm256_set1_ps(decay),
+                                   _mm256_loadu_ps(g + i + 8) * scale);
+        low += x * x;
+        high += y * y;
+    }
+    _mm256_storeu_ps(part, low);
+    _mm256_storeu_ps(part + 8, high);
+#else
+    for (; i + 16 <= width; i += 16) {
+        for (int32_t lane = 0; lane < 16; lane++) {
+            float x = MADD_1(w[i + lane], decay, g[i + lane] * scale);
+            part[lane] += x * x;
+        }
+    }
+#endif
+    for (int32_t lane = 0; i < width; i++, lane++) {
+        float x = MADD_1(w[i], decay, g[i] * scale);
+        part[lane] += x * x;
+    }
+    return ISA_NAME(halves)(part);
+}
+
+static inline float ISA_NAME(root)(float x) {
+#if defined(ISA_LANES)
+    return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); /* no errno, no branch */
+#else
+    return sqrtf(x);
+#endif
+}
+
+TRMI_ALWAYS void ISA_NAME(row_rowwise)(float *w, float *s, const float *g, int32_t width,
+                                       const trmi_apply_args *a) {
+    const float scale = a->gradient_scale, decay = a->optimizer.weight_decay;
+    s[0] += ISA_NAME(squares)(w, g, width, scale, decay) / (float)width;
+    float rate = a->rate / (ISA_NAME(root)(s[0]) + a->optimizer.epsilon);
+    int32_t i = 0;
+#if defined(ISA_LANES) && ISA_LANES == 16
+    for (; i + 16 <= width; i += 16) {
+        __m512 old = _mm512_loadu_ps(w + i);
+        __m512 x = _mm512_fmadd_ps(old, _mm512_set1_ps(decay), _mm512_loadu_ps(g + i) * scale);
+        _mm512_storeu_ps(w + i, old - x * rate);
+    }
+#elif defined(ISA_LANES)
+    for (; i + 8 <= width; i += 8) {
+        __m256 old = _mm256_loadu_ps(w + i);
+        __m256 x = _mm256_fmadd_ps(old, _mm256_set1_ps(decay), _mm256_loadu_ps(g + i) * scale);
+        _mm256_storeu_ps(w + i, old - x * rate);
+    }
+#endif
+    for (; i < width; i++) {
+        w[i] -= MADD_1(w[i], decay, g[i] * scale) * rate;
+    }
+}
+
+#include "ps/table/apply_update.h"
+
+static void ISA_NAME(load_float32)(const void *values, int32_t width, float *out) {
+    memcpy(out, values, (size_t)width * sizeof *out);
+}
+static void ISA_NAME(store_float32)(const float *in, int32_t width, uint64_t noise, void *values) {
+    (void)noise;
+    memcpy(values, in, (size_t)width * sizeof *in);
+}
+
+static void ISA_NAME(load_bfloat16)(const void *values, int32_t width, float *out) {
+    const uint16_t *in = values;
+    for (int32_t i = 0; i < width; i++) {
+        out[i] = trmi_bf16_to_float(in[i]);
+    }
+}
+static void ISA_NAME(store_bfloat16)(const float *in, int32_t width, uint64_t noise, void *values) {
+    uint16_t *out = values;
+    for (int32_t i = 0; i < width; i++) {
+        uint32_t bits;
+        memcpy(&bits, in + i, 4);
+        uint32_t nearest = 0x7FFFu + (bits >> 16 & 1);
+        uint32_t add = noise == 0 ? nearest : trmi_rounding_bits(noise, (uint32_t)i) & 0xFFFFu;
+        bool finite = (bits & 0x7F800000u) != 0x7F800000u;
+        bool nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
+        out[i] = (uint16_t)((finite ? bits + add : bits) >> 16 | (nan ? 0x40u : 0u));
+    }
+}
+
+/* The neighbour of x on the grid of float16 that `random` picks, as float. */
+static inline float ISA_NAME(float16_grid)(float x, uint32_t random) {
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    uint32_t magnitude = bits & 0x7FFFFFFFu;
+    float positive, out;
+    memcpy(&positive, &magnitude, 4);
+    /* Below 2^-14 the grid is 2^-24 apart. */
+    float tiny = positive < 0x1p-14f ? positive : 0.0f;
+    float whole = (float)(int32_t)(tiny * 0x1p24f + (float)(random >> 8) * 0x1p-24f);
+    tiny = whole * 0x1p-24f;
+    uint32_t normal_bits = (magnitude + (random & 0x1FFFu)) & ~0x1FFFu;
+    normal_bits = normal_bits > 0x477FE000u ? 0x477FE000u : normal_bits; /* 65504 */
+    uint32_t tiny_bits;
+    memcpy(&tiny_bits, &tiny, 4);
+    uint32_t result = positive < 0x1p-14f ? tiny_bits : normal_bits;
+    result = magnitude >= 0x7F800000u ? magnitude : result;
+    result |= bits & 0x80000000u;
+    memcpy(&out, &result, 4);
+    return out;
+}
+
+static void ISA_NAME(load_float16)(const void *values, int32_t width, float *out) {
+    const uint16_t *in = values;
+    int32_t i = 0;
+#if defined(ISA_LANES)
+    for (; i + 8 <= width; i += 8) {
+        _mm256_storeu_ps(out + i,
+                         _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(in + i))));
+    }
+#endif
+    for (; i < width; i++) {
+        out[i] = trmi_f16_to_float(in[i]);
+    }
+}
+static void ISA_NAME(store_float16)(const float *in, int32_t width, uint64_t noise, void *values) {
+    uint16_t *out = values;
+    for (int32_t first = 0; first < width; first += 64) {
+        int32_t count = width - first < 64 ? width - first : 64, i = 0;
+        float grid[64];
+        memcpy(grid, in + first, (size_t)count * sizeof *grid);
+        for (int32_t k = 0; noise != 0 && k < count; k++) {
+            grid[k] =
+                ISA_NAME(float16_grid)(grid[k], trmi_rounding_bits(noise, (uint32_t)(first + k)));
+        }
+#if defined(ISA_LANES)
+        for (; i + 8 <= count; i += 8) {
+            _mm_storeu_si128((__m128i *)(void *)(out + first + i),
+                             _mm256_cvtps_ph(_mm256_loadu_ps(grid + i), 0));
+        }
+#endif
+        for (; i < count; i++) {
+            out[first + i] = trmi_float_to_f16(grid[i]);
+        }
+    }
+}
+
+static void ISA_NAME(add_scaled)(float *out, const float *in, float scale, int32_t width) {
+    for (int32_t i = 0; i < width; i++) {
+        out[i] += scale * in[i];
+    }
+}
+
+#define ISA_KERNELS                                                                                \
+    {                                                                                              \
+        .apply = {[TRM_ROW_SGD] = ISA_NAME(row_sgd),                                               \
+                  [TRM_ROW_MOMENTUM] = ISA_NAME(row_momentum),                                     \
+                  [TRM_ROW_ADAGRAD] = ISA_NAME(row_adagrad),                                       \
+                  [TRM_ROW_ROWWISE_ADAGRAD] = ISA_NAME(row_rowwise),                               \
+                  [TRM_ROW_ADAM] = ISA_NAME(row_adam),                                             \
+                  [TRM_ROW_LAZY_ADAM] = ISA_NAME(row_adam),                                        \
+                  [TRM_ROW_FTRL] = ISA_NAME(row_ftrl)},                                            \
+        .update = {[TRM_ROW_SGD] = ISA_NAME(update_sgd),                                           \
+                   [TRM_ROW_MOMENTUM] = ISA_NAME(update_momentum),                                 \
+                   [TRM_ROW_ADAGRAD] = ISA_NAME(update_adagrad),                                   \
+                   [TRM_ROW_ROWWISE_ADAGRAD] = ISA_NAME(update_rowwise),                           \
+                   [TRM_ROW_LAZY_ADAM] = ISA_NAME(update_adam),                                    \
+                   [TRM_ROW_FTRL] = ISA_NAME(update_ftrl)},                                        \
+        .load = {[TRM_FLOAT32] = ISA_NAME(load_float32),                                           \
+                 [TRM_BFLOAT16] = ISA_NAME(load_bfloat16),                                         \
+                 [TRM_FLOAT16] = ISA_NAME(load_float16)},                                          \
+        .store = {[TRM_FLOAT32] = ISA_NAME(store_float32),                                         \
+                  [TRM_BFLOAT16] = ISA_NAME(store_bfloat16),                                       \
+                  [TRM_FLOAT16] = ISA_NAME(store_float16)},                                        \
+        .add_scaled = ISA_NAME(add_scaled), .name = ISA_TEXT,                                      \
+    }

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ps/table/apply_update.h: whole pushes of float32 gradients: lookup (ps/table/lookup_loop.h) and
+ * rule in one loop. Included by apply_rows.h. No guard. */
+
+/* By value: what a record's change could alias would be read again for every row. */
+typedef struct ISA_NAME(updating) {
+    trmi_apply_args args;
+    trmi_tick tick;
+    uint32_t generation;
+    uint32_t slot_offset, header_offset;
+    const float *g;
+    int32_t width;
+} ISA_NAME(updating);
+
+TRMI_ALWAYS ISA_NAME(updating)
+    ISA_NAME(begin)(const trmi_update *u, const float *g, int32_t width) {
+    return (ISA_NAME(updating)){.args = *u->args,
+                                .tick = *u->tick,
+                                .generation = u->generation,
+                                .slot_offset = u->layout->slot_offset,
+                                .header_offset = u->layout->header_offset,
+                                .g = g,
+                                .width = width};
+}
+
+TRMI_ALWAYS void ISA_NAME(stamp)(const ISA_NAME(updating) * x, char *record) {
+    trmi_row_header *h = (trmi_row_header *)(void *)(record + x->header_offset);
+    h->last_tick = x->tick.tick;
+    h->last_time = x->tick.time;
+    h->count += h->count < UINT32_MAX;
+    h->version += h->version == UINT32_MAX ? 2 : 1;
+    h->generation = x->generation;
+}
+
+/* A key elsewhere changes a record that nobody reads, until it is found. Rows of 16 floats, whose
+ * lines are `lines16`, guide included, have a loop of their own. */
+#define UPDATE(rule, lines16)                                                                      \
+    TRMI_ALWAYS void ISA_NAME(learn_##rule)(void *context, int64_t i, char *record) {              \
+        const ISA_NAME(updating) *x = context;                                                     \
+        ISA_NAME(row_##rule)                                                                       \
+        ((float *)(void *)record, (float *)(void *)(record + x->slot_offset), x->g + i * x->width, \
+         x->width, &x->args);                                                                      \
+        ISA_NAME(stamp)(x, record);                                                                \
+    }                                                                                              \
+    TRMI_ALWAYS int64_t ISA_NAME(update_of_##rule)(                                                \
+        const trmi_rows *rows, trmi_look l, const trmi_update *u, const uint64_t *keys,            \
+        int64_t count, const float *g, int32_t width, int32_t *absent) {                           \
+        const uint32_t lines = l.record_lines < TRMI_LINES_MAX ? l.record_lines : TRMI_LINES_MAX;  \
+        ISA_NAME(updating) x = ISA_NAME(begin)(u, g, width);                                       \
+        int64_t absent_count =                                                                     \
+            trmi_fly(l, lines, keys, count, u->scratch, absent, ISA_NAME(learn_##rule), &x);       \
+        return trmi_fly_far(l, rows, keys, absent, absent_count, ISA_NAME(learn_##rule), &x);      \
+    }                                                                                              \
+    static int64_t ISA_NAME(update_##rule)(const trmi_rows *rows, const trmi_update *u,            \
+                                           const uint64_t *keys, int64_t count, const float *g,    \
+                                           int32_t *absent) {                                      \
+        const trmi_look l = trmi_look_at(rows);                                                    \
+        if (u->layout->width != 16) {                                                              \
+            return ISA_NAME(update_of_##rule)(rows, l, u, keys, count, g, u->layout->width,        \
+                                              absent);                                             \
+        }                                                                                          \
+        return l.large ? ISA_NAME(update_of_##rule)(rows, trmi_look_as(l, lines16, true), u, keys, \
+                                                    count, g, 16, absent)                          \
+                       : ISA_NAME(update_of_##rule)(rows, trmi_look_as(l, lines16, false), u,      \
+                                                    keys, count, g, 16, absent);                   \
+    }
+UPDATE(sgd, 2)
+UPDATE(rowwise, 2)
+UPDATE(momentum, 3)
+UPDATE(adagrad, 3)
+UPDATE(adam, 4)
+UPDATE(ftrl, 4)
+#undef UPDATE

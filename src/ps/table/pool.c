@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pooling of bags and its gradient; feature hashing. */
+#include "ps/table/apply.h"
+
+#include <math.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+static double weight_at(const float *weights, int64_t i) {
+    return weights == NULL ? 1.0 : (double)weights[i];
+}
+
+/* The factor of a bag, and the sum that it comes from. Bags whose weights sum to nothing give
+ * zeros. */
+static float bag_scale(trm_pooling pooling, const float *weights, int64_t begin, int64_t end,
+                       double *sum) {
+    *sum = 0;
+    for (int64_t i = begin; i < end; i++) {
+        double w = weight_at(weights, i);
+        *sum += pooling == TRM_POOL_SQRTN ? w * w : w;
+    }
+    if (pooling == TRM_POOL_SUM) {
+        return 1.0f;
+    }
+    double divisor = pooling == TRM_POOL_SQRTN ? sqrt(*sum) : *sum;
+    return divisor == 0 ? 0.0f : (float)(1.0 / divisor);
+}
+
+void trm_pool_rows(trm_pooling pooling, const float *rows, const float *weights,
+                   const int64_t *offsets, int64_t bags, int32_t width, float *out) {
+    const trmi_apply_kernels *kernels = trmi_apply_kernels_here();
+    for (int64_t b = 0; b < bags; b++) {
+        double sum;
+        float scale = bag_scale(pooling, weights, offsets[b], offsets[b + 1], &sum);
+        float *to = out + b * width;
+        memset(to, 0, (size_t)width * sizeof *to);
+        for (int64_t i = offsets[b]; i < offsets[b + 1]; i++) {
+            kernels->add_scaled(to, rows + i * width, scale * (float)weight_at(weights, i), width);
+        }
+    }
+}
+
+static double dot(const float *a, const float *b, int32_t width) {
+    double sum = 0;
+    for (int32_t i = 0; i < width; i++) {
+        sum += (double)a[i] * (double)b[i];
+    }
+    return sum;
+}
+
+/* out = scale * sum(w_i r_i): d_w_i = scale * r_i.d_out + d_scale/d_w_i * (sum w r).d_out */
+static void weights_gradient(trm_pooling pooling, const float *rows, const float *weights,
+                             int64_t begin, int64_t end, double sum, double scale, int32_t width,
+                             const float *d_out, float *d_weights) {
+    double whole = 0;
+    for (int64_t i = begin; i < end; i++) {
+        whole += weight_at(weights, i) * dot(rows + i * width, d_out, width);
+    }
+    for (int64_t i = begin; i < end; i++) {
+        double d_scale = 0;
+        if (pooling == TRM_POOL_MEAN && sum != 0) {
+            d_scale = -scale / sum;
+        } else if (pooling == TRM_POOL_SQRTN && sum != 0) {
+            d_scale = -scale * weight_at(weights, i) / sum;
+        }
+        d_weights[i] = (float)(scale * dot(rows + i * width, d_out, width) + d_scale * whole);
+    }
+}
+
+void trm_pool_rows_gradient(trm_pooling pooling, const float *rows, const float *weights,
+                            const int64_t *offsets, int64_t bags, int32_t width, const float *d_out,
+                            float *d_rows, float *d_weights) {
+    for (int64_t b = 0; b < bags; b++) {
+        double sum;
+        float scale = bag_scale(pooling, weights, offsets[b], offsets[b + 1], &sum);
+        const float *from = d_out + b * width;
+        for (int64_t i = offsets[b]; i < offsets[b + 1]; i++) {
+            float factor = scale * (float)weight_at(weights, i);
+            for (int32_t j = 0; j < width; j++) {
+                d_rows[i * width + j] = factor * from[j];
+            }
+        }
+        if (d_weights != NULL) {
+            weights_gradient(pooling, rows, weights, offsets[b], offsets[b + 1], sum, (double)scale,
+                             width, from, d_weights);
+        }
+    }
+}
+
+uint64_t trm_feature_key(uint32_t feature, const void *value, size_t bytes, uint64_t buckets) {
+    uint64_t hash = XXH3_64bits_withSeed(value, bytes, (uint64_t)feature * 0x9E3779B97F4A7C15u);
+    /* Multiply-shift: no bias worth naming, and no division. */
+    return buckets == 0 ? hash : (uint64_t)((unsigned __int128)hash * buckets >> 64);
+}

@@ -1,0 +1,712 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Channels over TCP. A frame is a magic word, the length, the message. The receive buffer grows
+ * with what has arrived, not with what was announced.
+ *
+ * A client's end waits until the socket has taken a message. A server's does not
+ * (trmi_tcp_never_wait): what the socket does not take at once lies in a line, and goes out from
+ * the thread that receives.
+ *
+ *      any thread   commit --> [ block ] -> [ block ] --> socket
+ *      receiver     poll(input; output while there is a line; the bell of whoever began one) */
+#define _GNU_SOURCE
+#include "ps/wire/channel.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/os.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum {
+    FRAME_BYTES = 8,
+    FIRST_BYTES = 64 << 10,
+    BACKLOG = 128,
+    SPARE_BLOCKS = 32,
+    SPARE_BYTES = 32 << 20, /* in all */
+    STRANGER_BYTES = 4096
+};
+static const double LOOK_SECONDS = 0.25;         /* between looks whether to stop */
+static const double FAREWELL_SECONDS = 2;        /* for the last answers of a connection */
+static const uint32_t frame_magic = 0x31535054u; /* "TPS1" */
+
+/* Message memory is kept for the next messages, as many as are under way at once (parts of two
+ * batches): taking it anew costs more than sending it. */
+typedef struct spare {
+    uint8_t *data;
+    size_t capacity;
+} spare;
+
+/* A message on its way: its frame, and what follows that. */
+typedef struct outgoing {
+    uint32_t frame[2];
+    const uint8_t *data;
+    size_t bytes, sent; /* of both */
+} outgoing;
+_Static_assert(sizeof(((outgoing *)0)->frame) == FRAME_BYTES, "a frame is two words");
+
+static outgoing outgoing_of(const uint8_t *data, size_t bytes) {
+    return (outgoing){{frame_magic, (uint32_t)bytes}, data, FRAME_BYTES + bytes, 0};
+}
+
+/* Before a message. */
+typedef struct tcp_block {
+    size_t capacity;
+    struct tcp_block *next;
+    outgoing out;
+    uint8_t pad[64 - 2 * sizeof(size_t) - sizeof(outgoing)];
+} tcp_block;
+_Static_assert(sizeof(tcp_block) == 64, "a message lies on a line");
+
+typedef struct tcp_channel {
+    trmi_channel base;
+    int fd, bell;                            /* bell -1: waits for the socket */
+    pthread_mutex_t send_mutex, spare_mutex; /* send: over the line, too */
+    spare spares[SPARE_BLOCKS];              /* the first spare_count */
+    int spare_count;
+    size_t spare_bytes;
+    uint8_t frame[FRAME_BYTES];
+    size_t frame_have, have, expected, longest;
+    spare in;
+    tcp_block *first, **last;      /* the line */
+    size_t held, held_most;        /* bytes that are reserved or in it */
+    double moved, silence_seconds; /* when the socket took something, or the line began */
+} tcp_channel;
+
+/* The smallest of the kept blocks that is large enough; {0} if there is none. */
+static spare find_spare(tcp_channel *c, size_t bytes) {
+    spare found = {0};
+    int best = -1;
+    pthread_mutex_lock(&c->spare_mutex);
+    for (int i = 0; i < c->spare_count; i++) {
+        bool fits = c->spares[i].capacity >= bytes;
+        best = fits && (best < 0 || c->spares[i].capacity < c->spares[best].capacity) ? i : best;
+    }
+    if (best >= 0) {
+        found = c->spares[best];
+        c->spares[best] = c->spares[--c->spare_count];
+        c->spare_bytes -= found.capacity;
+    }
+    pthread_mutex_unlock(&c->spare_mutex);
+    return found;
+}
+
+static spare take_spare(tcp_channel *c, size_t bytes) {
+    spare s = find_spare(c, bytes);
+    if (s.data == NULL) {
+        s.capacity = bytes + bytes / 4 + 64;
+        s.data = trmi_alloc(s.capacity);
+    }
+    return s;
+}
+
+/* Where there is no room for it, or for all of them, the smallest go. */
+static void keep_spare(tcp_channel *c, spare s) {
+    pthread_mutex_lock(&c->spare_mutex);
+    while (s.data != NULL &&
+           (c->spare_count == SPARE_BLOCKS || c->spare_bytes + s.capacity > SPARE_BYTES)) {
+        int smallest = 0;
+        for (int i = 1; i < c->spare_count; i++) {
+            smallest = c->spares[i].capacity < c->spares[smallest].capacity ? i : smallest;
+        }
+        if (c->spare_count == 0 || s.capacity <= c->spares[smallest].capacity) {
+            trmi_free(s.data);
+            s.data = NULL;
+        } else {
+            c->spare_bytes -= c->spares[smallest].capacity;
+            trmi_free(c->spares[smallest].data);
+            c->spares[smallest] = c->spares[--c->spare_count];
+        }
+    }
+    if (s.data != NULL) {
+        c->spares[c->spare_count++] = s;
+        c->spare_bytes += s.capacity;
+    }
+    pthread_mutex_unlock(&c->spare_mutex);
+}
+
+/* Waits until the socket is ready for `events`. */
+static trm_status wait_ready(const tcp_channel *c, short events, double deadline,
+                             double timeout_seconds, trm_error *err) {
+    for (;;) {
+        double left = deadline - trmi_os_now();
+        if (left < 0) {
+            left = 0;
+        }
+        struct pollfd p = {c->fd, events, 0};
+        int ready = poll(&p, 1, left > 3600 ? 3600000 : (int)(left * 1e3 + 0.999));
+        if (ready > 0) {
+            return TRM_OK;
+        }
+        if (ready == 0 && deadline - trmi_os_now() <= 0) {
+            return TRMI_FAIL(err, TRM_TIMEOUT, "no answer from %s for %.1f s", c->base.peer,
+                             timeout_seconds);
+        }
+        if (ready < 0 && errno != EINTR) {
+            return TRMI_FAIL_SYS(err, "waiting for %s", c->base.peer);
+        }
+    }
+}
+
+/* A server's answers under way to one client have a bound, but one always goes. */
+static bool hold(tcp_channel *c, size_t bytes) {
+    if (c->bell < 0) {
+        return true;
+    }
+    pthread_mutex_lock(&c->send_mutex);
+    bool fits = c->held == 0 || c->held + bytes <= c->held_most;
+    c->held += fits ? bytes : 0;
+    pthread_mutex_unlock(&c->send_mutex);
+    return fits;
+}
+
+static void let_go(tcp_channel *c, size_t bytes) {
+    if (c->bell >= 0) {
+        pthread_mutex_lock(&c->send_mutex);
+        c->held -= bytes;
+        pthread_mutex_unlock(&c->send_mutex);
+    }
+}
+
+static trm_status fits_message(const trmi_channel *channel, size_t bytes, trm_error *err) {
+    return bytes <= TRMI_MESSAGE_BYTES_MAX
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_INVALID, "a message of %zu bytes to %s: at most %d", bytes,
+                           channel->peer, TRMI_MESSAGE_BYTES_MAX);
+}
+
+static trm_status tcp_reserve(trmi_channel *channel, size_t bytes, double timeout_seconds,
+                              trmi_message *out, trm_error *err) {
+    tcp_channel *c = (tcp_channel *)channel;
+    (void)timeout_seconds;
+    TRMI_TRY(fits_message(channel, bytes, err));
+    if (!hold(c, bytes)) {
+        return TRMI_FAIL(err, TRM_TIMEOUT, "%s has not taken the %zu bytes that wait for it",
+                         channel->peer, c->held);
+    }
+    spare s = take_spare(c, bytes + sizeof(tcp_block));
+    if (s.data == NULL) {
+        let_go(c, bytes);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a message of %zu bytes", bytes);
+    }
+    tcp_block *b = (tcp_block *)(void *)s.data;
+    *b = (tcp_block){.capacity = s.capacity, .out = outgoing_of(s.data + sizeof *b, bytes)};
+    *out = (trmi_message){.data = s.data + sizeof *b, .bytes = bytes, .block = b};
+    return TRM_OK;
+}
+
+static void tcp_release(trmi_channel *channel, trmi_message *message) {
+    tcp_block *b = message->block;
+    keep_spare((tcp_channel *)channel, (spare){(uint8_t *)b, b->capacity});
+    *message = (trmi_message){0};
+}
+
+/* As much of it as the socket takes. TRM_PENDING: it takes no more now. */
+static trm_status send_some(tcp_channel *c, outgoing *o, trm_error *err) {
+    while (o->sent < o->bytes) {
+        const size_t frame = o->sent < FRAME_BYTES ? FRAME_BYTES - o->sent : 0,
+                     data = o->sent + frame - FRAME_BYTES;
+        struct iovec parts[2] = {
+            {(char *)o->frame + FRAME_BYTES - frame, frame},
+            {(void *)(uintptr_t)(o->data + data), o->bytes - FRAME_BYTES - data}};
+        struct msghdr message = {.msg_iov = parts + (frame == 0), .msg_iovlen = frame == 0 ? 1 : 2};
+        ssize_t sent = sendmsg(c->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            return TRM_PENDING;
+        }
+        if (sent < 0 && errno != EINTR) {
+            return TRMI_FAIL(err, TRM_PEER, "%s is gone: %s", c->base.peer, strerror(errno));
+        }
+        o->sent += sent > 0 ? (size_t)sent : 0;
+    }
+    return TRM_OK;
+}
+
+/* A client's: waits until the socket has taken all. After an error nothing sensible can follow:
+ * half a frame may be out. */
+static trm_status send_all(tcp_channel *c, outgoing *o, double timeout_seconds, trm_error *err) {
+    double deadline = trmi_os_now() + timeout_seconds;
+    trm_status status;
+    pthread_mutex_lock(&c->send_mutex);
+    do {
+        status = send_some(c, o, err);
+    } while (status == TRM_PENDING &&
+             (status = wait_ready(c, POLLOUT, deadline, timeout_seconds, err)) == TRM_OK);
+    if (status != TRM_OK) {
+        shutdown(c->fd, SHUT_RDWR);
+    }
+    pthread_mutex_unlock(&c->send_mutex);
+    return status;
+}
+
+/* The line, as far as the socket takes it.   errors  PEER: gone, or it takes nothing any more */
+static trm_status send_line(tcp_channel *c, trm_error *err) {
+    while (c->first != NULL) {
+        tcp_block *b = c->first;
+        size_t before = b->out.sent;
+        trm_status status = send_some(c, &b->out, err);
+        c->moved = b->out.sent > before ? trmi_os_now() : c->moved;
+        if (status == TRM_PENDING) {
+            double silent = trmi_os_now() - c->moved;
+            if (silent <= c->silence_seconds) {
+                return TRM_OK;
+            }
+            trmi_log(TRM_LOG_WARN, "ps",
+                     "%s has not read its answers for %.1f s: cut off, it may come again",
+                     c->base.peer, silent);
+            return TRMI_FAIL(err, TRM_PEER, "%s has not read its answers for %.1f s", c->base.peer,
+                             silent);
+        }
+        TRMI_TRY(status);
+        c->first = b->next;
+        c->last = c->first == NULL ? &c->first : c->last;
+        c->held -= b->out.bytes - FRAME_BYTES;
+        keep_spare(c, (spare){(uint8_t *)b, b->capacity});
+    }
+    return TRM_OK;
+}
+
+static trm_status join_line(tcp_channel *c, tcp_block *b, trm_error *err) {
+    bool alone = c->first == NULL;
+    *c->last = b;
+    c->last = &b->next;
+    c->moved = alone ? trmi_os_now() : c->moved;
+    TRMI_TRY(alone ? send_line(c, err) : TRM_OK);
+    if (alone && c->first != NULL) {
+        uint64_t one = 1;
+        (void)!write(c->bell, &one, sizeof one);
+    }
+    return TRM_OK;
+}
+
+static trm_status send_in_line(tcp_channel *c, tcp_block *b, trm_error *err) {
+    pthread_mutex_lock(&c->send_mutex);
+    trm_status status = join_line(c, b, err);
+    if (status != TRM_OK) {
+        shutdown(c->fd, SHUT_RDWR);
+    }
+    pthread_mutex_unlock(&c->send_mutex);
+    return status;
+}
+
+static trm_status tcp_commit(trmi_channel *channel, trmi_message *message, double timeout_seconds,
+                             trm_error *err) {
+    tcp_channel *c = (tcp_channel *)channel;
+    tcp_block *b = message->block;
+    trm_status status = TRM_OK;
+    let_go(c, b->out.bytes - FRAME_BYTES - message->bytes);
+    b->out = outgoing_of(message->data, message->bytes);
+    if (message->bytes == 0) {
+        tcp_release(channel, message);
+    } else if (c->bell < 0) {
+        status = send_all(c, &b->out, timeout_seconds, err);
+        tcp_release(channel, message);
+    } else {
+        status = send_in_line(c, b, err);
+    }
+    *message = (trmi_message){0};
+    return status;
+}
+
+static trm_status tcp_send(trmi_channel *channel, const uint8_t *data, size_t bytes,
+                           double timeout_seconds, trm_error *err) {
+    tcp_channel *c = (tcp_channel *)channel;
+    TRMI_ASSERT(c->bell < 0); /* a line would need memory of its own */
+    TRMI_TRY(fits_message(channel, bytes, err));
+    outgoing o = outgoing_of(data, bytes);
+    return send_all(c, &o, timeout_seconds, err);
+}
+
+static trm_status send_waiting(tcp_channel *c, bool *line, trm_error *err) {
+    pthread_mutex_lock(&c->send_mutex);
+    trm_status status = send_line(c, err);
+    *line = c->first != NULL;
+    if (status != TRM_OK) {
+        shutdown(c->fd, SHUT_RDWR);
+    }
+    pthread_mutex_unlock(&c->send_mutex);
+    return status;
+}
+
+/* Until there is something to read; what waits in line goes out meanwhile. */
+static trm_status wait_input(tcp_channel *c, double deadline, double timeout_seconds,
+                             trm_error *err) {
+    if (c->bell < 0) {
+        return wait_ready(c, POLLIN, deadline, timeout_seconds, err);
+    }
+    for (;;) {
+        bool line;
+        TRMI_TRY(send_waiting(c, &line, err));
+        double left = deadline - trmi_os_now();
+        struct pollfd p[2] = {{c->fd, (short)(POLLIN | (line ? POLLOUT : 0)), 0},
+                              {c->bell, POLLIN, 0}};
+        int ready = poll(p, 2, left > 0 ? (int)(left * 1e3 + 0.999) : 0);
+        if (ready > 0 && p[1].revents != 0) {
+            uint64_t rung;
+            (void)!read(c->bell, &rung, sizeof rung);
+        }
+        if (ready > 0 && (p[0].revents & ~POLLOUT) != 0) {
+            return TRM_OK;
+        }
+        if (trmi_os_now() >= deadline) {
+            return TRMI_FAIL(err, TRM_TIMEOUT, "no answer from %s for %.1f s", c->base.peer,
+                             timeout_seconds);
+        }
+    }
+}
+
+/* Some bytes into `to`. TRM_PENDING when none are there. */
+static trm_status read_some(tcp_channel *c, void *to, size_t bytes, size_t *have, trm_error *err) {
+    ssize_t got = recv(c->fd, to, bytes, MSG_DONTWAIT);
+    if (got > 0) {
+        *have += (size_t)got;
+        return TRM_OK;
+    }
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
+        return TRM_PENDING;
+    }
+    if (got == 0 && c->frame_have == 0) {
+        return TRM_END;
+    }
+    return got == 0 ? TRMI_FAIL(err, TRM_PEER, "%s closed in the middle of a message", c->base.peer)
+                    : TRMI_FAIL(err, TRM_PEER, "%s is gone: %s", c->base.peer, strerror(errno));
+}
+
+static trm_status read_frame(tcp_channel *c, trm_error *err) {
+    TRMI_TRY(
+        read_some(c, c->frame + c->frame_have, FRAME_BYTES - c->frame_have, &c->frame_have, err));
+    if (c->frame_have < FRAME_BYTES) {
+        return TRM_OK;
+    }
+    uint32_t word[2];
+    memcpy(word, c->frame, sizeof word);
+    if (word[0] != frame_magic || word[1] == 0 || word[1] > c->longest) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s does not speak our protocol: frame %08x of %u bytes",
+                         c->base.peer, word[0], word[1]);
+    }
+    c->expected = word[1];
+    c->have = 0;
+    return TRM_OK;
+}
+
+static bool make_place(tcp_channel *c) {
+    size_t aim = c->have < FIRST_BYTES ? FIRST_BYTES : 2 * c->have;
+    aim = (aim > c->expected ? c->expected : aim) + sizeof(tcp_block);
+    if (c->in.data != NULL && c->in.capacity >= aim) {
+        return true;
+    }
+    /* what is there anyway may be taken at once */
+    spare larger = find_spare(c, c->expected + sizeof(tcp_block));
+    larger = larger.data != NULL ? larger : take_spare(c, aim);
+    if (larger.data == NULL) {
+        return false;
+    }
+    if (c->in.data != NULL) {
+        memcpy(larger.data, c->in.data, sizeof(tcp_block) + c->have);
+        keep_spare(c, c->in);
+    }
+    c->in = larger;
+    return true;
+}
+
+static trm_status tcp_receive(trmi_channel *channel, double timeout_seconds, trmi_message *out,
+                              trm_error *err) {
+    tcp_channel *c = (tcp_channel *)channel;
+    double deadline = trmi_os_now() + timeout_seconds;
+    bool line;
+    /* however much there is to read */
+    TRMI_TRY(c->bell >= 0 ? send_waiting(c, &line, err) : TRM_OK);
+    for (;;) {
+        trm_status status;
+        if (c->frame_have < FRAME_BYTES) {
+            status = read_frame(c, err);
+        } else if (!make_place(c)) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a message of %zu bytes from %s",
+                             c->expected, channel->peer);
+        } else {
+            size_t room = c->in.capacity - sizeof(tcp_block) - c->have;
+            size_t wanted = c->expected - c->have < room ? c->expected - c->have : room;
+            status = read_some(c, c->in.data + sizeof(tcp_block) + c->have, wanted, &c->have, err);
+        }
+        if (status == TRM_PENDING) {
+            status = wait_input(c, deadline, timeout_seconds, err);
+        }
+        TRMI_TRY(status);
+        if (c->frame_have == FRAME_BYTES && c->expected > 0 && c->have == c->expected) {
+            tcp_block *b = (tcp_block *)(void *)c->in.data;
+            *b = (tcp_block){.capacity = c->in.capacity};
+            *out = (trmi_message){c->in.data + sizeof *b, c->expected, b};
+            c->in = (spare){0};
+            c->frame_have = c->expected = 0;
+            return TRM_OK;
+        }
+    }
+}
+
+/* The line goes out first, if its reader is still there. */
+static void tcp_shut(trmi_channel *channel) {
+    tcp_channel *c = (tcp_channel *)channel;
+    double deadline = trmi_os_now() + FAREWELL_SECONDS;
+    pthread_mutex_lock(&c->send_mutex);
+    while (c->first != NULL && send_line(c, NULL) == TRM_OK && c->first != NULL &&
+           trmi_os_now() < deadline) {
+        (void)!wait_ready(c, POLLOUT, deadline, FAREWELL_SECONDS, NULL);
+    }
+    shutdown(c->fd, SHUT_WR);
+    pthread_mutex_unlock(&c->send_mutex);
+}
+
+static void tcp_destroy(trmi_channel *channel) {
+    tcp_channel *c = (tcp_channel *)channel;
+    close(c->fd);
+    if (c->bell >= 0) {
+        close(c->bell);
+    }
+    while (c->first != NULL) {
+        tcp_block *b = c->first;
+        c->first = b->next;
+        trmi_free(b);
+    }
+    for (int i = 0; i < c->spare_count; i++) {
+        trmi_free(c->spares[i].data);
+    }
+    trmi_free(c->in.data);
+    pthread_mutex_destroy(&c->send_mutex);
+    pthread_mutex_destroy(&c->spare_mutex);
+    trmi_free(c);
+}
+
+static const trmi_channel_table tcp_table = {"tcp",       tcp_reserve, tcp_commit,  tcp_receive,
+                                             tcp_release, tcp_shut,    tcp_destroy, tcp_send};
+
+void trmi_tcp_trust(trmi_channel *tcp) {
+    if (tcp->table == &tcp_table) {
+        ((tcp_channel *)tcp)->longest = TRMI_MESSAGE_BYTES_MAX;
+    }
+}
+
+void trmi_tcp_patience(trmi_channel *tcp, double seconds) {
+    int silence_ms = seconds < 1e6 ? (int)(seconds * 1e3) : 1000000000;
+    setsockopt(((tcp_channel *)tcp)->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms,
+               sizeof silence_ms);
+}
+
+trm_status trmi_tcp_never_wait(trmi_channel *tcp, size_t bytes_most, double silence_seconds,
+                               trm_error *err) {
+    tcp_channel *c = (tcp_channel *)tcp;
+    c->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    c->held_most = bytes_most;
+    c->silence_seconds = silence_seconds;
+    trmi_tcp_patience(tcp, silence_seconds);
+    return c->bell >= 0 ? TRM_OK : TRMI_FAIL_SYS(err, "%s: no bell for its answers", tcp->peer);
+}
+
+bool trmi_tcp_gone(const trmi_channel *tcp) {
+    char byte;
+    ssize_t got = recv(((const tcp_channel *)tcp)->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+static trm_status wrap(int fd, const char *peer, trmi_channel **out, trm_error *err) {
+    tcp_channel *c = trmi_alloc(sizeof *c);
+    if (c == NULL) {
+        close(fd);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a connection to %s", peer);
+    }
+    int one = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    c->base.table = &tcp_table;
+    c->fd = fd;
+    c->bell = -1;
+    c->last = &c->first;
+    c->longest = STRANGER_BYTES;
+    snprintf(c->base.peer, sizeof c->base.peer, "%s", peer);
+    pthread_mutex_init(&c->send_mutex, NULL);
+    pthread_mutex_init(&c->spare_mutex, NULL);
+    *out = &c->base;
+    return TRM_OK;
+}
+
+/* ---- listening and connecting ---------------------------------------------------------------- */
+
+struct trmi_channel_listener {
+    int fd, stop_fd;
+};
+
+static trm_status resolve(const char *host, const char *port, int flags, struct addrinfo **out,
+                          trm_error *err) {
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags};
+    int code = getaddrinfo(host, port, &hints, out);
+    return code == 0 ? TRM_OK
+                     : TRMI_FAIL(err, TRM_INVALID, "%.80s:%.12s: cannot resolve: %s", host, port,
+                                 gai_strerror(code));
+}
+
+trm_status trmi_channel_listen(const char *host, int32_t port, trmi_channel_listener **out,
+                               int32_t *bound_port, trm_error *err) {
+    char service[16];
+    snprintf(service, sizeof service, "%d", port);
+    struct addrinfo *found;
+    TRMI_TRY(resolve(host, service, AI_PASSIVE, &found, err));
+    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1;
+    trm_status status = TRM_OK;
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
+        bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0) {
+        status = TRMI_FAIL_SYS(err, "%s:%d: cannot listen", host, port);
+    }
+    freeaddrinfo(found);
+    struct sockaddr_storage bound;
+    socklen_t length = sizeof bound;
+    trmi_channel_listener *listener = trmi_alloc(sizeof *listener);
+    int stop_fd = eventfd(0, EFD_CLOEXEC);
+    if (status == TRM_OK && (listener == NULL || stop_fd < 0 ||
+                             getsockname(fd, (struct sockaddr *)&bound, &length) != 0)) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "%s:%d: no memory for a listener", host, port);
+    }
+    if (status != TRM_OK) {
+        close(fd);
+        close(stop_fd);
+        trmi_free(listener);
+        return status;
+    }
+    *listener = (trmi_channel_listener){fd, stop_fd};
+    *bound_port =
+        ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)(void *)&bound)->sin6_port
+                                          : ((struct sockaddr_in *)(void *)&bound)->sin_port);
+    *out = listener;
+    return TRM_OK;
+}
+
+trm_status trmi_channel_listener_accept(trmi_channel_listener *listener, double timeout_seconds,
+                                        trmi_channel **out, trm_error *err) {
+    struct pollfd p[2] = {{listener->fd, POLLIN, 0}, {listener->stop_fd, POLLIN, 0}};
+    int ready = poll(p, 2, (int)(timeout_seconds * 1e3));
+    if (ready > 0 && p[1].revents != 0) {
+        return TRM_CANCELLED;
+    }
+    struct sockaddr_storage from;
+    socklen_t length = sizeof from;
+    int fd =
+        ready > 0 ? accept4(listener->fd, (struct sockaddr *)&from, &length, SOCK_CLOEXEC) : -1;
+    if (fd < 0) {
+        return TRM_TIMEOUT;
+    }
+    char host[48] = "?", port[8] = "?", peer[64];
+    getnameinfo((struct sockaddr *)&from, length, host, sizeof host, port, sizeof port,
+                NI_NUMERICHOST | NI_NUMERICSERV);
+    snprintf(peer, sizeof peer, "%s:%s", host, port);
+    return wrap(fd, peer, out, err);
+}
+
+void trmi_channel_listener_shut(trmi_channel_listener *listener) {
+    uint64_t one = 1;
+    ssize_t wrote = write(listener->stop_fd, &one, sizeof one);
+    (void)wrote;
+}
+
+void trmi_channel_listener_destroy(trmi_channel_listener *listener) {
+    if (listener != NULL) {
+        close(listener->fd);
+        close(listener->stop_fd);
+        trmi_free(listener);
+    }
+}
+
+/* On one host a connection to a port where nobody listens yet may be given that very port as its
+ * own: it then holds the server's place. */
+static bool is_own_end(int fd) {
+    struct sockaddr_storage here = {0}, there = {0};
+    socklen_t a = sizeof here, b = sizeof there;
+    return getsockname(fd, (struct sockaddr *)&here, &a) == 0 &&
+           getpeername(fd, (struct sockaddr *)&there, &b) == 0 && a == b &&
+           memcmp(&here, &there, a) == 0;
+}
+
+/* Until a connection that was begun is there: 0, or why not. A host that lives answers in one look.
+ */
+static int await_connection(int fd, double deadline, const trmi_stop *stop) {
+    int failed = ETIMEDOUT, ready;
+    socklen_t length = sizeof failed;
+    do {
+        double left = deadline - trmi_os_now();
+        struct pollfd p = {fd, POLLOUT, 0};
+        ready = poll(&p, 1,
+                     left > LOOK_SECONDS ? (int)(LOOK_SECONDS * 1e3)
+                     : left > 0          ? (int)(left * 1e3)
+                                         : 0);
+    } while (ready <= 0 && trmi_os_now() < deadline && !trmi_stop_asked(stop));
+    if (ready > 0) {
+        getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &length);
+    }
+    return failed;
+}
+
+/* One attempt; TRM_PEER when nobody listens (yet). */
+static trm_status connect_once(const struct addrinfo *to, const char *address, double deadline,
+                               const trmi_stop *stop, trmi_channel **out, trm_error *err) {
+    int fd = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        return TRMI_FAIL_SYS(err, "%s: cannot make a socket", address);
+    }
+    int failed = connect(fd, to->ai_addr, to->ai_addrlen) == 0 ? 0 : errno;
+    failed = failed == EINPROGRESS ? await_connection(fd, deadline, stop) : failed;
+    if (failed == 0 && is_own_end(fd)) {
+        failed = ECONNREFUSED;
+    }
+    if (failed != 0) {
+        close(fd);
+        return TRMI_FAIL(err, TRM_PEER, "server %s: cannot connect: %s", address, strerror(failed));
+    }
+    char peer[64];
+    snprintf(peer, sizeof peer, "server %.50s", address);
+    return wrap(fd, peer, out, err);
+}
+
+trm_status trmi_channel_connect(const char *address, double timeout_seconds, const trmi_stop *stop,
+                                trmi_channel **out, trm_error *err) {
+    char host[64];
+    const char *colon = strrchr(address, ':');
+    size_t length = colon == NULL ? 0 : (size_t)(colon - address);
+    const char *start = address;
+    if (length > 2 && address[0] == '[' && address[length - 1] == ']') {
+        start++;
+        length -= 2;
+    }
+    if (length == 0 || length >= sizeof host) {
+        return TRMI_FAIL(err, TRM_INVALID, "'%.80s' is no server address: HOST:PORT expected",
+                         address);
+    }
+    memcpy(host, start, length);
+    host[length] = '\0';
+    struct addrinfo *found;
+    TRMI_TRY(resolve(host, colon + 1, 0, &found, err));
+    double deadline = trmi_os_now() + timeout_seconds;
+    trm_status status;
+    do {
+        status = TRM_PEER;
+        for (const struct addrinfo *a = found; a != NULL && status != TRM_OK; a = a->ai_next) {
+            status = connect_once(a, address, deadline, stop, out, err);
+        }
+        if (status == TRM_PEER) {
+            poll(NULL, 0, 50);
+        }
+    } while (status == TRM_PEER && trmi_os_now() < deadline && !trmi_stop_asked(stop));
+    freeaddrinfo(found);
+    return status == TRM_PEER && trmi_stop_asked(stop)
+               ? TRMI_FAIL(err, TRM_CANCELLED, "stopped on request while waiting for server %s",
+                           address)
+               : status;
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ps/wire/codec.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the wire format is written by little-endian machines only"
+#endif
+
+enum { LINE = 64, MESSAGE_MAX = 1 << 30 };
+
+static bool is_push(trmi_ps_kind kind) { return kind == TRMI_PS_PUSH || kind == TRMI_PS_STAGE; }
+static bool has_keys(trmi_ps_kind kind) { return kind == TRMI_PS_PULL || is_push(kind); }
+static bool has_values(trmi_ps_kind kind) { return kind == TRMI_PS_ROWS || is_push(kind); }
+
+static int64_t table_bytes(trmi_ps_kind kind, uint32_t count) {
+    return has_keys(kind) ? trmi_round_up((int64_t)sizeof(trmi_ps_wire_section) * count, LINE) : 0;
+}
+
+static int64_t value_bytes(const trmi_ps_section *s, trm_dtype dtype, const int32_t *widths) {
+    return trmi_round_up(s->count * widths[s->table] * (int64_t)trm_dtype_bytes(dtype), LINE);
+}
+
+size_t trmi_ps_size(trmi_ps_kind kind, trm_dtype dtype, const trmi_ps_section *sections,
+                    uint32_t count, const int32_t *widths) {
+    int64_t keys = 0, values = 0;
+    if (count > TRMI_PS_SECTIONS_MAX) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (sections[i].count > MESSAGE_MAX) {
+            return 0;
+        }
+        keys += 8 * sections[i].count;
+        values += has_values(kind) ? value_bytes(&sections[i], dtype, widths) : 0;
+        if (keys + values > MESSAGE_MAX) {
+            return 0;
+        }
+    }
+    int64_t bytes =
+        LINE + table_bytes(kind, count) + (has_keys(kind) ? trmi_round_up(keys, LINE) : 0) + values;
+    return bytes > MESSAGE_MAX ? 0 : (size_t)bytes;
+}
+
+/* Points keys and values of the sections into a message of known good size. */
+static void point(trmi_ps_kind kind, trm_dtype dtype, trmi_ps_section *sections, uint32_t count,
+                  const int32_t *widths, uint8_t *data) {
+    uint8_t *at = data + LINE + table_bytes(kind, count);
+    int64_t keys = 0;
+    for (uint32_t i = 0; has_keys(kind) && i < count; i++) {
+        sections[i].keys = (uint64_t *)(void *)(at + 8 * keys);
+        keys += sections[i].count;
+    }
+    at += has_keys(kind) ? trmi_round_up(8 * keys, LINE) : 0;
+    for (uint32_t i = 0; has_values(kind) && i < count; i++) {
+        sections[i].values = at;
+        at += value_bytes(&sections[i], dtype, widths);
+    }
+}
+
+void trmi_ps_encode(const trmi_ps_header *header, trmi_ps_section *sections, const int32_t *widths,
+                    uint8_t *data) {
+    trmi_ps_header h = *header;
+    h.magic = trmi_ps_magic;
+    memcpy(data, &h, sizeof h);
+    for (uint32_t i = 0; has_keys((trmi_ps_kind)h.kind) && i < h.section_count; i++) {
+        trmi_ps_wire_section wire = {sections[i].shard, sections[i].table,
+                                     (uint32_t)sections[i].count, 0};
+        memcpy(data + LINE + i * sizeof wire, &wire, sizeof wire);
+    }
+    point((trmi_ps_kind)h.kind, (trm_dtype)h.dtype, sections, h.section_count, widths, data);
+}
+
+trm_status trmi_ps_decode_header(const uint8_t *data, size_t bytes, trmi_ps_header *out,
+                                 trm_error *err) {
+    trmi_ps_header h;
+    if (bytes < sizeof h) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "message of %zu bytes, at least %zu expected", bytes,
+                         sizeof h);
+    }
+    memcpy(&h, data, sizeof h);
+    if (h.magic != trmi_ps_magic || h.kind < TRMI_PS_HELLO || h.kind > TRMI_PS_STAGE) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "message of unknown kind %u (magic %08x)", h.kind,
+                         h.magic);
+    }
+    bool rows = has_keys((trmi_ps_kind)h.kind) || h.kind == TRMI_PS_ROWS;
+    if (rows && (h.dtype < TRM_FLOAT32 || h.dtype > TRM_FLOAT16 || h.dtype == TRM_FLOAT64)) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "message with values of dtype %u", h.dtype);
+    }
+    if (h.worker >= TRMI_PS_WORKERS_MAX || h.section_count > TRMI_PS_SECTIONS_MAX) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "message of worker %u with %u sections", h.worker,
+                         h.section_count);
+    }
+    *out = h;
+    return TRM_OK;
+}
+
+trm_status trmi_ps_decode(const uint8_t *data, size_t bytes, const trmi_ps_header *header,
+                          const trmi_ps_shape *shape, trmi_ps_section *out, trm_error *err) {
+    trmi_ps_kind kind = (trmi_ps_kind)header->kind;
+    uint32_t count = header->section_count;
+    if (!has_keys(kind) || (uint64_t)table_bytes(kind, count) > bytes - LINE) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "message of %zu bytes cannot hold %u sections", bytes,
+                         count);
+    }
+    uint32_t shard_before = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        trmi_ps_wire_section wire;
+        memcpy(&wire, data + LINE + i * sizeof wire, sizeof wire);
+        if (wire.shard >= shape->shards || wire.table >= shape->tables ||
+            wire.shard < shard_before) {
+            return TRMI_FAIL(err, TRM_CORRUPT,
+                             "section %u names shard %u of %u, table %u of %u, after shard %u", i,
+                             wire.shard, shape->shards, wire.table, shape->tables, shard_before);
+        }
+        shard_before = wire.shard;
+        out[i] = (trmi_ps_section){.shard = wire.shard, .table = wire.table, .count = wire.count};
+    }
+    size_t expected = trmi_ps_size(kind, (trm_dtype)header->dtype, out, count, shape->widths);
+    if (expected != bytes) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "message of %zu bytes, its sections need %zu", bytes,
+                         expected);
+    }
+    point(kind, (trm_dtype)header->dtype, out, count, shape->widths, (uint8_t *)(uintptr_t)data);
+    return TRM_OK;
+}
+
+trm_status trmi_ps_decode_rows(const uint8_t *data, size_t bytes, const trmi_ps_header *header,
+                               const int32_t *widths, trmi_ps_section *sections, uint32_t count,
+                               trm_error *err) {
+    size_t expected = trmi_ps_size(TRMI_PS_ROWS, (trm_dtype)header->dtype, sections, count, widths);
+    if (header->kind != TRMI_PS_ROWS || expected != bytes) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "answer of %zu bytes to a pull of %zu", bytes, expected);
+    }
+    point(TRMI_PS_ROWS, (trm_dtype)header->dtype, sections, count, widths,
+          (uint8_t *)(uintptr_t)data);
+    return TRM_OK;
+}
+
+size_t trmi_ps_note_size(trmi_ps_kind kind) {
+    return sizeof(trmi_ps_header) + sizeof(trmi_ps_note) +
+           (kind == TRMI_PS_TABLE ? sizeof(trm_table_options) : 0);
+}
+
+void trmi_ps_encode_note(const trmi_ps_header *header, const trmi_ps_note *note,
+                         const trm_table_options *table, uint8_t *data) {
+    trmi_ps_header h = *header;
+    trmi_ps_note n = {0};
+    h.magic = trmi_ps_magic;
+    if (note != NULL) {
+        n = *note;
+    }
+    if (table != NULL) {
+        trm_table_options o = *table;
+        strncpy(n.text, table->name, sizeof n.text - 1);
+        o.name = NULL;
+        n.value[15] = (int64_t)sizeof o;
+        memcpy(data + sizeof h + sizeof n, &o, sizeof o);
+    }
+    memcpy(data, &h, sizeof h);
+    memcpy(data + sizeof h, &n, sizeof n);
+}
+
+/* A byte of a peer's bool may be anything; ours is 0 or 1. */
+static void tame_bool(uint8_t *options, size_t offset) { options[offset] = options[offset] != 0; }
+
+trm_status trmi_ps_decode_note(const uint8_t *data, size_t bytes, const trmi_ps_header *header,
+                               trmi_ps_note *note, trm_table_options *table, trm_error *err) {
+    trmi_ps_kind kind = (trmi_ps_kind)header->kind;
+    if (has_keys(kind) || kind == TRMI_PS_ROWS || bytes < trmi_ps_note_size(kind) ||
+        header->extra[0] < 0 || (uint64_t)header->extra[0] != bytes - trmi_ps_note_size(kind)) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "control message of kind %u with %zu bytes", kind,
+                         bytes);
+    }
+    memcpy(note, data + sizeof *header, sizeof *note);
+    note->text[sizeof note->text - 1] = '\0';
+    if (kind == TRMI_PS_TABLE) {
+        uint8_t raw[sizeof *table];
+        if (note->value[15] != (int64_t)sizeof raw) {
+            return TRMI_FAIL(err, TRM_UNSUPPORTED,
+                             "table options of %lld bytes, %zu expected: the peer is another "
+                             "version of trireme",
+                             (long long)note->value[15], sizeof raw);
+        }
+        memcpy(raw, data + sizeof *header + sizeof *note, sizeof raw);
+        tame_bool(raw, offsetof(trm_table_options, round_to_nearest));
+        tame_bool(raw,
+                  offsetof(trm_table_options, optimizer) + offsetof(trm_row_optimizer, nesterov));
+        memcpy(table, raw, sizeof raw);
+        table->name = note->text;
+    }
+    return TRM_OK;
+}

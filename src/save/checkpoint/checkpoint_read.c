@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening a checkpoint: the newest that verifies, naming each damaged one that is passed over. */
+#include "save/checkpoint/checkpoint.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "save/checkpoint/lock.h"
+#include "save/formats/safetensors.h"
+
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct trm_checkpoint {
+    char path[TRMI_PATH_BYTES];
+    char mark[TRMI_PATH_BYTES]; /* our in-use mark; "" if none */
+    trmi_manifest manifest;
+    trm_safetensors **parts; /* one for each file of the manifest; NULL where it is no tensors */
+    char (*part_names)[TRMI_CHECKPOINT_NAME_BYTES * 2];
+    int64_t part_count;
+    int64_t skipped;
+};
+
+static const char *last_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash == NULL ? path : slash + 1;
+}
+
+static void mark_in_use(trm_checkpoint *checkpoint) {
+    static atomic_uint serial;
+    char parent[TRMI_PATH_BYTES], host[65] = "";
+    trmi_path_parent(checkpoint->path, parent);
+    if (gethostname(host, sizeof host - 1) != 0 || strchr(host, '/') != NULL) {
+        snprintf(host, sizeof host, "host");
+    }
+    int length =
+        snprintf(checkpoint->mark, sizeof checkpoint->mark,
+                 "%.3800s/" TRMI_IN_USE_PREFIX "%.63s-%.64s-%ld-%u", parent,
+                 last_name(checkpoint->path), host, (long)getpid(), atomic_fetch_add(&serial, 1u));
+    if (length < 0 || (size_t)length >= sizeof checkpoint->mark ||
+        trmi_lock_mark(checkpoint->mark, trmi_os_real(), NULL) != TRM_OK) {
+        checkpoint->mark[0] = '\0'; /* a read-only directory: nobody prunes there either */
+    }
+}
+
+static trm_status open_parts(trm_checkpoint *checkpoint, trm_error *err) {
+    static const char suffix[] = ".safetensors";
+    int64_t count = checkpoint->manifest.file_count;
+    checkpoint->parts = trmi_alloc((size_t)count * sizeof *checkpoint->parts);
+    checkpoint->part_names = trmi_alloc((size_t)count * sizeof *checkpoint->part_names);
+    if (checkpoint->parts == NULL || checkpoint->part_names == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to open it",
+                         trmi_path_tail(checkpoint->path));
+    }
+    for (int64_t i = 0; i < count; i++) {
+        const char *name = checkpoint->manifest.files[i].name;
+        size_t length = strlen(name), end = sizeof suffix - 1;
+        char path[TRMI_PATH_BYTES];
+        if (length <= end || strcmp(name + length - end, suffix) != 0 ||
+            length - end >= sizeof *checkpoint->part_names) {
+            continue;
+        }
+        TRMI_TRY(trmi_path_join(path, checkpoint->path, name, err));
+        TRMI_TRY(trm_safetensors_open(path, &checkpoint->parts[checkpoint->part_count], err));
+        memcpy(checkpoint->part_names[checkpoint->part_count], name, length - end);
+        checkpoint->part_count++;
+    }
+    return TRM_OK;
+}
+
+static trm_status open_one(const char *path, const trm_checkpoint_open_options *options,
+                           trm_checkpoint **out, trm_error *err) {
+    trm_checkpoint *checkpoint = trmi_alloc(sizeof *checkpoint);
+    if (checkpoint == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to open it", trmi_path_tail(path));
+    }
+    snprintf(checkpoint->path, sizeof checkpoint->path, "%s", path);
+    if (options != NULL && options->mark_in_use) {
+        mark_in_use(checkpoint);
+    }
+    trm_status status = trmi_checkpoint_read_manifest(path, &checkpoint->manifest, err);
+    if (status == TRM_OK) {
+        status = trmi_checkpoint_verify(path, &checkpoint->manifest, err);
+    }
+    if (status == TRM_OK) {
+        status = open_parts(checkpoint, err);
+    }
+    if (status != TRM_OK) {
+        trm_checkpoint_close(checkpoint);
+        return status;
+    }
+    *out = checkpoint;
+    return TRM_OK;
+}
+
+/* What one round over the directory has found out so far. */
+typedef struct search {
+    const char *dir;
+    trm_error first; /* of the newest damaged one whose manifest could be read, else of any */
+    bool first_is_newest;
+    int64_t skipped;
+    /* the only one so far, with `first`: if it stays so and none is good, it is the error */
+    char untold[TRMI_CHECKPOINT_NAME_BYTES];
+} search;
+
+static void tell_skipped(const char *dir, const char *name, const trm_error *problem) {
+    trmi_log(TRM_LOG_WARN, "save", "%s/%s: damaged, skipped: %s", dir, name, problem->message);
+}
+
+static void tell_untold(search *s) {
+    if (s->untold[0] != '\0') {
+        tell_skipped(s->dir, s->untold, &s->first);
+        s->untold[0] = '\0';
+    }
+}
+
+/* Names a damaged one in the log. TRM_PENDING: it is not damaged but gone, pruned meanwhile. */
+static trm_status skip_damaged(search *s, const trmi_checkpoint_slot *slot,
+                               const trm_error *problem) {
+    char path[TRMI_PATH_BYTES];
+    struct stat info;
+    TRMI_TRY(trmi_path_join(path, s->dir, slot->name, NULL));
+    if (stat(path, &info) != 0 && errno == ENOENT) {
+        return TRM_PENDING;
+    }
+    tell_untold(s);
+    if (s->skipped == 0) {
+        snprintf(s->untold, sizeof s->untold, "%s", slot->name);
+    } else {
+        tell_skipped(s->dir, slot->name, problem);
+    }
+    if (s->skipped++ == 0 || (!s->first_is_newest && slot->sequence >= 0)) {
+        s->first = *problem;
+        s->first_is_newest = slot->sequence >= 0;
+    }
+    return TRM_OK;
+}
+
+/* Those whose manifest cannot be used: nobody knows how new they are, so all are named. One by a
+ * newer trireme is not damaged: going back behind it must be the user's choice. */
+static trm_status skip_unreadable(search *s, const trmi_checkpoint_list *list, trm_error *err) {
+    for (int64_t i = 0; i < list->count; i++) {
+        const trmi_checkpoint_slot *slot = &list->slots[i];
+        if (slot->sequence >= 0) {
+            continue;
+        }
+        if (slot->problem.status == TRM_UNSUPPORTED) {
+            return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s", slot->problem.message);
+        }
+        TRMI_TRY(skip_damaged(s, slot, &slot->problem));
+    }
+    return TRM_OK;
+}
+
+/* Tries those with a manifest, newest first. TRM_END: none of them is good. */
+static trm_status open_first_good(search *s, const trmi_checkpoint_list *list,
+                                  const trm_checkpoint_open_options *options, trm_checkpoint **out,
+                                  trm_error *err) {
+    for (int64_t i = 0; i < list->count && list->slots[i].sequence >= 0; i++) {
+        char path[TRMI_PATH_BYTES];
+        trm_error problem;
+        TRMI_TRY(trmi_path_join(path, s->dir, list->slots[i].name, err));
+        trm_status status = open_one(path, options, out, &problem);
+        if (status == TRM_OK) {
+            tell_untold(s);
+            (*out)->skipped = s->skipped;
+            return TRM_OK;
+        }
+        if (status == TRM_NOMEM) {
+            return TRMI_FAIL(err, TRM_NOMEM, "%s", problem.message);
+        }
+        TRMI_TRY(skip_damaged(s, &list->slots[i], &problem));
+    }
+    return TRM_END;
+}
+
+/* One round. TRM_END: the directory has none. TRM_PENDING: it changed under us, look again. */
+static trm_status open_newest(const char *dir, const trm_checkpoint_open_options *options,
+                              trm_checkpoint **out, trm_error *err) {
+    trmi_checkpoint_list list;
+    TRMI_TRY(trmi_checkpoint_list_dir(dir, &list, err));
+    search s = {.dir = dir};
+    trm_status status = skip_unreadable(&s, &list, err);
+    if (status == TRM_OK) {
+        status = open_first_good(&s, &list, options, out, err);
+    }
+    if (status == TRM_END && s.skipped > 0) {
+        status = (trm_status)s.first.status;
+        if (err != NULL) {
+            *err = s.first;
+        }
+        if (s.skipped > 1) {
+            trmi_error_append(err, " (and none of the other %" PRId64 " is good)", s.skipped - 1);
+        }
+    }
+    trmi_checkpoint_list_free(&list);
+    return status;
+}
+
+trm_status trm_checkpoint_open(const char *path, const trm_checkpoint_open_options *options,
+                               trm_checkpoint **out, trm_error *err) {
+    char trimmed[TRMI_PATH_BYTES], manifest[TRMI_PATH_BYTES];
+    struct stat info;
+    int64_t step;
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/') {
+        length--;
+    }
+    if (length == 0 || length >= sizeof trimmed - TRMI_CHECKPOINT_NAME_BYTES) {
+        return TRMI_FAIL(err, TRM_INVALID, "'%.80s': not a usable directory name", path);
+    }
+    memcpy(trimmed, path, length);
+    trimmed[length] = '\0';
+    bool there = stat(trimmed, &info) == 0;
+    if (!there && errno != ENOENT) {
+        return TRMI_FAIL_SYS(err, "%s: cannot look at it", trmi_path_tail(trimmed));
+    }
+    if (there && !S_ISDIR(info.st_mode)) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: a directory of checkpoints, or a .safetensors file, expected",
+                         trmi_path_tail(trimmed));
+    }
+    bool named = trmi_checkpoint_is_name(last_name(trimmed), &step);
+    if (named && !there) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: no such checkpoint", trmi_path_tail(trimmed));
+    }
+    TRMI_TRY(trmi_path_join(manifest, trimmed, TRMI_MANIFEST_NAME, err));
+    if (named || (there && stat(manifest, &info) == 0)) {
+        return open_one(trimmed, options, out, err);
+    }
+    trm_status status = TRM_PENDING;
+    for (int round = 0; round < 10 && status == TRM_PENDING; round++) {
+        status = open_newest(trimmed, options, out, err);
+    }
+    if (status == TRM_PENDING) {
+        return TRMI_FAIL(err, TRM_IO, "%s: checkpoints vanish faster than they can be read",
+                         trmi_path_tail(trimmed));
+    }
+    return status == TRM_END
+               ? TRMI_FAIL(err, TRM_END, "%s: no checkpoint here", trmi_path_tail(trimmed))
+               : status;
+}
+
+void trm_checkpoint_close(trm_checkpoint *checkpoint) {
+    if (checkpoint == NULL) {
+        return;
+    }
+    for (int64_t i = 0; i < checkpoint->part_count; i++) {
+        trm_safetensors_close(checkpoint->parts[i]);
+    }
+    if (checkpoint->mark[0] != '\0') {
+        unlink(checkpoint->mark);
+    }
+    trmi_free(checkpoint->parts);
+    trmi_free(checkpoint->part_names);
+    trmi_manifest_free(&checkpoint->manifest);
+    trmi_free(checkpoint);
+}
+
+const trm_checkpoint_info *trm_checkpoint_info_of(const trm_checkpoint *checkpoint) {
+    return &checkpoint->manifest.info;
+}
+
+const char *trm_checkpoint_path(const trm_checkpoint *checkpoint) { return checkpoint->path; }
+
+int64_t trm_checkpoint_skipped(const trm_checkpoint *checkpoint) { return checkpoint->skipped; }
+
+int64_t trm_checkpoint_part_count(const trm_checkpoint *checkpoint) {
+    return checkpoint->part_count;
+}
+
+const char *trm_checkpoint_part_name(const trm_checkpoint *checkpoint, int64_t index) {
+    return index >= 0 && index < checkpoint->part_count ? checkpoint->part_names[index] : NULL;
+}
+
+const trm_safetensors *trm_checkpoint_part_of(const trm_checkpoint *checkpoint, const char *name) {
+    for (int64_t i = 0; i < checkpoint->part_count; i++) {
+        if (strcmp(checkpoint->part_names[i], name) == 0) {
+            return checkpoint->parts[i];
+        }
+    }
+    return NULL;
+}
+
+trm_status trm_checkpoint_latest(const char *dir, int64_t *global_step, trm_error *err) {
+    trmi_checkpoint_list list;
+    TRMI_TRY(trmi_checkpoint_list_dir(dir, &list, err));
+    bool found = list.count > 0 && list.slots[0].sequence >= 0;
+    if (found) {
+        *global_step = list.slots[0].step;
+    }
+    trmi_checkpoint_list_free(&list);
+    return found ? TRM_OK
+                 : TRMI_FAIL(err, TRM_END, "%s: no complete checkpoint", trmi_path_tail(dir));
+}

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "save/checkpoint/lock.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SILENCE_SECONDS 60.0
+#define BEAT_SECONDS 5
+
+struct trmi_lock {
+    const trmi_os *os;
+    char path[TRMI_PATH_BYTES];
+    char record[TRMI_LOCK_BYTES];
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t leave;
+    bool leaving;
+};
+
+/* ---- the record ------------------------------------------------------------------------ */
+
+typedef struct holder {
+    char machine[160]; /* boot id and pid namespace: pids mean something only within */
+    char host[96];
+    long pid;
+    unsigned long long start_ticks; /* since boot: tells a process from a later one of this pid */
+    double since;
+} holder;
+
+static unsigned long long start_ticks_of(long pid) {
+    char path[64], line[1024];
+    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        return 0;
+    }
+    size_t bytes = fread(line, 1, sizeof line - 1, file);
+    fclose(file);
+    line[bytes] = '\0';
+    /* The name in parentheses may hold anything; field 22 is the 20th behind it. */
+    const char *at = strrchr(line, ')');
+    for (int field = 2; at != NULL && field < 22; field++) {
+        at = strchr(at + 1, ' ');
+    }
+    unsigned long long ticks = 0;
+    return at != NULL && sscanf(at, "%llu", &ticks) == 1 ? ticks : 0;
+}
+
+static void this_machine(char *text, size_t size) {
+    char boot[64] = "unknown", space[64] = "unknown";
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (file != NULL) {
+        if (fscanf(file, "%63s", boot) != 1) {
+            snprintf(boot, sizeof boot, "unknown");
+        }
+        fclose(file);
+    }
+    ssize_t length = readlink("/proc/self/ns/pid", space, sizeof space - 1);
+    space[length > 0 ? length : 0] = '\0';
+    snprintf(text, size, "%s/%s", boot, space);
+}
+
+static void this_host(char *text, size_t size) {
+    if (gethostname(text, size) != 0) {
+        snprintf(text, size, "unknown");
+    }
+    text[size - 1] = '\0';
+    for (char *c = text; *c != '\0'; c++) {
+        *c = *c <= ' ' || *c == '/' ? '_' : *c;
+    }
+}
+
+static void write_record(char *record, size_t size) {
+    static atomic_uint serial;
+    char machine[160], host[96];
+    this_machine(machine, sizeof machine);
+    this_host(host, sizeof host);
+    snprintf(record, size,
+             "trireme-lock 1\nhost %s\npid %ld\nstart_ticks %llu\nmachine %s\n"
+             "since %.3f\nserial %u\n",
+             host, (long)getpid(), start_ticks_of((long)getpid()), machine, trmi_os_wall(),
+             atomic_fetch_add(&serial, 1u));
+}
+
+/* The time of the file system that holds `path`: on a network it is the server's. */
+static double file_system_now(const char *path) {
+    char probe[TRMI_PATH_BYTES + 32];
+    snprintf(probe, sizeof probe, "%s.clock.%ld", path, (long)getpid());
+    double now = trmi_os_wall();
+    int fd = open(probe, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd >= 0) {
+        struct stat info;
+        if (fstat(fd, &info) == 0) {
+            now = (double)info.st_mtim.tv_sec + 1e-9 * (double)info.st_mtim.tv_nsec;
+        }
+        close(fd);
+        unlink(probe);
+    }
+    return now;
+}
+
+/* `now`: negative for this machine's clock. */
+static bool read_record(const char *path, char *record, size_t size, double now,
+                        double *silent_seconds, bool *missing) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    *missing = fd < 0 && errno == ENOENT;
+    if (fd < 0) {
+        return false;
+    }
+    struct stat info;
+    ssize_t bytes = read(fd, record, size - 1);
+    bool ok = bytes >= 0 && fstat(fd, &info) == 0;
+    close(fd);
+    if (ok) {
+        record[bytes] = '\0';
+        *silent_seconds = (now < 0 ? trmi_os_wall() : now) -
+                          ((double)info.st_mtim.tv_sec + 1e-9 * (double)info.st_mtim.tv_nsec);
+    }
+    return ok;
+}
+
+static bool parse_record(const char *record, holder *out) {
+    return sscanf(record,
+                  "trireme-lock 1\nhost %95s\npid %ld\nstart_ticks %llu\nmachine %159s\nsince %lf",
+                  out->host, &out->pid, &out->start_ticks, out->machine, &out->since) == 5;
+}
+
+/* `silent` seconds without a touch; whoever cannot be asked is believed for `patience` seconds. */
+static bool is_live(const holder *who, double silent, double patience) {
+    char machine[160];
+    this_machine(machine, sizeof machine);
+    if (strcmp(machine, who->machine) != 0) {
+        return silent < patience;
+    }
+    if (kill((pid_t)who->pid, 0) != 0 && errno == ESRCH) {
+        return false;
+    }
+    unsigned long long now = start_ticks_of(who->pid);
+    return now == 0 || now == who->start_ticks;
+}
+
+bool trmi_lock_is_live(const char *path, double remote_seconds) {
+    char record[TRMI_LOCK_BYTES];
+    double silent = 0;
+    bool missing;
+    holder who;
+    if (!read_record(path, record, sizeof record, -1, &silent, &missing)) {
+        return false;
+    }
+    /* A record that is being written is empty for a moment. */
+    return parse_record(record, &who) ? is_live(&who, silent, remote_seconds) : silent < 5;
+}
+
+static trm_status write_new(const char *path, const trmi_os *os, const char *record, bool *exists,
+                            trm_error *err) {
+    int fd = os->open(os->context, path, O_WRONLY | O_CREAT | O_EXCL, 0644);
+    *exists = fd < 0 && errno == EEXIST;
+    if (fd < 0) {
+        return *exists ? TRM_OK : TRMI_FAIL_SYS(err, "%s: cannot create", trmi_path_tail(path));
+    }
+    trm_status status =
+        trmi_os_write_all(os, fd, record, strlen(record), trmi_path_tail(path), err);
+    os->close(os->context, fd);
+    if (status != TRM_OK) {
+        os->unlink(os->context, path);
+    }
+    return status;
+}
+
+/* The file appears with its record in it, or not at all: written aside, then linked. */
+static trm_status create_record(const char *path, const trmi_os *os, const char *record,
+                                bool *exists, trm_error *err) {
+    char aside[TRMI_PATH_BYTES + 32];
+    snprintf(aside, sizeof aside, "%s.new.%ld", path, (long)getpid());
+    os->unlink(os->context, aside);
+    TRMI_TRY(write_new(aside, os, record, exists, err));
+    int failed = *exists || link(aside, path) == 0 ? 0 : errno;
+    os->unlink(os->context, aside);
+    *exists = *exists || failed == EEXIST;
+    if (failed == 0 || failed == EEXIST) {
+        return TRM_OK;
+    }
+    if (failed == ENOENT) {
+        return TRM_PENDING; /* the present holder tidied it away */
+    }
+    return write_new(path, os, record, exists, err); /* a file system without links */
+}
+
+trm_status trmi_lock_mark(const char *path, const trmi_os *os, trm_error *err) {
+    char record[TRMI_LOCK_BYTES];
+    bool exists;
+    write_record(record, sizeof record);
+    TRMI_TRY(write_new(path, os, record, &exists, err));
+    return exists ? TRMI_FAIL(err, TRM_IO, "%s: exists", trmi_path_tail(path)) : TRM_OK;
+}
+
+/* ---- taking and keeping ---------------------------------------------------------------- */
+
+/* Moves a dead holder's file aside, and looks at what it moved: between reading and renaming,
+ * another process may have done the same and put its own there. */
+static void clear_dead(trmi_lock *lock, const char *seen) {
+    char aside[TRMI_PATH_BYTES + 32], record[TRMI_LOCK_BYTES];
+    double silent;
+    bool missing;
+    snprintf(aside, sizeof aside, "%s.dead.%ld", lock->path, (long)getpid());
+    if (lock->os->rename(lock->os->context, lock->path, aside) != 0) {
+        return;
+    }
+    if (read_record(aside, record, sizeof record, -1, &silent, &missing) &&
+        strcmp(record, seen) != 0 && link(aside, lock->path) != 0) {
+        trmi_log(TRM_LOG_WARN, "save", "%s: two processes took over a dead lock at once",
+                 trmi_path_tail(lock->path));
+    }
+    lock->os->unlink(lock->os->context, aside);
+}
+
+/* One try: TRM_OK and *taken, or the sentence about the holder in err and TRM_INVALID. */
+static trm_status try_once(trmi_lock *lock, trm_error *err) {
+    bool exists = false;
+    TRMI_TRY(create_record(lock->path, lock->os, lock->record, &exists, err));
+    if (!exists) {
+        return TRM_OK;
+    }
+    char record[TRMI_LOCK_BYTES] = "";
+    double silent = 0;
+    bool missing = false;
+    holder who;
+    if (!read_record(lock->path, record, sizeof record, file_system_now(lock->path), &silent,
+                     &missing)) {
+        return missing ? TRM_PENDING
+                       : TRMI_FAIL_SYS(err, "%s: cannot read", trmi_path_tail(lock->path));
+    }
+    bool known = parse_record(record, &who);
+    if (known ? !is_live(&who, silent, SILENCE_SECONDS) : silent > 5) {
+        if (known) {
+            trmi_log(TRM_LOG_WARN, "save", "%s: taken over from pid %ld on %s, which is gone",
+                     trmi_path_tail(lock->path), who.pid, who.host);
+        }
+        clear_dead(lock, record);
+        return TRM_PENDING;
+    }
+    char since[32] = "just now";
+    time_t seconds = (time_t)who.since;
+    struct tm utc;
+    if (known && gmtime_r(&seconds, &utc) != NULL) {
+        strftime(since, sizeof since, "%Y-%m-%d %H:%M:%SZ", &utc);
+    }
+    return TRMI_FAIL(err, TRM_INVALID,
+                     "%s: pid %ld on %s writes here since %s (last sign of life %.0f s ago): use "
+                     "another directory, or stop it",
+                     trmi_path_tail(lock->path), known ? who.pid : 0L, known ? who.host : "?",
+                     since, silent > 0 ? silent : 0.0);
+}
+
+static void *keep_alive(void *argument) {
+    trmi_lock *lock = argument;
+    pthread_mutex_lock(&lock->mutex);
+    while (!lock->leaving) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += BEAT_SECONDS;
+        if (pthread_cond_timedwait(&lock->leave, &lock->mutex, &until) == ETIMEDOUT) {
+            utimensat(AT_FDCWD, lock->path, NULL, 0);
+        }
+    }
+    pthread_mutex_unlock(&lock->mutex);
+    return NULL;
+}
+
+static trm_status start_beating(trmi_lock *lock, trm_error *err) {
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&lock->mutex, NULL);
+    pthread_cond_init(&lock->leave, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    int failed = pthread_create(&lock->thread, NULL, keep_alive, lock);
+    if (failed != 0) {
+        pthread_mutex_destroy(&lock->mutex);
+        pthread_cond_destroy(&lock->leave);
+        return TRMI_FAIL(err, TRM_NOMEM,
+                         "no memory or no right for a thread that keeps the folder's lock (%s)",
+                         strerror(failed));
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_lock_take(const char *dir, const trmi_os *os, double wait_seconds, trmi_lock **out,
+                          trm_error *err) {
+    trmi_lock *lock = trmi_alloc(sizeof *lock);
+    if (lock == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a lock");
+    }
+    lock->os = os != NULL ? os : trmi_os_real();
+    trm_status status;
+    TRMI_TRY_GOTO(status, trmi_path_join(lock->path, dir, TRMI_LOCK_NAME, err), failed);
+    write_record(lock->record, sizeof lock->record);
+    double deadline = trmi_os_now() + (wait_seconds > 0 ? wait_seconds : 0);
+    int pending = 0;
+    while ((status = try_once(lock, err)) != TRM_OK) {
+        bool soon = status == TRM_PENDING && ++pending < 100;
+        if (!soon && (status != TRM_INVALID || trmi_os_now() >= deadline)) {
+            if (status == TRM_PENDING) {
+                status = TRMI_FAIL(err, TRM_IO, "%s: cannot be taken", trmi_path_tail(lock->path));
+            }
+            goto failed;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = soon ? 1000000 : 100000000}, NULL);
+    }
+    status = start_beating(lock, err);
+    if (status != TRM_OK) {
+        lock->os->unlink(lock->os->context, lock->path);
+        goto failed;
+    }
+    *out = lock;
+    return TRM_OK;
+failed:
+    trmi_free(lock);
+    return status;
+}
+
+trm_status trmi_lock_check(const trmi_lock *lock, trm_error *err) {
+    char record[TRMI_LOCK_BYTES] = "";
+    double silent;
+    bool missing;
+    if (read_record(lock->path, record, sizeof record, -1, &silent, &missing) &&
+        strcmp(record, lock->record) == 0) {
+        return TRM_OK;
+    }
+    holder who = {.pid = 0, .host = "?"};
+    bool known = parse_record(record, &who);
+    return TRMI_FAIL(err, TRM_INVALID, "%s: the lock is gone, taken by pid %ld on %s: not saving",
+                     trmi_path_tail(lock->path), known ? who.pid : 0L, known ? who.host : "?");
+}
+
+void trmi_lock_release(trmi_lock *lock) {
+    if (lock == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&lock->mutex);
+    lock->leaving = true;
+    pthread_cond_signal(&lock->leave);
+    pthread_mutex_unlock(&lock->mutex);
+    pthread_join(lock->thread, NULL);
+    pthread_mutex_destroy(&lock->mutex);
+    pthread_cond_destroy(&lock->leave);
+    for (int i = 0; i < 2 && trmi_lock_check(lock, NULL) == TRM_OK; i++) {
+        lock->os->unlink(lock->os->context, lock->path);
+    }
+    trmi_free(lock);
+}

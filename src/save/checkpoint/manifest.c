@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "save/checkpoint/manifest.h"
+
+#include "base/error.h"
+#include "base/os.h"
+#include "save/path.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+/* The end of the file: ,\n"checksum":"<32 digits>"}\n  */
+static const char tail_start[] = ",\n\"checksum\":\"";
+enum { TAIL_BYTES = sizeof tail_start - 1 + TRMI_DIGEST_HEX - 1 + 3 };
+
+/* ---- writing --------------------------------------------------------------------------- */
+
+/* The caller's object, checked and on one line. */
+static trm_status put_object(trmi_text *out, const char *key, const char *object, trm_error *err) {
+    json_error_t problem;
+    json_t *parsed = json_loads(object != NULL ? object : "{}", JSON_REJECT_DUPLICATES, &problem);
+    if (!json_is_object(parsed)) {
+        trm_status status =
+            TRMI_FAIL(err, TRM_INVALID, "%s of a checkpoint: a JSON object expected: %.100s", key,
+                      parsed == NULL ? problem.text : "found something else");
+        json_decref(parsed);
+        return status;
+    }
+    char *text = json_dumps(parsed, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    json_decref(parsed);
+    if (text == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the manifest of a checkpoint");
+    }
+    trmi_text_printf(out, "\"%s\":", key);
+    trmi_text_append(out, text, strlen(text));
+    trmi_text_append(out, ",\n", 2);
+    free(text);
+    return TRM_OK;
+}
+
+static void put_file(trmi_text *out, const trmi_manifest_file *file) {
+    trmi_text_json_string(out, file->name);
+    trmi_text_printf(out,
+                     ":{\"bytes\":%" PRId64 ",\"xxh3_128\":\"%s\",\"block_bytes\":%d,\"crc32c\":[",
+                     file->digest.bytes, file->digest.xxh3, TRMI_DIGEST_BLOCK_BYTES);
+    for (int64_t i = 0; i < file->digest.block_count; i++) {
+        trmi_text_printf(out, "%s%" PRIu32, i > 0 ? "," : "", file->digest.block_crc[i]);
+    }
+    trmi_text_append(out, "]}", 2);
+}
+
+trm_status trmi_manifest_format(const trm_checkpoint_info *info, const trmi_manifest_file *files,
+                                int64_t file_count, trmi_text *out, trm_error *err) {
+    trmi_text_printf(out,
+                     "{\"format\":\"trireme-checkpoint\",\"version\":%d,\n"
+                     "\"sequence\":%" PRId64 ",\"global_step\":%" PRId64 ",\"epoch\":%" PRId64
+                     ",\"data_position\":%" PRId64 ",\n\"seed\":\"0x%016" PRIx64
+                     "\",\"world_size\":%" PRId32 ",\"saved_unix_seconds\":%.3f,\n",
+                     TRMI_MANIFEST_VERSION, info->sequence, info->global_step, info->epoch,
+                     info->data_position, info->seed, info->world_size, info->saved_unix_seconds);
+    TRMI_TRY(put_object(out, "config", info->config_json, err));
+    TRMI_TRY(put_object(out, "state", info->state_json, err));
+    trmi_text_printf(out, "\"files\":{");
+    for (int64_t i = 0; i < file_count; i++) {
+        trmi_text_append(out, i > 0 ? ",\n" : "\n", i > 0 ? 2 : 1);
+        put_file(out, &files[i]);
+    }
+    trmi_text_append(out, "}", 1);
+    if (out->failed) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the manifest of a checkpoint");
+    }
+    char checksum[TRMI_DIGEST_HEX];
+    trmi_digest_of(out->data, out->length, checksum);
+    trmi_text_printf(out, "%s%s\"}\n", tail_start, checksum);
+    return out->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory for the manifest of a checkpoint")
+                       : TRM_OK;
+}
+
+/* ---- reading --------------------------------------------------------------------------- */
+
+static trm_status fault(const char *path, const char *what, trm_error *err) {
+    return TRMI_FAIL(err, TRM_CORRUPT, "%s: %s", trmi_path_tail(path), what);
+}
+
+static trm_status check_guard(const char *text, size_t bytes, const char *path, trm_error *err) {
+    if (bytes < TAIL_BYTES || bytes > TRMI_MANIFEST_BYTES_MAX) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: %zu bytes (cut off?)", trmi_path_tail(path), bytes);
+    }
+    char wanted[TAIL_BYTES + 1], checksum[TRMI_DIGEST_HEX];
+    trmi_digest_of(text, bytes - TAIL_BYTES, checksum);
+    snprintf(wanted, sizeof wanted, "%s%s\"}\n", tail_start, checksum);
+    if (memcmp(text + bytes - TAIL_BYTES, wanted, TAIL_BYTES) != 0) {
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "%s: damaged: its bytes 0 to %zu have the checksum %s, "
+                         "its last line says otherwise",
+                         trmi_path_tail(path), bytes - TAIL_BYTES, checksum);
+    }
+    return TRM_OK;
+}
+
+static bool take_int(const json_t *object, const char *key, int64_t low, int64_t high,
+                     int64_t *out) {
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_integer(value) || json_integer_value(value) < low ||
+        json_integer_value(value) > high) {
+        return false;
+    }
+    *out = json_integer_value(value);
+    return true;
+}
+
+static char *copy_text(const char *text) {
+    char *copy = trmi_alloc(strlen(text) + 1);
+    return copy == NULL ? NULL : memcpy(copy, text, strlen(text) + 1);
+}
+
+static trm_status take_object(const json_t *root, const char *key, const char **out,
+                              const char *path, trm_error *err) {
+    const json_t *value = json_object_get(root, key);
+    if (!json_is_object(value)) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: \"%s\" is no object", trmi_path_tail(path), key);
+    }
+    char *text = json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    *out = text == NULL ? NULL : copy_text(text);
+    free(text);
+    return *out == NULL ? TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", trmi_path_tail(path)) : TRM_OK;
+}
+
+static trm_status take_info(const json_t *root, const char *path, trm_checkpoint_info *info,
+                            trm_error *err) {
+    int64_t version = 0, world = 0;
+    const char *format = json_string_value(json_object_get(root, "format"));
+    if (format == NULL || strcmp(format, "trireme-checkpoint") != 0) {
+        return fault(path, "not a checkpoint of trireme", err);
+    }
+    if (!take_int(root, "version", 1, INT64_MAX, &version)) {
+        return fault(path, "no \"version\"", err);
+    }
+    if (version > TRMI_MANIFEST_VERSION) {
+        return TRMI_FAIL(err, TRM_UNSUPPORTED,
+                         "%s: format version %" PRId64 ", this trireme reads up to %d",
+                         trmi_path_tail(path), version, TRMI_MANIFEST_VERSION);
+    }
+    const char *seed = json_string_value(json_object_get(root, "seed"));
+    unsigned long long seed_value = 0;
+    int used = 0;
+    bool ok = take_int(root, "sequence", 0, INT64_MAX, &info->sequence) &&
+              take_int(root, "global_step", 0, INT64_MAX, &info->global_step) &&
+              take_int(root, "epoch", 0, INT64_MAX, &info->epoch) &&
+              take_int(root, "data_position", 0, INT64_MAX, &info->data_position) &&
+              take_int(root, "world_size", 0, INT32_MAX, &world) && seed != NULL &&
+              sscanf(seed, "0x%16llx%n", &seed_value, &used) == 1 && seed[used] == '\0';
+    if (!ok) {
+        return fault(path,
+                     "sequence, global_step, epoch, data_position, seed or world_size is "
+                     "missing or out of range",
+                     err);
+    }
+    info->seed = seed_value;
+    info->world_size = (int32_t)world;
+    info->saved_unix_seconds = json_number_value(json_object_get(root, "saved_unix_seconds"));
+    TRMI_TRY(take_object(root, "config", &info->config_json, path, err));
+    return take_object(root, "state", &info->state_json, path, err);
+}
+
+static bool is_hex(const char *text) {
+    return text != NULL && strlen(text) == TRMI_DIGEST_HEX - 1 &&
+           strspn(text, "0123456789abcdef") == TRMI_DIGEST_HEX - 1;
+}
+
+static trm_status take_file(const char *name, const json_t *object, const char *path,
+                            trmi_manifest_file *file, trm_error *err) {
+    trmi_digest *digest = &file->digest;
+    const char *hash = json_string_value(json_object_get(object, "xxh3_128"));
+    const json_t *blocks = json_object_get(object, "crc32c");
+    int64_t block_bytes;
+    bool plain = name[0] != '\0' && name[0] != '.' && strchr(name, '/') == NULL;
+    if (!plain || !take_int(object, "bytes", 0, INT64_MAX / 2, &digest->bytes) || !is_hex(hash) ||
+        !take_int(object, "block_bytes", TRMI_DIGEST_BLOCK_BYTES, TRMI_DIGEST_BLOCK_BYTES,
+                  &block_bytes) ||
+        !json_is_array(blocks) ||
+        (int64_t)json_array_size(blocks) !=
+            (digest->bytes + TRMI_DIGEST_BLOCK_BYTES - 1) / TRMI_DIGEST_BLOCK_BYTES) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: the entry of file '%.60s' is not usable",
+                         trmi_path_tail(path), name);
+    }
+    memcpy(digest->xxh3, hash, TRMI_DIGEST_HEX);
+    size_t count = json_array_size(blocks);
+    file->name = copy_text(name);
+    digest->block_crc = trmi_alloc(count * sizeof *digest->block_crc);
+    if (file->name == NULL || digest->block_crc == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", trmi_path_tail(path));
+    }
+    for (size_t i = 0; i < count; i++) {
+        const json_t *crc = json_array_get(blocks, i);
+        json_int_t value = json_integer_value(crc);
+        if (!json_is_integer(crc) || value < 0 || value > UINT32_MAX) {
+            return TRMI_FAIL(err, TRM_CORRUPT, "%s: block %zu of '%.60s' has no checksum",
+                             trmi_path_tail(path), i, name);
+        }
+        digest->block_crc[i] = (uint32_t)value;
+    }
+    digest->block_count = (int64_t)count;
+    return TRM_OK;
+}
+
+static trm_status take_files(json_t *root, const char *path, trmi_manifest *out, trm_error *err) {
+    json_t *files = json_object_get(root, "files");
+    if (!json_is_object(files) || json_object_size(files) > TRMI_MANIFEST_FILES_MAX) {
+        return fault(path, "\"files\" is no object, or too large", err);
+    }
+    out->files = trmi_alloc(json_object_size(files) * sizeof *out->files);
+    if (out->files == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", trmi_path_tail(path));
+    }
+    const char *name;
+    json_t *value;
+    json_object_foreach(files, name, value) {
+        TRMI_TRY(take_file(name, value, path, &out->files[out->file_count++], err));
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_manifest_parse(const char *text, size_t bytes, const char *path, trmi_manifest *out,
+                               trm_error *err) {
+    TRMI_TRY(check_guard(text, bytes, path, err));
+    json_error_t problem;
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &problem);
+    if (root == NULL) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: line %d column %d: %.100s", trmi_path_tail(path),
+                         problem.line, problem.column, problem.text);
+    }
+    trmi_manifest manifest = {0};
+    trm_status status = take_info(root, path, &manifest.info, err);
+    if (status == TRM_OK) {
+        status = take_files(root, path, &manifest, err);
+    }
+    json_decref(root);
+    if (status != TRM_OK) {
+        trmi_manifest_free(&manifest);
+        return status;
+    }
+    *out = manifest;
+    return TRM_OK;
+}
+
+void trmi_manifest_free(trmi_manifest *manifest) {
+    trmi_free((void *)(uintptr_t)manifest->info.config_json);
+    trmi_free((void *)(uintptr_t)manifest->info.state_json);
+    for (int64_t i = 0; i < manifest->file_count; i++) {
+        trmi_free(manifest->files[i].name);
+        trmi_digest_free(&manifest->files[i].digest);
+    }
+    trmi_free(manifest->files);
+    *manifest = (trmi_manifest){0};
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "save/events/events.h"
+
+#include "base/error.h"
+#include "save/append.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+struct trm_events {
+    trmi_append file;
+    trmi_text record; /* reused */
+};
+
+static trm_status write_record(trm_events *events, trm_error *err) {
+    trm_status status =
+        events->record.failed
+            ? TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for an event",
+                        trmi_path_tail(events->file.path))
+            : trmi_append_record(&events->file, events->record.data, events->record.length, err);
+    events->record.length = 0;
+    events->record.failed = false;
+    return status;
+}
+
+static trm_status open_file(trm_events *events, const char *dir, const trmi_os *os,
+                            trm_error *err) {
+    static atomic_uint serial;
+    char host[65] = "", name[160], path[TRMI_PATH_BYTES];
+    if (gethostname(host, sizeof host - 1) != 0 || strchr(host, '/') != NULL || host[0] == '\0') {
+        snprintf(host, sizeof host, "localhost");
+    }
+    snprintf(name, sizeof name, "events.out.tfevents.%010lld.%s.%ld.%u", (long long)time(NULL),
+             host, (long)getpid(), atomic_fetch_add(&serial, 1u));
+    TRMI_TRY(trmi_os_make_dirs(os, dir, err));
+    TRMI_TRY(trmi_path_join(path, dir, name, err));
+    return trmi_append_open(&events->file, os, path, true, 0, err);
+}
+
+trm_status trm_events_open(const char *dir, const trm_events_options *options, trm_events **out,
+                           trm_error *err) {
+    trm_events_options none = {0};
+    options = options != NULL ? options : &none;
+    trm_events *events = trmi_alloc(sizeof *events);
+    if (events == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for an event file");
+    }
+    trm_status status = open_file(events, dir, options->os, err);
+    if (status != TRM_OK) {
+        trmi_free(events);
+        return status;
+    }
+    trmi_event_put_version(&events->record, trmi_os_wall());
+    status = write_record(events, err);
+    if (status == TRM_OK && options->resumed) {
+        /* Readers drop what they have from this step on: so the first step to come. */
+        trmi_event_put_start(&events->record, trmi_os_wall(), options->resume_step + 1);
+        status = write_record(events, err);
+    }
+    if (status != TRM_OK) {
+        (void)!trm_events_close(events, NULL);
+        return status;
+    }
+    *out = events;
+    return TRM_OK;
+}
+
+const char *trm_events_path(const trm_events *events) { return events->file.path; }
+
+trm_status trm_events_scalars(trm_events *events, int64_t step, const trm_named_scalar *scalars,
+                              int64_t count, trm_error *err) {
+    trmi_event_put_scalars(&events->record, trmi_os_wall(), step, scalars, count);
+    return write_record(events, err);
+}
+
+trm_status trm_events_histogram(trm_events *events, int64_t step, const char *tag,
+                                const trm_tensor *values, trm_error *err) {
+    TRMI_TRY(trmi_event_put_histogram(&events->record, trmi_os_wall(), step, tag, values, err));
+    return write_record(events, err);
+}
+
+trm_status trm_events_graph(trm_events *events, const trm_graph_event_node *nodes, int64_t count,
+                            trm_error *err) {
+    trmi_event_put_graph(&events->record, trmi_os_wall(), nodes, count);
+    return write_record(events, err);
+}
+
+trm_status trm_events_flush(trm_events *events, trm_error *err) {
+    return trmi_append_flush(&events->file, err);
+}
+
+trm_status trm_events_close(trm_events *events, trm_error *err) {
+    if (events == NULL) {
+        return TRM_OK;
+    }
+    trm_status status = trmi_append_close(&events->file, err);
+    trmi_text_free(&events->record);
+    trmi_free(events);
+    return status;
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "save/events/events.h"
+
+#include "base/element.h"
+#include "base/error.h"
+#include "save/formats/proto.h"
+#include "save/formats/record.h"
+
+#include <float.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static trmi_text begin(double wall_seconds, int64_t step) {
+    trmi_text event = {0};
+    trmi_proto_double(&event, 1, wall_seconds);
+    if (step != 0) {
+        trmi_proto_varint(&event, 2, (uint64_t)step);
+    }
+    return event;
+}
+
+static void end(trmi_text *out, trmi_text *event) {
+    out->failed = out->failed || event->failed;
+    if (!out->failed) {
+        trmi_record_append(out, event->data, event->length);
+    }
+    trmi_text_free(event);
+}
+
+void trmi_event_put_version(trmi_text *out, double wall_seconds) {
+    trmi_text event = begin(wall_seconds, 0);
+    trmi_proto_string(&event, 3, "brain.Event:2");
+    end(out, &event);
+}
+
+void trmi_event_put_scalars(trmi_text *out, double wall_seconds, int64_t step,
+                            const trm_named_scalar *scalars, int64_t count) {
+    trmi_text event = begin(wall_seconds, step), summary = {0};
+    for (int64_t i = 0; i < count; i++) {
+        trmi_text value = {0};
+        trmi_proto_string(&value, 1, scalars[i].name);
+        trmi_proto_float(&value, 2, (float)scalars[i].value);
+        trmi_proto_message(&summary, 1, &value);
+    }
+    trmi_proto_message(&event, 5, &summary);
+    end(out, &event);
+}
+
+void trmi_event_put_start(trmi_text *out, double wall_seconds, int64_t step) {
+    trmi_text event = begin(wall_seconds, step), session = {0};
+    trmi_proto_varint(&session, 1, 1); /* START */
+    trmi_proto_message(&event, 7, &session);
+    end(out, &event);
+}
+
+/* ---- histograms ------------------------------------------------------------------------ */
+
+/* TensorFlow's limits: 0 and +-1e-12 * 1.1^k below 1e20, and the largest double at both ends. */
+enum { LIMITS_MAX = 1600 };
+static double limits[LIMITS_MAX];
+static int limit_count;
+static pthread_once_t limits_once = PTHREAD_ONCE_INIT;
+
+static void make_limits(void) {
+    double positive[LIMITS_MAX / 2];
+    int count = 0;
+    for (double v = 1e-12; v < 1e20; v *= 1.1) {
+        positive[count++] = v;
+    }
+    positive[count++] = DBL_MAX;
+    for (int i = count - 1; i >= 0; i--) {
+        limits[limit_count++] = -positive[i];
+    }
+    limits[limit_count++] = 0.0;
+    for (int i = 0; i < count; i++) {
+        limits[limit_count++] = positive[i];
+    }
+}
+
+/* The first limit above `value`. */
+static int bucket_of(double value) {
+    int low = 0, high = limit_count - 1;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (limits[middle] > value) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return low;
+}
+
+typedef struct histogram {
+    double minimum, maximum, count, sum, sum_of_squares;
+    double *buckets;
+} histogram;
+
+static void collect(histogram *h, const trm_tensor *values) {
+    int64_t count = trm_shape_count(&values->shape);
+    for (int64_t i = 0; i < count; i++) {
+        double value = trmi_element(values->data, values->dtype, i);
+        if (!isfinite(value)) {
+            continue;
+        }
+        h->minimum = h->count == 0 || value < h->minimum ? value : h->minimum;
+        h->maximum = h->count == 0 || value > h->maximum ? value : h->maximum;
+        h->count += 1;
+        h->sum += value;
+        h->sum_of_squares += value * value;
+        h->buckets[bucket_of(value)] += 1;
+    }
+}
+
+/* Runs of empty buckets become one. */
+static void put_buckets(trmi_text *out, const histogram *h) {
+    trmi_text ends = {0}, counts = {0};
+    for (int i = 0; i < limit_count;) {
+        double limit = limits[i], count = h->buckets[i++];
+        while (i < limit_count && count == 0 && h->buckets[i] == 0) {
+            limit = limits[i++];
+        }
+        trmi_text_append(&ends, (const char *)&limit, sizeof limit);
+        trmi_text_append(&counts, (const char *)&count, sizeof count);
+    }
+    trmi_proto_message(out, 6, &ends);
+    trmi_proto_message(out, 7, &counts);
+}
+
+trm_status trmi_event_put_histogram(trmi_text *out, double wall_seconds, int64_t step,
+                                    const char *tag, const trm_tensor *values, trm_error *err) {
+    if (values->dtype == TRM_DTYPE_NONE || values->dtype == TRM_INT8 ||
+        values->dtype == TRM_UINT8 || trm_tensor_bytes(values) < 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "histogram %.80s: a tensor of %s cannot be shown", tag,
+                         trm_dtype_name(values->dtype));
+    }
+    pthread_once(&limits_once, make_limits);
+    histogram h = {.buckets = trmi_alloc((size_t)limit_count * sizeof(double))};
+    if (h.buckets == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for histogram %.80s", tag);
+    }
+    collect(&h, values);
+    trmi_text event = begin(wall_seconds, step), summary = {0}, value = {0}, message = {0};
+    trmi_proto_double(&message, 1, h.minimum);
+    trmi_proto_double(&message, 2, h.maximum);
+    trmi_proto_double(&message, 3, h.count);
+    trmi_proto_double(&message, 4, h.sum);
+    trmi_proto_double(&message, 5, h.sum_of_squares);
+    put_buckets(&message, &h);
+    trmi_proto_string(&value, 1, tag);
+    trmi_proto_message(&value, 5, &message);
+    trmi_proto_message(&summary, 1, &value);
+    trmi_proto_message(&event, 5, &summary);
+    end(out, &event);
+    trmi_free(h.buckets);
+    return TRM_OK;
+}
+
+/* ---- the graph ------------------------------------------------------------------------- */
+
+/* attr {"_output_shapes": list { shape { dim { size } ... } }} */
+static void put_shape(trmi_text *node, const trm_shape *shape) {
+    trmi_text dims = {0}, list = {0}, value = {0}, entry = {0};
+    for (int32_t d = 0; d < shape->rank && d < TRM_MAX_RANK; d++) {
+        trmi_text dim = {0};
+        trmi_proto_varint(&dim, 1, (uint64_t)shape->dim[d]);
+        trmi_proto_message(&dims, 2, &dim);
+    }
+    trmi_proto_message(&list, 7, &dims);
+    trmi_proto_message(&value, 1, &list);
+    trmi_proto_string(&entry, 1, "_output_shapes");
+    trmi_proto_message(&entry, 2, &value);
+    trmi_proto_message(node, 5, &entry);
+}
+
+void trmi_event_put_graph(trmi_text *out, double wall_seconds, const trm_graph_event_node *nodes,
+                          int64_t count) {
+    trmi_text event = begin(wall_seconds, 0), graph = {0}, versions = {0};
+    for (int64_t i = 0; i < count; i++) {
+        trmi_text node = {0};
+        trmi_proto_string(&node, 1, nodes[i].name);
+        trmi_proto_string(&node, 2, nodes[i].op);
+        for (int64_t k = 0; k < nodes[i].input_count; k++) {
+            trmi_proto_string(&node, 3, nodes[i].inputs[k]);
+        }
+        if (nodes[i].device != NULL) {
+            trmi_proto_string(&node, 4, nodes[i].device);
+        }
+        if (nodes[i].output_shape != NULL) {
+            put_shape(&node, nodes[i].output_shape);
+        }
+        trmi_proto_message(&graph, 1, &node);
+    }
+    trmi_proto_varint(&versions, 1, 22);
+    trmi_proto_message(&graph, 4, &versions);
+    trmi_proto_message(&event, 4, &graph);
+    end(out, &event);
+}

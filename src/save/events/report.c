@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A description as lines for people or as one JSON object; letters from files never reach the
+ * terminal raw. */
+#include "save/inspect/inspect.h"
+
+#include "base/error.h"
+#include "save/path.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void trmi_report_line(trmi_report *report, const char *format, ...) {
+    if (report->json) {
+        return;
+    }
+    char line[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    for (char *c = line; *c != '\0'; c++) { /* names from files do not reach the terminal raw */
+        *c = (unsigned char)*c < 0x20 || *c == 0x7F ? '?' : *c;
+    }
+    report->sink(report->context, line);
+}
+
+void trmi_report_begin(trmi_report *report, const char *kind) {
+    if (report->json) {
+        trmi_text_printf(&report->text, "{\"kind\":\"%s\",\"path\":", kind);
+        trmi_text_json_string(&report->text, report->probe->path);
+    }
+}
+
+void trmi_report_key(trmi_report *report, const char *key) {
+    if (report->json) {
+        trmi_text_printf(&report->text, ",\"%s\":", key);
+    }
+}
+
+void trmi_report_integer(trmi_report *report, const char *key, int64_t value) {
+    trmi_report_key(report, key);
+    if (report->json) {
+        trmi_text_printf(&report->text, "%" PRId64, value);
+    }
+}
+
+void trmi_report_string(trmi_report *report, const char *key, const char *value) {
+    trmi_report_key(report, key);
+    if (report->json) {
+        trmi_text_json_string(&report->text, value);
+    }
+}
+
+void trmi_report_raw(trmi_report *report, const char *format, ...) {
+    if (!report->json) {
+        return;
+    }
+    char piece[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(piece, sizeof piece, format, args);
+    va_end(args);
+    trmi_text_append(&report->text, piece, strlen(piece));
+}
+
+trm_status trmi_report_end(trmi_report *report, trm_status status, trm_error *err) {
+    trmi_report_key(report, "valid");
+    trmi_report_raw(report, "%s", status == TRM_OK ? "true" : "false");
+    if (status != TRM_OK && err != NULL) {
+        trmi_report_string(report, "error", err->message);
+    }
+    trmi_report_raw(report, "}");
+    if (report->json && !report->text.failed) {
+        report->sink(report->context, report->text.data);
+    } else if (report->json && status == TRM_OK) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to describe it",
+                           trmi_path_tail(report->probe->path));
+    }
+    trmi_text_free(&report->text);
+    return status;
+}
+
+void trmi_put_dims(trmi_text *out, const int64_t *dims, int32_t rank) {
+    trmi_text_append(out, "[", 1);
+    for (int32_t i = 0; i < rank; i++) {
+        trmi_text_printf(out, "%s%" PRId64, i > 0 ? ", " : "", dims[i]);
+    }
+    trmi_text_append(out, "]", 1);
+}

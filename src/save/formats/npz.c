@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading archives: the central directory at the end says where the members are; each is held
+ * against its local header, the length of the file and its checksum. Nothing is unpacked. */
+#include "save/formats/npy.h"
+
+#include "base/error.h"
+#include "base/utf8.h"
+#include "save/formats/crc32.h"
+#include "save/path.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LOCAL_BYTES = 30, CENTRAL_BYTES = 46, END_BYTES = 22, LOCATOR_BYTES = 20, END64_BYTES = 56 };
+enum { MEMBERS_MAX = 1000000, COMMENT_MAX = 65535 };
+
+struct trm_npz {
+    trmi_mapping mapping;
+    const uint8_t *data;
+    size_t bytes;
+    char *path;
+    trmi_arena arena;
+    trm_npz_entry *entries;
+    int64_t count, capacity;
+    const trm_npz_entry **by_name;
+};
+
+static uint32_t get16(const uint8_t *at) { return (uint32_t)at[0] | (uint32_t)at[1] << 8; }
+static uint32_t get32(const uint8_t *at) { return get16(at) | get16(at + 2) << 16; }
+static uint64_t get64(const uint8_t *at) {
+    return (uint64_t)get32(at) | (uint64_t)get32(at + 4) << 32;
+}
+
+static trm_status fault(const trm_npz *file, size_t offset, const char *what, trm_error *err) {
+    return TRMI_FAIL(err, TRM_CORRUPT, "%s: offset %zu: %s", trmi_path_tail(file->path), offset,
+                     what);
+}
+
+/* ---- one array ------------------------------------------------------------------------- */
+
+static trm_status add_array(trm_npz *file, size_t start, size_t bytes, const char *name,
+                            trm_error *err) {
+    char what[160];
+    trmi_npy array;
+    snprintf(what, sizeof what, "%s%s%.60s", trmi_path_tail(file->path),
+             name[0] != '\0' ? ": " : "", name);
+    TRMI_TRY(trmi_npy_parse(file->data + start, bytes, what, &array, err));
+    int64_t *dims = trmi_arena_alloc(&file->arena, (size_t)array.rank * sizeof *dims + 1);
+    char *descr = trmi_arena_strdup(&file->arena, array.descr);
+    if (dims == NULL || descr == NULL ||
+        !trmi_grow((void **)&file->entries, &file->capacity, file->count + 1,
+                   sizeof *file->entries)) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to open it", trmi_path_tail(file->path));
+    }
+    memcpy(dims, array.dims, (size_t)array.rank * sizeof *dims);
+    trm_npz_entry *entry = &file->entries[file->count++];
+    *entry = (trm_npz_entry){.name = name,
+                             .descr = descr,
+                             .fortran_order = array.fortran_order && array.rank > 1,
+                             .rank = array.rank,
+                             .dims = dims,
+                             .offset = (int64_t)start + array.data_offset,
+                             .bytes = array.data_bytes};
+    entry->tensor.data = (void *)(uintptr_t)(file->data + entry->offset);
+    if (array.rank <= TRM_MAX_RANK && !entry->fortran_order && array.dtype != TRM_DTYPE_NONE) {
+        entry->tensor.dtype = array.dtype;
+        entry->tensor.shape = trm_shape_make(array.rank, dims);
+    }
+    return TRM_OK;
+}
+
+/* ---- the archive ----------------------------------------------------------------------- */
+
+typedef struct central {
+    uint64_t packed, unpacked, local;
+    uint32_t crc, method, flags, name_bytes, extra_bytes, comment_bytes;
+    const uint8_t *name;
+} central;
+
+/* Sizes that do not fit 32 bits are in the extra block 0x0001, in this order, only those. */
+static bool widen(central *c, const uint8_t *extra) {
+    uint64_t *wanted[] = {&c->unpacked, &c->packed, &c->local};
+    size_t at = 0;
+    while (c->extra_bytes - at >= 4) {
+        size_t id = get16(extra + at), bytes = get16(extra + at + 2);
+        at += 4;
+        if (bytes > c->extra_bytes - at) {
+            return false;
+        }
+        if (id == 1) {
+            size_t used = 0;
+            for (int i = 0; i < 3; i++) {
+                if (*wanted[i] == UINT32_MAX) {
+                    if (bytes - used < 8) {
+                        return false;
+                    }
+                    *wanted[i] = get64(extra + at + used);
+                    used += 8;
+                }
+            }
+            return true;
+        }
+        at += bytes;
+    }
+    return true;
+}
+
+static trm_status read_central(const trm_npz *file, size_t *at, size_t end, central *out,
+                               trm_error *err) {
+    const uint8_t *p = file->data + *at;
+    if (end - *at < CENTRAL_BYTES || get32(p) != 0x02014b50) {
+        return fault(file, *at, "an entry of the directory expected", err);
+    }
+    *out = (central){.flags = get16(p + 8),
+                     .method = get16(p + 10),
+                     .crc = get32(p + 16),
+                     .packed = get32(p + 20),
+                     .unpacked = get32(p + 24),
+                     .name_bytes = get16(p + 28),
+                     .extra_bytes = get16(p + 30),
+                     .comment_bytes = get16(p + 32),
+                     .local = get32(p + 42),
+                     .name = p + CENTRAL_BYTES};
+    size_t rest = (size_t)out->name_bytes + out->extra_bytes + out->comment_bytes;
+    if (end - *at - CENTRAL_BYTES < rest || !widen(out, p + CENTRAL_BYTES + out->name_bytes)) {
+        return fault(file, *at, "an entry of the directory that is cut off", err);
+    }
+    *at += CENTRAL_BYTES + rest;
+    return TRM_OK;
+}
+
+/* Where the member's bytes begin; checks all that the two headers say. */
+static trm_status find_data(const trm_npz *file, const central *c, size_t *start, trm_error *err) {
+    if (c->local > file->bytes || file->bytes - c->local < LOCAL_BYTES) {
+        return fault(file, file->bytes, "the file ends before a member that its directory names",
+                     err);
+    }
+    size_t local = (size_t)c->local;
+    const uint8_t *p = file->data + local;
+    size_t name_bytes = get16(p + 26), head = LOCAL_BYTES + name_bytes + get16(p + 28);
+    if (get32(p) != 0x04034b50 || name_bytes != c->name_bytes || head > file->bytes - local ||
+        memcmp(p + LOCAL_BYTES, c->name, name_bytes) != 0) {
+        return fault(file, local, "the header of a member does not agree with the directory", err);
+    }
+    if (c->flags & 1) {
+        return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: encrypted", trmi_path_tail(file->path));
+    }
+    if (c->method != 0) {
+        return TRMI_FAIL(err, TRM_UNSUPPORTED,
+                         "%s: member %.*s is compressed (method %u): save with numpy.savez, not "
+                         "savez_compressed",
+                         trmi_path_tail(file->path), (int)(name_bytes < 60 ? name_bytes : 60),
+                         (const char *)c->name, c->method);
+    }
+    if (c->packed != c->unpacked || c->packed > file->bytes - local - head) {
+        return fault(file, local, "a member that reaches beyond the end of the file", err);
+    }
+    *start = local + head;
+    uint32_t crc = trmi_crc32(0, file->data + *start, (size_t)c->packed);
+    if (crc != c->crc) {
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "%s: member %.*s at offset %zu is damaged: crc32 %08x, %08x expected",
+                         trmi_path_tail(file->path), (int)(name_bytes < 60 ? name_bytes : 60),
+                         (const char *)c->name, local, crc, c->crc);
+    }
+    return TRM_OK;
+}
+
+static trm_status add_member(trm_npz *file, const central *c, trm_error *err) {
+    size_t start = 0, length = c->name_bytes;
+    const char *name = (const char *)c->name;
+    if (!trmi_utf8_valid(name, length) || memchr(name, 0, length) != NULL) {
+        return fault(file, (size_t)c->local, "a member whose name is not UTF-8", err);
+    }
+    TRMI_TRY(find_data(file, c, &start, err));
+    if (length < 4 || memcmp(name + length - 4, ".npy", 4) != 0) {
+        return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: member %.*s is no .npy",
+                         trmi_path_tail(file->path), (int)(length < 80 ? length : 80), name);
+    }
+    char *copy = trmi_arena_alloc(&file->arena, length - 3);
+    if (copy == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to open it", trmi_path_tail(file->path));
+    }
+    memcpy(copy, name, length - 4);
+    copy[length - 4] = '\0';
+    return add_array(file, start, (size_t)c->packed, copy, err);
+}
+
+/* The record at the very end: number of members, where the directory is. */
+static trm_status find_directory(const trm_npz *file, uint64_t *count, uint64_t *start,
+                                 uint64_t *end, trm_error *err) {
+    size_t lowest =
+        file->bytes > END_BYTES + COMMENT_MAX ? file->bytes - END_BYTES - COMMENT_MAX : 0;
+    size_t at = file->bytes < END_BYTES ? 0 : file->bytes - END_BYTES;
+    while (at > lowest && !(get32(file->data + at) == 0x06054b50 &&
+                            get16(file->data + at + 20) == file->bytes - at - END_BYTES)) {
+        at--;
+    }
+    const uint8_t *p = file->data + at;
+    if (file->bytes < END_BYTES || get32(p) != 0x06054b50) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: the end of a zip archive is missing (cut off?)",
+                         trmi_path_tail(file->path));
+    }
+    *count = get16(p + 10);
+    uint64_t bytes = get32(p + 12);
+    *start = get32(p + 16);
+    *end = at;
+    if (at >= LOCATOR_BYTES && get32(p - LOCATOR_BYTES) == 0x07064b50) {
+        uint64_t wide = get64(p - LOCATOR_BYTES + 8);
+        if (wide > at || at - wide < END64_BYTES || get32(file->data + wide) != 0x06064b50) {
+            return fault(file, at, "the 64-bit end record is not where it should be", err);
+        }
+        *count = get64(file->data + wide + 32);
+        bytes = get64(file->data + wide + 40);
+        *start = get64(file->data + wide + 48);
+        *end = wide;
+    }
+    if (*start > *end || bytes != *end - *start || *count > MEMBERS_MAX ||
+        *count > bytes / CENTRAL_BYTES) {
+        return fault(file, at, "an end record that does not describe this file", err);
+    }
+    return TRM_OK;
+}
+
+static trm_status read_archive(trm_npz *file, trm_error *err) {
+    uint64_t count = 0, start = 0, end = 0;
+    TRMI_TRY(find_directory(file, &count, &start, &end, err));
+    size_t at = (size_t)start;
+    for (uint64_t i = 0; i < count; i++) {
+        central c;
+        TRMI_TRY(read_central(file, &at, (size_t)end, &c, err));
+        TRMI_TRY(add_member(file, &c, err));
+    }
+    return at == end ? TRM_OK : fault(file, at, "more in the directory than its members", err);
+}
+
+/* ---- open and ask ---------------------------------------------------------------------- */
+
+static int name_order(const void *a, const void *b) {
+    return strcmp((*(const trm_npz_entry *const *)a)->name,
+                  (*(const trm_npz_entry *const *)b)->name);
+}
+
+static trm_status index_names(trm_npz *file, trm_error *err) {
+    file->by_name = trmi_alloc((size_t)file->count * sizeof *file->by_name);
+    if (file->by_name == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to open it", trmi_path_tail(file->path));
+    }
+    for (int64_t i = 0; i < file->count; i++) {
+        file->by_name[i] = &file->entries[i];
+    }
+    qsort(file->by_name, (size_t)file->count, sizeof *file->by_name, name_order);
+    for (int64_t i = 1; i < file->count; i++) {
+        if (strcmp(file->by_name[i - 1]->name, file->by_name[i]->name) == 0) {
+            return TRMI_FAIL(err, TRM_CORRUPT, "%s: two members are called %.80s",
+                             trmi_path_tail(file->path), file->by_name[i]->name);
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_npz_parse(const uint8_t *data, size_t bytes, const char *path, trm_npz **out,
+                          trm_error *err) {
+    trm_npz *file = trmi_alloc(sizeof *file);
+    if (file == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to open it", trmi_path_tail(path));
+    }
+    file->data = data;
+    file->bytes = bytes;
+    file->path = trmi_arena_strdup(&file->arena, path);
+    trm_status status = TRM_OK;
+    if (file->path == NULL) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to open it", trmi_path_tail(path));
+    } else if (trmi_npy_starts(data, bytes)) {
+        status = add_array(file, 0, bytes, "", err);
+    } else if (bytes >= 4 && (get32(data) == 0x04034b50 || get32(data) == 0x06054b50)) {
+        status = read_archive(file, err);
+    } else {
+        status = TRMI_FAIL(err, TRM_CORRUPT, "%s: neither .npy nor .npz", trmi_path_tail(path));
+    }
+    if (status == TRM_OK) {
+        status = index_names(file, err);
+    }
+    if (status != TRM_OK) {
+        trm_npz_close(file);
+        return status;
+    }
+    *out = file;
+    return TRM_OK;
+}
+
+trm_status trm_npz_open(const char *path, trm_npz **out, trm_error *err) {
+    trmi_mapping mapping;
+    TRMI_TRY(trmi_os_map(path, &mapping, err));
+    trm_npz *file;
+    trm_status status = trmi_npz_parse(mapping.data, mapping.bytes, path, &file, err);
+    if (status != TRM_OK) {
+        trmi_os_unmap(&mapping);
+        return status;
+    }
+    file->mapping = mapping;
+    *out = file;
+    return TRM_OK;
+}
+
+void trm_npz_close(trm_npz *file) {
+    if (file == NULL) {
+        return;
+    }
+    trmi_os_unmap(&file->mapping);
+    trmi_free(file->entries);
+    trmi_free(file->by_name);
+    trmi_arena_free(&file->arena);
+    trmi_free(file);
+}
+
+int64_t trm_npz_count(const trm_npz *file) { return file->count; }
+
+const trm_npz_entry *trm_npz_at(const trm_npz *file, int64_t index) {
+    return index >= 0 && index < file->count ? &file->entries[index] : NULL;
+}
+
+const trm_npz_entry *trm_npz_find(const trm_npz *file, const char *name) {
+    int64_t low = 0, high = file->count;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        int order = strcmp(name, file->by_name[middle]->name);
+        if (order == 0) {
+            return file->by_name[middle];
+        }
+        if (order < 0) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return NULL;
+}
+
+trm_status trm_npz_read(const trm_npz *file, const char *name, const trm_tensor *into,
+                        trm_error *err) {
+    const trm_npz_entry *entry = trm_npz_find(file, name);
+    if (entry == NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: no array %.80s", trmi_path_tail(file->path), name);
+    }
+    if (entry->tensor.dtype == TRM_DTYPE_NONE || entry->tensor.dtype != into->dtype ||
+        !trm_shape_equal(&entry->tensor.shape, &into->shape)) {
+        char theirs[48], ours[48];
+        trm_shape shape =
+            trm_shape_make(entry->rank > TRM_MAX_RANK ? TRM_MAX_RANK : entry->rank, entry->dims);
+        return TRMI_FAIL(err, TRM_INVALID, "%s: array %.60s is %s %s%s, %s %s expected",
+                         trmi_path_tail(file->path), name, entry->descr,
+                         trm_shape_format(&shape, theirs, sizeof theirs),
+                         entry->fortran_order ? " in Fortran order" : "",
+                         trm_dtype_name(into->dtype),
+                         trm_shape_format(&into->shape, ours, sizeof ours));
+    }
+    if (entry->bytes > 0) {
+        memcpy(into->data, entry->tensor.data, (size_t)entry->bytes);
+    }
+    return TRM_OK;
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "save/formats/npy.h"
+
+#include "base/error.h"
+#include "base/utf8.h"
+#include "save/formats/crc32.h"
+#include "save/file_out.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LOCAL_BYTES = 30, CENTRAL_BYTES = 46, ALIGNMENT = 64 };
+/* Readers skip extra blocks that they do not know; this one only pads. */
+enum { EXTRA_ZIP64 = 0x0001, EXTRA_PADDING = 0xD935 };
+
+typedef struct member {
+    trmi_text name;   /* "fc.weight.npy" */
+    trmi_text header; /* of the .npy */
+    int64_t bytes;
+    int64_t offset; /* of the local header */
+    uint32_t crc;
+} member;
+
+typedef struct archive {
+    const trm_named_tensor *arrays;
+    member *members;
+    int64_t count, zip64_from;
+    trmi_file_out out;
+    trmi_text record; /* reused */
+} archive;
+
+static void put16(trmi_text *out, uint32_t value) {
+    trmi_text_append(out, (const char *)&value, 2);
+}
+static void put32(trmi_text *out, uint32_t value) {
+    trmi_text_append(out, (const char *)&value, 4);
+}
+static void put64(trmi_text *out, int64_t value) { trmi_text_append(out, (const char *)&value, 8); }
+
+static trm_status write_record(archive *zip, trm_error *err) {
+    trm_status status =
+        zip->record.failed
+            ? TRMI_FAIL(err, TRM_NOMEM, "no memory to write an archive")
+            : trmi_file_out_write(&zip->out, zip->record.data, zip->record.length, err);
+    zip->record.length = 0;
+    return status;
+}
+
+static trm_status add_crc(void *context, const void *data, size_t bytes, trm_error *err) {
+    (void)err;
+    *(uint32_t *)context = trmi_crc32(*(uint32_t *)context, data, bytes);
+    return TRM_OK;
+}
+
+static trm_status to_file(void *context, const void *data, size_t bytes, trm_error *err) {
+    return trmi_file_out_write(context, data, bytes, err);
+}
+
+/* version, flags (names are UTF-8), method 0, a fixed date: same arrays, same bytes. */
+static void put_common(archive *zip, const member *m, bool wide) {
+    put16(&zip->record, wide ? 45 : 20);
+    put16(&zip->record, 0x0800);
+    put16(&zip->record, 0);
+    put32(&zip->record, 0x00210000); /* 1980-01-01 00:00 */
+    put32(&zip->record, m->crc);
+    put32(&zip->record, wide ? UINT32_MAX : (uint32_t)m->bytes);
+    put32(&zip->record, wide ? UINT32_MAX : (uint32_t)m->bytes);
+    put16(&zip->record, (uint32_t)m->name.length);
+}
+
+static trm_status write_member(archive *zip, int64_t index, trm_error *err) {
+    member *m = &zip->members[index];
+    const trm_tensor *array = &zip->arrays[index].tensor;
+    m->crc = trmi_crc32(0, m->header.data, m->header.length);
+    TRMI_TRY(trmi_npy_stream(array, add_crc, &m->crc, err));
+    m->offset = zip->out.bytes;
+    bool wide = m->bytes >= zip->zip64_from;
+    int64_t start = m->offset + LOCAL_BYTES + (int64_t)m->name.length + (wide ? 20 : 0) + 4;
+    uint32_t padding = (uint32_t)((ALIGNMENT - start % ALIGNMENT) % ALIGNMENT);
+    put32(&zip->record, 0x04034b50);
+    put_common(zip, m, wide);
+    put16(&zip->record, (wide ? 20u : 0u) + 4 + padding);
+    trmi_text_append(&zip->record, m->name.data, m->name.length);
+    if (wide) {
+        put16(&zip->record, EXTRA_ZIP64);
+        put16(&zip->record, 16);
+        put64(&zip->record, m->bytes);
+        put64(&zip->record, m->bytes);
+    }
+    put16(&zip->record, EXTRA_PADDING);
+    put16(&zip->record, padding);
+    for (uint32_t i = 0; i < padding; i++) {
+        trmi_text_append(&zip->record, "\0", 1);
+    }
+    trmi_text_append(&zip->record, m->header.data, m->header.length);
+    TRMI_TRY(write_record(zip, err));
+    return trmi_npy_stream(array, to_file, &zip->out, err);
+}
+
+static trm_status write_central(archive *zip, const member *m, trm_error *err) {
+    bool wide = m->bytes >= zip->zip64_from || m->offset >= zip->zip64_from;
+    put32(&zip->record, 0x02014b50);
+    put16(&zip->record, 3 << 8 | (wide ? 45 : 20)); /* made on Unix: the mode below counts */
+    put_common(zip, m, wide);
+    put16(&zip->record, wide ? 28 : 0);
+    put16(&zip->record, 0); /* comment */
+    put16(&zip->record, 0); /* disk */
+    put16(&zip->record, 0); /* internal attributes */
+    put32(&zip->record, 0100644u << 16);
+    put32(&zip->record, wide ? UINT32_MAX : (uint32_t)m->offset);
+    trmi_text_append(&zip->record, m->name.data, m->name.length);
+    if (wide) {
+        put16(&zip->record, EXTRA_ZIP64);
+        put16(&zip->record, 24);
+        put64(&zip->record, m->bytes);
+        put64(&zip->record, m->bytes);
+        put64(&zip->record, m->offset);
+    }
+    return write_record(zip, err);
+}
+
+static trm_status write_end(archive *zip, int64_t central, trm_error *err) {
+    int64_t central_bytes = zip->out.bytes - central, end = zip->out.bytes;
+    bool wide = zip->count >= 0xFFFF || end >= zip->zip64_from;
+    if (wide) {
+        put32(&zip->record, 0x06064b50);
+        put64(&zip->record, 44);
+        put16(&zip->record, 45);
+        put16(&zip->record, 45);
+        put32(&zip->record, 0);
+        put32(&zip->record, 0);
+        put64(&zip->record, zip->count);
+        put64(&zip->record, zip->count);
+        put64(&zip->record, central_bytes);
+        put64(&zip->record, central);
+        put32(&zip->record, 0x07064b50);
+        put32(&zip->record, 0);
+        put64(&zip->record, end);
+        put32(&zip->record, 1);
+    }
+    put32(&zip->record, 0x06054b50);
+    put32(&zip->record, 0); /* disks */
+    put16(&zip->record, wide ? 0xFFFF : (uint32_t)zip->count);
+    put16(&zip->record, wide ? 0xFFFF : (uint32_t)zip->count);
+    put32(&zip->record, wide ? UINT32_MAX : (uint32_t)central_bytes);
+    put32(&zip->record, wide ? UINT32_MAX : (uint32_t)central);
+    put16(&zip->record, 0);
+    return write_record(zip, err);
+}
+
+static trm_status write_all(archive *zip, trm_error *err) {
+    for (int64_t i = 0; i < zip->count; i++) {
+        TRMI_TRY(write_member(zip, i, err));
+    }
+    int64_t central = zip->out.bytes;
+    for (int64_t i = 0; i < zip->count; i++) {
+        TRMI_TRY(write_central(zip, &zip->members[i], err));
+    }
+    return write_end(zip, central, err);
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static trm_status check_names(const char *path, const trm_named_tensor *arrays, int64_t count,
+                              trm_error *err) {
+    const char **names = trmi_alloc((size_t)count * sizeof *names);
+    if (names == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", trmi_path_tail(path));
+    }
+    trm_status status = TRM_OK;
+    for (int64_t i = 0; i < count && status == TRM_OK; i++) {
+        names[i] = arrays[i].name;
+        size_t length = names[i] == NULL ? 0 : strlen(names[i]);
+        if (length == 0 || length > 60000 || !trmi_utf8_valid(names[i], length)) {
+            status = TRMI_FAIL(err, TRM_INVALID, "%s: array %" PRId64 " needs a name in UTF-8",
+                               trmi_path_tail(path), i);
+        }
+    }
+    if (status == TRM_OK && count > 0) {
+        qsort(names, (size_t)count, sizeof *names, by_name);
+    }
+    for (int64_t i = 1; i < count && status == TRM_OK; i++) {
+        if (strcmp(names[i - 1], names[i]) == 0) {
+            status = TRMI_FAIL(err, TRM_INVALID, "%s: two arrays are called %.80s",
+                               trmi_path_tail(path), names[i]);
+        }
+    }
+    trmi_free(names);
+    return status;
+}
+
+static trm_status prepare(archive *zip, const char *path, trm_error *err) {
+    zip->members = trmi_alloc((size_t)zip->count * sizeof *zip->members);
+    if (zip->members == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", trmi_path_tail(path));
+    }
+    for (int64_t i = 0; i < zip->count; i++) {
+        member *m = &zip->members[i];
+        trmi_text_printf(&m->name, "%s.npy", zip->arrays[i].name);
+        TRMI_TRY(
+            trmi_npy_put_header(&m->header, &zip->arrays[i].tensor, trmi_path_tail(path), err));
+        m->bytes = (int64_t)m->header.length + trmi_npy_data_bytes(&zip->arrays[i].tensor);
+        if (m->name.failed) {
+            return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", trmi_path_tail(path));
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_npz_write(const char *path, const trm_named_tensor *arrays, int64_t count,
+                          int64_t zip64_from, trm_error *err) {
+    archive *zip = trmi_alloc(sizeof *zip);
+    if (zip == NULL || count < 0) {
+        trmi_free(zip);
+        return TRMI_FAIL(err, count < 0 ? TRM_INVALID : TRM_NOMEM, "%s: cannot begin an archive",
+                         trmi_path_tail(path));
+    }
+    zip->arrays = arrays;
+    zip->count = count;
+    zip->zip64_from = zip64_from;
+    trm_status status;
+    TRMI_TRY_GOTO(status, check_names(path, arrays, count, err), done);
+    TRMI_TRY_GOTO(status, prepare(zip, path, err), done);
+    TRMI_TRY_GOTO(status, trmi_file_out_open_replacing(&zip->out, NULL, path, err), done);
+    status = write_all(zip, err);
+    if (status == TRM_OK) {
+        status = trmi_file_out_close(&zip->out, err);
+    } else {
+        trmi_file_out_abort(&zip->out);
+    }
+done:
+    for (int64_t i = 0; zip->members != NULL && i < count; i++) {
+        trmi_text_free(&zip->members[i].name);
+        trmi_text_free(&zip->members[i].header);
+    }
+    trmi_free(zip->members);
+    trmi_text_free(&zip->record);
+    trmi_free(zip);
+    return status;
+}
+
+trm_status trm_npz_write(const char *path, const trm_named_tensor *arrays, int64_t count,
+                         trm_error *err) {
+    return trmi_npz_write(path, arrays, count, UINT32_MAX, err);
+}

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "save/formats/onnx.h"
+
+#include "base/error.h"
+#include "base/utf8.h"
+#include "save/path.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- types ----------------------------------------------------------------------------- */
+
+static const struct {
+    int type;
+    int64_t bytes;
+    trm_dtype dtype;
+} types[] = {{1, 4, TRM_FLOAT32},     {2, 1, TRM_UINT8},        {3, 1, TRM_INT8},
+             {4, 2, TRM_DTYPE_NONE},  {5, 2, TRM_DTYPE_NONE},   {6, 4, TRM_INT32},
+             {7, 8, TRM_INT64},       {9, 1, TRM_DTYPE_NONE},   {10, 2, TRM_FLOAT16},
+             {11, 8, TRM_FLOAT64},    {12, 4, TRM_DTYPE_NONE},  {13, 8, TRM_DTYPE_NONE},
+             {14, 8, TRM_DTYPE_NONE}, {15, 16, TRM_DTYPE_NONE}, {16, 2, TRM_BFLOAT16}};
+enum { TYPE_COUNT = sizeof types / sizeof types[0] };
+
+int trmi_onnx_type_of(trm_dtype dtype) {
+    for (int i = 0; i < TYPE_COUNT; i++) {
+        if (types[i].dtype == dtype && dtype != TRM_DTYPE_NONE) {
+            return types[i].type;
+        }
+    }
+    return 0;
+}
+
+trm_dtype trmi_onnx_dtype_of(uint64_t type) {
+    for (int i = 0; i < TYPE_COUNT; i++) {
+        if ((uint64_t)types[i].type == type) {
+            return types[i].dtype;
+        }
+    }
+    return TRM_DTYPE_NONE;
+}
+
+int64_t trmi_onnx_type_bytes(uint64_t type) {
+    for (int i = 0; i < TYPE_COUNT; i++) {
+        if ((uint64_t)types[i].type == type) {
+            return types[i].bytes;
+        }
+    }
+    return 0;
+}
+
+/* ---- building -------------------------------------------------------------------------- */
+
+static void keep_first(trm_onnx_model *model, const trm_error *err) {
+    if (model->first.status == TRM_OK) {
+        model->first = *err;
+    }
+}
+
+static void no_memory(trm_onnx_model *model) {
+    trm_error err;
+    TRMI_FAIL(&err, TRM_NOMEM, "no memory for an ONNX model");
+    keep_first(model, &err);
+}
+
+/* A copy of the text; "" for NULL. Text must be UTF-8. */
+static const char *copy(trm_onnx_model *model, const char *text) {
+    text = text == NULL ? "" : text;
+    if (!trmi_utf8_valid(text, strlen(text))) {
+        trm_error err;
+        TRMI_FAIL(&err, TRM_INVALID, "ONNX model %s: a name that is not UTF-8", model->graph_name);
+        keep_first(model, &err);
+        return "";
+    }
+    const char *kept = trmi_arena_strdup(&model->arena, text);
+    if (kept == NULL) {
+        no_memory(model);
+        return "";
+    }
+    return kept;
+}
+
+static void *copy_array(trm_onnx_model *model, const void *items, int64_t count,
+                        size_t item_bytes) {
+    void *kept = trmi_arena_alloc(&model->arena, (size_t)count * item_bytes + 1);
+    if (kept == NULL) {
+        no_memory(model);
+        return NULL;
+    }
+    if (count > 0) {
+        memcpy(kept, items, (size_t)count * item_bytes);
+    }
+    return kept;
+}
+
+static const char *const *copy_names(trm_onnx_model *model, const char *const *names,
+                                     int64_t *count) {
+    const char **kept = copy_array(model, names, *count, sizeof *kept);
+    for (int64_t i = 0; kept != NULL && i < *count; i++) {
+        kept[i] = copy(model, names[i]);
+    }
+    *count = kept == NULL ? 0 : *count;
+    return kept;
+}
+
+static void copy_attribute(trm_onnx_model *model, trm_onnx_attribute *attribute) {
+    attribute->name = copy(model, attribute->name);
+    if (attribute->kind == TRM_ONNX_STRING) {
+        attribute->text = copy(model, attribute->text);
+    } else if (attribute->kind == TRM_ONNX_INTS) {
+        attribute->integers =
+            copy_array(model, attribute->integers, attribute->count, sizeof(int64_t));
+    } else if (attribute->kind == TRM_ONNX_FLOATS) {
+        attribute->numbers = copy_array(model, attribute->numbers, attribute->count, sizeof(float));
+    } else if (attribute->kind == TRM_ONNX_TENSOR) {
+        int64_t bytes = trm_tensor_bytes(&attribute->tensor);
+        attribute->tensor.data =
+            copy_array(model, attribute->tensor.data, bytes < 0 ? 0 : bytes, 1);
+    }
+}
+
+void trm_onnx_add_node(trm_onnx_model *model, const trm_onnx_node *node) {
+    trm_onnx_node kept = *node;
+    kept.op = copy(model, node->op);
+    kept.name = copy(model, node->name);
+    kept.domain = copy(model, node->domain);
+    kept.inputs = copy_names(model, node->inputs, &kept.input_count);
+    kept.outputs = copy_names(model, node->outputs, &kept.output_count);
+    trm_onnx_attribute *attributes =
+        copy_array(model, node->attributes, node->attribute_count, sizeof *attributes);
+    for (int64_t i = 0; attributes != NULL && i < node->attribute_count; i++) {
+        copy_attribute(model, &attributes[i]);
+    }
+    kept.attributes = attributes;
+    kept.attribute_count = attributes == NULL ? 0 : node->attribute_count;
+    if (!trmi_onnx_push_node(model, &kept)) {
+        no_memory(model);
+    }
+}
+
+bool trmi_onnx_push_node(trm_onnx_model *model, const trm_onnx_node *node) {
+    if (!trmi_grow((void **)&model->nodes, &model->node_capacity, model->node_count + 1,
+                   sizeof *model->nodes)) {
+        return false;
+    }
+    model->nodes[model->node_count++] = *node;
+    return true;
+}
+
+static void add_value(trm_onnx_model *model, const trm_onnx_value *value, trm_onnx_value **values,
+                      int64_t *count, int64_t *capacity) {
+    trm_onnx_value kept = *value;
+    kept.name = copy(model, value->name);
+    if (value->rank < 0 || value->rank > TRM_ONNX_RANK_MAX ||
+        trmi_onnx_type_of(value->dtype) == 0) {
+        trm_error err;
+        TRMI_FAIL(&err, TRM_INVALID,
+                  "ONNX model %s: value %.80s has no type or too many dimensions",
+                  model->graph_name, kept.name);
+        keep_first(model, &err);
+        kept.rank = 0;
+    }
+    for (int32_t i = 0; i < kept.rank; i++) {
+        kept.dims[i].symbol = kept.dims[i].symbol == NULL ? NULL : copy(model, kept.dims[i].symbol);
+    }
+    if (!trmi_grow((void **)values, capacity, *count + 1, sizeof **values)) {
+        no_memory(model);
+        return;
+    }
+    (*values)[(*count)++] = kept;
+}
+
+void trm_onnx_add_input(trm_onnx_model *model, const trm_onnx_value *value) {
+    add_value(model, value, &model->inputs, &model->input_count, &model->input_capacity);
+}
+
+void trm_onnx_add_output(trm_onnx_model *model, const trm_onnx_value *value) {
+    add_value(model, value, &model->outputs, &model->output_count, &model->output_capacity);
+}
+
+void trm_onnx_add_initializer(trm_onnx_model *model, const char *name, const trm_tensor *tensor) {
+    trm_named_tensor kept = {copy(model, name), *tensor};
+    int64_t bytes = trm_tensor_bytes(tensor);
+    if (tensor->shape.rank < 0 || tensor->shape.rank > TRM_MAX_RANK || bytes < 0 ||
+        trmi_onnx_type_of(tensor->dtype) == 0 || (bytes > 0 && tensor->data == NULL)) {
+        trm_error err;
+        TRMI_FAIL(&err, TRM_INVALID, "ONNX model %s: initialiser %.80s has no data, type or size",
+                  model->graph_name, kept.name);
+        keep_first(model, &err);
+        return;
+    }
+    if (!trmi_grow((void **)&model->initializers, &model->initializer_capacity,
+                   model->initializer_count + 1, sizeof *model->initializers)) {
+        no_memory(model);
+        return;
+    }
+    model->initializers[model->initializer_count++] = kept;
+}
+
+void trm_onnx_add_metadata(trm_onnx_model *model, const char *key, const char *value) {
+    trm_text_pair kept = {copy(model, key), copy(model, value)};
+    if (!trmi_grow((void **)&model->metadata, &model->metadata_capacity, model->metadata_count + 1,
+                   sizeof *model->metadata)) {
+        no_memory(model);
+        return;
+    }
+    model->metadata[model->metadata_count++] = kept;
+}
+
+trm_status trm_onnx_create(const char *graph_name, trm_onnx_model **out, trm_error *err) {
+    trm_onnx_model *model = trmi_alloc(sizeof *model);
+    if (model == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for an ONNX model");
+    }
+    model->graph_name = "";
+    model->graph_name = copy(model, graph_name);
+    model->producer = "trireme";
+    model->ir_version = TRM_ONNX_IR_VERSION;
+    model->opset = TRM_ONNX_OPSET;
+    if (model->first.status != TRM_OK) {
+        trm_status status = (trm_status)model->first.status;
+        if (err != NULL) {
+            *err = model->first;
+        }
+        trm_onnx_destroy(model);
+        return status;
+    }
+    *out = model;
+    return TRM_OK;
+}
+
+void trm_onnx_destroy(trm_onnx_model *model) {
+    if (model == NULL) {
+        return;
+    }
+    for (int64_t i = 0; i < model->external_count; i++) {
+        trmi_os_unmap(&model->external[i]);
+    }
+    trmi_os_unmap(&model->mapping);
+    trmi_free(model->external);
+    trmi_free(model->external_names);
+    trmi_free(model->nodes);
+    trmi_free(model->inputs);
+    trmi_free(model->outputs);
+    trmi_free(model->initializers);
+    trmi_free(model->metadata);
+    trmi_arena_free(&model->arena);
+    trmi_free(model);
+}
+
+trm_onnx_attribute trm_onnx_int(const char *name, int64_t value) {
+    return (trm_onnx_attribute){.name = name, .kind = TRM_ONNX_INT, .integer = value};
+}
+trm_onnx_attribute trm_onnx_ints(const char *name, const int64_t *values, int64_t count) {
+    return (trm_onnx_attribute){
+        .name = name, .kind = TRM_ONNX_INTS, .integers = values, .count = count};
+}
+trm_onnx_attribute trm_onnx_float(const char *name, float value) {
+    return (trm_onnx_attribute){.name = name, .kind = TRM_ONNX_FLOAT, .number = value};
+}
+trm_onnx_attribute trm_onnx_string(const char *name, const char *value) {
+    return (trm_onnx_attribute){.name = name, .kind = TRM_ONNX_STRING, .text = value};
+}
+
+/* ---- asking ---------------------------------------------------------------------------- */
+
+const char *trm_onnx_graph_name(const trm_onnx_model *model) { return model->graph_name; }
+const char *trm_onnx_producer(const trm_onnx_model *model) { return model->producer; }
+int64_t trm_onnx_ir_version(const trm_onnx_model *model) { return model->ir_version; }
+int64_t trm_onnx_opset(const trm_onnx_model *model) { return model->opset; }
+int64_t trm_onnx_node_count(const trm_onnx_model *model) { return model->node_count; }
+int64_t trm_onnx_input_count(const trm_onnx_model *model) { return model->input_count; }
+int64_t trm_onnx_output_count(const trm_onnx_model *model) { return model->output_count; }
+int64_t trm_onnx_metadata_count(const trm_onnx_model *model) { return model->metadata_count; }
+int64_t trm_onnx_initializer_count(const trm_onnx_model *model) { return model->initializer_count; }
+
+const trm_onnx_node *trm_onnx_node_at(const trm_onnx_model *model, int64_t index) {
+    return index >= 0 && index < model->node_count ? &model->nodes[index] : NULL;
+}
+const trm_onnx_value *trm_onnx_input_at(const trm_onnx_model *model, int64_t index) {
+    return index >= 0 && index < model->input_count ? &model->inputs[index] : NULL;
+}
+const trm_onnx_value *trm_onnx_output_at(const trm_onnx_model *model, int64_t index) {
+    return index >= 0 && index < model->output_count ? &model->outputs[index] : NULL;
+}
+trm_text_pair trm_onnx_metadata_at(const trm_onnx_model *model, int64_t index) {
+    return index >= 0 && index < model->metadata_count ? model->metadata[index]
+                                                       : (trm_text_pair){0};
+}
+const trm_named_tensor *trm_onnx_initializer_at(const trm_onnx_model *model, int64_t index) {
+    return index >= 0 && index < model->initializer_count ? &model->initializers[index] : NULL;
+}
+
+const trm_named_tensor *trm_onnx_initializer(const trm_onnx_model *model, const char *name) {
+    for (int64_t i = 0; i < model->initializer_count; i++) {
+        if (strcmp(model->initializers[i].name, name) == 0) {
+            return &model->initializers[i];
+        }
+    }
+    return NULL;
+}
+
+const trm_onnx_attribute *trm_onnx_attribute_of(const trm_onnx_node *node, const char *name) {
+    for (int64_t i = 0; i < node->attribute_count; i++) {
+        if (strcmp(node->attributes[i].name, name) == 0) {
+            return &node->attributes[i];
+        }
+    }
+    return NULL;
+}
+
+trm_status trm_onnx_read(const trm_onnx_model *model, const char *name, const trm_tensor *into,
+                         trm_error *err) {
+    const trm_named_tensor *found = trm_onnx_initializer(model, name);
+    if (found == NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "ONNX model %.60s: no initialiser %.80s",
+                         model->graph_name, name);
+    }
+    if (found->tensor.dtype != into->dtype ||
+        !trm_shape_equal(&found->tensor.shape, &into->shape)) {
+        char theirs[48], ours[48];
+        return TRMI_FAIL(err, TRM_INVALID, "ONNX initialiser %.60s is %s %s, %s %s expected", name,
+                         trm_dtype_name(found->tensor.dtype),
+                         trm_shape_format(&found->tensor.shape, theirs, sizeof theirs),
+                         trm_dtype_name(into->dtype),
+                         trm_shape_format(&into->shape, ours, sizeof ours));
+    }
+    int64_t bytes = trm_tensor_bytes(into);
+    if (bytes > 0) {
+        memcpy(into->data, found->tensor.data, (size_t)bytes);
+    }
+    return TRM_OK;
+}

@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "save/formats/safetensors.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/half.h"
+#include "save/formats/json_cursor.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Every type of the format, its bits, and ours for it. */
+static const struct {
+    const char *word;
+    int bits;
+    trm_dtype dtype;
+} dtypes[] = {
+    {"F32", 32, TRM_FLOAT32},
+    {"F64", 64, TRM_FLOAT64},
+    {"BF16", 16, TRM_BFLOAT16},
+    {"F16", 16, TRM_FLOAT16},
+    {"I8", 8, TRM_INT8},
+    {"U8", 8, TRM_UINT8},
+    {"I32", 32, TRM_INT32},
+    {"I64", 64, TRM_INT64},
+    {"BOOL", 8, TRM_DTYPE_NONE},
+    {"I16", 16, TRM_DTYPE_NONE},
+    {"U16", 16, TRM_DTYPE_NONE},
+    {"U32", 32, TRM_DTYPE_NONE},
+    {"U64", 64, TRM_DTYPE_NONE},
+    {"C64", 64, TRM_DTYPE_NONE},
+    {"F4", 4, TRM_DTYPE_NONE},
+    {"F6_E2M3", 6, TRM_DTYPE_NONE},
+    {"F6_E3M2", 6, TRM_DTYPE_NONE},
+    {"F8_E5M2", 8, TRM_DTYPE_NONE},
+    {"F8_E4M3", 8, TRM_DTYPE_NONE},
+    {"F8_E8M0", 8, TRM_DTYPE_NONE},
+    {"F8_E4M3FNUZ", 8, TRM_DTYPE_NONE},
+    {"F8_E5M2FNUZ", 8, TRM_DTYPE_NONE},
+};
+enum { DTYPE_COUNT = sizeof dtypes / sizeof dtypes[0] };
+
+struct trm_safetensors {
+    trmi_mapping mapping; /* data == NULL when the bytes are borrowed */
+    const uint8_t *bytes;
+    size_t size;
+    char *path;
+    char *strings;
+    trm_safetensors_entry *entries;
+    int64_t count, entry_capacity;
+    int64_t *dims;
+    int64_t dim_count, dim_capacity;
+    trm_text_pair *metadata;
+    int64_t metadata_count, metadata_capacity;
+    const trm_safetensors_entry **by_name;
+};
+
+/* ---- the header ------------------------------------------------------------------------ */
+
+static bool take_shape(trm_safetensors *file, trmi_json *json, trm_safetensors_entry *entry) {
+    entry->offset = file->dim_count; /* of its dims, until the array no longer moves */
+    if (!trmi_json_take(json, '[')) {
+        return false;
+    }
+    while (!trmi_json_peek(json, ']')) {
+        if (entry->rank > 0 && !trmi_json_take(json, ',')) {
+            return false;
+        }
+        int64_t dim;
+        if (!trmi_json_uint(json, &dim)) {
+            return false;
+        }
+        if (entry->rank == TRMI_SAFETENSORS_RANK_MAX) {
+            return trmi_json_fault(json, "more than 64 dimensions");
+        }
+        if (!trmi_grow((void **)&file->dims, &file->dim_capacity, file->dim_count + 1,
+                       sizeof *file->dims)) {
+            return trmi_json_fault(json, "no memory");
+        }
+        file->dims[file->dim_count++] = dim;
+        entry->rank++;
+    }
+    return trmi_json_take(json, ']');
+}
+
+static bool take_offsets(trmi_json *json, int64_t *begin, int64_t *end) {
+    return trmi_json_take(json, '[') && trmi_json_uint(json, begin) && trmi_json_take(json, ',') &&
+           trmi_json_uint(json, end) && trmi_json_take(json, ']');
+}
+
+static bool take_dtype(trmi_json *json, trm_safetensors_entry *entry) {
+    const char *word = trmi_json_string(json);
+    for (int i = 0; word != NULL && i < DTYPE_COUNT; i++) {
+        if (strcmp(word, dtypes[i].word) == 0) {
+            entry->dtype = dtypes[i].word;
+            entry->tensor.dtype = dtypes[i].dtype;
+            return true;
+        }
+    }
+    return trmi_json_fault(json, "an unknown dtype");
+}
+
+static int dtype_bits(const char *word) {
+    for (int i = 0; i < DTYPE_COUNT; i++) {
+        if (dtypes[i].word == word) {
+            return dtypes[i].bits;
+        }
+    }
+    return 0;
+}
+
+/* end - begin must be what shape and dtype say. */
+static bool check_bytes(const trm_safetensors *file, trmi_json *json, trm_safetensors_entry *entry,
+                        int64_t begin, int64_t end) {
+    int64_t bits = dtype_bits(entry->dtype);
+    for (int32_t i = 0; i < entry->rank; i++) {
+        if (!trmi_mul_i64(bits, file->dims[entry->offset + i], &bits)) {
+            return trmi_json_fault(json, "a shape too large");
+        }
+    }
+    if (bits % 8 != 0) {
+        return trmi_json_fault(json, "a shape that does not fill whole bytes");
+    }
+    if (end < begin || end - begin != bits / 8) {
+        return trmi_json_fault(json, "data_offsets that do not agree with shape and dtype");
+    }
+    entry->bytes = bits / 8;
+    return true;
+}
+
+static bool take_entry(trm_safetensors *file, trmi_json *json, const char *name) {
+    if (file->count == TRMI_SAFETENSORS_ENTRIES_MAX) {
+        return trmi_json_fault(json, "more than a million tensors");
+    }
+    if (!trmi_grow((void **)&file->entries, &file->entry_capacity, file->count + 1,
+                   sizeof *file->entries)) {
+        return trmi_json_fault(json, "no memory");
+    }
+    trm_safetensors_entry *entry = &file->entries[file->count];
+    *entry = (trm_safetensors_entry){.name = name};
+    int64_t begin = 0, end = 0;
+    bool have_shape = false, have_offsets = false;
+    if (!trmi_json_take(json, '{')) {
+        return false;
+    }
+    for (int i = 0; i < 3; i++) {
+        if (i > 0 && !trmi_json_take(json, ',')) {
+            return false;
+        }
+        const char *key = trmi_json_string(json);
+        if (key == NULL || !trmi_json_take(json, ':')) {
+            return false;
+        }
+        bool ok;
+        if (strcmp(key, "dtype") == 0 && entry->dtype == NULL) {
+            ok = take_dtype(json, entry);
+        } else if (strcmp(key, "shape") == 0 && !have_shape) {
+            ok = have_shape = take_shape(file, json, entry);
+        } else if (strcmp(key, "data_offsets") == 0 && !have_offsets) {
+            ok = have_offsets = take_offsets(json, &begin, &end);
+        } else {
+            ok = trmi_json_fault(json, "dtype, shape and data_offsets expected, once each");
+        }
+        if (!ok) {
+            return false;
+        }
+    }
+    if (!trmi_json_take(json, '}') || !check_bytes(file, json, entry, begin, end)) {
+        return false;
+    }
+    entry->dims = NULL;
+    entry->tensor.data = NULL;
+    /* Where the dims start waits in shape.dim[0], where the data start in offset. */
+    entry->tensor.shape.dim[0] = entry->offset;
+    entry->offset = begin;
+    file->count++;
+    return true;
+}
+
+static bool take_metadata(trm_safetensors *file, trmi_json *json) {
+    if (!trmi_json_take(json, '{')) {
+        return false;
+    }
+    while (!trmi_json_peek(json, '}')) {
+        if (file->metadata_count > 0 && !trmi_json_take(json, ',')) {
+            return false;
+        }
+        trm_text_pair pair = {.key = trmi_json_string(json)};
+        if (pair.key == NULL || !trmi_json_take(json, ':')) {
+            return false;
+        }
+        pair.value = trmi_json_string(json);
+        if (pair.value == NULL) {
+            return false;
+        }
+        if (file->metadata_count == TRMI_SAFETENSORS_ENTRIES_MAX ||
+            !trmi_grow((void **)&file->metadata, &file->metadata_capacity, file->metadata_count + 1,
+                       sizeof *file->metadata)) {
+            return trmi_json_fault(json, "too much metadata");
+        }
+        file->metadata[file->metadata_count++] = pair;
+    }
+    return trmi_json_take(json, '}');
+}
+
+static bool take_header(trm_safetensors *file, trmi_json *json) {
+    bool have_metadata = false;
+    if (!trmi_json_take(json, '{')) {
+        return false;
+    }
+    for (bool first = true; !trmi_json_peek(json, '}'); first = false) {
+        if (!first && !trmi_json_take(json, ',')) {
+            return false;
+        }
+        const char *name = trmi_json_string(json);
+        if (name == NULL || !trmi_json_take(json, ':')) {
+            return false;
+        }
+        if (strcmp(name, "__metadata__") != 0) {
+            if (!take_entry(file, json, name)) {
+                return false;
+            }
+        } else if (have_metadata) {
+            return trmi_json_fault(json, "__metadata__ twice");
+        } else if (have_metadata = true, !take_metadata(file, json)) {
+            return false;
+        }
+    }
+    return trmi_json_take(json, '}') && trmi_json_end(json);
+}
+
+/* ---- the data -------------------------------------------------------------------------- */
+
+static int by_offset(const void *a, const void *b) {
+    const trm_safetensors_entry *x = a, *y = b;
+    int64_t x_end = x->offset + x->bytes, y_end = y->offset + y->bytes;
+    return x->offset != y->offset ? (x->offset < y->offset ? -1 : 1)
+           : x_end != y_end       ? (x_end < y_end ? -1 : 1)
+                                  : strcmp(x->name, y->name);
+}
+
+static int name_order(const void *a, const void *b) {
+    return strcmp((*(const trm_safetensors_entry *const *)a)->name,
+                  (*(const trm_safetensors_entry *const *)b)->name);
+}
+
+static int pair_order(const void *a, const void *b) {
+    return strcmp(((const trm_text_pair *)a)->key, ((const trm_text_pair *)b)->key);
+}
+
+/* Every byte behind the header belongs to exactly one tensor. */
+static trm_status place_data(trm_safetensors *file, int64_t data_start, trm_error *err) {
+    const char *path = trmi_path_tail(file->path);
+    int64_t available = (int64_t)file->size - data_start, next = 0;
+    qsort(file->entries, (size_t)file->count, sizeof *file->entries, by_offset);
+    for (int64_t i = 0; i < file->count; i++) {
+        trm_safetensors_entry *entry = &file->entries[i];
+        if (entry->offset != next) {
+            return TRMI_FAIL(err, TRM_CORRUPT,
+                             "%s: tensor %.60s begins at data offset %" PRId64 ", %" PRId64
+                             " expected (a hole or an overlap)",
+                             path, entry->name, entry->offset, next);
+        }
+        if (entry->bytes > available - next) {
+            return TRMI_FAIL(err, TRM_CORRUPT,
+                             "%s: tensor %.60s ends at data offset %" PRId64
+                             ", the file at %" PRId64 " (cut off?)",
+                             path, entry->name, next + entry->bytes, available);
+        }
+        next += entry->bytes;
+        entry->dims = file->dims + entry->tensor.shape.dim[0];
+        entry->offset += data_start;
+        entry->tensor.data = (void *)(uintptr_t)(file->bytes + entry->offset);
+        entry->tensor.shape.dim[0] = 0;
+        if (entry->rank > TRM_MAX_RANK) {
+            entry->tensor.dtype = TRM_DTYPE_NONE;
+        }
+        if (entry->tensor.dtype != TRM_DTYPE_NONE) {
+            entry->tensor.shape = trm_shape_make(entry->rank, entry->dims);
+        }
+    }
+    if (next != available) {
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "%s: %" PRId64 " bytes of data, %" PRId64 " belong to tensors", path,
+                         available, next);
+    }
+    return TRM_OK;
+}
+
+static trm_status index_names(trm_safetensors *file, trm_error *err) {
+    file->by_name = trmi_alloc((size_t)file->count * sizeof *file->by_name);
+    if (file->by_name == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its index", trmi_path_tail(file->path));
+    }
+    for (int64_t i = 0; i < file->count; i++) {
+        file->by_name[i] = &file->entries[i];
+    }
+    qsort(file->by_name, (size_t)file->count, sizeof *file->by_name, name_order);
+    for (int64_t i = 1; i < file->count; i++) {
+        if (strcmp(file->by_name[i - 1]->name, file->by_name[i]->name) == 0) {
+            return TRMI_FAIL(err, TRM_CORRUPT, "%s: two tensors are called %.80s",
+                             trmi_path_tail(file->path), file->by_name[i]->name);
+        }
+    }
+    if (file->metadata_count > 0) {
+        qsort(file->metadata, (size_t)file->metadata_count, sizeof *file->metadata, pair_order);
+    }
+    for (int64_t i = 1; i < file->metadata_count; i++) {
+        if (strcmp(file->metadata[i - 1].key, file->metadata[i].key) == 0) {
+            return TRMI_FAIL(err, TRM_CORRUPT, "%s: metadata has %.80s twice",
+                             trmi_path_tail(file->path), file->metadata[i].key);
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status parse(trm_safetensors *file, trm_error *err) {
+    const char *path = trmi_path_tail(file->path);
+    uint64_t length = 0;
+    if (file->size < 8) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: %zu bytes, a safetensors file has at least 10",
+                         path, file->size);
+    }
+    memcpy(&length, file->bytes, 8);
+    if (length > TRMI_SAFETENSORS_HEADER_MAX || length > file->size - 8) {
+        return TRMI_FAIL(
+            err, TRM_CORRUPT, "%s: a header of %" PRIu64 " bytes, at most %zu expected here", path,
+            length,
+            file->size - 8 < TRMI_SAFETENSORS_HEADER_MAX ? file->size - 8
+                                                         : (size_t)TRMI_SAFETENSORS_HEADER_MAX);
+    }
+    file->strings = trmi_alloc((size_t)length + 1);
+    if (file->strings == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its header", path);
+    }
+    trmi_json json = {
+        .text = (const char *)file->bytes + 8, .bytes = (size_t)length, .strings = file->strings};
+    if (!take_header(file, &json)) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: header, offset %zu: %s", path, 8 + json.fault_at,
+                         json.fault);
+    }
+    if (file->count > 0) { /* qsort wants an array, even an empty one */
+        TRMI_TRY(place_data(file, 8 + (int64_t)length, err));
+    } else if (file->size != 8 + length) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: %zu bytes of data that belong to no tensor", path,
+                         (size_t)(file->size - 8 - length));
+    }
+    return index_names(file, err);
+}
+
+/* ---- open and ask ---------------------------------------------------------------------- */
+
+trm_status trmi_safetensors_parse(const uint8_t *data, size_t bytes, const char *path,
+                                  trm_safetensors **out, trm_error *err) {
+    trm_safetensors *file = trmi_alloc(sizeof *file);
+    char *copy = trmi_alloc(strlen(path) + 1);
+    if (file == NULL || copy == NULL) {
+        trmi_free(file);
+        trmi_free(copy);
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to open it", trmi_path_tail(path));
+    }
+    memcpy(copy, path, strlen(path) + 1);
+    *file = (trm_safetensors){.bytes = data, .size = bytes, .path = copy};
+    trm_status status = parse(file, err);
+    if (status != TRM_OK) {
+        trm_safetensors_close(file);
+        return status;
+    }
+    *out = file;
+    return TRM_OK;
+}
+
+trm_status trm_safetensors_open(const char *path, trm_safetensors **out, trm_error *err) {
+    trmi_mapping mapping;
+    TRMI_TRY(trmi_os_map(path, &mapping, err));
+    trm_safetensors *file;
+    trm_status status = trmi_safetensors_parse(mapping.data, mapping.bytes, path, &file, err);
+    if (status != TRM_OK) {
+        trmi_os_unmap(&mapping);
+        return status;
+    }
+    file->mapping = mapping;
+    *out = file;
+    return TRM_OK;
+}
+
+void trm_safetensors_close(trm_safetensors *file) {
+    if (file == NULL) {
+        return;
+    }
+    trmi_os_unmap(&file->mapping);
+    trmi_free(file->path);
+    trmi_free(file->strings);
+    trmi_free(file->entries);
+    trmi_free(file->dims);
+    trmi_free(file->metadata);
+    trmi_free(file->by_name);
+    trmi_free(file);
+}
+
+int64_t trm_safetensors_count(const trm_safetensors *file) { return file->count; }
+
+const trm_safetensors_entry *trm_safetensors_at(const trm_safetensors *file, int64_t index) {
+    return index >= 0 && index < file->count ? &file->entries[index] : NULL;
+}
+
+const trm_safetensors_entry *trm_safetensors_find(const trm_safetensors *file, const char *name) {
+    int64_t low = 0, high = file->count;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        int order = strcmp(name, file->by_name[middle]->name);
+        if (order == 0) {
+            return file->by_name[middle];
+        }
+        if (order < 0) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return NULL;
+}
+
+int64_t trm_safetensors_metadata_count(const trm_safetensors *file) { return file->metadata_count; }
+
+trm_text_pair trm_safetensors_metadata_at(const trm_safetensors *file, int64_t index) {
+    return index >= 0 && index < file->metadata_count ? file->metadata[index] : (trm_text_pair){0};
+}
+
+const char *trm_safetensors_metadata(const trm_safetensors *file, const char *key) {
+    for (int64_t i = 0; i < file->metadata_count; i++) {
+        if (strcmp(file->metadata[i].key, key) == 0) {
+            return file->metadata[i].value;
+        }
+    }
+    return NULL;
+}
+
+/* ---- reading with conversion ----------------------------------------------------------- */
+
+static bool is_float(trm_dtype dtype) {
+    return dtype == TRM_FLOAT32 || dtype == TRM_FLOAT64 || dtype == TRM_BFLOAT16 ||
+           dtype == TRM_FLOAT16;
+}
+
+static double load_float(const uint8_t *from, trm_dtype dtype) {
+    uint16_t half;
+    float single;
+    double wide;
+    switch (dtype) {
+    case TRM_FLOAT64: memcpy(&wide, from, sizeof wide); return wide;
+    case TRM_FLOAT32: memcpy(&single, from, sizeof single); return (double)single;
+    default:
+        memcpy(&half, from, sizeof half);
+        return (double)(dtype == TRM_BFLOAT16 ? trmi_bf16_to_float(half) : trmi_f16_to_float(half));
+    }
+}
+
+/* Double to a half goes through float rounded to odd, so that two roundings give what one would. */
+static float to_odd_float(double value) {
+    float near = (float)value;
+    uint32_t bits;
+    memcpy(&bits, &near, sizeof bits);
+    if ((double)near != value && near - near == 0 && (bits & 1) == 0) {
+        bool away = near < 0 ? (double)near < value : (double)near > value;
+        bits = away ? bits - 1 : bits + 1;
+        memcpy(&near, &bits, sizeof near);
+    }
+    return near;
+}
+
+static void store_float(uint8_t *to, trm_dtype dtype, double value) {
+    float single = (float)value;
+    uint16_t half;
+    switch (dtype) {
+    case TRM_FLOAT64: memcpy(to, &value, sizeof value); return;
+    case TRM_FLOAT32: memcpy(to, &single, sizeof single); return;
+    default:
+        single = to_odd_float(value);
+        half = dtype == TRM_BFLOAT16 ? trmi_float_to_bf16(single) : trmi_float_to_f16(single);
+        memcpy(to, &half, sizeof half);
+    }
+}
+
+trm_status trm_safetensors_read(const trm_safetensors *file, const char *name,
+                                const trm_tensor *into, trm_error *err) {
+    const char *path = trmi_path_tail(file->path);
+    const trm_safetensors_entry *entry = trm_safetensors_find(file, name);
+    if (entry == NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: no tensor %.80s", path, name);
+    }
+    const trm_tensor *from = &entry->tensor;
+    bool converts = is_float(from->dtype) && is_float(into->dtype);
+    if (from->dtype == TRM_DTYPE_NONE || (from->dtype != into->dtype && !converts)) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: tensor %.60s is %s, %s expected", path, name,
+                         entry->dtype, trm_dtype_name(into->dtype));
+    }
+    if (!trm_shape_equal(&from->shape, &into->shape)) {
+        char theirs[48], ours[48];
+        return TRMI_FAIL(err, TRM_INVALID, "%s: tensor %.60s is %s, %s expected", path, name,
+                         trm_shape_format(&from->shape, theirs, sizeof theirs),
+                         trm_shape_format(&into->shape, ours, sizeof ours));
+    }
+    if (entry->bytes == 0) {
+        return TRM_OK;
+    }
+    if (from->dtype == into->dtype) {
+        memcpy(into->data, from->data, (size_t)entry->bytes);
+        return TRM_OK;
+    }
+    size_t from_bytes = trm_dtype_bytes(from->dtype), into_bytes = trm_dtype_bytes(into->dtype);
+    int64_t count = trm_shape_count(&from->shape);
+    for (int64_t i = 0; i < count; i++) {
+        store_float((uint8_t *)into->data + (size_t)i * into_bytes, into->dtype,
+                    load_float((const uint8_t *)from->data + (size_t)i * from_bytes, from->dtype));
+    }
+    return TRM_OK;
+}

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "save/formats/safetensors.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/utf8.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "the files are little-endian and so far every machine that we run on");
+
+enum { PIECE_BYTES = 4 << 20 };
+
+static const char *dtype_word(trm_dtype dtype) {
+    switch (dtype) {
+    case TRM_FLOAT32: return "F32";
+    case TRM_FLOAT64: return "F64";
+    case TRM_BFLOAT16: return "BF16";
+    case TRM_FLOAT16: return "F16";
+    case TRM_INT8: return "I8";
+    case TRM_UINT8: return "U8";
+    case TRM_INT32: return "I32";
+    case TRM_INT64: return "I64";
+    case TRM_DTYPE_NONE: break;
+    }
+    return NULL;
+}
+
+static trm_status check_name(const char *path, const char *name, trm_error *err) {
+    if (name == NULL || !trmi_utf8_valid(name, strlen(name))) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: a name that is not UTF-8", trmi_path_tail(path));
+    }
+    return TRM_OK;
+}
+
+static trm_status check_tensor(const char *path, const trm_named_tensor *named, bool reads,
+                               trm_error *err) {
+    const trm_tensor *tensor = &named->tensor;
+    TRMI_TRY(check_name(path, named->name, err));
+    if (strcmp(named->name, "__metadata__") == 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: no tensor can be called __metadata__",
+                         trmi_path_tail(path));
+    }
+    if (dtype_word(tensor->dtype) == NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: tensor %.60s has dtype %d, which does not exist",
+                         trmi_path_tail(path), named->name, (int)tensor->dtype);
+    }
+    bool fits = tensor->shape.rank >= 0 && tensor->shape.rank <= TRM_MAX_RANK &&
+                trm_tensor_bytes(tensor) >= 0;
+    bool there = tensor->data != NULL || (reads && tensor->shape.rank > 0);
+    if (!fits || (!there && trm_tensor_bytes(tensor) > 0)) {
+        char text[64];
+        return TRMI_FAIL(err, TRM_INVALID, "%s: tensor %.60s %s has no data or no size",
+                         trmi_path_tail(path), named->name,
+                         trm_shape_format(&tensor->shape, text, sizeof text));
+    }
+    return TRM_OK;
+}
+
+typedef struct sort_key {
+    const char *name;
+    size_t width;
+    int64_t index;
+} sort_key;
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const sort_key *)a)->name, ((const sort_key *)b)->name);
+}
+
+static int by_width_then_name(const void *a, const void *b) {
+    const sort_key *x = a, *y = b;
+    return x->width != y->width ? (x->width > y->width ? -1 : 1) : strcmp(x->name, y->name);
+}
+
+static trm_status find_order(trmi_safetensors_layout *layout, const char *path,
+                             const trm_named_tensor *tensors, trm_error *err) {
+    int64_t count = layout->count;
+    sort_key *keys = trmi_alloc((size_t)count * sizeof *keys);
+    layout->order = trmi_alloc((size_t)count * sizeof *layout->order);
+    if (keys == NULL || layout->order == NULL) {
+        trmi_free(keys);
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to order %" PRId64 " tensors",
+                         trmi_path_tail(path), count);
+    }
+    trm_status status = TRM_OK;
+    for (int64_t i = 0; i < count; i++) {
+        keys[i] = (sort_key){tensors[i].name, trm_dtype_bytes(tensors[i].tensor.dtype), i};
+    }
+    qsort(keys, (size_t)count, sizeof *keys, by_name);
+    for (int64_t i = 1; i < count && status == TRM_OK; i++) {
+        if (strcmp(keys[i - 1].name, keys[i].name) == 0) {
+            status = TRMI_FAIL(err, TRM_INVALID, "%s: two tensors are called %.80s",
+                               trmi_path_tail(path), keys[i].name);
+        }
+    }
+    qsort(keys, (size_t)count, sizeof *keys, by_width_then_name);
+    for (int64_t i = 0; i < count; i++) {
+        layout->order[i] = keys[i].index;
+    }
+    trmi_free(keys);
+    return status;
+}
+
+static trm_status put_metadata(trmi_text *header, const char *path, const trm_text_pair *pairs,
+                               int64_t count, trm_error *err) {
+    trmi_text_printf(header, "\"__metadata__\":{");
+    for (int64_t i = 0; i < count; i++) {
+        TRMI_TRY(check_name(path, pairs[i].key, err));
+        TRMI_TRY(check_name(path, pairs[i].value, err));
+        for (int64_t j = 0; j < i; j++) {
+            if (strcmp(pairs[i].key, pairs[j].key) == 0) {
+                return TRMI_FAIL(err, TRM_INVALID, "%s: two metadata values for %.80s",
+                                 trmi_path_tail(path), pairs[i].key);
+            }
+        }
+        trmi_text_append(header, ",", i > 0 ? 1 : 0);
+        trmi_text_json_string(header, pairs[i].key);
+        trmi_text_append(header, ":", 1);
+        trmi_text_json_string(header, pairs[i].value);
+    }
+    trmi_text_append(header, "}", 1);
+    return TRM_OK;
+}
+
+static trm_status put_entries(trmi_safetensors_layout *layout, const char *path,
+                              const trm_named_tensor *tensors, bool first, trm_error *err) {
+    trmi_text *header = &layout->header;
+    int64_t begin = 0;
+    for (int64_t i = 0; i < layout->count; i++) {
+        const trm_named_tensor *named = &tensors[layout->order[i]];
+        int64_t end;
+        if (!trmi_add_i64(begin, trm_tensor_bytes(&named->tensor), &end) ||
+            end > INT64_MAX - 2 * TRMI_SAFETENSORS_HEADER_MAX) {
+            return TRMI_FAIL(err, TRM_INVALID, "%s: more data than a file can hold",
+                             trmi_path_tail(path));
+        }
+        trmi_text_append(header, ",", first ? 0 : 1);
+        first = false;
+        trmi_text_json_string(header, named->name);
+        trmi_text_printf(header, ":{\"dtype\":\"%s\",\"shape\":[", dtype_word(named->tensor.dtype));
+        for (int32_t d = 0; d < named->tensor.shape.rank; d++) {
+            trmi_text_printf(header, "%s%" PRId64, d > 0 ? "," : "", named->tensor.shape.dim[d]);
+        }
+        trmi_text_printf(header, "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", begin, end);
+        begin = end;
+    }
+    layout->bytes = begin;
+    return TRM_OK;
+}
+
+trm_status trmi_safetensors_lay_out(trmi_safetensors_layout *layout, const char *path,
+                                    const trm_named_tensor *tensors, int64_t count,
+                                    const trm_text_pair *metadata, int64_t metadata_count,
+                                    trm_error *err) {
+    *layout = (trmi_safetensors_layout){
+        .count = count, .read = layout->read, .read_context = layout->read_context};
+    if (count < 0 || count > TRMI_SAFETENSORS_ENTRIES_MAX) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: %" PRId64 " tensors, at most %d expected",
+                         trmi_path_tail(path), count, TRMI_SAFETENSORS_ENTRIES_MAX);
+    }
+    trm_status status = TRM_OK;
+    for (int64_t i = 0; i < count; i++) {
+        TRMI_TRY(check_tensor(path, &tensors[i], layout->read != NULL, err));
+    }
+    TRMI_TRY_GOTO(status, find_order(layout, path, tensors, err), failed);
+    trmi_text *header = &layout->header;
+    trmi_text_append(header, "{", 1);
+    if (metadata_count > 0) {
+        TRMI_TRY_GOTO(status, put_metadata(header, path, metadata, metadata_count, err), failed);
+    }
+    TRMI_TRY_GOTO(status, put_entries(layout, path, tensors, metadata_count == 0, err), failed);
+    trmi_text_append(header, "}", 1);
+    while (header->length % 8 != 0 && !header->failed) {
+        trmi_text_append(header, " ", 1);
+    }
+    if (header->failed) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its header", trmi_path_tail(path));
+    } else if (header->length > TRMI_SAFETENSORS_HEADER_MAX) {
+        status = TRMI_FAIL(err, TRM_INVALID, "%s: the header takes %zu bytes, at most %d allowed",
+                           trmi_path_tail(path), header->length, TRMI_SAFETENSORS_HEADER_MAX);
+    }
+    if (status == TRM_OK) {
+        layout->bytes += 8 + (int64_t)header->length;
+        return TRM_OK;
+    }
+failed:
+    trmi_safetensors_layout_free(layout);
+    return status;
+}
+
+/* A tensor that somebody else has. */
+static trm_status put_rows(const trmi_safetensors_layout *layout, const trm_named_tensor *named,
+                           trmi_file_out *out, trm_error *err) {
+    const trm_tensor *tensor = &named->tensor;
+    int64_t rows = tensor->shape.dim[0], row_bytes = trm_tensor_bytes(tensor) / rows;
+    int64_t some = trmi_max_i64(PIECE_BYTES / row_bytes, 1);
+    void *piece = trmi_alloc((size_t)(some * row_bytes));
+    if (piece == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "tensor %.60s: no memory for %" PRId64 " of its rows",
+                         named->name, some);
+    }
+    trm_status status = TRM_OK;
+    for (int64_t first = 0; status == TRM_OK && first < rows; first += some) {
+        int64_t count = trmi_min_i64(rows - first, some);
+        status = layout->read(layout->read_context, named, first, count, piece, err);
+        status = status == TRM_OK
+                     ? trmi_file_out_write(out, piece, (size_t)(count * row_bytes), err)
+                     : status;
+    }
+    trmi_free(piece);
+    return status;
+}
+
+trm_status trmi_safetensors_put(const trmi_safetensors_layout *layout,
+                                const trm_named_tensor *tensors, trmi_file_out *out,
+                                trm_error *err) {
+    uint64_t length = layout->header.length;
+    TRMI_TRY(trmi_file_out_write(out, &length, sizeof length, err));
+    TRMI_TRY(trmi_file_out_write(out, layout->header.data, layout->header.length, err));
+    for (int64_t i = 0; i < layout->count; i++) {
+        const trm_named_tensor *named = &tensors[layout->order[i]];
+        int64_t bytes = trm_tensor_bytes(&named->tensor);
+        TRMI_TRY(named->tensor.data == NULL && bytes > 0
+                     ? put_rows(layout, named, out, err)
+                     : trmi_file_out_write(out, named->tensor.data, (size_t)bytes, err));
+    }
+    return TRM_OK;
+}
+
+void trmi_safetensors_layout_free(trmi_safetensors_layout *layout) {
+    trmi_text_free(&layout->header);
+    trmi_free(layout->order);
+    *layout = (trmi_safetensors_layout){0};
+}
+
+trm_status trm_safetensors_write(const char *path, const trm_named_tensor *tensors, int64_t count,
+                                 const trm_text_pair *metadata, int64_t metadata_count,
+                                 trm_error *err) {
+    trmi_safetensors_layout layout = {0};
+    TRMI_TRY(
+        trmi_safetensors_lay_out(&layout, path, tensors, count, metadata, metadata_count, err));
+    trmi_file_out out;
+    trm_status status = trmi_file_out_open_replacing(&out, NULL, path, err);
+    if (status == TRM_OK) {
+        status = trmi_safetensors_put(&layout, tensors, &out, err);
+        if (status == TRM_OK) {
+            status = trmi_file_out_close(&out, err);
+        } else {
+            trmi_file_out_abort(&out);
+        }
+    }
+    trmi_safetensors_layout_free(&layout);
+    return status;
+}

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "save/inspect/inspect.h"
+
+#include "base/error.h"
+#include "base/os.h"
+#include "save/formats/npy.h"
+#include "save/path.h"
+#include "save/formats/safetensors.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* One tensor: a line, or an element of a JSON array. */
+static void put_tensor(trmi_report *report, bool first, const char *name, const char *dtype,
+                       const int64_t *dims, int32_t rank, int64_t offset, int64_t bytes) {
+    trmi_text shape = {0};
+    trmi_put_dims(&shape, dims, rank);
+    const char *shape_text = shape.failed ? "[?]" : shape.data;
+    trmi_report_line(report, "  %-6s %-20s %12" PRId64 "  %s", dtype, shape_text, bytes, name);
+    if (report->json) {
+        trmi_report_raw(report, "%s{\"name\":", first ? "" : ",");
+        trmi_text_json_string(&report->text, name);
+        trmi_text_printf(&report->text,
+                         ",\"dtype\":\"%s\",\"shape\":%s,\"offset\":%" PRId64 ",\"bytes\":%" PRId64
+                         "}",
+                         dtype, shape_text, offset, bytes);
+    }
+    trmi_text_free(&shape);
+}
+
+/* ---- safetensors ----------------------------------------------------------------------- */
+
+static bool is_safetensors(const trm_probe *probe) {
+    uint64_t length = 0;
+    if (probe->bytes < 10) {
+        return false;
+    }
+    memcpy(&length, probe->data, 8);
+    return length >= 2 && length <= (uint64_t)probe->bytes - 8 &&
+           length <= TRMI_SAFETENSORS_HEADER_MAX && probe->data[8] == '{';
+}
+
+static trm_status describe_safetensors(const trm_probe *probe, bool json, trm_line_sink sink,
+                                       void *context, trm_error *err) {
+    trmi_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
+    trm_safetensors *file = NULL;
+    trm_status status =
+        trmi_safetensors_parse(probe->data, (size_t)probe->bytes, probe->path, &file, err);
+    trmi_report_begin(&report, "safetensors");
+    if (status != TRM_OK) {
+        return trmi_report_end(&report, status, err);
+    }
+    int64_t count = trm_safetensors_count(file), data_bytes = 0;
+    for (int64_t i = 0; i < count; i++) {
+        data_bytes += trm_safetensors_at(file, i)->bytes;
+    }
+    trmi_report_line(&report, "safetensors: %" PRId64 " tensors, %" PRId64 " bytes of data", count,
+                     data_bytes);
+    trmi_report_integer(&report, "tensor_count", count);
+    trmi_report_integer(&report, "data_bytes", data_bytes);
+    trmi_report_key(&report, "metadata");
+    trmi_report_raw(&report, "{");
+    for (int64_t i = 0; i < trm_safetensors_metadata_count(file); i++) {
+        trm_text_pair pair = trm_safetensors_metadata_at(file, i);
+        trmi_report_line(&report, "  %s = %s", pair.key, pair.value);
+        trmi_report_raw(&report, "%s", i > 0 ? "," : "");
+        if (json) {
+            trmi_text_json_string(&report.text, pair.key);
+            trmi_report_raw(&report, ":");
+            trmi_text_json_string(&report.text, pair.value);
+        }
+    }
+    trmi_report_raw(&report, "}");
+    trmi_report_key(&report, "tensors");
+    trmi_report_raw(&report, "[");
+    for (int64_t i = 0; i < count; i++) {
+        const trm_safetensors_entry *e = trm_safetensors_at(file, i);
+        put_tensor(&report, i == 0, e->name, e->dtype, e->dims, e->rank, e->offset, e->bytes);
+    }
+    trmi_report_raw(&report, "]");
+    trm_safetensors_close(file);
+    return trmi_report_end(&report, TRM_OK, err);
+}
+
+/* ---- NumPy ----------------------------------------------------------------------------- */
+
+static bool is_npy(const trm_probe *probe) {
+    return probe->bytes > 0 && trmi_npy_starts(probe->data, (size_t)probe->bytes);
+}
+
+static bool is_npz(const trm_probe *probe) {
+    return probe->bytes >= 22 &&
+           (memcmp(probe->data, "PK\x03\x04", 4) == 0 || memcmp(probe->data, "PK\x05\x06", 4) == 0);
+}
+
+static trm_status describe_arrays(const char *kind, const trm_probe *probe, bool json,
+                                  trm_line_sink sink, void *context, trm_error *err) {
+    trmi_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
+    trm_npz *file = NULL;
+    trm_status status = trmi_npz_parse(probe->data, (size_t)probe->bytes, probe->path, &file, err);
+    trmi_report_begin(&report, kind);
+    if (status != TRM_OK) {
+        return trmi_report_end(&report, status, err);
+    }
+    trmi_report_line(&report, "%s: %" PRId64 " array%s", kind, trm_npz_count(file),
+                     trm_npz_count(file) == 1 ? "" : "s");
+    trmi_report_integer(&report, "array_count", trm_npz_count(file));
+    trmi_report_key(&report, "arrays");
+    trmi_report_raw(&report, "[");
+    for (int64_t i = 0; i < trm_npz_count(file); i++) {
+        const trm_npz_entry *e = trm_npz_at(file, i);
+        put_tensor(&report, i == 0, e->name, e->descr, e->dims, e->rank, e->offset, e->bytes);
+    }
+    trmi_report_raw(&report, "]");
+    trm_npz_close(file);
+    return trmi_report_end(&report, TRM_OK, err);
+}
+
+static trm_status describe_npy(const trm_probe *probe, bool json, trm_line_sink sink, void *context,
+                               trm_error *err) {
+    return describe_arrays("npy", probe, json, sink, context, err);
+}
+
+static trm_status describe_npz(const trm_probe *probe, bool json, trm_line_sink sink, void *context,
+                               trm_error *err) {
+    return describe_arrays("npz", probe, json, sink, context, err);
+}
+
+/* ---- CIFAR-10 -------------------------------------------------------------------------- */
+
+enum { CIFAR_RECORD = 3073, CIFAR_FULL = 10000 };
+
+/* No magic: the length fits, and the labels at the beginning are labels. */
+static bool is_cifar(const trm_probe *probe) {
+    if (probe->bytes == 0 || probe->bytes % CIFAR_RECORD != 0) {
+        return false;
+    }
+    int64_t records = probe->bytes / CIFAR_RECORD;
+    for (int64_t i = 0; i < records && i < 64; i++) {
+        if (probe->data[i * CIFAR_RECORD] > 9 && records != CIFAR_FULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static trm_status describe_cifar(const trm_probe *probe, bool json, trm_line_sink sink,
+                                 void *context, trm_error *err) {
+    trmi_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
+    int64_t records = probe->bytes / CIFAR_RECORD, labels[10] = {0};
+    trm_status status = TRM_OK;
+    trmi_report_begin(&report, "cifar10");
+    if (probe->bytes == 0 || probe->bytes % CIFAR_RECORD != 0) {
+        status = TRMI_FAIL(err, TRM_CORRUPT,
+                           "%s: %" PRId64 " bytes, a multiple of 3073 expected (30730000 in the "
+                           "original files): cut off?",
+                           trmi_path_tail(probe->path), probe->bytes);
+    }
+    for (int64_t i = 0; i < records && status == TRM_OK; i++) {
+        int label = probe->data[i * CIFAR_RECORD];
+        if (label > 9) {
+            status = TRMI_FAIL(err, TRM_CORRUPT,
+                               "%s: record %" PRId64 " at offset %" PRId64 ": label %d, at most 9 "
+                               "expected",
+                               trmi_path_tail(probe->path), i, i * CIFAR_RECORD, label);
+        } else {
+            labels[label]++;
+        }
+    }
+    trmi_report_line(&report, "CIFAR-10 batch: %" PRId64 " images of 3x32x32%s", records,
+                     records == CIFAR_FULL ? "" : " (the original files have 10000)");
+    trmi_report_integer(&report, "records", records);
+    trmi_report_key(&report, "labels");
+    for (int i = 0; i < 10; i++) {
+        trmi_report_line(&report, "  label %d: %" PRId64, i, labels[i]);
+        trmi_report_raw(&report, "%s%" PRId64 "%s", i == 0 ? "[" : ",", labels[i],
+                        i == 9 ? "]" : "");
+    }
+    return trmi_report_end(&report, status, err);
+}
+
+/* ---- the table ------------------------------------------------------------------------- */
+
+static const trm_recogniser safetensors_row = {"safetensors", ".safetensors", is_safetensors,
+                                               describe_safetensors};
+static const trm_recogniser npy_row = {"npy", ".npy", is_npy, describe_npy};
+static const trm_recogniser npz_row = {"npz", ".npz", is_npz, describe_npz};
+static const trm_recogniser cifar_row = {"cifar10", "_batch", is_cifar, describe_cifar};
+
+/* Strong signatures first; the last has none but its length. */
+static const trm_recogniser *const table[] = {
+    &trmi_inspect_checkpoint,
+    &trmi_inspect_checkpoint_dir,
+    &npy_row,
+    &npz_row,
+    &trmi_inspect_events,
+    &trmi_inspect_tfrecord,
+    &safetensors_row,
+    &trmi_inspect_onnx,
+    &cifar_row,
+};
+enum { TABLE_COUNT = sizeof table / sizeof table[0] };
+
+static const trm_recogniser *row_at(const trm_inspect_options *options, int64_t index) {
+    int64_t more = options == NULL ? 0 : options->more_count;
+    return index < more                 ? &options->more[index]
+           : index < more + TABLE_COUNT ? table[index - more]
+                                        : NULL;
+}
+
+static const trm_recogniser *recognise(const trm_probe *probe, const trm_inspect_options *options) {
+    const trm_recogniser *row;
+    const char *slash = strrchr(probe->path, '/');
+    const char *name = slash == NULL ? probe->path : slash + 1;
+    for (int64_t i = 0; (row = row_at(options, i)) != NULL; i++) {
+        if (row->matches(probe)) {
+            return row;
+        }
+    }
+    for (int64_t i = 0; !probe->is_directory && (row = row_at(options, i)) != NULL; i++) {
+        if (row->name_hint != NULL && strstr(name, row->name_hint) != NULL) {
+            return row;
+        }
+    }
+    return NULL;
+}
+
+static trm_status unknown(const trm_probe *probe, const trm_inspect_options *options,
+                          trm_error *err) {
+    const trm_recogniser *row;
+    trmi_text kinds = {0};
+    for (int64_t i = 0; (row = row_at(options, i)) != NULL; i++) {
+        trmi_text_printf(&kinds, "%s%s", i > 0 ? ", " : "", row->kind);
+    }
+    if (options != NULL && options->other_kinds != NULL) {
+        trmi_text_printf(&kinds, ", %s", options->other_kinds);
+    }
+    trm_status status =
+        TRMI_FAIL(err, TRM_CORRUPT, "%s: %s, none of: %s", trmi_path_tail(probe->path),
+                  probe->is_directory ? "a directory"
+                  : probe->bytes == 0 ? "empty"
+                                      : "unknown content",
+                  kinds.failed ? "?" : kinds.data);
+    trmi_text_free(&kinds);
+    return status;
+}
+
+trm_status trm_inspect(const char *path, const trm_inspect_options *options, trm_line_sink sink,
+                       void *context, trm_error *err) {
+    struct stat info;
+    trmi_mapping mapping = {0};
+    if (stat(path, &info) != 0) {
+        return TRMI_FAIL_SYS(err, "%s: cannot look at it", trmi_path_tail(path));
+    }
+    trm_probe probe = {.path = path, .is_directory = S_ISDIR(info.st_mode)};
+    if (!probe.is_directory) {
+        if (!S_ISREG(info.st_mode)) {
+            return TRMI_FAIL(err, TRM_INVALID, "%s: neither a file nor a directory",
+                             trmi_path_tail(path));
+        }
+        TRMI_TRY(trmi_os_map(path, &mapping, err));
+        probe.data = mapping.data;
+        probe.bytes = (int64_t)mapping.bytes;
+    }
+    const trm_recogniser *row = recognise(&probe, options);
+    trm_status status =
+        row == NULL ? unknown(&probe, options, err)
+                    : row->describe(&probe, options != NULL && options->json, sink, context, err);
+    trmi_os_unmap(&mapping);
+    return status;
+}

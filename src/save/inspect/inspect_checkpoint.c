@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* inspect of a checkpoint: every file against its manifest, every tensor with its place. */
+#include "save/checkpoint/checkpoint.h"
+#include "save/inspect/inspect.h"
+
+#include "base/error.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+/* ---- one checkpoint -------------------------------------------------------------------- */
+
+static bool is_checkpoint(const trm_probe *probe) {
+    char path[TRMI_PATH_BYTES];
+    struct stat info;
+    const char *slash = strrchr(probe->path, '/');
+    int64_t step;
+    return probe->is_directory &&
+           (trmi_checkpoint_is_name(slash == NULL ? probe->path : slash + 1, &step) ||
+            (trmi_path_join(path, probe->path, TRMI_MANIFEST_NAME, NULL) == TRM_OK &&
+             stat(path, &info) == 0));
+}
+
+static void put_info(trmi_report *report, const trm_checkpoint_info *info) {
+    char when[32] = "?";
+    time_t seconds = (time_t)info->saved_unix_seconds;
+    struct tm utc;
+    if (gmtime_r(&seconds, &utc) != NULL) {
+        strftime(when, sizeof when, "%Y-%m-%d %H:%M:%SZ", &utc);
+    }
+    trmi_report_line(report,
+                     "checkpoint: step %" PRId64 ", epoch %" PRId64 ", %" PRId64
+                     " samples into it, seed %" PRIu64 ", world size %" PRId32 ", saved %s",
+                     info->global_step, info->epoch, info->data_position, info->seed,
+                     info->world_size, when);
+    trmi_report_line(report, "  config %s", info->config_json);
+    trmi_report_line(report, "  state  %s", info->state_json);
+    trmi_report_integer(report, "global_step", info->global_step);
+    trmi_report_integer(report, "epoch", info->epoch);
+    trmi_report_integer(report, "data_position", info->data_position);
+    trmi_report_key(report, "seed");
+    trmi_report_raw(report, "\"0x%016" PRIx64 "\"", info->seed);
+    trmi_report_integer(report, "world_size", info->world_size);
+    trmi_report_string(report, "saved", when);
+    trmi_report_key(report, "config");
+    if (report->json) { /* objects already, on one line */
+        trmi_text_append(&report->text, info->config_json, strlen(info->config_json));
+    }
+    trmi_report_key(report, "state");
+    if (report->json) {
+        trmi_text_append(&report->text, info->state_json, strlen(info->state_json));
+    }
+}
+
+static void put_parts(trmi_report *report, const trm_checkpoint *checkpoint) {
+    trmi_report_key(report, "parts");
+    trmi_report_raw(report, "[");
+    for (int64_t i = 0; i < trm_checkpoint_part_count(checkpoint); i++) {
+        const char *name = trm_checkpoint_part_name(checkpoint, i);
+        const trm_safetensors *part = trm_checkpoint_part_of(checkpoint, name);
+        int64_t bytes = 0;
+        for (int64_t t = 0; t < trm_safetensors_count(part); t++) {
+            bytes += trm_safetensors_at(part, t)->bytes;
+        }
+        trmi_report_line(report,
+                         "  %s.safetensors: %" PRId64 " tensors, %" PRId64 " bytes, verified", name,
+                         trm_safetensors_count(part), bytes);
+        trmi_report_raw(
+            report, "%s{\"name\":\"%s\",\"tensor_count\":%" PRId64 ",\"data_bytes\":%" PRId64 "}",
+            i > 0 ? "," : "", name, trm_safetensors_count(part), bytes);
+    }
+    trmi_report_raw(report, "]");
+}
+
+static trm_status describe_checkpoint(const trm_probe *probe, bool json, trm_line_sink sink,
+                                      void *context, trm_error *err) {
+    trmi_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
+    trm_checkpoint *checkpoint;
+    trmi_manifest manifest;
+    trm_error local;
+    trm_status status = trmi_checkpoint_read_manifest(probe->path, &manifest, err);
+    trmi_report_begin(&report, "checkpoint");
+    if (status == TRM_OK) { /* what it says of itself, even if its files turn out damaged */
+        put_info(&report, &manifest.info);
+        trmi_manifest_free(&manifest);
+        status = trm_checkpoint_open(probe->path, NULL, &checkpoint, err != NULL ? err : &local);
+    }
+    if (status == TRM_OK) {
+        put_parts(&report, checkpoint);
+        trm_checkpoint_close(checkpoint);
+    }
+    return trmi_report_end(&report, status, err);
+}
+
+/* ---- a directory of them --------------------------------------------------------------- */
+
+static bool is_checkpoint_dir(const trm_probe *probe) {
+    trmi_checkpoint_list list;
+    if (!probe->is_directory || trmi_checkpoint_list_dir(probe->path, &list, NULL) != TRM_OK) {
+        return false;
+    }
+    bool some = list.count > 0;
+    trmi_checkpoint_list_free(&list);
+    return some;
+}
+
+/* Verifies the checkpoint of a slot. */
+static trm_status verify_slot(const trm_probe *probe, const trmi_checkpoint_slot *slot,
+                              trm_error *err) {
+    char path[TRMI_PATH_BYTES];
+    trmi_manifest manifest;
+    TRMI_TRY(trmi_path_join(path, probe->path, slot->name, err));
+    TRMI_TRY(trmi_checkpoint_read_manifest(path, &manifest, err));
+    trm_status status = trmi_checkpoint_verify(path, &manifest, err);
+    trmi_manifest_free(&manifest);
+    return status;
+}
+
+static trm_status describe_checkpoint_dir(const trm_probe *probe, bool json, trm_line_sink sink,
+                                          void *context, trm_error *err) {
+    trmi_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
+    trmi_checkpoint_list list;
+    TRMI_TRY(trmi_checkpoint_list_dir(probe->path, &list, err));
+    trm_status status = TRM_OK;
+    trmi_report_begin(&report, "checkpoints");
+    trmi_report_line(&report, "directory of %" PRId64 " checkpoint%s, newest first", list.count,
+                     list.count == 1 ? "" : "s");
+    trmi_report_key(&report, "checkpoints");
+    trmi_report_raw(&report, "[");
+    for (int64_t i = 0; i < list.count; i++) {
+        trm_error problem = {0};
+        trm_status found = verify_slot(probe, &list.slots[i], &problem);
+        if (found == TRM_OK) {
+            trmi_report_line(&report, "  %s: verified", list.slots[i].name);
+        } else {
+            trmi_report_line(&report, "  %s: DAMAGED: %s", list.slots[i].name, problem.message);
+        }
+        trmi_report_raw(&report, "%s{\"name\":\"%s\",\"global_step\":%" PRId64 ",\"valid\":%s}",
+                        i > 0 ? "," : "", list.slots[i].name, list.slots[i].step,
+                        found == TRM_OK ? "true" : "false");
+        if (found != TRM_OK && status == TRM_OK) {
+            status = found;
+            if (err != NULL) {
+                *err = problem;
+            }
+        }
+    }
+    trmi_report_raw(&report, "]");
+    trmi_checkpoint_list_free(&list);
+    return trmi_report_end(&report, status, err);
+}
+
+const trm_recogniser trmi_inspect_checkpoint = {"checkpoint", NULL, is_checkpoint,
+                                                describe_checkpoint};
+const trm_recogniser trmi_inspect_checkpoint_dir = {"directory of checkpoints", NULL,
+                                                    is_checkpoint_dir, describe_checkpoint_dir};

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* inspect of an ONNX model: nodes by kind, inputs, outputs, weights. */
+#include "save/inspect/inspect.h"
+#include "save/formats/onnx.h"
+
+#include "base/error.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { OPS_MAX = 256 };
+
+/* No magic: the first field is the IR version (8 for us), and what follows must parse. */
+static bool is_onnx(const trm_probe *probe) {
+    trm_onnx_model *model;
+    if (probe->bytes < 4 || probe->data[0] != 0x08 || probe->data[1] < 3 || probe->data[1] > 63 ||
+        trmi_onnx_parse(probe->data, (size_t)probe->bytes, probe->path, &model, NULL) != TRM_OK) {
+        return false;
+    }
+    trm_onnx_destroy(model);
+    return true;
+}
+
+static void put_value(trmi_report *report, const char *what, const trm_onnx_value *value,
+                      bool first) {
+    trmi_text shape = {0};
+    for (int32_t i = 0; i < value->rank; i++) {
+        if (value->dims[i].symbol != NULL) {
+            trmi_text_printf(&shape, "%s%s", i > 0 ? ", " : "", value->dims[i].symbol);
+        } else {
+            trmi_text_printf(&shape, "%s%" PRId64, i > 0 ? ", " : "", value->dims[i].size);
+        }
+    }
+    const char *text = shape.length > 0 && !shape.failed ? shape.data : "";
+    trmi_report_line(report, "  %s %s: %s [%s]", what, value->name, trm_dtype_name(value->dtype),
+                     text);
+    if (report->json) {
+        trmi_report_raw(report, "%s{\"name\":", first ? "" : ",");
+        trmi_text_json_string(&report->text, value->name);
+        trmi_report_raw(report, ",\"dtype\":\"%s\",\"shape\":", trm_dtype_name(value->dtype));
+        trmi_text_json_string(&report->text, text);
+        trmi_report_raw(report, "}");
+    }
+    trmi_text_free(&shape);
+}
+
+static void put_values(trmi_report *report, const trm_onnx_model *model) {
+    trmi_report_key(report, "inputs");
+    trmi_report_raw(report, "[");
+    for (int64_t i = 0; i < trm_onnx_input_count(model); i++) {
+        put_value(report, "input", trm_onnx_input_at(model, i), i == 0);
+    }
+    trmi_report_raw(report, "]");
+    trmi_report_key(report, "outputs");
+    trmi_report_raw(report, "[");
+    for (int64_t i = 0; i < trm_onnx_output_count(model); i++) {
+        put_value(report, "output", trm_onnx_output_at(model, i), i == 0);
+    }
+    trmi_report_raw(report, "]");
+}
+
+static void put_operators(trmi_report *report, const trm_onnx_model *model) {
+    const char *ops[OPS_MAX];
+    int64_t counts[OPS_MAX], count = 0;
+    for (int64_t n = 0; n < trm_onnx_node_count(model); n++) {
+        const char *op = trm_onnx_node_at(model, n)->op;
+        int64_t i = 0;
+        while (i < count && strcmp(ops[i], op) != 0) {
+            i++;
+        }
+        if (i == count && count < OPS_MAX) {
+            ops[count] = op;
+            counts[count++] = 0;
+        }
+        if (i < count) {
+            counts[i]++;
+        }
+    }
+    trmi_report_key(report, "operators");
+    trmi_report_raw(report, "{");
+    for (int64_t i = 0; i < count; i++) {
+        trmi_report_line(report, "  %6" PRId64 " %s", counts[i], ops[i]);
+        if (report->json) {
+            trmi_report_raw(report, "%s", i > 0 ? "," : "");
+            trmi_text_json_string(&report->text, ops[i]);
+            trmi_report_raw(report, ":%" PRId64, counts[i]);
+        }
+    }
+    trmi_report_raw(report, "}");
+}
+
+static trm_status describe_onnx(const trm_probe *probe, bool json, trm_line_sink sink,
+                                void *context, trm_error *err) {
+    trmi_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
+    trm_onnx_model *model = NULL;
+    trm_status status =
+        trmi_onnx_parse(probe->data, (size_t)probe->bytes, probe->path, &model, err);
+    trmi_report_begin(&report, "onnx");
+    if (status != TRM_OK) {
+        return trmi_report_end(&report, status, err);
+    }
+    int64_t elements = 0;
+    for (int64_t i = 0; i < trm_onnx_initializer_count(model); i++) {
+        int64_t count = trm_shape_count(&trm_onnx_initializer_at(model, i)->tensor.shape);
+        elements += count > 0 ? count : 0;
+    }
+    trmi_report_line(&report,
+                     "ONNX model %s: IR version %" PRId64 ", opset %" PRId64 ", by %s; %" PRId64
+                     " nodes, %" PRId64 " initialisers of %" PRId64 " elements",
+                     trm_onnx_graph_name(model), trm_onnx_ir_version(model), trm_onnx_opset(model),
+                     trm_onnx_producer(model), trm_onnx_node_count(model),
+                     trm_onnx_initializer_count(model), elements);
+    trmi_report_string(&report, "graph", trm_onnx_graph_name(model));
+    trmi_report_string(&report, "producer", trm_onnx_producer(model));
+    trmi_report_integer(&report, "ir_version", trm_onnx_ir_version(model));
+    trmi_report_integer(&report, "opset", trm_onnx_opset(model));
+    trmi_report_integer(&report, "node_count", trm_onnx_node_count(model));
+    trmi_report_integer(&report, "initializer_count", trm_onnx_initializer_count(model));
+    trmi_report_integer(&report, "elements", elements);
+    put_values(&report, model);
+    put_operators(&report, model);
+    trm_onnx_destroy(model);
+    return trmi_report_end(&report, TRM_OK, err);
+}
+
+const trm_recogniser trmi_inspect_onnx = {"onnx", ".onnx", is_onnx, describe_onnx};

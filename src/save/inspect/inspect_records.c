@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Event files and TFRecord files: the same framing, other contents. */
+#include "save/inspect/inspect.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "save/events/events.h"
+#include "save/path.h"
+#include "save/formats/proto.h"
+#include "save/formats/record.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TAGS_MAX = 1000 };
+
+/* ---- events ---------------------------------------------------------------------------- */
+
+typedef struct tag_summary {
+    char name[128];
+    bool histogram;
+    int64_t points, first_step, last_step;
+    double last_value;
+} tag_summary;
+
+typedef struct event_summary {
+    tag_summary *tags;
+    int64_t tag_count, tag_capacity, tags_left_out;
+    int64_t events, graphs, graph_nodes, starts;
+    bool has_version;
+    double first_time, last_time;
+} event_summary;
+
+static void add_point(event_summary *s, const trmi_event *event) {
+    tag_summary *tag = NULL;
+    size_t length =
+        event->tag_bytes < sizeof tag->name - 1 ? event->tag_bytes : sizeof tag->name - 1;
+    for (int64_t i = 0; i < s->tag_count && tag == NULL; i++) {
+        bool same =
+            strncmp(s->tags[i].name, event->tag, length) == 0 && s->tags[i].name[length] == '\0';
+        tag = same ? &s->tags[i] : NULL;
+    }
+    if (tag == NULL) {
+        if (s->tag_count == TAGS_MAX ||
+            !trmi_grow((void **)&s->tags, &s->tag_capacity, s->tag_count + 1, sizeof *s->tags)) {
+            s->tags_left_out++;
+            return;
+        }
+        tag = &s->tags[s->tag_count++];
+        memset(tag, 0, sizeof *tag);
+        if (length > 0) {
+            memcpy(tag->name, event->tag, length);
+        }
+        tag->histogram = event->kind == TRMI_EVENT_HISTOGRAM;
+        tag->first_step = event->step;
+    }
+    tag->points++;
+    tag->last_step = event->step;
+    tag->last_value = event->value;
+}
+
+static void look(void *context, const trmi_event *event) {
+    event_summary *s = context;
+    s->first_time = s->first_time == 0 ? event->wall_seconds : s->first_time;
+    s->last_time = event->wall_seconds;
+    switch (event->kind) {
+    case TRMI_EVENT_VERSION:
+        s->has_version = event->tag_bytes == 13 && memcmp(event->tag, "brain.Event:2", 13) == 0;
+        break;
+    case TRMI_EVENT_GRAPH:
+        s->graphs++;
+        s->graph_nodes = event->node_count;
+        break;
+    case TRMI_EVENT_SESSION: s->starts++; break;
+    case TRMI_EVENT_SCALAR:
+    case TRMI_EVENT_HISTOGRAM: add_point(s, event); break;
+    case TRMI_EVENT_OTHER: break;
+    }
+}
+
+/* The first record says which version of events follow. */
+static bool is_events(const trm_probe *probe) {
+    event_summary s = {0};
+    const uint8_t *data;
+    size_t offset = 0, bytes;
+    return probe->bytes > 0 && trmi_record_starts(probe->data, (size_t)probe->bytes) &&
+           trmi_record_next(probe->data, (size_t)probe->bytes, probe->path, 0, &offset, &data,
+                            &bytes, NULL) == TRM_OK &&
+           trmi_event_decode(data, bytes, probe->path, 0, look, &s, NULL) == TRM_OK &&
+           s.has_version;
+}
+
+static void put_tags(trmi_report *report, const event_summary *s) {
+    trmi_report_key(report, "tags");
+    trmi_report_raw(report, "[");
+    for (int64_t i = 0; i < s->tag_count; i++) {
+        const tag_summary *tag = &s->tags[i];
+        if (tag->histogram) {
+            trmi_report_line(report, "  %s: %" PRId64 " histograms, steps %" PRId64 " to %" PRId64,
+                             tag->name, tag->points, tag->first_step, tag->last_step);
+        } else {
+            trmi_report_line(
+                report,
+                "  %s: %" PRId64 " points, steps %" PRId64 " to %" PRId64 ", last value %.9g",
+                tag->name, tag->points, tag->first_step, tag->last_step, tag->last_value);
+        }
+        if (report->json) {
+            trmi_report_raw(report, "%s{\"tag\":", i > 0 ? "," : "");
+            trmi_text_json_string(&report->text, tag->name);
+            trmi_text_printf(&report->text,
+                             ",\"type\":\"%s\",\"points\":%" PRId64 ",\"first_step\":%" PRId64
+                             ",\"last_step\":%" PRId64 ",\"last_value\":",
+                             tag->histogram ? "histogram" : "scalar", tag->points, tag->first_step,
+                             tag->last_step);
+            trmi_text_json_number(&report->text, tag->last_value);
+            trmi_text_append(&report->text, "}", 1);
+        }
+    }
+    trmi_report_raw(report, "]");
+}
+
+static trm_status describe_events(const trm_probe *probe, bool json, trm_line_sink sink,
+                                  void *context, trm_error *err) {
+    trmi_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
+    event_summary s = {0};
+    const uint8_t *data;
+    size_t offset = 0, bytes;
+    trm_status status;
+    trmi_report_begin(&report, "events");
+    while ((status = trmi_record_next(probe->data, (size_t)probe->bytes, probe->path, s.events,
+                                      &offset, &data, &bytes, err)) == TRM_OK) {
+        status = trmi_event_decode(data, bytes, probe->path, s.events, look, &s, err);
+        if (status != TRM_OK) {
+            break;
+        }
+        s.events++;
+    }
+    status = status == TRM_END ? TRM_OK : status;
+    trmi_report_line(&report,
+                     "event file: %" PRId64 " records over %.0f s, %" PRId64 " curves%s, %" PRId64
+                     " session starts",
+                     s.events, s.last_time - s.first_time, s.tag_count,
+                     s.tags_left_out > 0 ? " shown, and more" : "", s.starts);
+    if (s.graphs > 0) {
+        trmi_report_line(&report, "  graph of %" PRId64 " nodes", s.graph_nodes);
+    }
+    trmi_report_integer(&report, "records", s.events);
+    trmi_report_integer(&report, "session_starts", s.starts);
+    trmi_report_integer(&report, "graph_nodes", s.graph_nodes);
+    put_tags(&report, &s);
+    trmi_free(s.tags);
+    return trmi_report_end(&report, status, err);
+}
+
+/* ---- TFRecord -------------------------------------------------------------------------- */
+
+static bool is_tfrecord(const trm_probe *probe) {
+    return probe->bytes > 0 && trmi_record_starts(probe->data, (size_t)probe->bytes);
+}
+
+/* "bytes", "float", "int64": field 1, 2 or 3 of a tf.train.Feature. */
+static const char *feature_kind(const trmi_proto_field *feature) {
+    static const char *const kinds[] = {"empty", "bytes", "float", "int64"};
+    trmi_proto proto = trmi_proto_inside(feature);
+    trmi_proto_field field;
+    return trmi_proto_next(&proto, &field) && field.number <= 3 ? kinds[field.number] : kinds[0];
+}
+
+/* tf.Example{features 1{feature 1{key 1, Feature 2}}}: names and kinds, if it is one. */
+static void put_features(trmi_report *report, const uint8_t *data, size_t bytes) {
+    trmi_proto example = {.data = data, .bytes = bytes};
+    trmi_proto_field features, entry, field;
+    bool first = true;
+    trmi_report_key(report, "features");
+    trmi_report_raw(report, "[");
+    if (trmi_proto_next(&example, &features) && features.number == 1 && features.data != NULL) {
+        trmi_proto map = trmi_proto_inside(&features);
+        while (trmi_proto_next(&map, &entry) && entry.number == 1 && entry.data != NULL) {
+            trmi_proto pair = trmi_proto_inside(&entry);
+            char key[128] = "";
+            const char *kind = "empty";
+            while (trmi_proto_next(&pair, &field) && field.data != NULL) {
+                if (field.number == 1) {
+                    snprintf(key, sizeof key, "%.*s", (int)trmi_min_i64(120, (int64_t)field.bytes),
+                             (const char *)field.data);
+                } else if (field.number == 2) {
+                    kind = feature_kind(&field);
+                }
+            }
+            trmi_report_line(report, "  %s: %s", key, kind);
+            if (report->json) {
+                trmi_report_raw(report, "%s{\"name\":", first ? "" : ",");
+                trmi_text_json_string(&report->text, key);
+                trmi_report_raw(report, ",\"type\":\"%s\"}", kind);
+            }
+            first = false;
+        }
+    }
+    trmi_report_raw(report, "]");
+}
+
+static trm_status describe_tfrecord(const trm_probe *probe, bool json, trm_line_sink sink,
+                                    void *context, trm_error *err) {
+    trmi_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
+    const uint8_t *data, *first = NULL;
+    size_t offset = 0, bytes, first_bytes = 0;
+    int64_t records = 0, smallest = INT64_MAX, largest = 0;
+    trm_status status;
+    trmi_report_begin(&report, "tfrecord");
+    while ((status = trmi_record_next(probe->data, (size_t)probe->bytes, probe->path, records,
+                                      &offset, &data, &bytes, err)) == TRM_OK) {
+        if (records++ == 0) {
+            first = data;
+            first_bytes = bytes;
+        }
+        smallest = trmi_min_i64(smallest, (int64_t)bytes);
+        largest = trmi_max_i64(largest, (int64_t)bytes);
+    }
+    status = status == TRM_END ? TRM_OK : status;
+    smallest = records == 0 ? 0 : smallest;
+    trmi_report_line(&report,
+                     "TFRecord file: %" PRId64 " good records of %" PRId64 " to %" PRId64 " bytes",
+                     records, smallest, largest);
+    trmi_report_integer(&report, "records", records);
+    trmi_report_integer(&report, "smallest_bytes", smallest);
+    trmi_report_integer(&report, "largest_bytes", largest);
+    if (first != NULL) {
+        put_features(&report, first, first_bytes);
+    }
+    return trmi_report_end(&report, status, err);
+}
+
+const trm_recogniser trmi_inspect_events = {"events", "tfevents", is_events, describe_events};
+const trm_recogniser trmi_inspect_tfrecord = {"tfrecord", "tfrecord", is_tfrecord,
+                                              describe_tfrecord};

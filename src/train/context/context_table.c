@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All options, in the order in which help shows them: what every mode asks, what spreads data, what
+ * belongs to plans. */
+#include "train/context/context.h"
+
+#include <string.h>
+
+#define BIT(mode) (1u << TRMI_##mode)
+#define ANY (BIT(STAND_ALONE) | RANKS)
+#define SAME_GRAPH (BIT(DATA_PARALLEL) | BIT(HYBRID_PARALLEL))
+#define PLANS (BIT(SEMI_AUTO) | BIT(AUTO))
+#define RANKS (SAME_GRAPH | PLANS)
+#define BOOL(name, alias, fallback, modes, meaning)                                                \
+    { name, alias, TRMI_CONTEXT_BOOL, 0, 0, NULL, fallback, modes, meaning }
+#define TEXT(name, fallback, modes, meaning)                                                       \
+    { name, NULL, TRMI_CONTEXT_TEXT, 0, 0, NULL, fallback, modes, meaning }
+#define INT(name, low, high, fallback, modes, meaning)                                             \
+    { name, NULL, TRMI_CONTEXT_INT, low, high, NULL, fallback, modes, meaning }
+#define FIXED(name, fallback, modes, why, meaning)                                                 \
+    { name, NULL, TRMI_CONTEXT_FIXED, 0, 0, why, fallback, modes, meaning }
+#define WORD(name, alias, words, fallback, modes, meaning)                                         \
+    { name, alias, TRMI_CONTEXT_WORD, 0, 0, words, fallback, modes, meaning }
+
+/* clang-format off */
+const trmi_context_row trmi_context_rows[TRMI_CONTEXT_COUNT] = {
+    [TRMI_CONTEXT_PARALLEL_MODE] = WORD("parallel_mode", NULL,
+        "stand_alone|data_parallel|hybrid_parallel|semi_auto_parallel|auto_parallel", "stand_alone", ANY,
+        "who spreads the model: nobody, by data, by data but for named parameters, by a plan"),
+    [TRMI_CONTEXT_DEVICE_NUM] = INT("device_num", 1, 4096, "", ANY,
+        "the ranks there must be; default: those there are"),
+    [TRMI_CONTEXT_GLOBAL_RANK] = INT("global_rank", 0, 4095, "", ANY,
+        "the rank that this process must be; default: the one it is"),
+    [TRMI_CONTEXT_GRADIENTS_MEAN] = BOOL("gradients_mean", "mirror_mean", "false", RANKS,
+        "gradients are averaged over the ranks; false: summed; split modes: one device's, as true has it"),
+    [TRMI_CONTEXT_GRADIENT_FP32_SYNC] = BOOL("gradient_fp32_sync", NULL, "true", RANKS,
+        "gradients travel as float32; false: as bfloat16"),
+    [TRMI_CONTEXT_GRADIENT_WIRE] = WORD("gradient_wire", NULL, "fp32|bf16|fp16", "fp32", RANKS,
+        "how gradients travel, by name; they are summed in float32"),
+    [TRMI_CONTEXT_PARAMETER_BROADCAST] = BOOL("parameter_broadcast", NULL, "", RANKS,
+        "rank 0's parameters and states go to all before training; default: true in data_parallel and hybrid_parallel"),
+    [TRMI_CONTEXT_ALL_REDUCE_FUSION_CONFIG] = {"all_reduce_fusion_config", NULL, TRMI_CONTEXT_CUTS, 0, 0, NULL, "",
+        SAME_GRAPH, "gradients are cut into buckets before these numbers"},
+    [TRMI_CONTEXT_COMM_FUSION] = {"comm_fusion", NULL, TRMI_CONTEXT_FUSION, 0, 0, NULL, "auto", RANKS,
+        "gradients that travel together: by measured cost, none, by size, by number"},
+    [TRMI_CONTEXT_ENABLE_PARALLEL_OPTIMIZER] = BOOL("enable_parallel_optimizer", NULL, "false", RANKS,
+        "each rank keeps and updates a slice of the optimiser's state; same bits (split modes: where a plan leaves all parameters whole)"),
+    [TRMI_CONTEXT_JOINT_GRADIENTS] = WORD("joint_gradients", NULL, "off|conv|all", "off", BIT(DATA_PARALLEL) | PLANS,
+        "with the former, on one host: gradients of weights larger than what they are made of are made from all ranks' samples at once; "
+        "conv: not of fully connected layers"),
+    [TRMI_CONTEXT_PARALLEL_OPTIMIZER_THRESHOLD] = FIXED("parallel_optimizer_threshold", "0", RANKS,
+        "slices are of bytes, across parameters: no parameter is too small for them",
+        "parameters of fewer KB stay whole"),
+    [TRMI_CONTEXT_OPTIMIZER_WEIGHT_SHARD_SIZE] = FIXED("optimizer_weight_shard_size", "-1", RANKS,
+        "the optimiser's state is sliced over all ranks", "ranks that share one copy of the optimiser's state"),
+    [TRMI_CONTEXT_GRADIENT_ACCUMULATION_SHARD] = FIXED("gradient_accumulation_shard", "false", RANKS,
+        "accumulated gradients stay whole on each rank, so that they travel once a step",
+        "accumulated gradients are sliced too"),
+    [TRMI_CONTEXT_GRAD_ACCUMULATION_STEP] = INT("grad_accumulation_step", 1, 65536, "1", ANY,
+        "batches whose gradients are averaged before an update"),
+    [TRMI_CONTEXT_SYNC_BATCH_NORM] = {"sync_batch_norm", NULL, TRMI_CONTEXT_NORM, 0, 0, NULL, "off", RANKS,
+        "batch norm over each rank's batch, all ranks', or so many neighbours'; split modes: all, unless off is said"},
+    [TRMI_CONTEXT_LAYERWISE_PARAMETERS] = {"layerwise_parameters", "layerwise_parallel", TRMI_CONTEXT_TEXT, 0, 0, NULL,
+        "", BIT(HYBRID_PARALLEL), "parameters, by name or first words of it, that each rank keeps to itself"},
+    [TRMI_CONTEXT_DETERMINISTIC] = WORD("deterministic", NULL, "false|true|strict", "false", ANY,
+        "sums in a fixed order; strict: the same bits on any number of ranks and threads"),
+    [TRMI_CONTEXT_DETERMINISTIC_BLOCK] = INT("deterministic_block", 1, 65536, "", ANY,
+        "strict: samples that are computed together; default: by the global batch"),
+    [TRMI_CONTEXT_SEARCH_MODE] = WORD("search_mode", "auto_parallel_search_mode",
+        "optimal|dynamic_programming|recursive_programming|sharding_propagation", "optimal", BIT(AUTO),
+        "how a plan is searched for"),
+    [TRMI_CONTEXT_LOSS_REPEATED_MEAN] = BOOL("loss_repeated_mean", NULL, "true", PLANS,
+        "gradients of an operator computed on several ranks alike are divided by their number"),
+    [TRMI_CONTEXT_STRATEGY_LOAD] = TEXT("strategy_ckpt_load_file", "", PLANS, "the plan to follow, a text file"),
+    [TRMI_CONTEXT_STRATEGY_SAVE] = TEXT("strategy_ckpt_save_file", "", PLANS, "where the plan is written"),
+    [TRMI_CONTEXT_STRATEGY_ONLY_TRAINABLE] = BOOL("strategy_ckpt_only_trainable_params", NULL, "true", PLANS,
+        "only trained parameters are in those files"),
+    [TRMI_CONTEXT_FULL_BATCH] = BOOL("full_batch", NULL, "false", PLANS, "every rank reads the whole batch"),
+    [TRMI_CONTEXT_DATASET_STRATEGY] = TEXT("dataset_strategy", "data_parallel", PLANS,
+        "how batches are cut: data_parallel, full_batch, or cuts a dimension of each input"),
+    [TRMI_CONTEXT_ENABLE_ALLTOALL] = BOOL("enable_alltoall", NULL, "true", PLANS,
+        "layouts change by all-to-all too, where that is cheapest"),
+    [TRMI_CONTEXT_PIPELINE_STAGES] = FIXED("pipeline_stages", "1", RANKS, "there are no pipeline stages here",
+        "stages of layers"),
+    [TRMI_CONTEXT_PIPELINE_RESULT_BROADCAST] = FIXED("pipeline_result_broadcast", "false", RANKS,
+        "there are no pipeline stages here", "the last stage's result goes to all"),
+    [TRMI_CONTEXT_GROUP_CKPT_SAVE_FILE] = TEXT("group_ckpt_save_file", "", PLANS,
+        "where rank 0 writes which ranks hold the same parameters, a line for each group"),
+};
+/* clang-format on */
+
+static const char *const mode_names[TRMI_MODES] = {
+    "stand_alone", "data_parallel", "hybrid_parallel", "semi_auto_parallel", "auto_parallel"};
+
+const char *trmi_context_mode_name(int mode) { return mode_names[mode]; }
+
+int32_t trmi_context_find(const char *name) {
+    for (int32_t i = 0; i < TRMI_CONTEXT_COUNT; i++) {
+        const trmi_context_row *row = &trmi_context_rows[i];
+        if (strcmp(row->name, name) == 0 || (row->alias != NULL && strcmp(row->alias, name) == 0)) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static const char *values_of(const trmi_context_row *row) {
+    switch (row->form) {
+    case TRMI_CONTEXT_BOOL: return "true|false";
+    case TRMI_CONTEXT_INT:
+        return row->low == 0 ? "0 to 4095" : row->high == 4096 ? "1 to 4096" : "1 to 65536";
+    case TRMI_CONTEXT_WORD: return row->words;
+    case TRMI_CONTEXT_CUTS: return "20,35";
+    case TRMI_CONTEXT_FUSION: return "auto|off|size:MB|index:20,35";
+    case TRMI_CONTEXT_NORM: return "off|on|RANKS";
+    case TRMI_CONTEXT_FIXED: return row->fallback;
+    default: return "text";
+    }
+}
+
+static const char *modes_of(uint32_t modes) {
+    return modes == (ANY)          ? "all"
+           : modes == (RANKS)      ? "all but stand_alone"
+           : modes == (SAME_GRAPH) ? "data_parallel, hybrid_parallel"
+           : modes == (PLANS)      ? "semi_auto_parallel, auto_parallel"
+           : modes == BIT(AUTO)    ? "auto_parallel"
+                                   : "hybrid_parallel";
+}
+
+bool trm_context_option_at(int32_t index, trm_context_option *out) {
+    if (index < 0 || index >= TRMI_CONTEXT_COUNT) {
+        return false;
+    }
+    const trmi_context_row *row = &trmi_context_rows[index];
+    *out = (trm_context_option){.name = row->name,
+                                .alias = row->alias,
+                                .values = values_of(row),
+                                .fallback = row->fallback,
+                                .modes = modes_of(row->modes),
+                                .meaning = row->meaning};
+    return true;
+}

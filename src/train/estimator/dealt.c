@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/estimator/dealt.h"
+
+#include "base/error.h"
+#include "data/pipeline/dataset.h"
+
+#include <string.h>
+
+void trmi_stretch_at(const trmi_stretch *stretch, int64_t steps, int64_t *epoch, int64_t *batch) {
+    const int64_t at = stretch->first + steps - stretch->step;
+    *epoch = stretch->epoch + at / stretch->batches;
+    *batch = at % stretch->batches;
+}
+
+/* How many of an epoch's samples all workers together have used before this batch. */
+static int64_t used_before(const trmi_stretch *s, int64_t epoch, int64_t batch) {
+    const bool first = epoch == s->epoch;
+    return (first ? s->used : 0) + (batch - (first ? s->first : 0)) * s->workers * s->batch;
+}
+
+/* Later stretches are of a future that was not saved. */
+static void forget_after(trmi_dealt *dealt, int64_t steps) {
+    while (dealt->count > 0 && dealt->list[dealt->count - 1].step > steps) {
+        dealt->count--;
+    }
+}
+
+static void append(trmi_dealt *dealt, const trmi_stretch *s) {
+    if (dealt->count > 0 && dealt->list[dealt->count - 1].step == s->step) {
+        dealt->count--; /* nothing came of it */
+    }
+    if (dealt->count == TRMI_STRETCHES) {
+        memmove(dealt->list, dealt->list + 1, (TRMI_STRETCHES - 1) * sizeof *dealt->list);
+        dealt->count--;
+    }
+    dealt->list[dealt->count++] = *s;
+}
+
+int64_t trmi_dealt_newcomer(const trmi_dealt *dealt, int64_t steps) {
+    return steps == 0 && dealt->count > 0 ? dealt->list[dealt->count - 1].step : steps;
+}
+
+trm_status trmi_dealt_begin(trmi_dealt *dealt, trm_dataset *data, int64_t batch, int64_t steps,
+                            trmi_stretch *out, trm_error *err) {
+    trmi_stretch s = {
+        .workers = dealt->workers, .batch = batch, .batches = trm_dataset_epoch_batches(data)};
+    forget_after(dealt, steps);
+    const trmi_stretch *last = dealt->count > 0 ? &dealt->list[dealt->count - 1] : NULL;
+    const bool same = last != NULL && last->workers == s.workers && last->batch == s.batch &&
+                      last->batches == s.batches;
+    if (same) {
+        s = *last;
+    } else if (last != NULL) {
+        int64_t before;
+        s.step = steps;
+        trmi_stretch_at(last, steps, &s.epoch, &before);
+        s.used = used_before(last, s.epoch, before);
+    }
+    TRMI_TRY(trmi_dataset_deal(data, s.epoch, s.used, &s.first, err));
+    if (!same) {
+        append(dealt, &s);
+    }
+    *out = s;
+    return TRM_OK;
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who does the chief's work: the chief that the job names, or, when it dies for good, another
+ * worker.
+ *
+ *      chief    begins with the lease, confirms it before each checkpoint and before the end of the job
+ *      worker   looks from time to time; the lease is its own when the chief has been silent for too long
+ *               has trained: leaves, and waits for the end of the job, which the chief may still
+ *               not live to see
+ *
+ * Without a model_dir nothing is saved that somebody else could go on with, and hybrid workers go
+ * on only with all others: the chief is then the one that the job names.
+ */
+#include "train/estimator/estimator.h"
+
+#include "train/callback.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os.h"
+
+enum { LOOKS = 4 }; /* in a lease's time */
+static const double look_seconds = 1, say_seconds = 10;
+
+bool trmi_duty_is_shared(const trm_estimator *e) {
+    return e->has_roles && !e->strategy.hybrid && e->config.model_dir != NULL;
+}
+
+static trm_ps_chief_wish wish_of(const trm_estimator *e) {
+    return e->is_chief ? TRM_PS_CHIEF_IS : TRM_PS_CHIEF_STANDS_IN;
+}
+
+trm_status trmi_duty_ask(trmi_duty *d, bool now, trm_error *err) {
+    trm_ps_chief chief;
+    trm_estimator *e = d->estimator;
+    if (!trmi_duty_is_shared(e)) {
+        d->mine = e->is_chief;
+        return TRM_OK;
+    }
+    if (!now && trmi_os_now() - d->asked < d->lease_seconds / LOOKS) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trm_ps_chief_ask(d->client, wish_of(e), 0, &chief, err));
+    if (chief.mine != d->mine && (chief.mine ? !e->is_chief : d->mine)) {
+        trmi_estimator_say(e,
+                           chief.mine
+                               ? "trainer %d is the chief now: the one before is silent"
+                               : "trainer %d is the chief no more: another one has stood in for it",
+                           e->trainer);
+    }
+    d->mine = chief.mine;
+    d->lease_seconds = chief.lease_seconds;
+    d->asked = trmi_os_now();
+    return TRM_OK;
+}
+
+static bool is_over(const trm_estimator *e) {
+    uint64_t step;
+    trmi_job_state state = trmi_job_read(e, &step);
+    return state == TRMI_JOB_DONE || state == TRMI_JOB_FAILED || trmi_estimator_stopped(e);
+}
+
+trm_status trmi_duty_wait(trmi_duty *d, trm_error *err) {
+    trm_estimator *e = d->estimator;
+    trm_error why;
+    double answered = trmi_os_now(), said = answered;
+    (void)!trm_ps_leave(d->client, &why); /* a server that is not there is found out below */
+    while (!is_over(e)) {
+        trm_ps_chief chief;
+        trm_status status = trm_ps_chief_ask(d->client, wish_of(e), look_seconds, &chief, &why);
+        double now = trmi_os_now();
+        bool gone = status == TRM_PEER || status == TRM_TIMEOUT;
+        if (status == TRM_OK && chief.mine) {
+            d->mine = true;
+            d->asked = now;
+            return TRM_OK;
+        }
+        answered = status == TRM_OK ? now : answered;
+        if (status != TRM_OK && (!gone || now - answered > e->strategy.timeout_seconds)) {
+            return TRMI_FAIL(err, status,
+                             "%s; all of this worker's batches are done, but not the job",
+                             why.message);
+        }
+        if (now - said > say_seconds) {
+            said = now;
+            trmi_estimator_say(e, "waiting for the chief (trainer %d) to end the job",
+                               gone ? -1 : chief.worker);
+        }
+        trmi_estimator_sleep(e, 0.1);
+    }
+    return TRM_END;
+}
+
+/* ---- callbacks of the chief alone
+ *  ------------------------------------------------------------------------------ */
+
+/* Hooks are passed on while this process is the chief, on_begin when it begins to be. */
+typedef struct gate {
+    const trm_estimator *estimator;
+    trm_callback inner;
+    bool begun;
+} gate;
+
+static trm_status pass(gate *g, trm_hook hook, const trm_progress *p, trm_error *err) {
+    if (!g->estimator->acts) {
+        return TRM_OK;
+    }
+    if (!g->begun && g->inner.on_begin != NULL) {
+        TRMI_TRY(g->inner.on_begin(g->inner.context, p, err));
+    }
+    g->begun = true;
+    return hook == NULL ? TRM_OK : hook(g->inner.context, p, err);
+}
+
+static trm_status gate_begin(void *c, const trm_progress *p, trm_error *err) {
+    return pass(c, NULL, p, err);
+}
+static trm_status gate_step(void *c, const trm_progress *p, trm_error *err) {
+    return pass(c, ((gate *)c)->inner.on_step_end, p, err);
+}
+static trm_status gate_epoch(void *c, const trm_progress *p, trm_error *err) {
+    return pass(c, ((gate *)c)->inner.on_epoch_end, p, err);
+}
+static trm_status gate_end(void *c, const trm_progress *p, trm_error *err) {
+    return pass(c, ((gate *)c)->inner.on_end, p, err);
+}
+static void gate_destroy(void *c) {
+    gate *g = c;
+    if (g->inner.destroy != NULL) {
+        g->inner.destroy(g->inner.context);
+    }
+    trmi_free(g);
+}
+
+trm_callback trmi_while_chief(const trm_estimator *e, trm_callback inner) {
+    gate *g = trmi_alloc(sizeof *g);
+    if (g == NULL) {
+        if (inner.destroy != NULL) {
+            inner.destroy(inner.context);
+        }
+        return trmi_callback_no_memory();
+    }
+    *g = (gate){.estimator = e, .inner = inner};
+    return (trm_callback){.on_begin = gate_begin,
+                          .on_step_end = gate_step,
+                          .on_epoch_end = gate_epoch,
+                          .on_end = gate_end,
+                          .destroy = gate_destroy,
+                          .context = g};
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What all roles need: the model and its data, waiting, words for people, and the job's state on
+ * disk. */
+#include "train/estimator/estimator.h"
+
+#include "base/error.h"
+#include "base/os.h"
+
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Without a common pace the servers say who reads what, so that nothing is read twice or not at
+ * all. */
+bool trmi_estimator_lends(const trm_estimator *e) {
+    const trm_ps_strategy *s = &e->strategy;
+    bool wanted =
+        s->lend == TRM_PS_LEND_ALWAYS ||
+        (s->lend == TRM_PS_LEND_AUTO && (s->mode == TRM_PS_ASYNC || s->backup_workers > 0));
+    return e->has_roles && wanted && !s->hybrid;
+}
+
+bool trmi_estimator_deals(const trm_estimator *e) {
+    return e->has_roles && !trmi_estimator_lends(e) &&
+           (e->strategy.hybrid || e->strategy.mode != TRM_PS_ASYNC);
+}
+
+bool trmi_estimator_stopped(const trm_estimator *e) { return atomic_load(&e->stop) != 0; }
+
+void trmi_estimator_sleep(const trm_estimator *e, double seconds) {
+    double end = trmi_os_now() + seconds;
+    for (double left = seconds; left > 0 && !trmi_estimator_stopped(e);
+         left = end - trmi_os_now()) {
+        usleep(left < 0.05 ? (useconds_t)(left * 1e6) + 1 : 50000);
+    }
+}
+
+void trmi_estimator_say(const trm_estimator *e, const char *format, ...) {
+    char line[1024];
+    if (e->config.print == NULL) {
+        return;
+    }
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    e->config.print(line);
+}
+
+void trmi_estimator_ps_folder(const trm_estimator *e, char *path, size_t size) {
+    path[0] = '\0';
+    if (e->strategy.folder != NULL) {
+        snprintf(path, size, "%s", e->strategy.folder);
+    } else if (e->config.model_dir != NULL) {
+        snprintf(path, size, "%s/ps", e->config.model_dir);
+    }
+}
+
+trm_status trmi_estimator_model(trm_estimator *e, trm_run_mode mode, trm_dataset *data,
+                                trm_model_options *out, trm_error *err) {
+    trm_precision precision;
+    *out = (trm_model_options){.data = data};
+    TRMI_TRY(e->model_fn(mode, out, e->params, err));
+    if (e->config.precision_mode != NULL) {
+        TRMI_TRY(trmi_estimator_precision(&e->config, &precision, err));
+        out->precision = precision;
+    }
+    out->seed = e->config.tf_random_seed;
+    out->data = data;
+    out->evaluation_only = mode == TRM_MODE_EVAL;
+    out->ps = (trm_ps_training){.client = NULL};
+    return TRM_OK;
+}
+
+trm_status trmi_estimator_data(const trm_estimator *e, trm_run_mode mode, trm_input_fn input_fn,
+                               void *params, trm_dataset **out, trm_error *err) {
+    trm_input_context context = {.mode = mode, .pipelines = 1, .seed = e->config.tf_random_seed};
+    if (mode == TRM_MODE_TRAIN && e->trainer >= 0 && !trmi_estimator_lends(e)) {
+        context.pipelines = e->trainers;
+        context.index = e->trainer;
+    }
+    return input_fn(&context, params, out, err);
+}
+
+/* ---- job.json
+ *  ------------------------------------------------------------------------------------- */
+
+static const char *const state_words[] = {"none", "running", "done", "failed"};
+
+trm_status trmi_job_write(const trm_estimator *e, trmi_job_state state, uint64_t global_step,
+                          trm_error *err) {
+    char path[4096], text[256 + TRMI_STRETCHES * 160];
+    if (e->config.model_dir == NULL) {
+        return TRM_OK;
+    }
+    snprintf(path, sizeof path, "%s/job.json", e->config.model_dir);
+    int length = snprintf(text, sizeof text,
+                          "{\"state\": \"%s\", \"global_step\": %llu, \"pid\": %d, \"dealt\": [",
+                          state_words[state], (unsigned long long)global_step, (int)getpid());
+    for (int32_t i = 0; i < e->dealt.count; i++) {
+        const trmi_stretch *s = &e->dealt.list[i];
+        length += snprintf(text + length, sizeof text - (size_t)length,
+                           "%s[%lld, %lld, %lld, %lld, %lld, %lld, %lld]", i > 0 ? ", " : "",
+                           (long long)s->step, (long long)s->epoch, (long long)s->used,
+                           (long long)s->workers, (long long)s->batch, (long long)s->batches,
+                           (long long)s->first);
+    }
+    length += snprintf(text + length, sizeof text - (size_t)length, "]}\n");
+    TRMI_TRY(trmi_os_make_dirs(NULL, e->config.model_dir, err));
+    return trmi_os_replace_file(NULL, path, text, (size_t)length, err);
+}
+
+static json_t *load_job(const trm_estimator *e) {
+    char path[4096];
+    json_error_t why;
+    snprintf(path, sizeof path, "%s/job.json",
+             e->config.model_dir != NULL ? e->config.model_dir : "");
+    return e->config.model_dir != NULL ? json_load_file(path, 0, &why) : NULL;
+}
+
+trm_status trmi_job_read_dealt(const trm_estimator *e, trmi_dealt *out, trm_error *err) {
+    json_t *root = load_job(e), *list = json_object_get(root, "dealt");
+    size_t count = json_array_size(list);
+    bool good = count <= TRMI_STRETCHES;
+    out->count = 0;
+    for (size_t i = 0; good && i < count; i++) {
+        json_int_t v[7] = {0};
+        good = json_unpack(json_array_get(list, i), "[IIIIIII!]", &v[0], &v[1], &v[2], &v[3], &v[4],
+                           &v[5], &v[6]) == 0;
+        for (int k = 0; k < 7; k++) {
+            good = good && v[k] >= (k >= 3 && k <= 5);
+        }
+        out->list[i] = (trmi_stretch){v[0], v[1], v[2], v[3], v[4], v[5], v[6]};
+    }
+    json_decref(root);
+    out->count = good ? (int32_t)count : 0;
+    return good ? TRM_OK
+                : TRMI_FAIL(err, TRM_CORRUPT,
+                            "%s/job.json: \"dealt\" is no list of at most %d stretches",
+                            e->config.model_dir, TRMI_STRETCHES);
+}
+
+trmi_job_state trmi_job_read(const trm_estimator *e, uint64_t *global_step) {
+    const char *word = "";
+    json_int_t step = 0;
+    trmi_job_state state = TRMI_JOB_NONE;
+    json_t *root = load_job(e);
+    if (root != NULL && json_unpack(root, "{s:s,s:I}", "state", &word, "global_step", &step) == 0) {
+        for (int i = TRMI_JOB_RUNNING; i <= TRMI_JOB_FAILED; i++) {
+            state = strcmp(word, state_words[i]) == 0 ? (trmi_job_state)i : state;
+        }
+    }
+    json_decref(root);
+    *global_step = (uint64_t)step;
+    return state;
+}

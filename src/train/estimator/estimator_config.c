@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The configuration: its checks, each field against the others, and its defaults. */
+#include "train/estimator/estimator.h"
+
+#include "base/error.h"
+
+#include <string.h>
+
+/* ---- checks ------------------------------------------------------------------------------------
+ */
+
+static trm_status check_numbers(const trm_run_config *c, trm_error *err) {
+    if (c->save_checkpoints_steps > 0 && c->save_checkpoints_secs > 0) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "save_checkpoints_steps %lld and save_checkpoints_secs %g: give one of the two",
+            (long long)c->save_checkpoints_steps, c->save_checkpoints_secs);
+    }
+    const struct {
+        const char *name;
+        double value;
+    } counts[] = {{"save_checkpoints_steps", (double)c->save_checkpoints_steps},
+                  {"save_checkpoints_secs", c->save_checkpoints_secs},
+                  {"iterations_per_loop", (double)c->iterations_per_loop},
+                  {"keep_checkpoint_every_n_hours", c->keep_checkpoint_every_n_hours},
+                  {"session_creation_timeout_secs", c->session_creation_timeout_secs},
+                  {"export_bytes", (double)c->export_bytes}};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        if (!(counts[i].value >= 0)) {
+            return TRMI_FAIL(err, TRM_INVALID, "%s is %g: 0 (the default) or more expected",
+                             counts[i].name, counts[i].value);
+        }
+    }
+    if (c->model_dir != NULL && c->model_dir[0] == '\0') {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "model_dir is empty; a directory that all roles share expected");
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_estimator_precision(const trm_run_config *c, trm_precision *out, trm_error *err) {
+    static const struct {
+        const char *name;
+        trm_precision precision;
+    } names[] = {{"allow_mix_precision", TRM_PRECISION_MIXED},
+                 {"mixed", TRM_PRECISION_MIXED},
+                 {"must_keep_origin_dtype", TRM_PRECISION_ORIGIN},
+                 {"origin", TRM_PRECISION_ORIGIN},
+                 {"force_fp32", TRM_PRECISION_FP32},
+                 {"fp32", TRM_PRECISION_FP32}};
+    *out = TRM_PRECISION_FP32;
+    for (size_t i = 0; c->precision_mode != NULL && i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(c->precision_mode, names[i].name) == 0) {
+            *out = names[i].precision;
+            return TRM_OK;
+        }
+    }
+    return c->precision_mode == NULL
+               ? TRM_OK
+               : TRMI_FAIL(
+                     err, TRM_INVALID,
+                     "precision_mode \"%.40s\": allow_mix_precision, must_keep_origin_dtype or "
+                     "force_fp32 expected",
+                     c->precision_mode);
+}
+
+/* How data and hot rows are shared, against how far workers may run apart. */
+static trm_status check_sharing(const trm_estimator *e, trm_error *err) {
+    const trm_ps_strategy *s = &e->strategy;
+    int32_t age = s->cache_staleness == 0 ? 1 : s->cache_staleness;
+    if (s->hybrid && (s->lend == TRM_PS_LEND_ALWAYS || s->backup_workers > 0)) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         s->backup_workers > 0 ? "backup_workers: hybrid workers reduce their "
+                                                 "gradients together, none can be left out"
+                                               : "lent samples: hybrid workers need as many "
+                                                 "batches as the others; leave lend as it is");
+    }
+    if (s->cache_rows < 0 || s->cache_staleness < 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "cache_rows %lld, cache_staleness %d: 0 or more expected",
+                         (long long)s->cache_rows, s->cache_staleness);
+    }
+    if (s->cache_staleness > 0 && s->cache_rows == 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "cache_staleness %d: no rows are cached; set cache_rows too",
+                         s->cache_staleness);
+    }
+    if (s->cache_rows > 0 && s->mode == TRM_PS_SYNC) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "cache_rows %lld: a cached row is old, and the synchronous mode allows no age: use "
+            "async or staleness=K",
+            (long long)s->cache_rows);
+    }
+    if (s->cache_rows > 0 && s->mode == TRM_PS_BOUNDED && age > s->staleness) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "cache_staleness %d: rows may be at most %d batches old with staleness=%d",
+                         age, s->staleness, s->staleness);
+    }
+    return TRM_OK;
+}
+
+static trm_status check_roles(const trm_estimator *e, trm_error *err) {
+    const trm_run_config *c = &e->config;
+    if (!e->has_roles) {
+        return c->distribute == NULL || c->cluster == NULL
+                   ? TRM_OK
+                   : TRMI_FAIL(err, TRM_INVALID,
+                               "distribute is set, but there is no cluster: set TF_CONFIG, or "
+                               "leave it out to train in this process alone");
+    }
+    if (e->servers > 0 && c->distribute == NULL) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "the cluster lists %d ps: set distribute to a trm_ps_strategy",
+                         e->servers);
+    }
+    if (e->servers == 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "the cluster lists %d workers and no ps; list at least one ps (or "
+                         "train with all-reduce: trireme train -n)",
+                         e->trainers);
+    }
+    if (!c->mix_compile_mode) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "mix_compile_mode must be true with parameter servers: part of "
+                         "the model is not on the device");
+    }
+    if (c->iterations_per_loop > 1) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "iterations_per_loop is %lld: it must be 1 with mix_compile_mode",
+                         (long long)c->iterations_per_loop);
+    }
+    bool sparse = trm_cluster_get(c->cluster)->sparse_workers;
+    if (sparse && e->strategy.mode != TRM_PS_ASYNC) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "a sparse worker map does not say how many workers there are; only "
+                         "the asynchronous mode can do without");
+    }
+    if (e->strategy.backup_workers > 0 && e->strategy.mode != TRM_PS_SYNC) {
+        return TRMI_FAIL(err, TRM_INVALID, "backup_workers are for the synchronous mode");
+    }
+    if (e->strategy.backup_workers < 0 || (e->strategy.backup_workers >= e->trainers && !sparse)) {
+        return TRMI_FAIL(err, TRM_INVALID, "%d backup_workers of %d workers: fewer expected",
+                         e->strategy.backup_workers, e->trainers);
+    }
+    if (e->strategy.staleness_aware && e->strategy.mode == TRM_PS_SYNC) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "staleness_aware: synchronous gradients are never late; it is of async "
+                         "and staleness=K");
+    }
+    TRMI_TRY(check_sharing(e, err));
+    if (e->role == TRM_ROLE_EVALUATOR && c->model_dir == NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "an evaluator reads checkpoints from model_dir; set it");
+    }
+    return TRM_OK;
+}
+
+/* ---- making ------------------------------------------------------------------------------------
+ */
+
+static void fill_defaults(trm_estimator *e) {
+    trm_run_config *c = &e->config;
+    bool servers = e->servers > 0;
+    if (c->save_checkpoints_steps == 0 && c->save_checkpoints_secs == 0) {
+        c->save_checkpoints_steps = servers ? 100 : 0;
+        c->save_checkpoints_secs = servers ? 0 : 600;
+    }
+    c->iterations_per_loop = c->iterations_per_loop == 0 ? 1 : c->iterations_per_loop;
+    c->tf_random_seed = c->tf_random_seed == 0 ? 1 : c->tf_random_seed;
+    c->save_summary_steps = c->save_summary_steps == 0 ? 100 : c->save_summary_steps;
+    c->log_step_count_steps = c->log_step_count_steps == 0 ? 100 : c->log_step_count_steps;
+    c->keep_checkpoint_max = c->keep_checkpoint_max == 0 ? 5 : c->keep_checkpoint_max;
+    c->keep_checkpoint_every_n_hours =
+        c->keep_checkpoint_every_n_hours == 0 ? 10000 : c->keep_checkpoint_every_n_hours;
+    c->session_creation_timeout_secs =
+        c->session_creation_timeout_secs == 0 ? 7200 : c->session_creation_timeout_secs;
+    e->strategy.timeout_seconds =
+        e->strategy.timeout_seconds > 0 ? e->strategy.timeout_seconds : 120;
+}
+
+static void place(trm_estimator *e) {
+    const trm_cluster *cluster = e->config.cluster;
+    e->trainers = 1;
+    e->is_chief = true;
+    if (cluster == NULL || !trm_cluster_get(cluster)->has_roles) {
+        return;
+    }
+    const trm_cluster_info *me = trm_cluster_get(cluster);
+    int32_t chiefs = trm_cluster_task_count(cluster, TRM_ROLE_CHIEF);
+    e->has_roles = true;
+    e->role = me->role;
+    e->trainers = chiefs + trm_cluster_task_count(cluster, TRM_ROLE_WORKER);
+    e->trainer = me->role == TRM_ROLE_CHIEF    ? 0
+                 : me->role == TRM_ROLE_WORKER ? me->task_index + chiefs
+                                               : -1;
+    e->is_chief = me->is_chief;
+    e->servers = trm_cluster_task_count(cluster, TRM_ROLE_PS);
+    e->has_evaluator = trm_cluster_task_count(cluster, TRM_ROLE_EVALUATOR) > 0;
+    /* One task without servers runs as if there were no cluster (TensorFlow's rule). */
+    if (e->servers == 0 && e->trainers == 1 && e->trainer == 0) {
+        e->has_roles = false;
+    }
+}
+
+static trm_status copy_text(trm_estimator *e, const char **text, trm_error *err) {
+    if (*text != NULL && (*text = trmi_arena_strdup(&e->arena, *text)) == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a configuration");
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_estimator_take_config(trm_estimator *e, const trm_run_config *config,
+                                      trm_error *err) {
+    trm_run_config *c = &e->config;
+    trm_precision precision;
+    *c = *config;
+    if (c->distribute != NULL) {
+        e->strategy = *c->distribute;
+        c->distribute = &e->strategy;
+    }
+    if (c->token != NULL) {
+        memcpy(e->token, c->token, sizeof e->token);
+        c->token = e->token;
+    }
+    if (c->cluster != NULL && c->model_dir != NULL &&
+        trm_cluster_get(c->cluster)->model_dir != NULL &&
+        strcmp(c->model_dir, trm_cluster_get(c->cluster)->model_dir) != 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "model_dir is \"%.80s\" here and \"%.80s\" in TF_CONFIG; make them "
+                         "equal, or give one",
+                         c->model_dir, trm_cluster_get(c->cluster)->model_dir);
+    }
+    if (c->model_dir == NULL && c->cluster != NULL) {
+        c->model_dir = trm_cluster_get(c->cluster)->model_dir;
+    }
+    TRMI_TRY(check_numbers(c, err));
+    TRMI_TRY(trmi_estimator_precision(c, &precision, err));
+    TRMI_TRY(copy_text(e, &c->model_dir, err));
+    TRMI_TRY(copy_text(e, &c->precision_mode, err));
+    TRMI_TRY(copy_text(e, &c->warm_start_from, err));
+    TRMI_TRY(copy_text(e, &e->strategy.folder, err));
+    TRMI_TRY(copy_text(e, &e->strategy.spill_folder, err));
+    place(e);
+    TRMI_TRY(check_roles(e, err));
+    fill_defaults(e);
+    return TRM_OK;
+}

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The evaluator, and the job of one process. */
+#include "train/estimator/estimator.h"
+
+#include "trireme/save.h"
+#include "trireme/save_events.h"
+
+#include "train/callback.h"
+#include "train/model.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const double say_seconds = 600; /* TensorFlow's: warnings are not repeated before */
+
+/* ---- one evaluation
+ *  ---------------------------------------------------------------------------------- */
+
+/* Model, data and summaries live as long as the evaluator. */
+typedef struct judge {
+    trm_estimator *e;
+    const trm_eval_spec *spec;
+    trm_dataset *data;
+    trm_model *model;
+    trm_events *events;
+} judge;
+
+static void judge_close(judge *j) {
+    atomic_store(&j->e->model, NULL);
+    (void)!trm_events_close(j->events, NULL);
+    trm_model_destroy(j->model);
+    trm_dataset_destroy(j->data);
+}
+
+static trm_status judge_open(judge *j, trm_error *err) {
+    trm_model_options options;
+    if (j->model != NULL) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trmi_estimator_data(j->e, TRM_MODE_EVAL, j->spec->input_fn, j->spec->params, &j->data,
+                                 err));
+    TRMI_TRY(trmi_estimator_model(j->e, TRM_MODE_EVAL, j->data, &options, err));
+    TRMI_TRY(trm_model_create(&options, &j->model, err));
+    atomic_store(&j->e->model, j->model);
+    return TRM_OK;
+}
+
+static void summarise(judge *j, uint64_t step, const trm_evaluation *v) {
+    char dir[4096];
+    trm_error err;
+    trm_status status = TRM_OK;
+    if (j->events == NULL) {
+        snprintf(dir, sizeof dir, "%s/eval%s%s", j->e->config.model_dir,
+                 j->spec->name != NULL ? "_" : "", j->spec->name != NULL ? j->spec->name : "");
+        status = trm_events_open(dir, NULL, &j->events, &err);
+    }
+    trm_named_scalar values[6] = {{"loss", v->loss}};
+    int64_t count = 1;
+    if (v->has_top) {
+        values[count++] = (trm_named_scalar){"accuracy", v->top1};
+        values[count++] = (trm_named_scalar){"top5", v->top5};
+    }
+    if (v->has_auc) {
+        values[count++] = (trm_named_scalar){"auc", v->auc};
+        values[count++] = (trm_named_scalar){"logloss", v->logloss};
+        values[count++] = (trm_named_scalar){"calibration", v->calibration};
+    }
+    if (status == TRM_OK) {
+        status = trm_events_scalars(j->events, (int64_t)step, values, count, &err);
+    }
+    if (status == TRM_OK) {
+        status = trm_events_flush(j->events, &err);
+    }
+    if (status != TRM_OK) {
+        trmi_log(TRM_LOG_WARN, "train", "%s; the evaluation goes on", err.message);
+    }
+}
+
+/* At most spec->steps batches: the rest of the data is not looked at. */
+static trm_status evaluate(judge *j, trm_evaluation *out, trm_error *err) {
+    int64_t steps = j->spec->steps == 0 ? 100 : j->spec->steps;
+    return trm_model_evaluate_steps(j->model, j->data, steps > 0 ? steps : INT64_MAX, out, err);
+}
+
+/* The newest checkpoint, which is not removed while it is read. */
+static trm_status judge_newest(judge *j, trm_job_result *out, trm_error *err) {
+    trm_checkpoint *found;
+    const trm_checkpoint_open_options mark = {.mark_in_use = true};
+    TRMI_TRY(trm_checkpoint_open(j->e->config.model_dir, &mark, &found, err));
+    uint64_t step = (uint64_t)trm_checkpoint_info_of(found)->global_step;
+    trm_evaluation v;
+    trm_status status = judge_open(j, err);
+    if (status == TRM_OK) {
+        status = trm_model_load(j->model, trm_checkpoint_path(found), false, NULL, err);
+    }
+    if (status == TRM_OK) {
+        status = evaluate(j, &v, err);
+    }
+    trm_checkpoint_close(found);
+    TRMI_TRY(status);
+    out->has_evaluation = true;
+    out->evaluation = v;
+    out->evaluated_step = step;
+    out->global_step = out->global_step > step ? out->global_step : step;
+    trmi_estimator_say(j->e, "Saving dict for global step %llu: global_step = %llu, loss = %.6g",
+                       (unsigned long long)step, (unsigned long long)step, v.loss);
+    summarise(j, step, &v);
+    if (j->e->config.on_evaluated != NULL) {
+        j->e->config.on_evaluated(j->e->config.context, step, &v);
+    }
+    return trmi_export(j->e, j->spec, false, j->model, step, &v, err);
+}
+
+/* The weights that were evaluated last are in the model still. */
+static trm_status judge_last(judge *j, const trm_job_result *out, trm_error *err) {
+    return out->has_evaluation && j->model != NULL
+               ? trmi_export(j->e, j->spec, true, j->model, out->evaluated_step, &out->evaluation,
+                             err)
+               : TRM_OK;
+}
+
+trm_status trmi_evaluate_latest(trm_estimator *e, const trm_eval_spec *eval, trm_job_result *out,
+                                trm_error *err) {
+    judge j = {.e = e, .spec = eval};
+    trm_status status = judge_newest(&j, out, err);
+    status = status == TRM_OK ? judge_last(&j, out, err) : status;
+    judge_close(&j);
+    return status;
+}
+
+/* ---- the evaluator's life
+ *  ------------------------------------------------------------------------------- */
+
+static bool is_over(const trm_estimator *e, const trm_train_spec *train,
+                    const trm_job_result *out) {
+    uint64_t last = 0;
+    int64_t newest = 0;
+    trmi_job_state state = trmi_job_read(e, &last);
+    bool seen = trm_checkpoint_latest(e->config.model_dir, &newest, NULL) != TRM_OK ||
+                (out->has_evaluation && out->evaluated_step == (uint64_t)newest);
+    bool enough = train->max_steps > 0 && out->has_evaluation &&
+                  out->evaluated_step >= (uint64_t)train->max_steps;
+    return enough || (seen && (state == TRMI_JOB_DONE || state == TRMI_JOB_FAILED));
+}
+
+/* TRM_END: nothing new yet. */
+static trm_status look(judge *j, trm_job_result *out, double *said, trm_error *err) {
+    int64_t step;
+    trm_status status = trm_checkpoint_latest(j->e->config.model_dir, &step, err);
+    bool same = status == TRM_OK && out->has_evaluation && out->evaluated_step == (uint64_t)step;
+    if (status == TRM_END || same) {
+        if (trmi_os_now() - *said > say_seconds) {
+            *said = trmi_os_now();
+            trmi_estimator_say(j->e,
+                               same ? "no new checkpoint since the last evaluation"
+                                    : "no checkpoint yet in %s",
+                               j->e->config.model_dir);
+        }
+        return TRM_END;
+    }
+    TRMI_TRY(status);
+    return judge_newest(j, out, err);
+}
+
+trm_status trmi_run_evaluator(trm_estimator *e, const trm_train_spec *train,
+                              const trm_eval_spec *eval, trm_job_result *out, trm_error *err) {
+    judge j = {.e = e, .spec = eval};
+    double said = -1e9;
+    double delay = eval->start_delay_secs == 0 ? 120 : eval->start_delay_secs;
+    double throttle = eval->throttle_secs == 0 ? 600 : eval->throttle_secs;
+    uint64_t step;
+    trm_status status = TRM_OK;
+    for (double end = trmi_os_now() + delay; trmi_os_now() < end && !trmi_estimator_stopped(e);) {
+        if (trmi_job_read(e, &step) == TRMI_JOB_DONE) {
+            break; /* nothing newer will come */
+        }
+        trmi_estimator_sleep(e, 0.2);
+    }
+    while (status == TRM_OK && !trmi_estimator_stopped(e)) {
+        double begin = trmi_os_now();
+        trm_status found = look(&j, out, &said, err);
+        status = found == TRM_END ? TRM_OK : found;
+        if (status != TRM_OK || is_over(e, train, out)) {
+            break;
+        }
+        /* The last checkpoint is not waited for. */
+        double until = begin + (found == TRM_OK ? throttle : 0);
+        do {
+            trmi_estimator_sleep(e, 0.2);
+        } while (trmi_os_now() < until && !trmi_estimator_stopped(e) &&
+                 trmi_job_read(e, &step) != TRMI_JOB_DONE);
+    }
+    if (status == TRM_OK && !trmi_estimator_stopped(e)) {
+        status = judge_last(&j, out, err);
+    }
+    judge_close(&j);
+    if (status == TRM_OK && trmi_estimator_stopped(e)) {
+        return TRMI_FAIL(err, TRM_CANCELLED, "stopped on request");
+    }
+    return status;
+}
+
+/* ---- one process
+ *  ------------------------------------------------------------------------------------------ */
+
+typedef struct local {
+    trm_estimator *e;
+    const trm_eval_spec *eval;
+    trm_dataset *test;
+    double evaluated_at;
+    uint64_t evaluated_step;
+    judge writer; /* of summaries */
+    trm_job_result *out;
+} local;
+
+/* Exports are of a model for evaluation, filled from the checkpoint that has just been written. */
+static trm_status local_export(local *l, bool last, uint64_t step, const trm_evaluation *v,
+                               trm_error *err) {
+    judge *j = &l->writer;
+    if (trmi_exporter_count(l->eval) == 0) {
+        return TRM_OK;
+    }
+    trm_model *trains = atomic_load(&l->e->model);
+    trm_status status = judge_open(j, err);
+    atomic_store(&l->e->model, trains);
+    TRMI_TRY(status);
+    TRMI_TRY(trm_model_load(j->model, l->e->config.model_dir, false, NULL, err));
+    return trmi_export(l->e, l->eval, last, j->model, step, v, err);
+}
+
+static trm_status local_evaluate(local *l, trm_model *model, uint64_t step, trm_error *err) {
+    int64_t steps = l->eval->steps == 0 ? 100 : l->eval->steps;
+    trm_evaluation v;
+    TRMI_TRY(trm_model_evaluate_steps(model, l->test, steps > 0 ? steps : INT64_MAX, &v, err));
+    l->evaluated_at = trmi_os_now();
+    l->evaluated_step = step;
+    l->out->has_evaluation = true;
+    l->out->evaluation = v;
+    l->out->evaluated_step = step;
+    trmi_estimator_say(l->e, "Saving dict for global step %llu: global_step = %llu, loss = %.6g",
+                       (unsigned long long)step, (unsigned long long)step, v.loss);
+    if (l->e->config.model_dir != NULL) {
+        summarise(&l->writer, step, &v);
+    }
+    if (l->e->config.on_evaluated != NULL) {
+        l->e->config.on_evaluated(l->e->config.context, step, &v);
+    }
+    return local_export(l, false, step, &v, err);
+}
+
+/* After each checkpoint, not more often than the throttle allows. */
+static trm_status local_saved(void *context, const trm_progress *p, trm_error *err) {
+    local *l = context;
+    double throttle = l->eval->throttle_secs == 0 ? 600 : l->eval->throttle_secs;
+    bool same = l->out->has_evaluation && l->evaluated_step == p->global_step;
+    if (same || trmi_os_now() - l->evaluated_at < throttle) {
+        return TRM_OK;
+    }
+    return local_evaluate(l, p->model, p->global_step, err);
+}
+
+static trm_status local_train(trm_estimator *e, const trm_train_spec *spec, trm_model *model,
+                              trm_dataset *data, local *l, trm_error *err) {
+    trm_train_options options = {.data = data,
+                                 .steps = spec->max_steps,
+                                 .epochs = spec->epochs,
+                                 .sink = e->config.iterations_per_loop > 1};
+    int32_t count = 0, room = (int32_t)(sizeof spec->callbacks / sizeof spec->callbacks[0]);
+    for (int32_t i = 0; i < room; i++) {
+        if (spec->callbacks[i].on_step_end || spec->callbacks[i].on_epoch_end ||
+            spec->callbacks[i].on_end || spec->callbacks[i].on_checkpoint ||
+            spec->callbacks[i].on_begin) {
+            options.callbacks[count++] = spec->callbacks[i];
+        }
+    }
+    if (e->config.log_step_count_steps > 0) {
+        options.callbacks[count++] = trmi_step_log(e);
+    }
+    if (l->test != NULL) {
+        options.callbacks[count++] = (trm_callback){.on_checkpoint = local_saved, .context = l};
+    }
+    if (e->config.model_dir != NULL) {
+        if (e->config.save_summary_steps > 0) {
+            options.callbacks[count++] = trm_tensorboard(
+                &(trm_tensorboard_options){.directory = e->config.model_dir,
+                                           .every_steps = e->config.save_summary_steps,
+                                           .graph = true});
+        }
+        options.callbacks[count++] = trm_model_checkpoint(&(trm_model_checkpoint_options){
+            .directory = e->config.model_dir,
+            .keep = e->config.keep_checkpoint_max,
+            .keep_every_hours = e->config.keep_checkpoint_every_n_hours,
+            .every_steps = e->config.save_checkpoints_steps,
+            .every_seconds = e->config.save_checkpoints_secs});
+    }
+    return trm_model_train(model, &options, err);
+}
+
+static trm_status local_restore(const trm_estimator *e, trm_model *model, trm_error *err) {
+    if (e->config.model_dir == NULL) {
+        return TRM_OK;
+    }
+    trm_status status = trm_model_resume(model, e->config.model_dir, err);
+    return status == TRM_END ? TRM_OK : status;
+}
+
+trm_status trmi_run_local(trm_estimator *e, const trm_train_spec *spec, const trm_eval_spec *eval,
+                          trm_job_result *out, trm_error *err) {
+    trm_dataset *data = NULL;
+    trm_model *model = NULL;
+    trm_model_options options;
+    local l = {
+        .e = e, .eval = eval, .out = out, .evaluated_at = -1e9, .writer = {.e = e, .spec = eval}};
+    trm_status status =
+        trmi_estimator_data(e, TRM_MODE_TRAIN, spec->input_fn, spec->params, &data, err);
+    if (status == TRM_OK && eval != NULL) {
+        status = trmi_estimator_data(e, TRM_MODE_EVAL, eval->input_fn, eval->params, &l.test, err);
+    }
+    status =
+        status == TRM_OK ? trmi_estimator_model(e, TRM_MODE_TRAIN, data, &options, err) : status;
+    if (status == TRM_OK) {
+        status = trm_model_create(&options, &model, err);
+    }
+    status = status == TRM_OK ? local_restore(e, model, err) : status;
+    if (status == TRM_OK) {
+        atomic_store(&e->model, model);
+        if (trmi_estimator_stopped(e)) {
+            trm_model_request_stop(model);
+        }
+        status = local_train(e, spec, model, data, &l, err);
+        out->global_step = trm_model_global_step(model);
+    }
+    if (status == TRM_OK && eval != NULL &&
+        (!out->has_evaluation || out->evaluated_step != out->global_step)) {
+        status = local_evaluate(&l, model, out->global_step, err); /* the last step always */
+    }
+    if (status == TRM_OK && eval != NULL) {
+        status = local_export(&l, true, out->global_step, &out->evaluation, err);
+    }
+    if (status == TRM_OK) {
+        status = trmi_job_write(e, TRMI_JOB_DONE, out->global_step, err);
+    }
+    judge_close(&l.writer);
+    trm_model_destroy(model);
+    trm_dataset_destroy(data);
+    trm_dataset_destroy(l.test);
+    return status;
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Exporters of an EvalSpec: after an evaluation the weights that were evaluated go into files for
+ * others:
+ *
+ *      model_dir/export/<name>/model-<step>.safetensors     the newest exports_to_keep of them
+ *      model_dir/export/<name>/best.json                    of BEST: what is to be beaten, after a restart too
+ */
+#include "train/estimator/estimator.h"
+
+#include "trireme/export.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { KEEP_DEFAULT = 5 };
+
+typedef trm_status (*write_function)(trm_model *model, const char *path, trm_error *err);
+static const struct {
+    const char *name;
+    write_function write;
+} formats[] = {
+    {"safetensors", trm_export_safetensors}, {"npz", trm_export_npz}, {"onnx", trm_export_onnx}};
+
+static const struct {
+    const char *name;
+    bool more; /* is better */
+} metrics[] = {
+    {"loss", false}, {"logloss", false}, {"auc", true}, {"accuracy", true}, {"top5", true}};
+
+static const char *format_of(const trm_exporter *x) {
+    return x->format != NULL ? x->format : "safetensors";
+}
+static const char *metric_of(const trm_exporter *x) {
+    return x->metric != NULL ? x->metric : "loss";
+}
+
+static int format_index(const char *name) {
+    for (int i = 0; i < (int)(sizeof formats / sizeof formats[0]); i++) {
+        if (strcmp(formats[i].name, name) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static int metric_index(const char *name) {
+    for (int i = 0; i < (int)(sizeof metrics / sizeof metrics[0]); i++) {
+        if (strcmp(metrics[i].name, name) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+int32_t trmi_exporter_count(const trm_eval_spec *eval) {
+    int32_t count = 0;
+    while (eval != NULL && count < TRM_MAX_EXPORTERS &&
+           eval->exporters[count].kind != TRM_EXPORT_NONE) {
+        count++;
+    }
+    return count;
+}
+
+trm_status trmi_exporters_check(const trm_estimator *e, const trm_eval_spec *eval, trm_error *err) {
+    int32_t count = trmi_exporter_count(eval);
+    if (count > 0 && e->config.model_dir == NULL) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "EvalSpec: exporters write to model_dir/export; set model_dir");
+    }
+    for (int32_t i = 0; i < count; i++) {
+        const trm_exporter *x = &eval->exporters[i];
+        if (x->name == NULL || x->name[0] == '\0' || x->name[0] == '.' ||
+            strchr(x->name, '/') != NULL) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "EvalSpec: exporter %d needs a name that can be a folder's", i);
+        }
+        if (format_index(format_of(x)) < 0) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "exporter %s: format \"%.40s\": safetensors, npz or onnx expected",
+                             x->name, x->format);
+        }
+        if (metric_index(metric_of(x)) < 0 || (x->metric != NULL && x->kind != TRM_EXPORT_BEST)) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             x->kind != TRM_EXPORT_BEST
+                                 ? "exporter %s: metric \"%.40s\": only the best has one"
+                                 : "exporter %s: metric \"%.40s\": loss, logloss, auc, accuracy "
+                                   "or top5 expected",
+                             x->name, x->metric);
+        }
+        for (int32_t j = 0; j < i; j++) {
+            if (strcmp(eval->exporters[j].name, x->name) == 0) {
+                return TRMI_FAIL(err, TRM_INVALID, "EvalSpec: two exporters are called %s",
+                                 x->name);
+            }
+        }
+    }
+    return TRM_OK;
+}
+
+/* ---- the best
+ *  ---------------------------------------------------------------------------------------- */
+
+static trm_status value_of(const trm_exporter *x, const trm_evaluation *v, double *out,
+                           trm_error *err) {
+    const char *name = metric_of(x);
+    bool top = strcmp(name, "accuracy") == 0 || strcmp(name, "top5") == 0;
+    bool clicks = strcmp(name, "auc") == 0 || strcmp(name, "logloss") == 0;
+    if ((top && !v->has_top) || (clicks && !v->has_auc)) {
+        return TRMI_FAIL(err, TRM_INVALID, "exporter %s: evaluations of this model have no %s",
+                         x->name, name);
+    }
+    *out = strcmp(name, "auc") == 0        ? v->auc
+           : strcmp(name, "logloss") == 0  ? v->logloss
+           : strcmp(name, "accuracy") == 0 ? v->top1
+           : strcmp(name, "top5") == 0     ? v->top5
+                                           : v->loss;
+    return TRM_OK;
+}
+
+/* Better than what best.json says, if it is of the same metric. */
+static bool is_better(const trm_exporter *x, const char *folder, double value) {
+    char path[4400];
+    json_error_t why;
+    const char *name = "";
+    double best = 0;
+    snprintf(path, sizeof path, "%s/best.json", folder);
+    json_t *root = json_load_file(path, 0, &why);
+    bool known = root != NULL &&
+                 json_unpack(root, "{s:s,s:F}", "metric", &name, "value", &best) == 0 &&
+                 strcmp(name, metric_of(x)) == 0;
+    json_decref(root);
+    return isfinite(value) &&
+           (!known || (metrics[metric_index(metric_of(x))].more ? value > best : value < best));
+}
+
+static trm_status write_best(const trm_exporter *x, const char *folder, double value, uint64_t step,
+                             trm_error *err) {
+    char path[4400], text[200];
+    snprintf(path, sizeof path, "%s/best.json", folder);
+    int length = snprintf(text, sizeof text,
+                          "{\"metric\": \"%s\", \"value\": %.17g, \"global_step\": %" PRIu64 "}\n",
+                          metric_of(x), value, step);
+    return trmi_os_replace_file(NULL, path, text, (size_t)length, err);
+}
+
+/* ---- files
+ *  ------------------------------------------------------------------------------------------- */
+
+static int newest_first(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x > y ? -1 : x < y;
+}
+
+/* All but the newest go. A file that cannot is the next time's. */
+static void prune(const trm_exporter *x, const char *folder) {
+    uint64_t steps[256];
+    int32_t count = 0, keep = x->exports_to_keep == 0 ? KEEP_DEFAULT : x->exports_to_keep;
+    char path[4400], form[32];
+    snprintf(form, sizeof form, ".%s", format_of(x));
+    DIR *stream = keep < 0 ? NULL : opendir(folder);
+    for (struct dirent *entry;
+         stream != NULL && count < 256 && (entry = readdir(stream)) != NULL;) {
+        char *end;
+        bool ours = strncmp(entry->d_name, "model-", 6) == 0;
+        uint64_t step = ours ? strtoull(entry->d_name + 6, &end, 10) : 0;
+        if (ours && strcmp(end, form) == 0) {
+            steps[count++] = step;
+        }
+    }
+    if (stream != NULL) {
+        closedir(stream);
+    }
+    qsort(steps, (size_t)count, sizeof *steps, newest_first);
+    for (int32_t i = keep; keep >= 0 && i < count; i++) {
+        snprintf(path, sizeof path, "%s/model-%" PRIu64 "%s", folder, steps[i], form);
+        (void)unlink(path);
+    }
+}
+
+static trm_status export_one(const trm_estimator *e, const trm_exporter *x, trm_model *model,
+                             uint64_t step, const trm_evaluation *v, trm_error *err) {
+    char folder[4096], path[4400];
+    double value = 0;
+    struct stat info;
+    snprintf(folder, sizeof folder, "%s/export/%s", e->config.model_dir, x->name);
+    if (x->kind == TRM_EXPORT_BEST) {
+        TRMI_TRY(value_of(x, v, &value, err));
+        if (!is_better(x, folder, value)) {
+            return TRM_OK;
+        }
+    }
+    snprintf(path, sizeof path, "%s/model-%" PRIu64 ".%s", folder, step, format_of(x));
+    if (x->kind != TRM_EXPORT_BEST && stat(path, &info) == 0) {
+        return TRM_OK; /* of an evaluator before this one */
+    }
+    TRMI_TRY(trmi_os_make_dirs(NULL, folder, err));
+    TRMI_TRY(formats[format_index(format_of(x))].write(model, path, err));
+    if (x->kind == TRM_EXPORT_BEST) {
+        TRMI_TRY(write_best(x, folder, value, step, err));
+    }
+    trmi_estimator_say(e, "exported step %" PRIu64 " to %s", step, path);
+    prune(x, folder);
+    return TRM_OK;
+}
+
+trm_status trmi_export(const trm_estimator *e, const trm_eval_spec *eval, bool last,
+                       trm_model *model, uint64_t step, const trm_evaluation *v, trm_error *err) {
+    for (int32_t i = 0; i < trmi_exporter_count(eval); i++) {
+        const trm_exporter *x = &eval->exporters[i];
+        if ((x->kind == TRM_EXPORT_FINAL) == last) {
+            TRMI_TRY(export_one(e, x, model, step, v, err));
+        }
+    }
+    return TRM_OK;
+}

@@ -1,0 +1,481 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Servers, workers and the chief. */
+#include "train/estimator/estimator.h"
+
+#include "train/estimator/hybrid.h"
+#include "train/model.h"
+#include "train/estimator/warm_start.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os.h"
+#include "ps/client/life.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const double say_seconds = 30;
+enum { LATE_WAITS = 2, CHIEF_WAITS = 10 };          /* seconds, for servers of a job that is over */
+enum { RING_BYTES = 32 << 20, RING_MAX = 1 << 30 }; /* shared memory, each way */
+/* a worker an epoch, so that a slow one does fewer; batches */
+enum { LEASES = 10, LEASE_MAX = 64 };
+
+/* ---- a server
+ *  ------------------------------------------------------------------------------------ */
+
+/* To its end. */
+static trm_status serve(const trm_estimator *e, const trm_ps_server_options *options,
+                        trm_error *err) {
+    trm_ps_server *server;
+    TRMI_TRY(trm_ps_server_start(options, &server, err));
+    trmi_estimator_say(e, "ps %d of %d serves at %s", options->server, e->servers,
+                       trm_ps_server_address(server));
+    trm_status status = TRM_TIMEOUT;
+    /* Told to end, it lets the chief save first, if there is one. */
+    for (double patience = 8; status == TRM_TIMEOUT && patience > 0;) {
+        status = trm_ps_server_wait(server, 0.1);
+        patience -= trmi_estimator_stopped(e) ? 0.1 : 0;
+    }
+    trm_ps_server_stop(server);
+    if (status == TRM_TIMEOUT) {
+        return TRMI_FAIL(err, TRM_CANCELLED, "stopped on request before the job had ended");
+    }
+    trmi_estimator_say(e, "ps %d ends: the job is over", options->server);
+    return TRM_OK;
+}
+
+trm_status trmi_run_server(trm_estimator *e, trm_error *err) {
+    const trm_ps_strategy *s = &e->strategy;
+    const trm_cluster *cluster = e->config.cluster;
+    int32_t index = trm_cluster_get(cluster)->task_index;
+    char folder[4096];
+    trmi_warm_start *warm;
+    trmi_estimator_ps_folder(e, folder, sizeof folder);
+    if (folder[0] != '\0') {
+        TRMI_TRY(trmi_os_make_dirs(NULL, folder, err));
+    }
+    TRMI_TRY(trmi_warm_start_of_job(e, folder, &warm, err));
+    bool counts = s->hybrid && s->mode == TRM_PS_ASYNC;
+    const trm_ps_server_options options = {
+        .server = index,
+        .servers = e->servers,
+        .shards = s->shards,
+        .memory_bytes = s->memory_bytes,
+        .listen = trm_cluster_task_address(cluster, TRM_ROLE_PS, index),
+        .folder = folder[0] != '\0' ? folder : NULL,
+        .log_pushes = folder[0] != '\0' && !s->no_log,
+        .spill_folder = s->spill_folder,
+        /* Hybrid workers keep step by themselves: servers that count batches know which a worker
+         * that dies has to make again. */
+        .mode = counts ? TRM_PS_BOUNDED : s->mode,
+        .workers = e->trainers,
+        .staleness = counts ? TRM_STALENESS_ANY : s->staleness,
+        .backup_workers = s->backup_workers,
+        .staleness_aware = s->staleness_aware,
+        .initial = {warm == NULL ? NULL : trmi_warm_start_row, warm},
+        /* Hybrid workers go on together or not at all: no step without one that may come back. */
+        .worker_timeout_seconds = s->hybrid ? 2 * s->timeout_seconds : s->timeout_seconds / 2,
+        .token = e->config.token};
+    trm_status status = serve(e, &options, err);
+    trmi_warm_start_close(warm);
+    return status;
+}
+
+/* ---- joining
+ *  --------------------------------------------------------------------------------------- */
+
+static bool is_stopped(void *estimator) { return trmi_estimator_stopped(estimator); }
+
+/* Servers wait for all workers, and this one for servers: only the others' connections say that one
+ * has died. */
+static bool is_lost(void *estimator) {
+    const trm_estimator *e = estimator;
+    return e->workers != NULL && trm_comm_health(e->workers, NULL) != TRM_OK;
+}
+
+static bool is_over(trmi_job_state state) {
+    return state == TRMI_JOB_DONE || state == TRMI_JOB_FAILED;
+}
+
+/* A job that is continued is over until its chief begins. */
+static bool job_is_over(void *estimator) {
+    trm_estimator *e = estimator;
+    uint64_t step;
+    double now = trmi_os_now();
+    e->over_since = !is_over(trmi_job_read(e, &step)) ? 0
+                    : e->over_since == 0              ? now
+                                                      : e->over_since;
+    return e->over_since != 0 && now - e->over_since > (e->is_chief ? CHIEF_WAITS : LATE_WAITS);
+}
+
+static trm_status connect_once(const trm_estimator *e, double timeout, trm_ps_client **out,
+                               trm_error *err) {
+    const char *addresses[1024];
+    if (e->servers > (int32_t)(sizeof addresses / sizeof addresses[0])) {
+        return TRMI_FAIL(err, TRM_INVALID, "%d servers, at most 1024 expected", e->servers);
+    }
+    for (int32_t i = 0; i < e->servers; i++) {
+        addresses[i] = trm_cluster_task_address(e->config.cluster, TRM_ROLE_PS, i);
+        if (addresses[i] == NULL) {
+            return TRMI_FAIL(err, TRM_INVALID, "ps %d has no address in the cluster", i);
+        }
+    }
+    const trm_ps_client_options options = {.addresses = addresses,
+                                           .servers = e->servers,
+                                           .worker = e->trainer,
+                                           .wire = e->strategy.wire,
+                                           .cache_staleness = e->strategy.cache_staleness,
+                                           .ring_bytes = e->ring_bytes,
+                                           .timeout_seconds = timeout,
+                                           .token = e->config.token,
+                                           .stopped = is_stopped,
+                                           .lost = e->strategy.hybrid ? is_lost : NULL,
+                                           .over = job_is_over,
+                                           .context = (void *)(uintptr_t)e};
+    return trm_ps_client_create(&options, out, err);
+}
+
+/* Servers come up when they come up. A chief must not be mistaken: nobody else ends them.
+ * TRM_END: the job has ended in the meantime. */
+static trm_status connect_servers(trm_estimator *e, trm_ps_client **out, trm_error *err) {
+    double begin = trmi_os_now(), said = begin;
+    uint64_t step;
+    for (;;) {
+        /* Of a job that is over the servers have gone, unless all of it is being started again. */
+        bool over = is_over(trmi_job_read(e, &step));
+        trm_status status = connect_once(e, over ? 1 : e->strategy.timeout_seconds, out, err);
+        double waited = trmi_os_now() - begin;
+        if (over && (status == TRM_TIMEOUT || status == TRM_PEER) &&
+            waited > (e->is_chief ? CHIEF_WAITS : LATE_WAITS)) {
+            return TRM_END;
+        }
+        bool again = (status == TRM_TIMEOUT || status == TRM_PEER) && !trmi_estimator_stopped(e) &&
+                     waited < e->config.session_creation_timeout_secs;
+        if (status == TRM_OK) {
+            trmi_client_patience(*out, e->strategy.timeout_seconds);
+        }
+        if (!again) {
+            return status;
+        }
+        if (trmi_os_now() - said > say_seconds) {
+            said = trmi_os_now();
+            trmi_estimator_say(e, "waiting for the servers since %.0f s: %s", waited,
+                               err != NULL ? err->message : "no answer");
+        }
+        trmi_estimator_sleep(e, 0.2);
+    }
+}
+
+/* ---- a trainer
+ *  ---------------------------------------------------------------------------------------- */
+
+typedef struct trainer {
+    trm_estimator *e;
+    trm_ps_client *client;
+    trm_dataset *data;
+    trm_model_options options;
+    trm_model *model;
+    struct trmi_bootstrap *bootstrap;
+    trm_comm *comm; /* hybrid, and what outlives another worker's death: */
+    trmi_dense dense;
+    double alive;      /* when this worker began, or made its last step */
+    int32_t callbacks; /* of the spec that have been used */
+} trainer;
+
+static void leave(trainer *t, bool comes_back) {
+    atomic_store(&t->e->model, NULL);
+    t->e->workers = NULL;
+    trm_model_destroy(t->model);
+    trm_dataset_destroy(t->data);
+    comes_back ? trmi_client_vanish(t->client) : trm_ps_client_destroy(t->client);
+    trm_comm_destroy(t->comm);
+    trm_cluster_leave(t->bootstrap);
+    t->model = NULL;
+    t->data = NULL;
+    t->client = NULL;
+    t->comm = NULL;
+    t->bootstrap = NULL;
+}
+
+static trm_status meet_others(trainer *t, trm_error *err) {
+    if (!t->e->strategy.hybrid || t->e->trainers == 1) {
+        return TRM_OK;
+    }
+    const trm_join_options options = {.timeout_seconds = t->e->strategy.timeout_seconds};
+    TRMI_TRY(trm_cluster_join(t->e->config.cluster, &options, &t->bootstrap, err));
+    TRMI_TRY(trm_comm_create(t->bootstrap, NULL, &t->comm, err));
+    t->e->workers = t->comm;
+    return TRM_OK;
+}
+
+/* Model and data are known before the servers are: a ring holds two messages of a batch. */
+static trm_status describe_model(trainer *t, const trm_train_spec *spec, trm_error *err) {
+    trm_estimator *e = t->e;
+    int64_t bytes, ring = RING_BYTES;
+    TRMI_TRY(trmi_estimator_data(e, TRM_MODE_TRAIN, spec->input_fn, spec->params, &t->data, err));
+    TRMI_TRY(trmi_estimator_model(e, TRM_MODE_TRAIN, t->data, &t->options, err));
+    TRMI_TRY(trmi_model_traffic(&t->options, &bytes, err));
+    while (ring < 2 * (bytes + bytes / 8) + RING_BYTES / 4 && ring < RING_MAX) {
+        ring *= 2;
+    }
+    e->ring_bytes = (size_t)ring;
+    return TRM_OK;
+}
+
+/* Where samples are dealt. In a job that is continued with other workers the chief says from where
+ * on. */
+static trm_status learn_dealt(trm_estimator *e, trm_error *err) {
+    const double begin = trmi_os_now();
+    double said = begin;
+    TRMI_TRY(trmi_job_read_dealt(e, &e->dealt, err));
+    while (!e->is_chief && e->dealt.count > 0 &&
+           e->dealt.list[e->dealt.count - 1].workers != e->trainers) {
+        double now = trmi_os_now();
+        if (trmi_estimator_stopped(e) || now - begin > e->strategy.timeout_seconds) {
+            return TRMI_FAIL(err, trmi_estimator_stopped(e) ? TRM_CANCELLED : TRM_TIMEOUT,
+                             "%s/job.json is of a job with %lld workers, this one "
+                             "has %d: the chief has not begun for %.0f s",
+                             e->config.model_dir,
+                             (long long)e->dealt.list[e->dealt.count - 1].workers, e->trainers,
+                             now - begin);
+        }
+        if (now - said > say_seconds) {
+            said = now;
+            trmi_estimator_say(e, "waiting for the chief to begin since %.0f s", now - begin);
+        }
+        trmi_estimator_sleep(e, 0.1);
+        TRMI_TRY(trmi_job_read_dealt(e, &e->dealt, err));
+    }
+    e->dealt.workers = e->trainers;
+    return TRM_OK;
+}
+
+static trm_status build_model(trainer *t, trm_error *err) {
+    trm_estimator *e = t->e;
+    trm_model_options options = t->options;
+    options.parallel.comm = t->comm;
+    int64_t batches =
+        trm_dataset_epoch_batches(t->data) / (LEASES * (e->trainers > 0 ? e->trainers : 1));
+    batches = batches < 1 ? 1 : batches > LEASE_MAX ? LEASE_MAX : batches;
+    options.ps = (trm_ps_training){.client = t->client,
+                                   .tables_only = e->strategy.hybrid,
+                                   .lease_batches = trmi_estimator_lends(e) ? batches : 0,
+                                   .lease_seconds = e->strategy.timeout_seconds,
+                                   .cache_rows = e->strategy.cache_rows,
+                                   .no_prefetch = !e->config.enable_data_pre_proc,
+                                   .placement = e->strategy.placement,
+                                   .partition = e->strategy.partition,
+                                   .table = e->strategy.table,
+                                   .context = e->strategy.context};
+    TRMI_TRY(trm_model_create(&options, &t->model, err));
+    if (trmi_estimator_deals(e)) {
+        TRMI_TRY(learn_dealt(e, err));
+        t->model->dealt = &e->dealt;
+    }
+    atomic_store(&e->model, t->model);
+    if (trmi_estimator_stopped(e)) {
+        trm_model_request_stop(t->model);
+    }
+    return TRM_OK;
+}
+
+/* Running statistics are each worker's own, the chief's are saved: after a restart, those of the
+ * newest checkpoint. */
+static void restore_states(const trainer *t) {
+    trm_error err;
+    int32_t skipped;
+    int64_t step;
+    const char *dir = t->e->config.model_dir;
+    if (dir != NULL && trm_checkpoint_latest(dir, &step, NULL) == TRM_OK &&
+        trm_model_load(t->model, dir, true, &skipped, &err) != TRM_OK) {
+        trmi_log(TRM_LOG_WARN, "train", "running statistics begin anew: %s", err.message);
+    }
+}
+
+/* A new job: the file fits, and running statistics begin with it, too. */
+static trm_status begin_warm(const trainer *t, trm_error *err) {
+    const trm_run_config *c = &t->e->config;
+    trmi_warm_start *warm;
+    int32_t skipped;
+    uint64_t step;
+    if (c->warm_start_from == NULL || trm_model_global_step(t->model) > 0 ||
+        trmi_job_read(t->e, &step) != TRMI_JOB_NONE) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trmi_warm_start_open(c->warm_start_from, &warm, err));
+    trm_status status = trmi_warm_start_check(warm, t->model, err);
+    trmi_warm_start_close(warm);
+    return status == TRM_OK ? trm_model_load(t->model, c->warm_start_from, true, &skipped, err)
+                            : status;
+}
+
+static trm_status note_step(void *context, const trm_progress *p, trm_error *err) {
+    (void)p;
+    (void)err;
+    ((trainer *)context)->alive = trmi_os_now();
+    return TRM_OK;
+}
+
+static trm_status train(trainer *t, const trm_train_spec *spec, trm_error *err) {
+    trm_estimator *e = t->e;
+    trm_train_options options = {.data = t->data, .steps = spec->max_steps, .epochs = spec->epochs};
+    int32_t count = 0, room = (int32_t)(sizeof spec->callbacks / sizeof spec->callbacks[0]);
+    while (count < room &&
+           (spec->callbacks[count].on_begin || spec->callbacks[count].on_step_end ||
+            spec->callbacks[count].on_epoch_end || spec->callbacks[count].on_end ||
+            spec->callbacks[count].on_gradients || spec->callbacks[count].on_epoch_begin ||
+            spec->callbacks[count].on_checkpoint || spec->callbacks[count].on_evaluated)) {
+        options.callbacks[count] = spec->callbacks[count];
+        options.callbacks[count++].destroy = NULL; /* not after a life of several */
+    }
+    t->callbacks = count;
+    options.callbacks[count++] = (trm_callback){.on_step_end = note_step, .context = t};
+    if (e->config.log_step_count_steps > 0) {
+        options.callbacks[count++] = trmi_step_log(e);
+    }
+    if (e->is_chief || trmi_duty_is_shared(e)) {
+        if (e->config.model_dir != NULL && e->config.save_summary_steps > 0) {
+            options.callbacks[count++] =
+                trmi_while_chief(e, trm_tensorboard(&(trm_tensorboard_options){
+                                        .directory = e->config.model_dir,
+                                        .every_steps = e->config.save_summary_steps,
+                                        .graph = true}));
+        }
+        options.callbacks[count++] = trmi_ps_saver(e, t->client);
+    }
+    return trm_model_train(t->model, &options, err);
+}
+
+/* The chief's last words: the servers may go, and everybody can read how it ended. */
+static trm_status end_job(trainer *t, trm_status status, uint64_t step, trm_error *err) {
+    trm_error own;
+    bool over = status == TRM_OK || status == TRM_CANCELLED || status == TRM_DIVERGED;
+    if (!t->e->acts || !over) {
+        return status;
+    }
+    trmi_duty duty = {.estimator = t->e, .client = t->client};
+    if (trmi_duty_ask(&duty, true, &own) == TRM_OK && !duty.mine) {
+        return status; /* somebody stood in for it at the last moment, and will end the job */
+    }
+    trmi_job_state state = status == TRM_OK         ? TRMI_JOB_DONE
+                           : status == TRM_DIVERGED ? TRMI_JOB_FAILED
+                                                    : TRMI_JOB_RUNNING;
+    trm_status last = trmi_job_write(t->e, state, step, &own);
+    if (last == TRM_OK) {
+        last = trm_ps_stop_servers(t->client, &own);
+    }
+    if (last != TRM_OK && status == TRM_OK && last != TRM_PEER) {
+        *err = own;
+        return last;
+    }
+    return status;
+}
+
+/* Hybrid: the chief may not live to end the job; this worker is needed then. */
+static trm_status wait_for_all(const trainer *t, trm_error *err) {
+    trm_error why;
+    if (!t->e->acts) {
+        /* who saves does not wait for it; a server that has ended needs no word */
+        (void)!trm_ps_leave(t->client, &why);
+    }
+    return trm_comm_barrier(t->comm, err);
+}
+
+/* The job has ended without this worker. */
+static trm_status come_late(const trm_estimator *e, trm_job_result *out, trm_error *err) {
+    if (trmi_job_read(e, &out->global_step) == TRMI_JOB_FAILED) {
+        return TRMI_FAIL(err, TRM_DIVERGED,
+                         "the job has failed already, after step %llu, and its servers have ended",
+                         (unsigned long long)out->global_step);
+    }
+    trmi_estimator_say(e, "the job has ended already, after step %llu",
+                       (unsigned long long)out->global_step);
+    return TRM_OK;
+}
+
+static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *out, trm_error *err) {
+    trm_estimator *e = t->e;
+    TRMI_TRY(describe_model(t, spec, err));
+    trm_status status = connect_servers(e, &t->client, err);
+    if (status == TRM_END) {
+        return come_late(e, out, err);
+    }
+    TRMI_TRY(status);
+    TRMI_TRY(meet_others(t, err));
+    TRMI_TRY(build_model(t, err));
+    TRMI_TRY(begin_warm(t, err));
+    if (e->strategy.hybrid) {
+        TRMI_TRY(trmi_dense_begin(t->model, &t->dense, e->config.model_dir, err));
+    } else if (e->is_chief || trmi_duty_is_shared(e)) {
+        restore_states(t);
+    }
+    trmi_estimator_say(e, "%s %d begins at step %llu", trm_role_name(e->role),
+                       trm_cluster_get(e->config.cluster)->task_index,
+                       (unsigned long long)trm_model_global_step(t->model));
+    status = train(t, spec, err);
+    out->global_step = trm_model_global_step(t->model);
+    trm_ps_client_stats stats;
+    trm_ps_client_get_stats(t->client, &stats);
+    out->lookups = stats.lookups;
+    out->unique_keys = stats.unique_keys;
+    out->cached_keys = stats.cached_keys;
+    if (status == TRM_OK && e->acts) {
+        TRMI_TRY(
+            trmi_remote_counters(t->model->remote, &out->least_updates, &out->most_updates, err));
+    }
+    status = end_job(t, status, out->global_step, err);
+    return status == TRM_OK && t->comm != NULL ? wait_for_all(t, err) : status;
+}
+
+/* Another hybrid worker has died: this one holds what that needs. Or the servers were away, for not
+ * too long. */
+static bool lives_on(const trainer *t, trm_status status) {
+    const trm_ps_strategy *s = &t->e->strategy;
+    return s->hybrid && t->e->trainers > 1 && (status == TRM_PEER || status == TRM_TIMEOUT) &&
+           !trmi_estimator_stopped(t->e) && t->e->over_since == 0 &&
+           trmi_os_now() - t->alive < s->timeout_seconds;
+}
+
+static trm_status run_lives(trainer *t, const trm_train_spec *spec, trm_job_result *out,
+                            trm_error *err) {
+    trm_error own = {0};
+    err = err == NULL ? &own : err;
+    t->alive = trmi_os_now();
+    trm_status status = run(t, spec, out, err);
+    while (lives_on(t, status)) {
+        if (t->model != NULL) {
+            trmi_dense_keep(&t->dense, t->model);
+        }
+        trmi_estimator_say(t->e, "%s: this worker waits for all others, and goes on with them",
+                           err->message);
+        leave(t, true);
+        trmi_estimator_sleep(t->e, 0.2);
+        status = run(t, spec, out, err);
+    }
+    return status == TRM_PEER && t->e->over_since != 0 && !t->e->acts ? come_late(t->e, out, err)
+                                                                      : status;
+}
+
+trm_status trmi_run_trainer(trm_estimator *e, const trm_train_spec *spec, const trm_eval_spec *eval,
+                            trm_job_result *out, trm_error *err) {
+    trainer t = {.e = e};
+    trm_status status = run_lives(&t, spec, out, err);
+    bool over = status == TRM_OK || status == TRM_CANCELLED || status == TRM_DIVERGED;
+    /* no step is without it: it is started again */
+    leave(&t, (e->strategy.hybrid || e->strategy.mode == TRM_PS_SYNC) && !over);
+    trmi_dense_free(&t.dense);
+    for (int32_t i = 0; i < t.callbacks; i++) {
+        if (spec->callbacks[i].destroy != NULL) {
+            spec->callbacks[i].destroy(spec->callbacks[i].context);
+        }
+    }
+    /* what was waited for when it was told to stop */
+    if (status == TRM_PEER && trmi_estimator_stopped(e)) {
+        return trmi_error_append(err, " (stopped on request)"), TRM_CANCELLED;
+    }
+    bool evaluate = e->acts && !e->has_evaluator && eval != NULL && e->config.model_dir != NULL;
+    if (status == TRM_OK && evaluate) {
+        status = trmi_evaluate_latest(e, eval, out, err);
+    }
+    return status;
+}

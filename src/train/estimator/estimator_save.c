@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The chief's checkpoints while servers hold the parameters (each trainer has this callback; who is
+ * the chief saves):
+ *
+ *      servers   a consistent cut of rows, slots and windows, in their folder      what a restart needs
+ *      chief     ckpt-STEP in model_dir: weights as one device would save them     evaluation, export
+ *
+ * In synchronous mode both are the state after one and the same step: the chief saves between two
+ * of its own pushes, without which no step can be.
+ */
+#include "train/estimator/estimator.h"
+
+#include "train/callback.h"
+#include "train/export/gather.h"
+#include "train/model.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+enum { READ_ROWS = 1 << 14, WORKERS_SHOWN = 1024 };
+/* Seconds for the folder's lock: at the start, and for that of a chief that died on another host.
+ */
+static const double lock_seconds = 10, dead_lock_seconds = 100;
+
+typedef struct saver {
+    trm_estimator *estimator;
+    trm_ps_client *client;
+    trmi_duty duty;
+    trm_checkpoint_writer *writer;
+    const trmi_remote *remote;
+    trm_ps_batch *batch; /* that reads tables, and its keys */
+    uint64_t keys[READ_ROWS];
+    int64_t table_bytes; /* of them in a checkpoint at most */
+    bool servers_save;   /* they have a folder */
+    uint64_t step;       /* of the last checkpoint */
+    bool any;
+    double time;
+} saver;
+
+/* ---- what is saved
+ *  ------------------------------------------------------------------------------- */
+
+static trmi_remote_table table_called(const trmi_remote *remote, const char *name) {
+    int32_t i = 0;
+    while (strcmp(trmi_remote_table_at(remote, i).name, name) != 0) {
+        i++;
+    }
+    return trmi_remote_table_at(remote, i);
+}
+
+/* Rows of a table come from the servers as the file takes them. */
+static trm_status read_rows(void *context, const trm_named_tensor *tensor, int64_t first,
+                            int64_t rows, void *to, trm_error *err) {
+    saver *s = context;
+    const trmi_remote_table table = table_called(s->remote, tensor->name);
+    float *values = to;
+    for (int64_t end = first + rows, some; first < end;
+         first += some, values += some * table.width) {
+        some = end - first < READ_ROWS ? end - first : READ_ROWS;
+        for (int64_t i = 0; i < some; i++) {
+            s->keys[i] = (uint64_t)(first + i);
+        }
+        trm_ps_batch_clear(s->batch);
+        TRMI_TRY(trm_ps_batch_add(s->batch, table.number, s->keys, some, values, NULL, err));
+        TRMI_TRY(trm_ps_read(s->batch, err));
+    }
+    return TRM_OK;
+}
+
+typedef struct list {
+    trmi_arena arena;
+    trm_named_tensor *tensors;
+    int64_t count;
+} list;
+
+static void *add(list *l, const char *name, trm_dtype dtype, trm_shape shape) {
+    trm_tensor t = {.dtype = dtype, .shape = shape};
+    t.data = trmi_arena_alloc(&l->arena, (size_t)trm_tensor_bytes(&t) + 1);
+    if (t.data != NULL) {
+        l->tensors[l->count++] = (trm_named_tensor){.name = name, .tensor = t};
+    }
+    return t.data;
+}
+
+/* Parameters and states that are here, but for the rows of this moment's batch. */
+static trm_status add_variables(const trm_model *model, list *l, trm_error *err) {
+    const trm_exec *exec = model->train.exec;
+    for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
+        trm_variable v = trm_exec_variable(exec, i);
+        if (v.kind == TRM_VARIABLE_SLOT || strstr(v.name, "#rows") != NULL) {
+            continue;
+        }
+        void *data = add(l, v.name, v.dtype, v.shape);
+        if (data == NULL) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a copy of the model to save");
+        }
+        trm_exec_read(exec, i, data);
+    }
+    return TRM_OK;
+}
+
+/* Unless the configuration says how much: what fits twice on the disk, with room for the rest. */
+static int64_t bytes_of_tables(const saver *s) {
+    struct statvfs space;
+    const trm_run_config *c = &s->estimator->config;
+    if (c->export_bytes > 0 || statvfs(c->model_dir, &space) != 0) {
+        return c->export_bytes > 0 ? c->export_bytes : INT64_MAX;
+    }
+    return (int64_t)((double)space.f_bavail * (double)space.f_frsize * 0.4);
+}
+
+/* Tables, in order, as long as they fit: nothing of their size is in memory here. */
+static void add_tables(const saver *s, const trm_model *model, list *l) {
+    int32_t count = trmi_remote_table_count(model->remote);
+    int64_t left = s->table_bytes;
+    for (int32_t i = 0; i < count; i++) {
+        trmi_remote_table t = trmi_remote_table_at(model->remote, i);
+        int64_t bytes = t.rows > left / 4 / t.width ? INT64_MAX : t.rows * t.width * 4;
+        if (bytes > left) {
+            if (!s->any) {
+                trmi_log(TRM_LOG_WARN, "train",
+                         "table %s (%lld rows of %d) is too large for export_bytes, %lld are left: "
+                         "checkpoints for evaluation are without it",
+                         t.name, (long long)t.rows, t.width, (long long)left);
+            }
+            continue;
+        }
+        left -= bytes;
+        l->tensors[l->count++] = (trm_named_tensor){
+            .name = t.name,
+            .tensor = {.dtype = TRM_FLOAT32, .shape = trm_shape_of(t.rows, t.width)}};
+    }
+}
+
+static trm_status write_weights(saver *s, const trm_progress *p, trm_error *err) {
+    const trm_model *model = p->model;
+    list l = {.arena = {.chunk_bytes = 1 << 20}};
+    char state[256];
+    int64_t room =
+        trm_exec_variable_count(model->train.exec) + trmi_remote_table_count(model->remote);
+    l.tensors = trmi_alloc((size_t)(room + 1) * sizeof *l.tensors);
+    trm_status status =
+        l.tensors == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a list of tensors") : TRM_OK;
+    if (status == TRM_OK) {
+        status = trmi_remote_read_dense(model->remote, err);
+    }
+    status = status == TRM_OK ? add_variables(model, &l, err) : status;
+    if (status == TRM_OK) {
+        add_tables(s, model, &l);
+        /* batch 0: weights, to begin with; the servers' files are what is resumed. */
+        snprintf(state, sizeof state,
+                 "{\"epoch\":%" PRId64 ",\"epoch_step\":%" PRId64 ",\"batch\":0,"
+                 "\"accumulate\":1,\"samples\":0,\"loss\":%.9g,\"notes\":{}}",
+                 model->epoch, model->epoch_step, (double)model->loss);
+        trm_checkpoint_part parts[] = {{.name = "model",
+                                        .tensors = l.tensors,
+                                        .count = l.count,
+                                        .read = read_rows,
+                                        .read_context = s},
+                                       {.name = "optimizer"}};
+        const trm_checkpoint_info info = {.global_step = (int64_t)trm_model_global_step(model),
+                                          .epoch = model->epoch,
+                                          .seed = model->options.seed,
+                                          .world_size = s->estimator->trainers,
+                                          .config_json = model->options.description,
+                                          .state_json = state};
+        trm_named_tensor *slots = NULL;
+        if (s->estimator->strategy.hybrid) { /* else the servers have them */
+            status = trmi_gather(model->train.exec, true, &l.arena, &slots, &parts[1].count, err);
+            parts[1].tensors = slots;
+        }
+        if (status == TRM_OK) {
+            status = trm_checkpoint_save(s->writer, &info, parts, parts[1].count > 0 ? 2 : 1, err);
+        }
+    }
+    trmi_free(l.tensors);
+    trmi_arena_free(&l.arena);
+    return status;
+}
+
+static trm_status save_now(saver *s, const trm_progress *p, trm_error *err) {
+    uint64_t step = trm_model_global_step(p->model);
+    if (s->writer == NULL || (s->any && s->step == step)) {
+        return TRM_OK;
+    }
+    char path[4096];
+    trm_ps_checkpoint_result result;
+    TRMI_TRY(trmi_remote_flush(p->model->remote, err));
+    if (s->servers_save) {
+        trm_status status = trm_ps_checkpoint(s->client, true, &result, err);
+        if (status == TRM_PEER) { /* a server was restarted in the middle; the next one is whole */
+            trmi_log(TRM_LOG_WARN, "train", "no checkpoint of the servers at step %llu: %s",
+                     (unsigned long long)step, err->message);
+        } else {
+            TRMI_TRY(status);
+        }
+    }
+    TRMI_TRY(write_weights(s, p, err));
+    s->any = true;
+    s->step = step;
+    s->time = trmi_os_now();
+    snprintf(path, sizeof path, "%s/ckpt-%llu", s->estimator->config.model_dir,
+             (unsigned long long)step);
+    return trmi_tell_checkpoint(p, path, err);
+}
+
+/* ---- when
+ *  ------------------------------------------------------------------------------------------ */
+
+/* Begins to be the chief: the folder is its own. */
+static trm_status take_up(saver *s, const trm_progress *p, double patience, trm_error *err) {
+    trm_estimator *e = s->estimator;
+    const trm_run_config *c = &e->config;
+    if (c->model_dir != NULL) {
+        const trm_checkpoint_options options = {.keep = c->keep_checkpoint_max,
+                                                .keep_every_hours =
+                                                    c->keep_checkpoint_every_n_hours,
+                                                .lock_wait_seconds = patience};
+        TRMI_TRY(trm_checkpoint_writer_open(c->model_dir, &options, &s->writer, err));
+        TRMI_TRY(s->batch == NULL ? trm_ps_batch_create(s->client, &s->batch, err) : TRM_OK);
+        s->remote = p->model->remote;
+        s->table_bytes = bytes_of_tables(s);
+        s->servers_save = true;
+        TRMI_TRY(trmi_job_write(e, TRMI_JOB_RUNNING, p->global_step, err));
+    }
+    s->time = trmi_os_now();
+    e->acts = true;
+    return TRM_OK;
+}
+
+static void lay_down(saver *s) {
+    (void)!trm_checkpoint_writer_close(s->writer, NULL);
+    s->writer = NULL;
+    s->any = s->estimator->acts = false;
+}
+
+/* Begins or ends to be the chief, as server 0 says. */
+static trm_status follow(saver *s, const trm_progress *p, bool now, trm_error *err) {
+    trm_estimator *e = s->estimator;
+    TRMI_TRY(trmi_duty_ask(&s->duty, now, err));
+    if (!s->duty.mine && e->acts) {
+        lay_down(s);
+    }
+    if (!s->duty.mine || e->acts) {
+        return TRM_OK;
+    }
+    trm_error why;
+    trm_status status = take_up(s, p, 0, &why);
+    if (status != TRM_OK) { /* the lock of one that is stopped, or died on another host: later */
+        trmi_log(TRM_LOG_WARN, "train", "the chief's work waits: %s", why.message);
+        lay_down(s);
+    }
+    return TRM_OK;
+}
+
+static trm_status saver_begin(void *context, const trm_progress *p, trm_error *err) {
+    saver *s = context;
+    s->estimator->acts = false;
+    TRMI_TRY(trmi_duty_ask(&s->duty, true, err));
+    return s->duty.mine ? take_up(s, p, lock_seconds, err) : TRM_OK;
+}
+
+static trm_status save(saver *s, const trm_progress *p, trm_error *err) {
+    trm_error why;
+    TRMI_TRY(follow(s, p, true, err));
+    if (!s->estimator->acts) {
+        return TRM_OK;
+    }
+    trm_status status = save_now(s, p, err);
+    /* What failed may be another's by now. */
+    if (status == TRM_OK || trmi_duty_ask(&s->duty, true, &why) != TRM_OK || s->duty.mine) {
+        return status;
+    }
+    lay_down(s);
+    return TRM_OK;
+}
+
+/* The step is shared: others may have carried it past a multiple. */
+static trm_status saver_step(void *context, const trm_progress *p, trm_error *err) {
+    saver *s = context;
+    const trm_run_config *c = &s->estimator->config;
+    uint64_t every = (uint64_t)c->save_checkpoints_steps;
+    TRMI_TRY(follow(s, p, false, err));
+    bool due =
+        !s->any || (every > 0 && p->global_step / every != s->step / every) ||
+        (c->save_checkpoints_secs > 0 && trmi_os_now() - s->time >= c->save_checkpoints_secs);
+    return due && s->estimator->acts ? save(s, p, err) : TRM_OK;
+}
+
+/* Others that still work; -1 when that could not be found out. */
+static int32_t busy_workers(const saver *s, bool *all_came, char *who, size_t size) {
+    trm_ps_worker workers[WORKERS_SHOWN];
+    trm_error err;
+    int32_t count, busy = 0;
+    who[0] = '\0';
+    if (trm_ps_workers(s->client, workers, WORKERS_SHOWN, &count, &err) != TRM_OK) {
+        return -1;
+    }
+    *all_came = count >= s->estimator->trainers;
+    for (int32_t i = 0; i < count && i < WORKERS_SHOWN; i++) {
+        if (workers[i].active && workers[i].worker != s->estimator->trainer) {
+            size_t at = strlen(who);
+            snprintf(who + at, size - at, "%s%d (batch %lld)", at ? ", " : "", workers[i].worker,
+                     (long long)workers[i].batches);
+            busy++;
+        }
+    }
+    return busy;
+}
+
+/* The barrier before the last checkpoint: nobody pushes any more. */
+static void drain(const saver *s, double patience) {
+    char who[256];
+    double begin = trmi_os_now(), said = begin;
+    for (bool all_came = false;;) {
+        int32_t busy = busy_workers(s, &all_came, who, sizeof who);
+        double waited = trmi_os_now() - begin;
+        /* One that has never come may still be starting. */
+        bool lost =
+            s->estimator->workers != NULL && trm_comm_health(s->estimator->workers, NULL) != TRM_OK;
+        if (busy < 0 || (busy == 0 && (all_came || waited > 10)) || waited > patience || lost) {
+            return;
+        }
+        if (trmi_os_now() - said > 10) {
+            said = trmi_os_now();
+            trmi_estimator_say(s->estimator, "waiting for workers: %s",
+                               busy > 0 ? who : "not yet seen");
+        }
+        usleep(20000);
+    }
+}
+
+static trm_status saver_end(void *context, const trm_progress *p, trm_error *err) {
+    saver *s = context;
+    trm_estimator *e = s->estimator;
+    TRMI_TRY(follow(s, p, true, err));
+    if (!e->acts && p->stopping) {
+        return TRM_OK;
+    }
+    if (!e->acts && !s->duty.mine) {
+        trm_status status = trmi_duty_wait(&s->duty, err);
+        if (status != TRM_OK) {
+            return status == TRM_END ? TRM_OK : status;
+        }
+        trmi_estimator_say(e, "trainer %d is the chief now, and ends the job", e->trainer);
+    }
+    TRMI_TRY(e->acts ? TRM_OK : take_up(s, p, dead_lock_seconds, err));
+    drain(s, p->stopping ? 3 : e->strategy.timeout_seconds);
+    /* who died at the end has a batch to make again */
+    TRMI_TRY(e->workers == NULL ? TRM_OK : trm_comm_health(e->workers, err));
+    if (!e->strategy.hybrid) { /* others have gone on */
+        trm_exec_set_step(p->model->train.exec, trmi_remote_step(p->model->remote));
+    }
+    TRMI_TRY(save(s, p, err));
+    trm_checkpoint_writer *writer = s->writer;
+    s->writer = NULL;
+    return trm_checkpoint_writer_close(writer, err);
+}
+
+static void saver_destroy(void *context) {
+    saver *s = context;
+    (void)!trm_checkpoint_writer_close(s->writer, NULL);
+    trm_ps_batch_destroy(s->batch);
+    trmi_free(s);
+}
+
+trm_callback trmi_ps_saver(trm_estimator *e, trm_ps_client *client) {
+    saver *s = trmi_alloc(sizeof *s);
+    if (s == NULL) {
+        return trmi_callback_no_memory();
+    }
+    s->estimator = e;
+    s->client = client;
+    s->duty = (trmi_duty){.estimator = e, .client = client};
+    return (trm_callback){.on_begin = saver_begin,
+                          .on_step_end = saver_step,
+                          .on_end = saver_end,
+                          .destroy = saver_destroy,
+                          .context = s,
+                          .last = true};
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/estimator/hybrid.h"
+
+#include "train/export/gather.h"
+
+#include "base/error.h"
+#include "base/log.h"
+
+#include <string.h>
+
+/* Rows of the moment's batch are the servers'. */
+static bool is_kept(const trm_variable *v) { return strstr(v->name, "#rows") == NULL; }
+
+static int64_t bytes_of(const trm_variable *v) {
+    trm_tensor t = {.dtype = v->dtype, .shape = v->shape};
+    return trm_tensor_bytes(&t);
+}
+
+void trmi_dense_free(trmi_dense *d) {
+    trmi_arena_free(&d->arena);
+    *d = (trmi_dense){0};
+}
+
+void trmi_dense_keep(trmi_dense *d, const trm_model *model) {
+    const trm_exec *exec = model->train.exec;
+    trmi_dense_free(d);
+    int32_t count = trm_exec_variable_count(exec);
+    void **values = trmi_arena_alloc(&d->arena, (size_t)(count + 1) * sizeof *values);
+    for (int32_t i = 0; values != NULL && i < count; i++) {
+        trm_variable v = trm_exec_variable(exec, i);
+        if (!is_kept(&v)) {
+            continue;
+        }
+        values[i] = trmi_arena_alloc(&d->arena, (size_t)bytes_of(&v) + 1);
+        if (values[i] == NULL) {
+            values = NULL;
+            break;
+        }
+        trm_exec_read(exec, i, values[i]);
+    }
+    if (values == NULL) {
+        trmi_dense_free(d);
+        return;
+    }
+    d->values = values;
+    d->count = count;
+    d->step = trm_exec_step(exec);
+}
+
+static bool put_back(const trmi_dense *d, trm_exec *exec) {
+    if (d == NULL || d->values == NULL || d->count != trm_exec_variable_count(exec)) {
+        return false;
+    }
+    for (int32_t i = 0; i < d->count; i++) {
+        if (d->values[i] != NULL) {
+            trm_exec_write(exec, i, d->values[i]);
+        }
+    }
+    return true;
+}
+
+/* ---- who has them
+ *  ---------------------------------------------------------------------------------------- */
+
+typedef struct holding {
+    bool any;
+    int64_t step;
+} holding;
+
+static trm_status find_own(trm_model *model, const trmi_dense *kept, const char *dir, holding *own,
+                           trm_error *err) {
+    *own = (holding){0};
+    if (put_back(kept, model->train.exec)) {
+        *own = (holding){true, (int64_t)kept->step};
+    } else if (trmi_model_rank(model) == 0 && dir != NULL) {
+        TRMI_TRY(trmi_model_take_newest(model, dir, &own->step, err));
+        own->any = own->step >= 0;
+    }
+    return TRM_OK;
+}
+
+static trm_status least(const trm_model *model, int64_t *value, trm_error *err) {
+    trm_comm *comm = trmi_model_comm(model);
+    return comm == NULL ? TRM_OK
+                        : trm_comm_allreduce(comm, value, 1, TRM_INT64, TRM_REDUCE_MIN, err);
+}
+
+/* The rank whose step is nearest to the servers', -1 = none has any; and that step. */
+static trm_status choose(const trm_model *model, const holding *own, int64_t position,
+                         int32_t *rank, int64_t *step, trm_error *err) {
+    const int64_t size = trmi_model_size(model);
+    int64_t off = own->step > position ? own->step - position : position - own->step;
+    int64_t best = own->any ? off * size + trmi_model_rank(model) : INT64_MAX;
+    TRMI_TRY(least(model, &best, err));
+    *rank = best == INT64_MAX ? -1 : (int32_t)(best % size);
+    *step = *rank == trmi_model_rank(model) ? own->step : INT64_MAX;
+    return *rank < 0 ? TRM_OK : least(model, step, err);
+}
+
+static trm_status give(const trm_model *model, int32_t from, trm_error *err) {
+    trm_comm *comm = trmi_model_comm(model);
+    trm_exec *exec = model->train.exec;
+    for (int32_t i = 0; comm != NULL && i < trm_exec_variable_count(exec); i++) {
+        trm_variable v = trm_exec_variable(exec, i);
+        if (!is_kept(&v)) {
+            continue;
+        }
+        trmi_arena arena = {0};
+        void *value = trmi_arena_alloc(&arena, (size_t)bytes_of(&v) + 1);
+        trm_status status = TRM_OK;
+        if (value == NULL) {
+            status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a copy of %s", v.name);
+        } else {
+            trm_exec_read(exec, i, value);
+            status = trm_comm_broadcast(comm, value, bytes_of(&v), TRM_UINT8, from, err);
+        }
+        if (status == TRM_OK && from != trmi_model_rank(model)) {
+            trm_exec_write(exec, i, value);
+        }
+        trmi_arena_free(&arena);
+        TRMI_TRY(status);
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_dense_begin(trm_model *model, const trmi_dense *kept, const char *dir,
+                            trm_error *err) {
+    holding own;
+    int32_t from;
+    int64_t step, position = trmi_remote_position(model->remote);
+    trm_status status = find_own(model, kept, dir, &own, err);
+    TRMI_TRY(trmi_model_agree(model, status, 0, "dense parameters", err));
+    TRMI_TRY(least(model, &position, err));
+    TRMI_TRY(choose(model, &own, position, &from, &step, err));
+    if (from >= 0) {
+        TRMI_TRY(give(model, from, err));
+    }
+    if (trmi_model_rank(model) == 0 && (from < 0 ? position > 0 : step < position)) {
+        trmi_log(TRM_LOG_WARN, "train",
+                 "no worker that lives has the dense parameters of step %lld: they go back to "
+                 "%s%lld, the tables do not",
+                 (long long)position,
+                 from < 0 ? "their initial values, step " : "the checkpoint of step ",
+                 from < 0 ? 0 : (long long)step);
+    }
+    /* One ahead, they have that batch already: its rows' gradients are made again, for who could
+     * not push them. */
+    trm_exec_set_step(model->train.exec,
+                      (uint64_t)(from >= 0 && step > position ? step : position));
+    trmi_remote_begin_at(model->remote, position);
+    return TRM_OK;
+}

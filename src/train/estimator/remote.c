@@ -1,0 +1,641 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/estimator/remote.h"
+
+#include "train/model.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "exec/exec.h"
+#include "ps/client/life.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { CHUNK = 1024, CHUNK_SMALLEST = 64, STAGES = 2, COUNTED = 64 };
+
+/* One gather. The tables of several may be the same. */
+typedef struct lookup {
+    trmi_detached what;
+    int32_t table;             /* of the client */
+    float *values, *gradients; /* [count][width], in the program */
+} lookup;
+
+/* A dense variable: rows of `width` values, one after the other. */
+typedef struct dense {
+    const char *name;
+    int32_t table, variable;
+    int64_t count, rows;
+    int32_t width;
+    uint64_t *keys;
+    bool direct;               /* the program's memory is as the servers have it */
+    float *values, *gradients; /* in the program, or copies */
+} dense;
+
+/* A batch under way: a copy of its fields, its keys, its pull. */
+typedef struct stage {
+    trm_ps_batch *batch;
+    trmi_staged place;
+    uint64_t **keys;                    /* [lookups] */
+    void *fields[TRM_MAX_BATCH_FIELDS]; /* NULL: not used by the program */
+    bool filled;
+} stage;
+
+struct trmi_remote {
+    trm_ps_client *client;
+    trm_optimizer_options optimizer;
+    trm_ps_training options;
+    double base_rate;
+    uint64_t seed;
+    trmi_detached *found;
+    int32_t lookups_count;
+    lookup *lookups;
+    trm_graph *ids_graph;
+    trm_exec *ids_exec;
+    trm_tensor ids_target[TRM_MAX_BATCH_FIELDS];
+    trm_node *ids_nodes;
+    dense *dense;
+    int32_t dense_count;
+    trmi_remote_table *tables;
+    int32_t tables_count;
+    trmi_compiled *compiled;
+    stage stages[STAGES];
+    int32_t next, current; /* stages; current -1 = none */
+    trm_ps_batch *reader;  /* of dense variables */
+    uint64_t step;         /* asynchronous: never goes back */
+    trm_ps_lease_options lending;
+    trm_ps_lease lease;            /* id 0: none is held */
+    int64_t lent_next;             /* of the lease: the next batch */
+    int64_t read_epoch, read_next; /* where the dataset stands */
+    trmi_arena arena;
+};
+
+static trm_status no_memory(trm_error *err) {
+    return TRMI_FAIL(err, TRM_NOMEM, "no memory for the keys of a batch");
+}
+
+/* ---- making ------------------------------------------------------------------------------------
+ */
+
+/* The part of the graph that makes ids: no parameters, so that it takes no memory. */
+static trm_status make_ids_program(trmi_remote *r, const trm_model_options *o,
+                                   const trm_graph *graph, trm_error *err) {
+    TRMI_TRY(trmi_graph_clone(graph, &r->ids_graph, err));
+    r->ids_nodes =
+        trmi_arena_alloc(&r->arena, (size_t)(r->lookups_count + 1) * sizeof *r->ids_nodes);
+    if (r->ids_nodes == NULL) {
+        return no_memory(err);
+    }
+    for (int32_t i = 0; i < r->lookups_count; i++) {
+        r->ids_nodes[i] = r->found[i].ids;
+    }
+    trmi_graph_drop_parameters(r->ids_graph);
+    const trm_exec_options options = {.outputs = r->ids_nodes,
+                                      .outputs_count = r->lookups_count,
+                                      .backend = o->backend,
+                                      .threads = o->threads,
+                                      .seed = o->seed,
+                                      .tuning_file = o->tuning_file};
+    return trm_exec_create(r->ids_graph, &options, &r->ids_exec, err);
+}
+
+trm_status trmi_remote_create(const trm_model_options *o, trm_graph *graph, trmi_remote **out,
+                              trm_error *err) {
+    if (o->ps.lease_batches > 0 && o->ps.tables_only) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "lease_batches: where workers reduce gradients among each other, each has as many "
+            "batches as the others: data is dealt by shards");
+    }
+    if (o->accumulate > 1) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "accumulate %d: with parameter servers each batch is a step; use a larger "
+                         "batch",
+                         o->accumulate);
+    }
+    trmi_remote *r = trmi_alloc(sizeof *r);
+    if (r == NULL) {
+        return no_memory(err);
+    }
+    r->client = o->ps.client;
+    r->options = o->ps;
+    r->optimizer = o->optimizer;
+    r->base_rate = o->learning_rate.base;
+    r->seed = o->seed;
+    r->current = -1;
+    trm_status status = trmi_graph_find_tables(graph, &r->found, &r->lookups_count, err);
+    if (status == TRM_OK && r->lookups_count > 0) {
+        status = make_ids_program(r, o, graph, err);
+    }
+    if (status == TRM_OK) {
+        trmi_graph_detach_tables(graph, r->found, r->lookups_count);
+        status = trm_graph_check(graph, err);
+    }
+    if (status != TRM_OK) {
+        trmi_remote_destroy(r);
+        return status;
+    }
+    *out = r;
+    return TRM_OK;
+}
+
+void trmi_remote_destroy(trmi_remote *r) {
+    if (r == NULL) {
+        return;
+    }
+    for (int s = 0; s < STAGES; s++) {
+        trm_ps_batch_destroy(r->stages[s].batch);
+    }
+    trm_ps_batch_destroy(r->reader);
+    trm_exec_destroy(r->ids_exec);
+    trm_graph_destroy(r->ids_graph);
+    trmi_free(r->found);
+    trmi_arena_free(&r->arena);
+    trmi_free(r);
+}
+
+/* ---- declaring ---------------------------------------------------------------------------------
+ */
+
+static trm_status declare_table(trmi_remote *r, const trmi_detached *t, int32_t *number,
+                                trm_error *err) {
+    for (int32_t i = 0; i < r->tables_count; i++) {
+        if (strcmp(r->tables[i].name, t->table) == 0) {
+            *number = r->tables[i].number;
+            return TRM_OK;
+        }
+    }
+    trm_shape shape = trm_shape_of(t->rows, t->width);
+    trm_table_options o = {.name = t->table,
+                           .width = t->width,
+                           .seed = r->seed,
+                           .init = trmi_remote_init(t->init, t->table, &shape)};
+    TRMI_TRY(trmi_remote_rule(&r->optimizer, r->base_rate, true, true, &o.optimizer, err));
+    if (r->options.table != NULL) {
+        r->options.table(r->options.context, &o);
+    }
+    TRMI_TRY(trm_ps_client_table(r->client, &o, number, err));
+    TRMI_TRY(trm_ps_client_cache(r->client, *number, r->options.cache_rows, err));
+    r->tables[r->tables_count++] = (trmi_remote_table){t->table, t->rows, t->width, *number};
+    return TRM_OK;
+}
+
+static trm_status bind_lookups(trmi_remote *r, trm_error *err) {
+    size_t room = (size_t)r->lookups_count + 1;
+    r->lookups = trmi_arena_alloc(&r->arena, room * sizeof *r->lookups);
+    r->tables = trmi_arena_alloc(&r->arena, room * sizeof *r->tables);
+    if (r->lookups == NULL || r->tables == NULL) {
+        return no_memory(err);
+    }
+    for (int32_t i = 0; i < r->lookups_count; i++) {
+        lookup *l = &r->lookups[i];
+        bool plain;
+        l->what = r->found[i];
+        if (!trmi_exec_place(r->compiled->exec, l->what.leaf, &l->values, &l->gradients, &plain) ||
+            !plain) {
+            return TRMI_FAIL(err, TRM_INVALID, "%s: the loss does not depend on this table",
+                             l->what.table);
+        }
+        TRMI_TRY(declare_table(r, &l->what, &l->table, err));
+    }
+    return TRM_OK;
+}
+
+/* Rows as long as the servers like them, without a remainder where that is possible. */
+static int32_t row_width(int64_t count) {
+    if (count <= CHUNK) {
+        return (int32_t)count;
+    }
+    for (int32_t width = CHUNK; width >= CHUNK_SMALLEST; width--) {
+        if (count % width == 0) {
+            return width;
+        }
+    }
+    return CHUNK;
+}
+
+static trm_status bind_one(trmi_remote *r, int32_t variable, dense *d, trm_error *err) {
+    trm_exec *exec = r->compiled->exec;
+    trm_variable v = trm_exec_variable(exec, variable);
+    bool plain;
+    d->name = v.name;
+    d->variable = variable;
+    d->count = trm_shape_count(&v.shape);
+    d->width = row_width(d->count);
+    d->rows = (d->count + d->width - 1) / d->width;
+    d->keys = trmi_arena_alloc(&r->arena, (size_t)d->rows * sizeof *d->keys);
+    bool trains = trmi_exec_place(exec, v.name, &d->values, &d->gradients, &plain);
+    if (!trains) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: the loss does not depend on this parameter",
+                         v.name);
+    }
+    d->direct = plain && d->count % d->width == 0;
+    if (!d->direct) {
+        size_t bytes = (size_t)(d->rows * d->width) * sizeof(float);
+        d->values = trmi_arena_alloc(&r->arena, bytes);
+        d->gradients = trmi_arena_alloc(&r->arena, bytes);
+    }
+    if (d->keys == NULL || d->values == NULL || d->gradients == NULL) {
+        return no_memory(err);
+    }
+    for (int64_t k = 0; k < d->rows; k++) {
+        d->keys[k] = (uint64_t)k;
+    }
+    return TRM_OK;
+}
+
+static trm_status declare_dense(trmi_remote *r, dense *d, const trm_placement *placement,
+                                trm_error *err) {
+    const trm_program *p = r->compiled->exec->program;
+    trm_variable v = trm_exec_variable(r->compiled->exec, d->variable);
+    trm_init init = TRM_INIT_ZERO;
+    for (int32_t i = 0; i < p->params_count; i++) {
+        init = strcmp(p->params[i].name, v.name) == 0 ? p->params[i].init : init;
+    }
+    trm_table_options o = {.name = v.name,
+                           .width = d->width,
+                           .seed = r->seed,
+                           .init = trmi_remote_init(init, v.name, &v.shape),
+                           .placement = *placement};
+    bool decay = r->optimizer.decay_all || v.shape.rank > 1;
+    TRMI_TRY(trmi_remote_rule(&r->optimizer, r->base_rate, decay, false, &o.optimizer, err));
+    return trm_ps_client_table(r->client, &o, &d->table, err);
+}
+
+static bool is_rows(const trmi_remote *r, const char *name) {
+    for (int32_t i = 0; i < r->lookups_count; i++) {
+        if (strcmp(r->found[i].leaf, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static trm_status bind_dense(trmi_remote *r, trm_error *err) {
+    trm_exec *exec = r->compiled->exec;
+    int32_t total = trm_exec_variable_count(exec);
+    r->dense = trmi_arena_alloc(&r->arena, (size_t)(total + 1) * sizeof *r->dense);
+    if (r->dense == NULL) {
+        return no_memory(err);
+    }
+    for (int32_t i = 0; i < total && !r->options.tables_only; i++) {
+        trm_variable v = trm_exec_variable(exec, i);
+        if (v.kind == TRM_VARIABLE_PARAMETER && !is_rows(r, v.name)) {
+            TRMI_TRY(bind_one(r, i, &r->dense[r->dense_count], err));
+            r->dense_count++;
+        }
+    }
+    trm_ps_variable *variables =
+        trmi_arena_alloc(&r->arena, (size_t)(total + 1) * sizeof *variables);
+    trm_placement *places = trmi_arena_alloc(&r->arena, (size_t)(total + 1) * sizeof *places);
+    if (variables == NULL || places == NULL) {
+        return no_memory(err);
+    }
+    for (int32_t i = 0; i < r->dense_count; i++) {
+        variables[i] =
+            (trm_ps_variable){r->dense[i].rows, r->dense[i].width * (int64_t)sizeof(float)};
+    }
+    if (r->options.placement != TRM_PLACE_BY_HASH) {
+        TRMI_TRY(trm_ps_place(variables, r->dense_count, &r->options.partition,
+                              r->options.placement, places, err));
+    }
+    for (int32_t i = 0; i < r->dense_count; i++) {
+        TRMI_TRY(declare_dense(r, &r->dense[i], &places[i], err));
+    }
+    return TRM_OK;
+}
+
+static trm_status make_stage(trmi_remote *r, stage *s, trm_error *err) {
+    TRMI_TRY(trm_ps_batch_create(r->client, &s->batch, err));
+    s->keys = trmi_arena_alloc(&r->arena, (size_t)(r->lookups_count + 1) * sizeof *s->keys);
+    if (s->keys == NULL) {
+        return no_memory(err);
+    }
+    for (int32_t i = 0; i < r->lookups_count; i++) {
+        s->keys[i] =
+            trmi_arena_alloc(&r->arena, (size_t)(r->found[i].count + 1) * sizeof **s->keys);
+        if (s->keys[i] == NULL) {
+            return no_memory(err);
+        }
+    }
+    for (int32_t f = 0; f < r->compiled->fields; f++) {
+        const trm_tensor *to = &r->compiled->target[f];
+        s->fields[f] =
+            to->data == NULL ? NULL : trmi_arena_alloc(&r->arena, (size_t)trm_tensor_bytes(to) + 1);
+        if (to->data != NULL && s->fields[f] == NULL) {
+            return no_memory(err);
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_remote_bind(trmi_remote *r, trmi_compiled *compiled, trm_error *err) {
+    r->compiled = compiled;
+    if (r->options.tables_only && r->lookups_count == 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "hybrid training keeps tables on servers, but this network has none");
+    }
+    for (int32_t f = 0; f < compiled->fields && r->ids_exec != NULL; f++) {
+        const char *name = compiled->names[f];
+        if (compiled->target[f].data != NULL) {
+            TRMI_TRY(trm_exec_input(r->ids_exec, name, &r->ids_target[f], err));
+        }
+    }
+    TRMI_TRY(bind_lookups(r, err));
+    TRMI_TRY(bind_dense(r, err));
+    for (int i = 0; i < STAGES; i++) {
+        TRMI_TRY(make_stage(r, &r->stages[i], err));
+    }
+    TRMI_TRY(trm_ps_batch_create(r->client, &r->reader, err));
+    /* Hybrid, an update is of all workers' batches. */
+    trm_exec_set_step(compiled->exec, r->options.tables_only ? (uint64_t)trmi_remote_position(r)
+                                                             : trmi_remote_step(r));
+    return TRM_OK;
+}
+
+int32_t trmi_remote_table_count(const trmi_remote *r) { return r->tables_count; }
+trmi_remote_table trmi_remote_table_at(const trmi_remote *r, int32_t index) {
+    return r->tables[index];
+}
+
+/* ---- staging -----------------------------------------------------------------------------------
+ */
+
+static trm_status copy_fields(trmi_remote *r, stage *s, const trm_batch *batch, trm_error *err) {
+    for (int32_t f = 0; f < r->compiled->fields; f++) {
+        const trm_tensor *from = &batch->fields[f].tensor, *to = &r->compiled->target[f];
+        if (s->fields[f] == NULL) {
+            continue;
+        }
+        int64_t bytes = trm_tensor_bytes(from);
+        if (from->dtype != to->dtype || bytes > trm_tensor_bytes(to)) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "field '%s' has %lld bytes, the model was compiled for "
+                             "%lld",
+                             batch->fields[f].name, (long long)bytes,
+                             (long long)trm_tensor_bytes(to));
+        }
+        memcpy(s->fields[f], from->data, (size_t)bytes);
+        if (r->ids_target[f].data != NULL) {
+            memcpy(r->ids_target[f].data, from->data, (size_t)bytes);
+        }
+    }
+    return TRM_OK;
+}
+
+/* Ids are checked as a gather would. */
+static trm_status take_keys(const trmi_detached *t, const trm_tensor *ids, uint64_t *keys,
+                            trm_error *err) {
+    bool wide = ids->dtype == TRM_INT64;
+    for (int64_t i = 0; i < t->count; i++) {
+        int64_t id = wide ? ((const int64_t *)ids->data)[i] : ((const int32_t *)ids->data)[i];
+        if (id < 0 || id >= t->rows) {
+            return TRMI_FAIL(err, TRM_INVALID, "%s: id %lld at position %lld, 0 to %lld expected",
+                             t->table, (long long)id, (long long)i, (long long)t->rows - 1);
+        }
+        keys[i] = (uint64_t)id;
+    }
+    return TRM_OK;
+}
+
+static trm_status find_keys(trmi_remote *r, stage *s, trm_error *err) {
+    if (r->lookups_count == 0) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trm_exec_forward(r->ids_exec, err));
+    for (int32_t i = 0; i < r->lookups_count; i++) {
+        trm_tensor ids;
+        TRMI_TRY(trm_exec_output(r->ids_exec, i, &ids, err));
+        TRMI_TRY(take_keys(&r->found[i], &ids, s->keys[i], err));
+    }
+    return TRM_OK;
+}
+
+static trm_status fill_batch(trmi_remote *r, stage *s, trm_error *err) {
+    trm_ps_batch_clear(s->batch);
+    for (int32_t i = 0; i < r->lookups_count; i++) {
+        const lookup *l = &r->lookups[i];
+        TRMI_TRY(trm_ps_batch_add(s->batch, l->table, s->keys[i], l->what.count, l->values,
+                                  l->gradients, err));
+    }
+    for (int32_t i = 0; i < r->dense_count; i++) {
+        const dense *d = &r->dense[i];
+        TRMI_TRY(
+            trm_ps_batch_add(s->batch, d->table, d->keys, d->rows, d->values, d->gradients, err));
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_remote_stage(trmi_remote *r, const trm_batch *batch, const trm_ps_lease *lease,
+                             trm_error *err) {
+    stage *s = &r->stages[r->next];
+    TRMI_TRY(copy_fields(r, s, batch, err));
+    TRMI_TRY(find_keys(r, s, err));
+    TRMI_TRY(fill_batch(r, s, err));
+    s->place = (trmi_staged){batch->epoch, batch->index, batch->samples,
+                             lease != NULL ? *lease : (trm_ps_lease){0}};
+    TRMI_TRY(trm_ps_pull_start(s->batch, err));
+    s->filled = true;
+    return TRM_OK;
+}
+
+bool trmi_remote_is_late(const trmi_remote *r) {
+    return trm_ps_client_mode(r->client) != TRM_PS_SYNC;
+}
+
+/* A row of a table is seldom another batch's too; a dense variable always is: by the time of its
+ * push, what was read while the batch before was computed lacks that batch's update and twice as
+ * many of the others'. */
+bool trmi_remote_reads_ahead(const trmi_remote *r) {
+    return !r->options.no_prefetch && (r->lookups_count > 0 || !trmi_remote_is_late(r));
+}
+
+int64_t trmi_remote_staged_epoch(const trmi_remote *r) { return r->stages[r->next].place.epoch; }
+
+bool trmi_remote_is_staged(const trmi_remote *r) { return r->stages[r->next].filled; }
+
+/* ---- a step ------------------------------------------------------------------------------------
+ */
+
+static void put_dense(trmi_remote *r) {
+    for (int32_t i = 0; i < r->dense_count; i++) {
+        if (!r->dense[i].direct) {
+            trm_exec_write(r->compiled->exec, r->dense[i].variable, r->dense[i].values);
+        }
+    }
+}
+
+trm_status trmi_remote_begin(trmi_remote *r, trmi_staged *out, trm_error *err) {
+    stage *s = &r->stages[r->next];
+    TRMI_TRY(trm_ps_pull_wait(s->batch, err));
+    put_dense(r);
+    for (int32_t f = 0; f < r->compiled->fields; f++) {
+        const trm_tensor *to = &r->compiled->target[f];
+        if (s->fields[f] != NULL) {
+            memcpy(to->data, s->fields[f], (size_t)trm_tensor_bytes(to));
+        }
+    }
+    s->filled = false;
+    *out = s->place;
+    r->current = r->next;
+    r->next = (r->next + 1) % STAGES;
+    return TRM_OK;
+}
+
+static bool all_finite(const float *x, int64_t count) {
+    uint32_t found = 0; /* an exponent of all ones; a loop that vectors take */
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, sizeof bits);
+        found |= (bits & 0x7F800000u) == 0x7F800000u;
+    }
+    return found == 0;
+}
+
+static trm_status take_gradients(trmi_remote *r, trm_error *err) {
+    for (int32_t i = 0; i < r->dense_count; i++) {
+        dense *d = &r->dense[i];
+        if (!d->direct) {
+            TRMI_TRY(trm_exec_gradient(r->compiled->exec, d->variable, d->gradients, err));
+        }
+        if (!all_finite(d->gradients, d->count)) {
+            return TRMI_FAIL(err, TRM_DIVERGED,
+                             "the gradient of %s is NaN or infinite; a lower learning "
+                             "rate may help",
+                             d->name);
+        }
+    }
+    /* What is wrong in a row's gradient came through a dense variable's, where there are any. */
+    for (int32_t i = 0; i < r->lookups_count && r->dense_count == 0; i++) {
+        const lookup *l = &r->lookups[i];
+        if (!all_finite(l->gradients, l->what.count * l->what.width)) {
+            return TRMI_FAIL(err, TRM_DIVERGED,
+                             "a gradient of table %s is NaN or infinite; a lower "
+                             "learning rate may help",
+                             l->what.table);
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_remote_push(trmi_remote *r, double rate, trm_error *err) {
+    TRMI_TRY(take_gradients(r, err));
+    stage *s = &r->stages[r->current];
+    const trm_ps_push_options options = {.rate_scale = (float)(rate / r->base_rate),
+                                         .lease = s->place.lease,
+                                         .position = (s->place.index + 1) * r->compiled->batch};
+    r->current = -1;
+    trm_status status = trm_ps_push(s->batch, &options, err);
+    if (status == TRM_CANCELLED) { /* no request to stop: the servers have given its samples away */
+        return TRMI_FAIL(err, TRM_PEER, "%s", err != NULL ? err->message : "");
+    }
+    TRMI_TRY(status);
+    r->step++; /* at least; answers tell of the others' */
+    r->step = trmi_remote_step(r);
+    return TRM_OK;
+}
+
+trm_status trmi_remote_flush(trmi_remote *r, trm_error *err) {
+    return trm_ps_flush(r->client, err);
+}
+
+trm_status trmi_remote_counters(trmi_remote *r, int64_t *least, int64_t *most, trm_error *err) {
+    *least = *most = 0;
+    bool first = true;
+    for (int32_t i = 0; i < r->dense_count; i++) {
+        const dense *d = &r->dense[i];
+        int64_t step = d->rows / COUNTED + 1;
+        for (int64_t k = 0; k < d->rows; k += step) {
+            trm_row_info info = {0};
+            trm_status status = trm_ps_row(r->client, d->table, d->keys[k], &info, NULL, NULL, err);
+            if (status != TRM_OK && status != TRM_END) {
+                return status;
+            }
+            *least = first || info.count < *least ? info.count : *least;
+            *most = first || info.count > *most ? info.count : *most;
+            first = false;
+        }
+    }
+    return TRM_OK;
+}
+
+bool trmi_remote_leases(const trmi_remote *r) { return r->options.lease_batches > 0; }
+
+trm_status trmi_remote_read_dense(trmi_remote *r, trm_error *err) {
+    trm_ps_batch_clear(r->reader);
+    for (int32_t i = 0; i < r->dense_count; i++) {
+        const dense *d = &r->dense[i];
+        TRMI_TRY(trm_ps_batch_add(r->reader, d->table, d->keys, d->rows, d->values, NULL, err));
+    }
+    TRMI_TRY(trm_ps_read(r->reader, err));
+    put_dense(r);
+    return TRM_OK;
+}
+
+uint64_t trmi_remote_step(const trmi_remote *r) {
+    trm_ps_client_stats stats;
+    trm_ps_client_get_stats(r->client, &stats);
+    uint64_t counted = (uint64_t)stats.global_step;
+    if (trm_ps_client_mode(r->client) == TRM_PS_SYNC && !trmi_remote_leases(r)) {
+        return (uint64_t)trmi_remote_position(r);
+    }
+    return counted > r->step ? counted : r->step;
+}
+
+/* The staged batch has its number already, but is not finished. */
+int64_t trmi_remote_position(const trmi_remote *r) {
+    return trm_ps_client_next_batch(r->client) - (trmi_remote_is_staged(r) ? 1 : 0);
+}
+
+void trmi_remote_begin_at(trmi_remote *r, int64_t batch) { trmi_client_begin_at(r->client, batch); }
+
+/* ---- leases -------------------------------------------------------------------------------------
+ */
+
+void trmi_remote_lend(trmi_remote *r, trm_dataset *data, int64_t epochs, int64_t steps) {
+    int64_t batch = r->compiled->batch;
+    /* Synchronous, a step is as many batches as there are workers with samples. */
+    bool counts = trm_ps_client_mode(r->client) != TRM_PS_SYNC;
+    r->lending = (trm_ps_lease_options){.samples = trm_dataset_epoch_batches(data) * batch,
+                                        .lease_samples = r->options.lease_batches * batch,
+                                        .epochs = epochs,
+                                        .samples_max = counts ? steps * batch : 0,
+                                        .batch = batch,
+                                        .timeout_seconds = r->options.lease_seconds};
+    r->read_epoch = -1;
+}
+
+static trm_status read_lent(trmi_remote *r, trm_dataset *data, const trm_batch **out,
+                            trm_error *err) {
+    if (r->read_epoch != r->lease.epoch || r->read_next != r->lent_next) {
+        TRMI_TRY(trm_dataset_seek(data, r->lease.epoch, r->lent_next, err));
+    }
+    TRMI_TRY(trmi_next_batch(data, out, err));
+    if ((*out)->epoch != r->lease.epoch || (*out)->index != r->lent_next) {
+        return TRMI_FAIL(err, TRM_INTERNAL,
+                         "the dataset gave batch %lld of epoch %lld, lent was %lld of %lld",
+                         (long long)(*out)->index, (long long)(*out)->epoch,
+                         (long long)r->lent_next, (long long)r->lease.epoch);
+    }
+    r->read_epoch = r->lease.epoch;
+    r->read_next = r->lent_next + 1;
+    return TRM_OK;
+}
+
+trm_status trmi_remote_stage_lent(trmi_remote *r, trm_dataset *data, trm_error *err) {
+    int64_t size = r->compiled->batch;
+    bool used = r->lease.id == 0 || r->lent_next * size >= r->lease.end;
+    if (used && r->current >= 0 && trm_ps_client_mode(r->client) != TRM_PS_ASYNC) {
+        /* without samples this worker would rest, and the others not wait for what it is about to
+         * push */
+        return TRM_OK;
+    }
+    if (used) {
+        TRMI_TRY(trm_ps_lease_take(r->client, &r->lending, &r->lease, err));
+        r->lent_next = r->lease.begin / size;
+    }
+    const trm_batch *batch;
+    TRMI_TRY(read_lent(r, data, &batch, err));
+    TRMI_TRY(trmi_remote_stage(r, batch, &r->lease, err));
+    r->lent_next++;
+    return TRM_OK;
+}

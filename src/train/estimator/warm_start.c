@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A job whose rows begin with another run's weights. The servers read them where rows are made
+ * (trm_ps_source), so that nothing is sent, and a row that nobody has trained begins so at any
+ * time: the file must stay. Its name is in model_dir/ps/warm-start.txt, for servers that are
+ * started again and for jobs that are continued. */
+#include "train/estimator/warm_start.h"
+
+#include "train/model.h"
+
+#include "base/error.h"
+#include "base/half.h"
+#include "base/log.h"
+#include "base/os.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PATH_BYTES = 4096 };
+
+struct trmi_warm_start {
+    char path[PATH_BYTES];
+    trm_safetensors *file; /* one of the two */
+    trm_checkpoint *checkpoint;
+    const trm_safetensors *tensors;
+};
+
+/* ---- the file
+ *  ---------------------------------------------------------------------------------------- */
+
+static trm_status open_tensors(trmi_warm_start *w, trm_error *err) {
+    size_t length = strlen(w->path), tail = strlen(".safetensors");
+    if (length > tail && strcmp(w->path + length - tail, ".safetensors") == 0) {
+        TRMI_TRY(trm_safetensors_open(w->path, &w->file, err));
+        w->tensors = w->file;
+        return TRM_OK;
+    }
+    trm_status status = trm_checkpoint_open(w->path, NULL, &w->checkpoint, err);
+    if (status == TRM_END) {
+        return TRMI_FAIL(err, TRM_IO, "%s: no checkpoint there", w->path);
+    }
+    TRMI_TRY(status);
+    w->tensors = trm_checkpoint_part_of(w->checkpoint, "model");
+    return w->tensors != NULL
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_CORRUPT, "%s: has no model.safetensors", w->path);
+}
+
+trm_status trmi_warm_start_open(const char *path, trmi_warm_start **out, trm_error *err) {
+    trmi_warm_start *w = trmi_alloc(sizeof *w);
+    if (w == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a warm start");
+    }
+    snprintf(w->path, sizeof w->path, "%s", path);
+    trm_status status = open_tensors(w, err);
+    if (status != TRM_OK) {
+        trmi_warm_start_close(w);
+        return status;
+    }
+    *out = w;
+    return TRM_OK;
+}
+
+void trmi_warm_start_close(trmi_warm_start *w) {
+    if (w != NULL) {
+        trm_safetensors_close(w->file);
+        trm_checkpoint_close(w->checkpoint);
+        trmi_free(w);
+    }
+}
+
+/* ---- rows
+ *  -------------------------------------------------------------------------------------------- */
+
+/* A variable lies in rows of `width`, one after the other; the last may be longer than what is left
+ * of it. */
+bool trmi_warm_start_row(void *context, const char *table, uint64_t key, int32_t width,
+                         float *values) {
+    const trmi_warm_start *w = context;
+    const trm_safetensors_entry *e = trm_safetensors_find(w->tensors, table);
+    if (e == NULL || e->tensor.dtype == TRM_DTYPE_NONE) {
+        return false;
+    }
+    const size_t size = trm_dtype_bytes(e->tensor.dtype);
+    const uint64_t count = (uint64_t)e->bytes / size,
+                   rows = (count + (uint64_t)width - 1) / (uint64_t)width;
+    if (key >= rows) {
+        return false;
+    }
+    const uint64_t begin = key * (uint64_t)width;
+    const char *from = (const char *)e->tensor.data + begin * size;
+    for (int32_t i = 0; i < width; i++) {
+        uint16_t half = 0;
+        values[i] = 0;
+        if (begin + (uint64_t)i >= count) {
+            continue;
+        }
+        if (size == sizeof half) {
+            memcpy(&half, from + (size_t)i * size, size);
+            values[i] = e->tensor.dtype == TRM_BFLOAT16 ? trmi_bf16_to_float(half)
+                                                        : trmi_f16_to_float(half);
+        } else {
+            memcpy(&values[i], from + (size_t)i * size, size);
+        }
+    }
+    return true;
+}
+
+/* ---- does it fit?
+ *  -------------------------------------------------------------------------------------- */
+
+typedef struct fit {
+    int32_t found, missing;
+} fit;
+
+static trm_status check_one(const trmi_warm_start *w, const char *name, const trm_shape *shape,
+                            fit *f, trm_error *err) {
+    const trm_safetensors_entry *e = trm_safetensors_find(w->tensors, name);
+    if (e == NULL) {
+        f->missing++;
+        return TRM_OK;
+    }
+    bool same = e->rank == shape->rank;
+    for (int32_t d = 0; same && d < e->rank; d++) {
+        same = e->dims[d] == shape->dim[d];
+    }
+    trm_dtype dtype = e->tensor.dtype;
+    bool known = dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16;
+    char theirs[96], ours[96];
+    trm_shape has = {.rank = e->rank < TRM_MAX_RANK ? e->rank : TRM_MAX_RANK};
+    memcpy(has.dim, e->dims, sizeof *e->dims * (size_t)has.rank);
+    f->found++;
+    return same && known
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_INVALID,
+                           "%s: '%s' is %s %s, the network's is float32 %s: servers cannot begin "
+                           "with it; "
+                           "take it out of the file",
+                           w->path, name, e->dtype, trm_shape_format(&has, theirs, sizeof theirs),
+                           trm_shape_format(shape, ours, sizeof ours));
+}
+
+trm_status trmi_warm_start_check(const trmi_warm_start *w, const trm_model *model, trm_error *err) {
+    const trm_exec *exec = model->train.exec;
+    fit f = {0};
+    for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
+        trm_variable v = trm_exec_variable(exec, i);
+        if (v.kind != TRM_VARIABLE_SLOT && strstr(v.name, "#rows") == NULL) {
+            TRMI_TRY(check_one(w, v.name, &v.shape, &f, err));
+        }
+    }
+    for (int32_t i = 0; i < trmi_remote_table_count(model->remote); i++) {
+        trmi_remote_table t = trmi_remote_table_at(model->remote, i);
+        trm_shape shape = trm_shape_of(t.rows, t.width);
+        TRMI_TRY(check_one(w, t.name, &shape, &f, err));
+    }
+    if (f.found == 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s has no tensor of this network", w->path);
+    }
+    if (f.missing > 0) {
+        trmi_log(TRM_LOG_WARN, "train",
+                 "%s: %d of %d tensors are missing and keep their initial values", w->path,
+                 f.missing, f.found + f.missing);
+    }
+    return TRM_OK;
+}
+
+/* ---- what a job began with
+ *  --------------------------------------------------------------------------------- */
+
+static void note_path(const char *folder, char note[PATH_BYTES + 32]) {
+    snprintf(note, PATH_BYTES + 32, "%s/warm-start.txt", folder);
+}
+
+static trm_status remembered(const char *note, char path[PATH_BYTES], trm_error *err) {
+    uint8_t *text;
+    size_t bytes;
+    TRMI_TRY(trmi_os_read_file(note, PATH_BYTES - 1, &text, &bytes, err));
+    memcpy(path, text, bytes);
+    path[bytes] = '\0';
+    path[strcspn(path, "\n")] = '\0';
+    trmi_free(text);
+    return TRM_OK;
+}
+
+/* *out NULL: the job of this folder began with nothing, or has not begun. */
+static trm_status open_remembered(const char *folder, trmi_warm_start **out, trm_error *err) {
+    char note[PATH_BYTES + 32], path[PATH_BYTES];
+    *out = NULL;
+    note_path(folder, note);
+    if (folder[0] == '\0' || access(note, F_OK) != 0) {
+        return TRM_OK;
+    }
+    TRMI_TRY(remembered(note, path, err));
+    trm_status status = trmi_warm_start_open(path, out, err);
+    return status == TRM_OK
+               ? TRM_OK
+               : (trmi_error_append(
+                      err, ": rows that nobody has trained yet begin with it (%s): put it back",
+                      note),
+                  status);
+}
+
+trm_status trm_ps_initial_open(const char *folder, trm_ps_source *out, trm_error *err) {
+    trmi_warm_start *warm;
+    TRMI_TRY(open_remembered(folder, &warm, err));
+    *out = (trm_ps_source){warm == NULL ? NULL : trmi_warm_start_row, warm};
+    return TRM_OK;
+}
+
+void trm_ps_initial_close(trm_ps_source *source) {
+    trmi_warm_start_close(source->context);
+    *source = (trm_ps_source){0};
+}
+
+trm_status trmi_warm_start_of_job(const trm_estimator *e, const char *folder, trmi_warm_start **out,
+                                  trm_error *err) {
+    char note[PATH_BYTES + 32], path[PATH_BYTES], full[PATH_MAX];
+    const char *wanted = e->config.warm_start_from;
+    uint64_t step;
+    TRMI_TRY(open_remembered(folder, out, err));
+    if (*out != NULL || wanted == NULL) {
+        return TRM_OK;
+    }
+    if (trmi_job_read(e, &step) != TRMI_JOB_NONE) {
+        trmi_log(TRM_LOG_WARN, "train",
+                 "the job began before without %s: it goes on from where it is", wanted);
+        return TRM_OK;
+    }
+    if (realpath(wanted, full) == NULL) {
+        return TRMI_FAIL_SYS(err, "%s: cannot begin with it", wanted);
+    }
+    TRMI_TRY(trmi_warm_start_open(full, out, err));
+    int length = snprintf(path, sizeof path, "%s\n", full);
+    note_path(folder, note);
+    return folder[0] == '\0' ? TRM_OK : trmi_os_replace_file(NULL, note, path, (size_t)length, err);
+}

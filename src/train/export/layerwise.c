@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hybrid_parallel: a job's checkpoint with what each of its ranks keeps to itself.
+ *
+ *      parts "model", "optimizer"   rank 0's, as of any job
+ *      part "layerwise"             the others': "rank1/fc.weight", "rank1/fc.weight/momentum", "rank2/fc.weight", ...
+ */
+#include "train/export/gather.h"
+#include "train/model.h"
+
+#include "base/error.h"
+
+static const char *const part_name = "layerwise";
+
+bool trmi_has_layerwise(const trm_model *model) {
+    return model->options.parallel.layerwise_count > 0;
+}
+
+/* Variable `index` of all ranks: on rank 0 *all has the values of every rank, one behind the other.
+ */
+static trm_status gather_one(const trm_model *model, int32_t index, trmi_arena *arena, char **all,
+                             trm_error *err) {
+    trm_exec *exec = model->train.exec;
+    trm_variable v = trm_exec_variable(exec, index);
+    int64_t bytes = trm_tensor_bytes(&(trm_tensor){.dtype = v.dtype, .shape = v.shape});
+    char *own = trmi_arena_alloc(arena, (size_t)bytes);
+    *all = trmi_arena_alloc(
+        arena, (size_t)(trmi_model_rank(model) == 0 ? bytes * trmi_model_size(model) : 1));
+    if (own == NULL || *all == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for '%s' of all ranks", v.name);
+    }
+    trm_exec_read(exec, index, own);
+    const trm_collective op = {.kind = TRM_GATHER,
+                               .send = own,
+                               .recv = *all,
+                               .count = bytes,
+                               .dtype = TRM_UINT8,
+                               .tag = v.name};
+    return trm_comm_run(trmi_model_comm(model), &op, err);
+}
+
+trm_status trmi_layerwise_gather(const trm_model *model, trmi_arena *arena,
+                                 trm_checkpoint_part *part, trm_error *err) {
+    trm_exec *exec = model->train.exec;
+    int32_t total = trm_exec_variable_count(exec), size = trmi_model_size(model);
+    trm_named_tensor *list =
+        trmi_arena_alloc(arena, ((size_t)total * (size_t)size + 1) * sizeof *list);
+    int64_t n = 0;
+    if (list == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a copy of what %d ranks keep to themselves",
+                         size);
+    }
+    for (int32_t i = 0; i < total; i++) {
+        if (!trm_exec_layerwise(exec, i)) {
+            continue;
+        }
+        char *all;
+        TRMI_TRY(gather_one(model, i, arena, &all, err));
+        for (int32_t r = 1; r < size && trmi_model_rank(model) == 0; r++) {
+            trm_variable v = trm_exec_variable(exec, i);
+            trm_tensor t = {.dtype = v.dtype, .shape = v.shape};
+            t.data = all + r * trm_tensor_bytes(&t);
+            const char *name = trmi_arena_printf(arena, "rank%d/%s", r, v.name);
+            if (name == NULL) {
+                return TRMI_FAIL(err, TRM_NOMEM, "no memory for the name of '%s'", v.name);
+            }
+            list[n++] = (trm_named_tensor){.name = name, .tensor = t};
+        }
+    }
+    *part = (trm_checkpoint_part){.name = part_name, .tensors = list, .count = n};
+    return TRM_OK;
+}
+
+static trm_status check(const trm_model *model, const trm_checkpoint *checkpoint, trm_error *err) {
+    const trm_safetensors *part = trm_checkpoint_part_of(checkpoint, part_name);
+    const char *where = trm_checkpoint_path(checkpoint);
+    int32_t then = trm_checkpoint_info_of(checkpoint)->world_size, now = trmi_model_size(model);
+    bool own = trmi_has_layerwise(model) && now > 1;
+    if (part != NULL && !own) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "%s: of a job in hybrid_parallel, each of its %d ranks with parameters of its own: "
+            "resume it so, or begin with rank 0's (load, --init)",
+            where, then);
+    }
+    if (part == NULL && own) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "%s: of a job whose ranks kept no parameters to themselves: begin with it (load, "
+            "--init) instead of resuming it",
+            where);
+    }
+    if (own && then != now) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: each of %d ranks had parameters of its own, this run has %d ranks",
+                         where, then, now);
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_layerwise_restore(trm_model *model, const trm_checkpoint *checkpoint,
+                                  trm_error *err) {
+    trm_exec *exec = model->train.exec;
+    int32_t rank = trmi_model_rank(model);
+    TRMI_TRY(check(model, checkpoint, err));
+    trmi_arena arena = {0};
+    trm_status status = TRM_OK;
+    for (int32_t i = 0; rank > 0 && status == TRM_OK && i < trm_exec_variable_count(exec); i++) {
+        if (!trm_exec_layerwise(exec, i)) {
+            continue;
+        }
+        trm_variable v = trm_exec_variable(exec, i);
+        trm_tensor t = {.dtype = v.dtype, .shape = v.shape};
+        t.data = trmi_arena_alloc(&arena, (size_t)trm_tensor_bytes(&t));
+        const char *name = trmi_arena_printf(&arena, "rank%d/%s", rank, v.name);
+        status = t.data == NULL || name == NULL
+                     ? TRMI_FAIL(err, TRM_NOMEM, "no memory to load '%s'", v.name)
+                     : trm_safetensors_read(trm_checkpoint_part_of(checkpoint, part_name), name, &t,
+                                            err);
+        if (status == TRM_OK) {
+            trm_exec_write(exec, i, t.data);
+        }
+    }
+    trmi_arena_free(&arena);
+    return status;
+}

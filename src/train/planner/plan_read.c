@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plan files without a model: for looking at them, and as the text that executors and planners
+ * take. */
+#include "trireme/planner.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/os.h"
+#include "plan/shard/sharding.h"
+
+#include <string.h>
+
+enum { FILE_LIMIT = 64 << 20 };
+
+/* The file's own lines, so that errors can name them; the first one says which file it is. */
+static char *lines_of(const uint8_t *data, size_t bytes, const char *file) {
+    const uint8_t *end = memchr(data, '\n', bytes);
+    size_t first = end != NULL ? (size_t)(end - data) : bytes;
+    const char *comment = memchr(data, '#', first);
+    size_t words = comment != NULL ? (size_t)(comment - (const char *)data) : first;
+    trmi_text text = {0};
+    trmi_text_append(&text, (const char *)data, words);
+    trmi_text_printf(&text, "%s# from %s", words > 0 && data[words - 1] == ' ' ? "" : " ", file);
+    trmi_text_append(&text, (const char *)data + first, bytes - first);
+    if (text.failed) {
+        trmi_text_free(&text);
+        return NULL;
+    }
+    return text.data;
+}
+
+trm_status trm_plan_read(const char *file, trm_plan_info *out, char **text, trm_error *err) {
+    trmi_shard_plan *plan = NULL;
+    uint8_t *data;
+    size_t bytes;
+    TRMI_TRY(trmi_os_read_file(file, FILE_LIMIT, &data, &bytes, err));
+    trm_status status = trmi_shard_plan_parse((const char *)data, bytes, file, &plan, err);
+    char *lines = status == TRM_OK && text != NULL ? lines_of(data, bytes, file) : NULL;
+    trmi_free(data);
+    TRMI_TRY(status);
+    if (text != NULL && lines == NULL) {
+        trmi_shard_plan_destroy(plan);
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its text", file);
+    }
+    *out = (trm_plan_info){.ranks = trmi_mesh_ranks(&plan->mesh),
+                           .graph = plan->digest,
+                           .operators = plan->choices_count,
+                           .stores = plan->stores_count};
+    trmi_mesh_text(&plan->mesh, out->mesh, sizeof out->mesh);
+    for (int64_t i = 0; i < plan->choices_count; i++) {
+        const trmi_shard_choice *c = &plan->choices[i];
+        out->cut += strspn(c->letters, ".") != strlen(c->letters);
+        out->pinned += c->pinned;
+    }
+    if (text != NULL) {
+        *text = lines;
+    }
+    trmi_shard_plan_destroy(plan);
+    return TRM_OK;
+}

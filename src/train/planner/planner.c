@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The planner behind `plan -n`: meshes, costs, search, the plans beside the best, from options to a
+ * report. */
+#include "train/planner/planner.h"
+
+#include "base/error.h"
+#include "base/os.h"
+#include "exec/limit.h"
+#include "train/model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { COMPILED_RANKS = 64 };
+
+/* ---- search
+ *  ----------------------------------------------------------------------------------------------
+ */
+
+void trmi_planner_settle_factor(trm_planner *p) {
+    trmi_links *l = &p->links;
+    double load = l->cores > 0 ? (double)p->ranks * p->costs.threads / l->cores : 1;
+    p->costs.factor = fmax(1, load) / (l->speed > 0 ? l->speed : 1);
+}
+
+static void compile_best(trm_planner *p) {
+    trm_error no;
+    if (p->ranks < 2 || p->ranks > COMPILED_RANKS || trmi_drive_compile(&p->drive, &no) != TRM_OK) {
+        p->drive.compiled_bytes = 0;
+    }
+}
+
+static trm_status make_space(void *context, const trmi_mesh *mesh, trmi_space **out,
+                             trm_error *err) {
+    trm_planner *p = context;
+    return trmi_planner_space(p, p->graph, mesh, out, err);
+}
+
+static trm_status compile(void *context, const trmi_space *space, const trmi_choice *choice,
+                          double *bytes, trm_error *err) {
+    return trmi_planner_compiled(context, space, choice, bytes, err);
+}
+
+/* ---- options
+ *  ------------------------------------------------------------------------------------------------
+ */
+
+static trm_status settle_meshes(trm_planner *p, trm_error *err) {
+    trmi_mesh only;
+    const char *text = p->options.mesh;
+    bool one = text != NULL || p->given != NULL;
+    if (text != NULL) {
+        TRMI_TRY(trmi_mesh_parse(text, &only, err));
+        TRMI_TRY(p->given != NULL ? trmi_shard_plan_on(p->given, &only, err) : TRM_OK);
+    } else if (one) {
+        only = p->given->mesh;
+    }
+    TRMI_TRY(trmi_drive_meshes(&p->drive, one ? &only : NULL, p->options.ranks,
+                               p->options.hosts > 0 ? p->options.hosts : 1, err));
+    p->ranks = trmi_mesh_ranks(&p->drive.meshes[0].mesh);
+    if (p->options.ranks > 0 && p->ranks != p->options.ranks) {
+        char mesh[48];
+        bool from_file = text == NULL && p->given->file != NULL;
+        return TRMI_FAIL(err, TRM_INVALID, "%.100s%smesh %s has %d ranks, %d are asked for",
+                         from_file ? p->given->file : "", from_file ? ": " : "",
+                         trmi_mesh_text(&p->drive.meshes[0].mesh, mesh, sizeof mesh), (int)p->ranks,
+                         (int)p->options.ranks);
+    }
+    return TRM_OK;
+}
+
+/* What the search goes by. */
+static void settle_drive(trm_planner *p) {
+    const trm_planner_options *o = &p->options;
+    trmi_drive *d = &p->drive;
+    d->given = p->given;
+    d->probe = &p->probe;
+    d->costs = &p->costs;
+    d->memory_bytes = o->memory_bytes;
+    d->measure_seconds = o->measure_seconds;
+    d->trial_seconds = o->trial_seconds;
+    d->frontier = !o->no_frontier;
+    d->make_space = make_space;
+    d->compile = compile;
+    d->context = p;
+    d->others = p->others;
+}
+
+static void settle_threads(trm_planner *p, int *threads, int *together) {
+    int cpus = p->probe.cores;
+    *threads = p->model.threads;
+    if (p->options.links == NULL && !p->options.own_devices) {
+        p->links.cores = cpus;
+    }
+    if (*threads == 0) {
+        *threads = p->links.cores > 0 ? (int)fmax(1, cpus / p->ranks) : cpus;
+    }
+    *together =
+        p->links.cores > 0 ? (int)fmin((double)p->ranks * *threads, p->links.cores) : *threads;
+}
+
+/* Who measures: the ranks of the communicator, or this process; nobody where rates are given. */
+static trm_status settle_costs(trm_planner *p, trm_error *err) {
+    const trm_planner_options *o = &p->options;
+    int threads, together;
+    settle_threads(p, &threads, &together);
+    p->probe = (trmi_probe){.comm = o->comm,
+                            .graph = p->graph,
+                            .backend = p->model.backend,
+                            .tuning_file = p->model.tuning_file,
+                            .threads = threads,
+                            .cores = p->probe.cores,
+                            .optimizer = p->model.optimizer,
+                            .load = 1,
+                            .whole = p->whole,
+                            .whole_options = &p->whole_options,
+                            .limit = o->memory_bytes};
+    const trmi_costs_options options = {.probe =
+                                            o->no_measure || p->links.flops > 0 ? NULL : &p->probe,
+                                        .refresh = o->refresh,
+                                        .backend = p->model.backend,
+                                        .tuning_file = p->model.tuning_file,
+                                        .threads = threads,
+                                        .together = together,
+                                        .ranks = o->comm != NULL ? trm_comm_size(o->comm) : 1};
+    TRMI_TRY(trmi_costs_open(&p->costs, &options, err));
+    p->costs.limit_seconds = o->measure_seconds > 0 ? o->measure_seconds : p->costs.limit_seconds;
+    if (p->costs.probe == NULL) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trmi_probe_load(&p->probe, err));
+    p->probe.lines = together > 1 ? trmi_lines_usual() : TRMI_LINES_UNKNOWN;
+    if (o->links == NULL && !o->guess_links && o->comm != NULL && trm_comm_size(o->comm) > 1) {
+        TRMI_TRY(trmi_costs_links(&p->costs, &p->links_text, err));
+        TRMI_TRY(trmi_links_parse(p->links_text, &p->links, err));
+    }
+    return TRM_OK;
+}
+
+static trm_status settle(trm_planner *p, trm_error *err) {
+    const trm_planner_options *o = &p->options;
+    TRMI_TRY(trmi_search_mode_parse(o->search, &p->drive.mode, err));
+    if (o->plan != NULL) {
+        TRMI_TRY(trmi_shard_plan_parse(o->plan, strlen(o->plan), "the given plan", &p->given, err));
+    }
+    TRMI_TRY(settle_meshes(p, err));
+    if (o->comm != NULL && trm_comm_size(o->comm) != p->ranks) {
+        return TRMI_FAIL(err, TRM_INVALID, "%d ranks are planned for, %d would measure",
+                         (int)p->ranks, (int)trm_comm_size(o->comm));
+    }
+    trmi_links_local(&p->links, p->ranks);
+    if (o->links != NULL) {
+        TRMI_TRY(trmi_links_parse(o->links, &p->links, err));
+    }
+    p->slots = trmi_optimizer_slots(&p->model.optimizer);
+    trm_batch_field first;
+    TRMI_TRY(trm_dataset_check(p->model.data, err));
+    if (!trm_dataset_field(p->model.data, 0, &first) || first.tensor.shape.rank < 1) {
+        return TRMI_FAIL(err, TRM_INVALID, "the dataset has no fields");
+    }
+    p->batch = first.tensor.shape.dim[0] * (p->options.full_batch ? 1 : p->ranks);
+    return TRM_OK;
+}
+
+/* ---- life
+ *  ----------------------------------------------------------------------------------------------------
+ */
+
+static trm_status list_others(trm_planner *p, trm_error *err) {
+    const trmi_drive_mesh *m = trmi_planner_best(p);
+    int32_t wanted = p->options.others < TRMI_CANDIDATES ? p->options.others : TRMI_CANDIDATES;
+    return wanted > 0 ? trmi_search_others(m->space, &m->found, wanted, &p->arena, p->others,
+                                           &p->drive.others_count, err)
+                      : TRM_OK;
+}
+
+/* Other plans to try; what they use is measured too, and they are judged by it. */
+static trm_status find_others(trm_planner *p, trm_error *err) {
+    enum { ROUNDS = 3 };
+    int32_t news = 0;
+    for (int round = 0; round < ROUNDS && p->options.others > 0; round++) {
+        TRMI_TRY(list_others(p, err));
+        if (p->costs.probe != NULL) {
+            const trmi_found *found = &trmi_planner_best(p)->found;
+            TRMI_TRY(trmi_drive_measure(&p->drive, p->others, p->drive.others_count, &news, err));
+            TRMI_TRY(trmi_drive_measure(&p->drive, found->baselines, found->baselines_count, &news,
+                                        err));
+        }
+        if (news == 0) {
+            return TRM_OK;
+        }
+        news = 0;
+        TRMI_TRY(trmi_drive_search(&p->drive, err));
+    }
+    return list_others(p, err); /* by the costs that count in the end */
+}
+
+/* Everything that the ranks do together; the others are released whatever happens. */
+static trm_status plan(trm_planner *p, trm_error *err) {
+    TRMI_TRY(settle_costs(p, err));
+    trmi_planner_settle_factor(p);
+    settle_drive(p);
+    TRMI_TRY(trmi_drive_search(&p->drive, err));
+    TRMI_TRY(find_others(p, err));
+    TRMI_TRY(trmi_drive_try(&p->drive, err));
+    return trmi_planner_best(p)->taken != NULL ? list_others(p, err) : TRM_OK;
+}
+
+static trm_status finish(trm_planner *p, trm_error *err) {
+    if (!p->options.no_frontier && p->drive.mode == TRMI_SEARCH_OPTIMAL) {
+        TRMI_TRY(trmi_planner_flips(p, err));
+    }
+    compile_best(p);
+    return trmi_planner_best(p)->found.infeasible ? trmi_planner_find_way_out(p, err) : TRM_OK;
+}
+
+/* What plans are compiled, and run, with. */
+static trm_status settle_whole(trm_planner *p, trm_error *err) {
+    const trm_model_options *m = &p->model;
+    int threads, together;
+    settle_threads(p, &threads, &together);
+    p->whole_options =
+        (trm_exec_options){.optimizer = m->optimizer,
+                           .backend = m->backend,
+                           .precision = m->precision,
+                           .threads = threads,
+                           .seed = 1,
+                           .no_fusion = m->no_fusion,
+                           .tuning_file = m->tuning_file,
+                           .accumulate = m->accumulate,
+                           .loss_scale = m->loss_scale,
+                           .parallel = {.shard_optimizer = true,
+                                        .wire = m->parallel.wire,
+                                        .sync_batch_norm = m->parallel.sync_batch_norm,
+                                        .joint = trmi_planner_joint(p)}};
+    return trmi_planner_forward(p, p->batch, 0, &p->whole, &p->whole_options.loss, err);
+}
+
+trm_status trm_mesh_ranks(const char *mesh, int32_t *ranks, trm_error *err) {
+    trmi_mesh parsed;
+    TRMI_TRY(trmi_mesh_parse(mesh, &parsed, err));
+    *ranks = trmi_mesh_ranks(&parsed);
+    return TRM_OK;
+}
+
+trm_status trm_planner_create(const trm_model_options *model, const trm_planner_options *options,
+                              trm_planner **out, trm_error *err) {
+    double begin = trmi_os_now();
+    trm_planner *p = trmi_alloc(sizeof *p);
+    if (p == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
+    }
+    p->model = *model;
+    p->options = *options;
+    bool leads = options->comm == NULL || trm_comm_rank(options->comm) == 0;
+    trm_status status = trmi_probe_cores(options->comm, &p->probe.cores, err);
+    status = status == TRM_OK ? settle(p, err) : status;
+    status = status == TRM_OK ? trmi_planner_graph(p, p->batch, 0, &p->graph, err) : status;
+    status = status == TRM_OK && p->given != NULL
+                 ? trmi_shard_plan_check(p->given, p->graph, p->ranks, err)
+                 : status;
+    p->classes = status == TRM_OK ? trmi_planner_class_count(p->graph) : 0;
+    status = status == TRM_OK ? settle_whole(p, err) : status;
+    if (status != TRM_OK) { /* the same on all ranks */
+        trm_planner_destroy(p);
+        return status;
+    }
+    if (!leads) {
+        int together;
+        p->probe = (trmi_probe){.comm = options->comm,
+                                .graph = p->graph,
+                                .backend = model->backend,
+                                .tuning_file = model->tuning_file,
+                                .cores = p->probe.cores,
+                                .optimizer = model->optimizer,
+                                .whole = p->whole,
+                                .whole_options = &p->whole_options,
+                                .limit = options->memory_bytes};
+        settle_threads(p, &p->probe.threads, &together);
+        status = trmi_probe_serve(&p->probe, err);
+        bool stays = status == TRM_OK && options->looks;
+        trmi_probe_close(&p->probe);
+        if (!stays) {
+            trm_planner_destroy(p);
+        }
+        *out = stays ? p : NULL;
+        return status;
+    }
+    status = plan(p, err);
+    if (options->comm != NULL) {
+        trm_error later;
+        trm_status ended = trmi_probe_end(&p->probe, status == TRM_OK ? err : &later);
+        status = status == TRM_OK ? ended : status;
+    }
+    trmi_probe_close(&p->probe);
+    status = status == TRM_OK ? finish(p, err) : status;
+    if (status != TRM_OK) {
+        trm_planner_destroy(p);
+        return status;
+    }
+    p->total_seconds = trmi_os_now() - begin;
+    *out = p;
+    return TRM_OK;
+}
+
+void trm_planner_destroy(trm_planner *p) {
+    if (p == NULL) {
+        return;
+    }
+    trmi_drive_free(&p->drive);
+    trmi_shard_plan_destroy(p->given);
+    trm_graph_destroy(p->graph);
+    trm_graph_destroy(p->whole);
+    trmi_costs_close(&p->costs);
+    trmi_probe_close(&p->probe);
+    trm_string_free(p->links_text);
+    trmi_free(p->looks);
+    trmi_arena_free(&p->arena);
+    trmi_free(p);
+}
+
+void trm_planner_describe(const trm_planner *p, trm_planner_info *out) {
+    const trmi_drive_mesh *m = trmi_planner_best(p);
+    memset(out, 0, sizeof *out);
+    trmi_mesh_text(&m->mesh, out->mesh, sizeof out->mesh);
+    double bound = m->found.lower_bound;
+    for (int32_t i = 0; i < p->drive.meshes_count; i++) {
+        bound = fmin(bound, p->drive.meshes[i].found.lower_bound);
+        out->solve_seconds += p->drive.meshes[i].found.solve_seconds;
+    }
+    out->ranks = p->ranks;
+    out->infeasible = m->found.infeasible;
+    out->step_seconds = m->found.objective;
+    out->samples_per_second = (double)p->batch / m->found.objective;
+    out->memory_bytes = m->found.best.measure.bytes;
+    out->compiled_bytes = p->drive.compiled_bytes;
+    out->lower_bound = bound;
+    out->gap = (out->step_seconds - bound) / out->step_seconds;
+    out->search_seconds = p->drive.search_seconds;
+    out->total_seconds = p->total_seconds;
+    out->data_parallel_seconds =
+        m->found.baselines_count > 0 ? m->found.baselines[0].measure.step : 0;
+    out->tried = p->drive.trial.turns > 0 ? p->drive.trial.count : 0;
+    out->tried_within =
+        out->tried > 0
+            ? p->drive.trial.list[out->tried - 1].predicted / p->drive.trial.list[0].predicted - 1
+            : 0;
+    out->meshes = p->drive.meshes_count;
+    out->operators = m->space->nodes_count;
+    out->measured = (int32_t)p->costs.count;
+    out->looks = p->looks != NULL ? p->looks->count[p->probe.lines] : 1;
+    snprintf(out->caches, sizeof out->caches, "%s",
+             p->probe.lines == TRMI_LINES_NEAR  ? "common"
+             : p->probe.lines == TRMI_LINES_FAR ? "apart"
+                                                : "");
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the report of a plan is made of: its step, played; equal operators folded into rows;
+ * messages by kind and axes. */
+#include "train/planner/planner_report.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What the bound takes for granted; docs/auto-parallel.md says more. */
+static const char *const assumptions[] = {
+    "costs of operators and messages are as listed, and no two messages of a rank slow each other "
+    "down",
+    "messages block the rank that waits for them, gradients do not",
+    "memory is what is kept: parameters, gradients, slots, and values that backward reads",
+    "of a chain of operators every other one may be made again",
+};
+enum { ASSUMPTIONS = sizeof assumptions / sizeof *assumptions };
+static const char bounded[] = "of four axes: plans that cut columns of images, or samples by an "
+                              "axis inside of one that cuts anything else, were not looked at";
+
+const char *trmi_report_assumption(const trmi_report *r, int32_t i) {
+    return i < ASSUMPTIONS                            ? assumptions[i]
+           : i == ASSUMPTIONS && r->m->space->bounded ? bounded
+                                                      : NULL;
+}
+
+/* ---- gathering
+ *  -------------------------------------------------------------------------------------------- */
+
+/* Seconds of a message that the step is longer by: a bucket's, as far as it does not run beside
+ * operators. */
+static double exposed_of(const trmi_report *r, const trmi_event *e, double backward_end) {
+    double overlap = r->m->space->costs.overlap,
+           behind = fmax(0, e->begin + e->seconds - fmax(e->begin, backward_end));
+    return e->kind == TRMI_EVENT_BUCKET ? overlap * behind + (1 - overlap) * e->seconds
+                                        : e->seconds;
+}
+
+static void add_traffic(trmi_report *r, const trmi_event *e, double backward_end) {
+    bool gradient = e->kind == TRMI_EVENT_BUCKET;
+    int32_t i = 0;
+    while (i < r->traffic_count &&
+           (r->traffic[i].move != e->move || r->traffic[i].axes != e->axes ||
+            r->traffic[i].gradient != gradient)) {
+        i++;
+    }
+    if (i == TRMI_REPORT_TRAFFIC) {
+        return;
+    }
+    if (i == r->traffic_count) {
+        r->traffic[r->traffic_count++] =
+            (trmi_report_traffic){.move = e->move, .axes = e->axes, .gradient = gradient};
+    }
+    r->traffic[i].count++;
+    r->traffic[i].bytes += e->bytes;
+    r->traffic[i].seconds += e->seconds;
+    r->traffic[i].exposed += exposed_of(r, e, backward_end);
+}
+
+static void fold_rows(trmi_report *r) {
+    const trmi_space *s = r->m->space;
+    const trmi_choice *c = &r->m->found.best.choice;
+    for (int32_t n = 0; n < s->nodes_count; n++) {
+        int32_t i = 0;
+        for (; i < r->rows_count; i++) {
+            int32_t o = r->rows[i].node;
+            double off = fabs(r->moves[o] - r->moves[n]);
+            if (s->nodes[o].group == s->nodes[n].group && c->strategy[o] == c->strategy[n] &&
+                c->parts[o] == c->parts[n] && c->again[o] == c->again[n] &&
+                off <= 0.02 * r->moves[o] + 1e-9) {
+                break;
+            }
+        }
+        if (i == r->rows_count) {
+            const trmi_space_class *k = trmi_space_class_of(s, n);
+            double again = c->again[n] ? k->again[c->strategy[n]] : 0;
+            r->rows[r->rows_count++] =
+                (trmi_report_row){.node = n,
+                                  .forward = k->forward[c->strategy[n]],
+                                  .backward = k->backward[c->strategy[n]] + again,
+                                  .moves = r->moves[n]};
+        }
+        r->rows[i].count++;
+    }
+}
+
+trm_status trmi_report_gather(trmi_report *r, const trm_planner *p, trm_error *err) {
+    r->p = p;
+    r->m = trmi_planner_best(p);
+    const trmi_space *s = r->m->space;
+    trmi_router *router;
+    TRMI_TRY(trmi_router_create(&s->mesh, &s->prices, &router, err));
+    trm_status status =
+        trmi_space_timeline(s, &r->m->found.best.choice, router, &r->timeline, &r->measure, err);
+    trmi_router_destroy(router);
+    r->moves = trmi_alloc(((size_t)s->nodes_count + 1) * sizeof *r->moves);
+    r->rows = trmi_alloc(((size_t)s->nodes_count + 1) * sizeof *r->rows);
+    if (status == TRM_OK && (r->moves == NULL || r->rows == NULL)) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "no memory for the report");
+    }
+    double backward_end = 0;
+    for (int64_t i = 0; status == TRM_OK && i < r->timeline.count; i++) {
+        const trmi_event *e = &r->timeline.events[i];
+        bool serial = e->kind == TRMI_EVENT_OP || e->kind == TRMI_EVENT_MOVE;
+        backward_end = serial ? fmax(backward_end, e->begin + e->seconds) : backward_end;
+    }
+    for (int64_t i = 0; status == TRM_OK && i < r->timeline.count; i++) {
+        const trmi_event *e = &r->timeline.events[i];
+        if (e->kind == TRMI_EVENT_MOVE && e->node >= 0) {
+            bool norm = e->what != NULL && strcmp(e->what, "statistics") == 0;
+            r->moves[e->node] += e->seconds;
+            r->statistics += norm ? e->seconds : 0;
+            r->norms += norm;
+        }
+        if ((e->kind == TRMI_EVENT_MOVE || e->kind == TRMI_EVENT_BUCKET) &&
+            e->move != TRMI_MOVE_LOCAL) {
+            add_traffic(r, e, backward_end);
+        }
+    }
+    if (status == TRM_OK) {
+        fold_rows(r);
+    }
+    return status;
+}
+
+/* ---- what both tell
+ *  ------------------------------------------------------------------------------------------ */
+
+const char *trmi_report_axes(const trmi_mesh *mesh, uint32_t axes, char text[48]) {
+    size_t used = 0;
+    text[0] = '\0';
+    for (int32_t i = 0; i < mesh->axes; i++) {
+        if (axes >> i & 1) {
+            used += (size_t)snprintf(text + used, 48 - used, "%s%s(%d)", used > 0 ? "+" : "",
+                                     mesh->name[i], mesh->size[i]);
+        }
+    }
+    return text;
+}
+
+const char *trmi_report_runner(const trmi_report *r, int32_t node) {
+    int32_t i = r->m->found.runners[node].strategy;
+    return i < 0 ? NULL : trmi_space_class_of(r->m->space, node)->strategies[i].letters;
+}
+
+double trmi_report_work(const trmi_report *r) {
+    const trm_graph *g = r->m->space->graph;
+    double flops = 0;
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        flops += trmi_op_cost(g, &g->ops[i]).flops;
+    }
+    return flops;
+}
+
+double trmi_report_peak(const trmi_report *r) {
+    const trm_planner *p = r->p;
+    return p->links.flops > 0 ? p->links.flops
+                              : 1 / (TRMI_COSTS_REACHED * p->costs.flop * p->costs.factor);
+}
+
+double trmi_report_utilisation(const trmi_report *r) {
+    return trmi_report_work(r) / (r->p->ranks * r->measure.step * trmi_report_peak(r));
+}
+
+bool trmi_report_has_norms(const trmi_report *r) {
+    for (int32_t n = 0; n < r->m->space->nodes_count; n++) {
+        trmi_op_kind kind = trmi_space_op(r->m->space, n)->kind;
+        if (kind == TRMI_OP_BATCH_NORM || kind == TRMI_OP_NORM_ACT) {
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *trmi_report_links_day(const trmi_report *r, char text[12]) {
+    const char *at = r->p->links_text != NULL ? strstr(r->p->links_text, "measured ") : NULL;
+    snprintf(text, 12, "%.10s", at != NULL ? at + strlen("measured ") : "");
+    return text;
+}
+
+const char *trmi_report_uncut(const trmi_report *r, int32_t node) {
+    char letters[TRMI_SHARD_LETTERS];
+    const char *reason = NULL;
+    trmi_shard_loops(r->m->space->graph, trmi_space_op(r->m->space, node), letters, &reason);
+    return letters[0] == '\0' ? reason : NULL;
+}
+
+double trmi_report_price_of_uncut(const trmi_report *r, int32_t node) {
+    const trmi_space_class *k = trmi_space_class_of(r->m->space, node);
+    int32_t i = r->m->found.best.choice.strategy[node];
+    return (k->forward[i] + k->backward[i]) * (1 - 1.0 / r->p->ranks) + r->moves[node];
+}
+
+void trmi_report_free(trmi_report *r) {
+    trmi_timeline_free(&r->timeline);
+    trmi_free(r->moves);
+    trmi_free(r->rows);
+}

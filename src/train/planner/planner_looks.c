@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Costs again, between runs of plans that are held against predictions:
+ *
+ *      the search's costs --> plans, from now on fixed
+ *      runs | look | runs | look ...      predictions: the same plans by each cost's median over all looks in one state of the machine
+ *
+ * so that what the machine was like meanwhile is in both. Operators keep their looks by themselves
+ * (exec/autoparallel/search_costs.h, by state), curves of messages here.
+ */
+#include "train/planner/planner.h"
+
+#include "base/error.h"
+
+#include <math.h>
+
+static trm_status open_looks(trm_planner *p, trm_error *err) {
+    trmi_looks *l = trmi_alloc(sizeof *l);
+    if (l == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for looks at costs");
+    }
+    l->stated = p->probe.lines != TRMI_LINES_UNKNOWN;
+    l->links[p->probe.lines][l->count[p->probe.lines]++] = p->links;
+    l->plans_count = trmi_drive_list(&p->drive, l->plans);
+    for (int32_t i = 0; i < l->plans_count; i++) {
+        l->first[i] = l->now[i] = l->plans[i].candidate->measure.step;
+    }
+    p->looks = l;
+    return TRM_OK;
+}
+
+/* ---- measuring
+ *  ------------------------------------------------------------------------------------------- */
+
+static trm_status look_at_links(trm_planner *p, trmi_links *out, trm_error *err) {
+    trmi_text text = {0};
+    *out = p->links;
+    if (p->links_text == NULL) { /* given, or guessed */
+        return TRM_OK;
+    }
+    trm_status status = trmi_probe_links(&p->probe, &text, err);
+    status = status == TRM_OK ? trmi_links_parse(text.data, out, err) : status;
+    trmi_text_free(&text);
+    return status;
+}
+
+static trm_status look_at_operators(trm_planner *p, trm_error *err) {
+    const trmi_looks *l = p->looks;
+    int32_t news = 0;
+    p->costs.look++;
+    p->costs.measure_seconds = 0; /* of the limit */
+    for (int32_t i = 0; i < l->plans_count; i++) {
+        const trmi_ranked *r = &l->plans[i];
+        TRMI_TRY(trmi_costs_measure(&p->costs, p->drive.meshes[r->mesh].space,
+                                    &r->candidate->choice, &news, err));
+    }
+    return TRM_OK;
+}
+
+static trm_status look(trm_planner *p, trm_error *err) {
+    trmi_looks *l = p->looks;
+    TRMI_TRY(trmi_probe_load(&p->probe, err));
+    p->probe.brief = true;
+    p->probe.reach = trmi_probe_longest(p->graph);
+    p->probe.lines = l->stated ? trmi_lines_usual() : TRMI_LINES_UNKNOWN;
+    trmi_links *links = &l->links[p->probe.lines][l->count[p->probe.lines]];
+    TRMI_TRY(look_at_links(p, links, err));
+    TRMI_TRY(look_at_operators(p, err));
+    l->count[p->probe.lines]++;
+    return TRM_OK;
+}
+
+/* ---- predictions
+ *  ------------------------------------------------------------------------------------------ */
+
+/* Most looks were in it; of equal ones the first. */
+static trmi_lines usual_state(const trmi_looks *l) {
+    trmi_lines state = TRMI_LINES_UNKNOWN;
+    for (int s = 0; s < 3; s++) {
+        state = l->count[s] > l->count[state] ? (trmi_lines)s : state;
+    }
+    return state;
+}
+
+static trm_status predict(trm_planner *p, trm_error *err) {
+    trmi_looks *l = p->looks;
+    trm_status status = TRM_OK;
+    p->probe.lines = usual_state(l);
+    trmi_links_middle(l->links[p->probe.lines], l->count[p->probe.lines], &p->links);
+    trmi_planner_settle_factor(p);
+    for (int32_t m = 0; status == TRM_OK && m < p->drive.meshes_count; m++) {
+        trmi_space *space = NULL;
+        trmi_measure measure;
+        status = trmi_planner_space(p, p->graph, &p->drive.meshes[m].mesh, &space, err);
+        for (int32_t i = 0; status == TRM_OK && i < l->plans_count; i++) {
+            if (l->plans[i].mesh == m) {
+                status = trmi_space_measure(space, &l->plans[i].candidate->choice, &measure, err);
+                l->now[i] = status == TRM_OK ? measure.step : l->now[i];
+            }
+        }
+        trmi_space_destroy(space);
+    }
+    return status;
+}
+
+trm_status trm_planner_look(trm_planner *p, trm_error *err) {
+    if (p->options.comm != NULL && trm_comm_rank(p->options.comm) != 0) {
+        trm_status served = trmi_probe_serve(&p->probe, err);
+        trmi_probe_close(&p->probe);
+        return served;
+    }
+    trm_error later;
+    trm_status status = p->looks == NULL ? open_looks(p, err) : TRM_OK;
+    bool measures =
+        status == TRM_OK && p->costs.probe != NULL && p->costs.look + 1 < TRMI_COSTS_LOOKS;
+    status = measures ? look(p, err) : status;
+    if (p->options.comm != NULL) {
+        trm_status ended = trmi_probe_end(&p->probe, status == TRM_OK ? err : &later);
+        status = status == TRM_OK ? ended : status;
+    }
+    trmi_probe_close(&p->probe);
+    return status == TRM_OK && measures ? predict(p, err) : status;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The plans that were looked at, as files. */
+#include "train/planner/planner.h"
+
+#include "base/error.h"
+
+char *trm_planner_plan(const trm_planner *p, int32_t index, trm_planner_candidate *about) {
+    trmi_ranked own[TRMI_RANKED];
+    const trmi_ranked *list = p->looks != NULL ? p->looks->plans : own;
+    int32_t count = p->looks != NULL ? p->looks->plans_count : trmi_drive_list(&p->drive, own);
+    trmi_shard_plan *plan;
+    trm_error ignored;
+    if (index < 0 || index >= count) {
+        return NULL;
+    }
+    const trmi_candidate *c = list[index].candidate;
+    const trmi_space *space = p->drive.meshes[list[index].mesh].space;
+    if (trmi_space_plan(space, &c->choice, &plan, &ignored) != TRM_OK) {
+        return NULL;
+    }
+    if (about != NULL) {
+        *about = (trm_planner_candidate){.name = index == 0 ? "the chosen plan" : c->name,
+                                         .step_seconds = p->looks != NULL ? p->looks->now[index]
+                                                                          : c->measure.step,
+                                         .first_seconds = c->measure.step};
+        if (trmi_planner_compiled(p, space, &c->choice, &about->bytes, &ignored) != TRM_OK) {
+            about->bytes = 0;
+        }
+    }
+    char *text = trmi_shard_plan_text(plan);
+    trmi_shard_plan_destroy(plan);
+    return text;
+}
+
+trm_status trm_planner_save(const trm_planner *p, const char *file, trm_error *err) {
+    const trmi_drive_mesh *m = trmi_planner_best(p);
+    trmi_shard_plan *plan;
+    TRMI_TRY(trmi_space_plan(m->space, &m->found.best.choice, &plan, err));
+    trm_status status = trmi_shard_plan_save(plan, file, err);
+    trmi_shard_plan_destroy(plan);
+    return status;
+}

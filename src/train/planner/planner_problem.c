@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is planned, made from the options: the training graph of a batch, the space of plans on a
+ * mesh, a plan's program. */
+#include "train/planner/planner.h"
+
+#include "base/error.h"
+#include "exec/backend.h"
+#include "exec/exec_memory.h"
+#include "train/model.h"
+
+#include <string.h>
+
+/* ---- how its job would run
+ *  -------------------------------------------------------------------------------- */
+
+static bool has_hosts(const trm_planner *p) {
+    return p->options.links != NULL || p->options.hosts > 1 || p->options.own_devices;
+}
+
+/* As a job of these ranks would have it (exec/distributed/shard.h): on one host always, on several
+ * if it was asked for. */
+static bool has_slices(const trm_planner *p) {
+    return p->ranks > 1 && (!has_hosts(p) || p->model.parallel.shard_optimizer);
+}
+
+trm_joint trmi_planner_joint(const trm_planner *p) {
+    bool once = p->model.accumulate <= 1 && p->options.memory_bytes == 0;
+    bool here = p->options.comm == NULL || trm_comm_reaches_first(p->options.comm);
+    return here && once && has_slices(p) && !has_hosts(p) ? p->model.parallel.joint : TRM_JOINT_OFF;
+}
+
+/* ---- graph
+ *  --------------------------------------------------------------------------------------------- */
+
+static trm_status take_fields(const trm_planner *p, int64_t batch, trm_inputs *inputs,
+                              trm_error *err) {
+    TRMI_TRY(trm_dataset_check(p->model.data, err));
+    while (inputs->count < TRM_MAX_BATCH_FIELDS &&
+           trm_dataset_field(p->model.data, inputs->count, &inputs->fields[inputs->count])) {
+        trm_shape *shape = &inputs->fields[inputs->count].tensor.shape;
+        if (shape->rank < 1) {
+            return TRMI_FAIL(err, TRM_INVALID, "field '%s' has no dimension of samples",
+                             inputs->fields[inputs->count].name);
+        }
+        shape->dim[0] = batch;
+        inputs->count++;
+    }
+    return inputs->count > 0 ? TRM_OK : TRMI_FAIL(err, TRM_INVALID, "the dataset has no fields");
+}
+
+/* Fused as the back-end will have it, and differentiated: what the executor will split. */
+static trm_status differentiate(const trm_planner *p, const trm_graph *graph, trm_node loss,
+                                trm_graph **out, trm_error *err) {
+    trmi_target target = {.name = "planner", .threads = p->costs.threads};
+    bool fast = p->model.backend == NULL || strcmp(p->model.backend, "ref") != 0;
+#ifdef TRIREME_ONEDNN
+    target.fuse_norm_act = target.fuse_xent = fast;
+#endif
+    const trmi_plan_options options = {.target = &target,
+                                       .loss = loss,
+                                       .precision = (int32_t)p->model.precision,
+                                       .no_fusion = p->model.no_fusion || !fast,
+                                       .dense_gradients = true,
+                                       .factored_gradients = p->model.accumulate <= 1,
+                                       .local_norms = trmi_planner_local_norms(p)};
+    trmi_arena arena = {0};
+    trmi_roots roots;
+    trm_status status = trmi_shard_graph(graph, &options, out, &roots, &arena, err);
+    trmi_arena_free(&arena);
+    return status;
+}
+
+/* One rank's program of a plan, by the back-end that would run it. */
+static trm_status compile_part(const trm_planner *p, const trm_graph *graph, trm_node loss,
+                               const trmi_shard_plan *plan, trm_program **out, trm_error *err) {
+    trmi_backend *backend;
+    bool fast = p->model.backend == NULL || strcmp(p->model.backend, "ref") != 0;
+#ifdef TRIREME_ONEDNN
+    TRMI_TRY(fast ? trmi_backend_onednn(p->costs.threads, NULL, &backend, err)
+                  : trmi_backend_ref(p->costs.threads, &backend, err));
+#else
+    TRMI_TRY(trmi_backend_ref(p->costs.threads, &backend, err));
+    (void)fast;
+#endif
+    const trmi_plan_options options = {.target = &backend->target,
+                                       .loss = loss,
+                                       .precision = (int32_t)p->model.precision,
+                                       .no_fusion = p->model.no_fusion,
+                                       .dense_gradients = true,
+                                       .factored_gradients = p->model.accumulate <= 1,
+                                       .shard = plan,
+                                       .joint_ranks =
+                                           trmi_planner_joint(p) != TRM_JOINT_OFF ? p->ranks : 0,
+                                       .joint_products = trmi_planner_joint(p) == TRM_JOINT_ALL,
+                                       .local_norms = trmi_planner_local_norms(p)};
+    trm_status status = trmi_plan_create(graph, &options, out, err);
+    backend->destroy(backend);
+    return status;
+}
+
+trm_status trmi_planner_forward(const trm_planner *p, int64_t batch, int64_t classes,
+                                trm_graph **out, trm_node *loss, trm_error *err) {
+    trm_inputs *inputs = trmi_alloc(sizeof *inputs);
+    trm_graph *graph = NULL;
+    if (inputs == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
+    }
+    trm_status status = trm_graph_create(&(trm_graph_options){.training = true}, &graph, err);
+    if (status == TRM_OK) {
+        inputs->graph = graph;
+        status = take_fields(p, batch, inputs, err);
+    }
+    if (status == TRM_OK) {
+        trm_node logits = p->model.network(graph, inputs, p->model.network_context);
+        trm_loss make = p->model.loss != NULL ? p->model.loss : trm_loss_softmax;
+        *loss = make(graph, logits, inputs, p->model.loss_context);
+        status = trm_graph_check(graph, err);
+        trm_graph *other = NULL;
+        if (status == TRM_OK && classes > 0) {
+            status = trmi_planner_rescale_classes(graph, classes, loss, &other, err);
+        }
+        if (other != NULL) {
+            trm_graph_destroy(graph);
+            graph = other;
+        }
+    }
+    trmi_free(inputs);
+    if (status != TRM_OK) {
+        trm_graph_destroy(graph);
+        return status;
+    }
+    *out = graph;
+    return TRM_OK;
+}
+
+trm_status trmi_planner_graph(const trm_planner *p, int64_t batch, int64_t classes, trm_graph **out,
+                              trm_error *err) {
+    trm_graph *forward;
+    trm_node loss;
+    TRMI_TRY(trmi_planner_forward(p, batch, classes, &forward, &loss, err));
+    trm_status status = differentiate(p, forward, loss, out, err);
+    trm_graph_destroy(forward);
+    return status;
+}
+
+trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space,
+                                 const trmi_choice *choice, double *bytes, trm_error *err) {
+    trm_program *program = NULL;
+    trmi_shard_plan *plan;
+    TRMI_TRY(trmi_space_plan(space, choice, &plan, err));
+    trm_status status = compile_part(p, p->whole, p->whole_options.loss, plan, &program, err);
+    if (status == TRM_OK) {
+        bool sliced = trmi_choice_sliced(space, choice);
+        const trmi_training how = {.slots = p->slots,
+                                   .ranks = p->ranks,
+                                   .sliced = sliced,
+                                   .one_copy = sliced && !has_hosts(p),
+                                   .accumulates = p->model.accumulate > 1,
+                                   .packs = trmi_wire_part(p->model.parallel.wire) < 1};
+        *bytes = (double)trmi_program_resident(program, &how);
+    }
+    trmi_plan_destroy(program);
+    trmi_shard_plan_destroy(plan);
+    return status;
+}
+
+/* ---- spaces
+ *  ----------------------------------------------------------------------------------------------
+ */
+
+trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi_mesh *mesh,
+                              trmi_space **out, trm_error *err) {
+    trmi_mesh *own = trmi_arena_alloc(&p->arena, sizeof *own);
+    trmi_links *links = trmi_arena_alloc(&p->arena, sizeof *links);
+    if (own == NULL || links == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
+    }
+    *own = *mesh;
+    *links = p->links;
+    links->mesh = own;
+    bool given = p->links.flops > 0;
+    double flop = given ? 1 / p->links.flops : p->costs.flop,
+           byte = p->links.bytes > 0 ? 1 / p->links.bytes : p->costs.byte;
+    const trmi_prices prices = {
+        .seconds = trmi_links_seconds, .context = links, .flop = flop, .byte = byte};
+    const trmi_search_costs costs = {.seconds = given ? NULL : trmi_costs_seconds,
+                                     .context = &p->costs,
+                                     .prices = &prices,
+                                     .slots = p->slots,
+                                     .gradients = p->model.accumulate > 1 ? 2 : 1,
+                                     .overlap = p->links.overlap,
+                                     .slowdown = p->links.slowdown,
+                                     .fuse = true,
+                                     .rule = !p->model.no_fusion,
+                                     .shard_stores = true,
+                                     .slices = has_slices(p),
+                                     .gathers = has_hosts(p),
+                                     .joint = trmi_planner_joint(p) != TRM_JOINT_OFF,
+                                     .overhead = p->links.overhead,
+                                     .wire = trmi_wire_part(p->model.parallel.wire),
+                                     .update = links->update.count > 0 ? &links->update : NULL,
+                                     .sliced = links->sliced.count > 0 ? &links->sliced : NULL,
+                                     .update_flop = flop * (given ? 1 : p->costs.factor),
+                                     .update_byte =
+                                         5 * byte * (given ? 1 : p->costs.factor * p->costs.share)};
+    /* What a plan pins holds on its own mesh: its letters mean nothing on others. */
+    bool pinned = p->given != NULL && memcmp(mesh, &p->given->mesh, sizeof *mesh) == 0;
+    return trmi_space_create(graph, mesh, &costs, pinned ? p->given : NULL, out, err);
+}

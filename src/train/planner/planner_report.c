@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/planner/planner_report.h"
+
+char *trm_planner_report(const trm_planner *p, bool json) {
+    trmi_report *r = trmi_alloc(sizeof *r);
+    trm_error err;
+    if (r == NULL) {
+        return NULL;
+    }
+    bool ok = trmi_report_gather(r, p, &err) == TRM_OK;
+    if (ok) {
+        (json ? trmi_report_tell_json : trmi_report_tell)(r);
+    }
+    trmi_report_free(r);
+    char *text = ok && !r->text.failed ? r->text.data : NULL;
+    if (text == NULL) {
+        trmi_text_free(&r->text);
+    }
+    trmi_free(r);
+    return text;
+}

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans as they really run: seconds a step on the ranks of a communicator, one by itself or several
+ * in turns. */
+#include "train/planner/planner.h"
+
+#include "base/error.h"
+#include "base/order.h"
+#include "base/os.h"
+#include "exec/autoparallel/line_state.h"
+#include "exec/autoparallel/race.h"
+#include "exec/autoparallel/trial.h"
+#include "train/model.h"
+
+#include <string.h>
+
+/* The graph of the batches of all ranks together. */
+static trm_status build(const trm_model_options *model, int32_t ranks, trm_inputs *inputs,
+                        trm_node *loss, trm_error *err) {
+    trm_batch_field first;
+    TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &inputs->graph, err));
+    TRMI_TRY(trm_dataset_check(model->data, err));
+    if (!trm_dataset_field(model->data, 0, &first)) {
+        return TRMI_FAIL(err, TRM_INVALID, "the dataset has no fields");
+    }
+    int64_t batch = first.tensor.shape.dim[0] * ranks;
+    while (inputs->count < TRM_MAX_BATCH_FIELDS &&
+           trm_dataset_field(model->data, inputs->count, &inputs->fields[inputs->count])) {
+        inputs->fields[inputs->count++].tensor.shape.dim[0] = batch;
+    }
+    trm_node logits = model->network(inputs->graph, inputs, model->network_context);
+    trm_loss make = model->loss != NULL ? model->loss : trm_loss_softmax;
+    *loss = make(inputs->graph, logits, inputs, model->loss_context);
+    return trm_graph_check(inputs->graph, err);
+}
+
+static trm_exec_options options_of(const trm_model_options *model, trm_comm *comm, const char *plan,
+                                   trm_node loss) {
+    return (trm_exec_options){.loss = loss,
+                              .optimizer = model->optimizer,
+                              .backend = model->backend,
+                              .precision = model->precision,
+                              .threads = model->threads,
+                              .seed = 1,
+                              .no_fusion = model->no_fusion,
+                              .tuning_file = model->tuning_file,
+                              .parallel = {.comm = comm,
+                                           .split = TRM_SPLIT_PLANNED,
+                                           .plan = plan,
+                                           .shard_optimizer = true,
+                                           .wire = model->parallel.wire,
+                                           .sync_batch_norm = model->parallel.sync_batch_norm,
+                                           .joint = model->parallel.joint}};
+}
+
+/* Steps by where the machine's CPUs were (exec/autoparallel/line_state.h); such as were neither the
+ * one nor the other all the time count as unknown. */
+typedef struct timing {
+    double *times[3];
+    int32_t count[3];
+    trmi_lines before;
+} timing;
+
+enum { ENOUGH = 3 }; /* steps that tell something */
+
+/* One step as the slowest rank has it. */
+static trm_status time_step(trm_exec *exec, trm_comm *comm, timing *t, bool count, trm_error *err) {
+    TRMI_TRY(comm != NULL ? trm_comm_barrier(comm, err) : TRM_OK);
+    double begin = trmi_os_now();
+    TRMI_TRY(trm_exec_forward_backward(exec, err));
+    TRMI_TRY(trm_exec_update(exec, 1e-3, err));
+    double both[2] = {trmi_os_now() - begin,
+                      comm != NULL && trm_comm_rank(comm) == 0 ? (double)trmi_lines_now() : 0};
+    TRMI_TRY(comm != NULL ? trm_comm_allreduce(comm, both, 2, TRM_FLOAT64, TRM_REDUCE_MAX, err)
+                          : TRM_OK);
+    trmi_lines now = (trmi_lines)both[1], during = now == t->before ? now : TRMI_LINES_UNKNOWN;
+    t->before = now;
+    if (count) {
+        t->times[during][t->count[during]++] = both[0];
+    }
+    return TRM_OK;
+}
+
+/* Of steps in one state; 0: too few. */
+static double median_of(const timing *t, trmi_lines state) {
+    return t->count[state] >= ENOUGH ? trmi_median(t->times[state], t->count[state]) : 0;
+}
+
+static trm_status time_steps(trm_exec *exec, trm_comm *comm, int32_t steps,
+                             trm_planner_run_result *out, trm_error *err) {
+    double *all = trmi_alloc(4 * (size_t)steps * sizeof *all);
+    if (all == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to time steps");
+    }
+    double *sorted = all + 3 * steps;
+    timing t = {.times = {all, all + steps, all + 2 * steps}};
+    trm_status status = TRM_OK;
+    for (int32_t i = -2; status == TRM_OK && i < steps; i++) { /* two to warm up */
+        status = time_step(exec, comm, &t, i >= 0, err);
+    }
+    if (status == TRM_OK) {
+        for (int32_t s = 0, count = 0; s < 3; count += t.count[s++]) {
+            memcpy(sorted + count, t.times[s], (size_t)t.count[s] * sizeof *sorted);
+        }
+        out->median_seconds = trmi_median(sorted, steps);
+        out->seconds = sorted[steps / 4];
+        out->common_seconds = median_of(&t, TRMI_LINES_NEAR);
+        out->apart_seconds = median_of(&t, TRMI_LINES_FAR);
+    }
+    trmi_free(all);
+    return status;
+}
+
+static trm_status tell_profile(trm_exec *exec, int32_t steps, trm_planner_profile profile,
+                               void *context, trm_error *err) {
+    const trm_step_profile *list;
+    int32_t count;
+    TRMI_TRY(trm_exec_profile(exec, steps, NULL, &list, &count, NULL, err));
+    for (int32_t i = 0; i < count; i++) {
+        profile(context, list[i].phase, list[i].name, list[i].kind, list[i].seconds);
+    }
+    double *times = trmi_alloc((size_t)steps * sizeof *times);
+    trm_status status =
+        times != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to time the optimiser");
+    for (int32_t i = 0; status == TRM_OK && i < steps; i++) {
+        status = trm_exec_forward_backward(exec, err);
+        double begin = trmi_os_now();
+        status = status == TRM_OK ? trm_exec_update(exec, 1e-3, err) : status;
+        times[i] = trmi_os_now() - begin;
+    }
+    if (status == TRM_OK) {
+        profile(context, "update", "update", "optimiser", trmi_median(times, steps));
+    }
+    trmi_free(times);
+    return status;
+}
+
+trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const char *plan,
+                           int32_t steps, trm_planner_profile profile, void *context,
+                           trm_planner_run_result *out, trm_error *err) {
+    trm_inputs *inputs = trmi_alloc(sizeof *inputs);
+    trm_exec *exec = NULL;
+    trm_node loss;
+    if (inputs == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to run a plan");
+    }
+    trmi_os_trim();
+    int64_t before = trmi_os_own_bytes();
+    trm_status status = build(model, comm != NULL ? trm_comm_size(comm) : 1, inputs, &loss, err);
+    if (status == TRM_OK) {
+        const trm_exec_options options = options_of(model, comm, plan, loss);
+        status = trm_exec_create(inputs->graph, &options, &exec, err);
+    }
+    for (int32_t i = 0; status == TRM_OK && i < inputs->count; i++) {
+        int64_t classes = trm_dataset_class_count(model->data);
+        if (inputs->nodes[i].id != 0) {
+            status =
+                trmi_race_feed(exec, inputs->fields[i].name,
+                               classes > 0 && classes < INT32_MAX ? (uint32_t)classes : 1, err);
+        }
+    }
+    trm_planner_run_result result = {.seconds = 0};
+    status =
+        status == TRM_OK ? time_steps(exec, comm, steps < 1 ? 1 : steps, &result, err) : status;
+    if (status == TRM_OK && profile != NULL) {
+        status = tell_profile(exec, steps, profile, context, err);
+    }
+    if (status == TRM_OK) {
+        trm_exec_info info;
+        trm_exec_describe(exec, &info);
+        result.parameter_bytes = info.parameter_bytes;
+        result.gradient_bytes = info.gradient_bytes;
+        result.slot_bytes = info.slot_bytes;
+        result.activation_bytes = info.activation_bytes;
+        result.total_bytes = info.total_bytes;
+        trmi_os_trim(); /* choosing kernels took memory for a moment */
+        result.resident_bytes = trmi_os_own_bytes() - before;
+        result.loss = trm_exec_loss(exec);
+        *out = result;
+    }
+    trm_exec_destroy(exec);
+    trm_graph_destroy(inputs->graph);
+    trmi_free(inputs);
+    return status;
+}
+
+trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm,
+                               const char *const *plans, int32_t count, int32_t steps,
+                               double seconds, trm_planner_comparison *out, trm_error *err) {
+    if (comm == NULL || count < 2 || count > TRM_COMPARED_PLANS || steps < 1) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "to compare: ranks, 2 to %d plans and a step or more; found %d plans, %d steps",
+            TRM_COMPARED_PLANS, (int)count, (int)steps);
+    }
+    trm_inputs *inputs = trmi_alloc(sizeof *inputs);
+    trm_node loss;
+    if (inputs == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to compare plans");
+    }
+    trmi_race_result result;
+    trm_status status = build(model, trm_comm_size(comm), inputs, &loss, err);
+    if (status == TRM_OK) {
+        const trm_exec_options options = options_of(model, comm, NULL, loss);
+        trmi_race race = {.comm = comm,
+                          .graph = inputs->graph,
+                          .options = &options,
+                          .count = count,
+                          .steps = steps,
+                          .seconds = seconds,
+                          .at_least = 4,
+                          .fine = TRMI_TRIAL_FINE};
+        for (int32_t i = 0; i < count && trm_comm_rank(comm) == 0; i++) {
+            race.plans[i] = plans[i];
+        }
+        status = trmi_race_run(&race, &result, err);
+    }
+    trm_graph_destroy(inputs->graph);
+    trmi_free(inputs);
+    TRMI_TRY(status);
+    memset(out, 0, sizeof *out);
+    out->turns = result.turns;
+    out->fastest = result.turns > 0 ? trmi_race_fastest(&result, count) : 0;
+    for (int32_t i = 0; i < count && result.turns > 0; i++) {
+        out->seconds[i] = result.seconds[i];
+        out->ahead[i] = trmi_race_behind(&result, 0, i, &out->resolution[i]);
+    }
+    return TRM_OK;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Nothing fits: what would? Least memory is found anew for smaller batches and for more ranks. */
+#include "train/planner/planner.h"
+
+#include "base/error.h"
+
+enum { HALVINGS = 10, DOUBLINGS = 6 };
+
+/* Does any plan of this batch on this mesh fit, and how long is its step? */
+static trm_status fits(trm_planner *p, int64_t batch, const trmi_mesh *mesh, bool *fits_it,
+                       double *step, trm_error *err) {
+    trm_graph *graph = NULL;
+    trmi_space *space = NULL;
+    trmi_arena arena = {0};
+    trmi_front front;
+    trmi_choice *points;
+    trmi_measure measure;
+    *fits_it = false;
+    trm_status status = trmi_planner_graph(p, batch, 0, &graph, err);
+    status = status == TRM_OK ? trmi_planner_space(p, graph, mesh, &space, err) : status;
+    const trmi_weights weights = {.gradient = status == TRM_OK ? 1 - space->costs.overlap : 0};
+    status = status == TRM_OK ? trmi_space_front(space, &weights, trmi_drive_limit(&p->drive),
+                                                 &arena, &front, &points, err)
+                              : status;
+    if (status == TRM_OK && front.feasible) {
+        status = trmi_space_measure(space, &points[0], &measure, err);
+        *fits_it = true;
+        *step = measure.step;
+    }
+    trmi_space_destroy(space);
+    trm_graph_destroy(graph);
+    trmi_arena_free(&arena);
+    return status;
+}
+
+/* The largest batch on these ranks, to one part in eight. */
+static trm_status smaller_batch(trm_planner *p, const trmi_mesh *mesh, trm_error *err) {
+    int64_t too_much = p->batch, good = 0;
+    for (int i = 0; i < HALVINGS && good == 0 && too_much / 2 >= p->ranks; i++) {
+        bool ok;
+        TRMI_TRY(fits(p, too_much / 2, mesh, &ok, &p->way_out.batch_step, err));
+        good = ok ? too_much / 2 : 0;
+        too_much = ok ? too_much : too_much / 2;
+    }
+    for (int i = 0; i < 3 && good > 0; i++) {
+        int64_t middle = (good + too_much) / 2 / p->ranks * p->ranks;
+        bool ok;
+        double step;
+        if (middle <= good || middle >= too_much) {
+            break;
+        }
+        TRMI_TRY(fits(p, middle, mesh, &ok, &step, err));
+        p->way_out.batch_step = ok ? step : p->way_out.batch_step;
+        *(ok ? &good : &too_much) = middle;
+    }
+    p->way_out.batch = good;
+    return TRM_OK;
+}
+
+/* The same global batch on two, four, eight ... times as many ranks. */
+static trm_status more_ranks(trm_planner *p, const trmi_mesh *mesh, trm_error *err) {
+    trmi_mesh grown = *mesh;
+    if (mesh->axes == 0) {
+        TRMI_TRY(trmi_mesh_parse("1", &grown, err));
+    }
+    for (int i = 0; i < DOUBLINGS && p->way_out.ranks == 0; i++) {
+        bool ok;
+        grown.size[0] *= 2;
+        TRMI_TRY(fits(p, p->batch, &grown, &ok, &p->way_out.ranks_step, err));
+        p->way_out.ranks = ok ? trmi_mesh_ranks(&grown) : 0;
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_planner_find_way_out(trm_planner *p, trm_error *err) {
+    const trmi_drive_mesh *m = trmi_planner_best(p);
+    TRMI_TRY(smaller_batch(p, &m->mesh, err));
+    return more_ranks(p, &m->mesh, err);
+}

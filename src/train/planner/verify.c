@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A split job against one device, and one device against itself with other rounding. */
+#include "train/planner/verify.h"
+
+#include "base/error.h"
+#include "base/order.h"
+#include "train/context/context.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { STEPS = 3 };
+
+const char *trm_verify_kind_name(trm_verify_kind kind) {
+    static const char *const names[] = {"loss", "forward", "gradient", "variable"};
+    return kind >= 0 && kind < TRM_VERIFY_KINDS ? names[kind] : "?";
+}
+
+/* ---- comparing
+ *  -------------------------------------------------------------------------------------------- */
+
+static const trmi_recorded *find(const trmi_recording *r, const trmi_recorded *like) {
+    for (int64_t i = 0; i < r->count; i++) {
+        if (r->items[i].kind == like->kind && strcmp(r->items[i].name, like->name) == 0) {
+            return &r->items[i];
+        }
+    }
+    return NULL;
+}
+
+/* |a - b| / |b|; *largest may be NULL. */
+static double apart(const trmi_recorded *a, const trmi_recorded *b, double *largest) {
+    double difference = 0, size = 0, most = 0;
+    for (int64_t i = 0; i < b->count; i++) {
+        double x = (double)a->values[i], y = (double)b->values[i], d = x - y;
+        bool broken = isnan(x) != isnan(y) || (!isnan(d) && isinf(d));
+        d = broken ? (double)INFINITY : isnan(d) ? 0 : d;
+        difference += d * d;
+        size += isfinite(y) ? y * y : 0;
+        most = fmax(most, fabs(d));
+    }
+    if (largest != NULL) {
+        *largest = most;
+    }
+    return difference == 0 ? 0 : sqrt(difference) / fmax(sqrt(size), 1e-30);
+}
+
+static trm_status compare(const trmi_recording *split, const trmi_recording *one,
+                          const trmi_recording *rounded, trm_verification *v, trm_error *err) {
+    for (int kind = 0; kind < TRM_VERIFY_KINDS; kind++) {
+        for (int64_t i = 0; i < one->count; i++) {
+            const trmi_recorded *b = &one->items[i];
+            if ((int)b->kind != kind) {
+                continue;
+            }
+            const trmi_recorded *a = find(split, b), *c = rounded != NULL ? find(rounded, b) : NULL;
+            if (a == NULL || a->count != b->count || (rounded != NULL && c == NULL)) {
+                return TRMI_FAIL(err, TRM_INTERNAL,
+                                 "%s %s is not in the split job with %lld elements",
+                                 trm_verify_kind_name(b->kind), b->name, (long long)b->count);
+            }
+            trm_verify_tensor *t = &v->tensors[v->count++];
+            t->kind = b->kind;
+            t->name = b->name;
+            t->count = b->count;
+            t->error = apart(a, b, &t->largest);
+            t->rounding = c != NULL ? apart(c, b, NULL) : 0;
+            t->same_bits = memcmp(a->values, b->values, (size_t)b->count * sizeof *b->values) == 0;
+        }
+    }
+    return TRM_OK;
+}
+
+/* What rounding moves a tensor of the kind by, usually: a single one may have had luck. */
+static double usual(const trm_verification *v, trm_verify_kind kind, double *work) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < v->count; i++) {
+        if (v->tensors[i].kind == kind) {
+            work[n++] = v->tensors[i].rounding;
+        }
+    }
+    return trmi_median(work, n);
+}
+
+static trm_status judge(trm_verification *v, const trm_verify_options *o, double tolerance,
+                        trm_error *err) {
+    double *work = trmi_alloc((size_t)(v->count + 1) * sizeof *work),
+           factor = o->factor > 0 ? o->factor : 16;
+    if (work == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to compare %d tensors", v->count);
+    }
+    double common[TRM_VERIFY_KINDS];
+    for (int kind = 0; kind < TRM_VERIFY_KINDS; kind++) {
+        common[kind] = usual(v, (trm_verify_kind)kind, work);
+    }
+    trmi_free(work);
+    v->agrees = v->same_bits = v->count > 0;
+    for (int32_t i = 0; i < v->count; i++) {
+        trm_verify_tensor *t = &v->tensors[i];
+        /* Losses are steps: each has its own share of chaos. */
+        double moved =
+            t->kind == TRM_VERIFY_LOSS ? t->rounding : fmax(t->rounding, common[t->kind]);
+        t->agrees = o->bitwise ? t->same_bits : t->error <= fmax(tolerance, factor * moved);
+        v->agrees = v->agrees && t->agrees;
+        v->same_bits = v->same_bits && t->same_bits;
+        v->chaos = t->kind == TRM_VERIFY_LOSS ? fmax(v->chaos, t->rounding) : v->chaos;
+    }
+    return TRM_OK;
+}
+
+/* ---- the three jobs
+ *  ------------------------------------------------------------------------------------------ */
+
+typedef struct result {
+    trm_verification public; /* first */
+    trmi_recording one;      /* owns the names */
+} result;
+
+void trm_verification_destroy(trm_verification *v) {
+    result *r = (result *)v;
+    if (r != NULL) {
+        trmi_recording_free(&r->one);
+        trmi_free(v->tensors);
+        trmi_free(r);
+    }
+}
+
+/* The options of the split job, and of one device. */
+static trm_status settle(const trm_model_options *given, trm_model_options *split,
+                         trm_model_options *one, trm_error *err) {
+    *split = *given;
+    if (given->context != NULL) {
+        TRMI_TRY(trm_context_resolve(given->context, given->parallel.comm, &split->parallel,
+                                     &split->accumulate, err));
+        split->parallel.mesh = given->parallel.mesh;
+        split->parallel.plan =
+            given->parallel.plan != NULL ? given->parallel.plan : split->parallel.plan;
+        split->parallel.own_samples = false; /* whole batches, as one device needs them */
+        split->context = NULL;
+    }
+    split->parallel.shard_optimizer = false; /* whole gradients, to look at */
+    trm_comm *comm = split->parallel.comm;
+    if (comm == NULL || trm_comm_size(comm) < 2 || split->parallel.split == TRM_SPLIT_NONE) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "verify holds a split job against one device: at least 2 ranks and a split "
+            "(semi_auto_parallel, auto_parallel) are expected");
+    }
+    *one = *split;
+    one->parallel = (trm_parallel_options){.comm = NULL, .exact = split->parallel.exact};
+    return TRM_OK;
+}
+
+static trm_status against_one(const trm_model_options *one, const trm_verify_options *o,
+                              int32_t steps, const trmi_recording *split, trm_verification **out,
+                              trm_error *err) {
+    bool mixed = one->precision != TRM_PRECISION_FP32;
+    double tolerance = o->tolerance > 0 ? o->tolerance : mixed ? 2e-3 : 1e-5;
+    result *r = trmi_alloc(sizeof *r);
+    trmi_recording rounded = {0};
+    if (r == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a comparison");
+    }
+    trm_status status = trmi_verify_record(one, steps, 0, &r->one, err);
+    if (status == TRM_OK && !o->bitwise) { /* one unit in the last place of what kernels read */
+        status = trmi_verify_record(one, steps, mixed ? 0x1p-13 : 0x1p-23, &rounded, err);
+    }
+    if (status == TRM_OK) {
+        r->public.tensors = trmi_alloc((size_t)(r->one.count + 1) * sizeof *r->public.tensors);
+        status = r->public.tensors != NULL
+                     ? compare(split, &r->one, o->bitwise ? NULL : &rounded, &r->public, err)
+                     : TRMI_FAIL(err, TRM_NOMEM, "no memory for a comparison");
+    }
+    status = status == TRM_OK ? judge(&r->public, o, tolerance, err) : status;
+    trmi_recording_free(&rounded);
+    if (status != TRM_OK) {
+        trm_verification_destroy(&r->public);
+        return status;
+    }
+    *out = &r->public;
+    return TRM_OK;
+}
+
+trm_status trm_verify(const trm_model_options *model, const trm_verify_options *options,
+                      trm_verification **out, trm_error *err) {
+    trm_model_options split, one;
+    int32_t steps = options->steps > 0 ? options->steps : STEPS;
+    TRMI_TRY(settle(model, &split, &one, err));
+    bool first = trm_comm_rank(split.parallel.comm) == 0;
+    trmi_recording recording = {.dropped = !first};
+    *out = NULL;
+    trm_status status = trmi_verify_record(&split, steps, 0, &recording, err);
+    if (status == TRM_OK && first) {
+        status = against_one(&one, options, steps, &recording, out, err);
+    }
+    trmi_recording_free(&recording);
+    return status;
+}

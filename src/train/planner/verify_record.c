@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One job, written down: losses, operators' outputs, gradients, variables. */
+#include "train/planner/verify.h"
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "exec/exec.h"
+#include "train/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void trmi_recording_free(trmi_recording *r) {
+    free(r->items);
+    trmi_arena_free(&r->arena);
+    *r = (trmi_recording){.items = NULL};
+}
+
+/* Where `count` values go; NULL without memory. Where nothing is kept, they go to the same place
+ * again. */
+static float *room(trmi_recording *r, trm_verify_kind kind, const char *name, int64_t count) {
+    float *values = trmi_arena_alloc(&r->arena, (size_t)count * sizeof *values);
+    const char *copy = trmi_arena_strdup(&r->arena, name);
+    if (values == NULL || copy == NULL ||
+        !trmi_grow((void **)&r->items, &r->capacity, r->count + 1, sizeof *r->items)) {
+        return NULL;
+    }
+    r->items[r->count++] =
+        (trmi_recorded){.kind = kind, .name = copy, .count = count, .values = values};
+    return values;
+}
+
+static trm_status no_room(const char *name, trm_error *err) {
+    return TRMI_FAIL(err, TRM_NOMEM, "no memory to keep %s for a comparison", name);
+}
+
+/* Reading a cut tensor is collective: those who keep nothing read into what goes at once. */
+static void forget(trmi_recording *r) {
+    if (r->dropped) {
+        trmi_arena_free(&r->arena);
+        r->arena = (trmi_arena){0};
+        r->count = 0;
+    }
+}
+
+/* ---- training
+ *  ------------------------------------------------------------------------------------------- */
+
+static trm_status see_gradients(void *context, const trm_progress *p, trm_error *err) {
+    trmi_recording *r = context;
+    const trm_exec *exec = trm_model_exec(p->model);
+    if (trm_exec_step(exec) != 0) { /* the first step only */
+        return TRM_OK;
+    }
+    for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
+        trm_variable v = trm_exec_variable(exec, i);
+        if (v.kind != TRM_VARIABLE_PARAMETER) {
+            continue;
+        }
+        float *values = room(r, TRM_VERIFY_GRADIENT, v.name, trm_shape_count(&v.shape));
+        if (values == NULL) {
+            return no_room(v.name, err);
+        }
+        TRMI_TRY(trm_exec_gradient(exec, i, values, err));
+        forget(r);
+    }
+    return TRM_OK;
+}
+
+static trm_status see_step(void *context, const trm_progress *p, trm_error *err) {
+    trmi_recording *r = context;
+    char name[32];
+    snprintf(name, sizeof name, "step %llu", (unsigned long long)p->global_step);
+    float *loss = room(r, TRM_VERIFY_LOSS, name, 1);
+    if (loss == NULL) {
+        return no_room("a loss", err);
+    }
+    *loss = p->loss;
+    return TRM_OK;
+}
+
+static trm_status read_variables(trm_exec *exec, trmi_recording *r, trm_error *err) {
+    TRMI_TRY(trm_exec_gather_slots(exec, err));
+    for (int32_t i = 0; !r->dropped && i < trm_exec_variable_count(exec); i++) {
+        trm_variable v = trm_exec_variable(exec, i);
+        if (v.dtype != TRM_FLOAT32) {
+            continue;
+        }
+        float *values = room(r, TRM_VERIFY_VARIABLE, v.name, trm_shape_count(&v.shape));
+        if (values == NULL) {
+            return no_room(v.name, err);
+        }
+        trm_exec_read(exec, i, values);
+    }
+    return TRM_OK;
+}
+
+/* Parameters a little beside theirs: as if each had been rounded once more. */
+static trm_status nudge_parameters(trm_exec *exec, double by, trm_error *err) {
+    for (int32_t i = 0; by > 0 && i < trm_exec_variable_count(exec); i++) {
+        trm_variable v = trm_exec_variable(exec, i);
+        int64_t count = trm_shape_count(&v.shape);
+        float *values =
+            v.kind == TRM_VARIABLE_PARAMETER ? trmi_alloc((size_t)count * sizeof *values) : NULL;
+        if (v.kind != TRM_VARIABLE_PARAMETER) {
+            continue;
+        }
+        if (values == NULL) {
+            return no_room(v.name, err);
+        }
+        trm_exec_read(exec, i, values);
+        for (int64_t k = 0; k < count; k++) {
+            double unit =
+                trmi_unit_float(trmi_random_u32((uint64_t)i + 1, TRMI_STREAM_TEST, (uint64_t)k));
+            values[k] = (float)((double)values[k] * (1 + by * (2 * unit - 1)));
+        }
+        trm_exec_write(exec, i, values);
+        trmi_free(values);
+    }
+    return TRM_OK;
+}
+
+/* ---- forward, operator by operator
+ *  ------------------------------------------------------------------------- */
+
+static bool in_program(const trm_exec *exec, const trmi_op *op) {
+    const trm_graph *g = exec->program->graph;
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        if (g->ops[i].kind == op->kind && g->ops[i].phase == TRMI_FORWARD &&
+            strcmp(g->ops[i].name, op->name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Operators of the user's graph that fusion leaves as they are: asking for others would change the
+ * program. */
+static int32_t list_nodes(const trm_graph *g, const trm_exec *exec, trm_node *nodes) {
+    int32_t count = 0;
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        const trmi_op *op = &g->ops[i];
+        bool leaf = op->inputs_count == 0;
+        if (!leaf && op->outputs_count > 0 && g->values[op->outputs[0]].dtype == TRM_FLOAT32 &&
+            in_program(exec, op)) {
+            nodes[count++] = (trm_node){op->outputs[0]};
+        }
+    }
+    return count;
+}
+
+static trm_status feed_batch(trm_exec *exec, const trm_batch *batch, trm_error *err) {
+    for (int32_t i = 0; i < batch->field_count; i++) {
+        trm_tensor target;
+        trm_error none;
+        if (trm_exec_input(exec, batch->fields[i].name, &target, &none) != TRM_OK) {
+            continue; /* the network does not read it */
+        }
+        trm_tensor given = batch->fields[i].tensor;
+        memset(target.data, 0, (size_t)trm_tensor_bytes(&target));
+        if (trm_tensor_bytes(&given) > trm_tensor_bytes(&target)) {
+            return TRMI_FAIL(err, TRM_INVALID, "field '%s' is larger than the model's input",
+                             batch->fields[i].name);
+        }
+        memcpy(target.data, given.data, (size_t)trm_tensor_bytes(&given));
+    }
+    return TRM_OK;
+}
+
+static trm_status read_outputs(trm_exec *exec, const trm_graph *g, const trm_node *nodes,
+                               int32_t count, trmi_recording *r, trm_error *err) {
+    for (int32_t i = 0; !r->dropped && i < count; i++) {
+        trm_tensor t;
+        const char *name = g->ops[g->values[nodes[i].id].op].name;
+        TRMI_TRY(trm_exec_output(exec, i, &t, err));
+        float *values = room(r, TRM_VERIFY_FORWARD, name, trm_shape_count(&t.shape));
+        if (values == NULL) {
+            return no_room(name, err);
+        }
+        memcpy(values, t.data, (size_t)trm_tensor_bytes(&t));
+    }
+    return TRM_OK;
+}
+
+static trm_status record_forward(trm_model *model, const trm_model_options *o, double nudge,
+                                 trmi_recording *r, trm_error *err) {
+    const trm_graph *g = trm_model_graph(model, NULL);
+    trm_exec *exec = NULL;
+    const trm_batch *batch;
+    trm_node *nodes = trmi_alloc((size_t)g->ops_count * sizeof *nodes);
+    if (nodes == NULL) {
+        return no_room("operators", err);
+    }
+    int32_t count = list_nodes(g, trm_model_exec(model), nodes);
+    const trm_exec_options options = {.loss = model->train.loss,
+                                      .outputs = nodes,
+                                      .outputs_count = count,
+                                      .optimizer = {.kind = TRM_SGD},
+                                      .backend = o->backend,
+                                      .precision = o->precision,
+                                      .threads = o->threads,
+                                      .seed = o->seed,
+                                      .no_fusion = o->no_fusion,
+                                      .accumulate = o->accumulate,
+                                      .tuning_file = o->tuning_file,
+                                      .parallel = model->options.parallel};
+    trm_status status = trm_exec_create(g, &options, &exec, err);
+    status = status == TRM_OK ? nudge_parameters(exec, nudge, err) : status;
+    status = status == TRM_OK ? trm_dataset_seek(o->data, 0, 0, err) : status;
+    status = status == TRM_OK ? trmi_next_batch(o->data, &batch, err) : status;
+    status = status == TRM_OK ? feed_batch(exec, batch, err) : status;
+    /* Of a graph that trains outputs are put in plain layout behind the last step. */
+    status = status == TRM_OK ? trm_exec_forward_backward(exec, err) : status;
+    status = status == TRM_OK ? read_outputs(exec, g, nodes, count, r, err) : status;
+    trm_exec_destroy(exec);
+    trmi_free(nodes);
+    return status;
+}
+
+/* ---- all
+ *  -------------------------------------------------------------------------------------------------
+ */
+
+trm_status trmi_verify_record(const trm_model_options *o, int32_t steps, double nudge,
+                              trmi_recording *out, trm_error *err) {
+    trm_model *model = NULL;
+    const trm_train_options train = {
+        .data = o->data,
+        .steps = steps,
+        .callbacks = {{.on_gradients = see_gradients, .on_step_end = see_step, .context = out}}};
+    trm_status status = trm_dataset_seek(o->data, 0, 0, err);
+    status = status == TRM_OK ? trm_model_create(o, &model, err) : status;
+    status = status == TRM_OK ? nudge_parameters(trm_model_exec(model), nudge, err) : status;
+    status = status == TRM_OK ? trm_model_train(model, &train, err) : status;
+    status = status == TRM_OK ? read_variables(trm_model_exec(model), out, err) : status;
+    status = status == TRM_OK ? record_forward(model, o, nudge, out, err) : status;
+    trm_model_destroy(model);
+    forget(out);
+    return status;
+}
