@@ -21,7 +21,11 @@
  * of (seed, epoch, its global index in the source). Neither the number of threads, nor how many
  * shards there are, nor a resume in the middle changes a bit of a sample.
  *   thread  one thread at a time per dataset; its own worker threads are behind the queue
- *   status  verbs give TRM_INVALID for impossible arguments, and once reading has begun */
+ *   status  verbs give TRM_INVALID for impossible arguments, and once reading has begun
+ *   files   are mapped (but for single images). One that becomes shorter is TRM_IO with both sizes at
+ *           the next batch. For that the library sets the process's SIGBUS handler when it maps a
+ *           file, and passes faults in all other memory on to the handler that was there before
+ */
 #ifndef TRIREME_DATA_H
 #define TRIREME_DATA_H
 

@@ -9,6 +9,7 @@
 #include "base/half.h"
 #include "base/memory.h"
 #include "base/order.h"
+#include "base/mapping.h"
 #include "base/os.h"
 #include "base/queue.h"
 #include "base/rng.h"
@@ -269,7 +270,7 @@ static void pipes_are_neither_replaced_nor_waited_for(void **state) {
     CHECK_FAILS(trmi_os_replace_file(NULL, path, "new", 3, &err), TRM_IO, err, "a device or pipe");
     CHECK_FAILS(trmi_os_read_file(path, 100, &data, &bytes, &err), TRM_IO, err,
                 "not a regular file");
-    CHECK_FAILS(trmi_os_map(path, &mapping, &err), TRM_IO, err, "not a regular file");
+    CHECK_FAILS(trmi_mapping_open(path, &mapping, &err), TRM_IO, err, "not a regular file");
     unlink(path);
     CHECK_FAILS(trmi_os_replace_file(NULL, "/tmp", "new", 3, &err), TRM_IO, err,
                 "/tmp: a directory");

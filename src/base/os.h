@@ -52,14 +52,6 @@ trm_status trmi_os_open_regular(const char *path, int *fd, int64_t *bytes, trm_e
 trm_status trmi_os_read_file(const char *path, size_t limit, uint8_t **out, size_t *bytes,
                              trm_error *err);
 
-/* A read-only mapping of a file. Empty files map to data == NULL, bytes == 0. */
-typedef struct trmi_mapping {
-    const uint8_t *data;
-    size_t bytes;
-} trmi_mapping;
-trm_status trmi_os_map(const char *path, trmi_mapping *out, trm_error *err);
-void trmi_os_unmap(trmi_mapping *mapping);
-
 /* Monotonic and wall-clock seconds. */
 double trmi_os_now(void);
 double trmi_os_wall(void);

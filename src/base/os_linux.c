@@ -303,32 +303,6 @@ done:
     return status;
 }
 
-trm_status trmi_os_map(const char *path, trmi_mapping *out, trm_error *err) {
-    *out = (trmi_mapping){0};
-    int fd;
-    int64_t length;
-    TRMI_TRY(trmi_os_open_regular(path, &fd, &length, err));
-    trm_status status = TRM_OK;
-    if (length > 0) {
-        void *data = mmap(NULL, (size_t)length, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (data == MAP_FAILED) {
-            status = TRMI_FAIL_SYS(err, "%s: cannot map", path);
-        } else {
-            out->data = data;
-            out->bytes = (size_t)length;
-        }
-    }
-    close(fd);
-    return status;
-}
-
-void trmi_os_unmap(trmi_mapping *mapping) {
-    if (mapping->data != NULL) {
-        munmap((void *)(uintptr_t)mapping->data, mapping->bytes);
-    }
-    *mapping = (trmi_mapping){0};
-}
-
 static double clock_seconds(clockid_t clock) {
     struct timespec now;
     clock_gettime(clock, &now);

@@ -322,8 +322,8 @@ void trmi_lines_at(const trmi_lines *lines, int64_t index, const char **line, co
     for (;;) {
         *line = next;
         *end = line_end(*line, limit, &next);
-        if (*end != *line && skip-- == 0) {
-            return;
+        if (*line == limit || (*end != *line && skip-- == 0)) {
+            return; /* at the limit only where the file has become shorter: zeros have no lines */
         }
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Separated text: Criteo's and Avazu's files, and any CSV with named columns. */
 #include "base/error.h"
-#include "base/os.h"
+#include "base/mapping.h"
 #include "data/click/click.h"
 
 #include <stdio.h>
@@ -334,9 +334,15 @@ static void describe(const trmi_source *source, trmi_text *text) {
     trmi_click_describe(source, text);
 }
 
+static trm_status check(const trmi_source *source, const trmi_work *work, trm_status status,
+                        trm_error *err) {
+    (void)work;
+    return trmi_mapping_check(&((const csv *)source)->mapping, status, err);
+}
+
 static void destroy(trmi_source *source) {
     csv *set = (csv *)source;
-    trmi_os_unmap(&set->mapping);
+    trmi_mapping_close(&set->mapping);
     trmi_lines_free(&set->lines);
     trmi_arena_free(&set->arena);
     trmi_free(set);
@@ -344,8 +350,8 @@ static void destroy(trmi_source *source) {
 
 #define CSV_OPS(name)                                                                              \
     {                                                                                              \
-        .kind = name, .fields = trmi_click_fields, .fill = trmi_click_fill, .place = place,        \
-        .describe = describe, .destroy = destroy                                                   \
+        .kind = name, .fields = trmi_click_fields, .fill = trmi_click_fill, .check = check,        \
+        .place = place, .describe = describe, .destroy = destroy                                   \
     }
 static const trmi_source_ops csv_ops = CSV_OPS("csv");
 static const trmi_source_ops criteo_ops = CSV_OPS("criteo");
@@ -360,7 +366,7 @@ static trm_status open_text(csv *set, const trm_click_options *o, trm_error *err
     set->separator = criteo ? '\t' : o->separator != 0 ? o->separator : ',';
     set->bag_separator = o->bag_separator != 0 ? o->bag_separator : '|';
     set->bag_max = o->bag_max != 0 ? o->bag_max : DEFAULT_BAG;
-    TRMI_TRY(trmi_os_map(set->path, &set->mapping, err));
+    TRMI_TRY(trmi_mapping_open(set->path, &set->mapping, err));
     if (set->mapping.bytes == 0) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: an empty file", set->path);
     }
@@ -407,6 +413,7 @@ trm_status trmi_csv_source(const char *kind, const char *path, const trm_click_o
     trm_status status = set->path == NULL
                             ? TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path)
                             : open_text(set, options != NULL ? options : &defaults, err);
+    status = trmi_mapping_check(&set->mapping, status, err);
     if (status != TRM_OK) {
         destroy(&set->click.base);
         return status;

@@ -2,7 +2,7 @@
 /* "label index:value ..." and libffm's "label field:index:value ...". */
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/os.h"
+#include "base/mapping.h"
 #include "data/click/click.h"
 
 #include <stdio.h>
@@ -147,9 +147,15 @@ static void describe(const trmi_source *source, trmi_text *text) {
     trmi_click_describe(source, text);
 }
 
+static trm_status check(const trmi_source *source, const trmi_work *work, trm_status status,
+                        trm_error *err) {
+    (void)work;
+    return trmi_mapping_check(&((const libsvm *)source)->mapping, status, err);
+}
+
 static void destroy(trmi_source *source) {
     libsvm *set = (libsvm *)source;
-    trmi_os_unmap(&set->mapping);
+    trmi_mapping_close(&set->mapping);
     trmi_lines_free(&set->lines);
     trmi_arena_free(&set->arena);
     trmi_free(set);
@@ -158,6 +164,7 @@ static void destroy(trmi_source *source) {
 static const trmi_source_ops libsvm_ops = {.kind = "libsvm",
                                            .fields = trmi_click_fields,
                                            .fill = trmi_click_fill,
+                                           .check = check,
                                            .place = place,
                                            .describe = describe,
                                            .destroy = destroy};
@@ -165,7 +172,7 @@ static const trmi_source_ops libsvm_ops = {.kind = "libsvm",
 static trm_status open_text(libsvm *set, const trm_click_options *options, trm_error *err) {
     survey s = {0};
     TRMI_TRY(trmi_click_configure(&set->click, options, false, err));
-    TRMI_TRY(trmi_os_map(set->path, &set->mapping, err));
+    TRMI_TRY(trmi_mapping_open(set->path, &set->mapping, err));
     TRMI_TRY(trmi_lines_index((const char *)set->mapping.data, set->mapping.bytes, &set->lines,
                               visit, &s, err));
     if (set->lines.rows == 0) {
@@ -196,6 +203,7 @@ trm_status trmi_libsvm_source(const char *path, const trm_click_options *options
     set->path = trmi_arena_strdup(&set->arena, path);
     trm_status status = set->path == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path)
                                           : open_text(set, options, err);
+    status = trmi_mapping_check(&set->mapping, status, err);
     if (status != TRM_OK) {
         destroy(&set->click.base);
         return status;

@@ -110,7 +110,7 @@ static trm_status count_keys(const trmi_click_source *source, trm_vocabulary *v,
     trmi_free(keys);
     trmi_free(ends);
     trmi_free(dense);
-    return status;
+    return source->base.ops->check(&source->base, NULL, status, err);
 }
 
 trm_status trm_vocabulary_build(const char *kind, const char *path,

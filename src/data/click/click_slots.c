@@ -4,7 +4,7 @@
  * numbers, or the label. */
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/os.h"
+#include "base/mapping.h"
 #include "data/click/click.h"
 
 #include <stdio.h>
@@ -298,9 +298,15 @@ static void describe(const trmi_source *source, trmi_text *text) {
     trmi_click_describe(source, text);
 }
 
+static trm_status check(const trmi_source *source, const trmi_work *work, trm_status status,
+                        trm_error *err) {
+    (void)work;
+    return trmi_mapping_check(&((const slots *)source)->mapping, status, err);
+}
+
 static void destroy(trmi_source *source) {
     slots *set = (slots *)source;
-    trmi_os_unmap(&set->mapping);
+    trmi_mapping_close(&set->mapping);
     trmi_lines_free(&set->lines);
     trmi_arena_free(&set->arena);
     trmi_free(set);
@@ -309,6 +315,7 @@ static void destroy(trmi_source *source) {
 static const trmi_source_ops slots_ops = {.kind = "slots",
                                           .fields = trmi_click_fields,
                                           .fill = trmi_click_fill,
+                                          .check = check,
                                           .place = place,
                                           .describe = describe,
                                           .destroy = destroy};
@@ -321,7 +328,7 @@ static trm_status open_text(slots *set, const trm_click_options *options, trm_er
     }
     TRMI_TRY(trmi_click_configure(&set->click, options, false, err));
     TRMI_TRY(take_columns(set, options, err));
-    TRMI_TRY(trmi_os_map(set->path, &set->mapping, err));
+    TRMI_TRY(trmi_mapping_open(set->path, &set->mapping, err));
     TRMI_TRY(trmi_lines_index((const char *)set->mapping.data, set->mapping.bytes, &set->lines,
                               visit, &s, err));
     if (set->lines.rows == 0 || s.no_slots || s.too_many || s.entries_max > ENTRIES_MAX) {
@@ -352,6 +359,7 @@ trm_status trmi_slots_source(const char *path, const trm_click_options *options,
     set->path = trmi_arena_strdup(&set->arena, path);
     trm_status status = set->path == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path)
                                           : open_text(set, options, err);
+    status = trmi_mapping_check(&set->mapping, status, err);
     if (status != TRM_OK) {
         destroy(&set->click.base);
         return status;

@@ -146,6 +146,11 @@ static void describe(const trmi_source *source, trmi_text *text) {
     trmi_click_describe(source, text);
 }
 
+static trm_status check(const trmi_source *source, const trmi_work *work, trm_status status,
+                        trm_error *err) {
+    return trmi_tfrecord_check(&((const records *)source)->set, work, status, err);
+}
+
 static void destroy(trmi_source *source) {
     records *set = (records *)source;
     trmi_tfrecord_close(&set->set);
@@ -156,6 +161,7 @@ static void destroy(trmi_source *source) {
 static const trmi_source_ops record_ops = {.kind = "tfrecord-clicks",
                                            .fields = trmi_click_fields,
                                            .fill = trmi_click_fill,
+                                           .check = check,
                                            .place = place,
                                            .describe = describe,
                                            .destroy = destroy};

@@ -126,8 +126,7 @@ static trm_status list(const char *path, const char *const *prefixes, int32_t co
     return TRM_OK;
 }
 
-static trm_status scan(trmi_tfrecord_file *file, trm_error *err) {
-    TRMI_TRY(trmi_os_map(file->path, &file->mapping, err));
+static trm_status index_records(trmi_tfrecord_file *file, trm_error *err) {
     size_t at = 0;
     while (at < file->mapping.bytes) {
         const uint8_t *data;
@@ -142,6 +141,11 @@ static trm_status scan(trmi_tfrecord_file *file, trm_error *err) {
         at = next;
     }
     return TRM_OK;
+}
+
+static trm_status scan(trmi_tfrecord_file *file, trm_error *err) {
+    TRMI_TRY(trmi_mapping_open(file->path, &file->mapping, err));
+    return trmi_mapping_check(&file->mapping, index_records(file, err), err);
 }
 
 trm_status trmi_tfrecord_open(const char *path, const char *const *prefixes, int32_t prefix_count,
@@ -163,7 +167,7 @@ trm_status trmi_tfrecord_open(const char *path, const char *const *prefixes, int
 
 void trmi_tfrecord_close(trmi_tfrecord_set *set) {
     for (int64_t i = 0; i < set->file_count; i++) {
-        trmi_os_unmap(&set->files[i].mapping);
+        trmi_mapping_close(&set->files[i].mapping);
         free(set->files[i].offsets);
     }
     free(set->files);
@@ -189,6 +193,21 @@ trm_status trmi_tfrecord_read(const trmi_tfrecord_set *set, int64_t index, const
     const trmi_tfrecord_file *file = find(set, index, &record);
     return trmi_tfrecord_at(file->path, file->mapping.data, file->mapping.bytes,
                             file->offsets[record], record, true, data, bytes, &next, err);
+}
+
+trm_status trmi_tfrecord_check(const trmi_tfrecord_set *set, const trmi_work *work,
+                               trm_status status, trm_error *err) {
+    const trmi_tfrecord_file *checked = NULL;
+    for (int64_t i = 0; work == NULL && i < set->file_count; i++) {
+        status = trmi_mapping_check(&set->files[i].mapping, status, err);
+    }
+    for (int64_t i = 0; work != NULL && i < work->count; i++) {
+        int64_t record;
+        const trmi_tfrecord_file *file = find(set, work->indices[i], &record);
+        status = file != checked ? trmi_mapping_check(&file->mapping, status, err) : status;
+        checked = file;
+    }
+    return status;
 }
 
 void trmi_tfrecord_place(const trmi_tfrecord_set *set, int64_t index, char *text, size_t size) {
@@ -245,6 +264,11 @@ static trm_status load(const trmi_source *source, trmi_scratch *scratch, int64_t
     return TRM_OK;
 }
 
+static trm_status check(const trmi_source *source, const trmi_work *work, trm_status status,
+                        trm_error *err) {
+    return trmi_tfrecord_check(&((const imagenet *)source)->set, work, status, err);
+}
+
 static void describe(const trmi_source *source, trmi_text *text) {
     const trmi_tfrecord_set *set = &((const imagenet *)source)->set;
     trmi_text_printf(text, ",\"files\":%lld,\"first\":", (long long)set->file_count);
@@ -256,8 +280,12 @@ static void destroy(trmi_source *source) {
     trmi_free(source);
 }
 
-static const trmi_source_ops imagenet_ops = {
-    .kind = "tfrecord", .load = load, .place = place, .describe = describe, .destroy = destroy};
+static const trmi_source_ops imagenet_ops = {.kind = "tfrecord",
+                                             .load = load,
+                                             .check = check,
+                                             .place = place,
+                                             .describe = describe,
+                                             .destroy = destroy};
 
 trm_status trm_dataset_tfrecord_imagenet(const char *path, trm_usage usage, trm_dataset **out,
                                          trm_error *err) {

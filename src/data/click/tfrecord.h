@@ -10,7 +10,7 @@
 
 #include "data/pipeline/source.h"
 
-#include "base/os.h"
+#include "base/mapping.h"
 
 enum { TRMI_TFRECORD_HEAD = 12, TRMI_TFRECORD_FRAME = 16 };
 
@@ -69,6 +69,9 @@ void trmi_tfrecord_close(trmi_tfrecord_set *set);
 /* The data of record `index` of the whole set, checksum verified. */
 trm_status trmi_tfrecord_read(const trmi_tfrecord_set *set, int64_t index, const uint8_t **data,
                               size_t *bytes, trm_error *err);
+/* The entry `check` of sources over such a set: looks at the files of the batch's samples. */
+trm_status trmi_tfrecord_check(const trmi_tfrecord_set *set, const trmi_work *work,
+                               trm_status status, trm_error *err);
 void trmi_tfrecord_place(const trmi_tfrecord_set *set, int64_t index, char *text, size_t size);
 
 #endif

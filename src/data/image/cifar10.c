@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/mapping.h"
 #include "base/os.h"
 #include "data/pipeline/source.h"
 
@@ -126,14 +127,16 @@ static trm_status open_files(cifar10 *set, const char *list, trm_error *err) {
         if (snprintf(path, sizeof path, "%s/%s", set->path, f->name) >= (int)sizeof path) {
             return TRMI_FAIL(err, TRM_INVALID, "%s: the path is too long", set->path);
         }
-        TRMI_TRY(trmi_os_map(path, &f->mapping, err));
+        TRMI_TRY(trmi_mapping_open(path, &f->mapping, err));
         f->records = TRMI_CIFAR10_RECORDS;
         if (list != NULL) {
             int64_t listed;
             TRMI_TRY(trmi_cifar10_listed(list, f->name, &listed, err));
             f->records = listed >= 0 ? listed : TRMI_CIFAR10_RECORDS;
         }
-        TRMI_TRY(trmi_cifar10_check(path, f->mapping.data, f->mapping.bytes, f->records, err));
+        trm_status status =
+            trmi_cifar10_check(path, f->mapping.data, f->mapping.bytes, f->records, err);
+        TRMI_TRY(trmi_mapping_check(&f->mapping, status, err));
         set->base.count += f->records;
     }
     return TRM_OK;
@@ -182,17 +185,31 @@ static void describe(const trmi_source *source, trmi_text *text) {
     trmi_text_printf(text, "]");
 }
 
+static trm_status check(const trmi_source *source, const trmi_work *work, trm_status status,
+                        trm_error *err) {
+    (void)work;
+    const cifar10 *set = (const cifar10 *)source;
+    for (int32_t i = 0; i < set->file_count; i++) {
+        status = trmi_mapping_check(&set->files[i].mapping, status, err);
+    }
+    return status;
+}
+
 static void destroy(trmi_source *source) {
     cifar10 *set = (cifar10 *)source;
     for (int32_t i = 0; i < set->file_count; i++) {
-        trmi_os_unmap(&set->files[i].mapping);
+        trmi_mapping_close(&set->files[i].mapping);
     }
     trmi_arena_free(&set->arena);
     trmi_free(set);
 }
 
-static const trmi_source_ops cifar10_ops = {
-    .kind = "cifar10", .load = load, .place = place, .describe = describe, .destroy = destroy};
+static const trmi_source_ops cifar10_ops = {.kind = "cifar10",
+                                            .load = load,
+                                            .check = check,
+                                            .place = place,
+                                            .describe = describe,
+                                            .destroy = destroy};
 
 /* The text of path/records.txt, or NULL without one. */
 static trm_status read_list(const char *path, uint8_t **out, trm_error *err) {

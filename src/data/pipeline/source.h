@@ -58,6 +58,11 @@ typedef struct trmi_source_ops {
     trm_status (*fill)(const trmi_source *source, trmi_scratch *scratch, const trmi_work *work,
                        trm_error *err);
     void (*prepare)(const trmi_source *source, int64_t size, trm_tensor *tensors);
+    /* Of sources that map files (NULL: none): the error of a file that has become shorter since it was
+     * opened (base/mapping.h), else `status`. Called when a batch was read, for the files of its
+     * samples at least; `work` NULL: for all files. */
+    trm_status (*check)(const trmi_source *source, const trmi_work *work, trm_status status,
+                        trm_error *err);
     /* Where sample `index` lies, for error messages ("data_batch_1.bin: record 17"). */
     void (*place)(const trmi_source *source, int64_t index, char *text, size_t size);
     /* Appends ,"key":value members. */

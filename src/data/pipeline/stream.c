@@ -69,6 +69,9 @@ void trmi_slot_fill(trm_dataset *dataset, trmi_worker *worker, int64_t number, t
     slot->status = ops->load != NULL
                        ? fill_images(dataset, worker, &work, &slot->error)
                        : ops->fill(dataset->source, &worker->scratch, &work, &slot->error);
+    if (ops->check != NULL) {
+        slot->status = ops->check(dataset->source, &work, slot->status, &slot->error);
+    }
     slot->batch.epoch = epoch;
     slot->batch.index = index;
     slot->batch.samples = count;

@@ -4,6 +4,7 @@
 #include "ps/shard/shard_record.h"
 
 #include "base/error.h"
+#include "base/mapping.h"
 #include "base/memory.h"
 
 /* In marks of versions that let each server form the sums of lent samples on its own. */
@@ -132,7 +133,7 @@ static trm_status replay_one(trmi_shard *shard, const trmi_record_head *head, co
 
 bool trmi_shard_log_has_pushes(const char *path) {
     trmi_mapping map;
-    if (trmi_os_map(path, &map, NULL) != TRM_OK) {
+    if (trmi_mapping_open(path, &map, NULL) != TRM_OK) {
         return true; /* whoever reads it will say what is wrong */
     }
     bool found = false;
@@ -146,14 +147,14 @@ bool trmi_shard_log_has_pushes(const char *path) {
                 head.body_bytes > map.bytes - at - sizeof head;
         at += sizeof head + (found ? 0 : head.body_bytes);
     }
-    trmi_os_unmap(&map);
+    trmi_mapping_close(&map);
     return found;
 }
 
 trm_status trmi_shard_replay(trmi_shard *shard, const char *path, int64_t *pushes,
                              int64_t *valid_bytes, trm_error *err) {
     trmi_mapping map;
-    TRMI_TRY(trmi_os_map(path, &map, err));
+    TRMI_TRY(trmi_mapping_open(path, &map, err));
     trm_status status = TRM_OK;
     *valid_bytes = 0;
     for (size_t at = 0; at + sizeof(trmi_record_head) <= map.bytes && status == TRM_OK;) {
@@ -177,6 +178,7 @@ trm_status trmi_shard_replay(trmi_shard *shard, const char *path, int64_t *pushe
         at += sizeof head + head.body_bytes;
         *valid_bytes = status == TRM_OK ? (int64_t)at : *valid_bytes;
     }
-    trmi_os_unmap(&map);
+    status = trmi_mapping_check(&map, status, err);
+    trmi_mapping_close(&map);
     return status;
 }

@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/mapping.h"
 #include "ps/snapshot/cut_format.h"
 
 #include <stddef.h>
@@ -266,7 +267,7 @@ trm_status trmi_cut_load(trmi_shard *shard, const char *path, uint64_t digest,
                          const trmi_cut_filter *filter, trmi_cut_use use, int64_t *rows,
                          trm_error *err) {
     reader r = {.path = path};
-    TRMI_TRY(trmi_os_map(path, &r.map, err));
+    TRMI_TRY(trmi_mapping_open(path, &r.map, err));
     trm_status status = use == TRMI_CUT_LOAD_VERIFIED ? TRM_OK : verify(&r, digest, err);
     while (status == TRM_OK && use != TRMI_CUT_VERIFY) {
         status = next_block(&r, err);
@@ -274,6 +275,7 @@ trm_status trmi_cut_load(trmi_shard *shard, const char *path, uint64_t digest,
             status = load_block(&r, shard, filter, rows, err);
         }
     }
-    trmi_os_unmap(&r.map);
-    return status == TRM_END ? TRM_OK : status;
+    status = trmi_mapping_check(&r.map, status == TRM_END ? TRM_OK : status, err);
+    trmi_mapping_close(&r.map);
+    return status;
 }

@@ -3,6 +3,7 @@
 #include "trireme/save_events.h"
 
 #include "base/error.h"
+#include "base/mapping.h"
 #include "base/memory.h"
 #include "save/append.h"
 
@@ -108,7 +109,7 @@ static trm_status continue_file(trm_metrics *metrics, const char *path, int64_t 
     if (stat(path, &info) != 0 && errno == ENOENT) {
         return TRM_OK;
     }
-    TRMI_TRY(trmi_os_map(path, &mapping, err));
+    TRMI_TRY(trmi_mapping_open(path, &mapping, err));
     trm_status status = TRM_OK;
     *keep_bytes =
         (int64_t)find_end((const char *)mapping.data, mapping.bytes, metrics->csv, resume_step);
@@ -122,7 +123,8 @@ static trm_status continue_file(trm_metrics *metrics, const char *path, int64_t 
         }
         metrics->line.length = 0;
     }
-    trmi_os_unmap(&mapping);
+    status = trmi_mapping_check(&mapping, status, err);
+    trmi_mapping_close(&mapping);
     return status;
 }
 

@@ -4,6 +4,7 @@
 #include "save/formats/npy.h"
 
 #include "base/error.h"
+#include "base/mapping.h"
 #include "base/utf8.h"
 #include "save/formats/crc32.h"
 #include "save/path.h"
@@ -293,11 +294,13 @@ trm_status trmi_npz_parse(const uint8_t *data, size_t bytes, const char *path, t
 
 trm_status trm_npz_open(const char *path, trm_npz **out, trm_error *err) {
     trmi_mapping mapping;
-    TRMI_TRY(trmi_os_map(path, &mapping, err));
-    trm_npz *file;
-    trm_status status = trmi_npz_parse(mapping.data, mapping.bytes, path, &file, err);
+    TRMI_TRY(trmi_mapping_open(path, &mapping, err));
+    trm_npz *file = NULL;
+    trm_status parsed = trmi_npz_parse(mapping.data, mapping.bytes, path, &file, err);
+    trm_status status = trmi_mapping_check(&mapping, parsed, err);
     if (status != TRM_OK) {
-        trmi_os_unmap(&mapping);
+        trm_npz_close(parsed == TRM_OK ? file : NULL);
+        trmi_mapping_close(&mapping);
         return status;
     }
     file->mapping = mapping;
@@ -309,7 +312,7 @@ void trm_npz_close(trm_npz *file) {
     if (file == NULL) {
         return;
     }
-    trmi_os_unmap(&file->mapping);
+    trmi_mapping_close(&file->mapping);
     trmi_free(file->entries);
     trmi_free(file->by_name);
     trmi_arena_free(&file->arena);
@@ -360,5 +363,5 @@ trm_status trm_npz_read(const trm_npz *file, const char *name, const trm_tensor 
     if (entry->bytes > 0) {
         memcpy(into->data, entry->tensor.data, (size_t)entry->bytes);
     }
-    return TRM_OK;
+    return trmi_mapping_check(&file->mapping, TRM_OK, err);
 }

@@ -233,9 +233,9 @@ void trm_onnx_destroy(trm_onnx_model *model) {
         return;
     }
     for (int64_t i = 0; i < model->external_count; i++) {
-        trmi_os_unmap(&model->external[i]);
+        trmi_mapping_close(&model->external[i]);
     }
-    trmi_os_unmap(&model->mapping);
+    trmi_mapping_close(&model->mapping);
     trmi_free(model->external);
     trmi_free(model->external_names);
     trmi_free(model->nodes);
@@ -328,5 +328,9 @@ trm_status trm_onnx_read(const trm_onnx_model *model, const char *name, const tr
     if (bytes > 0) {
         memcpy(into->data, found->tensor.data, (size_t)bytes);
     }
-    return TRM_OK;
+    trm_status status = trmi_mapping_check(&model->mapping, TRM_OK, err);
+    for (int64_t i = 0; i < model->external_count; i++) {
+        status = trmi_mapping_check(&model->external[i], status, err);
+    }
+    return status;
 }

@@ -7,7 +7,7 @@
 #include "trireme/save_onnx.h"
 
 #include "base/memory.h"
-#include "base/os.h"
+#include "base/mapping.h"
 
 enum { TRMI_ONNX_ITEMS_MAX = 1000000 };
 

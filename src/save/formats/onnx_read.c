@@ -406,11 +406,13 @@ trm_status trmi_onnx_parse(const uint8_t *data, size_t bytes, const char *path,
 
 trm_status trm_onnx_open(const char *path, trm_onnx_model **out, trm_error *err) {
     trmi_mapping mapping;
-    TRMI_TRY(trmi_os_map(path, &mapping, err));
-    trm_onnx_model *model;
-    trm_status status = trmi_onnx_parse(mapping.data, mapping.bytes, path, &model, err);
+    TRMI_TRY(trmi_mapping_open(path, &mapping, err));
+    trm_onnx_model *model = NULL;
+    trm_status parsed = trmi_onnx_parse(mapping.data, mapping.bytes, path, &model, err);
+    trm_status status = trmi_mapping_check(&mapping, parsed, err);
     if (status != TRM_OK) {
-        trmi_os_unmap(&mapping);
+        trm_onnx_destroy(parsed == TRM_OK ? model : NULL);
+        trmi_mapping_close(&mapping);
         return status;
     }
     model->mapping = mapping;

@@ -187,7 +187,7 @@ static trm_status map_external(const trmi_onnx_reader *r, const char *location, 
                    model->external_count + 1, sizeof *model->external_names)) {
         return trmi_onnx_no_memory(r);
     }
-    TRMI_TRY(trmi_os_map(path, &model->external[model->external_count], r->err));
+    TRMI_TRY(trmi_mapping_open(path, &model->external[model->external_count], r->err));
     model->external_names[model->external_count] = location;
     *out = model->external[model->external_count++];
     return TRM_OK;

@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/half.h"
+#include "base/mapping.h"
 #include "save/formats/json_cursor.h"
 
 #include <inttypes.h>
@@ -373,11 +374,13 @@ trm_status trmi_safetensors_parse(const uint8_t *data, size_t bytes, const char 
 
 trm_status trm_safetensors_open(const char *path, trm_safetensors **out, trm_error *err) {
     trmi_mapping mapping;
-    TRMI_TRY(trmi_os_map(path, &mapping, err));
-    trm_safetensors *file;
-    trm_status status = trmi_safetensors_parse(mapping.data, mapping.bytes, path, &file, err);
+    TRMI_TRY(trmi_mapping_open(path, &mapping, err));
+    trm_safetensors *file = NULL;
+    trm_status parsed = trmi_safetensors_parse(mapping.data, mapping.bytes, path, &file, err);
+    trm_status status = trmi_mapping_check(&mapping, parsed, err);
     if (status != TRM_OK) {
-        trmi_os_unmap(&mapping);
+        trm_safetensors_close(parsed == TRM_OK ? file : NULL);
+        trmi_mapping_close(&mapping);
         return status;
     }
     file->mapping = mapping;
@@ -389,7 +392,7 @@ void trm_safetensors_close(trm_safetensors *file) {
     if (file == NULL) {
         return;
     }
-    trmi_os_unmap(&file->mapping);
+    trmi_mapping_close(&file->mapping);
     trmi_free(file->path);
     trmi_free(file->strings);
     trmi_free(file->entries);
@@ -507,7 +510,7 @@ trm_status trm_safetensors_read(const trm_safetensors *file, const char *name,
     }
     if (from->dtype == into->dtype) {
         memcpy(into->data, from->data, (size_t)entry->bytes);
-        return TRM_OK;
+        return trmi_mapping_check(&file->mapping, TRM_OK, err);
     }
     size_t from_bytes = trm_dtype_bytes(from->dtype), into_bytes = trm_dtype_bytes(into->dtype);
     int64_t count = trm_shape_count(&from->shape);
@@ -515,5 +518,5 @@ trm_status trm_safetensors_read(const trm_safetensors *file, const char *name,
         store_float((uint8_t *)into->data + (size_t)i * into_bytes, into->dtype,
                     load_float((const uint8_t *)from->data + (size_t)i * from_bytes, from->dtype));
     }
-    return TRM_OK;
+    return trmi_mapping_check(&file->mapping, TRM_OK, err);
 }

@@ -81,6 +81,22 @@ static void header_is_padded_and_exact(void **state) {
     trmi_free(data);
 }
 
+/* The file is mapped until it is closed (base/mapping.h). */
+static void a_shortened_file_is_an_error(void **state) {
+    enum { COUNT = 10000 };
+    static float values[COUNT], read[COUNT];
+    const trm_tensor into = {read, TRM_FLOAT32, trm_shape_of(COUNT)};
+    trm_named_tensor tensor = {"a", {values, TRM_FLOAT32, trm_shape_of(COUNT)}};
+    trm_safetensors *file;
+    trm_error err;
+    CHECK_OK(trm_safetensors_write(in_folder("d"), &tensor, 1, NULL, 0, &err), err);
+    CHECK_OK(trm_safetensors_open(in_folder("d"), &file, &err), err);
+    CHECK_OK(trm_safetensors_read(file, "a", &into, &err), err);
+    assert_int_equal(truncate(in_folder("d"), 5000), 0);
+    CHECK_FAILS(trm_safetensors_read(file, "a", &into, &err), TRM_IO, err, "found 5000 bytes");
+    trm_safetensors_close(file);
+}
+
 static void writer_refuses_bad_input(void **state) {
     float one = 1;
     trm_named_tensor good = {"a", {&one, TRM_FLOAT32, trm_shape_of(1)}};
@@ -268,6 +284,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written_is_read),
         cmocka_unit_test(header_is_padded_and_exact),
+        cmocka_unit_test(a_shortened_file_is_an_error),
         cmocka_unit_test(writer_refuses_bad_input),
         cmocka_unit_test(reader_accepts_what_the_format_allows),
         cmocka_unit_test(reader_refuses_each_broken_rule),

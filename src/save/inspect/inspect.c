@@ -2,7 +2,7 @@
 #include "save/inspect/inspect.h"
 
 #include "base/error.h"
-#include "base/os.h"
+#include "base/mapping.h"
 #include "save/formats/npy.h"
 #include "save/path.h"
 #include "save/formats/safetensors.h"
@@ -261,7 +261,7 @@ trm_status trm_inspect(const char *path, const trm_inspect_options *options, trm
             return TRMI_FAIL(err, TRM_INVALID, "%s: neither a file nor a directory",
                              trmi_path_tail(path));
         }
-        TRMI_TRY(trmi_os_map(path, &mapping, err));
+        TRMI_TRY(trmi_mapping_open(path, &mapping, err));
         probe.data = mapping.data;
         probe.bytes = (int64_t)mapping.bytes;
     }
@@ -269,6 +269,7 @@ trm_status trm_inspect(const char *path, const trm_inspect_options *options, trm
     trm_status status =
         row == NULL ? unknown(&probe, options, err)
                     : row->describe(&probe, options != NULL && options->json, sink, context, err);
-    trmi_os_unmap(&mapping);
+    status = trmi_mapping_check(&mapping, status, err);
+    trmi_mapping_close(&mapping);
     return status;
 }

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* base/mapping.h: read-only mappings of files that other programs may change.
+ *
+ * A file that becomes shorter while it is mapped has pages without content, and a read of such a
+ * page is SIGBUS, which ends a process. Here it is an error of the reader instead:
+ *
+ *   trmi_mapping_open --> read, parse, copy --> trmi_mapping_check(status) --> trmi_mapping_close
+ *                              |                       ^
+ *          SIGBUS in the mapping: zeros from there on  +-- size of the file; were there zeros?
+ *
+ * Opening a mapping sets the process's SIGBUS handler, unless it is this one already. Each fault
+ * outside of these mappings goes to the handler that was there before, or has the default effect.
+ * A program that sets a handler of its own while files are mapped calls the one that it replaces.
+ */
+#ifndef TRMI_BASE_MAPPING_H
+#define TRMI_BASE_MAPPING_H
+
+#include "trireme/base.h"
+
+typedef struct trmi_mapped_file trmi_mapped_file;
+
+/* A mapped file; may be copied, one copy is closed. Of an empty file data and file are NULL. */
+typedef struct trmi_mapping {
+    const uint8_t *data;
+    size_t bytes;
+    trmi_mapped_file *file;
+} trmi_mapping;
+
+/* Maps a regular file.   error  IO, NOMEM */
+trm_status trmi_mapping_open(const char *path, trmi_mapping *out, trm_error *err);
+
+/* Whether what was read from the mapping so far was the file's content: TRM_IO, with both sizes, if
+ * the file is shorter than it was when it was opened; else `status`, what the reader returned. The
+ * shorter file wins over any other error: a parser that meets zeros finds its own fault with them.
+ * Costs one stat; call it once for each batch, after the reads.
+ *   thread  any */
+trm_status trmi_mapping_check(const trmi_mapping *mapping, trm_status status, trm_error *err);
+
+/* A zeroed mapping is fine. Nobody may read any more. */
+void trmi_mapping_close(trmi_mapping *mapping);
+
+#endif
