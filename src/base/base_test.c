@@ -231,6 +231,36 @@ static void arena_is_aligned_and_zeroed(void **state) {
     trmi_arena_free(&arena);
 }
 
+/* The macros take memory, write the sentence, and refuse counts that overflow. */
+static void allocation_writes_its_error(void **state) {
+    trm_error err;
+    trmi_arena arena = {0};
+    int64_t *items, *more = NULL, capacity = 0;
+    assert_int_equal(TRMI_NEW(&err, items, 3, "for %d items", 3), TRM_OK);
+    assert_int_equal(items[0] | items[1] | items[2], 0);
+    trmi_free(items);
+    trmi_alloc_fail_after(1);
+    assert_int_equal(TRMI_NEW(&err, items, 3, "for %d items", 3), TRM_NOMEM);
+    assert_null(items);
+    assert_string_equal(err.message, "no memory for 3 items (24 bytes)");
+    assert_int_equal(TRMI_NEW(NULL, items, SIZE_MAX / 4, "for too many"), TRM_NOMEM);
+    assert_int_equal(TRMI_NEW(&err, items, -1, "for a negative count"), TRM_NOMEM);
+    assert_int_equal(TRMI_GROW(&err, more, capacity, 5, "for a list"), TRM_OK);
+    trmi_alloc_fail_after(1);
+    assert_int_equal(TRMI_GROW(&err, more, capacity, 500, "for a list"), TRM_NOMEM);
+    assert_string_equal(err.message, "no memory for a list (4000 bytes)");
+    free(more);
+    assert_int_equal(TRMI_NEW_IN(&err, &arena, items, 2, "for two"), TRM_OK);
+    assert_int_equal(TRMI_CHECK_MEMORY(&err, &arena, "for the arena"), TRM_OK);
+    trmi_alloc_fail_after(1);
+    assert_null(trmi_arena_alloc(&arena, 1 << 20));
+    assert_non_null(trmi_arena_strdup(&arena, "later"));
+    assert_int_equal(TRMI_CHECK_MEMORY(&err, &arena, "for the arena"), TRM_NOMEM);
+    assert_string_equal(err.message, "no memory for the arena");
+    trmi_arena_free(&arena);
+    assert_false(arena.failed);
+}
+
 static int failing_write_calls;
 static ssize_t full_disk(void *context, int fd, const void *data, size_t bytes) {
     failing_write_calls++;
@@ -319,6 +349,7 @@ int main(void) {
         cmocka_unit_test(json_text_is_escaped_and_exact),
         cmocka_unit_test(amounts_of_memory_have_units_and_three_digits),
         cmocka_unit_test(arena_is_aligned_and_zeroed),
+        cmocka_unit_test(allocation_writes_its_error),
         cmocka_unit_test(replace_file_is_old_or_new),
         cmocka_unit_test(pipes_are_neither_replaced_nor_waited_for),
         cmocka_unit_test(queue_keeps_order_and_ends),

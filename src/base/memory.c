@@ -131,6 +131,7 @@ enum { ARENA_ALIGNMENT = 16, ARENA_CHUNK_BYTES = 64 << 10 };
 
 void *trmi_arena_alloc(trmi_arena *arena, size_t bytes) {
     if (bytes > SIZE_MAX / 2) {
+        arena->failed = true;
         return NULL;
     }
     bytes = (bytes + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
@@ -140,6 +141,7 @@ void *trmi_arena_alloc(trmi_arena *arena, size_t bytes) {
         capacity = bytes > capacity ? bytes : capacity;
         chunk = trmi_alloc(ALIGNMENT + capacity);
         if (chunk == NULL) {
+            arena->failed = true;
             return NULL;
         }
         chunk->capacity = capacity;
@@ -179,6 +181,7 @@ void trmi_arena_free(trmi_arena *arena) {
         chunk = next;
     }
     arena->chunks = NULL;
+    arena->failed = false;
 }
 
 bool trmi_grow(void **items, int64_t *capacity, int64_t needed, size_t item_bytes) {
@@ -198,6 +201,39 @@ bool trmi_grow(void **items, int64_t *capacity, int64_t needed, size_t item_byte
     *items = moved;
     *capacity = grown;
     return true;
+}
+
+static void write_no_memory(trmi_caller caller, size_t bytes, const char *purpose, va_list args) {
+    char what[160], size[40] = "";
+    vsnprintf(what, sizeof what, purpose, args);
+    if (bytes > 0) {
+        snprintf(size, sizeof size, " (%zu bytes)", bytes);
+    }
+    trmi_error_set(caller.err, TRM_NOMEM, caller.file, caller.line, "no memory %s%s", what, size);
+}
+
+trm_status trmi_no_memory(trmi_caller caller, size_t bytes, const char *purpose, ...) {
+    va_list args;
+    va_start(args, purpose);
+    write_no_memory(caller, bytes, purpose, args);
+    va_end(args);
+    return TRM_NOMEM;
+}
+
+void *trmi_new_items(trmi_caller caller, size_t count, size_t item_bytes, const char *purpose,
+                     ...) {
+    size_t bytes = SIZE_MAX;
+    void *memory = NULL;
+    if (trmi_mul_size(count, item_bytes, &bytes)) {
+        memory = caller.arena != NULL ? trmi_arena_alloc(caller.arena, bytes) : trmi_alloc(bytes);
+    }
+    if (memory == NULL) {
+        va_list args;
+        va_start(args, purpose);
+        write_no_memory(caller, bytes, purpose, args);
+        va_end(args);
+    }
+    return memory;
 }
 
 static bool text_reserve(trmi_text *text, size_t extra) {

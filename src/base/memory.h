@@ -44,6 +44,7 @@ typedef struct trmi_arena_chunk trmi_arena_chunk;
 typedef struct trmi_arena {
     trmi_arena_chunk *chunks;
     size_t chunk_bytes; /* 0 = 64 KB */
+    bool failed; /* an allocation found no memory: TRMI_CHECK_MEMORY reports it once for many */
 } trmi_arena;
 void *trmi_arena_alloc(trmi_arena *arena, size_t bytes); /* NULL when there is none */
 char *trmi_arena_strdup(trmi_arena *arena, const char *text);
@@ -53,6 +54,43 @@ void trmi_arena_free(trmi_arena *arena);
 /* Growable array: `items` of `item_bytes` each, at least `needed` of them. False when there is no
  * memory; the old array is then intact. Doubles, so appends are amortised. */
 bool trmi_grow(void **items, int64_t *capacity, int64_t needed, size_t item_bytes);
+
+/* Allocation that writes the error. Each is an expression of type trm_status: TRM_OK, or TRM_NOMEM
+ * with the sentence "no memory PURPOSE (N bytes)", where the purpose is a format with its arguments:
+ *
+ *     TRMI_TRY(TRMI_NEW(err, rows, count, "for the rows of %s", name));
+ *
+ * Sets `pointer` to `count` zeroed items of its own type; NULL when there is no memory. */
+#define TRMI_NEW(err, pointer, count, ...) TRMI_NEW_IN(err, NULL, pointer, count, __VA_ARGS__)
+/* The same in an arena (NULL: a block of its own, freed by trmi_free). */
+#define TRMI_NEW_IN(err, arena, pointer, count, ...)                                               \
+    (((pointer) = trmi_new_items(TRMI_CALLER(err, arena), (size_t)(count), sizeof *(pointer),      \
+                                 __VA_ARGS__)) != NULL                                             \
+         ? TRM_OK                                                                                  \
+         : TRM_NOMEM)
+/* Makes room for `needed` items in a growable array (trmi_grow). */
+#define TRMI_GROW(err, items, capacity, needed, ...)                                               \
+    (trmi_grow((void **)&(items), &(capacity), (needed), sizeof *(items))                          \
+         ? TRM_OK                                                                                  \
+         : trmi_no_memory(TRMI_CALLER(err, NULL), (size_t)(needed) * sizeof *(items),              \
+                          __VA_ARGS__))
+/* Of a pointer to an arena or a text: has any allocation in it failed? */
+#define TRMI_CHECK_MEMORY(err, holder, ...)                                                        \
+    ((holder)->failed ? trmi_no_memory(TRMI_CALLER(err, NULL), 0, __VA_ARGS__) : TRM_OK)
+
+/* Where the memory comes from, and where an error is written. */
+typedef struct trmi_caller {
+    trmi_arena *arena; /* NULL: a block of its own */
+    trm_error *err;
+    const char *file;
+    int line;
+} trmi_caller;
+#define TRMI_CALLER(err, arena) ((trmi_caller){(arena), (err), __FILE__, __LINE__})
+void *trmi_new_items(trmi_caller caller, size_t count, size_t item_bytes, const char *purpose, ...)
+    TRM_PRINTF(4, 5);
+/* Writes the sentence; `bytes` 0: unknown. Returns TRM_NOMEM. */
+trm_status trmi_no_memory(trmi_caller caller, size_t bytes, const char *purpose, ...)
+    TRM_PRINTF(3, 4);
 
 /* A string under construction. Starts as {0}; on lack of memory `failed` sticks. */
 typedef struct trmi_text {

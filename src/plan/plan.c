@@ -17,14 +17,10 @@ static trm_status roots_of(const trm_graph *graph, const trmi_plan_options *opti
                            trmi_roots *roots, trmi_arena *arena, trm_error *err) {
     int32_t outputs = options->outputs_count;
     *roots = (trmi_roots){.loss = options->loss.id, .outputs_count = outputs};
-    roots->outputs = trmi_arena_alloc(arena, (size_t)(outputs + 1) * sizeof *roots->outputs);
-    roots->params = trmi_arena_alloc(arena, (size_t)graph->ops_count * sizeof *roots->params);
-    roots->grads = trmi_arena_alloc(arena, (size_t)graph->ops_count * sizeof *roots->grads);
-    roots->grad_axes = trmi_arena_alloc(arena, (size_t)graph->ops_count * sizeof *roots->grad_axes);
-    if (roots->outputs == NULL || roots->params == NULL || roots->grads == NULL ||
-        roots->grad_axes == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
-    }
+    TRMI_TRY(TRMI_NEW_IN(err, arena, roots->outputs, outputs + 1, "to plan"));
+    TRMI_TRY(TRMI_NEW_IN(err, arena, roots->params, graph->ops_count, "to plan"));
+    TRMI_TRY(TRMI_NEW_IN(err, arena, roots->grads, graph->ops_count, "to plan"));
+    TRMI_TRY(TRMI_NEW_IN(err, arena, roots->grad_axes, graph->ops_count, "to plan"));
     for (int32_t i = 0; i < outputs; i++) {
         roots->outputs[i] = options->outputs[i].id;
     }
@@ -72,9 +68,7 @@ static trm_status own_leaves(trm_program *program, trm_error *err) {
     memcpy(copy, program->leaves, bytes);
     for (int32_t i = 0; i < program->leaves_count; i++) {
         copy[i].name = trmi_arena_strdup(&program->arena, copy[i].name);
-        if (copy[i].name == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
-        }
+        TRMI_TRY(TRMI_CHECK_MEMORY(err, &program->arena, "to plan"));
     }
     program->leaves = copy;
     return TRM_OK;
@@ -191,10 +185,8 @@ trm_status trmi_plan_create(const trm_graph *graph, const trmi_plan_options *giv
     TRMI_TRY(trm_graph_check(graph, err));
     trmi_plan_options options = *given;
     options.target = given->target != NULL ? given->target : &plain_target;
-    trm_program *program = trmi_alloc(sizeof *program);
-    if (program == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
-    }
+    trm_program *program;
+    TRMI_TRY(TRMI_NEW(err, program, 1, "to plan"));
     trmi_roots roots;
     trm_status status = trmi_graph_clone(graph, &program->graph, err);
     TRMI_TRY_GOTO(status, status, failed);

@@ -226,9 +226,7 @@ static trm_status named_columns(csv *set, const char *line, const char *line_end
             return TRMI_FAIL(err, TRM_CORRUPT, "%s: more than %d columns", set->path, COLUMNS_MAX);
         }
         char *name = trmi_arena_printf(&set->arena, "%.*s", (int)(end - begin), begin);
-        if (name == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for the header of %s", set->path);
-        }
+        TRMI_TRY(TRMI_CHECK_MEMORY(err, &set->arena, "for the header of %s", set->path));
         column *col = &set->columns[count++];
         *col = (column){.name = name, .role = TRM_COLUMN_SKIP};
         if (wanted_count == 0) {
@@ -400,10 +398,8 @@ static trm_status open_text(csv *set, const trm_click_options *o, trm_error *err
 trm_status trmi_csv_source(const char *kind, const char *path, const trm_click_options *options,
                            trmi_click_source **out, trm_error *err) {
     static const trm_click_options defaults = {0};
-    csv *set = trmi_alloc(sizeof *set);
-    if (set == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path);
-    }
+    csv *set;
+    TRMI_TRY(TRMI_NEW(err, set, 1, "to open %s", path));
     set->click.base.ops = strcmp(kind, "criteo") == 0  ? &criteo_ops
                           : strcmp(kind, "avazu") == 0 ? &avazu_ops
                                                        : &csv_ops;

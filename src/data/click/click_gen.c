@@ -197,11 +197,8 @@ static trm_status plant(clicks *set, trm_error *err) {
     const trm_clicks_options *o = &set->options;
     set->table_ranks = trmi_min_i64(o->vocabulary, TABLE_RANKS);
     size_t cells = (size_t)o->fields * (size_t)set->table_ranks * WEIGHTS;
-    set->table = trmi_alloc(cells * sizeof *set->table);
-    set->dense_weights = trmi_alloc((size_t)o->dense * sizeof *set->dense_weights);
-    if (set->table == NULL || set->dense_weights == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the planted weights");
-    }
+    TRMI_TRY(TRMI_NEW(err, set->table, cells, "for the planted weights"));
+    TRMI_TRY(TRMI_NEW(err, set->dense_weights, o->dense, "for the planted weights"));
     for (int32_t f = 0; f < o->fields; f++) {
         for (int64_t rank = 0; rank < set->table_ranks; rank++) {
             draw_weights(set, f, rank, set->table + (f * set->table_ranks + rank) * WEIGHTS);
@@ -251,10 +248,8 @@ static trm_status create(const trm_clicks_options *options, trm_usage usage, cli
                          trm_error *err) {
     trm_clicks_options filled;
     TRMI_TRY(fill_options(options, &filled, err));
-    clicks *set = trmi_alloc(sizeof *set);
-    if (set == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a dataset");
-    }
+    clicks *set;
+    TRMI_TRY(TRMI_NEW(err, set, 1, "for a dataset"));
     set->options = filled;
     set->train_rows = filled.rows;
     set->with_train = usage != TRM_USAGE_TEST;

@@ -193,10 +193,8 @@ static trm_status open_text(libsvm *set, const trm_click_options *options, trm_e
 
 trm_status trmi_libsvm_source(const char *path, const trm_click_options *options,
                               trmi_click_source **out, trm_error *err) {
-    libsvm *set = trmi_alloc(sizeof *set);
-    if (set == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path);
-    }
+    libsvm *set;
+    TRMI_TRY(TRMI_NEW(err, set, 1, "to open %s", path));
     set->click.base.ops = &libsvm_ops;
     set->click.base.classes = 2;
     set->click.parse = parse;

@@ -322,10 +322,7 @@ static const trmi_source_ops slots_ops = {.kind = "slots",
 
 static trm_status open_text(slots *set, const trm_click_options *options, trm_error *err) {
     survey s = {.set = set};
-    set->all = trmi_arena_alloc(&set->arena, SLOTS_MAX * sizeof *set->all);
-    if (set->all == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the slots of %s", set->path);
-    }
+    TRMI_TRY(TRMI_NEW_IN(err, &set->arena, set->all, SLOTS_MAX, "for the slots of %s", set->path));
     TRMI_TRY(trmi_click_configure(&set->click, options, false, err));
     TRMI_TRY(take_columns(set, options, err));
     TRMI_TRY(trmi_mapping_open(set->path, &set->mapping, err));
@@ -349,10 +346,8 @@ static trm_status open_text(slots *set, const trm_click_options *options, trm_er
 
 trm_status trmi_slots_source(const char *path, const trm_click_options *options,
                              trmi_click_source **out, trm_error *err) {
-    slots *set = trmi_alloc(sizeof *set);
-    if (set == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path);
-    }
+    slots *set;
+    TRMI_TRY(TRMI_NEW(err, set, 1, "to open %s", path));
     set->click.base.ops = &slots_ops;
     set->click.base.classes = 2;
     set->click.parse = parse;

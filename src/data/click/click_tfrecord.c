@@ -207,10 +207,8 @@ static trm_status give_columns(records *set, const char *path, const trm_click_o
 
 trm_status trmi_click_tfrecord_source(const char *path, const trm_click_options *options,
                                       trmi_click_source **out, trm_error *err) {
-    records *set = trmi_alloc(sizeof *set);
-    if (set == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path);
-    }
+    records *set;
+    TRMI_TRY(TRMI_NEW(err, set, 1, "to open %s", path));
     set->click.base.ops = &record_ops;
     set->click.base.classes = 2;
     set->click.parse = parse;

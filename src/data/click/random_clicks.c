@@ -104,12 +104,9 @@ static trm_status draw_rows(random_clicks *set, const trm_random_clicks_options 
                             trm_error *err) {
     int64_t count = set->click.base.count, fields = set->click.field_count;
     int64_t dense = set->click.dense_count;
-    set->keys = trmi_alloc((size_t)(count * fields) * sizeof *set->keys);
-    set->dense = trmi_alloc((size_t)(count * dense) * sizeof *set->dense);
-    set->labels = trmi_alloc((size_t)count * sizeof *set->labels);
-    if (set->keys == NULL || set->dense == NULL || set->labels == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %lld random rows", (long long)count);
-    }
+    TRMI_TRY(TRMI_NEW(err, set->keys, count * fields, "for %lld random rows", (long long)count));
+    TRMI_TRY(TRMI_NEW(err, set->dense, count * dense, "for %lld random rows", (long long)count));
+    TRMI_TRY(TRMI_NEW(err, set->labels, count, "for %lld random rows", (long long)count));
     int64_t stride = o->own_tables ? 0 : set->vocabulary;
     for (int64_t i = 0; i < count; i++) {
         draws d = {.seed = trmi_mix(o->seed, (uint64_t)i)};
@@ -142,10 +139,8 @@ trm_status trm_dataset_random_clicks(const trm_random_clicks_options *options, t
             (long long)o.count, (int)o.fields, (long long)o.vocabulary, (int)o.dense, o.zipf,
             o.click_rate);
     }
-    random_clicks *set = trmi_alloc(sizeof *set);
-    if (set == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a dataset");
-    }
+    random_clicks *set;
+    TRMI_TRY(TRMI_NEW(err, set, 1, "for a dataset"));
     set->click.base = (trmi_source){.ops = &random_clicks_ops, .count = o.count, .classes = 2};
     set->click.dense_count = o.dense;
     set->click.field_count = o.fields;

@@ -290,10 +290,8 @@ static const trmi_source_ops imagenet_ops = {.kind = "tfrecord",
 trm_status trm_dataset_tfrecord_imagenet(const char *path, trm_usage usage, trm_dataset **out,
                                          trm_error *err) {
     static const char *const prefixes[] = {"train-", "validation-"};
-    imagenet *set = trmi_alloc(sizeof *set);
-    if (set == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path);
-    }
+    imagenet *set;
+    TRMI_TRY(TRMI_NEW(err, set, 1, "to open %s", path));
     trm_status status = trmi_tfrecord_open(path, prefixes + (usage == TRM_USAGE_TEST),
                                            usage == TRM_USAGE_ALL ? 2 : 1, &set->set, err);
     if (status != TRM_OK) {

@@ -225,10 +225,8 @@ static trm_status read_list(const char *path, uint8_t **out, trm_error *err) {
 
 trm_status trm_dataset_cifar10(const char *path, trm_usage usage, trm_dataset **out,
                                trm_error *err) {
-    cifar10 *set = trmi_alloc(sizeof *set);
-    if (set == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path);
-    }
+    cifar10 *set;
+    TRMI_TRY(TRMI_NEW(err, set, 1, "to open %s", path));
     set->base = (trmi_source){.ops = &cifar10_ops,
                               .classes = TRMI_CIFAR10_CLASSES,
                               .form = TRMI_FORM_PLANAR,

@@ -258,10 +258,8 @@ static const trmi_source_ops folder_ops = {
 
 trm_status trm_dataset_image_folder(const char *path, trm_usage usage, trm_dataset **out,
                                     trm_error *err) {
-    folder *set = trmi_alloc(sizeof *set);
-    if (set == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path);
-    }
+    folder *set;
+    TRMI_TRY(TRMI_NEW(err, set, 1, "to open %s", path));
     set->base = (trmi_source){.ops = &folder_ops, .form = TRMI_FORM_ENCODED};
     set->root = trmi_arena_strdup(&set->arena, path);
     trm_status status = set->root == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path)

@@ -77,10 +77,8 @@ trm_status trm_dataset_random(const trm_random_options *options, trm_dataset **o
                          (long long)o.count, (long long)o.channels, (long long)o.height,
                          (long long)o.width, (long long)o.classes);
     }
-    random_batch *set = trmi_alloc(sizeof *set);
-    if (set == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a dataset");
-    }
+    random_batch *set;
+    TRMI_TRY(TRMI_NEW(err, set, 1, "for a dataset"));
     set->base = (trmi_source){.ops = &random_ops,
                               .count = o.count,
                               .classes = o.classes,

@@ -230,10 +230,8 @@ trm_status trm_dataset_shapes(const trm_shapes_options *options, trm_usage usage
     int64_t train, test;
     uint64_t seed;
     TRMI_TRY(counts(options, &train, &test, &seed, err));
-    shapes *set = trmi_alloc(sizeof *set);
-    if (set == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a dataset");
-    }
+    shapes *set;
+    TRMI_TRY(TRMI_NEW(err, set, 1, "for a dataset"));
     set->seed = seed;
     set->train = train;
     set->with_train = usage != TRM_USAGE_TEST;
@@ -257,11 +255,8 @@ static trm_status write_file(const char *path, const char *name, uint64_t seed, 
         return TRMI_FAIL(err, TRM_INVALID, "%s: the path is too long", path);
     }
     size_t bytes = (size_t)count * TRMI_CIFAR10_RECORD;
-    uint8_t *records = trmi_alloc(bytes);
-    if (records == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %lld records of %s", (long long)count,
-                         full);
-    }
+    uint8_t *records;
+    TRMI_TRY(TRMI_NEW(err, records, bytes, "for %lld records of %s", (long long)count, full));
     for (int64_t i = 0; i < count; i++) {
         uint8_t *record = records + i * TRMI_CIFAR10_RECORD;
         record[0] = (uint8_t)trmi_shape_label(seed, first + i);

@@ -391,11 +391,8 @@ static bool stays_apart(const lowering *l, const trmi_roots *roots, const int32_
 
 static trm_status collect(lowering *l, trm_error *err) {
     trm_program *p = l->program;
-    p->states = trmi_arena_alloc(&p->arena, (size_t)p->buffers_count * sizeof *p->states);
-    p->inputs = trmi_arena_alloc(&p->arena, (size_t)p->buffers_count * sizeof *p->inputs);
-    if (p->states == NULL || p->inputs == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the program");
-    }
+    TRMI_TRY(TRMI_NEW_IN(err, &p->arena, p->states, p->buffers_count, "for the program"));
+    TRMI_TRY(TRMI_NEW_IN(err, &p->arena, p->inputs, p->buffers_count, "for the program"));
     for (int32_t i = 1; i < p->buffers_count; i++) {
         trmi_op_kind kind = l->graph->ops[l->graph->values[p->buffers[i].value].op].kind;
         if (p->buffers[i].arena == TRMI_ARENA_STATE) {
@@ -413,9 +410,7 @@ static trm_status lower_all(lowering *l, const trmi_roots *roots, const int32_t 
     const trm_graph *g = l->graph;
     mark_weights(l);
     p->buffers_count = 1; /* 0 = absent */
-    if (!trmi_grow((void **)&p->buffers, &l->buffers_capacity, 1, sizeof *p->buffers)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the program");
-    }
+    TRMI_TRY(TRMI_GROW(err, p->buffers, l->buffers_capacity, 1, "for the program"));
     for (int32_t i = 1; i < g->ops_count && !l->failed; i++) {
         const trmi_op *op = &g->ops[i];
         if (trmi_is_leaf(op)) {

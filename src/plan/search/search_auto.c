@@ -13,10 +13,8 @@ static trm_status try_mesh(const trm_graph *graph, const trmi_mesh *mesh,
     trmi_space *space = NULL;
     trmi_arena arena = {0};
     trmi_shard_plan *plan = NULL;
-    trmi_found *found = trmi_alloc(sizeof *found);
-    if (found == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
-    }
+    trmi_found *found;
+    TRMI_TRY(TRMI_NEW(err, found, 1, "to search a plan"));
     trm_status status = trmi_space_create(graph, mesh, o->costs, o->pins, &space, err);
     const trmi_search_options options = {.mode = o->mode, .memory_bytes = o->memory_bytes};
     status = status == TRM_OK ? trmi_search(space, &options, &arena, found, err) : status;

@@ -221,10 +221,8 @@ static bool touches(const trmi_space *s, int32_t n, const int32_t *strategy) {
 }
 
 trm_status trmi_space_propagate(const trmi_space *s, trmi_choice *out, trm_error *err) {
-    uint8_t *next = trmi_alloc((size_t)s->nodes_count + 1);
-    if (next == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
-    }
+    uint8_t *next;
+    TRMI_TRY(TRMI_NEW(err, next, (size_t)s->nodes_count + 1, "to search a plan"));
     int32_t decided = 0;
     for (int32_t n = 0; n < s->nodes_count; n++) {
         bool pinned = s->nodes[n].pinned >= 0;

@@ -470,7 +470,7 @@ static trm_status run(walk *w, trm_error *err) {
     m->bytes = m->weight_bytes + m->gradient_bytes + m->slot_bytes + m->kept_bytes;
     m->step = w->now;
     free(w->items);
-    return w->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory to simulate a step") : TRM_OK;
+    return TRMI_CHECK_MEMORY(err, w, "to simulate a step");
 }
 
 trm_status trmi_space_measure(const trmi_space *space, const trmi_choice *choice, trmi_measure *out,

@@ -74,10 +74,8 @@ trm_status trmi_search_others(const trmi_space *s, const trmi_found *found, int3
     for (int32_t n = 0; n < s->nodes_count; n++) {
         total += (size_t)trmi_space_class_of(s, n)->count;
     }
-    wish *list = trmi_alloc((total + 1) * sizeof *list);
-    if (list == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
-    }
+    wish *list;
+    TRMI_TRY(TRMI_NEW(err, list, total + 1, "to search a plan"));
     trm_status status =
         pick(s, &weights, list, list_wishes(s, marginals, list), wanted, arena, out, count, err);
     trmi_free(list);

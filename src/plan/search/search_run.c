@@ -420,10 +420,8 @@ trm_status trmi_search(const trmi_space *space, const trmi_search_options *optio
                        trmi_arena *arena, trmi_found *out, trm_error *err) {
     static const trmi_search_options plain;
     trm_error own;
-    run *r = trmi_alloc(sizeof *r);
-    if (r == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
-    }
+    run *r;
+    TRMI_TRY(TRMI_NEW(err, r, 1, "to search a plan"));
     memset(out, 0, sizeof *out);
     *r = (run){.s = space,
                .o = options != NULL ? options : &plain,

@@ -553,10 +553,8 @@ trm_status trmi_space_create(const trm_graph *graph, const trmi_mesh *mesh,
                              trmi_space **out, trm_error *err) {
     trm_error own;
     double begin = trmi_os_now();
-    trmi_space *s = trmi_alloc(sizeof *s);
-    if (s == NULL) {
-        return no_memory(err);
-    }
+    trmi_space *s;
+    TRMI_TRY(TRMI_NEW(err, s, 1, "for the space of plans"));
     s->graph = graph;
     s->mesh = *mesh;
     s->costs = costs != NULL ? *costs : (trmi_search_costs){.slots = 1, .overlap = 1, .fuse = true};

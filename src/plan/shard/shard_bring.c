@@ -43,10 +43,8 @@ trm_status trmi_shard_exchange(trmi_sharder *s, int32_t local, uint32_t axes, tr
                                int32_t *out, trm_error *err) {
     trmi_exchange what = {
         .axes = axes, .members = trmi_mesh_group(s->mesh, axes), .combine = combine};
-    trmi_box *boxes = trmi_arena_alloc(&s->scratch, 2 * (size_t)what.members * sizeof *boxes);
-    if (boxes == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to split %s", name);
-    }
+    trmi_box *boxes;
+    TRMI_TRY(TRMI_NEW_IN(err, &s->scratch, boxes, 2 * (size_t)what.members, "to split %s", name));
     int32_t at[TRMI_MESH_AXES];
     trmi_mesh_coordinates(s->mesh, s->rank, at);
     for (int32_t m = 0; m < what.members; m++) {

@@ -376,11 +376,8 @@ trm_status trmi_shard_emit(trmi_sharder *s, const trmi_op *op, const trmi_strate
                            trm_error *err) {
     emission e = {.s = s, .op = op, .strategy = strategy, .attrs = op->attrs, .factor = 1};
     trmi_loops_of(s->from, op, &e.loops);
-    int32_t *inputs =
-        trmi_arena_alloc(&s->scratch, (size_t)(op->inputs_count + 1) * sizeof *inputs);
-    if (inputs == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to split %s", op->name);
-    }
+    int32_t *inputs;
+    TRMI_TRY(TRMI_NEW_IN(err, &s->scratch, inputs, op->inputs_count + 1, "to split %s", op->name));
     localize(&e);
     TRMI_TRY(bring_inputs(&e, inputs, err));
     int32_t locals[TRMI_OP_OUTPUTS_MAX];

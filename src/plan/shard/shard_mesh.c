@@ -397,10 +397,7 @@ trm_status trmi_spread_list(const trmi_mesh *mesh, const trm_shape *shape, bool 
                             trmi_arena *arena, trmi_spread **out, int32_t *count, trm_error *err) {
     lister l = {.mesh = mesh, .shape = shape, .sums = sums, .orders = orders};
     list_letters(&l, (trmi_spread){{0}, {0}}, 0);
-    l.list = trmi_arena_alloc(arena, (size_t)l.count * sizeof *l.list);
-    if (l.list == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d spreads", l.count);
-    }
+    TRMI_TRY(TRMI_NEW_IN(err, arena, l.list, l.count, "for %d spreads", l.count));
     l.count = 0;
     list_letters(&l, (trmi_spread){{0}, {0}}, 0);
     *out = l.list;

@@ -137,13 +137,10 @@ static trm_status map_roots(trmi_sharder *s, trmi_roots *roots, trm_error *err) 
     trmi_roots to = *roots;
     trm_graph *g = s->pass.to;
     size_t params = (size_t)roots->params_count + 1, outputs = (size_t)roots->outputs_count + 1;
-    to.outputs = trmi_arena_alloc(&g->arena, outputs * sizeof *to.outputs);
-    to.params = trmi_arena_alloc(&g->arena, params * sizeof *to.params);
-    to.grads = trmi_arena_alloc(&g->arena, params * sizeof *to.grads);
-    to.grad_axes = trmi_arena_alloc(&g->arena, params * sizeof *to.grad_axes);
-    if (to.outputs == NULL || to.params == NULL || to.grads == NULL || to.grad_axes == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to split the graph");
-    }
+    TRMI_TRY(TRMI_NEW_IN(err, &g->arena, to.outputs, outputs, "to split the graph"));
+    TRMI_TRY(TRMI_NEW_IN(err, &g->arena, to.params, params, "to split the graph"));
+    TRMI_TRY(TRMI_NEW_IN(err, &g->arena, to.grads, params, "to split the graph"));
+    TRMI_TRY(TRMI_NEW_IN(err, &g->arena, to.grad_axes, params, "to split the graph"));
     if (roots->loss != 0) {
         TRMI_TRY(trmi_shard_bring(s, roots->loss, &whole, "loss", &to.loss, err));
     }
@@ -170,11 +167,8 @@ static trm_status map_roots(trmi_sharder *s, trmi_roots *roots, trm_error *err) 
 
 static trm_status list_leaves(trmi_sharder *s, trmi_shard_leaf **leaves, int32_t *count,
                               trm_error *err) {
-    trmi_shard_leaf *list =
-        trmi_arena_alloc(&s->pass.to->arena, (size_t)s->from->ops_count * sizeof *list);
-    if (list == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to split the graph");
-    }
+    trmi_shard_leaf *list;
+    TRMI_TRY(TRMI_NEW_IN(err, &s->pass.to->arena, list, s->from->ops_count, "to split the graph"));
     *count = 0;
     for (int64_t i = 1; i < s->from->ops_count; i++) {
         const trmi_op *op = &s->from->ops[i];

@@ -28,10 +28,8 @@ enum { NAME_LIMIT = 512 };
  */
 
 trm_status trmi_shard_plan_create(const trmi_mesh *mesh, trmi_shard_plan **out, trm_error *err) {
-    trmi_shard_plan *plan = trmi_alloc(sizeof *plan);
-    if (plan == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan");
-    }
+    trmi_shard_plan *plan;
+    TRMI_TRY(TRMI_NEW(err, plan, 1, "for a plan"));
     plan->mesh = *mesh;
     *out = plan;
     return TRM_OK;

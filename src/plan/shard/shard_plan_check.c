@@ -113,10 +113,8 @@ trm_status trmi_shard_plan_on(const trmi_shard_plan *plan, const trmi_mesh *mesh
 
 trm_status trmi_shard_plan_check(const trmi_shard_plan *plan, const trm_graph *graph, int32_t ranks,
                                  trm_error *err) {
-    bool *can = trmi_alloc((size_t)graph->ops_count);
-    if (can == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to check a plan");
-    }
+    bool *can;
+    TRMI_TRY(TRMI_NEW(err, can, graph->ops_count, "to check a plan"));
     trmi_shard_repeatable(graph, can);
     trm_status status = check(plan, graph, ranks, can, err);
     trmi_free(can);

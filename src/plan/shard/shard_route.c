@@ -524,9 +524,7 @@ static trm_status map_of(trmi_router *r, const trm_shape *shape, int64_t element
             return TRM_OK;
         }
     }
-    if (!trmi_grow((void **)&r->maps, &r->maps_capacity, r->maps_count + 1, sizeof *r->maps)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to find a route");
-    }
+    TRMI_TRY(TRMI_GROW(err, r->maps, r->maps_capacity, r->maps_count + 1, "to find a route"));
     *out = &r->maps[r->maps_count++];
     **out = (map){.shape = *shape, .element = element};
     return TRM_OK;
@@ -561,10 +559,8 @@ typedef struct entry { /* a query, and its answer */
 
 trm_status trmi_router_create(const trmi_mesh *mesh, const trmi_prices *prices, trmi_router **out,
                               trm_error *err) {
-    trmi_router *r = trmi_alloc(sizeof *r);
-    if (r == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for routes");
-    }
+    trmi_router *r;
+    TRMI_TRY(TRMI_NEW(err, r, 1, "for routes"));
     r->mesh = *mesh;
     r->prices = prices != NULL ? *prices : (trmi_prices){0};
     *out = r;

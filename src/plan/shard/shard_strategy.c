@@ -342,11 +342,9 @@ trm_status trmi_shard_strategies(const trm_graph *graph, const trmi_op *op, cons
                                  trm_error *err) {
     int64_t found = enumerate(graph, op, mesh, NULL);
     /* One more: the next candidate is tried in the place behind the last that fits. */
-    trmi_strategy *list = trmi_arena_alloc(arena, (size_t)(found + 1) * sizeof *list);
-    if (list == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %lld strategies of %s", (long long)found,
-                         op->name);
-    }
+    trmi_strategy *list;
+    TRMI_TRY(TRMI_NEW_IN(err, arena, list, found + 1, "for %lld strategies of %s", (long long)found,
+                         op->name));
     *count = (int32_t)enumerate(graph, op, mesh, list);
     *out = list;
     return TRM_OK;

@@ -45,10 +45,8 @@ static trm_status solve_core(trmi_work *work, const trmi_cost_graph *g, const tr
     if (status != TRM_UNSUPPORTED) {
         return status;
     }
-    int32_t *best = trmi_alloc(((size_t)g->nodes_count + 1) * sizeof *best);
-    if (best == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
-    }
+    int32_t *best;
+    TRMI_TRY(TRMI_NEW(err, best, (size_t)g->nodes_count + 1, "to search a plan"));
     double cost = INFINITY;
     if (o->start != NULL) {
         memcpy(best, o->start, (size_t)g->nodes_count * sizeof *best);

@@ -92,11 +92,10 @@ static trm_status dual_open(dual *d, const trmi_work *w, double slack, trm_error
     memset(d, 0, sizeof *d);
     d->work = w;
     d->slack = slack;
-    d->belief = trmi_arena_alloc(&d->memory, ((size_t)w->nodes_count + 1) * sizeof *d->belief);
-    d->message = trmi_arena_alloc(&d->memory, ((size_t)w->slots_count + 1) * sizeof *d->message);
-    if (d->belief == NULL || d->message == NULL) {
-        return no_memory(err);
-    }
+    TRMI_TRY(
+        TRMI_NEW_IN(err, &d->memory, d->belief, (size_t)w->nodes_count + 1, "to search a plan"));
+    TRMI_TRY(
+        TRMI_NEW_IN(err, &d->memory, d->message, (size_t)w->slots_count + 1, "to search a plan"));
     for (int32_t i = 0; i < w->nodes_count; i++) {
         if (!w->live[i]) {
             continue;
@@ -311,10 +310,8 @@ static trm_status each_state(branch *b, const level *at, int32_t node, const dou
                              double own, double *bound, trm_error *err) {
     int32_t states = at->work->states[node];
     double least = INFINITY, all = INFINITY;
-    bool *done = trmi_alloc((size_t)states);
-    if (done == NULL) {
-        return no_memory(err);
-    }
+    bool *done;
+    TRMI_TRY(TRMI_NEW(err, done, states, "to search a plan"));
     for (int32_t j = 0; j < states; j++) {
         least = belief[j] < least ? belief[j] : least;
     }
@@ -387,10 +384,7 @@ trm_status trmi_core_branch(trmi_work *work, const trmi_cost_graph *graph,
                 .branch_limit = options->branch_limit > 0 ? options->branch_limit : 20000,
                 .best = best,
                 .best_cost = *best_cost};
-    b.choice = trmi_alloc(((size_t)graph->nodes_count + 1) * sizeof *b.choice);
-    if (b.choice == NULL) {
-        return no_memory(err);
-    }
+    TRMI_TRY(TRMI_NEW(err, b.choice, (size_t)graph->nodes_count + 1, "to search a plan"));
     if (options->start != NULL) {
         memcpy(b.choice, options->start, (size_t)graph->nodes_count * sizeof *b.choice);
         descend(&b, b.choice);

@@ -306,11 +306,9 @@ static trm_status run(core *c, int64_t limit, int32_t *choice, int32_t *width, t
     for (int32_t i = 0; i < count; i++) {
         most = c->work->states[c->order[i]] > most ? c->work->states[c->order[i]] : most;
     }
-    float *sums = trmi_arena_alloc(&c->memory, (size_t)most * sizeof *sums);
-    c->buckets = trmi_arena_alloc(&c->memory, (size_t)count * sizeof *c->buckets);
-    if (sums == NULL || c->buckets == NULL) {
-        return no_memory(err);
-    }
+    float *sums;
+    TRMI_TRY(TRMI_NEW_IN(err, &c->memory, sums, most, "to search a plan"));
+    TRMI_TRY(TRMI_NEW_IN(err, &c->memory, c->buckets, count, "to search a plan"));
     for (int32_t i = 0; i < count; i++) {
         TRMI_TRY(gather(c, &c->buckets[i], c->order[i], err));
         TRMI_TRY(eliminate(c, &c->buckets[i], choice, sums, err));

@@ -61,9 +61,7 @@ static trm_status push(lists *l, const point *p) {
         l->stopped = true;
         return TRM_OK;
     }
-    if (!trmi_grow((void **)&l->sums, &l->sums_capacity, l->sums_count + 1, sizeof *l->sums)) {
-        return no_memory(l);
-    }
+    TRMI_TRY(TRMI_GROW(l->err, l->sums, l->sums_capacity, l->sums_count + 1, "to search a plan"));
     l->sums[l->sums_count++] = *p;
     return TRM_OK;
 }
@@ -297,13 +295,11 @@ static void trace(const lists *l, int32_t at, trmi_front_point *out, int32_t *st
 
 static trm_status tell(lists *l, trmi_arena *arena, trmi_front_point **out, int32_t *count) {
     size_t nodes = (size_t)l->g->nodes_count + 1;
-    int32_t *stack =
-        trmi_arena_alloc(&l->memory, 64 * (nodes + (size_t)l->g->edges_count) * sizeof *stack);
-    trmi_front_point *list_of =
-        trmi_arena_alloc(arena, ((size_t)l->last.count + 1) * sizeof *list_of);
-    if (stack == NULL || list_of == NULL) {
-        return no_memory(l);
-    }
+    int32_t *stack;
+    TRMI_TRY(TRMI_NEW_IN(l->err, &l->memory, stack, 64 * (nodes + (size_t)l->g->edges_count),
+                         "to search a plan"));
+    trmi_front_point *list_of;
+    TRMI_TRY(TRMI_NEW_IN(l->err, arena, list_of, (size_t)l->last.count + 1, "to search a plan"));
     for (int32_t i = 0; i < l->last.count; i++) {
         trmi_front_point *p = &list_of[i];
         p->choice = trmi_arena_alloc(arena, nodes * sizeof *p->choice);

@@ -57,9 +57,7 @@ static trm_status copy_info(trmi_checkpoint_job *job, const trm_checkpoint_info 
     const char *state = info->state_json != NULL ? info->state_json : "{}";
     job->info.config_json = trmi_arena_strdup(&job->arena, config);
     job->info.state_json = trmi_arena_strdup(&job->arena, state);
-    if (job->info.config_json == NULL || job->info.state_json == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to save a checkpoint");
-    }
+    TRMI_TRY(TRMI_CHECK_MEMORY(err, &job->arena, "to save a checkpoint"));
     trmi_text trial = {0};
     trm_status status = trmi_manifest_format(&job->info, NULL, 0, &trial, err);
     trmi_text_free(&trial);
@@ -97,13 +95,12 @@ trm_status trmi_checkpoint_job_create(trmi_checkpoint_job *job, const trm_checkp
     trm_status status;
     TRMI_TRY_GOTO(status, copy_info(job, info, err), failed);
     size_t count = (size_t)part_count;
-    job->tensors = trmi_arena_alloc(&job->arena, count * sizeof *job->tensors);
-    job->layouts = trmi_arena_alloc(&job->arena, count * sizeof *job->layouts);
-    job->files = trmi_arena_alloc(&job->arena, count * sizeof *job->files);
-    if (job->tensors == NULL || job->layouts == NULL || job->files == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to save a checkpoint");
-        goto failed;
-    }
+    TRMI_TRY_GOTO(
+        status, TRMI_NEW_IN(err, &job->arena, job->tensors, count, "to save a checkpoint"), failed);
+    TRMI_TRY_GOTO(
+        status, TRMI_NEW_IN(err, &job->arena, job->layouts, count, "to save a checkpoint"), failed);
+    TRMI_TRY_GOTO(status, TRMI_NEW_IN(err, &job->arena, job->files, count, "to save a checkpoint"),
+                  failed);
     job->part_count = part_count;
     for (int64_t i = 0; i < part_count; i++) {
         TRMI_TRY_GOTO(status, prepare_part(job, &parts[i], i, err), failed);

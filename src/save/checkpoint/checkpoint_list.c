@@ -75,9 +75,8 @@ static trm_status add_slot(trmi_checkpoint_list *list, const char *dir, const ch
                            int64_t step, trm_error *err) {
     char path[TRMI_PATH_BYTES];
     TRMI_TRY(trmi_path_join(path, dir, name, err));
-    if (!trmi_grow((void **)&list->slots, &list->capacity, list->count + 1, sizeof *list->slots)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to list it", trmi_path_tail(dir));
-    }
+    TRMI_TRY(TRMI_GROW(err, list->slots, list->capacity, list->count + 1, "to list %s",
+                       trmi_path_tail(dir)));
     trmi_checkpoint_slot *slot = &list->slots[list->count];
     *slot = (trmi_checkpoint_slot){.step = step, .sequence = -1};
     snprintf(slot->name, sizeof slot->name, "%s", name);

@@ -49,12 +49,10 @@ static void mark_in_use(trm_checkpoint *checkpoint) {
 static trm_status open_parts(trm_checkpoint *checkpoint, trm_error *err) {
     static const char suffix[] = ".safetensors";
     int64_t count = checkpoint->manifest.file_count;
-    checkpoint->parts = trmi_alloc((size_t)count * sizeof *checkpoint->parts);
-    checkpoint->part_names = trmi_alloc((size_t)count * sizeof *checkpoint->part_names);
-    if (checkpoint->parts == NULL || checkpoint->part_names == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to open it",
-                         trmi_path_tail(checkpoint->path));
-    }
+    TRMI_TRY(
+        TRMI_NEW(err, checkpoint->parts, count, "to open %s", trmi_path_tail(checkpoint->path)));
+    TRMI_TRY(TRMI_NEW(err, checkpoint->part_names, count, "to open %s",
+                      trmi_path_tail(checkpoint->path)));
     for (int64_t i = 0; i < count; i++) {
         const char *name = checkpoint->manifest.files[i].name;
         size_t length = strlen(name), end = sizeof suffix - 1;
@@ -73,10 +71,8 @@ static trm_status open_parts(trm_checkpoint *checkpoint, trm_error *err) {
 
 static trm_status open_one(const char *path, const trm_checkpoint_open_options *options,
                            trm_checkpoint **out, trm_error *err) {
-    trm_checkpoint *checkpoint = trmi_alloc(sizeof *checkpoint);
-    if (checkpoint == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to open it", trmi_path_tail(path));
-    }
+    trm_checkpoint *checkpoint;
+    TRMI_TRY(TRMI_NEW(err, checkpoint, 1, "to open %s", trmi_path_tail(path)));
     snprintf(checkpoint->path, sizeof checkpoint->path, "%s", path);
     if (options != NULL && options->mark_in_use) {
         mark_in_use(checkpoint);

@@ -371,10 +371,8 @@ trm_status trm_checkpoint_writer_open(const char *dir, const trm_checkpoint_opti
     if (length == 0 || length >= TRMI_PATH_BYTES - 300) {
         return TRMI_FAIL(err, TRM_INVALID, "'%.80s': not a usable directory name", dir);
     }
-    trm_checkpoint_writer *writer = trmi_alloc(sizeof *writer);
-    if (writer == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a checkpoint writer");
-    }
+    trm_checkpoint_writer *writer;
+    TRMI_TRY(TRMI_NEW(err, writer, 1, "for a checkpoint writer"));
     writer->options = options != NULL ? *options : (trm_checkpoint_options){0};
     writer->options.keep = writer->options.keep == 0 ? KEEP_DEFAULT : writer->options.keep;
     writer->os = writer->options.os != NULL ? writer->options.os : trmi_os_real();

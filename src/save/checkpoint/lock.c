@@ -298,10 +298,8 @@ static trm_status start_beating(trmi_lock *lock, trm_error *err) {
 
 trm_status trmi_lock_take(const char *dir, const trmi_os *os, double wait_seconds, trmi_lock **out,
                           trm_error *err) {
-    trmi_lock *lock = trmi_alloc(sizeof *lock);
-    if (lock == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a lock");
-    }
+    trmi_lock *lock;
+    TRMI_TRY(TRMI_NEW(err, lock, 1, "for a lock"));
     lock->os = os != NULL ? os : trmi_os_real();
     trm_status status;
     TRMI_TRY_GOTO(status, trmi_path_join(lock->path, dir, TRMI_LOCK_NAME, err), failed);

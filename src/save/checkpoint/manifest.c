@@ -69,14 +69,11 @@ trm_status trmi_manifest_format(const trm_checkpoint_info *info, const trmi_mani
         put_file(out, &files[i]);
     }
     trmi_text_append(out, "}", 1);
-    if (out->failed) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the manifest of a checkpoint");
-    }
+    TRMI_TRY(TRMI_CHECK_MEMORY(err, out, "for the manifest of a checkpoint"));
     char checksum[TRMI_DIGEST_HEX];
     trmi_digest_of(out->data, out->length, checksum);
     trmi_text_printf(out, "%s%s\"}\n", tail_start, checksum);
-    return out->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory for the manifest of a checkpoint")
-                       : TRM_OK;
+    return TRMI_CHECK_MEMORY(err, out, "for the manifest of a checkpoint");
 }
 
 /* ---- reading --------------------------------------------------------------------------- */
@@ -212,10 +209,7 @@ static trm_status take_files(json_t *root, const char *path, trmi_manifest *out,
     if (!json_is_object(files) || json_object_size(files) > TRMI_MANIFEST_FILES_MAX) {
         return fault(path, "\"files\" is no object, or too large", err);
     }
-    out->files = trmi_alloc(json_object_size(files) * sizeof *out->files);
-    if (out->files == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", trmi_path_tail(path));
-    }
+    TRMI_TRY(TRMI_NEW(err, out->files, json_object_size(files), "for %s", trmi_path_tail(path)));
     const char *name;
     json_t *value;
     json_object_foreach(files, name, value) {

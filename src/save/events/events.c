@@ -44,10 +44,8 @@ trm_status trm_events_open(const char *dir, const trm_events_options *options, t
                            trm_error *err) {
     trm_events_options none = {0};
     options = options != NULL ? options : &none;
-    trm_events *events = trmi_alloc(sizeof *events);
-    if (events == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for an event file");
-    }
+    trm_events *events;
+    TRMI_TRY(TRMI_NEW(err, events, 1, "for an event file"));
     trm_status status = open_file(events, dir, options->os, err);
     if (status != TRM_OK) {
         trmi_free(events);

@@ -49,9 +49,7 @@ static trm_status take_columns(trm_metrics *metrics, const trm_metrics_options *
                              trmi_path_tail(path), options->columns[i]);
         }
         metrics->columns[i] = trmi_arena_strdup(&metrics->arena, options->columns[i]);
-        if (metrics->columns[i] == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", trmi_path_tail(path));
-        }
+        TRMI_TRY(TRMI_CHECK_MEMORY(err, &metrics->arena, "for %s", trmi_path_tail(path)));
     }
     metrics->column_count = options->column_count;
     return TRM_OK;
@@ -137,10 +135,8 @@ trm_status trm_metrics_open(const char *path, const trm_metrics_options *options
         return TRMI_FAIL(err, TRM_INVALID, "%s: metrics are written to .csv or .jsonl",
                          trmi_path_tail(path));
     }
-    trm_metrics *metrics = trmi_alloc(sizeof *metrics);
-    if (metrics == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", trmi_path_tail(path));
-    }
+    trm_metrics *metrics;
+    TRMI_TRY(TRMI_NEW(err, metrics, 1, "for %s", trmi_path_tail(path)));
     metrics->csv = csv;
     metrics->file.fd = -1;
     trm_status status = TRM_OK;

@@ -180,10 +180,9 @@ static trm_status add_member(trm_npz *file, const central *c, trm_error *err) {
         return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: member %.*s is no .npy",
                          trmi_path_tail(file->path), (int)(length < 80 ? length : 80), name);
     }
-    char *copy = trmi_arena_alloc(&file->arena, length - 3);
-    if (copy == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to open it", trmi_path_tail(file->path));
-    }
+    char *copy;
+    TRMI_TRY(
+        TRMI_NEW_IN(err, &file->arena, copy, length - 3, "to open %s", trmi_path_tail(file->path)));
     memcpy(copy, name, length - 4);
     copy[length - 4] = '\0';
     return add_array(file, start, (size_t)c->packed, copy, err);
@@ -245,10 +244,7 @@ static int name_order(const void *a, const void *b) {
 }
 
 static trm_status index_names(trm_npz *file, trm_error *err) {
-    file->by_name = trmi_alloc((size_t)file->count * sizeof *file->by_name);
-    if (file->by_name == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to open it", trmi_path_tail(file->path));
-    }
+    TRMI_TRY(TRMI_NEW(err, file->by_name, file->count, "to open %s", trmi_path_tail(file->path)));
     for (int64_t i = 0; i < file->count; i++) {
         file->by_name[i] = &file->entries[i];
     }
@@ -264,10 +260,8 @@ static trm_status index_names(trm_npz *file, trm_error *err) {
 
 trm_status trmi_npz_parse(const uint8_t *data, size_t bytes, const char *path, trm_npz **out,
                           trm_error *err) {
-    trm_npz *file = trmi_alloc(sizeof *file);
-    if (file == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to open it", trmi_path_tail(path));
-    }
+    trm_npz *file;
+    TRMI_TRY(TRMI_NEW(err, file, 1, "to open %s", trmi_path_tail(path)));
     file->data = data;
     file->bytes = bytes;
     file->path = trmi_arena_strdup(&file->arena, path);

@@ -193,19 +193,14 @@ static trm_status check_names(const char *path, const trm_named_tensor *arrays, 
 }
 
 static trm_status prepare(archive *zip, const char *path, trm_error *err) {
-    zip->members = trmi_alloc((size_t)zip->count * sizeof *zip->members);
-    if (zip->members == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", trmi_path_tail(path));
-    }
+    TRMI_TRY(TRMI_NEW(err, zip->members, zip->count, "for %s", trmi_path_tail(path)));
     for (int64_t i = 0; i < zip->count; i++) {
         member *m = &zip->members[i];
         trmi_text_printf(&m->name, "%s.npy", zip->arrays[i].name);
         TRMI_TRY(
             trmi_npy_put_header(&m->header, &zip->arrays[i].tensor, trmi_path_tail(path), err));
         m->bytes = (int64_t)m->header.length + trmi_npy_data_bytes(&zip->arrays[i].tensor);
-        if (m->name.failed) {
-            return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", trmi_path_tail(path));
-        }
+        TRMI_TRY(TRMI_CHECK_MEMORY(err, &m->name, "for %s", trmi_path_tail(path)));
     }
     return TRM_OK;
 }

@@ -207,10 +207,8 @@ void trm_onnx_add_metadata(trm_onnx_model *model, const char *key, const char *v
 }
 
 trm_status trm_onnx_create(const char *graph_name, trm_onnx_model **out, trm_error *err) {
-    trm_onnx_model *model = trmi_alloc(sizeof *model);
-    if (model == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for an ONNX model");
-    }
+    trm_onnx_model *model;
+    TRMI_TRY(TRMI_NEW(err, model, 1, "for an ONNX model"));
     model->graph_name = "";
     model->graph_name = copy(model, graph_name);
     model->producer = "trireme";

@@ -121,10 +121,8 @@ static trm_status check_graph(const trm_onnx_model *model, trm_error *err) {
     for (int64_t n = 0; n < model->node_count; n++) {
         most += model->nodes[n].output_count;
     }
-    definition *all = trmi_alloc((size_t)most * sizeof *all);
-    if (all == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to check an ONNX model");
-    }
+    definition *all;
+    TRMI_TRY(TRMI_NEW(err, all, most, "to check an ONNX model"));
     int64_t count = collect(model, all);
     trm_status status = TRM_OK;
     qsort(all, (size_t)count, sizeof *all, by_name);
@@ -300,9 +298,7 @@ static trm_status prepare_tensors(onnx_file *file, trm_error *err) {
             trmi_proto_header(head, 9, (uint64_t)bytes);
             file->here[i] = bytes;
         }
-        if (head->failed) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory to write an ONNX model");
-        }
+        TRMI_TRY(TRMI_CHECK_MEMORY(err, head, "to write an ONNX model"));
         int64_t whole = (int64_t)head->length + file->here[i];
         file->graph_bytes += 1 + varint_bytes((uint64_t)whole) + whole;
     }
@@ -374,9 +370,7 @@ static trm_status write_tensors(const onnx_file *file, trmi_file_out *out, trm_e
 static trm_status write_model_file(onnx_file *file, const char *path, trm_error *err) {
     trmi_file_out out;
     trmi_proto_header(&file->head, 7, (uint64_t)file->graph_bytes);
-    if (file->head.failed) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to write an ONNX model");
-    }
+    TRMI_TRY(TRMI_CHECK_MEMORY(err, &file->head, "to write an ONNX model"));
     TRMI_TRY(trmi_file_out_open_replacing(&out, NULL, path, err));
     trm_status status = trmi_file_out_write(&out, file->head.data, file->head.length, err);
     if (status == TRM_OK) {
@@ -423,10 +417,8 @@ trm_status trm_onnx_write(const trm_onnx_model *model, const char *path,
         return (trm_status)model->first.status;
     }
     TRMI_TRY(check_graph(model, err));
-    onnx_file *file = trmi_alloc(sizeof *file);
-    if (file == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to write an ONNX model");
-    }
+    onnx_file *file;
+    TRMI_TRY(TRMI_NEW(err, file, 1, "to write an ONNX model"));
     file->model = model;
     int64_t external_from =
         options != NULL && options->external_from > 0 ? options->external_from : MODEL_BYTES_MAX;

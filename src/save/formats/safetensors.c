@@ -290,10 +290,8 @@ static trm_status place_data(trm_safetensors *file, int64_t data_start, trm_erro
 }
 
 static trm_status index_names(trm_safetensors *file, trm_error *err) {
-    file->by_name = trmi_alloc((size_t)file->count * sizeof *file->by_name);
-    if (file->by_name == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its index", trmi_path_tail(file->path));
-    }
+    TRMI_TRY(TRMI_NEW(err, file->by_name, file->count, "for its index of %s",
+                      trmi_path_tail(file->path)));
     for (int64_t i = 0; i < file->count; i++) {
         file->by_name[i] = &file->entries[i];
     }
