@@ -168,8 +168,12 @@ typedef struct trm_exec_options {
     bool updated_elsewhere; /* by parameter servers: no slots, and trm_exec_update is refused */
     const char *backend;    /* "onednn" (default) or "ref" */
     trm_precision precision;
-    int threads;                       /* 0 = the CPUs that this process may use */
-    uint64_t seed;                     /* initial values, dropout */
+    /* Compute threads. 0: as many as the step is worth, and at most OMP_NUM_THREADS, or where that is
+     * not set the CPUs that this process may use, shared with the other processes of the job on this
+     * host. The same graph, options and CPUs always have the same number. */
+    int threads;
+    int32_t host_processes; /* of the job on this host; 0 = the ranks of parallel.comm on it */
+    uint64_t seed;          /* initial values, dropout */
     trm_loss_scale_options loss_scale; /* trm_exec_ranges shows scaled gradients */
     bool no_fusion;                    /* each operator by itself, for comparison */
     /* Gradients of large matrices over few samples are multiplied inside the update, never written,
@@ -343,6 +347,7 @@ typedef struct trm_exec_info {
     double predicted_seconds; /* of one step */
     double create_seconds;
     int32_t steps;
+    int32_t threads;     /* that a step computes with */
     const char *backend; /* "onednn", "ref" */
 } trm_exec_info;
 TRM_API void trm_exec_describe(const trm_exec *exec, trm_exec_info *out);

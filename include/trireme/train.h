@@ -131,6 +131,7 @@ typedef struct trm_model_options {
     trm_precision precision;
     trm_loss_scale_options loss_scale;
     int threads;
+    int32_t host_processes;
     uint64_t seed;
     bool no_fusion;
     int32_t accumulate; /* batches per step; an epoch's last incomplete group is left out */

@@ -30,7 +30,7 @@ void app_json_machine(int64_t threads) {
     app_json_text("cpu", m.cpu);
     app_json_text("isa", m.isa);
     app_json_int("cores", m.cores);
-    app_json_int("threads", threads > 0 ? threads : m.cores);
+    app_json_int("threads", threads > 0 ? threads : m.omp_threads > 0 ? m.omp_threads : m.cores);
     app_json_text("onednn", *m.onednn != '\0' ? m.onednn : NULL);
     app_json_close_object();
 }

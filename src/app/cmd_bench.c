@@ -136,7 +136,7 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
     app_json_real("flops", info->flops);
     app_json_real("gflops_per_second", info->flops * (double)batches / s.median / 1e9);
     app_json_parallel(app, exec, &waiting);
-    app_json_machine(o->threads);
+    app_json_machine(info->threads);
     app_json_close();
 }
 

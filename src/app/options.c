@@ -67,7 +67,8 @@ static const app_flag EXEC[] = {
      "fp32|mixed|origin|allow_mix_precision|must_keep_origin_dtype", "arithmetic (fp32)", 0, 0},
     {"backend", APP_CHOICE, OPTION(backend), "onednn|ref", "kernels (onednn)", 0, 0},
     {"threads", APP_INT, OPTION(threads), "N",
-     "compute threads (OMP_NUM_THREADS, else the CPUs this process may use)", 1, 1024},
+     "compute threads (what a step is worth, at most OMP_NUM_THREADS, else this process's CPUs)", 1,
+     1024},
     {"seed", APP_INT, OPTION(seed), "N", "of initial values, order, augmentation, dropout (1)", 0,
      9e15},
     {"no-fusion", APP_BOOL, OPTION(no_fusion), NULL, "each operator by itself, for comparison", 0,
@@ -555,16 +556,8 @@ static const app_flag PS_EXPORT[] = {
 };
 GROUP(ps_export, "Export", PS_EXPORT);
 
-/* As of every program with OpenMP: launchers share the CPUs out by it. 0 = all CPUs. */
-static int64_t usual_threads(void) {
-    const char *text = getenv("OMP_NUM_THREADS");
-    long threads = text == NULL ? 0 : strtol(text, NULL, 10);
-    return threads >= 1 && threads <= 1024 ? threads : 0;
-}
-
 void app_defaults(app_options *o) {
     memset(o, 0, sizeof *o);
-    o->threads = usual_threads();
     o->color = "auto";
     o->dataset = "auto";
     o->workers = 1;

@@ -216,28 +216,6 @@ static trm_status resolve(role *r, trm_error *err) {
     return token != NULL ? trm_token_read(token, r->token, err) : TRM_OK;
 }
 
-/* Trainers that this host shares: each takes its part of the CPUs, unless it was told how many. */
-static void share_cpus(role *r) {
-    const trm_cluster_info *me = trm_cluster_get(r->cluster);
-    const char *mine = trm_cluster_task_address(r->cluster, me->role, me->task_index);
-    static const trm_role trainers[] = {TRM_ROLE_CHIEF, TRM_ROLE_WORKER};
-    int32_t here = 0;
-    for (int i = 0; i < 2; i++) {
-        for (int32_t t = 0; mine != NULL && t < trm_cluster_task_count(r->cluster, trainers[i]);
-             t++) {
-            const char *other = trm_cluster_task_address(r->cluster, trainers[i], t),
-                       *colon = strrchr(mine, ':');
-            size_t host = colon == NULL ? strlen(mine) : (size_t)(colon - mine) + 1;
-            here += other != NULL && strncmp(other, mine, host) == 0;
-        }
-    }
-    trm_machine machine;
-    trm_machine_ask(&machine);
-    if (r->app->o.threads == 0 && here > 1) {
-        r->app->o.threads = machine.cores > here ? machine.cores / here : 1;
-    }
-}
-
 /* make_estimator has checked it. */
 static void set_table(void *context, trm_table_options *options) {
     role *r = context;
@@ -433,7 +411,6 @@ int app_run_role(app_context *app) {
     trm_status status = app_set_context(app, &err);
     status = status == TRM_OK ? resolve(&r, &err) : status;
     if (status == TRM_OK) {
-        share_cpus(&r);
     }
     status = status == TRM_OK ? make_estimator(&r, &err) : status;
     code = status != TRM_OK ? app_report(&err) : app->o.dry_run ? tell_plan(&r) : play(&r);

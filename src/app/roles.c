@@ -134,6 +134,7 @@ static trm_status launch(app_context *app, int *code, trm_error *err) {
                                         /* Workers compute; a server that had a CPU of its own would
                                          * leave it idle. */
                                         .threads = o->threads > 0 ? (int32_t)o->threads
+                                                   : getenv("OMP_NUM_THREADS") != NULL ? 0
                                                    : machine.cores > workers
                                                        ? machine.cores / workers
                                                        : 1,

@@ -58,6 +58,14 @@ double trmi_os_wall(void);
 
 /* CPUs that this process may use: the smaller of its affinity mask and its cgroup quota, >= 1. */
 int trmi_os_cpu_count(void);
+/* The first number of OMP_NUM_THREADS; 0 where it is not set, or no number from 1 to 1024. */
+int trmi_os_openmp_threads(void);
+/* Does the environment say how OpenMP's threads wait (OMP_WAIT_POLICY, GOMP_SPINCOUNT,
+ * KMP_BLOCKTIME)? */
+bool trmi_os_openmp_waits(void);
+/* Seconds that the calling thread has waited for a CPU while it could have run; -1 where the
+ * kernel does not say. */
+double trmi_os_cpu_wait(void);
 /* Seconds that the calling thread may run before another one that is ready gets its CPU; 0: the
  * scheduler does not tell (Linux before 6.12, policies other than SCHED_OTHER and SCHED_BATCH). And
  * asks for so many, 0.1 to 100 ms; its share of the CPU stays what it is. False: nothing has

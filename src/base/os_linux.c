@@ -337,6 +337,29 @@ int trmi_os_cpu_count(void) {
     return count < 1 ? 1 : count;
 }
 
+int trmi_os_openmp_threads(void) {
+    const char *text = getenv("OMP_NUM_THREADS");
+    long threads = text == NULL ? 0 : strtol(text, NULL, 10);
+    return threads >= 1 && threads <= 1024 ? (int)threads : 0;
+}
+
+bool trmi_os_openmp_waits(void) {
+    return getenv("OMP_WAIT_POLICY") != NULL || getenv("GOMP_SPINCOUNT") != NULL ||
+           getenv("KMP_BLOCKTIME") != NULL;
+}
+
+double trmi_os_cpu_wait(void) {
+    char line[128]; /* no stream: steps call this, and they take no memory */
+    int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+    ssize_t bytes = fd >= 0 ? read(fd, line, sizeof line - 1) : -1;
+    if (fd >= 0) {
+        close(fd);
+    }
+    line[bytes > 0 ? bytes : 0] = '\0';
+    double ran, waited;
+    return sscanf(line, "%lf %lf", &ran, &waited) == 2 ? 1e-9 * waited : -1;
+}
+
 /* As the kernel has it; C libraries know it since 2025. */
 typedef struct scheduling {
     uint32_t size, policy;

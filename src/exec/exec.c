@@ -7,6 +7,7 @@
  * The update of the parameters is exec_update.c; who makes and ends an executor is exec_create.c.
  */
 #include "exec/exec.h"
+#include "exec/threads.h"
 #include "exec/distributed/shard.h"
 
 #include "exec/convert.h"
@@ -21,7 +22,7 @@
  *  ------------------------------------------------------------------------------------------ */
 
 trm_status trm_exec_forward(trm_exec *exec, trm_error *err) {
-    trmi_exec_use_threads(exec);
+    trmi_threads_use(exec->env.threads);
     if (exec->parallel != NULL) {
         exec->parallel->valid = false;
     }
@@ -39,7 +40,7 @@ trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
             err, TRM_INVALID,
             "forward_backward needs a training graph and a loss; use trm_exec_forward");
     }
-    trmi_exec_use_threads(exec);
+    trmi_threads_use(exec->env.threads);
     double begin = trmi_os_now();
     TRMI_TRY(trmi_shard_take_inputs(exec, err));
     if (exec->parallel != NULL) {

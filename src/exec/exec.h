@@ -48,6 +48,7 @@ struct trm_exec {
     bool updated_elsewhere;
     trm_optimizer_options optimizer;
     trmi_update *update;
+    int32_t threads; /* of a step (exec/threads.h) */
     int32_t accumulate, accumulated;
     float *accumulator; /* NULL when accumulate is 1 */
     trmi_output *outputs;
@@ -111,8 +112,6 @@ trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err);
 
 /* exec_run.c: runs the kernels [begin, end). */
 trm_status trmi_exec_run(trm_exec *exec, int32_t begin, int32_t end, trm_error *err);
-/* Of this thread's parallel regions from now on. */
-void trmi_exec_use_threads(const trm_exec *exec);
 /* The loss of this rank's last forward. */
 float trmi_exec_own_loss(const trm_exec *exec);
 

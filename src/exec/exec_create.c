@@ -12,6 +12,7 @@
  */
 #include "exec/exec.h"
 #include "exec/limit.h"
+#include "exec/threads.h"
 #include "exec/distributed/shard.h"
 
 #include "exec/determinism/exact.h"
@@ -21,10 +22,6 @@
 #include "base/os.h"
 
 #include <string.h>
-
-static int threads_of(const trm_exec_options *options) {
-    return options->threads > 0 ? options->threads : trmi_os_cpu_count();
-}
 
 static trm_status make_backends(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
     TRMI_TRY(trmi_backend_ref(exec->env.threads, &exec->reference, err));
@@ -237,7 +234,7 @@ static trm_status bind_kernels(trm_exec *exec, const trm_exec_options *options, 
     }
     TRMI_TRY(bind_into(exec, exec->kernels, err));
     return options->lanes > 0
-               ? trmi_lanes_create(exec, options->lanes, threads_of(options), bind_into, err)
+               ? trmi_lanes_create(exec, options->lanes, exec->threads, bind_into, err)
                : TRM_OK;
 }
 
@@ -324,9 +321,10 @@ trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *opti
     exec->accumulate = options->accumulate > 1 ? options->accumulate : 1;
     exec->env.seed = options->seed;
     exec->env.exact = options->parallel.exact;
-    /* lanes share threads out themselves */
-    exec->env.threads = options->lanes > 0 ? 1 : threads_of(options);
-    trmi_exec_use_threads(exec);
+    exec->threads = exec->share != NULL ? exec->share->threads /* its layouts depend on them */
+                                        : trmi_threads_choose(graph, options);
+    exec->env.threads = options->lanes > 0 ? 1 : exec->threads; /* lanes are shared out */
+    trmi_threads_use(exec->env.threads);
     trm_status status = trmi_lanes_check(options, err);
     status = status == TRM_OK ? trmi_parallel_open(exec, &options->parallel, err) : status;
     status = status == TRM_OK && exec->env.exact ? trmi_exact_prepare(exec, err) : status;

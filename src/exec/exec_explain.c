@@ -87,6 +87,7 @@ void trm_exec_describe(const trm_exec *exec, trm_exec_info *out) {
         .overhead_bytes = overhead_bytes(exec),
         .create_seconds = exec->create_seconds,
         .steps = p->steps_count,
+        .threads = exec->threads,
     };
     out->backend = exec->backend->target.name;
     out->total_bytes = out->parameter_bytes + out->gradient_bytes + out->slot_bytes +

@@ -7,18 +7,6 @@
 
 #include "base/error.h"
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
-void trmi_exec_use_threads(const trm_exec *exec) {
-#ifdef _OPENMP
-    omp_set_num_threads(exec->env.threads);
-#else
-    (void)exec;
-#endif
-}
-
 trm_status trmi_exec_run(trm_exec *exec, int32_t begin, int32_t end, trm_error *err) {
     const trmi_parallel *p = exec->parallel;
     const uint8_t *made = p != NULL && p->casts_fresh ? p->casts : NULL; /* with the last update */

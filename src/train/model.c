@@ -122,6 +122,7 @@ static trm_status build_exec(trm_model *model, bool training, trmi_compiled *out
         .backend = o->backend,
         .precision = o->precision,
         .threads = o->threads,
+        .host_processes = o->host_processes,
         .seed = o->seed,
         .no_fusion = o->no_fusion,
         .tuning_file = o->tuning_file,

@@ -58,6 +58,31 @@ void trmi_estimator_ps_folder(const trm_estimator *e, char *path, size_t size) {
     }
 }
 
+static size_t host_length(const char *address) {
+    const char *colon = strrchr(address, ':');
+    return colon != NULL ? (size_t)(colon - address) : strlen(address);
+}
+
+/* Processes of the job that compute on this host: chief and workers, and this one. Servers are not
+ * counted: they work while workers wait for them. */
+static int32_t count_host_processes(const trm_estimator *e) {
+    static const trm_role trainers[] = {TRM_ROLE_CHIEF, TRM_ROLE_WORKER};
+    const trm_cluster *cluster = e->config.cluster;
+    const trm_cluster_info *me = e->has_roles ? trm_cluster_get(cluster) : NULL;
+    const char *own =
+        me != NULL ? trm_cluster_task_address(cluster, me->role, me->task_index) : NULL;
+    int32_t count = me != NULL && me->role == TRM_ROLE_EVALUATOR;
+    for (int i = 0; i < 2 && own != NULL; i++) {
+        for (int32_t t = 0; t < trm_cluster_task_count(cluster, trainers[i]); t++) {
+            const char *other = trm_cluster_task_address(cluster, trainers[i], t);
+            size_t length = host_length(own);
+            count +=
+                other != NULL && host_length(other) == length && memcmp(own, other, length) == 0;
+        }
+    }
+    return count;
+}
+
 trm_status trmi_estimator_model(trm_estimator *e, trm_run_mode mode, trm_dataset *data,
                                 trm_model_options *out, trm_error *err) {
     trm_precision precision;
@@ -71,6 +96,7 @@ trm_status trmi_estimator_model(trm_estimator *e, trm_run_mode mode, trm_dataset
     out->data = data;
     out->evaluation_only = mode == TRM_MODE_EVAL;
     out->ps = (trm_ps_training){.client = NULL};
+    out->host_processes = count_host_processes(e);
     return TRM_OK;
 }
 

@@ -6,6 +6,8 @@
 #include "trireme/data_click.h"
 #include "trireme/estimator.h"
 
+#include "train/estimator/estimator.h"
+
 #include "base/error.h"
 #include "base/os.h"
 
@@ -80,6 +82,25 @@ static trm_cluster *cluster_of(const char *job, const char *index, const char *c
                                      .evaluator_hosts = "127.0.0.1:4"};
     CHECK_OK(trm_cluster_create(&flags, &cluster, &err), err);
     return cluster;
+}
+
+/* Three processes of the job compute on this host; the one server works while they wait. */
+static void roles_of_a_host_share_its_cpus(void **state) {
+    trm_cluster *cluster = cluster_of("evaluator", "0", NULL);
+    trm_estimator *e;
+    trm_error err;
+    CHECK_OK(trm_estimator_create(model_fn, NULL,
+                                  &(trm_run_config){.cluster = cluster,
+                                                    .model_dir = "/tmp/unused",
+                                                    .mix_compile_mode = true,
+                                                    .distribute = &(trm_ps_strategy){0}},
+                                  &e, &err),
+             err);
+    trm_model_options options;
+    CHECK_OK(trmi_estimator_model(e, TRM_MODE_EVAL, NULL, &options, &err), err);
+    assert_int_equal(options.host_processes, 3);
+    trm_estimator_destroy(e);
+    trm_cluster_destroy(cluster);
 }
 
 static void configurations_are_held_against_themselves(void **state) {
@@ -520,6 +541,7 @@ static void a_worker_without_servers_can_be_stopped(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(roles_of_a_host_share_its_cpus),
         cmocka_unit_test(configurations_are_held_against_themselves),
         cmocka_unit_test(exporters_are_checked),
         cmocka_unit_test(plans_say_who_is_who),

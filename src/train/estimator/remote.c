@@ -93,6 +93,7 @@ static trm_status make_ids_program(trmi_remote *r, const trm_model_options *o,
                                       .outputs_count = r->lookups_count,
                                       .backend = o->backend,
                                       .threads = o->threads,
+                                      .host_processes = o->host_processes,
                                       .seed = o->seed,
                                       .tuning_file = o->tuning_file};
     return trm_exec_create(r->ids_graph, &options, &r->ids_exec, err);
