@@ -59,7 +59,10 @@ typedef struct trm_ps_server_options {
     /* pure, and the same in every life of the server: what nobody has pushed to begins so */
     trm_ps_source initial;
     double worker_timeout_seconds; /* a silent worker is no longer waited for; 0 = 60 */
-    const void *token;             /* 32 bytes, the job's secret; needed beyond loopback */
+    /* 32 bytes, the job's token, without which no process is let in. NULL: a random one. Either way
+     * processes of this user on this host find it, in /tmp/trireme-UID/token-ADDRESS (mode 0600), as
+     * long as the server runs. A server that listens beyond loopback needs one. */
+    const void *token;
 } trm_ps_server_options;
 
 /* Starts a server; what its folder holds (newest complete checkpoint, then the logs) is loaded
@@ -94,7 +97,7 @@ typedef struct trm_ps_client_options {
     bool tcp_only;           /* no shared memory even on one host */
     double timeout_seconds;  /* for every wait, restarts of servers included; 0 = 60 */
     double retry_seconds;    /* without an answer a push is sent again; 0 = 5 */
-    const void *token;       /* as the server's */
+    const void *token;       /* as the server's; NULL: the one that it has published on this host */
     /* Asked while servers are waited for: true ends a wait for one that is not there at once, for
      * other workers' pushes after five seconds, with CANCELLED. NULL = never. */
     bool (*stopped)(void *context);

@@ -104,7 +104,7 @@ typedef struct trm_ps_bench_options {
     int32_t width;        /* of its rows; 0 = 16 */
     /* Two hosts: one listens (until the other has measured), the other connects. */
     const char *listen, *connect;
-    const void *token; /* 32 bytes; needed beyond loopback */
+    const void *token; /* as in trm_ps_server_options */
     trm_dtype wire;    /* 0 = float32 */
     bool tcp_only;     /* no shared memory on one host */
 } trm_ps_bench_options;

@@ -37,6 +37,10 @@ trm_status trmi_os_cannot_create(const char *path, trm_error *err);
 trm_status trmi_os_make_dirs(const trmi_os *os, const char *path, trm_error *err);
 /* The same for the directory that a file is to be in. */
 trm_status trmi_os_make_parent(const trmi_os *os, const char *path, trm_error *err);
+/* The folder of `file`, made with mode 0700 if it is not there, can be written by this user (or
+ * root) alone, or is sticky as /tmp.
+ *   errors  INVALID */
+trm_status trmi_os_private_dir(const char *file, trm_error *err);
 trm_status trmi_os_fsync_dir(const trmi_os *os, const char *path, trm_error *err);
 /* Removes a file or a whole directory tree; missing is fine. Never follows links. */
 trm_status trmi_os_remove_tree(const trmi_os *os, const char *path, trm_error *err);

@@ -212,6 +212,27 @@ trm_status trmi_os_make_parent(const trmi_os *os, const char *path, trm_error *e
     return trmi_os_make_dirs(os, parent, err);
 }
 
+trm_status trmi_os_private_dir(const char *file, trm_error *err) {
+    char dir[PATH_MAX];
+    struct stat info;
+    parent_of(file, dir, sizeof dir);
+    if (mkdir(dir, 0700) != 0 && errno != EEXIST) {
+        return TRMI_FAIL(err, TRM_INVALID, "directory %s cannot be made (%s)", dir,
+                         strerror(errno));
+    }
+    if (lstat(dir, &info) != 0 || !S_ISDIR(info.st_mode)) {
+        return TRMI_FAIL(err, TRM_INVALID, "directory %s is no directory", dir);
+    }
+    bool shared = (info.st_mode & 022) != 0 && (info.st_mode & S_ISVTX) == 0;
+    if ((info.st_uid != geteuid() && info.st_uid != 0) || shared) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "directory %s can be written by others (owner %u, mode %04o); remove it or use another",
+            dir, (unsigned)info.st_uid, (unsigned)(info.st_mode & 07777));
+    }
+    return TRM_OK;
+}
+
 trm_status trmi_os_remove_tree(const trmi_os *os, const char *path, trm_error *err) {
     os = or_real(os);
     struct stat info;

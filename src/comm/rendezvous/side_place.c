@@ -59,33 +59,7 @@ static int open_socket(int family) {
     return socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* The directory of a unix socket or published file, made if missing, belongs to this user alone. */
-static trm_status private_dir(const char *path, trm_error *err) {
-    char dir[128], name[48];
-    struct stat info;
-    snprintf(dir, sizeof dir, "%s", path);
-    *strrchr(dir, '/') = '\0';
-    if (dir[0] == '\0' || (mkdir(dir, 0700) != 0 && errno != EEXIST)) {
-        return TRMI_FAIL(err, TRM_INVALID, "rendezvous directory %s cannot be made (%s)",
-                         trmi_short_name(dir, name), strerror(errno));
-    }
-    if (lstat(dir, &info) != 0 || !S_ISDIR(info.st_mode)) {
-        return TRMI_FAIL(err, TRM_INVALID, "rendezvous directory %s is no directory",
-                         trmi_short_name(dir, name));
-    }
-    bool shared = (info.st_mode & 022) != 0 && (info.st_mode & S_ISVTX) == 0;
-    if ((info.st_uid != geteuid() && info.st_uid != 0) || shared) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "rendezvous directory %s can be written by others (owner %u, mode %04o); "
-                         "remove it or use another",
-                         trmi_short_name(dir, name), (unsigned)info.st_uid,
-                         (unsigned)(info.st_mode & 07777));
-    }
-    return TRM_OK;
-}
-
-/* One listener per path: whoever holds the lock is alive, so an old socket file is only a corpse.
- */
+/* One listener per path: whoever holds the lock is alive, so an old socket file is only a corpse. */
 static trm_status take_lock(const char *path, trmi_listener *out, trm_error *err) {
     char name[48];
     snprintf(out->lock_path, sizeof out->lock_path, "%s.lock", path);
@@ -113,7 +87,7 @@ static trm_status take_lock(const char *path, trmi_listener *out, trm_error *err
 static trm_status listen_unix(const char *path, trmi_listener *out, trm_error *err) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     char name[48];
-    TRMI_TRY(private_dir(path, err));
+    TRMI_TRY(trmi_os_private_dir(path, err));
     TRMI_TRY(take_lock(path, out, err));
     strcpy(address.sun_path, path);
     int fd = open_socket(AF_UNIX);
@@ -235,7 +209,7 @@ static trm_status listen_file(const char *path, double deadline, trmi_listener *
     struct sockaddr_in bound;
     socklen_t bytes = sizeof bound;
     int used;
-    TRMI_TRY(private_dir(path, err));
+    TRMI_TRY(trmi_os_private_dir(path, err));
     TRMI_TRY(take_lock(path, out, err));
     TRMI_TRY(listen_tcp("127.0.0.1", 0, 1, deadline, out, err));
     if (getsockname(out->fds[0], (struct sockaddr *)&bound, &bytes) != 0 ||

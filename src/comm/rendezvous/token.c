@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The job's token: 32 random bytes in a file that only its owner can read. */
-#include "trireme/cluster.h"
+#include "comm/rendezvous/token.h"
 
 #include "base/error.h"
+#include "base/net.h"
 #include "base/os.h"
 #include "comm/cluster/cluster_json.h"
 
@@ -11,33 +12,34 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-trm_status trm_token_create(const char *path, trm_error *err) {
-    uint8_t token[TRM_TOKEN_BYTES];
+/* A new file of mode 0600. */
+static trm_status write_token(const char *path, const uint8_t token[TRM_TOKEN_BYTES],
+                              trm_error *err) {
     char name[48];
     trmi_short_name(path, name);
-    if (getrandom(token, sizeof token, 0) != (ssize_t)sizeof token) {
-        return TRMI_FAIL_SYS(err, "no random bytes for the job token");
-    }
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) {
         return TRMI_FAIL_SYS(err, "token file %s cannot be made", name);
     }
-    ssize_t written = write(fd, token, sizeof token);
-    explicit_bzero(token, sizeof token);
-    if (written != (ssize_t)sizeof token) {
-        trm_status status = TRMI_FAIL_SYS(err, "token file %s cannot be written", name);
-        close(fd);
+    trm_status status = trmi_os_write_all(NULL, fd, token, TRM_TOKEN_BYTES, name, err);
+    if (close(fd) != 0 && status == TRM_OK) {
+        status = TRMI_FAIL_SYS(err, "token file %s cannot be closed", name);
+    }
+    if (status != TRM_OK) {
         unlink(path);
-        return status;
     }
-    if (close(fd) != 0) {
-        return TRMI_FAIL_SYS(err, "token file %s cannot be closed", name);
-    }
-    return TRM_OK;
+    return status;
+}
+
+trm_status trm_token_create(const char *path, trm_error *err) {
+    uint8_t token[TRM_TOKEN_BYTES];
+    TRMI_TRY(trmi_net_random(token, sizeof token, err));
+    trm_status status = write_token(path, token, err);
+    explicit_bzero(token, sizeof token);
+    return status;
 }
 
 /* A file of root's that our group may read is an administrator's choice: a Kubernetes Secret with
@@ -80,10 +82,11 @@ static trm_status read_open(int fd, const char *name, uint8_t token[32], trm_err
     return TRM_OK;
 }
 
-trm_status trm_token_read(const char *path, uint8_t token[32], trm_error *err) {
+/* `flags`: O_NOFOLLOW where the name is ours; a user's may be a link (Kubernetes makes such). */
+static trm_status read_token(const char *path, int flags, uint8_t token[32], trm_error *err) {
     char name[48];
     trmi_short_name(path, name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags);
     if (fd < 0) {
         return TRMI_FAIL(err, TRM_INVALID, "token file %s cannot be read (%s)", name,
                          strerror(errno));
@@ -93,6 +96,10 @@ trm_status trm_token_read(const char *path, uint8_t token[32], trm_error *err) {
     return status;
 }
 
+trm_status trm_token_read(const char *path, uint8_t token[32], trm_error *err) {
+    return read_token(path, 0, token, err);
+}
+
 trm_status trm_token_share(const char *path, uint8_t token[32], trm_error *err) {
     char own[4096], name[48];
     const char *slash = strrchr(path, '/');
@@ -100,9 +107,7 @@ trm_status trm_token_share(const char *path, uint8_t token[32], trm_error *err) 
     if (access(path, F_OK) == 0) {
         return trm_token_read(path, token, err);
     }
-    if (getrandom(&mark, sizeof mark, 0) != (ssize_t)sizeof mark) {
-        return TRMI_FAIL_SYS(err, "no random bytes for the job token");
-    }
+    TRMI_TRY(trmi_net_random(&mark, sizeof mark, err));
     int length = snprintf(own, sizeof own, "%s.%016" PRIx64, path, mark);
     if (length < 0 || (size_t)length >= sizeof own) {
         return TRMI_FAIL(err, TRM_INVALID, "token file %s: the path is too long",
@@ -122,4 +127,58 @@ trm_status trm_token_share(const char *path, uint8_t token[32], trm_error *err) 
     unlink(own);
     TRMI_TRY(status);
     return trm_token_read(path, token, err);
+}
+
+/* ---- by address ----------------------------------------------------------------------------------- */
+
+static void place_of(const char *address, char path[TRMI_TOKEN_PATH_BYTES]) {
+    snprintf(path, TRMI_TOKEN_PATH_BYTES, "/tmp/trireme-%u/token-%.80s", (unsigned)geteuid(),
+             address);
+}
+
+trm_status trmi_token_publish(const char *address, const uint8_t token[TRM_TOKEN_BYTES], char *path,
+                              trm_error *err) {
+    char own[TRMI_TOKEN_PATH_BYTES + 24];
+    uint64_t mark;
+    place_of(address, path);
+    TRMI_TRY(trmi_os_private_dir(path, err));
+    TRMI_TRY(trmi_net_random(&mark, sizeof mark, err));
+    snprintf(own, sizeof own, "%s.%016" PRIx64, path, mark);
+    TRMI_TRY(write_token(own, token, err));
+    if (rename(own, path) != 0) {
+        trm_status status = TRMI_FAIL_SYS(err, "token file %s cannot be made", path);
+        unlink(own);
+        return status;
+    }
+    return TRM_OK;
+}
+
+void trmi_token_withdraw(const char *path, const uint8_t token[TRM_TOKEN_BYTES]) {
+    uint8_t found[TRM_TOKEN_BYTES];
+    if (path[0] != '\0' && read_token(path, O_NOFOLLOW, found, NULL) == TRM_OK &&
+        memcmp(found, token, sizeof found) == 0) {
+        unlink(path);
+    }
+    explicit_bzero(found, sizeof found);
+}
+
+trm_status trmi_token_find(const char *address, uint8_t token[TRM_TOKEN_BYTES], trm_error *err) {
+    const char *port = strrchr(address, ':');
+    char all[2][TRM_TOKEN_BYTES], path[TRMI_TOKEN_PATH_BYTES];
+    snprintf(all[0], sizeof all[0], "0.0.0.0%.10s", port != NULL ? port : "");
+    snprintf(all[1], sizeof all[1], "[::]%.10s", port != NULL ? port : "");
+    const char *const names[] = {address, all[0], all[1]};
+    place_of(address, path);
+    TRMI_TRY(trmi_os_private_dir(path, err));
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        place_of(names[i], path);
+        if (access(path, F_OK) == 0) {
+            return read_token(path, O_NOFOLLOW, token, err);
+        }
+    }
+    return TRMI_FAIL(
+        err, TRM_INVALID,
+        "%s: the job's token is not known here (no process of user %u published it); give its file "
+        "(--token-file or TRIREME_TOKEN_FILE)",
+        address, (unsigned)geteuid());
 }

@@ -7,6 +7,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/net.h"
+#include "comm/rendezvous/token.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -22,13 +24,9 @@ double trmi_client_deadline(const trm_ps_client *client) {
     return trmi_os_now() + client->options.timeout_seconds;
 }
 
-static trmi_stop stop_of(const trm_ps_client *client) {
-    return (trmi_stop){client->options.stopped, client->options.context};
-}
-
 bool trmi_client_is_stopped(trm_ps_client *client) {
-    const trmi_stop stop = stop_of(client);
-    bool asked = trmi_stop_asked(&stop);
+    bool asked =
+        client->options.stopped != NULL && client->options.stopped(client->options.context);
     client->stop_seen = asked && client->stop_seen == 0 ? trmi_os_now() : client->stop_seen;
     return asked;
 }
@@ -40,21 +38,21 @@ trm_status trmi_client_stopped(const trmi_peer *peer, trm_error *err) {
 
 /* ---- first words ----------------------------------------------------------------------------- */
 
-/* On a connection of which nobody else knows yet. *refused: the server has answered with an error.
- */
-static trm_status exchange(trmi_channel *channel, const trmi_ps_header *header, trmi_ps_note *note,
-                           double timeout, const trmi_stop *stop, bool *refused, trm_error *err) {
+/* On a connection that is not used by others yet. *refused: the server has answered with an error.
+ * */
+static trm_status exchange(trm_ps_client *client, trmi_channel *channel, trmi_ps_note *note,
+                           double deadline, trm_error *err) {
+    const trmi_ps_header header = {.kind = TRMI_PS_HELLO, .worker = client->worker};
     trmi_message m;
-    double deadline = trmi_os_now() + timeout;
-    size_t bytes = trmi_ps_note_size((trmi_ps_kind)header->kind);
-    TRMI_TRY(channel->table->reserve(channel, bytes, timeout, &m, err));
-    trmi_ps_encode_note(header, note, NULL, m.data);
+    double timeout = deadline - trmi_os_now();
+    TRMI_TRY(channel->table->reserve(channel, trmi_ps_note_size(TRMI_PS_HELLO), timeout, &m, err));
+    trmi_ps_encode_note(&header, note, NULL, m.data);
     TRMI_TRY(channel->table->commit(channel, &m, timeout, err));
     trm_status status;
     do {
         status = channel->table->receive(channel, timeout < slice_seconds ? timeout : slice_seconds,
                                          &m, err);
-    } while (status == TRM_TIMEOUT && trmi_os_now() < deadline && !trmi_stop_asked(stop));
+    } while (status == TRM_TIMEOUT && trmi_os_now() < deadline && !trmi_client_is_stopped(client));
     if (status == TRM_END) {
         return TRMI_FAIL(err, TRM_PEER, "%s closed the connection at once", channel->peer);
     }
@@ -65,7 +63,7 @@ static trm_status exchange(trmi_channel *channel, const trmi_ps_header *header, 
         status = trmi_ps_decode_note(m.data, m.bytes, &answer, note, NULL, err);
     }
     if (status == TRM_OK && answer.status != TRM_OK && answer.extra[0] == 256) {
-        *refused = true;
+        client->refused_here = true;
         trmi_error_decode(err, m.data + trmi_ps_note_size(TRMI_PS_DONE));
         status = err->status < 0 ? (trm_status)err->status : TRM_CORRUPT;
     }
@@ -74,42 +72,22 @@ static trm_status exchange(trmi_channel *channel, const trmi_ps_header *header, 
 }
 
 static trm_status hello(trm_ps_client *client, trmi_peer *peer, trmi_channel **channel,
-                        bool joining, trmi_ps_note *welcome, double timeout, trm_error *err) {
-    trmi_ps_header header = {.kind = TRMI_PS_HELLO, .flags = 1, .worker = client->worker};
-    trmi_ps_note note = {0};
-    uint8_t nonces[64], mac[32];
-    char path[128] = "";
-    const trmi_stop stop = stop_of(client);
-    TRMI_TRY(trmi_ps_nonce(nonces, err));
-    memcpy(&note.value[4], nonces, 32);
-    TRMI_TRY(exchange(*channel, &header, &note, timeout, &stop, &client->refused_here, err));
-    memcpy(nonces + 32, &note.value[4], 32);
-    trmi_ps_prove(client->token, "server", nonces, mac);
-    if (!trmi_ps_same_mac(mac, (const uint8_t *)&note.value[8])) {
-        client->refused_here = true;
-        return TRMI_FAIL(err, TRM_PEER, "%s does not know the job's token", (*channel)->peer);
-    }
-    note = (trmi_ps_note){0};
-    note.value[0] = TRMI_PS_VERSION;
-    note.value[1] = client->options.worker;
-    note.value[2] = (int64_t)client->options.ring_bytes;
-    note.value[3] = joining;
-    trmi_ps_prove(client->token, "client", nonces, (uint8_t *)&note.value[8]);
+                        bool joining, trmi_ps_note *welcome, double deadline, trm_error *err) {
+    trmi_ring_place place;
     trmi_channel *offer = NULL;
+    *welcome = (trmi_ps_note){.value = {client->options.worker, joining}};
     if (peer->address[0] != '\0' && !client->options.tcp_only &&
-        trmi_shm_offer(*channel, client->options.ring_bytes, &offer, path, NULL) == TRM_OK) {
-        memcpy(note.text, path, sizeof path);
+        trmi_ring_offer(*channel, client->options.ring_bytes, &offer, &place, NULL) == TRM_OK) {
+        welcome->value[2] = (int64_t)client->options.ring_bytes;
+        welcome->value[3] = place.pid;
+        welcome->value[4] = place.fd;
     }
-    header.flags = 2;
-    trm_status status =
-        exchange(*channel, &header, &note, timeout, &stop, &client->refused_here, err);
-    bool shared = status == TRM_OK && offer != NULL && note.value[7] != 0;
-    trmi_tcp_trust(*channel);
+    trm_status status = exchange(client, *channel, welcome, deadline, err);
+    bool shared = status == TRM_OK && offer != NULL && welcome->value[7] != 0;
     if (offer != NULL) {
-        trmi_shm_seal(offer, shared);
+        trmi_ring_settle(offer, *channel, shared);
         *channel = shared ? offer : *channel;
     }
-    *welcome = note;
     return status;
 }
 
@@ -138,24 +116,72 @@ static trm_status check_welcome(trm_ps_client *client, const trmi_peer *peer,
     return TRM_OK;
 }
 
+/* Without a token from the caller: that which the server has published on this host, see
+ * comm/rendezvous/token.h. A reader is told at once that there is none; a worker's server may be
+ * starting again. */
+static trm_status find_token(trm_ps_client *client, const char *reached, uint8_t token[32],
+                             trm_error *err) {
+    if (client->has_token) {
+        memcpy(token, client->token, TRM_TOKEN_BYTES);
+        return TRM_OK;
+    }
+    trm_status status = trmi_token_find(reached, token, err);
+    client->refused_here |= status != TRM_OK && client->reader;
+    return status == TRM_INVALID ? TRM_PEER : status;
+}
+
+/* Connects, as often as it takes until the deadline, and proves the token.   errors  as
+ * trmi_client_connect */
+static trm_status reach(trm_ps_client *client, const trmi_peer *peer, double deadline,
+                        trmi_channel **out, trm_error *err) {
+    const trmi_patience patience = {deadline, client->options.stopped, client->options.context};
+    trmi_credentials mine = {.service = TRMI_SERVICE_PARAMETERS, .version = TRMI_PS_VERSION};
+    trmi_session session;
+    char host[64], reached[TRMI_NET_NAME_BYTES];
+    int32_t port;
+    int fd;
+    trm_status status;
+    TRMI_TRY(trmi_net_split(peer->address, host, &port, err));
+    while ((status = trmi_net_connect(host, port, &patience, &fd, err)) == TRM_PEER &&
+           trmi_os_now() < deadline && !trmi_client_is_stopped(client)) {
+        usleep(50000);
+    }
+    if (status == TRM_PEER && trmi_client_is_stopped(client)) {
+        return trmi_client_stopped(peer, err);
+    }
+    TRMI_TRY(status);
+    trmi_net_peer(fd, reached);
+    status = find_token(client, reached, mine.token, err);
+    status = status == TRM_OK ? trmi_net_introduce(fd, &mine, &patience, &session, err) : status;
+    explicit_bzero(&mine, sizeof mine);
+    if (status == TRM_INVALID) { /* a server that starts again may have published another token */
+        client->refused_here |= client->has_token;
+        status = TRM_PEER;
+    }
+    if (status != TRM_OK) {
+        close(fd);
+        return status;
+    }
+    snprintf(reached, sizeof reached, "server %d (%.50s)", peer->number, peer->address);
+    TRMI_TRY(trmi_tcp_wrap(fd, reached, out, err));
+    trmi_tcp_patience(*out, client->options.timeout_seconds * UNANSWERED);
+    return TRM_OK;
+}
+
 trm_status trmi_client_connect(trm_ps_client *client, trmi_peer *peer, bool joining,
                                double deadline, trm_error *err) {
     trmi_channel *channel = NULL;
-    double timeout = deadline - trmi_os_now();
-    timeout = timeout < 0.05 ? 0.05 : timeout;
-    const trmi_stop stop = stop_of(client);
-    trm_status status = peer->address[0] != '\0'
-                            ? trmi_channel_connect(peer->address, timeout, &stop, &channel, err)
-                            : trmi_server_connect_local(client->options.local[peer->number],
-                                                        client->options.ring_bytes, &channel, err);
-    TRMI_TRY(status);
+    const double soonest = trmi_os_now() + 0.05;
+    deadline = deadline < soonest ? soonest : deadline;
     if (peer->address[0] != '\0') {
-        trmi_tcp_patience(channel, client->options.timeout_seconds * UNANSWERED);
+        TRMI_TRY(reach(client, peer, deadline, &channel, err));
+    } else {
+        TRMI_TRY(trmi_server_connect_local(client->options.local[peer->number],
+                                           client->options.ring_bytes, &channel, err));
+        snprintf(channel->peer, sizeof channel->peer, "server %d (this process)", peer->number);
     }
-    snprintf(channel->peer, sizeof channel->peer, "server %d (%.50s)", peer->number,
-             peer->address[0] != '\0' ? peer->address : "this process");
-    trmi_ps_note welcome = {0};
-    status = hello(client, peer, &channel, joining, &welcome, timeout, err);
+    trmi_ps_note welcome;
+    trm_status status = hello(client, peer, &channel, joining, &welcome, deadline, err);
     if (status == TRM_OK) {
         status = check_welcome(client, peer, &welcome, joining, err);
     }

@@ -146,6 +146,7 @@ typedef struct trmi_cache trmi_cache;
 struct trm_ps_client {
     trm_ps_client_options options;
     uint8_t token[32];
+    bool has_token; /* from the caller */
     trmi_peer *peers;
     uint32_t servers, shards; /* shards of one server */
     trm_ps_mode mode;

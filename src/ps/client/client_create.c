@@ -114,6 +114,7 @@ trm_status trmi_client_create_wrapped(const trm_ps_client_options *options,
     client->wrap_context = context;
     if (checked.token != NULL) {
         memcpy(client->token, checked.token, sizeof client->token);
+        client->has_token = true;
     }
     client->peers = trmi_alloc(client->servers * sizeof *client->peers);
     client->tables = trmi_alloc(TRMI_PS_TABLES_MAX * sizeof *client->tables);

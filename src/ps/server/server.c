@@ -6,7 +6,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/net.h"
 #include "comm/cluster/cluster_addr.h"
+#include "comm/rendezvous/token.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,37 +99,28 @@ static int64_t joining_clock(trm_ps_server *server, int32_t number) {
     return clock;
 }
 
+/* A proven connection says who it is: 0 worker, 1 a new life, 2 bytes of the rings that it offers
+ * (0: none), 3 and 4 where they are. */
 static void welcome(trm_ps_server *server, trmi_ps_link *link, trmi_request *r,
-                    trmi_channel **shm) {
+                    trmi_channel **rings) {
     trmi_ps_note *n = &r->note;
-    uint8_t mac[32];
-    trmi_ps_prove(server->token, "client", link->nonce, mac);
-    if (!trmi_ps_same_mac(mac, (const uint8_t *)&n->value[8])) {
-        TRMI_FAIL(&r->err, TRM_PEER, "server %d: wrong token", server->options.server);
-        trmi_log(TRM_LOG_ERROR, "ps", "%s does not know the job's token", link->channel->peer);
+    if (n->value[0] < -1 || n->value[0] >= TRMI_PS_WORKERS_MAX - 1) {
+        TRMI_FAIL(&r->err, TRM_CORRUPT, "server %d: worker %lld, -1 to %d expected",
+                  server->options.server, (long long)n->value[0], TRMI_PS_WORKERS_MAX - 2);
         return;
     }
-    if (n->value[0] != TRMI_PS_VERSION || n->value[1] < -1 ||
-        n->value[1] >= TRMI_PS_WORKERS_MAX - 1) {
-        TRMI_FAIL(&r->err, TRM_UNSUPPORTED,
-                  "server %d speaks version %d to workers 0 to %d; this is version %lld, worker "
-                  "%lld",
-                  server->options.server, TRMI_PS_VERSION, TRMI_PS_WORKERS_MAX - 2,
-                  (long long)n->value[0], (long long)n->value[1]);
-        return;
-    }
-    link->worker = (int32_t)n->value[1];
+    link->worker = (int32_t)n->value[0];
     uint32_t incarnation = 0;
-    bool begins = link->worker >= 0 && n->value[3] != 0;
+    bool begins = link->worker >= 0 && n->value[1] != 0;
     const trmi_worker *known = begins ? trmi_front_find(server, (uint32_t)link->worker) : NULL;
     if (begins &&
         trmi_server_new_life(server, (uint32_t)link->worker, known == NULL ? 0 : known->incarnation,
                              &incarnation, &r->err) != TRM_OK) {
         return;
     }
-    bool shared = n->text[0] != '\0' &&
-                  trmi_shm_accept(link->channel, n->text, (size_t)n->value[2], shm, NULL) == TRM_OK;
-    trmi_tcp_trust(link->channel);
+    const trmi_ring_place place = {n->value[3], (int32_t)n->value[4]};
+    bool shared = n->value[2] > 0 && trmi_ring_accept(link->channel, place, (size_t)n->value[2],
+                                                      rings, NULL) == TRM_OK;
     link->welcome = true;
     int64_t clock = joining_clock(server, link->worker);
     *n = (trmi_ps_note){0};
@@ -141,23 +134,18 @@ static void welcome(trm_ps_server *server, trmi_ps_link *link, trmi_request *r,
     n->value[8] = atomic_load(&server->global_step);
 }
 
-/* First word: nonces, and our proof. Second word: the client's proof, and what it is. */
 static void handle_hello(trm_ps_server *server, trmi_ps_link *link, trmi_request *r) {
-    trmi_channel *shm = NULL;
-    if (r->header.flags == 1) {
-        memcpy(link->nonce, &r->note.value[4], 32);
-        if (trmi_ps_nonce(link->nonce + 32, &r->err) == TRM_OK) {
-            memcpy(&r->note.value[4], link->nonce + 32, 32);
-            trmi_ps_prove(server->token, "server", link->nonce, (uint8_t *)&r->note.value[8]);
-        }
+    trmi_channel *rings = NULL;
+    if (link->welcome) {
+        TRMI_FAIL(&r->err, TRM_CORRUPT, "server %d: a second HELLO", server->options.server);
     } else {
         pthread_mutex_lock(&server->mutex);
-        welcome(server, link, r, &shm);
+        welcome(server, link, r, &rings);
         pthread_mutex_unlock(&server->mutex);
     }
     trmi_request_answer(r);
-    if (shm != NULL) {
-        link->channel = shm;
+    if (rings != NULL) {
+        link->channel = rings;
     }
 }
 
@@ -369,11 +357,15 @@ static void *accept_links(void *context) {
     trm_ps_server *server = context;
     while (!atomic_load(&server->stopping)) {
         trmi_channel *channel = NULL;
+        trmi_session session;
         trm_status status = TRM_TIMEOUT;
-        if (server->listener != NULL) {
-            status = trmi_channel_listener_accept(server->listener, 0.05, &channel, NULL);
+        if (server->gate != NULL) {
+            status = trmi_acceptor_next(server->gate, 0.05, &session, NULL);
         } else {
             usleep(50000);
+        }
+        if (status == TRM_OK) {
+            status = trmi_tcp_wrap(session.fd, session.peer, &channel, NULL);
         }
         if (status == TRM_OK &&
             trmi_tcp_never_wait(channel, ANSWER_BYTES, server->options.worker_timeout_seconds,
@@ -411,29 +403,52 @@ trm_status trmi_server_connect_local(trm_ps_server *server, size_t ring_bytes, t
 
 /* ---- start and stop -------------------------------------------------------------------------- */
 
-static trm_status listen_at(trm_ps_server *server, trm_error *err) {
-    char host[64];
-    const char *listen = server->options.listen, *colon = strrchr(listen, ':');
-    size_t length = colon == NULL ? 0 : (size_t)(colon - listen);
-    bool bracketed = length > 2 && listen[0] == '[' && listen[length - 1] == ']';
-    int port = -1;
-    if (length == 0 || length >= sizeof host || sscanf(colon + 1, "%d", &port) != 1 || port < 0 ||
-        port > 65535) {
-        return TRMI_FAIL(err, TRM_INVALID, "server %d: listen '%.60s': HOST:PORT expected",
-                         server->options.server, listen);
-    }
-    memcpy(host, listen + bracketed, length - 2 * (size_t)bracketed);
-    host[length - 2 * (size_t)bracketed] = '\0';
-    if (server->options.token == NULL && !trmi_is_loopback(host)) {
+/* Without a token from the caller it makes one. On this host the user's own processes find either
+ * in a file of the user's (comm/rendezvous/token.h), before the first of them can connect. */
+static trm_status make_token(trm_ps_server *server, const char *host, trm_error *err) {
+    trm_error own;
+    const void *given = server->options.token;
+    if (given != NULL) {
+        memcpy(server->token, given, sizeof server->token);
+    } else if (!trmi_is_loopback(host)) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "server %d: listening on %s needs the job's token: anyone who reaches the "
                          "port could read and write the tables",
                          server->options.server, host);
+    } else {
+        TRMI_TRY(trmi_net_random(server->token, sizeof server->token, err));
     }
-    int32_t bound;
-    TRMI_TRY(trmi_channel_listen(host, port, &server->listener, &bound, err));
-    snprintf(server->address, sizeof server->address, bracketed ? "[%s]:%d" : "%s:%d", host, bound);
-    return TRM_OK;
+    if (trmi_token_publish(server->address, server->token, server->token_path, &own) == TRM_OK) {
+        return TRM_OK;
+    }
+    server->token_path[0] = '\0';
+    if (given == NULL && err != NULL) {
+        *err = own;
+    }
+    return given == NULL ? own.status
+                         : TRM_OK; /* who has a file of the token does not need this one */
+}
+
+static trm_status listen_at(trm_ps_server *server, trm_error *err) {
+    char host[64], name[24];
+    int32_t port;
+    int fd;
+    snprintf(name, sizeof name, "server %d", server->options.server);
+    TRMI_TRY(trmi_net_split(server->options.listen, host, &port, err));
+    TRMI_TRY(trmi_net_bind(host, port, &fd, server->address, err));
+    trm_status status = make_token(server, host, err);
+    if (status != TRM_OK) {
+        close(fd);
+        return status;
+    }
+    trmi_acceptor_options options = {
+        .credentials = {.service = TRMI_SERVICE_PARAMETERS, .version = TRMI_PS_VERSION},
+        .room = "ps",
+        .name = name};
+    memcpy(options.credentials.token, server->token, sizeof server->token);
+    status = trmi_acceptor_create(&fd, 1, &options, &server->gate, err);
+    explicit_bzero(&options, sizeof options);
+    return status;
 }
 
 static trm_status check_options(const trm_ps_server_options *in, trm_ps_server_options *out,
@@ -499,9 +514,6 @@ trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_serv
              checked.folder == NULL ? "" : checked.folder);
     snprintf(server->spill_folder, sizeof server->spill_folder, "%s",
              checked.spill_folder == NULL ? "" : checked.spill_folder);
-    if (checked.token != NULL) {
-        memcpy(server->token, checked.token, sizeof server->token);
-    }
     server->tables = trmi_alloc(TRMI_PS_TABLES_MAX * sizeof *server->tables);
     server->runners = trmi_alloc(server->shards * sizeof *server->runners);
     if (server->tables == NULL || server->runners == NULL) {
@@ -569,8 +581,8 @@ void trm_ps_server_stop(trm_ps_server *server) {
         return;
     }
     atomic_store(&server->stopping, true);
-    if (server->listener != NULL) {
-        trmi_channel_listener_shut(server->listener);
+    if (server->gate != NULL) {
+        trmi_acceptor_stop(server->gate);
     }
     if (server->acceptor_runs) {
         pthread_join(server->acceptor, NULL);
@@ -603,7 +615,8 @@ void trm_ps_server_stop(trm_ps_server *server) {
     answer_all(server->parked);
     answer_all(trmi_step_close(server));
     reap_links(server, true);
-    trmi_channel_listener_destroy(server->listener);
+    trmi_acceptor_destroy(server->gate);
+    trmi_token_withdraw(server->token_path, server->token);
     trmi_server_lease_close(server);
     trmi_server_away_close(server);
     for (uint32_t i = 0; i < server->table_count; i++) {

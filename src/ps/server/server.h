@@ -29,7 +29,6 @@ typedef struct trmi_ps_link {
     trmi_request *late;           /* answers that its client has no room for yet, oldest first */
     int32_t worker;               /* -1 before HELLO */
     _Atomic uint32_t incarnation; /* of its last message */
-    uint8_t nonce[64];            /* the client's, ours */
     bool welcome;
     _Atomic int32_t requests; /* under way */
     _Atomic bool ended;       /* the thread has left */
@@ -159,10 +158,11 @@ struct trm_ps_server {
     trm_ps_server_options options;
     char folder[256], spill_folder[256];
     uint8_t token[32];
+    char token_path[160]; /* where it is published, "" = nowhere */
     char address[96];
     trmi_runner *runners;
     uint32_t shards;
-    trmi_channel_listener *listener;
+    struct trmi_acceptor *gate; /* its listener, NULL = local clients only */
     pthread_t acceptor;
     bool acceptor_runs;
     _Atomic bool stopping, stop_asked;
@@ -315,13 +315,6 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *request);
 trmi_request *trmi_order_release(trm_ps_server *server);
 trm_status trmi_server_add_table(trm_ps_server *server, const trm_table_options *options,
                                  int32_t *number, trm_error *err);
-
-/* --- proof of the token (auth.c) -------------------------------------------------------------- */
-/* HMAC-SHA256 of role and both nonces; a fresh nonce. */
-void trmi_ps_prove(const uint8_t token[32], const char *role, const uint8_t nonces[64],
-                   uint8_t mac[32]);
-trm_status trmi_ps_nonce(uint8_t nonce[32], trm_error *err);
-bool trmi_ps_same_mac(const uint8_t a[32], const uint8_t b[32]);
 
 /* --- leases (server_lease.c), front mutex held ------------------------------------------------ */
 /* Opens the book and what its log says: all of it, or up to the last cut when pushes are not

@@ -2,8 +2,10 @@
 /* How far tables run behind: the bound of a pull, and, per table, how many updates lay between
  * reading and pushing.
  *
- *      pull of batch t      remembers how often each of its tables had been updated: in one of a worker's few places
- *      push of batch t      ... - then = the lag: updates that its gradients know nothing of, counted by size
+ *      pull of batch t      remembers how often each of its tables had been updated: in one of a
+ * worker's few places
+ *      push of batch t      ... - then = the lag: updates that its gradients know nothing of,
+ * counted by size
  *
  * A worker is known from its first push on; what it read for that is not counted. Updates of its
  * own count, too: the rows of its next batch are asked for before it has pushed this one.
@@ -19,7 +21,7 @@
 enum { NOT_READ = -1 };
 
 /* ---- bounds
- *  --------------------------------------------------------------------------------------------------
+ * --------------------------------------------------------------------------------------------------
  */
 
 trm_status trmi_lag_declare(trm_ps_server *server, int32_t table, int32_t staleness,
@@ -50,7 +52,7 @@ int64_t trmi_lag_bound(const trm_ps_server *server, const trmi_request *r) {
 }
 
 /* ---- lags
- *  ----------------------------------------------------------------------------------------------------
+ * ----------------------------------------------------------------------------------------------------
  */
 
 static trmi_reads *reads_of(trmi_worker *w, int64_t clock) {

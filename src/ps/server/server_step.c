@@ -5,8 +5,10 @@
  *     |--- STAGE k --------------->| logged and kept
  *     |<-- kept, at step t-1 ------|
  *     |--- STAGE k, "all have t-1" ------------------------------->| logged and kept
- *     |                            |                               | each active worker has a push here:
- *     |                            |                               | step t = these pushes, logged; their
+ *     |                            |                               | each active worker has a push
+ * here:
+ *     |                            |                               | step t = these pushes, logged;
+ * their
  *     |                            |                               | samples are used; applied
  *     |<-- steps t ------------------------------------------------|
  *     |--- STEPS t, pull after k ->| applied; the pull may go

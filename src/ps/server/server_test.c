@@ -733,39 +733,6 @@ static void hot_rows_come_from_the_cache(void **state) {
     stop(&c);
 }
 
-static void strangers_are_turned_away(void **state) {
-    trm_error err;
-    trm_ps_server *server;
-    trm_ps_server_options o = {.listen = "0.0.0.0:0", .shards = 1, .memory_bytes = 1 << 24};
-    CHECK_FAILS(trm_ps_server_start(&o, &server, &err), TRM_INVALID, err, "needs the job's token");
-    uint8_t token[32] = "the secret of this job", other[32] = "another";
-    o.listen = "127.0.0.1:0";
-    o.token = token;
-    CHECK_OK(trm_ps_server_start(&o, &server, &err), err);
-    const char *address = trm_ps_server_address(server);
-    trm_ps_client_options co = {.addresses = &address, .servers = 1, .timeout_seconds = 2};
-    trm_ps_client *client;
-    CHECK_FAILS(trm_ps_client_create(&co, &client, &err), TRM_PEER, err, "token");
-    co.token = other;
-    CHECK_FAILS(trm_ps_client_create(&co, &client, &err), TRM_PEER, err, "token");
-    co.token = token;
-    CHECK_OK(trm_ps_client_create(&co, &client, &err), err);
-    trm_ps_client_destroy(client);
-    /* Anything but our protocol is closed at once; the server goes on. */
-    trmi_channel *raw;
-    CHECK_OK(trmi_channel_connect(address, 2, &(trmi_stop){NULL, NULL}, &raw, &err), err);
-    trmi_message m;
-    CHECK_OK(raw->table->reserve(raw, 500, 1, &m, &err), err);
-    memset(m.data, 'x', 500);
-    CHECK_OK(raw->table->commit(raw, &m, 1, &err), err);
-    trm_status status = raw->table->receive(raw, 3, &m, &err);
-    assert_true(status == TRM_END || status == TRM_PEER);
-    raw->table->destroy(raw);
-    CHECK_OK(trm_ps_client_create(&co, &client, &err), err);
-    trm_ps_client_destroy(client);
-    trm_ps_server_stop(server);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_worker_equals_plain_loops),
@@ -777,7 +744,6 @@ int main(void) {
         cmocka_unit_test(a_restarted_server_loses_nothing),
         cmocka_unit_test(checkpoints_are_one_moment_for_all_servers),
         cmocka_unit_test(hot_rows_come_from_the_cache),
-        cmocka_unit_test(strangers_are_turned_away),
     };
     return cmocka_run_group_tests_name("ps server", tests, make_folder, remove_folder);
 }

@@ -59,7 +59,8 @@ struct trmi_channel {
     char peer[TRMI_PEER_NAME_BYTES]; /* "server 1 (10.0.0.2:4000)": errors name it */
 };
 
-/* A client sends what it keeps: by the channel's send, or reserve, copy, commit.   errors  as these   thread as reserve
+/* A client sends what it keeps: by the channel's send, or reserve, copy, commit.   errors  as these
+ * thread as reserve
  */
 static inline trm_status trmi_channel_send(trmi_channel *channel, const uint8_t *data, size_t bytes,
                                            double timeout_seconds, trm_error *err) {
@@ -80,55 +81,35 @@ static inline trm_status trmi_channel_send(trmi_channel *channel, const uint8_t 
  *   errors  NOMEM */
 trm_status trmi_channel_pair(size_t ring_bytes, trmi_channel **a, trmi_channel **b, trm_error *err);
 
-/* Listens on a numeric or named address; port 0 takes a free one (*port says which). */
-typedef struct trmi_channel_listener trmi_channel_listener;
-trm_status trmi_channel_listen(const char *host, int32_t port, trmi_channel_listener **out,
-                               int32_t *bound_port, trm_error *err);
-/* The next connection as a tcp channel.   errors  TIMEOUT, CANCELLED (after
- * trmi_channel_listener_shut)
- */
-trm_status trmi_channel_listener_accept(trmi_channel_listener *listener, double timeout_seconds,
-                                        trmi_channel **out, trm_error *err);
-void trmi_channel_listener_shut(trmi_channel_listener *listener);
-void trmi_channel_listener_destroy(trmi_channel_listener *listener);
-/* Who waits may be told not to. */
-typedef struct trmi_stop {
-    bool (*asked)(void *context); /* NULL = never */
-    void *context;
-} trmi_stop;
-static inline bool trmi_stop_asked(const trmi_stop *stop) {
-    return stop->asked != NULL && stop->asked(stop->context);
-}
+/* A connected socket whose other end has proved the job's token; takes `fd` over, also when it
+ * fails.   errors  NOMEM */
+trm_status trmi_tcp_wrap(int fd, const char *peer, trmi_channel **out, trm_error *err);
 
-/* "host:port" or "[v6]:port".   errors  INVALID, TIMEOUT, PEER, CANCELLED (stopped) */
-trm_status trmi_channel_connect(const char *address, double timeout_seconds, const trmi_stop *stop,
-                                trmi_channel **out, trm_error *err);
+/* --- from tcp to shared memory -------------------------------------------------------------------
+ * Both ends talk over tcp first. The client makes a sealed memory file of two rings and tells the server where it has it
+ * open (comm/shm/shared_memory.h); if the server can map it (same host, same user), both go on
+ * through it and keep the socket only to notice each other's death. */
+typedef struct trmi_ring_place {
+    int64_t pid;
+    int32_t fd; /* in that process */
+} trmi_ring_place;
 
-/* --- from tcp to shared memory
- * --------------------------------------------------------------------- Both ends talk over tcp
- * first. The client makes a file of two rings and names it to the server; if the server can map it
- * (same host, same user), both go on through it and keep the socket only to notice each other's
- * death. */
-
-/* The client's end: *path[128] names the file (give it to the server, then call trmi_shm_seal).
- *   owns  the new channel takes `tcp` over when sealed with true */
-trm_status trmi_shm_offer(trmi_channel *tcp, size_t ring_bytes, trmi_channel **out, char path[128],
-                          trm_error *err);
-/* After the server's answer: the file's name is removed; `accepted` false destroys the offer. */
-void trmi_shm_seal(trmi_channel *offer, bool accepted);
+/* The client's end, with the file open until it is settled.   owns  caller   errors  NOMEM, IO */
+trm_status trmi_ring_offer(trmi_channel *tcp, size_t ring_bytes, trmi_channel **out,
+                           trmi_ring_place *place, trm_error *err);
+/* After the server's answer: an accepted offer takes `tcp` over, another one is destroyed. */
+void trmi_ring_settle(trmi_channel *offer, trmi_channel *tcp, bool accepted);
 /* The server's end; takes `tcp` over on success.   errors  IO, CORRUPT, NOMEM */
-trm_status trmi_shm_accept(trmi_channel *tcp, const char *path, size_t ring_bytes,
-                           trmi_channel **out, trm_error *err);
-/* Longest message that a tcp channel takes; 4096 bytes until this is called (after the handshake).
- */
-void trmi_tcp_trust(trmi_channel *tcp);
+trm_status trmi_ring_accept(trmi_channel *tcp, trmi_ring_place place, size_t ring_bytes,
+                            trmi_channel **out, trm_error *err);
 /* Not acknowledged for so long, a connection is broken.   thread any */
 void trmi_tcp_patience(trmi_channel *tcp, double seconds);
 /* A server's end, before anything is sent: commit never waits for the client, whoever receives
  * sends what the socket did not
  * take (receive often). At most `bytes_most` are reserved or wait (one message always may): reserve
  * then says TIMEOUT at
- * once. A client that takes nothing of them for `silence_seconds` is cut off, which is logged: receive and commit say PEER.   errors  IO
+ * once. A client that takes nothing of them for `silence_seconds` is cut off, which is logged:
+ * receive and commit say PEER.   errors  IO
  */
 trm_status trmi_tcp_never_wait(trmi_channel *tcp, size_t bytes_most, double silence_seconds,
                                trm_error *err);

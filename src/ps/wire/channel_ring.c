@@ -4,15 +4,22 @@
  *   end A --[ ring 0 ]--> end B        ring: tail (reserved) ... head (released)
  *         <--[ ring 1 ]--              block: 64 bytes of state, then the message
  *
- * A block goes EMPTY -> RESERVED -> COMMITTED -> RELEASED. The consumer looks at the block at its
- * read position only below `tail`; space comes back when the oldest blocks are released. Sleepers
- * wait on `bell` (news for the consumer) and `space` (room for the producer).
+ * A block goes RESERVED -> COMMITTED; the consumer then hands its message out and notes in `taken`
+ * that it is released. Space comes back when the oldest blocks are released. Sleepers wait on
+ * `bell` (news for the consumer) and `space` (room for the producer).
  *
  * Where all blocks are released (head = tail) the producer begins again at the start of the memory,
  * by moving both to the next multiple of its size, `head` first: messages lie where the last ones
  * lay, in the caches, and a ring is as large as what is under way. The consumer, which alone moves
  * `head` otherwise, reads `tail` before `head`, so that it never sees the old head below the new
- * tail; its own position follows. */
+ * tail; its own position follows.
+ *
+ * The peer may be hostile: it can write anything into the rings at any time. So each end keeps its
+ * own copy of all that it decides by: the size of the rings, the producer its tail, the consumer
+ * its positions and the sizes of the blocks that it has handed out. What a block says of itself is
+ * copied once, checked, and used from the copy. Positions are taken modulo the ring, so that a
+ * wrong one leads to another place of the ring and never out of it. Memory of two processes is a
+ * sealed memory file (comm/shm/shared_memory.h): it cannot be cut short. */
 #define _GNU_SOURCE
 #include "ps/wire/channel.h"
 
@@ -21,19 +28,19 @@
 #include "base/memory.h"
 #include "base/os.h"
 #include "comm/shm/futex.h"
+#include "comm/shm/shared_memory.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-enum { RESERVED = 1, COMMITTED = 2, RELEASED = 3, HEAD_BYTES = 256, BLOCK_HEAD = 64 };
+enum { RESERVED = 1, COMMITTED = 2, HEAD_BYTES = 256, BLOCK_HEAD = 64 };
+static const uint32_t RELEASED =
+    1u << 31; /* in `taken`, beside the block's size in units of BLOCK_HEAD */
 static const uint64_t ring_magic = 0x32676E6972737074u; /* "tpsring2" */
 static const double slice_seconds = 0.05;               /* between looks whether the peer lives */
 /* about what it costs to sleep, and to wake a CPU that has gone to sleep, too */
@@ -63,19 +70,27 @@ _Static_assert(sizeof(ring) <= HEAD_BYTES, "the head of a ring fits its place");
 typedef struct ring_channel {
     trmi_channel base;
     ring *out, *in;
-    uint64_t read;           /* next block to receive */
+    size_t ring_bytes; /* of data in each */
+    uint64_t tail;     /* of `out` */
+    uint64_t read;     /* next block of `in` to receive */
+    uint64_t head;     /* oldest block of `in` that is not released; release_mutex */
+    _Atomic uint32_t
+        *taken; /* [ring_bytes / BLOCK_HEAD] blocks of `in` that were handed out, by place */
     double patience_seconds; /* for news before it sleeps */
     pthread_mutex_t release_mutex;
     void *memory;
     size_t memory_bytes;
     _Atomic int32_t *users; /* of memory shared within the process; NULL = mine alone */
     trmi_channel *tcp;      /* liveness, NULL within a process */
-    char path[128];         /* of the file, until sealed */
+    int fd;                 /* of an offer, until it is settled; else -1 */
 } ring_channel;
 
 static char *data_of(ring *r) { return (char *)r + HEAD_BYTES; }
-static block *block_at(ring *r, uint64_t position) {
-    return (block *)(void *)(data_of(r) + (position & (r->data_bytes - 1)));
+static block *block_at(const ring_channel *c, ring *r, uint64_t position) {
+    return (block *)(void *)(data_of(r) + (position & (c->ring_bytes - 1)));
+}
+static _Atomic uint32_t *taken_at(const ring_channel *c, uint64_t position) {
+    return &c->taken[(position & (c->ring_bytes - 1)) / BLOCK_HEAD];
 }
 static size_t ring_memory(size_t ring_bytes) { return HEAD_BYTES + ring_bytes; }
 
@@ -133,12 +148,11 @@ static void ring_bell(_Atomic uint32_t *word, _Atomic uint32_t *sleeps) {
 }
 
 /* Where the next block goes: an empty ring begins at its start again. */
-static uint64_t start_again(ring *r) {
-    uint64_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed),
-             past = tail & (r->data_bytes - 1);
-    if (past != 0 && atomic_load(&r->head) == tail) {
-        tail += r->data_bytes - past;
-        atomic_store(&r->head, tail);
+static uint64_t start_again(const ring_channel *c) {
+    uint64_t tail = c->tail, past = tail & (c->ring_bytes - 1);
+    if (past != 0 && atomic_load(&c->out->head) == tail) {
+        tail += c->ring_bytes - past;
+        atomic_store(&c->out->head, tail);
     }
     return tail;
 }
@@ -148,20 +162,19 @@ static trm_status ring_reserve(trmi_channel *channel, size_t bytes, double timeo
     ring_channel *c = (ring_channel *)channel;
     ring *r = c->out;
     uint64_t need = BLOCK_HEAD + (uint64_t)trmi_round_up((int64_t)bytes, BLOCK_HEAD);
-    if (bytes > r->data_bytes / 2 - BLOCK_HEAD) {
+    if (bytes > c->ring_bytes / 2 - BLOCK_HEAD) {
         return TRMI_FAIL(err, TRM_INVALID,
-                         "a message of %zu bytes to %s: at most %llu fit the shared-memory ring: "
+                         "a message of %zu bytes to %s: at most %zu fit the shared-memory ring: "
                          "raise ring_bytes or send smaller batches",
-                         bytes, channel->peer,
-                         (unsigned long long)(r->data_bytes / 2 - BLOCK_HEAD));
+                         bytes, channel->peer, c->ring_bytes / 2 - BLOCK_HEAD);
     }
     double deadline = trmi_os_now() + timeout_seconds;
-    uint64_t tail = start_again(r);
-    uint64_t to_end = r->data_bytes - (tail & (r->data_bytes - 1));
+    uint64_t tail = start_again(c);
+    uint64_t to_end = c->ring_bytes - (tail & (c->ring_bytes - 1));
     uint64_t pad = to_end < need ? to_end : 0;
     for (;;) {
         uint32_t seen = atomic_load(&r->space);
-        if (r->data_bytes - (tail - atomic_load(&r->head)) >= pad + need) {
+        if (c->ring_bytes - (tail - atomic_load(&r->head)) >= pad + need) {
             break;
         }
         TRMI_TRY(peer_lives(c, err));
@@ -171,18 +184,19 @@ static trm_status ring_reserve(trmi_channel *channel, size_t bytes, double timeo
         }
     }
     if (pad > 0) {
-        block *skip = block_at(r, tail);
+        block *skip = block_at(c, r, tail);
         skip->empty = 1;
         skip->block_bytes = pad;
         atomic_store(&skip->state, COMMITTED);
         tail += pad;
     }
-    block *b = block_at(r, tail);
+    block *b = block_at(c, r, tail);
     b->empty = 0;
     b->block_bytes = need;
     b->bytes = bytes;
     atomic_store(&b->state, RESERVED);
-    atomic_store(&r->tail, tail + need);
+    c->tail = tail + need;
+    atomic_store(&r->tail, c->tail);
     *out = (trmi_message){.data = (uint8_t *)(b + 1), .bytes = bytes, .block = b};
     return TRM_OK;
 }
@@ -201,37 +215,48 @@ static trm_status ring_commit(trmi_channel *channel, trmi_message *message, doub
     return TRM_OK;
 }
 
+/* release_mutex held: the oldest blocks that are released are the producer's again. */
 static void give_space(ring_channel *c) {
-    ring *r = c->in;
-    uint64_t tail = atomic_load(&r->tail), head = atomic_load(&r->head), start = head;
-    while (head < tail && atomic_load(&block_at(r, head)->state) == RELEASED) {
-        block *b = block_at(r, head);
-        uint64_t bytes = b->block_bytes;
-        atomic_store(&b->state, 0);
-        head += bytes;
+    const uint64_t start = c->head;
+    uint32_t units;
+    while (((units = atomic_load_explicit(taken_at(c, c->head), memory_order_relaxed)) &
+            RELEASED) != 0) {
+        atomic_store_explicit(taken_at(c, c->head), 0, memory_order_relaxed);
+        c->head += (uint64_t)(units & ~RELEASED) * BLOCK_HEAD;
     }
-    if (head != start) {
-        atomic_store(&r->head, head);
-        ring_bell(&r->space, &r->producer_sleeps);
+    if (c->head != start) {
+        atomic_store(&c->in->head, c->head);
+        ring_bell(&c->in->space, &c->in->producer_sleeps);
     }
 }
 
 static void ring_release(trmi_channel *channel, trmi_message *message) {
     ring_channel *c = (ring_channel *)channel;
+    uint64_t place = (uint64_t)((const char *)message->block - data_of(c->in));
     pthread_mutex_lock(&c->release_mutex);
-    atomic_store(&((block *)message->block)->state, RELEASED);
+    atomic_fetch_or_explicit(taken_at(c, place), RELEASED, memory_order_relaxed);
     give_space(c);
     pthread_mutex_unlock(&c->release_mutex);
     *message = (trmi_message){0};
 }
 
-/* The peer may be another process: a block that does not fit its ring is its error, not our crash.
- */
-static bool block_fits(const ring *r, uint64_t read, const block *b) {
-    uint64_t at = read & (r->data_bytes - 1);
-    return b->block_bytes >= BLOCK_HEAD && b->block_bytes % BLOCK_HEAD == 0 &&
-           b->block_bytes <= r->data_bytes - at &&
-           (b->empty || b->bytes <= b->block_bytes - BLOCK_HEAD);
+/* The next block of `in`, as it says now and as it is used from here on. False: it does not fit the
+ * ring. */
+static bool take_block(ring_channel *c, trmi_message *out, bool *empty) {
+    block *b = block_at(c, c->in, c->read);
+    const uint64_t place = c->read & (c->ring_bytes - 1);
+    const uint64_t block_bytes = *(volatile uint64_t *)&b->block_bytes,
+                   bytes = *(volatile uint64_t *)&b->bytes;
+    *empty = *(volatile uint32_t *)&b->empty != 0;
+    if (block_bytes < BLOCK_HEAD || block_bytes % BLOCK_HEAD != 0 ||
+        block_bytes > c->ring_bytes - place || (!*empty && bytes > block_bytes - BLOCK_HEAD)) {
+        return false;
+    }
+    *out = (trmi_message){(uint8_t *)(b + 1), *empty ? 0 : (size_t)bytes, b};
+    atomic_store_explicit(taken_at(c, c->read), (uint32_t)(block_bytes / BLOCK_HEAD),
+                          memory_order_relaxed);
+    c->read += block_bytes;
+    return true;
 }
 
 /* To the start of the memory, where the producer has begun again. False: a head that is no start.
@@ -241,11 +266,18 @@ static bool follow(ring_channel *c) {
     if (head <= c->read) {
         return true;
     }
-    if ((head & (c->in->data_bytes - 1)) != 0) {
+    if ((head & (c->ring_bytes - 1)) != 0) {
         return false;
     }
-    c->read = head;
+    pthread_mutex_lock(&c->release_mutex);
+    c->read = c->head = head;
+    pthread_mutex_unlock(&c->release_mutex);
     return true;
+}
+
+/* Whether the block at the read position, below `tail`, is complete. */
+static bool has_block(const ring_channel *c, uint64_t tail) {
+    return c->read < tail && atomic_load(&block_at(c, c->in, c->read)->state) == COMMITTED;
 }
 
 static trm_status ring_receive(trmi_channel *channel, double timeout_seconds, trmi_message *out,
@@ -261,19 +293,17 @@ static trm_status ring_receive(trmi_channel *channel, double timeout_seconds, tr
         if (!follow(c)) {
             return TRMI_FAIL(err, TRM_CORRUPT, "%s wrote over the head of its ring", channel->peer);
         }
-        block *b = block_at(r, c->read);
-        if (c->read < tail && atomic_load(&b->state) == COMMITTED) {
-            if (!block_fits(r, c->read, b)) {
-                return TRMI_FAIL(err, TRM_CORRUPT, "%s wrote a block of %llu bytes into its ring",
-                                 channel->peer, (unsigned long long)b->block_bytes);
+        if (has_block(c, tail)) {
+            bool empty;
+            if (!take_block(c, out, &empty)) {
+                return TRMI_FAIL(err, TRM_CORRUPT,
+                                 "%s wrote a block into its ring that does not fit it",
+                                 channel->peer);
             }
-            trmi_message m = {(uint8_t *)(b + 1), b->bytes, b};
-            c->read += b->block_bytes;
-            if (!b->empty) {
-                *out = m;
+            if (!empty) {
                 return TRM_OK;
             }
-            ring_release(channel, &m);
+            ring_release(channel, out);
             continue;
         }
         if (c->read >= tail && shut) {
@@ -282,8 +312,7 @@ static trm_status ring_receive(trmi_channel *channel, double timeout_seconds, tr
         trm_status alive = peer_lives(c, err);
         if (alive != TRM_OK) {
             /* What it has sent is taken; a block that it was still filling will never come. */
-            if (follow(c) && c->read < atomic_load(&r->tail) &&
-                atomic_load(&block_at(r, c->read)->state) == COMMITTED) {
+            if (follow(c) && has_block(c, atomic_load(&r->tail))) {
                 continue;
             }
             return atomic_load(&r->shut) != 0 ? TRM_END : alive;
@@ -301,18 +330,24 @@ static void ring_shut(trmi_channel *channel) {
     ring_bell(&c->out->bell, &c->out->consumer_sleeps);
 }
 
+static void free_end(ring_channel *c) {
+    if (c->taken != NULL) {
+        munmap((void *)c->taken, c->ring_bytes / BLOCK_HEAD * sizeof *c->taken);
+    }
+    if (c->fd >= 0) {
+        close(c->fd);
+    }
+    pthread_mutex_destroy(&c->release_mutex);
+    trmi_free(c);
+}
+
 static void ring_destroy(trmi_channel *channel) {
     ring_channel *c = (ring_channel *)channel;
-    if (c->in != NULL) {
-        ring_shut(channel);
-        atomic_store(&c->in->gone, 1);
-        ring_bell(&c->in->space, &c->in->producer_sleeps);
-        ring_bell(&c->out->bell, &c->out->consumer_sleeps);
-    }
+    ring_shut(channel);
+    atomic_store(&c->in->gone, 1);
+    ring_bell(&c->in->space, &c->in->producer_sleeps);
     if (c->users == NULL) {
-        if (c->memory != NULL) {
-            munmap(c->memory, c->memory_bytes);
-        }
+        munmap(c->memory, c->memory_bytes);
     } else if (atomic_fetch_sub(c->users, 1) == 1) {
         munmap(c->memory, c->memory_bytes);
         trmi_free((void *)c->users);
@@ -320,31 +355,37 @@ static void ring_destroy(trmi_channel *channel) {
     if (c->tcp != NULL) {
         c->tcp->table->destroy(c->tcp);
     }
-    pthread_mutex_destroy(&c->release_mutex);
-    trmi_free(c);
+    free_end(c);
 }
 
 static const trmi_channel_table ring_table = {
     "ring", ring_reserve, ring_commit, ring_receive, ring_release, ring_shut, ring_destroy, NULL};
 
-static ring_channel *new_end(const char *peer) {
+/* One end of memory that holds two rings, which stays the caller's where it fails; `side` 0 sends
+ * through the first. */
+static ring_channel *new_end(const char *peer, void *memory, size_t ring_bytes, int side) {
+    ring *first = memory, *second = (ring *)(void *)((char *)memory + ring_memory(ring_bytes));
     ring_channel *c = trmi_alloc(sizeof *c);
-    if (c != NULL) {
-        c->base.table = &ring_table;
-        snprintf(c->base.peer, sizeof c->base.peer, "%s", peer);
-        pthread_mutex_init(&c->release_mutex, NULL);
+    if (c == NULL) {
+        return NULL;
     }
-    return c;
-}
-
-/* Ends of memory that holds two rings: `side` 0 sends through the first. */
-static void attach(ring_channel *c, void *memory, size_t ring_bytes, int side) {
-    ring *first = memory;
-    ring *second = (ring *)(void *)((char *)memory + ring_memory(ring_bytes));
+    pthread_mutex_init(&c->release_mutex, NULL);
+    c->base.table = &ring_table;
+    snprintf(c->base.peer, sizeof c->base.peer, "%s", peer);
     c->memory = memory;
     c->memory_bytes = 2 * ring_memory(ring_bytes);
+    c->ring_bytes = ring_bytes;
     c->out = side == 0 ? first : second;
     c->in = side == 0 ? second : first;
+    c->fd = -1;
+    void *taken = mmap(NULL, ring_bytes / BLOCK_HEAD * sizeof *c->taken, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (taken == MAP_FAILED) {
+        free_end(c);
+        return NULL;
+    }
+    c->taken = taken;
+    return c;
 }
 
 static bool usable_size(size_t ring_bytes) {
@@ -352,31 +393,38 @@ static bool usable_size(size_t ring_bytes) {
            (ring_bytes & (ring_bytes - 1)) == 0;
 }
 
+static void init_rings(void *memory, size_t ring_bytes) {
+    ring_init(memory, ring_bytes);
+    ring_init((ring *)(void *)((char *)memory + ring_memory(ring_bytes)), ring_bytes);
+}
+
 trm_status trmi_channel_pair(size_t ring_bytes, trmi_channel **a, trmi_channel **b,
                              trm_error *err) {
     TRMI_ASSERT(usable_size(ring_bytes));
+    static const char *const names[2] = {"worker in this process", "server in this process"};
     size_t bytes = 2 * ring_memory(ring_bytes);
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    ring_channel *ends[2] = {new_end("worker in this process"), new_end("server in this process")};
+    ring_channel *ends[2] = {NULL, NULL};
     _Atomic int32_t *users = trmi_alloc(sizeof *users);
-    if (memory == MAP_FAILED || ends[0] == NULL || ends[1] == NULL || users == NULL) {
+    for (int i = 0; memory != MAP_FAILED && i < 2; i++) {
+        ends[i] = new_end(names[i], memory, ring_bytes, i);
+    }
+    if (ends[0] == NULL || ends[1] == NULL || users == NULL) {
+        for (int i = 0; i < 2; i++) {
+            if (ends[i] != NULL) {
+                free_end(ends[i]);
+            }
+        }
         if (memory != MAP_FAILED) {
             munmap(memory, bytes);
-        }
-        for (int i = 0; i < 2; i++) {
-            trmi_free(ends[i]);
         }
         trmi_free((void *)users);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for two rings of %zu bytes", ring_bytes);
     }
     atomic_store(users, 2);
-    ring_init(memory, ring_bytes);
-    ring_init((ring *)(void *)((char *)memory + ring_memory(ring_bytes)), ring_bytes);
-    for (int i = 0; i < 2; i++) {
-        attach(ends[i], memory, ring_bytes, i);
-        ends[i]->users = users;
-    }
+    init_rings(memory, ring_bytes);
+    ends[0]->users = ends[1]->users = users;
     *a = &ends[0]->base;
     *b = &ends[1]->base;
     return TRM_OK;
@@ -384,89 +432,69 @@ trm_status trmi_channel_pair(size_t ring_bytes, trmi_channel **a, trmi_channel *
 
 /* ---- across processes ------------------------------------------------------------------------ */
 
-trm_status trmi_shm_offer(trmi_channel *tcp, size_t ring_bytes, trmi_channel **out, char path[128],
-                          trm_error *err) {
-    TRMI_ASSERT(usable_size(ring_bytes));
-    ring_channel *c = new_end(tcp->peer);
-    if (c == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a channel to %s", tcp->peer);
-    }
-    trm_status status = TRM_OK;
+/* Maps the file; an end of its rings.   errors  NOMEM */
+static trm_status map_end(trmi_channel *tcp, int fd, size_t ring_bytes, int side,
+                          ring_channel **out, trm_error *err) {
     size_t bytes = 2 * ring_memory(ring_bytes);
-    snprintf(c->path, sizeof c->path, "/dev/shm/trireme-ps-XXXXXX");
-    int fd = mkstemp(c->path);
-    if (fd < 0) {
-        status = TRMI_FAIL_SYS(err, "%s: cannot make shared memory", c->path);
-        goto failed;
-    }
-    fcntl(fd, F_SETFD, FD_CLOEXEC);
-    void *memory = ftruncate(fd, (off_t)bytes) != 0
-                       ? MAP_FAILED
-                       : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (memory == MAP_FAILED) {
-        status = TRMI_FAIL_SYS(err, "%s: cannot map %zu bytes", c->path, bytes);
-        unlink(c->path);
-        close(fd);
-        goto failed;
-    }
-    close(fd);
-    ring_init(memory, ring_bytes);
-    ring_init((ring *)(void *)((char *)memory + ring_memory(ring_bytes)), ring_bytes);
-    attach(c, memory, ring_bytes, 0);
-    c->tcp = tcp;
-    memcpy(path, c->path, sizeof c->path);
-    *out = &c->base;
-    return TRM_OK;
-failed:
-    pthread_mutex_destroy(&c->release_mutex);
-    trmi_free(c);
-    return status;
-}
-
-void trmi_shm_seal(trmi_channel *offer, bool accepted) {
-    ring_channel *c = (ring_channel *)offer;
-    unlink(c->path);
-    if (!accepted) {
-        c->tcp = NULL;
-        ring_destroy(offer);
-    }
-}
-
-trm_status trmi_shm_accept(trmi_channel *tcp, const char *path, size_t ring_bytes,
-                           trmi_channel **out, trm_error *err) {
-    static const char prefix[] = "/dev/shm/trireme-ps-";
-    if (!usable_size(ring_bytes) || strncmp(path, prefix, sizeof prefix - 1) != 0 ||
-        strchr(path + sizeof prefix - 1, '/') != NULL) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "%s offers shared memory '%.60s' of %zu bytes",
-                         tcp->peer, path, ring_bytes);
-    }
-    size_t bytes = 2 * ring_memory(ring_bytes);
-    struct stat info;
-    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0 || fstat(fd, &info) != 0 || (uint64_t)info.st_size != bytes) {
-        trm_status status =
-            TRMI_FAIL_SYS(err, "%s: cannot use the shared memory of %s", path, tcp->peer);
-        if (fd >= 0) {
-            close(fd);
-        }
-        return status;
-    }
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    close(fd);
-    ring_channel *c = memory == MAP_FAILED ? NULL : new_end(tcp->peer);
+    ring_channel *c = memory == MAP_FAILED ? NULL : new_end(tcp->peer, memory, ring_bytes, side);
     if (c == NULL) {
         if (memory != MAP_FAILED) {
             munmap(memory, bytes);
         }
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to map %zu bytes", path, bytes);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to map rings of %zu bytes to %s", bytes,
+                         tcp->peer);
     }
-    attach(c, memory, ring_bytes, 1);
+    *out = c;
+    return TRM_OK;
+}
+
+trm_status trmi_ring_offer(trmi_channel *tcp, size_t ring_bytes, trmi_channel **out,
+                           trmi_ring_place *place, trm_error *err) {
+    TRMI_ASSERT(usable_size(ring_bytes));
+    ring_channel *c;
+    int fd;
+    TRMI_TRY(trmi_shared_create("trireme-ps", 2 * ring_memory(ring_bytes), &fd, err));
+    trm_status status = map_end(tcp, fd, ring_bytes, 0, &c, err);
+    if (status != TRM_OK) {
+        close(fd);
+        return status;
+    }
+    init_rings(c->memory, ring_bytes);
+    c->fd = fd;
+    *place = (trmi_ring_place){.pid = getpid(), .fd = fd};
+    *out = &c->base;
+    return TRM_OK;
+}
+
+void trmi_ring_settle(trmi_channel *offer, trmi_channel *tcp, bool accepted) {
+    ring_channel *c = (ring_channel *)offer;
+    if (!accepted) {
+        ring_destroy(offer);
+        return;
+    }
+    close(c->fd);
+    c->fd = -1;
+    c->tcp = tcp;
+}
+
+trm_status trmi_ring_accept(trmi_channel *tcp, trmi_ring_place place, size_t ring_bytes,
+                            trmi_channel **out, trm_error *err) {
+    ring_channel *c;
+    int fd;
+    if (!usable_size(ring_bytes)) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s offers shared memory of %zu bytes", tcp->peer,
+                         ring_bytes);
+    }
+    TRMI_TRY(trmi_shared_open(place.pid, place.fd, 2 * ring_memory(ring_bytes), &fd, err));
+    trm_status status = map_end(tcp, fd, ring_bytes, 1, &c, err);
+    close(fd);
+    TRMI_TRY(status);
     if (c->in->magic != ring_magic || c->in->data_bytes != ring_bytes ||
         c->out->data_bytes != ring_bytes) {
-        munmap(memory, bytes);
-        pthread_mutex_destroy(&c->release_mutex);
-        trmi_free(c);
-        return TRMI_FAIL(err, TRM_CORRUPT, "%s: not the rings that %s announced", path, tcp->peer);
+        ring_destroy(&c->base);
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s offers memory that holds no rings of %zu bytes",
+                         tcp->peer, ring_bytes);
     }
     c->tcp = tcp;
     *out = &c->base;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Channels over TCP. A frame is a magic word, the length, the message. The receive buffer grows
- * with what has arrived, not with what was announced.
+/* Channels over TCP, once both ends have proved the job's token (base/net.h). A frame is a magic
+ * word, the length, the message. The receive buffer grows with what has arrived, not with what was
+ * announced.
  *
  * A client's end waits until the socket has taken a message. A server's does not
  * (trmi_tcp_never_wait): what the socket does not take at once lies in a line, and goes out from
@@ -17,8 +18,6 @@
 #include "base/memory.h"
 #include "base/os.h"
 
-#include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -33,12 +32,9 @@
 enum {
     FRAME_BYTES = 8,
     FIRST_BYTES = 64 << 10,
-    BACKLOG = 128,
     SPARE_BLOCKS = 32,
-    SPARE_BYTES = 32 << 20, /* in all */
-    STRANGER_BYTES = 4096
+    SPARE_BYTES = 32 << 20 /* in all */
 };
-static const double LOOK_SECONDS = 0.25;         /* between looks whether to stop */
 static const double FAREWELL_SECONDS = 2;        /* for the last answers of a connection */
 static const uint32_t frame_magic = 0x31535054u; /* "TPS1" */
 
@@ -78,7 +74,7 @@ typedef struct tcp_channel {
     int spare_count;
     size_t spare_bytes;
     uint8_t frame[FRAME_BYTES];
-    size_t frame_have, have, expected, longest;
+    size_t frame_have, have, expected;
     spare in;
     tcp_block *first, **last;      /* the line */
     size_t held, held_most;        /* bytes that are reserved or in it */
@@ -392,7 +388,7 @@ static trm_status read_frame(tcp_channel *c, trm_error *err) {
     }
     uint32_t word[2];
     memcpy(word, c->frame, sizeof word);
-    if (word[0] != frame_magic || word[1] == 0 || word[1] > c->longest) {
+    if (word[0] != frame_magic || word[1] == 0 || word[1] > TRMI_MESSAGE_BYTES_MAX) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s does not speak our protocol: frame %08x of %u bytes",
                          c->base.peer, word[0], word[1]);
     }
@@ -491,12 +487,6 @@ static void tcp_destroy(trmi_channel *channel) {
 static const trmi_channel_table tcp_table = {"tcp",       tcp_reserve, tcp_commit,  tcp_receive,
                                              tcp_release, tcp_shut,    tcp_destroy, tcp_send};
 
-void trmi_tcp_trust(trmi_channel *tcp) {
-    if (tcp->table == &tcp_table) {
-        ((tcp_channel *)tcp)->longest = TRMI_MESSAGE_BYTES_MAX;
-    }
-}
-
 void trmi_tcp_patience(trmi_channel *tcp, double seconds) {
     int silence_ms = seconds < 1e6 ? (int)(seconds * 1e3) : 1000000000;
     setsockopt(((tcp_channel *)tcp)->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms,
@@ -519,194 +509,19 @@ bool trmi_tcp_gone(const trmi_channel *tcp) {
     return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
-static trm_status wrap(int fd, const char *peer, trmi_channel **out, trm_error *err) {
+trm_status trmi_tcp_wrap(int fd, const char *peer, trmi_channel **out, trm_error *err) {
     tcp_channel *c = trmi_alloc(sizeof *c);
     if (c == NULL) {
         close(fd);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a connection to %s", peer);
     }
-    int one = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
     c->base.table = &tcp_table;
     c->fd = fd;
     c->bell = -1;
     c->last = &c->first;
-    c->longest = STRANGER_BYTES;
     snprintf(c->base.peer, sizeof c->base.peer, "%s", peer);
     pthread_mutex_init(&c->send_mutex, NULL);
     pthread_mutex_init(&c->spare_mutex, NULL);
     *out = &c->base;
     return TRM_OK;
-}
-
-/* ---- listening and connecting ---------------------------------------------------------------- */
-
-struct trmi_channel_listener {
-    int fd, stop_fd;
-};
-
-static trm_status resolve(const char *host, const char *port, int flags, struct addrinfo **out,
-                          trm_error *err) {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags};
-    int code = getaddrinfo(host, port, &hints, out);
-    return code == 0 ? TRM_OK
-                     : TRMI_FAIL(err, TRM_INVALID, "%.80s:%.12s: cannot resolve: %s", host, port,
-                                 gai_strerror(code));
-}
-
-trm_status trmi_channel_listen(const char *host, int32_t port, trmi_channel_listener **out,
-                               int32_t *bound_port, trm_error *err) {
-    char service[16];
-    snprintf(service, sizeof service, "%d", port);
-    struct addrinfo *found;
-    TRMI_TRY(resolve(host, service, AI_PASSIVE, &found, err));
-    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1;
-    trm_status status = TRM_OK;
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
-        bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0) {
-        status = TRMI_FAIL_SYS(err, "%s:%d: cannot listen", host, port);
-    }
-    freeaddrinfo(found);
-    struct sockaddr_storage bound;
-    socklen_t length = sizeof bound;
-    trmi_channel_listener *listener = trmi_alloc(sizeof *listener);
-    int stop_fd = eventfd(0, EFD_CLOEXEC);
-    if (status == TRM_OK && (listener == NULL || stop_fd < 0 ||
-                             getsockname(fd, (struct sockaddr *)&bound, &length) != 0)) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "%s:%d: no memory for a listener", host, port);
-    }
-    if (status != TRM_OK) {
-        close(fd);
-        close(stop_fd);
-        trmi_free(listener);
-        return status;
-    }
-    *listener = (trmi_channel_listener){fd, stop_fd};
-    *bound_port =
-        ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)(void *)&bound)->sin6_port
-                                          : ((struct sockaddr_in *)(void *)&bound)->sin_port);
-    *out = listener;
-    return TRM_OK;
-}
-
-trm_status trmi_channel_listener_accept(trmi_channel_listener *listener, double timeout_seconds,
-                                        trmi_channel **out, trm_error *err) {
-    struct pollfd p[2] = {{listener->fd, POLLIN, 0}, {listener->stop_fd, POLLIN, 0}};
-    int ready = poll(p, 2, (int)(timeout_seconds * 1e3));
-    if (ready > 0 && p[1].revents != 0) {
-        return TRM_CANCELLED;
-    }
-    struct sockaddr_storage from;
-    socklen_t length = sizeof from;
-    int fd =
-        ready > 0 ? accept4(listener->fd, (struct sockaddr *)&from, &length, SOCK_CLOEXEC) : -1;
-    if (fd < 0) {
-        return TRM_TIMEOUT;
-    }
-    char host[48] = "?", port[8] = "?", peer[64];
-    getnameinfo((struct sockaddr *)&from, length, host, sizeof host, port, sizeof port,
-                NI_NUMERICHOST | NI_NUMERICSERV);
-    snprintf(peer, sizeof peer, "%s:%s", host, port);
-    return wrap(fd, peer, out, err);
-}
-
-void trmi_channel_listener_shut(trmi_channel_listener *listener) {
-    uint64_t one = 1;
-    ssize_t wrote = write(listener->stop_fd, &one, sizeof one);
-    (void)wrote;
-}
-
-void trmi_channel_listener_destroy(trmi_channel_listener *listener) {
-    if (listener != NULL) {
-        close(listener->fd);
-        close(listener->stop_fd);
-        trmi_free(listener);
-    }
-}
-
-/* On one host a connection to a port where nobody listens yet may be given that very port as its
- * own: it then holds the server's place. */
-static bool is_own_end(int fd) {
-    struct sockaddr_storage here = {0}, there = {0};
-    socklen_t a = sizeof here, b = sizeof there;
-    return getsockname(fd, (struct sockaddr *)&here, &a) == 0 &&
-           getpeername(fd, (struct sockaddr *)&there, &b) == 0 && a == b &&
-           memcmp(&here, &there, a) == 0;
-}
-
-/* Until a connection that was begun is there: 0, or why not. A host that lives answers in one look.
- */
-static int await_connection(int fd, double deadline, const trmi_stop *stop) {
-    int failed = ETIMEDOUT, ready;
-    socklen_t length = sizeof failed;
-    do {
-        double left = deadline - trmi_os_now();
-        struct pollfd p = {fd, POLLOUT, 0};
-        ready = poll(&p, 1,
-                     left > LOOK_SECONDS ? (int)(LOOK_SECONDS * 1e3)
-                     : left > 0          ? (int)(left * 1e3)
-                                         : 0);
-    } while (ready <= 0 && trmi_os_now() < deadline && !trmi_stop_asked(stop));
-    if (ready > 0) {
-        getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &length);
-    }
-    return failed;
-}
-
-/* One attempt; TRM_PEER when nobody listens (yet). */
-static trm_status connect_once(const struct addrinfo *to, const char *address, double deadline,
-                               const trmi_stop *stop, trmi_channel **out, trm_error *err) {
-    int fd = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) {
-        return TRMI_FAIL_SYS(err, "%s: cannot make a socket", address);
-    }
-    int failed = connect(fd, to->ai_addr, to->ai_addrlen) == 0 ? 0 : errno;
-    failed = failed == EINPROGRESS ? await_connection(fd, deadline, stop) : failed;
-    if (failed == 0 && is_own_end(fd)) {
-        failed = ECONNREFUSED;
-    }
-    if (failed != 0) {
-        close(fd);
-        return TRMI_FAIL(err, TRM_PEER, "server %s: cannot connect: %s", address, strerror(failed));
-    }
-    char peer[64];
-    snprintf(peer, sizeof peer, "server %.50s", address);
-    return wrap(fd, peer, out, err);
-}
-
-trm_status trmi_channel_connect(const char *address, double timeout_seconds, const trmi_stop *stop,
-                                trmi_channel **out, trm_error *err) {
-    char host[64];
-    const char *colon = strrchr(address, ':');
-    size_t length = colon == NULL ? 0 : (size_t)(colon - address);
-    const char *start = address;
-    if (length > 2 && address[0] == '[' && address[length - 1] == ']') {
-        start++;
-        length -= 2;
-    }
-    if (length == 0 || length >= sizeof host) {
-        return TRMI_FAIL(err, TRM_INVALID, "'%.80s' is no server address: HOST:PORT expected",
-                         address);
-    }
-    memcpy(host, start, length);
-    host[length] = '\0';
-    struct addrinfo *found;
-    TRMI_TRY(resolve(host, colon + 1, 0, &found, err));
-    double deadline = trmi_os_now() + timeout_seconds;
-    trm_status status;
-    do {
-        status = TRM_PEER;
-        for (const struct addrinfo *a = found; a != NULL && status != TRM_OK; a = a->ai_next) {
-            status = connect_once(a, address, deadline, stop, out, err);
-        }
-        if (status == TRM_PEER) {
-            poll(NULL, 0, 50);
-        }
-    } while (status == TRM_PEER && trmi_os_now() < deadline && !trmi_stop_asked(stop));
-    freeaddrinfo(found);
-    return status == TRM_PEER && trmi_stop_asked(stop)
-               ? TRMI_FAIL(err, TRM_CANCELLED, "stopped on request while waiting for server %s",
-                           address)
-               : status;
 }

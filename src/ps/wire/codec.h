@@ -13,8 +13,9 @@
 
 enum {
     /* 2: pushes name their samples; 3: rows with their last writers; 4: steps; 5: chief, staleness;
-     * 6: the cut that is complete; 7: pushes that all servers have */
-    TRMI_PS_VERSION = 7,
+     * 6: the cut that is complete; 7: pushes that all servers have; 8: the proof of
+     * base/net.h, rings in sealed memory */
+    TRMI_PS_VERSION = 8,
     TRMI_PS_TABLES_MAX = 4096,
     TRMI_PS_SHARDS_MAX = 1024,
     TRMI_PS_WORKERS_MAX = 65536,
@@ -26,7 +27,7 @@ static const uint32_t trmi_ps_magic = 0x31507254u; /* "TrP1" */
 
 /* Values are on the wire: append only. */
 typedef enum trmi_ps_kind {
-    TRMI_PS_HELLO = 1, /* note: version, worker, ring bytes; text: shared-memory path or "" */
+    TRMI_PS_HELLO = 1, /* note: see ps/server/server.c, welcome() */
     TRMI_PS_TABLE,     /* note and a table's options */
     TRMI_PS_PULL,
     TRMI_PS_PUSH,

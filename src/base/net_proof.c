@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The proof of the job's token: messages of both ends, and the connector's part. The wire format is
+ * in net.h. */
+#include "base/net_proof.h"
+
+#include "base/error.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <string.h>
+#include <sys/random.h>
+
+static const uint8_t hello_magic[8] = "TRIREME", challenge_magic[8] = "TRIRACK";
+
+void trmi_net_mac(const uint8_t key[32], const char *label, const void *a, size_t a_bytes,
+                  const void *b, size_t b_bytes, uint8_t out[32]) {
+    uint8_t text[16 + TRMI_HELLO_HEAD + TRMI_HELLO_DETAIL_MAX + TRMI_CHALLENGE_BYTES];
+    size_t used = strlen(label) + 1;
+    unsigned length = 0;
+    TRMI_ASSERT(used <= 16 && a_bytes <= TRMI_HELLO_HEAD + TRMI_HELLO_DETAIL_MAX &&
+                b_bytes <= TRMI_CHALLENGE_BYTES);
+    memset(out, 0, 32);
+    memcpy(text, label, used);
+    memcpy(text + used, a, a_bytes);
+    used += a_bytes;
+    if (b_bytes > 0) {
+        memcpy(text + used, b, b_bytes);
+        used += b_bytes;
+    }
+    HMAC(EVP_sha256(), key, 32, text, used, out, &length);
+}
+
+trm_status trmi_net_random(void *out, size_t bytes, trm_error *err) {
+    return getrandom(out, bytes, 0) == (ssize_t)bytes
+               ? TRM_OK
+               : TRMI_FAIL_SYS(err, "the system gives no %zu random bytes", bytes);
+}
+
+static void put16(uint8_t *at, uint16_t value) {
+    at[0] = (uint8_t)value;
+    at[1] = (uint8_t)(value >> 8);
+}
+static uint16_t get16(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
+
+trm_status trmi_net_hello(const trmi_credentials *mine, trmi_proof *proof, trm_error *err) {
+    TRMI_ASSERT(mine->detail_bytes <= TRMI_HELLO_DETAIL_MAX);
+    memset(proof, 0, sizeof *proof);
+    memcpy(proof->hello, hello_magic, 8);
+    put16(proof->hello + 8, mine->version);
+    put16(proof->hello + 10, mine->service);
+    put16(proof->hello + 12, (uint16_t)mine->detail_bytes);
+    proof->hello_bytes = TRMI_HELLO_HEAD + mine->detail_bytes;
+    if (mine->detail_bytes > 0) {
+        memcpy(proof->hello + TRMI_HELLO_HEAD, mine->detail, mine->detail_bytes);
+    }
+    return trmi_net_random(proof->hello + 16, 32, err);
+}
+
+const char *trmi_net_check_hello(const trmi_proof *proof, size_t have, const trmi_credentials *mine,
+                                 size_t *wanted) {
+    const uint8_t *h = proof->hello;
+    *wanted = TRMI_HELLO_HEAD;
+    if (memcmp(h, hello_magic, have < 8 ? have : 8) != 0) {
+        return "it does not speak this protocol";
+    }
+    if (have < TRMI_HELLO_HEAD) {
+        return NULL;
+    }
+    size_t detail = (size_t)get16(h + 12);
+    if (get16(h + 10) != mine->service) {
+        return "it wants another service";
+    }
+    if (detail > TRMI_HELLO_DETAIL_MAX || get16(h + 14) != 0) {
+        return "its first message is too long";
+    }
+    *wanted = TRMI_HELLO_HEAD + detail;
+    return NULL;
+}
+
+uint16_t trmi_net_hello_version(const trmi_proof *proof) { return get16(proof->hello + 8); }
+
+trm_status trmi_net_challenge(const trmi_credentials *mine, trmi_proof *proof, trm_error *err) {
+    uint8_t *c = proof->challenge;
+    memset(c, 0, TRMI_CHALLENGE_BYTES);
+    memcpy(c, challenge_magic, 8);
+    put16(c + 8, mine->version);
+    put16(c + 10, mine->service);
+    TRMI_TRY(trmi_net_random(c + 16, 32, err));
+    trmi_net_mac(mine->token, "acceptor", proof->hello, proof->hello_bytes, c, 48, c + 48);
+    return TRM_OK;
+}
+
+void trmi_net_answer(const trmi_credentials *mine, const trmi_proof *proof,
+                     uint8_t out[TRMI_PROOF_BYTES]) {
+    trmi_net_mac(mine->token, "connector", proof->hello, proof->hello_bytes, proof->challenge,
+                 TRMI_CHALLENGE_BYTES, out);
+}
+
+bool trmi_net_check_answer(const trmi_credentials *mine, const trmi_proof *proof,
+                           const uint8_t found[TRMI_PROOF_BYTES]) {
+    uint8_t expected[TRMI_PROOF_BYTES];
+    trmi_net_answer(mine, proof, expected);
+    return CRYPTO_memcmp(expected, found, TRMI_PROOF_BYTES) == 0;
+}
+
+void trmi_net_begin_session(const trmi_credentials *mine, const trmi_proof *proof, int fd,
+                            trmi_session *out) {
+    memset(out, 0, sizeof *out);
+    out->fd = fd;
+    out->is_local = trmi_net_peer(fd, out->peer);
+    out->detail_bytes = proof->hello_bytes - TRMI_HELLO_HEAD;
+    memcpy(out->detail, proof->hello + TRMI_HELLO_HEAD, out->detail_bytes);
+    trmi_net_mac(mine->token, "frames up", proof->hello, proof->hello_bytes, proof->challenge,
+                 TRMI_CHALLENGE_BYTES, out->up_key);
+    trmi_net_mac(mine->token, "frames down", proof->hello, proof->hello_bytes, proof->challenge,
+                 TRMI_CHALLENGE_BYTES, out->down_key);
+}
+
+static trm_status check_challenge(const trmi_credentials *mine, const trmi_proof *proof,
+                                  const char *peer, trm_error *err) {
+    uint8_t mac[32];
+    const uint8_t *c = proof->challenge;
+    if (memcmp(c, challenge_magic, 8) != 0 || get16(c + 10) != mine->service) {
+        return TRMI_FAIL(err, TRM_PEER,
+                         "%s does not speak this protocol: another program listens there", peer);
+    }
+    if (get16(c + 8) != mine->version) {
+        return TRMI_FAIL(err, TRM_UNSUPPORTED,
+                         "%s speaks protocol version %u, this process version %u; install the same "
+                         "trireme everywhere",
+                         peer, get16(c + 8), mine->version);
+    }
+    trmi_net_mac(mine->token, "acceptor", proof->hello, proof->hello_bytes, c, 48, mac);
+    return CRYPTO_memcmp(mac, c + 48, 32) == 0
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_INVALID, "%s does not know this job's token: the tokens differ",
+                           peer);
+}
+
+trm_status trmi_net_introduce(int fd, const trmi_credentials *mine, const trmi_patience *patience,
+                              trmi_session *out, trm_error *err) {
+    trmi_proof proof;
+    uint8_t answer[TRMI_PROOF_BYTES];
+    char peer[TRMI_NET_NAME_BYTES];
+    trmi_net_peer(fd, peer);
+    TRMI_TRY(trmi_net_hello(mine, &proof, err));
+    trm_status status = trmi_net_send(fd, proof.hello, proof.hello_bytes, patience, err);
+    if (status == TRM_OK) {
+        status = trmi_net_receive(fd, proof.challenge, TRMI_CHALLENGE_BYTES, patience, err);
+    }
+    if (status == TRM_OK) {
+        TRMI_TRY(check_challenge(mine, &proof, peer, err));
+        trmi_net_answer(mine, &proof, answer);
+        status = trmi_net_send(fd, answer, sizeof answer, patience, err);
+    }
+    if (status == TRM_TIMEOUT || status == TRM_PEER) {
+        return TRMI_FAIL(err, TRM_PEER, "%s does not answer as a process of this job would", peer);
+    }
+    TRMI_TRY(status);
+    trmi_net_begin_session(mine, &proof, fd, out);
+    return TRM_OK;
+}
