@@ -103,9 +103,6 @@ typedef struct trm_planner_info {
     int32_t meshes, operators, measured; /* searched; of the graph; costs that were measured */
     /* at the costs that predictions are of: 1, or more with trm_planner_look */
     int32_t looks;
-    /* costs are of a machine whose CPUs have a cache in "common", or are "apart"; a virtual
-     * machine's change. "": not known */
-    char caches[8];
 } trm_planner_info;
 TRM_API void trm_planner_describe(const trm_planner *planner, trm_planner_info *out);
 
@@ -128,14 +125,11 @@ typedef struct trm_planner_candidate {
 TRM_API char *trm_planner_plan(const trm_planner *planner, int32_t index,
                                trm_planner_candidate *about);
 /* Measures once more what the plans of trm_planner_plan rest on, their operators and the messages,
- * in a third of the samples: a machine that
- * others share is not the same for long, so who holds predictions against runs looks at costs
- * between the runs, too. The
- * plans and their numbers stay; predictions are from now on of each cost's median over all looks,
- * those of the state of the machine
- * (trm_planner_info.caches) that most looks met. Nothing that was run has a part in it. Up to 8
- * looks with the search's count; collective,
- * needs options.looks; without effect where costs are not measured.   error  those of peers, NOMEM
+ * in a third of the samples. On shared machines costs drift, so a program that compares
+ * predictions with runs calls this between the runs. The plans and their numbers stay; predictions
+ * then use each cost's median over all looks. Times of runs are never used. Up to 8 looks with the
+ * search's count; collective, needs options.looks; without effect where costs are not measured.
+ *   error  those of peers, NOMEM
  */
 TRM_API TRM_MUST_USE trm_status trm_planner_look(trm_planner *planner, trm_error *err);
 /* The chosen plan, complete or not at all.   error  IO, NOSPACE, NOMEM */
@@ -175,8 +169,6 @@ typedef struct trm_planner_run_result {
      * counts little then */
     double seconds;
     double median_seconds; /* ... and the median, as costs are measured */
-    /* the median of steps during which CPUs had a cache in common, or had none; 0: too few */
-    double common_seconds, apart_seconds;
     /* of this rank */
     int64_t parameter_bytes, gradient_bytes, slot_bytes, activation_bytes, total_bytes;
     /* by which this process grew: its own pages, of those that ranks share its part; no code */

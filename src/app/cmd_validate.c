@@ -25,14 +25,12 @@ static const double near = 0.1; /* of the chosen plan's time */
 static const double shortest = 12, longest = 60;
 static const double long_step = 0.02; /* seconds; fewer of them make a turn */
 
-typedef enum state { ANY, COMMON, APART, STATES } state; /* of the CPUs' caches */
-
 typedef struct trial {
     char name[64];
     /* first: predicted before anything ran */
     double predicted, first, measured, predicted_bytes, bytes;
-    double seen[STATES][ROUNDS];
-    int runs[STATES];
+    double seen[ROUNDS];
+    int runs;
 } trial;
 
 typedef struct regret {
@@ -80,12 +78,6 @@ static trm_status take_part(app_context *app, trm_planner *planner, const trm_mo
     return status;
 }
 
-static void note(trial *t, state s, double seconds) {
-    if (seconds > 0) {
-        t->seen[s][t->runs[s]++] = seconds;
-    }
-}
-
 /* Rank 0: plan `index`; *done: there are no more. */
 static trm_status run_trial(app_context *app, trm_planner *planner, const trm_model_options *model,
                             int index, trial *t, bool *done, trm_error *err) {
@@ -100,32 +92,23 @@ static trm_status run_trial(app_context *app, trm_planner *planner, const trm_mo
     if (status != TRM_OK) {
         return status;
     }
-    t->bytes = t->runs[ANY] == 0 ? (double)result.resident_bytes : t->bytes;
-    note(t, ANY, result.median_seconds);
-    note(t, COMMON, result.common_seconds);
-    note(t, APART, result.apart_seconds);
+    t->bytes = t->runs == 0 ? (double)result.resident_bytes : t->bytes;
+    t->seen[t->runs++] = result.median_seconds;
     app_status_line("ran %d plans", index + 1);
     return TRM_OK;
 }
 
-/* Seconds of a trial in the state that its prediction is of; where it was never in that, in
- * whatever state. */
+/* What was predicted and measured of each plan. */
 static void settle(const trm_planner *planner, trial *trials, int count) {
-    trm_planner_info info;
-    trm_planner_describe(planner, &info);
-    state wanted = strcmp(info.caches, "common") == 0  ? COMMON
-                   : strcmp(info.caches, "apart") == 0 ? APART
-                                                       : ANY;
     for (int i = 0; i < count; i++) {
         trial *t = &trials[i];
         trm_planner_candidate about;
         trm_string_free(trm_planner_plan(planner, i, &about));
-        state s = t->runs[wanted] > 0 ? wanted : ANY;
         snprintf(t->name, sizeof t->name, "%s", about.name);
         t->predicted = about.step_seconds;
         t->first = about.first_seconds;
         t->predicted_bytes = about.bytes;
-        t->measured = app_summarise(t->seen[s], t->runs[s]).median;
+        t->measured = app_summarise(t->seen, t->runs).median;
     }
 }
 
@@ -290,7 +273,6 @@ static void tell(const trial *t, int count, const regret *r, int ranks,
     app_json_text("event", "validate");
     app_json_int("ranks", ranks);
     app_json_int("plans", count);
-    app_json_text("caches", info->caches);
     app_json_int("looks", info->looks);
     app_json_real("mape", error);
     app_json_real("kendall_tau", tau);

@@ -206,17 +206,15 @@ static trm_status time_op(trmi_probe *probe, trm_exec *exec, const uint8_t *mark
     int64_t own =
         arenas[TRMI_ARENA_PARAM] + arenas[TRMI_ARENA_GRAD] + arenas[TRMI_ARENA_ACTIVATION];
     int32_t count = 0;
-    trmi_probe_begin(probe);
     /* By itself a process measures for ranks that are not here: many operators roughly say more
      * than few well. */
     bool here = probe->comm != NULL;
     int32_t most = probe->brief ? BRIEF : REPEATS;
     /* the first touches pages */
-    for (int32_t r = -1; r < most && (r < (here ? LEAST : 1) || used < (here ? enough : rough));) {
-        bool counts;
+    for (int32_t r = -1; r < most && (r < (here ? LEAST : 1) || used < (here ? enough : rough));
+         r++) {
         leave_behind(probe, exec, own, 1);
-        double start = trmi_os_now();
-        used = start - begin;
+        used = trmi_os_now() - begin;
         TRMI_TRY(trmi_probe_largest(probe, &used, 1, err)); /* all begin together */
         double sums[3] = {0, 0, 0};
         for (int32_t i = 0; i < exec->program->steps_count; i++) {
@@ -228,14 +226,10 @@ static trm_status time_op(trmi_probe *probe, trm_exec *exec, const uint8_t *mark
             TRMI_TRY(trmi_exec_run(exec, i, i + 1, err));
             sums[marks[i]] += trmi_probe_clock(probe) - at;
         }
-        TRMI_TRY(trmi_probe_counts(probe, start, &counts, err));
-        if (!counts) {
-            continue;
-        }
         for (int k = 0; k < 3 && r >= 0; k++) {
             times[k][r] = k == 0 ? sums[1] + sums[2] : sums[k];
         }
-        count = ++r;
+        count = r + 1;
     }
     out->forward = trmi_probe_usual(times[1], count, NULL);
     out->backward = trmi_probe_usual(times[2], count, NULL);

@@ -14,7 +14,6 @@
 #include "trireme/comm.h"
 #include "trireme/exec.h"
 
-#include "exec/autoparallel/line_state.h"
 #include "exec/autoparallel/race.h"
 #include "plan/search/links.h"
 #include "plan/shard/sharding.h"
@@ -43,10 +42,6 @@ typedef struct trmi_probe {
     /* bytes that a rank may take to measure: smaller messages, less that is swept, and operators
      * that need more are not measured; 0 = any. The same on all ranks */
     int64_t limit;
-    /* rank 0: what is measured while CPUs are otherwise placed does not count; UNKNOWN: all does */
-    trmi_lines lines;
-    bool was_other;  /* ... they were, after the last sample */
-    double patience; /* seconds of samples that may yet be thrown away */
     /* rank 0: bytes of the longest message that matters (trmi_probe_longest): much longer ones are
      * not measured; 0 = any */
     int64_t reach;
@@ -102,10 +97,6 @@ double trmi_probe_clock(const trmi_probe *probe);
  * touches own_bytes, the larger the step is. `part`: one of so many of what a step touches between
  * two uses. */
 void trmi_probe_sweep(trmi_probe *probe, int64_t own_bytes, int part);
-/* What follows is one thing to measure; and, behind each sample of it, begun at `begin`: does that
- * count? Collective. */
-void trmi_probe_begin(trmi_probe *probe);
-trm_status trmi_probe_counts(trmi_probe *probe, double begin, bool *counts, trm_error *err);
 /* Of `count` rising sizes so many as `copies` of all of them together keep within the limit: at
  * least `least`. */
 int trmi_probe_affords(const trmi_probe *probe, const int64_t *bytes, int count, int least,

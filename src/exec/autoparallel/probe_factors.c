@@ -48,25 +48,19 @@ static trm_status time_updates(trmi_probe *probe, const weights *w, trm_dtype dt
     double times[REPEATS], begin = trmi_os_now(), used = 0;
     int64_t own = w->count * (int64_t)sizeof(float) * (1 + trmi_update_slots(w->update));
     int32_t count = 0;
-    trmi_probe_begin(probe);
     /* the first touches pages */
-    for (int32_t r = -1; r < REPEATS && (r < LEAST || used < enough);) {
-        bool counts;
+    for (int32_t r = -1; r < REPEATS && (r < LEAST || used < enough); r++) {
         trmi_probe_sweep(probe, own, 1);
-        double start = trmi_os_now();
-        used = start - begin;
+        used = trmi_os_now() - begin;
         TRMI_TRY(trmi_probe_largest(probe, &used, 1, err)); /* all begin together */
         double at = trmi_probe_clock(probe);
         trmi_update_factors(w->update, 0, w->left, w->right, dtype);
         TRMI_TRY(trmi_update_run(w->update, w->parameters, w->parameters, little, (uint64_t)(r + 2),
                                  err));
-        double took = trmi_probe_clock(probe) - at;
-        TRMI_TRY(trmi_probe_counts(probe, start, &counts, err));
-        if (counts && r >= 0) {
-            times[r] = took;
+        if (r >= 0) {
+            times[r] = trmi_probe_clock(probe) - at;
         }
-        r += counts;
-        count = r;
+        count = r + 1;
     }
     *seconds = trmi_probe_usual(times, count, NULL);
     return TRM_OK;

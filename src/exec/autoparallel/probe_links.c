@@ -208,18 +208,13 @@ static trm_status time_program(links *l, trm_exec *exec, classify *message, trm_
     trm_status status =
         times != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages");
     int32_t turns = 0;
-    trmi_probe_begin(l->probe);
     for (int turn = -1;
          status == TRM_OK && turn < l->most && (turn < TURNS_LEAST || used < enough);) {
-        bool counts = true;
-        double start = trmi_os_now();
         status = time_turn(l, exec, message, turn, times, err);
-        status = status == TRM_OK ? trmi_probe_counts(l->probe, start, &counts, err) : status;
         used = trmi_os_now() - begin;
         /* all stop together */
         status = status == TRM_OK ? trmi_probe_largest(l->probe, &used, 1, err) : status;
-        turn += counts;
-        turns = turn;
+        turns = ++turn;
     }
     for (int32_t i = 0; status == TRM_OK && i < p->steps_count; i++) {
         int size, what = message(p, &p->steps[i], &size);
@@ -338,9 +333,7 @@ static trm_status time_buckets(links *l, trm_comm *group, float *data, int move,
         for (int32_t r = 0; r < size; r++) {
             counts[r] = count * (r + 1) / size - count * r / size;
         }
-        trmi_probe_begin(l->probe);
-        for (int turn = -1; status == TRM_OK && turn < l->most;) {
-            bool usable = true;
+        for (int turn = -1; status == TRM_OK && turn < l->most; turn++) {
             status = together(l, err);
             trmi_probe_sweep(l->probe, 0, 1);
             memset(data, 0, (size_t)sizes[i]); /* as backward leaves it: in the cache of its rank */
@@ -356,12 +349,9 @@ static trm_status time_buckets(links *l, trm_comm *group, float *data, int move,
             double begin = trmi_os_now();
             status = status == TRM_OK ? trm_comm_start(group, &op, &request, err) : status;
             status = request != NULL ? trm_request_wait(request, -1, err) : status;
-            double took = trmi_os_now() - begin;
-            status = status == TRM_OK ? trmi_probe_counts(l->probe, begin, &usable, err) : status;
-            if (usable && turn >= 0) {
-                times[turn] = took;
+            if (turn >= 0) {
+                times[turn] = trmi_os_now() - begin;
             }
-            turn += usable;
         }
         status = status == TRM_OK ? usual(l, times, l->most, &l->seconds[move][i], err) : status;
     }
@@ -426,22 +416,16 @@ static trm_status time_small(trmi_probe *probe, int64_t rows, kind what, double 
     trm_exec *exec;
     TRMI_TRY(small_exec(probe, rows, what, &exec, err));
     trm_status status = TRM_OK;
-    trmi_probe_begin(probe);
-    for (int turn = -1; status == TRM_OK && turn < turns;) {
-        bool usable = true;
+    for (int turn = -1; status == TRM_OK && turn < turns; turn++) {
         trmi_probe_sweep(probe, 0, 1);
         status = trmi_probe_largest(probe, &none, 1, err);
         double begin = trmi_os_now();
         status = status == TRM_OK ? trm_exec_forward_backward(exec, err) : status;
         begin = step ? begin : trmi_probe_clock(probe);
         status = status == TRM_OK ? trm_exec_update(exec, 1e-6, err) : status;
-        double took = (step ? trmi_os_now() : trmi_probe_clock(probe)) - begin;
-        status = status == TRM_OK ? trmi_probe_counts(probe, trmi_os_now() - took, &usable, err)
-                                  : status;
-        if (usable && turn >= 0) {
-            times[turn] = took;
+        if (turn >= 0) {
+            times[turn] = (step ? trmi_os_now() : trmi_probe_clock(probe)) - begin;
         }
-        turn += usable;
     }
     *seconds = status != TRM_OK ? 0 : trmi_median(times, turns);
     trm_exec_destroy(exec);

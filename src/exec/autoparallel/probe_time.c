@@ -16,7 +16,6 @@
 
 /* bytes: what a step touches is not known; is little; is much */
 enum { SWEEP = 8 << 20, SWEEP_LEAST = 1 << 20, SWEEP_MAX = 512 << 20 };
-static const double patience = 0.4; /* seconds of samples of one thing that may be thrown away */
 
 double trmi_probe_clock(const trmi_probe *probe) {
     struct timespec t;
@@ -57,22 +56,6 @@ void trmi_probe_sweep(trmi_probe *probe, int64_t own_bytes, int part) {
     }
     kept += sum;
     (void)kept;
-}
-
-void trmi_probe_begin(trmi_probe *probe) { probe->patience = patience; }
-
-trm_status trmi_probe_counts(trmi_probe *probe, double begin, bool *counts, trm_error *err) {
-    double rejected = 0;
-    if (probe->lines != TRMI_LINES_UNKNOWN) { /* rank 0 */
-        trmi_lines now = trmi_lines_now();
-        bool other = now != TRMI_LINES_UNKNOWN && now != probe->lines;
-        rejected = (other || probe->was_other) && probe->patience > 0;
-        probe->was_other = other;
-        probe->patience -= rejected * (trmi_os_now() - begin);
-    }
-    TRMI_TRY(trmi_probe_largest(probe, &rejected, 1, err));
-    *counts = rejected == 0;
-    return TRM_OK;
 }
 
 int trmi_probe_affords(const trmi_probe *probe, const int64_t *bytes, int count, int least,

@@ -128,13 +128,8 @@ static trm_shape local_shape(const trm_graph *g, const trmi_op *op, const trmi_m
     return trmi_box_shape(&box);
 }
 
-/* In which state of the machine (exec/autoparallel/line_state.h)? */
-static bool is_far(const trmi_costs *c) {
-    return c->probe != NULL && c->probe->lines == TRMI_LINES_FAR;
-}
-
 /* "conv2d 89abcdef01234567 t1 x2 s24 p9 32x64x56x56:f32 ..."; p: how operators are measured, a
- * number that changes with it; e: exact ones; f: while CPUs had no cache in common */
+ * number that changes with it; e: exact ones */
 static bool key_of(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
                    const trmi_strategy *s, const trmi_costs *c, char *key, size_t size) {
     uint64_t h = trmi_hash(TRMI_HASH_BEGIN, &op->attrs, sizeof op->attrs);
@@ -142,10 +137,9 @@ static bool key_of(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
      * more. */
     int class =
         c->probe != NULL && c->probe->footprint > 0 ? ilogb((double)c->probe->footprint) : 0;
-    size_t used =
-        (size_t)snprintf(key, size, "%s %016llx t%d x%d s%d p9%s%s", trmi_op_def_of(op)->name,
-                         (unsigned long long)h, c->threads, c->ranks, class,
-                         c->probe != NULL && c->probe->exact ? "e" : "", is_far(c) ? "f" : "");
+    size_t used = (size_t)snprintf(key, size, "%s %016llx t%d x%d s%d p9%s",
+                                   trmi_op_def_of(op)->name, (unsigned long long)h, c->threads,
+                                   c->ranks, class, c->probe != NULL && c->probe->exact ? "e" : "");
     for (int32_t i = 0; i < op->inputs_count && used < size; i++) {
         const trmi_value *v = trmi_input_of(g, op, i);
         char text[96] = "-";
@@ -567,7 +561,6 @@ trm_status trmi_costs_links(trmi_costs *c, char **text, trm_error *err) {
         size_t used = (size_t)snprintf(path, sizeof path, "%s/links-%s-%d-of-%d-t%d-%s", folder,
                                        host, c->probe->cores, c->ranks, c->threads,
                                        trm_comm_engine(c->probe->comm));
-        used += (size_t)snprintf(path + used, sizeof path - used, "%s", is_far(c) ? "-far" : "");
         snprintf(path + used, sizeof path - used, ".txt");
         *text = kept_links(c, path);
         /* what little memory allows, or a small model wants, is kept apart */

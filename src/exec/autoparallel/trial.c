@@ -123,8 +123,8 @@ static void key_of(const trmi_trial *t, const trmi_probe *probe, const trmi_cost
     }
     h = trmi_hash(h, how, sizeof how);
     h = trmi_hash(h, &o->optimizer.kind, sizeof o->optimizer.kind);
-    snprintf(key, size, "plan %016llx t%d x%d %s%d", (unsigned long long)h, c->threads, c->ranks,
-             probe->lines == TRMI_LINES_FAR ? "far " : "", (int)index);
+    snprintf(key, size, "plan %016llx t%d x%d %d", (unsigned long long)h, c->threads, c->ranks,
+             (int)index);
 }
 #endif
 

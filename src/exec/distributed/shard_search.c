@@ -212,7 +212,6 @@ static trm_status settle_costs(searching *s, trm_error *err) {
     char *text = NULL;
     TRMI_TRY(trmi_costs_open(&s->costs, &options, err));
     TRMI_TRY(trmi_probe_load(&s->probe, err));
-    s->probe.lines = options.together > 1 ? trmi_lines_usual() : TRMI_LINES_UNKNOWN;
     /* a job of a small model shall not take a large one's memory to begin */
     s->probe.reach = trmi_probe_longest(s->probe.graph);
     TRMI_TRY(trmi_costs_links(&s->costs, &text, err));

@@ -131,7 +131,6 @@ static trm_status settle_costs(trm_planner *p, trm_error *err) {
         return TRM_OK;
     }
     TRMI_TRY(trmi_probe_load(&p->probe, err));
-    p->probe.lines = together > 1 ? trmi_lines_usual() : TRMI_LINES_UNKNOWN;
     if (o->links == NULL && !o->guess_links && o->comm != NULL && trm_comm_size(o->comm) > 1) {
         TRMI_TRY(trmi_costs_links(&p->costs, &p->links_text, err));
         TRMI_TRY(trmi_links_parse(p->links_text, &p->links, err));
@@ -350,9 +349,5 @@ void trm_planner_describe(const trm_planner *p, trm_planner_info *out) {
     out->meshes = p->drive.meshes_count;
     out->operators = m->space->nodes_count;
     out->measured = (int32_t)p->costs.count;
-    out->looks = p->looks != NULL ? p->looks->count[p->probe.lines] : 1;
-    snprintf(out->caches, sizeof out->caches, "%s",
-             p->probe.lines == TRMI_LINES_NEAR  ? "common"
-             : p->probe.lines == TRMI_LINES_FAR ? "apart"
-                                                : "");
+    out->looks = p->looks != NULL ? p->looks->count : 1;
 }

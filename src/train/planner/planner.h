@@ -34,9 +34,8 @@ typedef struct trmi_way_out {
 
 /* Costs at several times (planner_looks.c), and the plans that are predicted by them. */
 typedef struct trmi_looks {
-    trmi_links links[3][TRMI_COSTS_LOOKS]; /* by the state of the machine (trmi_lines) */
-    int32_t count[3];
-    bool stated; /* the machine's state is looked at */
+    trmi_links links[TRMI_COSTS_LOOKS];
+    int32_t count;
     trmi_ranked plans[TRMI_RANKED];
     int32_t plans_count;
     /* seconds of a step: by the search's costs, by all looks */

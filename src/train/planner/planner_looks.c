@@ -2,10 +2,10 @@
 /* Costs again, between runs of plans that are held against predictions:
  *
  *      the search's costs --> plans, from now on fixed
- *      runs | look | runs | look ...      predictions: the same plans by each cost's median over all looks in one state of the machine
+ *      runs | look | runs | look ...      predictions: the same plans by each cost's median over all looks
  *
  * so that what the machine was like meanwhile is in both. Operators keep their looks by themselves
- * (exec/autoparallel/search_costs.h, by state), curves of messages here.
+ * (exec/autoparallel/search_costs.h), curves of messages here.
  */
 #include "train/planner/planner.h"
 
@@ -18,8 +18,7 @@ static trm_status open_looks(trm_planner *p, trm_error *err) {
     if (l == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for looks at costs");
     }
-    l->stated = p->probe.lines != TRMI_LINES_UNKNOWN;
-    l->links[p->probe.lines][l->count[p->probe.lines]++] = p->links;
+    l->links[l->count++] = p->links;
     l->plans_count = trmi_drive_list(&p->drive, l->plans);
     for (int32_t i = 0; i < l->plans_count; i++) {
         l->first[i] = l->now[i] = l->plans[i].candidate->measure.step;
@@ -61,31 +60,19 @@ static trm_status look(trm_planner *p, trm_error *err) {
     TRMI_TRY(trmi_probe_load(&p->probe, err));
     p->probe.brief = true;
     p->probe.reach = trmi_probe_longest(p->graph);
-    p->probe.lines = l->stated ? trmi_lines_usual() : TRMI_LINES_UNKNOWN;
-    trmi_links *links = &l->links[p->probe.lines][l->count[p->probe.lines]];
-    TRMI_TRY(look_at_links(p, links, err));
+    TRMI_TRY(look_at_links(p, &l->links[l->count], err));
     TRMI_TRY(look_at_operators(p, err));
-    l->count[p->probe.lines]++;
+    l->count++;
     return TRM_OK;
 }
 
 /* ---- predictions
  *  ------------------------------------------------------------------------------------------ */
 
-/* Most looks were in it; of equal ones the first. */
-static trmi_lines usual_state(const trmi_looks *l) {
-    trmi_lines state = TRMI_LINES_UNKNOWN;
-    for (int s = 0; s < 3; s++) {
-        state = l->count[s] > l->count[state] ? (trmi_lines)s : state;
-    }
-    return state;
-}
-
 static trm_status predict(trm_planner *p, trm_error *err) {
     trmi_looks *l = p->looks;
     trm_status status = TRM_OK;
-    p->probe.lines = usual_state(l);
-    trmi_links_middle(l->links[p->probe.lines], l->count[p->probe.lines], &p->links);
+    trmi_links_middle(l->links, l->count, &p->links);
     trmi_planner_settle_factor(p);
     for (int32_t m = 0; status == TRM_OK && m < p->drive.meshes_count; m++) {
         trmi_space *space = NULL;

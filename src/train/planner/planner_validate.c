@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/order.h"
 #include "base/os.h"
-#include "exec/autoparallel/line_state.h"
 #include "exec/autoparallel/race.h"
 #include "exec/autoparallel/trial.h"
 #include "train/model.h"
@@ -52,61 +51,32 @@ static trm_exec_options options_of(const trm_model_options *model, trm_comm *com
                                            .joint = model->parallel.joint}};
 }
 
-/* Steps by where the machine's CPUs were (exec/autoparallel/line_state.h); such as were neither the
- * one nor the other all the time count as unknown. */
-typedef struct timing {
-    double *times[3];
-    int32_t count[3];
-    trmi_lines before;
-} timing;
-
-enum { ENOUGH = 3 }; /* steps that tell something */
-
 /* One step as the slowest rank has it. */
-static trm_status time_step(trm_exec *exec, trm_comm *comm, timing *t, bool count, trm_error *err) {
+static trm_status time_step(trm_exec *exec, trm_comm *comm, double *seconds, trm_error *err) {
     TRMI_TRY(comm != NULL ? trm_comm_barrier(comm, err) : TRM_OK);
     double begin = trmi_os_now();
     TRMI_TRY(trm_exec_forward_backward(exec, err));
     TRMI_TRY(trm_exec_update(exec, 1e-3, err));
-    double both[2] = {trmi_os_now() - begin,
-                      comm != NULL && trm_comm_rank(comm) == 0 ? (double)trmi_lines_now() : 0};
-    TRMI_TRY(comm != NULL ? trm_comm_allreduce(comm, both, 2, TRM_FLOAT64, TRM_REDUCE_MAX, err)
-                          : TRM_OK);
-    trmi_lines now = (trmi_lines)both[1], during = now == t->before ? now : TRMI_LINES_UNKNOWN;
-    t->before = now;
-    if (count) {
-        t->times[during][t->count[during]++] = both[0];
-    }
-    return TRM_OK;
-}
-
-/* Of steps in one state; 0: too few. */
-static double median_of(const timing *t, trmi_lines state) {
-    return t->count[state] >= ENOUGH ? trmi_median(t->times[state], t->count[state]) : 0;
+    *seconds = trmi_os_now() - begin;
+    return comm != NULL ? trm_comm_allreduce(comm, seconds, 1, TRM_FLOAT64, TRM_REDUCE_MAX, err)
+                        : TRM_OK;
 }
 
 static trm_status time_steps(trm_exec *exec, trm_comm *comm, int32_t steps,
                              trm_planner_run_result *out, trm_error *err) {
-    double *all = trmi_alloc(4 * (size_t)steps * sizeof *all);
-    if (all == NULL) {
+    double *times = trmi_alloc((size_t)steps * sizeof *times), warm_up;
+    if (times == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to time steps");
     }
-    double *sorted = all + 3 * steps;
-    timing t = {.times = {all, all + steps, all + 2 * steps}};
     trm_status status = TRM_OK;
-    for (int32_t i = -2; status == TRM_OK && i < steps; i++) { /* two to warm up */
-        status = time_step(exec, comm, &t, i >= 0, err);
+    for (int32_t i = -2; status == TRM_OK && i < steps; i++) {
+        status = time_step(exec, comm, i < 0 ? &warm_up : &times[i], err);
     }
     if (status == TRM_OK) {
-        for (int32_t s = 0, count = 0; s < 3; count += t.count[s++]) {
-            memcpy(sorted + count, t.times[s], (size_t)t.count[s] * sizeof *sorted);
-        }
-        out->median_seconds = trmi_median(sorted, steps);
-        out->seconds = sorted[steps / 4];
-        out->common_seconds = median_of(&t, TRMI_LINES_NEAR);
-        out->apart_seconds = median_of(&t, TRMI_LINES_FAR);
+        out->median_seconds = trmi_median(times, steps); /* sorts */
+        out->seconds = times[steps / 4];
     }
-    trmi_free(all);
+    trmi_free(times);
     return status;
 }
 
