@@ -108,7 +108,7 @@ done
 for line in "2|no model 'perceptron'|train perceptron --data synth -n 2" "2|no model 'perceptron'|train perceptron --data synth --ps 1" \
     "2|no model 'perceptron'|verify perceptron -n 2" "3|no such data|train lenet --data $work/nowhere -n 2 --dry-run" \
     "3|no such data|train lenet --data $work/nowhere --ps 1 --dry-run" "2|--data is needed|train lenet -n 2 --dry-run" \
-    "3|no checkpoint there|eval lenet --data synth --checkpoint $work/nowhere -n 2 --dry-run" "2|--hosts names none|train lenet --data synth --hosts ,"; do
+    "3|no checkpoint there|eval lenet --data synth --checkpoint $work/nowhere -n 2 --dry-run" "2|train has no flag --hosts|train lenet --data synth --hosts a:2"; do
     IFS='|' read -r code text command <<< "$line"
     # shellcheck disable=SC2086
     expect "$code" "$text" $command

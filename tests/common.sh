@@ -47,3 +47,33 @@ expect() { # CODE TEXT ARGS
 }
 # tests/tfrecord.py
 export PYTHONPATH=$source/tests${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1
+# Ranks of two hosts on this one: those of the second half are in an IPC name space of their own, so that they share no memory
+# with the others and meet them over the loopback.
+ipc_space="unshare --ipc"
+[ "$(id -u)" = 0 ] || ipc_space="unshare --map-root-user --ipc"
+can_two_hosts() { $ipc_space true 2> /dev/null; }
+# two_hosts N ARGS...: trireme ARGS as N ranks; what rank 0 prints; the others into rank1.txt ...; 0 if all ended with 0
+two_hosts() {
+    local ranks=$1 port
+    shift
+    port=$(free_ports 1)
+    part() { # FIRST COUNT
+        local r pids='' code=0
+        for r in $(seq "$1" $(($1 + $2 - 1))); do
+            export TRIREME_RANK=$r TRIREME_SIZE=$ranks TRIREME_RENDEZVOUS=127.0.0.1:$port
+            if [ "$r" = 0 ]; then "$trireme" "${@:3}" & else "$trireme" "${@:3}" > "rank$r.txt" 2>&1 & fi
+            pids+=" $!"
+        done
+        for r in $pids; do wait "$r" || code=$?; done
+        return $code
+    }
+    (
+        export -f part
+        export trireme ranks port
+        $ipc_space bash -c 'part "$@"' part $((ranks / 2)) $((ranks - ranks / 2)) "$@" &
+        second=$!
+        part 0 $((ranks / 2)) "$@"
+        code=$?
+        wait $second && exit $code
+    )
+}

@@ -27,7 +27,9 @@ END
 [ "$(grep -o '"state": "[a-z]*"' run/job.json)" = '"state": "done"' ] || fail "job.json: $(cat run/job.json)"
 grep -q 'model_checkpoint_path: "ckpt-12"' run/checkpoint || fail "checkpoint: $(cat run/checkpoint)"
 ls run/events.out.tfevents.* run/eval/events.out.tfevents.* > /dev/null || fail "no summaries"
-grep -q '"event":"done","role":"ps"' ps0/train.log0 || fail "server 0 did not end by itself"
+grep -q '"event":"done","role":"ps"' run/logs/ps0/train.log0 || fail "server 0 did not end by itself"
+[ -z "$(ls -d ps* device* 2> /dev/null)" ] || fail "logs beside --output: $(ls)"
+"$trireme" ps inspect run > inspect.txt && grep -q "global step 12" inspect.txt || fail "ps inspect of a job's folder: $(cat inspect.txt)"
 for file in latest/model-12.npz final/model-12.onnx; do
     "$trireme" inspect run/export/$file > inspect.txt || fail "$file: $(ls -R run/export)"
 done
@@ -40,6 +42,17 @@ a = json.loads(open("eval.json").readline())
 b = [json.loads(l) for l in open("job.json") if '"eval"' in l][-1]
 assert abs(a["loss"] - b["loss"]) < 1e-6, (a, b)
 END
+
+# ---- a folder that another job holds is refused before anything is started
+# shellcheck disable=SC2086
+"$trireme" train lenet $data --steps 100000 --output held > held.txt 2>&1 & holder=$!
+for _ in $(seq 400); do [ -e held/.trireme.lock ] && break; sleep 0.05; done
+begun=$SECONDS
+# shellcheck disable=SC2086
+"$trireme" train lenet $data --steps 2 -n 2 --ps 1 --output held > refused.txt 2>&1
+[ $? = 2 ] && grep -q "writes here since" refused.txt && [ ! -e held/logs ] && [ $((SECONDS - begun)) -lt $((5 * patience)) ] ||
+    fail "a folder in use, after $((SECONDS - begun)) s: $(cat refused.txt)"
+kill $holder; wait $holder 2> /dev/null
 
 # ---- it is continued, not begun again
 # shellcheck disable=SC2086

@@ -24,6 +24,10 @@ train --batch-size 16 > one.json || fail "one rank"
 train --batch-size 8 -n 2 > two.json || fail "two ranks"
 close one.json two.json
 [ -s device0/train.log0 ] && [ -s device1/train.log1 ] || fail "no logs of the ranks"
+rm -rf device0 device1
+train --batch-size 8 -n 2 --steps 1 --output with_logs > /dev/null || fail "two ranks with --output"
+[ -s with_logs/logs/device0/train.log0 ] && [ ! -e device0 ] || fail "logs of a job with --output: $(ls . with_logs)"
+( ulimit -n 8; expect 4 "Too many open files (at most 8; ulimit -n sets the limit)" run -n 2 -- true; exit $failed ) || failed=1
 python3 - two.json << 'END' || fail "events of two ranks"
 import json, sys
 events = [json.loads(l) for l in open(sys.argv[1])]

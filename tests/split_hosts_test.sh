@@ -1,18 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Split jobs on several hosts (this one under two names; with root two network name spaces, joined by TCP alone), their
+# Split jobs on two hosts (two IPC name spaces of this one, joined by TCP alone), their
 # evaluation, and their checkpoints under other plans: all as one device has it.
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1
 # 37 test samples: no batch of 16 is full at the end, and none can be cut evenly.
 job="--data synth --image-size 16 --synth-train 64 --synth-test 37 --threads 1 --json --log-every 1"
-a=trsa$$ b=trsb$$ made=0
-cleanup() {
-    [ $made = 1 ] && ip netns del $a 2> /dev/null && ip netns del $b 2> /dev/null
-    rm -rf "$work"
-}
-trap cleanup EXIT
-
 # FILE OTHER N TOLERANCE: N losses, and the evaluation's loss and hits, alike
 alike() {
     for f in "$1" "$2"; do
@@ -29,6 +22,13 @@ train() {
     shift
     # shellcheck disable=SC2086
     timeout 100 "$trireme" train "$@" $job > "$name" 2>&1 || { fail "$name"; tail -3 "$name"; }
+}
+# NAME RANKS ARGS: the same by ranks of two hosts
+train_apart() {
+    local name=$1 ranks=$2
+    shift 2
+    # shellcheck disable=SC2086
+    two_hosts "$ranks" train "$@" $job > "$name" 2>&1 || { fail "$name"; tail -n 3 "$name" rank*.txt; }
 }
 
 cat > classes << 'END'
@@ -67,30 +67,31 @@ grep '"event":"eval"' one | tail -1 >> rest
 alike more rest 8 1e-5
 alike four rest 8 1e-5
 
-# two names of this host
-train hosts mlp --classes 12 --batch-size 4 --epochs 2 --eval-every-epochs 1 --hosts "a@127.0.0.1:2,b:2" \
-    --remote-shell "env HOST={}" --parallel-mode semi_auto_parallel --plan both
-alike hosts one 16 1e-5
-
-# two hosts, as far as name spaces are
-if ip netns add $a 2> /dev/null && ip netns add $b 2> /dev/null; then
-    made=1
-    ip link add s$$ netns $a type veth peer name s$$ netns $b
-    ip -n $a addr add 10.81.0.1/24 dev s$$; ip -n $b addr add 10.81.0.2/24 dev s$$
-    for n in $a $b; do ip -n $n link set lo up; ip -n $n link set s$$ up; done
-    for _ in $(seq 50); do ip -n $b link show s$$ | grep -q "state UP" && break; sleep 0.1; done
-    train spaces mlp --classes 12 --batch-size 4 --epochs 2 --eval-every-epochs 1 --hosts "$a@10.81.0.1:2,$b:2" \
-        --remote-shell "ip netns exec" --parallel-mode semi_auto_parallel --plan both
-    alike spaces one 16 1e-5
-    train searched mlp --classes 12 --batch-size 8 --epochs 2 --eval-every-epochs 1 --hosts "$a@10.81.0.1:1,$b:1" \
-        --remote-shell "ip netns exec" --parallel-mode auto_parallel
+if can_two_hosts; then
+    train_apart hosts 4 mlp --classes 12 --batch-size 4 --epochs 2 --eval-every-epochs 1 --parallel-mode semi_auto_parallel --plan both
+    alike hosts one 16 1e-5
+    grep -q '"engine":"shm"' hosts && fail "the ranks of two hosts share memory"
+    train_apart searched 2 mlp --classes 12 --batch-size 8 --epochs 2 --eval-every-epochs 1 --parallel-mode auto_parallel
     alike searched one 16 1e-5
     for how in whole slices; do # of the optimiser: the same to the last digit
-        train $how mlp --classes 12 --batch-size 4 --epochs 1 --hosts "$a@10.81.0.1:2,$b:2" --remote-shell "ip netns exec" \
-            --parallel-mode semi_auto_parallel --precision mixed $([ $how = whole ] || echo --shard-optimizer)
+        train_apart $how 4 mlp --classes 12 --batch-size 4 --epochs 1 --parallel-mode semi_auto_parallel --plan both --precision mixed \
+            $([ $how = whole ] || echo --shard-optimizer)
     done
     alike slices whole 8 0
+    # data parallel has the losses of four ranks of one host
+    strict="lenet --data synth --synth-train 32 --synth-test 8 --epochs 1 --batch-size 8 --seed 3 --learning-rate 0.02 --deterministic strict --log-every 1 --json"
+    # shellcheck disable=SC2086
+    two_hosts 4 train $strict > hosts.json 2> err.txt || { fail "train by ranks of two hosts"; tail -5 err.txt; }
+    # shellcheck disable=SC2086
+    timeout 100 "$trireme" train $strict -n 4 > one.json 2> err.txt || fail "train -n 4"
+    losses() { grep '"event":"step"' "$1" | sed 's/.*"loss":\([^,}]*\).*/\1/'; }
+    [ -n "$(losses one.json)" ] && [ "$(losses one.json)" = "$(losses hosts.json)" ] || fail "other losses on two hosts"
+    for engine in tcp ucx; do
+        [ $engine = ucx ] && [ ! -e "${TRIREME_BUILD:?}/plugins/trireme_comm_ucx.so" ] && continue
+        two_hosts 4 bench comm --engine $engine --sizes 4,64K --json > comm.json 2> err.txt || { fail "bench comm --engine $engine"; tail -5 err.txt; }
+        [ "$(grep -c '"ranks":4.*"wrong":0' comm.json)" = 2 ] || fail "bench comm --engine $engine: $(cat comm.json)"
+    done
 else
-    echo "part skipped: network name spaces cannot be made here"
+    echo "part skipped: IPC name spaces cannot be made here"
 fi
 exit $failed

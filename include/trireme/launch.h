@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trireme/launch.h: starts the processes of a job, one per rank or one per role, on this host or on
- * several, and ends them together.
+/* trireme/launch.h: starts the processes of a job on this host, one per rank or one per role, and
+ * ends them together. Over several hosts another launcher starts them: docs/launchers.md.
  *
  *     trm_launch_options options = {.ranks = 8, .command = argv + 3, .environment = environ,
  *                                   .write = print, .directory = "."};
@@ -42,14 +42,6 @@ typedef struct trm_launch_role {
     int32_t restarts;
 } trm_launch_role;
 
-/* A host of a job over several. Ranks are numbered in the order of the hosts. */
-typedef struct trm_launch_host {
-    const char *name; /* what the remote shell takes; "localhost": no shell, if none is given */
-    /* where other hosts reach it; NULL = its name. Looked at for the first host */
-    const char *address;
-    int32_t ranks;
-} trm_launch_host;
-
 typedef struct trm_launch_options {
     int32_t ranks;                  /* processes here; ignored with roles */
     const char *const *command;     /* program and arguments, ended by NULL; looked up in PATH */
@@ -67,28 +59,7 @@ typedef struct trm_launch_options {
     double grace_seconds;   /* from SIGTERM to SIGKILL; 0 = 10 */
     /* ps still running after all others have ended get SIGTERM; 0 = 10 */
     double drain_seconds;
-    bool dry_run; /* say what would run, start nothing, make no directory */
-    /* A job over several hosts, this being one part of it: all three or none. */
-    int32_t world, first_rank; /* ranks first_rank to first_rank + ranks - 1 of world are here */
-    const char *rendezvous;    /* "host:port", see trireme/cluster.h */
-    const char *token_file;
-    /* Or all of it from here: an agent is started on each host, which runs its ranks and sends
-     * their output back; logs lie here as on one host. The program must be at the same place
-     * everywhere, and the working directory must exist. Ranks get the environment that their host
-     * gives, with PATH, LD_LIBRARY_PATH, XDG_CACHE_HOME, OMP_*, TRIREME_*, HCCL_* and UCX_* from
-     * here. */
-    const trm_launch_host *hosts;
-    int32_t host_count;       /* 0: this host alone */
-    const char *remote_shell; /* words; {} stands for the host's name, which otherwise comes last;
-                                   NULL = "ssh -T -o BatchMode=yes -o ConnectTimeout=10" */
-    /* a program that calls trm_launch_agent, with its path; ended by NULL */
-    const char *const *agent;
-    /* For agents: their channel to the launcher, 0 = none (a byte is a signal's number, the end of
-     * it ends the job), a directory that is removed at the end, and what is called 20 times a
-     * second. */
-    int32_t control_fd;
-    const char *scratch;
-    void (*tick)(void *context);
+    bool dry_run;           /* say what would run, start nothing, make no directory */
     trm_launch_write write; /* NULL = silent */
     void *context;
 } trm_launch_options;
@@ -104,7 +75,8 @@ typedef struct trm_launch_result {
     double seconds;
 } trm_launch_result;
 
-/* Runs the job to its end. Says "training success" or "training failed" last.
+/* Runs the job to its end. The last line is "training success", "training failed", or "training
+ * stopped by signal N" where the launcher was told to end.
  *   error   INVALID (options, program not found, table of another size), IO, NOMEM: the job could
  *           not be started, nothing is left running. A job that failed is TRM_OK with an exit code
  *   thread  from the main thread, before other threads are started: it takes SIGINT, SIGTERM,
@@ -112,11 +84,6 @@ typedef struct trm_launch_result {
  *           once) and SIGCHLD while it runs */
 TRM_API TRM_MUST_USE trm_status trm_launch(const trm_launch_options *options,
                                            trm_launch_result *result, trm_error *err);
-
-/* What runs on each host of such a job: takes its order from standard input. *exit_code is for
- * exit().
- *   error   INVALID: nobody who gives orders is there     thread  as trm_launch */
-TRM_API TRM_MUST_USE trm_status trm_launch_agent(int32_t *exit_code, trm_error *err);
 
 #ifdef __cplusplus
 }

@@ -52,9 +52,9 @@ typedef struct app_options {
     int64_t ranks;
     const char *split_plan, *split_mesh; /* semi_auto_parallel, auto_parallel */
     const char *parallel_mode, *reduce, *wire, *bucket, *sync_batch_norm, *layerwise, *rank_table;
-    const char *deterministic, *context, *hosts, *remote_shell, *launch_directory;
+    const char *deterministic, *context, *hosts, *launch_directory;
     int64_t deterministic_block;
-    bool shard_optimizer, any_address, agent;
+    bool shard_optimizer, any_address;
     double timeout, start_timeout, role_timeout;
     const char *op, *sizes, *engine, *algorithm, *dtype, *redop;
     double min_busbw;

@@ -22,10 +22,18 @@ static trm_status read_key(const char *text, uint64_t *key, trm_error *err) {
                : app_fail(err, TRM_INVALID, "--key %s: a number from 0 to 2^64 - 1 expected", text);
 }
 
+/* The servers' folder of a job's model_dir, where that was given. */
+static const char *folder_of(const char *path) {
+    static char below[4096];
+    struct stat info;
+    snprintf(below, sizeof below, "%s/ps", path);
+    return stat(below, &info) == 0 && S_ISDIR(info.st_mode) ? below : path;
+}
+
 static trm_status open_folder(app_context *app, const uint64_t *key, trm_ps_folder **out,
                               trm_error *err) {
     const app_options *o = &app->o;
-    const char *path = app->parsed.arguments[0];
+    const char *path = folder_of(app->parsed.arguments[0]);
     trm_ps_folder_options options = {.cut = (uint32_t)o->cut, .table = o->table, .key = key};
     trm_error why;
     if (trm_ps_initial_open(path, &options.initial, &why) != TRM_OK) {

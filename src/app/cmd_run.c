@@ -8,11 +8,6 @@ int app_run_run(app_context *app) {
     trm_error err;
     int code = 0;
     trm_status status;
-    if (app->o.agent) {
-        int32_t agent_code = 0;
-        status = trm_launch_agent(&agent_code, &err);
-        return status == TRM_OK ? agent_code : app_report(&err);
-    }
     if (app->parsed.rest == NULL || app->parsed.rest[0] == NULL) {
         status =
             app_fail(&err, TRM_INVALID, "trireme run needs a program behind --; for example: %s",

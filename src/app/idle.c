@@ -96,7 +96,7 @@ void app_tell_idle_rank_flags(const app_context *app) {
         "reduce",    "wire",      "bucket",       "shard-optimizer", "sync-batch-norm",
         "layerwise", "plan",      "mesh",         "full-batch",      "trial-seconds",
         "engine",    "algorithm", "start-timeout"};
-    static const char *const of_launchers[] = {"launch-dir", "timeout", "remote-shell"};
+    static const char *const of_launchers[] = {"launch-dir", "timeout"};
     for (size_t i = 0; app->ranks == NULL && i < sizeof of_ranks / sizeof of_ranks[0]; i++) {
         tell(app, of_ranks[i], "several ranks (-n)");
     }

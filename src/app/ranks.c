@@ -45,80 +45,31 @@ void app_write_through(void *context, trm_launch_stream stream, const char *data
     fflush(to);
 }
 
-enum { HOSTS_MAX = 256 };
-
-/* "a:2,b:2", "a@10.0.0.1:2": hosts, where others reach the first, their ranks. */
-static trm_status hosts_of(char *text, trm_launch_host *hosts, int32_t *count, int64_t *ranks,
-                           trm_error *err) {
-    *ranks = 0;
-    for (char *item = strtok(text, ", "); item != NULL; item = strtok(NULL, ", ")) {
-        char *colon = strrchr(item, ':'), *end = NULL, *at = strchr(item, '@');
-        long n = colon != NULL ? strtol(colon + 1, &end, 10) : 0;
-        if (colon == NULL || colon == item || end == colon + 1 || *end != '\0' || n < 1 ||
-            n > 1024 || *count == HOSTS_MAX) {
-            return app_fail(
-                err, TRM_INVALID,
-                "--hosts: '%.60s'; host:ranks or name@address:ranks expected, at most %d "
-                "of them",
-                item, HOSTS_MAX);
-        }
-        *colon = '\0';
-        /* user@host of ssh stays whole when what follows the first @ has another */
-        char *address = at != NULL && strchr(at + 1, '@') != NULL ? strrchr(item, '@') : at;
-        if (address != NULL) {
-            *address++ = '\0';
-        }
-        hosts[(*count)++] =
-            (trm_launch_host){.name = item, .address = address, .ranks = (int32_t)n};
-        *ranks += n;
+const char *app_log_directory(const app_context *app) {
+    static char logs[4096];
+    const app_options *o = &app->o;
+    if (o->launch_directory != NULL || o->output == NULL ||
+        strcmp(app->command->name, "train") != 0) {
+        return o->launch_directory != NULL ? o->launch_directory : ".";
     }
-    return *count > 0 ? TRM_OK
-                      : app_fail(err, TRM_INVALID, "--hosts names none; host:ranks,... expected");
+    snprintf(logs, sizeof logs, "%s/logs", o->output);
+    return logs;
 }
 
 trm_status app_launch(const app_context *app, const char *const *command, int *code,
                       trm_error *err) {
-    static char self[4096];
-    static const char *agent[] = {self, "run", "--agent", NULL};
-    static trm_launch_host hosts[HOSTS_MAX];
     const app_options *o = &app->o;
-    int32_t host_count = 0;
-    int64_t ranks = o->ranks > 0 ? o->ranks : 1, listed = 0;
-    char *text = NULL; /* the hosts' names lie in it */
-    if (o->hosts != NULL) {
-        ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-        self[length > 0 ? length : 0] = '\0';
-        text = strdup(o->hosts);
-        trm_status parsed = text != NULL ? hosts_of(text, hosts, &host_count, &listed, err)
-                                         : app_fail(err, TRM_NOMEM, "no memory");
-        if (parsed != TRM_OK) {
-            free(text);
-            return parsed;
-        }
-        if (listed != ranks && o->ranks > 1) {
-            free(text);
-            return app_fail(err, TRM_INVALID, "-n %lld, but --hosts has %lld ranks; leave -n away",
-                            (long long)ranks, (long long)listed);
-        }
-    } else if (o->remote_shell != NULL) {
-        return app_fail(err, TRM_INVALID, "--remote-shell is for --hosts");
-    }
-    const trm_launch_options options = {.ranks = (int32_t)ranks,
+    const trm_launch_options options = {.ranks = (int32_t)(o->ranks > 0 ? o->ranks : 1),
                                         .command = command,
                                         .environment = (const char *const *)environ,
-                                        .directory = o->launch_directory,
+                                        .directory = app_log_directory(app),
                                         .rank_table = o->rank_table,
                                         .threads = (int32_t)o->threads,
                                         .timeout_seconds = o->timeout,
                                         .dry_run = o->dry_run,
-                                        .hosts = hosts,
-                                        .host_count = host_count,
-                                        .remote_shell = o->remote_shell,
-                                        .agent = agent,
                                         .write = app_write_through};
     trm_launch_result result;
     trm_status status = trm_launch(&options, &result, err);
-    free(text);
     if (status == TRM_OK) {
         /* A launcher says 2 for whatever fails; a measurement says what its ranks say. */
         bool own = strncmp(app->command->name, "bench", 5) == 0 && result.exit_code == 2 &&
@@ -153,7 +104,7 @@ static trm_status check_meshes(const app_options *o, trm_error *err) {
     trm_plan_info plan;
     if (o->split_plan != NULL) {
         trm_status status = trm_plan_read(o->split_plan, &plan, NULL, err);
-        if (status != TRM_OK || o->hosts != NULL) {
+        if (status != TRM_OK) {
             return status;
         }
         if (plan.ranks != o->ranks) {
@@ -163,18 +114,18 @@ static trm_status check_meshes(const app_options *o, trm_error *err) {
     }
     int32_t ranks = (int32_t)o->ranks;
     trm_status status = o->split_mesh != NULL ? trm_mesh_ranks(o->split_mesh, &ranks, err) : TRM_OK;
-    if (status == TRM_OK && o->hosts == NULL && ranks != o->ranks) {
+    if (status == TRM_OK && ranks != o->ranks) {
         status = app_fail(err, TRM_INVALID, "--mesh %.40s has %d ranks; -n says %lld",
                           o->split_mesh, ranks, (long long)o->ranks);
     }
     return status;
 }
 
-/* Norms' groups are of as many ranks. Those of --hosts are counted by the table. */
+/* Norms' groups are of as many ranks. */
 static trm_status check_groups(const app_context *app, trm_error *err) {
     const char *group = app_holds(app, "sync_batch_norm");
     long ranks = strtol(group, NULL, 10);
-    return ranks <= 0 || app->o.hosts != NULL || app->o.ranks % ranks == 0
+    return ranks <= 0 || app->o.ranks % ranks == 0
                ? TRM_OK
                : app_fail(
                      err, TRM_INVALID,
@@ -186,7 +137,7 @@ trm_status app_launch_self(app_context *app, app_check *check, bool *launched, i
                            trm_error *err) {
     trm_cluster *cluster;
     *launched = false;
-    if (app->o.ranks <= 1 && (app->o.hosts == NULL || getenv("TRIREME_RANK") != NULL)) {
+    if (app->o.ranks <= 1) {
         return TRM_OK;
     }
     /* A rank table alone does not make a rank: RANK_ID or the like must say which. */
@@ -197,7 +148,7 @@ trm_status app_launch_self(app_context *app, app_check *check, bool *launched, i
     }
     int32_t size = trm_cluster_get(cluster)->size;
     trm_cluster_destroy(cluster);
-    if (size > 1 && (app->o.hosts != NULL || size == app->o.ranks)) {
+    if (size == app->o.ranks) {
         return TRM_OK;
     }
     if (size > 1) {

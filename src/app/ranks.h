@@ -14,6 +14,8 @@ TRM_MUST_USE trm_status app_launch(const app_context *app, const char *const *co
 
 /* This command again: program and arguments, ended by NULL; static. IO. */
 TRM_MUST_USE trm_status app_self(const app_context *app, const char *const **out, trm_error *err);
+/* Where processes that this command starts have their logs: --launch-dir, OUTPUT/logs, or ".". */
+const char *app_log_directory(const app_context *app);
 /* A launcher's output, to ours. */
 void app_write_through(void *context, trm_launch_stream stream, const char *data, size_t bytes);
 

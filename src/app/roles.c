@@ -41,6 +41,17 @@ static trm_status refuse_other_flags(const app_context *app, trm_error *err) {
     return TRM_OK;
 }
 
+/* A job that writes there is known before any process is started: the chief would wait for its end. */
+static trm_status check_output(const app_options *o, trm_error *err) {
+    trm_checkpoint_writer *writer;
+    struct stat info;
+    if (o->output == NULL || o->dry_run || stat(o->output, &info) != 0) {
+        return TRM_OK;
+    }
+    trm_status status = trm_checkpoint_writer_open(o->output, NULL, &writer, err);
+    return status == TRM_OK ? trm_checkpoint_writer_close(writer, err) : status;
+}
+
 static trm_status check_launch(app_context *app, trm_error *err) {
     const app_options *o = &app->o;
     int64_t step;
@@ -56,6 +67,7 @@ static trm_status check_launch(app_context *app, trm_error *err) {
     }
     trm_status status = app_check_strategy(o, &ignored, err);
     status = status == TRM_OK ? app_check_job(app, err) : status;
+    status = status == TRM_OK ? check_output(o, err) : status;
     if (status != TRM_OK || o->output == NULL || o->resume) {
         return status;
     }
@@ -70,11 +82,10 @@ static trm_status check_launch(app_context *app, trm_error *err) {
 }
 
 /* What the evaluator has found: its lines are in its log. */
-static void show_evaluations(const app_options *o) {
+static void show_evaluations(const app_context *app) {
     char path[4096], line[4096];
-    const char *wanted = o->json ? "{\"event\":\"eval\"" : "evaluation loss";
-    snprintf(path, sizeof path, "%s/evaluator0/train.log0",
-             o->launch_directory != NULL ? o->launch_directory : ".");
+    const char *wanted = app->o.json ? "{\"event\":\"eval\"" : "evaluation loss";
+    snprintf(path, sizeof path, "%s/evaluator0/train.log0", app_log_directory(app));
     FILE *log = fopen(path, "r");
     while (log != NULL && fgets(line, sizeof line, log) != NULL) {
         if (strstr(line, wanted) == line) {
@@ -87,13 +98,12 @@ static void show_evaluations(const app_options *o) {
 }
 
 /* What the servers have warned of: their lines are in their logs. */
-static void show_warnings(const app_options *o) {
+static void show_warnings(const app_context *app) {
     static const char mark[] = "trireme: warning: ";
     char path[4096], line[4096], last[4096];
-    for (int32_t s = 0; s < (int32_t)o->servers; s++) {
+    for (int32_t s = 0; s < (int32_t)app->o.servers; s++) {
         int64_t count = 0;
-        snprintf(path, sizeof path, "%s/ps%d/train.log%d",
-                 o->launch_directory != NULL ? o->launch_directory : ".", s, s);
+        snprintf(path, sizeof path, "%s/ps%d/train.log%d", app_log_directory(app), s, s);
         FILE *log = fopen(path, "r");
         while (log != NULL && fgets(line, sizeof line, log) != NULL) {
             if (strncmp(line, mark, sizeof mark - 1) == 0) {
@@ -128,7 +138,7 @@ static trm_status launch(app_context *app, int *code, trm_error *err) {
         {.role = TRM_ROLE_EVALUATOR, .count = o->evaluator, .restarts = again}};
     const trm_launch_options options = {.command = command,
                                         .environment = (const char *const *)environ,
-                                        .directory = o->launch_directory,
+                                        .directory = app_log_directory(app),
                                         .roles = roles,
                                         .role_count = 3,
                                         /* Workers compute; a server that had a CPU of its own would
@@ -147,10 +157,10 @@ static trm_status launch(app_context *app, int *code, trm_error *err) {
     if (status == TRM_OK) {
         *code = result.exit_code;
         if (!options.dry_run) {
-            show_warnings(o);
+            show_warnings(app);
         }
         if (o->evaluator && !options.dry_run) {
-            show_evaluations(o);
+            show_evaluations(app);
         }
     }
     return status;

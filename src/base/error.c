@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 _Static_assert(sizeof(trm_error) == 256, "the error record is 256 bytes on every platform");
 
@@ -71,12 +72,15 @@ trm_status trmi_error_append(trm_error *err, const char *format, ...) {
     return (trm_status)err->status;
 }
 
+/* A limit of the system, not of one file. */
+static bool is_limit(int number) { return number == EMFILE || number == ENFILE; }
+
 trm_status trmi_error_sys(trm_error *err, const char *file, int line, const char *format, ...) {
     int saved_errno = errno;
     trm_status status = saved_errno == ENOSPC || saved_errno == EDQUOT || saved_errno == EFBIG
                             ? TRM_NOSPACE
-                        : saved_errno == ENOMEM ? TRM_NOMEM
-                                                : TRM_IO;
+                        : saved_errno == ENOMEM || is_limit(saved_errno) ? TRM_NOMEM
+                                                                         : TRM_IO;
     if (err == NULL) {
         return status;
     }
@@ -89,6 +93,11 @@ trm_status trmi_error_sys(trm_error *err, const char *file, int line, const char
     /* strerror_r has two signatures; %m is glibc and musl. */
     errno = saved_errno;
     snprintf(text + used, sizeof text - used, ": %m");
+    if (saved_errno == EMFILE && sysconf(_SC_OPEN_MAX) > 0) {
+        used = strlen(text);
+        snprintf(text + used, sizeof text - used, " (at most %ld; ulimit -n sets the limit)",
+                 sysconf(_SC_OPEN_MAX));
+    }
     begin(err, status, saved_errno, file, line);
     put_message(err, text);
     return status;

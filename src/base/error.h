@@ -17,7 +17,7 @@ trm_status trmi_error_set(trm_error *err, trm_status status, const char *file, i
 /* Appends context (" while saving step 1200"); never overwrites the cause. Returns err->status. */
 trm_status trmi_error_append(trm_error *err, const char *format, ...) TRM_PRINTF(2, 3);
 
-/* A failed system call: TRM_NOSPACE for ENOSPC/EDQUOT, TRM_NOMEM for ENOMEM, else TRM_IO; the
+/* A failed system call: TRM_NOSPACE for ENOSPC/EDQUOT, TRM_NOMEM for ENOMEM, EMFILE and ENFILE, else TRM_IO; the
  * message ends with strerror(errno). */
 trm_status trmi_error_sys(trm_error *err, const char *file, int line, const char *format, ...)
     TRM_PRINTF(4, 5);

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 trm_status trmi_append_open(trmi_append *file, const trmi_os *os, const char *path, bool exclusive,
@@ -16,7 +17,17 @@ trm_status trmi_append_open(trmi_append *file, const trmi_os *os, const char *pa
         return TRMI_FAIL(err, TRM_INVALID, "...%s: the path is too long", trmi_path_tail(path));
     }
     memcpy(file->path, path, strlen(path) + 1);
-    int flags = O_WRONLY | O_CREAT | O_APPEND | (exclusive ? O_EXCL : 0);
+    struct stat info;
+    if (stat(path, &info) == 0 &&
+        !S_ISREG(info.st_mode)) { /* opening a FIFO would wait for a reader */
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: a regular file expected (found a %s); name another file",
+                         trmi_path_tail(path),
+                         S_ISFIFO(info.st_mode)  ? "FIFO"
+                         : S_ISDIR(info.st_mode) ? "directory"
+                                                 : "device or socket");
+    }
+    int flags = O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | (exclusive ? O_EXCL : 0);
     file->fd = file->os->open(file->os->context, path, flags, 0644);
     if (file->fd < 0) {
         return TRMI_FAIL_SYS(err, "%s: cannot open for writing", trmi_path_tail(path));

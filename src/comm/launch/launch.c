@@ -5,7 +5,7 @@
  *      \--a failure, a signal, the timeout--> ending: SIGTERM, grace, SIGKILL --> failed
  */
 #define _GNU_SOURCE
-#include "comm/launch/launch_hosts.h"
+#include "comm/launch/launch.h"
 
 #include "base/error.h"
 #include "base/os.h"
@@ -136,6 +136,11 @@ static bool has_failed(const trmi_task_process *task) {
     return WIFEXITED(task->wait_status) && (code == JOB_FAILED || code == WRONG_USE);
 }
 
+/* Also of a process that was told to end: it could not save, say. */
+static bool has_own_failure(const trmi_task_process *task) {
+    return WIFEXITED(task->wait_status) && guilt(task) == 2 && WEXITSTATUS(task->wait_status) < 128;
+}
+
 static void end_text(const trmi_task_process *task, char text[64]) {
     if (WIFSIGNALED(task->wait_status)) {
         int number = WTERMSIG(task->wait_status);
@@ -174,6 +179,9 @@ static void task_ended(trmi_launch *launch, job_state *job, int32_t index) {
         trmi_launch_blame(launch->options, "%s", err.message);
     }
     if (told && (job->stop_signal != 0 || job->timed_out || job->drained)) {
+        if (job->stop_signal != 0 && has_own_failure(task)) {
+            trmi_launch_blame(launch->options, "%s %s", task->name, text);
+        }
         return; /* as it was told */
     }
     if (job->first_failed < 0) {
@@ -219,26 +227,11 @@ static void handle_signal(trmi_launch *launch, job_state *job, int number) {
     }
     if (job->stop_signal == 0) {
         job->stop_signal = number;
-        if (launch->options->control_fd == 0) { /* an agent's launcher has said so */
-            trmi_launch_say(launch->options, "signal %d: all processes are told to end", number);
-        }
+        trmi_launch_say(launch->options, "signal %d: all processes are told to end", number);
         begin_ending(launch, job, number);
     } else {
         job->killed = true;
         tell_all(launch, SIGKILL);
-    }
-}
-
-/* The launcher of an agent has sent signals, or is gone. */
-static void obey_control(trmi_launch *launch, job_state *job) {
-    unsigned char numbers[16];
-    ssize_t bytes = read(launch->options->control_fd, numbers, sizeof numbers);
-    for (ssize_t i = 0; i < bytes; i++) {
-        handle_signal(launch, job, numbers[i]);
-    }
-    if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR)) {
-        launch->control_closed = true;
-        handle_signal(launch, job, SIGTERM);
     }
 }
 
@@ -300,13 +293,10 @@ static bool any_running(const trmi_launch *launch) {
 
 static void wait_for_end(trmi_launch *launch, job_state *job) {
     while (any_running(launch)) {
-        bool controlled = launch->options->control_fd > 0 && !launch->control_closed;
-        struct pollfd polls[4] = {
-            {.fd = launch->signal_fd, .events = POLLIN},
-            {.fd = launch->out_fd[0], .events = POLLIN},
-            {.fd = launch->out_fd[1], .events = POLLIN},
-            {.fd = controlled ? launch->options->control_fd : -1, .events = POLLIN}};
-        poll(polls, 4, 50);
+        struct pollfd polls[3] = {{.fd = launch->signal_fd, .events = POLLIN},
+                                  {.fd = launch->out_fd[0], .events = POLLIN},
+                                  {.fd = launch->out_fd[1], .events = POLLIN}};
+        poll(polls, 3, 50);
         struct signalfd_siginfo info;
         while (read(launch->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
             handle_signal(launch, job, (int)info.ssi_signo);
@@ -316,14 +306,9 @@ static void wait_for_end(trmi_launch *launch, job_state *job) {
                 pump(launch, i);
             }
         }
-        if (polls[3].revents != 0) {
-            obey_control(launch, job);
-        }
         reap(launch, job);
+        trmi_launch_guard_keep(launch);
         keep_time(launch, job, trmi_os_now());
-        if (launch->options->tick != NULL) {
-            launch->options->tick(launch->options->context);
-        }
     }
     /* Grandchildren that outlived their rank, then the last words in the pipes. */
     tell_all(launch, SIGKILL);
@@ -389,9 +374,6 @@ static void end_adopted(const trmi_launch *launch, const pid_t *before, int befo
 /* The end of a log, line by line. */
 static void say_tail(const trmi_launch *launch, const trmi_task_process *task) {
     char data[TAIL_BYTES + 1];
-    /* an agent's logs lie elsewhere in the end */
-    const char *shown =
-        task->log + (launch->options->scratch != NULL ? strlen(launch->options->scratch) + 1 : 0);
     int fd = open(task->log, O_RDONLY | O_CLOEXEC);
     struct stat info;
     if (fd < 0 || fstat(fd, &info) != 0) {
@@ -401,7 +383,7 @@ static void say_tail(const trmi_launch *launch, const trmi_task_process *task) {
     ssize_t bytes = pread(fd, data, TAIL_BYTES, from);
     close(fd);
     if (bytes <= 0) {
-        trmi_launch_blame(launch->options, "%s is empty", shown);
+        trmi_launch_blame(launch->options, "%s is empty", task->log);
         return;
     }
     data[bytes] = '\0';
@@ -411,7 +393,7 @@ static void say_tail(const trmi_launch *launch, const trmi_task_process *task) {
             break;
         }
     }
-    trmi_launch_blame(launch->options, "the end of %s:", shown);
+    trmi_launch_blame(launch->options, "the end of %s:", task->log);
     for (char *line; (line = strsep(&start, "\n")) != NULL;) {
         if (line[0] != '\0' || start != NULL) {
             trmi_launch_blame(launch->options, "| %.900s", line);
@@ -447,9 +429,7 @@ static void conclude(trmi_launch *launch, job_state *job) {
     if (job->stop_signal != 0) {
         result->exit_code = 128 + job->stop_signal;
     }
-    if (launch->options->control_fd == 0) {
-        trmi_launch_conclude(launch->options, result, job->stop_signal != 0);
-    }
+    trmi_launch_conclude(launch->options, result, job->stop_signal);
 }
 
 /* Signals come through a descriptor while the job runs. */
@@ -490,9 +470,6 @@ static trm_status run(trmi_launch *launch, job_state *job, trm_error *err) {
     if (status == TRM_OK) {
         conclude(launch, job);
     }
-    if (launch->options->tick != NULL) {
-        launch->options->tick(launch->options->context);
-    }
     trmi_launch_guard_end(launch);
     prctl(PR_SET_CHILD_SUBREAPER, (unsigned long)subreaper);
     return status;
@@ -503,9 +480,6 @@ trm_status trm_launch(const trm_launch_options *options, trm_launch_result *resu
     trmi_launch launch = {
         .options = options, .guard_fd = -1, .signal_fd = -1, .out_fd = {-1, -1}, .out_log = -1};
     *result = (trm_launch_result){.failed_rank = -1};
-    if (options->host_count > 0) {
-        return trmi_launch_hosts(options, result, err);
-    }
     job_state job = {.result = result, .start_time = trmi_os_now(), .first_failed = -1};
     sigset_t before;
     trm_status status = trmi_launch_plan(&launch, err);

@@ -31,9 +31,12 @@ void trmi_launch_blame(const trm_launch_options *options, const char *format, ..
 }
 
 void trmi_launch_conclude(const trm_launch_options *options, const trm_launch_result *result,
-                          bool told_to_end) {
-    if (result->exit_code == 0 || told_to_end) {
-        trmi_launch_say(options, result->exit_code == 0 ? "training success" : "training failed");
+                          int stop_signal) {
+    if (result->exit_code == 0) {
+        trmi_launch_say(options, "training success");
+    } else if (stop_signal != 0) {
+        trmi_launch_say(options, "training stopped by signal %d (%s)", stop_signal,
+                        strsignal(stop_signal));
     } else {
         trmi_launch_blame(options, "training failed");
     }

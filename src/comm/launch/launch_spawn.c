@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -130,9 +131,10 @@ static trm_status open_outputs(trmi_launch *launch, const trmi_task_process *tas
     return TRM_OK;
 }
 
+/* Without a signal where the guardian has died: it is started again, with all groups, in the next round. */
 static void tell_guard(const trmi_launch *launch, int32_t group) {
-    if (launch->guard_fd >= 0 && write(launch->guard_fd, &group, sizeof group) < 0) {
-        trmi_launch_say(launch->options, "the guardian process is gone (%s)", strerror(errno));
+    if (launch->guard_fd >= 0) {
+        (void)!send(launch->guard_fd, &group, sizeof group, MSG_NOSIGNAL);
     }
 }
 
@@ -145,7 +147,7 @@ trm_status trmi_launch_spawn(trmi_launch *launch, trmi_task_process *task, trm_e
         report[0] = report[1] = -1;
         problem = errno;
     }
-    pid_t pid = problem == 0 ? fork() : -1;
+    pid_t pid = problem == 0 ? _Fork() : -1; /* handlers of fork() are for programs that go on */
     if (pid == 0) {
         become(launch, task, outputs, report[1], parent);
     }
@@ -204,7 +206,7 @@ static void sweep(const trmi_launch *launch) {
     }
 }
 
-/* Reads groups (+ started, - gone) until the launcher closes the pipe, in whatever way. */
+/* Reads groups (+ started, - gone) until the launcher closes the socket, in whatever way. */
 static _Noreturn void guard(int fd, const trmi_launch *launch) {
     enum { GROUPS = 4096 };
     static int32_t groups[GROUPS];
@@ -233,19 +235,16 @@ static _Noreturn void guard(int fd, const trmi_launch *launch) {
         kill(-groups[g], SIGKILL);
     }
     sweep(launch);
-    if (launch->options->scratch != NULL) {
-        trm_error ignored;
-        (void)!trmi_os_remove_tree(NULL, launch->options->scratch, &ignored);
-    }
     _exit(0);
 }
 
+/* _Fork: LLVM's OpenMP would begin anew in a child of fork() and leave a file in /dev/shm. */
 trm_status trmi_launch_guard(trmi_launch *launch, trm_error *err) {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        return TRMI_FAIL_SYS(err, "no pipe for the guardian process");
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+        return TRMI_FAIL_SYS(err, "no socket for the guardian process");
     }
-    launch->guard_pid = fork();
+    launch->guard_pid = _Fork();
     if (launch->guard_pid == 0) {
         close(ends[1]);
         guard(ends[0], launch);
@@ -258,6 +257,30 @@ trm_status trmi_launch_guard(trmi_launch *launch, trm_error *err) {
     }
     launch->guard_fd = ends[1];
     return TRM_OK;
+}
+
+void trmi_launch_guard_keep(trmi_launch *launch) {
+    trm_error err;
+    if (launch->guard_pid <= 0 || waitpid(launch->guard_pid, NULL, WNOHANG) <= 0) {
+        return;
+    }
+    close(launch->guard_fd);
+    launch->guard_fd = -1;
+    launch->guard_pid = 0;
+    if (trmi_launch_guard(launch, &err) != TRM_OK) {
+        trmi_launch_say(
+            launch->options,
+            "the guardian process has died: %s; should the launcher be killed, its processes "
+            "stay",
+            err.message);
+        return;
+    }
+    for (int32_t t = 0; t < launch->count; t++) {
+        if (launch->tasks[t].group_alive) {
+            tell_guard(launch, (int32_t)launch->tasks[t].pid);
+        }
+    }
+    trmi_launch_say(launch->options, "the guardian process has died; started again");
 }
 
 void trmi_launch_guard_end(trmi_launch *launch) {

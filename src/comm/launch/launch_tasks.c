@@ -134,7 +134,6 @@ static trm_status make_environment(trmi_launch *launch, trmi_task_process *task,
                                    const char *tf_config, trm_error *err) {
     const trm_launch_options *options = launch->options;
     env_list list = {.arena = &launch->arena};
-    int32_t world = options->world > 0 ? options->world : options->ranks;
     for (const char *const *one = options->environment; one != NULL && *one != NULL; one++) {
         if (!is_launchers(*one)) {
             put_text(&list, trmi_arena_strdup(list.arena, *one));
@@ -146,20 +145,15 @@ static trm_status make_environment(trmi_launch *launch, trmi_task_process *task,
         PUT(&list, "DEVICE_ID=%d", task->trains ? local : 0);
     } else {
         PUT(&list, "RANK_ID=%d", task->index);
-        PUT(&list, "RANK_SIZE=%d", world);
+        PUT(&list, "RANK_SIZE=%d", options->ranks);
         PUT(&list, "DEVICE_ID=%d", local);
         PUT(&list, "TRIREME_RANK=%d", task->index);
-        PUT(&list, "TRIREME_SIZE=%d", world);
+        PUT(&list, "TRIREME_SIZE=%d", options->ranks);
         PUT(&list, "TRIREME_LOCAL_RANK=%d", local);
         PUT(&list, "TRIREME_LOCAL_SIZE=%d", options->ranks);
     }
     if (launch->meet[0] != '\0') {
         PUT(&list, "TRIREME_RENDEZVOUS=unix:%s", launch->meet);
-    } else if (options->rendezvous != NULL) {
-        PUT(&list, "TRIREME_RENDEZVOUS=%s", options->rendezvous);
-    }
-    if (options->token_file != NULL) {
-        PUT(&list, "TRIREME_TOKEN_FILE=%s", options->token_file);
     }
     for (const char *const *one = options->extra; one != NULL && *one != NULL; one++) {
         put_text(&list, trmi_arena_strdup(list.arena, *one));
@@ -173,16 +167,15 @@ static trm_status apply_table(trmi_launch *launch, trm_error *err) {
     const trm_launch_options *options = launch->options;
     trm_rank_table *table;
     char name[48];
-    int32_t world = options->world > 0 ? options->world : options->ranks;
     char *path = realpath(options->rank_table, NULL);
     TRMI_TRY(trm_rank_table_read(options->rank_table, &table, err));
     trm_status status = TRM_OK;
-    if (trm_rank_table_size(table) != world) {
+    if (trm_rank_table_size(table) != options->ranks) {
         status = TRMI_FAIL(err, TRM_INVALID,
                            "%s has %d ranks, but %d are to be started; make them "
                            "equal",
                            trmi_short_name(options->rank_table, name), trm_rank_table_size(table),
-                           world);
+                           options->ranks);
     }
     for (int32_t t = 0; t < launch->count && status == TRM_OK; t++) {
         trmi_task_process *task = &launch->tasks[t];
@@ -232,11 +225,16 @@ static trm_status find_cores(trmi_launch *launch, trm_error *err) {
     return TRM_OK;
 }
 
-static void name_files(const trmi_launch *launch, trmi_task_process *task, const char *kind) {
+static trm_status name_files(trmi_launch *launch, trmi_task_process *task, const char *kind,
+                             trm_error *err) {
     const char *base = launch->options->directory ? launch->options->directory : ".";
-    snprintf(task->dir, sizeof task->dir, "%.200s/%s%d", base, kind, task->index);
-    snprintf(task->log, sizeof task->log, "%.220s/train.log%d", task->dir, task->index);
-    snprintf(task->env_log, sizeof task->env_log, "%.220s/env%d.log", task->dir, task->index);
+    task->dir = trmi_arena_printf(&launch->arena, "%s/%s%d", base, kind, task->index);
+    task->log = trmi_arena_printf(&launch->arena, "%s/%s%d/train.log%d", base, kind, task->index,
+                                  task->index);
+    task->env_log = trmi_arena_printf(&launch->arena, "%s/%s%d/env%d.log", base, kind, task->index,
+                                      task->index);
+    return task->dir != NULL && task->log != NULL && task->env_log != NULL ? TRM_OK
+                                                                           : no_memory(err);
 }
 
 static trm_status check_options(const trm_launch_options *options, trm_error *err) {
@@ -267,23 +265,12 @@ static trm_status check_options(const trm_launch_options *options, trm_error *er
     if (options->role_count == 0 && (options->command == NULL || options->command[0] == NULL)) {
         return TRMI_FAIL(err, TRM_INVALID, "no program to run; give it after --");
     }
-    if (options->world > 0 && (options->rendezvous == NULL || options->first_rank < 0 ||
-                               options->first_rank + options->ranks > options->world)) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "ranks %d to %d of %d over several hosts: a part of the world and a "
-                         "rendezvous expected",
-                         options->first_rank, options->first_rank + options->ranks - 1,
-                         options->world);
-    }
     return TRM_OK;
 }
 
 /* A private place for the ranks of this host to meet; two jobs never share it. */
 static trm_status choose_meeting(trmi_launch *launch, trm_error *err) {
     uint32_t random;
-    if (launch->options->rendezvous != NULL) {
-        return TRM_OK;
-    }
     if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) {
         return TRMI_FAIL_SYS(err, "no random bytes for the job");
     }
@@ -296,12 +283,12 @@ static trm_status plan_ranks(trmi_launch *launch, trm_error *err) {
     const trm_launch_options *options = launch->options;
     for (int32_t i = 0; i < launch->count; i++) {
         trmi_task_process *task = &launch->tasks[i];
-        task->index = options->first_rank + i;
+        task->index = i;
         task->command = options->command;
         task->trains = true;
-        task->console = options->control_fd > 0 ? task->index == 0 : i == 0;
+        task->console = i == 0;
         snprintf(task->name, sizeof task->name, "rank %d", task->index);
-        name_files(launch, task, "device");
+        TRMI_TRY(name_files(launch, task, "device", err));
     }
     TRMI_TRY(find_cores(launch, err));
     for (int32_t i = 0; i < launch->count; i++) {
@@ -364,6 +351,7 @@ static char *tf_config(trmi_launch *launch, const int32_t *ports, const trmi_tas
 static trm_status plan_roles(trmi_launch *launch, trm_error *err) {
     const trm_launch_options *options = launch->options;
     int32_t *ports = trmi_alloc((size_t)launch->count * sizeof *ports), filled = 0, trainers = 0;
+    trm_status status = TRM_OK;
     if (ports == NULL) {
         return no_memory(err);
     }
@@ -379,12 +367,16 @@ static trm_status plan_roles(trmi_launch *launch, trm_error *err) {
                 task->trains = role->role == TRM_ROLE_WORKER || role->role == TRM_ROLE_CHIEF;
                 task->console = filled == 1; /* the chief, otherwise worker 0 */
                 snprintf(task->name, sizeof task->name, "%s %d", trm_role_name(task->role), i);
-                name_files(launch, task,
-                           task->role == TRM_ROLE_WORKER ? "device" : trm_role_name(task->role));
+                status = status == TRM_OK
+                             ? name_files(launch, task,
+                                          task->role == TRM_ROLE_WORKER ? "device"
+                                                                        : trm_role_name(task->role),
+                                          err)
+                             : status;
             }
         }
     }
-    trm_status status = find_cores(launch, err);
+    status = status == TRM_OK ? find_cores(launch, err) : status;
     if (status == TRM_OK) {
         status = free_ports(ports, launch->count, err);
     }

@@ -315,6 +315,65 @@ static void signals_are_forwarded(void **state) {
     assert_true(nobody_left(mark));
 }
 
+/* The child that leads a session of its own: the guardian. */
+static pid_t guardian_of(pid_t launcher) {
+    char path[64];
+    int pid;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)launcher, (int)launcher);
+    for (double deadline = trmi_os_now() + 20; trmi_os_now() < deadline; usleep(5000)) {
+        FILE *file = fopen(path, "r");
+        while (file != NULL && fscanf(file, "%d", &pid) == 1) {
+            if (getsid((pid_t)pid) == (pid_t)pid) {
+                fclose(file);
+                return (pid_t)pid;
+            }
+        }
+        if (file != NULL) {
+            fclose(file);
+        }
+    }
+    fail_msg("no guardian");
+    return -1;
+}
+
+static void a_dead_guardian_is_started_again(void **state) {
+    char script[256], mark[32];
+    int status;
+    sprintf(mark, "7%d", getpid());
+    sprintf(script, "trap 'exit 0' TERM; echo ready; sleep 7%d & wait", getpid());
+    for (int round = 0; round < 2;
+         round++) { /* the launcher goes on, and the new guardian guards */
+        forget_logs(2);
+        pid_t launcher = fork();
+        if (launcher == 0) {
+            spoken all;
+            trm_launch_result result = launch(script, 2, &all, NULL);
+            _exit(has(&all.say, "guardian process has died; started again\n") &&
+                          has(&all.say, "training stopped by signal 15 (Terminated)\n") &&
+                          !has(&all.say, "training failed")
+                      ? result.exit_code
+                      : 99);
+        }
+        wait_until_ready(2);
+        pid_t guardian = guardian_of(launcher);
+        kill(guardian, SIGKILL);
+        double deadline = trmi_os_now() + 20;
+        while (guardian_of(launcher) == guardian && trmi_os_now() < deadline) {
+            usleep(5000);
+        }
+        assert_true(guardian_of(launcher) != guardian);
+        usleep(200000); /* it has been told of the groups */
+        kill(launcher, round == 0 ? SIGTERM : SIGKILL);
+        waitpid(launcher, &status, 0);
+        assert_true(round == 0 ? WIFEXITED(status) && WEXITSTATUS(status) == 143
+                               : WIFSIGNALED(status));
+        for (int i = 0; i < 200 && !nobody_left(mark); i++) {
+            usleep(20000);
+        }
+        assert_true(nobody_left(mark));
+    }
+}
+
 static void a_killed_launcher_leaves_no_orphans(void **state) {
     char script[256], mark[32];
     double seconds;
@@ -519,6 +578,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(grandchildren_do_not_outlive_the_job),
         cmocka_unit_test(time_limits_end_the_job),
         cmocka_unit_test(signals_are_forwarded),
+        cmocka_unit_test(a_dead_guardian_is_started_again),
         cmocka_unit_test(a_killed_launcher_leaves_no_orphans),
         cmocka_unit_test(roles_get_their_tf_config),
         cmocka_unit_test(servers_are_started_again),

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/os.h"
 #include "base/rng.h"
+#include "ps/client/life.h"
 #include "ps/server/server.h"
 
 enum { WIDTH = 16, DISTANCE = 32, REPEATS_MAX = TRMI_BENCH_REPEATS_MAX };

@@ -14,4 +14,7 @@ void trmi_client_vanish(trm_ps_client *client);
 /* From now on every wait is so long (timeout_seconds of its options). */
 void trmi_client_patience(trm_ps_client *client, double timeout_seconds);
 
+/* Of a server: how many clients are connected now, and have ever been.   thread any */
+int64_t trmi_server_connections(trm_ps_server *server, int64_t *ever);
+
 #endif

@@ -2,6 +2,8 @@
 /* A server: its threads, connections and their first words. */
 #include "ps/server/server.h"
 
+#include "ps/client/life.h"
+
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"

@@ -366,9 +366,6 @@ bool trmi_chief_allows(const trm_ps_server *server, trmi_request *request);
 trm_status trmi_server_connect_local(trm_ps_server *server, size_t ring_bytes, trmi_channel **out,
                                      trm_error *err);
 
-/* How many clients are connected now, and have ever been.   thread any */
-int64_t trmi_server_connections(trm_ps_server *server, int64_t *ever);
-
 /* --- starting from a folder (server_restore.c) ------------------------------------------------ */
 /* Newest complete checkpoint, then logs; opens the log. Before the threads start.   errors as start
  */

@@ -563,6 +563,25 @@ static void locks_of_the_dead_are_taken_over(void **state) {
     assert_false(exists(in_dir(TRMI_LOCK_NAME)));
 }
 
+/* In a container whose first process does not reap, a killed process stays a zombie. */
+static void a_zombie_does_not_hold_a_lock(void **state) {
+    trm_error err;
+    trm_checkpoint_writer *writer;
+    siginfo_t info;
+    save_steps(1, 1, 1);
+    pid_t child = fork();
+    if (child == 0) {
+        _exit(trm_checkpoint_writer_open(dir, NULL, &writer, NULL) == TRM_OK ? 0 : 1);
+    }
+    assert_int_equal(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT),
+                     0); /* it is not reaped */
+    assert_int_equal(info.si_status, 0);
+    assert_true(exists(in_dir(TRMI_LOCK_NAME)));
+    CHECK_OK(trm_checkpoint_writer_open(dir, NULL, &writer, &err), err);
+    CHECK_OK(trm_checkpoint_writer_close(writer, &err), err);
+    waitpid(child, NULL, 0);
+}
+
 static void a_lock_shows_signs_of_life(void **state) {
     trm_error err;
     struct stat info;
@@ -628,6 +647,7 @@ int main(void) {
         TEST(tables_are_read_while_they_are_written),
         TEST(one_writer_at_a_time),
         TEST(locks_of_the_dead_are_taken_over),
+        TEST(a_zombie_does_not_hold_a_lock),
         TEST(a_lock_shows_signs_of_life),
         TEST(waiting_for_the_lock),
         TEST(left_overs_are_cleared),

@@ -38,8 +38,10 @@ typedef struct holder {
     double since;
 } holder;
 
-static unsigned long long start_ticks_of(long pid) {
+/* *ended: a zombie, which writes nothing any more (in a container without init it stays for ever). */
+static unsigned long long start_ticks_of(long pid, bool *ended) {
     char path[64], line[1024];
+    *ended = false;
     snprintf(path, sizeof path, "/proc/%ld/stat", pid);
     FILE *file = fopen(path, "re");
     if (file == NULL) {
@@ -50,6 +52,7 @@ static unsigned long long start_ticks_of(long pid) {
     line[bytes] = '\0';
     /* The name in parentheses may hold anything; field 22 is the 20th behind it. */
     const char *at = strrchr(line, ')');
+    *ended = at != NULL && at[1] == ' ' && (at[2] == 'Z' || at[2] == 'X');
     for (int field = 2; at != NULL && field < 22; field++) {
         at = strchr(at + 1, ' ');
     }
@@ -84,12 +87,13 @@ static void this_host(char *text, size_t size) {
 static void write_record(char *record, size_t size) {
     static atomic_uint serial;
     char machine[160], host[96];
+    bool ended;
     this_machine(machine, sizeof machine);
     this_host(host, sizeof host);
     snprintf(record, size,
              "trireme-lock 1\nhost %s\npid %ld\nstart_ticks %llu\nmachine %s\n"
              "since %.3f\nserial %u\n",
-             host, (long)getpid(), start_ticks_of((long)getpid()), machine, trmi_os_wall(),
+             host, (long)getpid(), start_ticks_of((long)getpid(), &ended), machine, trmi_os_wall(),
              atomic_fetch_add(&serial, 1u));
 }
 
@@ -146,8 +150,9 @@ static bool is_live(const holder *who, double silent, double patience) {
     if (kill((pid_t)who->pid, 0) != 0 && errno == ESRCH) {
         return false;
     }
-    unsigned long long now = start_ticks_of(who->pid);
-    return now == 0 || now == who->start_ticks;
+    bool ended;
+    unsigned long long now = start_ticks_of(who->pid, &ended);
+    return !ended && (now == 0 || now == who->start_ticks);
 }
 
 bool trmi_lock_is_live(const char *path, double remote_seconds) {

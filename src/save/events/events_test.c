@@ -183,6 +183,17 @@ static void histogram_counts_every_value(void **state) {
 }
 
 /* A full disk costs records, never the file. */
+/* A FIFO without a reader would keep the job, SIGTERM or not. */
+static void only_regular_files_are_appended_to(void **state) {
+    trm_error err;
+    trmi_append file;
+    assert_int_equal(mkfifo(in_folder("fifo.csv"), 0600), 0);
+    CHECK_FAILS(trmi_append_open(&file, NULL, in_folder("fifo.csv"), false, 0, &err), TRM_INVALID,
+                err, "a regular file expected (found a FIFO)");
+    CHECK_FAILS(trmi_append_open(&file, NULL, in_folder("."), false, 0, &err), TRM_INVALID, err,
+                "(found a directory)");
+}
+
 static void a_failed_write_leaves_whole_records(void **state) {
     for (int at = 2; at < 6; at++) {
         trm_error err;
@@ -334,6 +345,7 @@ int main(void) {
         cmocka_unit_test(golden_bytes),
         cmocka_unit_test(a_run_reads_back),
         cmocka_unit_test(histogram_counts_every_value),
+        cmocka_unit_test(only_regular_files_are_appended_to),
         cmocka_unit_test(a_failed_write_leaves_whole_records),
         cmocka_unit_test(records_are_checked),
         cmocka_unit_test(csv_lines),

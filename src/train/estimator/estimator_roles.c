@@ -31,10 +31,13 @@ static trm_status serve(const trm_estimator *e, const trm_ps_server_options *opt
     trmi_estimator_say(e, "ps %d of %d serves at %s", options->server, e->servers,
                        trm_ps_server_address(server));
     trm_status status = TRM_TIMEOUT;
-    /* Told to end, it lets the chief save first, if there is one. */
+    /* A server that is told to end lets the chief save first, while a worker is connected. */
     for (double patience = 8; status == TRM_TIMEOUT && patience > 0;) {
+        int64_t ever;
         status = trm_ps_server_wait(server, 0.1);
-        patience -= trmi_estimator_stopped(e) ? 0.1 : 0;
+        if (trmi_estimator_stopped(e)) {
+            patience = trmi_server_connections(server, &ever) == 0 ? 0 : patience - 0.1;
+        }
     }
     trm_ps_server_stop(server);
     if (status == TRM_TIMEOUT) {
