@@ -10,6 +10,11 @@ awk '/mean squared error/ { if (!n++) first = $NF; last = $NF }
      END { print "custom_operator: " first " -> " last; exit !(n == 7 && last < first / 20) }' "$work/out" ||
     fail "custom_operator: $(cat "$work/out")"
 
+# ---- own_data: arrays, a function, a metric and predictions, in under 80 lines; the metric counts what the predictions show
+"$examples/own_data" > "$work/out" || fail "own_data: exit $?"
+awk -F'[ ,]+' '{ exit !(NF == 11 && $2 > 0.95 && $4 < 0.1 && $5 > 400 && $5 < 600 && $7 == 1000) }' "$work/out" || fail "own_data: $(cat "$work/out")"
+[ "$(wc -l < "$source/examples/own_data.c")" -lt 80 ] || fail "own_data.c has grown beyond 80 lines"
+
 # ---- mlp: three epochs, better than chance by far
 "$examples/mlp" > "$work/out" || fail "mlp: exit $?"
 tail -1 "$work/out"

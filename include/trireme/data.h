@@ -14,7 +14,8 @@
  *
  * The order in which the verbs are called does not matter; the order in which they act is always
  *
- *     source -> permutation -> shard -> window shuffle -> transforms -> batch -> repeat -> prefetch
+ *     source -> permutation -> shard -> window shuffle -> transforms (the library's, then one's own)
+ *            -> batch -> repeat -> prefetch
  *
  * What comes out is a pure function: the order of (seed, epoch, shard), the augmentation of a
  * sample
@@ -94,6 +95,48 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_image_folder(const char *path, trm_u
  * read. */
 TRM_API TRM_MUST_USE trm_status trm_dataset_tfrecord_imagenet(const char *path, trm_usage usage,
                                                               trm_dataset **out, trm_error *err);
+
+/* ---- data of one's own ----------------------------------------------------------------------
+ * All verbs below work on them as on files: order, shards, prefetch and resume. */
+
+typedef struct trm_batch_field {
+    const char *name; /* files: "image", "label", "dense", "keys", "offsets", "values" */
+    trm_tensor tensor;
+} trm_batch_field;
+
+#define TRM_MAX_BATCH_FIELDS 6
+
+/* Writes sample `index` (from 0): fields[i].data has room for the i-th field of one sample. The same
+ * index gives the same sample each time. Returns TRM_OK, or an error, with its sentence in
+ * err->message (empty: one is written); reading the batch then fails with it.
+ *   thread  called by all prefetch threads at the same time */
+typedef trm_status (*trm_sample_read)(void *context, int64_t index, const trm_tensor *fields,
+                                      trm_error *err);
+
+typedef struct trm_data_source {
+    int64_t samples;
+    int64_t classes; /* of an int32 "label"; 0 = there are none */
+    int32_t field_count;
+    trm_batch_field fields[TRM_MAX_BATCH_FIELDS]; /* name, dtype and shape of one sample; no data */
+    trm_sample_read read;
+    void *context;
+    void (*destroy)(void *context); /* called by trm_dataset_destroy; NULL = nothing to do */
+} trm_data_source;
+
+/* Samples that `source->read` writes. A batch of N has fields [N, shape of a sample]. Two fields
+ * "image" (uint8 [height, width, 3]) and "label" (int32 []) take the image transforms below, too.
+ *   owns    the struct and the names are copied; the context is taken, unless the call fails
+ *   errors  INVALID (a field without name, type or size), NOMEM */
+TRM_API TRM_MUST_USE trm_status trm_dataset_callback(const trm_data_source *source,
+                                                     trm_dataset **out, trm_error *err);
+
+/* Samples in arrays: the first dimension of each of the `count` tensors counts the samples. `classes`
+ * as in trm_data_source.
+ *   owns    the arrays' data are borrowed until trm_dataset_destroy
+ *   errors  INVALID (arrays of unequal length, without data or type), NOMEM */
+TRM_API TRM_MUST_USE trm_status trm_dataset_arrays(const trm_batch_field *arrays, int32_t count,
+                                                   int64_t classes, trm_dataset **out,
+                                                   trm_error *err);
 
 /* Ends its threads. NULL is fine; batches of it are gone. */
 TRM_API void trm_dataset_destroy(trm_dataset *dataset);
@@ -190,6 +233,18 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_shuffle(trm_dataset *dataset, int64_
 TRM_API TRM_MUST_USE trm_status trm_dataset_map(trm_dataset *dataset,
                                                 const trm_transform *transforms, int32_t count,
                                                 trm_error *err);
+/* Changes one sample in place, after all other transforms: fields as in the batch, shapes without its
+ * first dimension. `seed` is a function of the dataset's seed, the epoch and `index`: whoever draws
+ * random numbers from it gets the same ones on any thread, shard and resume. Errors as those of
+ * trm_sample_read.
+ *   thread  called by all prefetch threads at the same time */
+typedef trm_status (*trm_sample_transform)(void *context, int64_t index, uint64_t seed,
+                                           const trm_tensor *fields, trm_error *err);
+/* Appends a transform of the caller's, at most 4; `context` is borrowed until trm_dataset_destroy.
+ *   errors  INVALID; from trm_dataset_check, if a field has not one row a sample (ragged keys) */
+TRM_API TRM_MUST_USE trm_status trm_dataset_transform(trm_dataset *dataset,
+                                                      trm_sample_transform transform, void *context,
+                                                      trm_error *err);
 /* Without drop_remainder the last batch of an epoch keeps its shape; rows from batch->samples on
  * are zero, with int32 labels -1 (trm_xent_options.ignore_index). */
 TRM_API TRM_MUST_USE trm_status trm_dataset_batch(trm_dataset *dataset, int64_t size,
@@ -204,13 +259,6 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_prefetch(trm_dataset *dataset, int64
                                                      int64_t threads, trm_error *err);
 
 /* ---- reading ---------------------------------------------------------------------------- */
-
-typedef struct trm_batch_field {
-    const char *name; /* "image", "label", "dense", "keys", "offsets", "values" */
-    trm_tensor tensor;
-} trm_batch_field;
-
-#define TRM_MAX_BATCH_FIELDS 6
 
 typedef struct trm_batch {
     int64_t epoch;   /* from 0 */

@@ -24,6 +24,7 @@
 #include "trireme/graph.h"
 #include "trireme/ps.h"
 #include "trireme/save.h"
+#include "trireme/save_events.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -88,6 +89,24 @@ typedef struct trm_learning_rate {
  *   thread  any */
 TRM_API double trm_learning_rate_at(const trm_learning_rate *rate, uint64_t step);
 
+/* ---- figures of merit of one's own --------------------------------------------------------- */
+
+#define TRM_MAX_METRICS 8
+#define TRM_MAX_METRIC_SUMS 16
+
+/* A figure of merit as sums over samples, so that batches and ranks can each add a part. An evaluation
+ * begins with sums of zero, calls `add` for each batch, adds the sums of all ranks, and then asks for
+ * the value: the same on all ranks. A mean has the sums {of the values, samples}. */
+typedef struct trm_metric {
+    const char *name;  /* in trm_evaluation, CSV and JSON lines, TensorBoard */
+    int32_t sum_count; /* 1 to TRM_MAX_METRIC_SUMS */
+    /* Adds the part of the first `samples` rows of logits and batch; the others are padding. */
+    trm_status (*add)(void *context, const trm_tensor *logits, int64_t samples,
+                      const trm_batch *batch, double *sums, trm_error *err);
+    double (*value)(void *context, const double *sums); /* NULL: sums[0] / sums[1], or sums[0] */
+    void *context;                                      /* outlives the model, as `name` */
+} trm_metric;
+
 /* ---- model -------------------------------------------------------------------------------- */
 
 typedef struct trm_model trm_model;
@@ -150,6 +169,7 @@ typedef struct trm_model_options {
     /* Instead of `parallel`, of which only comm counts then, and of `accumulate`: what it says now
      * (trireme/context.h). Borrowed during the call. */
     struct trm_context *context;
+    trm_metric metrics[TRM_MAX_METRICS]; /* of evaluations; the first without `add` ends the list */
     bool evaluation_only;    /* no gradients, no optimiser: only evaluate, load and export */
     const char *description; /* JSON object kept in checkpoints; NULL = "{}" */
 } trm_model_options;
@@ -192,9 +212,12 @@ typedef struct trm_evaluation {
     double top1, top5;                /* fractions */
     bool has_auc;                     /* logits [N] or [N, 1] and float labels */
     double auc, logloss, calibration; /* see trireme/metrics.h */
+    int32_t metric_count;             /* of trm_model_options.metrics */
+    trm_named_scalar metrics[TRM_MAX_METRICS];
 } trm_evaluation;
 
-/* One pass over `data` with the model's parameters and running statistics. The first call compiles
+/* One pass over `data` with the model's parameters and running statistics, with all fields that network
+ * and loss ask for. A model needs no training call before it, and training none of these. The first call compiles
  * the evaluation program for the dataset's batch size; it shares the parameters' memory.
  *   error  INVALID (fields that the network lacks), those of the dataset, CANCELLED by a stop */
 TRM_API TRM_MUST_USE trm_status trm_model_evaluate(trm_model *model, trm_dataset *data,

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/os.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static char *copy_text(const char *text) {
@@ -52,8 +53,15 @@ static trm_status metrics_begin(void *context, const trm_progress *p, trm_error 
         return TRM_OK; /* rank 0 writes */
     }
     TRMI_TRY(trmi_os_make_parent(NULL, m->path, err));
-    const trm_metrics_options options = {.columns = COLUMNS,
-                                         .column_count = COLUMNS_COUNT,
+    const char *columns[COLUMNS_COUNT + TRM_MAX_METRICS];
+    int64_t count = COLUMNS_COUNT;
+    memcpy(columns, COLUMNS, sizeof COLUMNS);
+    for (const trm_metric *o = p->model->options.metrics;
+         count < COLUMNS_COUNT + TRM_MAX_METRICS && o->add != NULL; o++) {
+        columns[count++] = o->name;
+    }
+    const trm_metrics_options options = {.columns = columns,
+                                         .column_count = count,
                                          .resumed = p->global_step > 0,
                                          .resume_step = (int64_t)p->global_step};
     return trm_metrics_open(m->path, &options, &m->metrics, err);
@@ -80,7 +88,7 @@ static trm_status metrics_evaluated(void *context, const trm_progress *p, trm_er
     if (m->metrics == NULL) {
         return TRM_OK;
     }
-    trm_named_scalar values[7] = {
+    trm_named_scalar values[7 + TRM_MAX_METRICS] = {
         {"epoch", (double)p->epoch}, {"loss", e->loss}, {"seconds", e->seconds}};
     int64_t count = 3;
     if (e->has_top) {
@@ -90,6 +98,9 @@ static trm_status metrics_evaluated(void *context, const trm_progress *p, trm_er
     if (e->has_auc) {
         values[count++] = (trm_named_scalar){"auc", e->auc};
         values[count++] = (trm_named_scalar){"logloss", e->logloss};
+    }
+    for (int32_t i = 0; i < e->metric_count; i++) {
+        values[count++] = e->metrics[i];
     }
     return warn_once(
         &m->warned,
@@ -175,7 +186,8 @@ static trm_status board_evaluated(void *context, const trm_progress *p, trm_erro
     if (b->events == NULL) {
         return TRM_OK;
     }
-    trm_named_scalar values[3] = {{"eval/loss", e->loss}};
+    trm_named_scalar values[3 + TRM_MAX_METRICS] = {{"eval/loss", e->loss}};
+    char names[TRM_MAX_METRICS][80];
     int64_t count = 1;
     if (e->has_top) {
         values[count++] = (trm_named_scalar){"eval/top1", e->top1};
@@ -183,6 +195,10 @@ static trm_status board_evaluated(void *context, const trm_progress *p, trm_erro
     }
     if (e->has_auc) {
         values[count++] = (trm_named_scalar){"eval/auc", e->auc};
+    }
+    for (int32_t i = 0; i < e->metric_count; i++) {
+        snprintf(names[i], sizeof names[i], "eval/%s", e->metrics[i].name);
+        values[count++] = (trm_named_scalar){names[i], e->metrics[i].value};
     }
     return warn_once(&b->warned,
                      trm_events_scalars(b->events, (int64_t)p->global_step, values, count, err),

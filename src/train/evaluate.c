@@ -20,6 +20,7 @@ typedef struct watcher {
 /* What an evaluation adds up. */
 typedef struct sums {
     double loss;
+    double own[TRM_MAX_METRICS][TRM_MAX_METRIC_SUMS]; /* of the program's own metrics */
     int64_t samples;
     trm_top_k top;
 } sums;
@@ -82,6 +83,28 @@ static trm_status take_weights(trm_model *model, trm_error *err) {
     return TRM_OK;
 }
 
+static int32_t own_count(const trm_model *model) {
+    int32_t count = 0;
+    while (count < TRM_MAX_METRICS && model->options.metrics[count].add != NULL) {
+        count++;
+    }
+    return count;
+}
+
+static trm_status add_own(const trm_model *model, const trm_tensor *logits, const trm_batch *batch,
+                          sums *s, trm_error *err) {
+    for (int32_t i = 0; i < own_count(model); i++) {
+        const trm_metric *m = &model->options.metrics[i];
+        trm_error theirs = {.rank = -1};
+        trm_status status = m->add(m->context, logits, batch->samples, batch, s->own[i], &theirs);
+        if (status != TRM_OK) {
+            return TRMI_FAIL(err, status, "metric '%s': %s", m->name,
+                             theirs.message[0] != '\0' ? theirs.message : trm_status_text(status));
+        }
+    }
+    return TRM_OK;
+}
+
 static trm_status one_batch(trm_model *model, const trm_batch *batch, const watcher *watch, sums *s,
                             trm_error *err) {
     trmi_compiled *c = &model->evaluate;
@@ -94,6 +117,7 @@ static trm_status one_batch(trm_model *model, const trm_batch *batch, const watc
     if (watch->fn != NULL) {
         TRMI_TRY(watch->fn(watch->context, &logits, batch->samples, batch, err));
     }
+    TRMI_TRY(add_own(model, &logits, batch, s, err));
     if (!is_classification(c) && !is_binary(c)) {
         return TRM_OK;
     }
@@ -111,6 +135,9 @@ static trm_status add_ranks(trm_model *model, sums *s, trm_error *err) {
     int64_t counts[7] = {s->samples, s->top.samples};
     memcpy(counts + 2, s->top.hits, sizeof s->top.hits);
     TRMI_TRY(trmi_model_add(model, &s->loss, 1, err));
+    if (own_count(model) > 0) {
+        TRMI_TRY(trmi_model_add(model, s->own[0], own_count(model) * TRM_MAX_METRIC_SUMS, err));
+    }
     TRMI_TRY(trmi_model_add_counts(model, counts, 7, err));
     s->samples = counts[0];
     s->top.samples = counts[1];
@@ -134,6 +161,14 @@ static void conclude(trm_model *model, const sums *s, trm_evaluation *out) {
         out->logloss = trm_auc_logloss(model->auc);
         out->calibration = trm_auc_calibration(model->auc);
         out->loss = out->logloss; /* the program's loss would count the padding */
+    }
+    out->metric_count = own_count(model);
+    for (int32_t i = 0; i < out->metric_count; i++) {
+        const trm_metric *m = &model->options.metrics[i];
+        const double *own = s->own[i];
+        double mean = m->sum_count < 2 ? own[0] : own[1] != 0 ? own[0] / own[1] : 0;
+        out->metrics[i] =
+            (trm_named_scalar){m->name, m->value != NULL ? m->value(m->context, own) : mean};
     }
 }
 

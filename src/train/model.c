@@ -295,6 +295,19 @@ static trm_status check_description(const char *text, trm_error *err) {
                            "a model's description: a JSON object expected, found '%.60s'", text);
 }
 
+static trm_status check_metrics(const trm_model_options *o, trm_error *err) {
+    for (int32_t i = 0; i < TRM_MAX_METRICS && o->metrics[i].add != NULL; i++) {
+        const trm_metric *m = &o->metrics[i];
+        if (m->name == NULL || m->sum_count < 1 || m->sum_count > TRM_MAX_METRIC_SUMS) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "metric %d (%s): %d sums; a name and 1 to %d expected", (int)i,
+                             m->name != NULL ? m->name : "without a name", (int)m->sum_count,
+                             TRM_MAX_METRIC_SUMS);
+        }
+    }
+    return TRM_OK;
+}
+
 static trm_status check_options(const trm_model_options *o, trm_error *err) {
     if (o->network == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "a model needs a network");
@@ -311,6 +324,7 @@ static trm_status check_options(const trm_model_options *o, trm_error *err) {
                          "to %d, the others begin at 0",
                          (int)o->precision, (int)o->accumulate, o->threads, TRM_PRECISION_ORIGIN);
     }
+    TRMI_TRY(check_metrics(o, err));
     if (o->evaluation_only) {
         return TRM_OK;
     }

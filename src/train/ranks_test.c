@@ -82,19 +82,39 @@ static trm_status saw_checkpoint(void *context, const trm_progress *p, trm_error
     return TRM_OK;
 }
 
+/* Metrics of the program's own: top-1 again, as a mean and as a value of its own. */
+static trm_status add_hits(void *context, const trm_tensor *logits, int64_t samples,
+                           const trm_batch *batch, double *sums, trm_error *err) {
+    const int32_t *labels = trm_batch_tensor(batch, "label")->data;
+    for (int64_t i = 0; i < samples; i++) {
+        const float *l = (const float *)logits->data + 10 * i;
+        int32_t best = 0;
+        for (int32_t k = 1; k < 10; k++) {
+            best = l[k] > l[best] ? k : best;
+        }
+        sums[0] += best == labels[i];
+        sums[1] += 1;
+    }
+    return TRM_OK;
+}
+
+static double percent(void *context, const double *sums) { return 100 * sums[0] / sums[1]; }
+
 static trm_status go(plan *p, trm_comm *comm, int size, int rank, outcome *o, trm_error *err) {
     trm_dataset *train = NULL, *test = NULL;
     trm_model *model = NULL;
     trm_status status = shapes(TRM_USAGE_TRAIN, size, rank, &train, err);
     status = status == TRM_OK ? shapes(TRM_USAGE_TEST, size, rank, &test, err) : status;
-    const trm_model_options options = {.network = network,
-                                       .data = train,
-                                       .backend = "ref",
-                                       .seed = SEED,
-                                       .threads = 1,
-                                       .learning_rate = {.base = 0.03},
-                                       .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
-                                       .parallel = {.comm = comm, .shard_optimizer = p->shard}};
+    const trm_model_options options = {
+        .network = network,
+        .data = train,
+        .backend = "ref",
+        .seed = SEED,
+        .threads = 1,
+        .learning_rate = {.base = 0.03},
+        .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
+        .metrics = {{"hits", 2, add_hits, NULL, NULL}, {"percent", 2, add_hits, percent, NULL}},
+        .parallel = {.comm = comm, .shard_optimizer = p->shard}};
     status = status == TRM_OK ? trm_model_create(&options, &model, err) : status;
     if (status == TRM_OK && p->resume) {
         status = trm_model_resume(model, p->folder, err);
@@ -160,6 +180,10 @@ static void ranks_train_and_evaluate_as_one(void **state) {
             assert_int_equal(many->of[r].evaluation.samples, 70);
             CHECK_CLOSE(many->of[r].evaluation.loss, one->of[0].evaluation.loss, 1e-5);
             CHECK_CLOSE(many->of[r].evaluation.top1, one->of[0].evaluation.top1, 1e-9);
+            const trm_evaluation *e = &many->of[r].evaluation;
+            assert_int_equal(e->metric_count, 2);
+            CHECK_CLOSE(e->metrics[0].value, e->top1, 1e-12);
+            CHECK_CLOSE(e->metrics[1].value, 100 * e->top1, 1e-12);
         }
         drop(many);
     }

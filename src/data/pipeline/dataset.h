@@ -39,11 +39,20 @@ typedef struct trmi_worker {
     trmi_cursor cursor;
 } trmi_worker;
 
+/* A function of the caller's that changes samples in place (own.c). */
+enum { TRMI_MAX_OWN_TRANSFORMS = 4 };
+typedef struct trmi_own_transform {
+    trm_sample_transform transform;
+    void *context;
+} trmi_own_transform;
+
 struct trm_dataset {
     trmi_source *source;
     trmi_order order;
     trm_transform transforms[TRMI_MAX_TRANSFORMS];
     int32_t transform_count;
+    trmi_own_transform own[TRMI_MAX_OWN_TRANSFORMS]; /* after `transforms` */
+    int32_t own_count;
     int64_t batch_size, passes;
     bool drop_remainder, sealed;
     int64_t depth, threads;
@@ -76,6 +85,14 @@ trm_status trmi_dataset_deal(trm_dataset *dataset, int64_t epoch, int64_t used, 
 trm_status trmi_dataset_seal(trm_dataset *dataset, trm_error *err);
 /* Makes batch `number` (epoch * epoch_batches + index) in `slot`; the outcome is in the slot. */
 void trmi_slot_fill(trm_dataset *dataset, trmi_worker *worker, int64_t number, trmi_slot *slot);
+/* The status of a function of the caller's for sample `index`: an error without a sentence gets one
+ * that names the function as `what`, and each the sample's number. */
+trm_status trmi_name_sample(trm_status status, int64_t index, const char *what, trm_error *err);
+/* Own transforms: whether each field has a row a sample, once the fields are known; and what they
+ * make of a batch's samples. */
+trm_status trmi_check_transforms(const trm_dataset *dataset, trm_error *err);
+trm_status trmi_transform_samples(const trm_dataset *dataset, const trmi_work *work,
+                                  trm_error *err);
 /* Buffers and workers, from the current position on; and their end. */
 trm_status trmi_dataset_start(trm_dataset *dataset, trm_error *err);
 void trmi_dataset_stop(trm_dataset *dataset);

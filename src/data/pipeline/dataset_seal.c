@@ -56,6 +56,7 @@ trm_status trmi_dataset_seal(trm_dataset *dataset, trm_error *err) {
                              trm_shape_format(&dataset->fields[i].shape, text, sizeof text));
         }
     }
+    TRMI_TRY(trmi_check_transforms(dataset, err));
     dataset->epoch_batches = batches;
     dataset->sealed = true;
     return TRM_OK;
@@ -160,7 +161,8 @@ char *trm_dataset_describe(trm_dataset *dataset) {
         trmi_text_append(&text, ",", i > 0);
         describe_transform(&text, &dataset->transforms[i]);
     }
-    trmi_text_printf(&text, "],\"batch\":{\"size\":%lld,\"drop_remainder\":%s}",
+    trmi_text_printf(&text, "],\"own_transforms\":%d", (int)dataset->own_count);
+    trmi_text_printf(&text, ",\"batch\":{\"size\":%lld,\"drop_remainder\":%s}",
                      (long long)dataset->batch_size, dataset->drop_remainder ? "true" : "false");
     trmi_text_printf(&text, ",\"repeat\":%lld,\"prefetch\":{\"depth\":%lld,\"threads\":%lld}",
                      (long long)dataset->passes, (long long)dataset->depth,

@@ -72,6 +72,9 @@ void trmi_slot_fill(trm_dataset *dataset, trmi_worker *worker, int64_t number, t
     if (ops->check != NULL) {
         slot->status = ops->check(dataset->source, &work, slot->status, &slot->error);
     }
+    if (slot->status == TRM_OK) {
+        slot->status = trmi_transform_samples(dataset, &work, &slot->error);
+    }
     slot->batch.epoch = epoch;
     slot->batch.index = index;
     slot->batch.samples = count;

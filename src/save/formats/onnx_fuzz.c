@@ -2,6 +2,7 @@
 /* Any bytes as an ONNX model. */
 #include "fuzz_seed.h"
 
+#include "base/os.h"
 #include "save/formats/onnx.h"
 
 #include <stdio.h>
