@@ -105,6 +105,7 @@ static void shm_destroy(trmi_engine *engine) {
     trmi_free(shm->targets);
     trmi_free(shm->found);
     free_repeats(shm->repeats);
+    trmi_free(shm->shares);
     trmi_free(shm->missing);
     trmi_free(shm);
 }
@@ -148,12 +149,13 @@ trm_status trmi_shm_create(const trmi_group *group, trmi_shm_host *host, const i
     shm->sources = trmi_alloc(n * sizeof *shm->sources);
     shm->targets = trmi_alloc(n * sizeof *shm->targets);
     shm->found = trmi_alloc(2 * n * sizeof *shm->found);
+    shm->shares = trmi_alloc(n * sizeof *shm->shares);
     shm->missing = trmi_alloc(n * sizeof *shm->missing);
     shm->repeats = trmi_alloc(TRMI_SHM_REPEATS * sizeof *shm->repeats);
     trm_status status = TRM_OK;
     if (shm->cells_written == NULL || shm->cells_read == NULL || shm->sources == NULL ||
         shm->targets == NULL || shm->found == NULL || shm->missing == NULL ||
-        shm->repeats == NULL) {
+        shm->repeats == NULL || shm->shares == NULL) {
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a group of %d ranks", group->size);
     }
     status = status == TRM_OK ? meet_ranks(shm, exchange, err) : status;

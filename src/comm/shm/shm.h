@@ -60,14 +60,13 @@ typedef struct trmi_shm_mapping {
     _Atomic(char *) base;
     uint64_t generation;
     size_t bytes;
-    bool borrowed; /* the owner's own mapping, in the same process */
 } trmi_shm_mapping;
 
 /* Memory made by the first rank of a group and mapped by all. Ranks that are threads of its process
  * use its mapping; the last of them unmaps it. */
 typedef struct trmi_shm_segment {
     char *data;
-    _Atomic int32_t *users; /* in front of data; NULL for a mapping of one's own */
+    _Atomic int32_t *users; /* of the maker's mapping; NULL for a mapping of one's own */
     void *memory;
     size_t memory_bytes;
 } trmi_shm_segment;
@@ -78,7 +77,8 @@ typedef struct trmi_shm_host {
     pthread_mutex_t mutex; /* over allocation and attaching, never over a lookup */
     int32_t n, me;
     trmi_shm_process *processes; /* [n] */
-    trmi_shm_region *regions;    /* [n][REGIONS], shared */
+    trmi_shm_region *regions;    /* [n][REGIONS], shared: what ranks tell each other */
+    trmi_shm_region *own;        /* [REGIONS], private: this rank's, by which it decides */
     trmi_shm_segment segment;
     trmi_shm_mapping *mappings; /* [n][REGIONS], private */
     _Atomic uint64_t changes;   /* of this rank's own regions */
@@ -163,6 +163,11 @@ typedef struct trmi_shm_cell {
     uint8_t payload[TRMI_SHM_CELL_BYTES];
 } trmi_shm_cell;
 
+/* TRM_ALLTOALLV: a block of the sender's vector, in elements. */
+typedef struct trmi_shm_share {
+    int64_t offset, count;
+} trmi_shm_share;
+
 /* Where a peer's buffer was last reached, up to how many bytes. */
 typedef struct trmi_shm_found {
     trmi_shm_place place;
@@ -214,6 +219,7 @@ typedef struct trmi_shm {
     void **targets;           /* [n] */
     trmi_shm_found *found;    /* [n][2]: what each sends, where it receives */
     trmi_shm_repeat *repeats; /* [REPEATS], filled by shm_repeat.c */
+    trmi_shm_share *shares;   /* [n] what each sends to this rank, copied out of its slot */
     bool *missing;            /* [n] */
 } trmi_shm;
 

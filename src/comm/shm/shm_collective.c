@@ -39,14 +39,14 @@ static bool receives(const trmi_op *op, int32_t rank) {
     return (op->kind != TRM_REDUCE && op->kind != TRM_GATHER) || rank == op->root;
 }
 
-/* ALLTOALLV: `table` is src's (offset, count) of each destination. */
-static flow flow_of(const trmi_op *op, int32_t src, int32_t dst, const int64_t *table) {
+/* ALLTOALLV: `share` is what src sends to dst. */
+static flow flow_of(const trmi_op *op, int32_t src, int32_t dst, const trmi_shm_share *share) {
     flow f = {0};
     if (op->kind == TRM_BARRIER || !sends(op, src) || !receives(op, dst)) {
         return f;
     }
     if (op->kind == TRM_ALLTOALLV) {
-        f = (flow){table[2 * dst], op->recv_offsets[src], table[2 * dst + 1]};
+        f = (flow){share->offset, op->recv_offsets[src], share->count};
         return f;
     }
     bool per_destination = is_per_destination(op->kind);
@@ -83,10 +83,9 @@ typedef struct window {
     bool packed;
 } window;
 
-static const int64_t *table_of(const trmi_shm *shm, const trmi_op *op, int32_t src) {
-    return op->kind != TRM_ALLTOALLV
-               ? NULL
-               : (const int64_t *)(const void *)trmi_shm_slot_of(shm, src, shm->posts)->payload;
+/* TRM_ALLTOALLV: what each rank has said of its blocks, in the slot, by destination. */
+static const trmi_shm_share *shares_in_slot(const trmi_shm *shm, int32_t src) {
+    return (const trmi_shm_share *)(const void *)trmi_shm_slot_of(shm, src, shm->posts)->payload;
 }
 
 static const char *part_of(const trmi_shm *shm, const trmi_op *op, int32_t src, const flow *f,
@@ -112,7 +111,7 @@ static void pull(trmi_shm *shm, const trmi_op *op, const window *w) {
     }
     for (int32_t i = 0; i < shm->n; i++) {
         int32_t src = (shm->me + i) % shm->n; /* spread over the senders */
-        flow f = flow_of(op, src, shm->me, table_of(shm, op, src));
+        flow f = flow_of(op, src, shm->me, &shm->shares[src]);
         int64_t count = trmi_min_i64(f.count - w->start, w->limit);
         if (count > 0) {
             char *to = (char *)op->recv + (f.to + w->start) * bytes;
@@ -235,11 +234,12 @@ static inline bool same_place(const trmi_shm_place *a, const trmi_shm_place *b) 
 
 /* Mostly where it was in the operation before: a buffer that was freed since has another
  * generation. */
-static inline trm_status reach(trmi_shm *shm, int32_t r, const trmi_shm_place *place, size_t bytes,
+static inline trm_status reach(trmi_shm *shm, int32_t r, const trmi_shm_place *told, size_t bytes,
                                trmi_shm_found *found, trm_error *err) {
-    if (found->bytes < bytes || !same_place(&found->place, place)) {
-        TRMI_TRY(trmi_shm_reach(shm->host, shm->host_rank[r], *place, bytes, &found->at, err));
-        found->place = *place;
+    const trmi_shm_place place = *told; /* it lies in shared memory: the copy is checked and used */
+    if (found->bytes < bytes || !same_place(&found->place, &place)) {
+        TRMI_TRY(trmi_shm_reach(shm->host, shm->host_rank[r], place, bytes, &found->at, err));
+        found->place = place;
         found->bytes = bytes;
     }
     return TRM_OK;
@@ -257,10 +257,12 @@ static trm_status reach_all(trmi_shm *shm, const trmi_op *op, size_t send_bytes,
         trmi_shm_found *found = &shm->found[2 * r];
         bool target = is_slice_kind(op->kind) && receives(op, r), own = r == shm->me;
         if (sends(op, r)) {
-            /* an all-to-allv's vector is as long as its sender says: its blocks are checked below
-             */
-            size_t length =
-                op->kind == TRM_ALLGATHERV ? (size_t)op->counts[r] * element : send_bytes;
+            /* of an all-to-allv's vector, up to the end of this rank's block */
+            const trmi_shm_share *share = &shm->shares[r];
+            size_t length = op->kind == TRM_ALLGATHERV ? (size_t)op->counts[r] * element
+                            : op->kind == TRM_ALLTOALLV
+                                ? (size_t)(share->offset + share->count) * element
+                                : send_bytes;
             if (!own) {
                 TRMI_TRY(reach(shm, r, &at->send, length, &found[0], err));
             }
@@ -354,7 +356,11 @@ static void copy_in(trmi_shm *shm, const trmi_op *op, const window *w, int64_t r
     for (int32_t b = 0; b < blocks; b++) {
         /* where every destination gets the same, any that receives at all will do */
         int32_t dst = blocks > 1 ? b : receives(op, shm->me) ? shm->me : op->root;
-        flow f = flow_of(op, shm->me, dst, table_of(shm, op, shm->me));
+        trmi_shm_share mine = {0};
+        if (op->kind == TRM_ALLTOALLV) {
+            mine = (trmi_shm_share){op->send_offsets[dst], op->send_counts[dst]};
+        }
+        flow f = flow_of(op, shm->me, dst, &mine);
         int64_t count = trmi_min_i64(f.count - w->start, w->limit);
         if (count > 0) {
             memcpy(stage + b * w->limit * bytes,
@@ -367,7 +373,7 @@ static int64_t longest_block(const trmi_shm *shm, const trmi_op *op) {
     int64_t longest = op->counts == NULL && op->kind != TRM_ALLTOALLV ? op->count : 0;
     for (int32_t r = 0; r < shm->n; r++) {
         for (int32_t dst = 0; op->kind == TRM_ALLTOALLV && dst < shm->n; dst++) {
-            longest = trmi_max_i64(longest, table_of(shm, op, r)[2 * dst + 1]);
+            longest = trmi_max_i64(longest, shares_in_slot(shm, r)[dst].count);
         }
         if (op->counts != NULL) {
             longest = trmi_max_i64(longest, op->counts[r]);
@@ -466,10 +472,28 @@ static void fill_slot(trmi_shm *shm, const trmi_op *op, int64_t published) {
     }
     said->way = TRMI_SHM_POINTS;
     for (int32_t r = 0; op->kind == TRM_ALLTOALLV && r < shm->n; r++) {
-        int64_t *table = (int64_t *)(void *)slot->payload;
-        table[2 * r] = op->send_offsets[r];
-        table[2 * r + 1] = op->send_counts[r];
+        trmi_shm_share *shares = (trmi_shm_share *)(void *)slot->payload;
+        shares[r] = (trmi_shm_share){op->send_offsets[r], op->send_counts[r]};
     }
+}
+
+/* Copies what rank r says of its block for this rank, before it is checked and used. */
+static trm_status take_share(trmi_shm *shm, const trmi_op *op, int32_t r, trm_error *err) {
+    const volatile trmi_shm_share *told = &shares_in_slot(shm, r)[shm->me];
+    trmi_shm_share *share = &shm->shares[r];
+    *share = r == shm->me ? (trmi_shm_share){op->send_offsets[r], op->send_counts[r]}
+                          : (trmi_shm_share){told->offset, told->count};
+    if (share->count == 0) {
+        share->offset = 0;
+    }
+    if (share->offset >= 0 && share->count >= 0 &&
+        share->offset <= (INT64_MAX >> 4) - share->count) {
+        return TRM_OK;
+    }
+    trm_error cause;
+    TRMI_FAIL(&cause, TRM_CORRUPT, "rank %d says that it sends %lld elements from offset %lld",
+              shm->base.group.members[r], (long long)share->count, (long long)share->offset);
+    return trmi_group_poison(&shm->base.group, &cause, err);
 }
 
 static trm_status check_posts(trmi_shm *shm, const trmi_op *op, trm_error *err) {
@@ -480,7 +504,8 @@ static trm_status check_posts(trmi_shm *shm, const trmi_op *op, trm_error *err) 
             return trmi_op_mismatch(&shm->base.group, op, r, op->sequence, signature, err);
         }
         if (op->kind == TRM_ALLTOALLV) {
-            int64_t sent = table_of(shm, op, r)[2 * shm->me + 1];
+            TRMI_TRY(take_share(shm, op, r, err));
+            int64_t sent = shm->shares[r].count;
             if (sent != op->recv_counts[r]) {
                 const int32_t *members = shm->base.group.members;
                 trm_error cause;

@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that the ranks of a host share. Each block is a memfd: it has no name anywhere, so nothing
- * of it can be left behind. A peer opens it through /proc/PID/fd and maps it on first use; ranks
- * that are threads of one process use the owner's own mapping.
+/* Memory that the ranks of a host share: sealed memory files (comm/shm/shared_memory.h). A peer
+ * maps such a file on first use.
  *
- *   owner:  regions[me][i] = {address, bytes, fd}, then generation (release)
+ *   owner:  own[i], then regions[me][i] = {address, bytes, fd}, then generation (release)
  *   peer:   sees (i, generation) in a post, maps it, keeps the mapping in mappings[owner][i]; a newer
  *           generation replaces it
  */
 #define _GNU_SOURCE
 #include "comm/net/reserve.h"
+#include "comm/shm/shared_memory.h"
 #include "comm/shm/shm.h"
 
 #include "base/error.h"
 #include "base/memory.h"
 
-#include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -83,14 +81,9 @@ void trmi_comm_fill_shared(void *part, size_t bytes) {
 }
 
 static trm_status make_memory(const char *name, size_t bytes, int *fd, void **out, trm_error *err) {
-    int made = memfd_create(name, MFD_CLOEXEC);
-    if (made < 0) {
-        return TRMI_FAIL_SYS(err, "no shared memory (memfd) for %zu bytes", bytes);
-    }
-    void *memory = MAP_FAILED;
-    if (ftruncate(made, (off_t)bytes) == 0) {
-        memory = map_shared(made, bytes);
-    }
+    int made;
+    TRMI_TRY(trmi_shared_create(name, bytes, &made, err));
+    void *memory = map_shared(made, bytes);
     if (memory == MAP_FAILED) {
         trm_status status = TRMI_FAIL_SYS(err, "no shared memory for %zu bytes", bytes);
         close(made);
@@ -103,24 +96,12 @@ static trm_status make_memory(const char *name, size_t bytes, int *fd, void **ou
 
 static trm_status attach_memory(const trmi_shm_process *owner, int32_t fd, size_t bytes, void **out,
                                 trm_error *err) {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%lld/fd/%d", (long long)owner->pid, fd);
-    int opened = open(path, O_RDWR | O_CLOEXEC);
-    if (opened < 0) {
-        return TRMI_FAIL_SYS(err,
-                             "%s: cannot open the shared memory of that process (ranks of one "
-                             "host need one user and one pid namespace)",
-                             path);
-    }
-    struct stat info;
-    if (fstat(opened, &info) != 0 || (uint64_t)info.st_size < bytes) {
-        close(opened);
-        return TRMI_FAIL(err, TRM_CORRUPT, "%s: not %zu bytes of shared memory", path, bytes);
-    }
+    int opened;
+    TRMI_TRY(trmi_shared_open(owner->pid, fd, bytes, &opened, err));
     void *memory = map_shared(opened, bytes);
     close(opened);
     if (memory == MAP_FAILED) {
-        return TRMI_FAIL_SYS(err, "%s: cannot map %zu bytes", path, bytes);
+        return TRMI_FAIL_SYS(err, "cannot map %zu bytes of shared memory", bytes);
     }
     *out = memory;
     return TRM_OK;
@@ -128,18 +109,15 @@ static trm_status attach_memory(const trmi_shm_process *owner, int32_t fd, size_
 
 typedef struct segment_card {
     trmi_shm_process process;
-    uint64_t address;
+    uint64_t address, users; /* in the maker: of the memory, and of the count of its users */
     int32_t fd, ok;
 } segment_card;
-
-/* In front of every segment: how many ranks of the maker's process use its mapping. */
-enum { SEGMENT_HEAD_BYTES = 128 };
 
 static trm_status join_segment(const segment_card *mine, const segment_card *maker,
                                trmi_shm_segment *out, trm_error *err) {
     if (same_process(&mine->process, &maker->process)) {
         out->memory = (void *)(uintptr_t)maker->address;
-        out->users = out->memory;
+        out->users = (_Atomic int32_t *)(uintptr_t)maker->users;
         atomic_fetch_add(out->users, 1);
     } else {
         TRMI_TRY(attach_memory(&maker->process, maker->fd, out->memory_bytes, &out->memory, err));
@@ -168,7 +146,7 @@ static trm_status agree(trm_status status, segment_card *mine, segment_card *car
 trm_status trmi_shm_segment_create(int32_t n, int32_t me, size_t bytes,
                                    const trmi_exchange *exchange, trmi_shm_process *processes,
                                    trmi_shm_segment *out, trm_error *err) {
-    *out = (trmi_shm_segment){.memory_bytes = bytes + SEGMENT_HEAD_BYTES};
+    *out = (trmi_shm_segment){.memory_bytes = bytes};
     segment_card mine = {.process = this_process(), .fd = -1};
     segment_card *cards = trmi_alloc((size_t)n * sizeof *cards);
     if (cards == NULL) {
@@ -176,11 +154,17 @@ trm_status trmi_shm_segment_create(int32_t n, int32_t me, size_t bytes,
     }
     trm_status status = TRM_OK;
     if (me == 0) {
-        status = make_memory("trireme", out->memory_bytes, &mine.fd, &out->memory, err);
+        out->users = trmi_alloc(sizeof *out->users);
+        status = out->users == NULL
+                     ? TRMI_FAIL(err, TRM_NOMEM, "no memory to meet %d ranks", n)
+                     : make_memory("trireme", out->memory_bytes, &mine.fd, &out->memory, err);
         if (status == TRM_OK) {
-            out->users = out->memory;
             atomic_store(out->users, 1);
+            mine.users = (uint64_t)(uintptr_t)out->users;
             mine.address = (uint64_t)(uintptr_t)out->memory;
+        } else {
+            trmi_free((void *)out->users);
+            out->users = NULL;
         }
     }
     status = agree(status, &mine, cards, n, exchange, err);
@@ -201,7 +185,7 @@ trm_status trmi_shm_segment_create(int32_t n, int32_t me, size_t bytes,
         trmi_shm_segment_release(out);
         return status;
     }
-    out->data = (char *)out->memory + SEGMENT_HEAD_BYTES;
+    out->data = out->memory;
     return TRM_OK;
 }
 
@@ -209,6 +193,7 @@ void trmi_shm_segment_release(trmi_shm_segment *segment) {
     if (segment->memory != NULL &&
         (segment->users == NULL || atomic_fetch_sub(segment->users, 1) == 1)) {
         munmap(segment->memory, segment->memory_bytes);
+        trmi_free((void *)segment->users);
     }
     *segment = (trmi_shm_segment){0};
 }
@@ -217,7 +202,8 @@ static trm_status host_tables(trmi_shm_host *host, const trmi_exchange *exchange
     size_t n = (size_t)host->n;
     host->processes = trmi_alloc(n * sizeof *host->processes);
     host->mappings = trmi_alloc(n * TRMI_SHM_REGIONS * sizeof *host->mappings);
-    if (host->processes == NULL || host->mappings == NULL) {
+    host->own = trmi_alloc(TRMI_SHM_REGIONS * sizeof *host->own);
+    if (host->processes == NULL || host->mappings == NULL || host->own == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the tables of %d ranks", host->n);
     }
     TRMI_TRY(trmi_shm_segment_create(host->n, host->me,
@@ -248,7 +234,7 @@ trm_status trmi_shm_host_create(int32_t n, int32_t me, const trmi_exchange *exch
 
 static void drop_mapping(trmi_shm_mapping *mapping) {
     char *base = atomic_load(&mapping->base);
-    if (base != NULL && !mapping->borrowed) {
+    if (base != NULL) {
         munmap(base, mapping->bytes);
     }
     atomic_store(&mapping->base, NULL);
@@ -259,9 +245,8 @@ void trmi_shm_host_release(trmi_shm_host *host) {
         return;
     }
     for (int32_t i = 0; host->regions != NULL && i < TRMI_SHM_REGIONS; i++) {
-        trmi_shm_region *region = &host->regions[(size_t)host->me * TRMI_SHM_REGIONS + i];
-        if (atomic_load(&region->generation) % 2 == 1) {
-            trmi_shm_host_free(host, (void *)(uintptr_t)region->address);
+        if (atomic_load(&host->own[i].generation) % 2 == 1) {
+            trmi_shm_host_free(host, (void *)(uintptr_t)host->own[i].address);
         }
     }
     for (size_t i = 0; host->mappings != NULL && i < (size_t)host->n * TRMI_SHM_REGIONS; i++) {
@@ -271,7 +256,19 @@ void trmi_shm_host_release(trmi_shm_host *host) {
     pthread_mutex_destroy(&host->mutex);
     trmi_free(host->processes);
     trmi_free(host->mappings);
+    trmi_free(host->own);
     trmi_free(host);
+}
+
+/* Tells the peers of an entry that has changed; `generation` last. */
+static void publish(trmi_shm_host *host, const trmi_shm_region *own) {
+    trmi_shm_region *told =
+        &host->regions[(size_t)host->me * TRMI_SHM_REGIONS + (size_t)(own - host->own)];
+    told->address = own->address;
+    told->bytes = own->bytes;
+    told->fd = own->fd;
+    atomic_store(&told->generation, atomic_load(&own->generation));
+    atomic_fetch_add(&host->changes, 1);
 }
 
 void *trmi_shm_host_alloc(trmi_shm_host *host, size_t bytes, trm_error *err) {
@@ -282,9 +279,9 @@ void *trmi_shm_host_alloc(trmi_shm_host *host, size_t bytes, trm_error *err) {
     }
     void *memory = NULL;
     pthread_mutex_lock(&host->mutex);
-    trmi_shm_region *mine = &host->regions[(size_t)host->me * TRMI_SHM_REGIONS], *region = NULL;
+    trmi_shm_region *region = NULL;
     for (int32_t i = 0; region == NULL && i < TRMI_SHM_REGIONS; i++) {
-        region = atomic_load(&mine[i].generation) % 2 == 0 ? &mine[i] : NULL;
+        region = atomic_load(&host->own[i].generation) % 2 == 0 ? &host->own[i] : NULL;
     }
     if (region == NULL) {
         TRMI_FAIL(err, TRM_NOMEM,
@@ -298,7 +295,7 @@ void *trmi_shm_host_alloc(trmi_shm_host *host, size_t bytes, trm_error *err) {
             region->bytes = wanted;
             region->fd = fd;
             atomic_fetch_add(&region->generation, 1); /* odd: in use */
-            atomic_fetch_add(&host->changes, 1);
+            publish(host, region);
         }
     }
     pthread_mutex_unlock(&host->mutex);
@@ -310,14 +307,14 @@ void trmi_shm_host_free(trmi_shm_host *host, void *memory) {
         return;
     }
     pthread_mutex_lock(&host->mutex);
-    trmi_shm_region *mine = &host->regions[(size_t)host->me * TRMI_SHM_REGIONS];
+    trmi_shm_region *mine = host->own;
     for (int32_t i = 0; i < TRMI_SHM_REGIONS; i++) {
         if (atomic_load(&mine[i].generation) % 2 == 1 &&
             mine[i].address == (uint64_t)(uintptr_t)memory) {
             munmap(memory, mine[i].bytes);
             close(mine[i].fd);
             atomic_fetch_add(&mine[i].generation, 1); /* even: free */
-            atomic_fetch_add(&host->changes, 1);
+            publish(host, &mine[i]);
             break;
         }
     }
@@ -333,7 +330,7 @@ trmi_shm_place trmi_shm_find(const trmi_shm_host *host, const void *buffer, size
         place.offset = address;
         return place;
     }
-    const trmi_shm_region *mine = &host->regions[(size_t)host->me * TRMI_SHM_REGIONS];
+    const trmi_shm_region *mine = host->own;
     for (uint32_t i = 0; i < TRMI_SHM_REGIONS; i++) {
         uint64_t generation = atomic_load_explicit(&mine[i].generation, memory_order_acquire);
         if (generation == 0) {
@@ -358,13 +355,9 @@ static trm_status attach_region(trmi_shm_host *host, int32_t peer, trmi_shm_plac
     }
     drop_mapping(mapping);
     void *memory = NULL;
-    mapping->borrowed = same_process(&host->processes[peer], &host->processes[host->me]);
-    if (mapping->borrowed) {
-        memory = (void *)(uintptr_t)region->address;
-    } else {
-        TRMI_TRY(attach_memory(&host->processes[peer], region->fd, region->bytes, &memory, err));
-    }
-    mapping->bytes = region->bytes;
+    const size_t bytes = (size_t) * (const volatile uint64_t *)&region->bytes;
+    TRMI_TRY(attach_memory(&host->processes[peer], region->fd, bytes, &memory, err));
+    mapping->bytes = bytes;
     mapping->generation = place.generation;
     atomic_store(&mapping->base, memory);
     return TRM_OK;
@@ -372,12 +365,13 @@ static trm_status attach_region(trmi_shm_host *host, int32_t peer, trmi_shm_plac
 
 trm_status trmi_shm_reach(trmi_shm_host *host, int32_t peer, trmi_shm_place place, size_t bytes,
                           char **out, trm_error *err) {
-    if (place.region == TRMI_SHM_ADDRESS) {
+    if (place.region == TRMI_SHM_ADDRESS &&
+        same_process(&host->processes[peer], &host->processes[host->me])) {
         *out = (char *)(uintptr_t)place.offset;
         return TRM_OK;
     }
     if (place.region >= TRMI_SHM_REGIONS) {
-        return TRMI_FAIL(err, TRM_INTERNAL, "a peer's buffer that is nowhere");
+        return TRMI_FAIL(err, TRM_CORRUPT, "a peer's buffer that is nowhere");
     }
     trmi_shm_mapping *mapping = &host->mappings[(size_t)peer * TRMI_SHM_REGIONS + place.region];
     char *base = atomic_load_explicit(&mapping->base, memory_order_acquire);

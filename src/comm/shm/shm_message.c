@@ -116,6 +116,16 @@ static trm_status still_there(trmi_shm *shm, const trmi_message *m, trm_error *e
     return trmi_group_poison(group, &cause, err);
 }
 
+static trm_status overfull(trmi_shm *shm, const trmi_message *m, uint64_t piece, trm_error *err) {
+    const trmi_group *group = &shm->base.group;
+    trm_error cause;
+    TRMI_FAIL(&cause, TRM_CORRUPT,
+              "rank %d sends %llu bytes at once, of a message of %lld of which %lld are missing",
+              group->members[m->peer], (unsigned long long)piece, (long long)m->bytes,
+              (long long)(m->bytes - m->moved));
+    return trmi_group_poison(group, &cause, err);
+}
+
 static trm_status receive_some(trmi_shm *shm, trmi_message *m, trm_error *err) {
     uint64_t *read = &shm->cells_read[m->peer];
     while (!m->done) {
@@ -127,22 +137,26 @@ static trm_status receive_some(trmi_shm *shm, trmi_message *m, trm_error *err) {
         if (cell->bytes != (uint64_t)m->bytes || cell->signature != m->signature) {
             return disagree(shm, m, cell, err);
         }
-        if (cell->place.region != TRMI_SHM_NOWHERE) {
+        const trmi_shm_place place = cell->place; /* the copy is checked and used */
+        if (place.region != TRMI_SHM_NOWHERE) {
             char *from = NULL;
             trm_error cause;
-            if (trmi_shm_reach(shm->host, shm->host_rank[m->peer], cell->place, (size_t)m->bytes,
-                               &from, &cause) != TRM_OK) {
+            if (trmi_shm_reach(shm->host, shm->host_rank[m->peer], place, (size_t)m->bytes, &from,
+                               &cause) != TRM_OK) {
                 return trmi_group_unreachable(&shm->base.group, &cause, "a message that it sends",
                                               err);
             }
             memcpy(m->buffer, from, (size_t)m->bytes);
             m->moved = m->bytes;
         } else {
-            int64_t piece = trmi_min_i64((int64_t)cell->inline_bytes, m->bytes - m->moved);
-            if (piece > 0) {
-                memcpy(m->buffer + m->moved, cell->payload, (size_t)piece);
+            const uint64_t piece = *(const volatile uint64_t *)&cell->inline_bytes;
+            if (piece > TRMI_SHM_CELL_BYTES || piece > (uint64_t)(m->bytes - m->moved)) {
+                return overfull(shm, m, piece, err);
             }
-            m->moved += piece;
+            if (piece > 0) {
+                memcpy(m->buffer + m->moved, cell->payload, piece);
+            }
+            m->moved += (int64_t)piece;
         }
         m->done = m->moved == m->bytes;
         atomic_store_explicit(&cell->empty, ++*read, memory_order_release);

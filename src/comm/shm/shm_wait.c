@@ -264,7 +264,8 @@ void trmi_shm_begin_parts(trmi_shm *shm, int64_t count) {
 static bool take_from(trmi_shm *shm, int32_t lane, int64_t *part) {
     _Atomic uint64_t *taken = &shm->head->lanes[lane].taken;
     uint64_t next = atomic_load(taken), end = shm->lane_parts[lane];
-    while (next < end) {
+    const uint64_t count = (uint64_t)(shm->lane_first[lane + 1] - shm->lane_first[lane]);
+    while (next < end && end - next <= count) { /* else a peer has written nonsense there */
         if (atomic_compare_exchange_weak(taken, &next, next + 1)) {
             *part = shm->lane_first[lane + 1] - (int64_t)(end - next);
             return true;
