@@ -29,7 +29,7 @@ test:
 	@tools/deps.sh test
 	@$(configure)
 	@$(compile) -- --no-print-directory -s
-	@ctest --test-dir $(BUILD) --output-on-failure -j$(JOBS)
+	@ctest --test-dir $(BUILD) --output-on-failure -j$(JOBS); ended=$$?; tools/skipped.sh $(BUILD); exit $$ended
 
 # All tests under the address and undefined-behaviour sanitizers, or under the thread sanitizer (ROOMS="comm ps" for some).
 asan tsan:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wide&Deep of peers/wide_deep_tf.py in Trireme and in TensorFlow's Estimator, in turns in one run, and DLRM per core.
 
-usage: click_table.py [--trireme build/release/trireme] [--peer /work/shared/peers/wide_deep_tf.py] [--rounds 3] [--threads 2] [--steps 300]
+usage: click_table.py [--trireme build/release/trireme] [--peer ../shared/peers/wide_deep_tf.py] [--rounds 3] [--threads 2] [--steps 300]
 TensorFlow comes from ~/.cache/trireme-peers/tf (python3 -m venv it; pip install 'tensorflow==2.15.*' 'numpy<2'); without it only
 Trireme's lines are printed. Both rates are medians over windows of ten steps with what is between the steps. The loss is the mean of what was reported over the last 40 steps of both, after the same number of samples.
 """
@@ -38,7 +38,7 @@ def tensorflow(args, python):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trireme", default="build/release/trireme")
-    parser.add_argument("--peer", default="/work/shared/peers/wide_deep_tf.py")
+    parser.add_argument("--peer", default=os.path.join(os.path.dirname(__file__), "..", "..", "shared", "peers", "wide_deep_tf.py"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--steps", type=int, default=300)

@@ -10,7 +10,6 @@ set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=${1:-$root/build/release} ranks=${2:-2} rounds=${3:-3}
 peers=${PEERS:-$root/../shared/peers}
-[ -f "$peers/allreduce_mpi.c" ] || peers=/work/shared/peers
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 

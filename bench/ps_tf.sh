@@ -5,7 +5,7 @@
 # Prints samples/s of each round, the ratio of the medians, and both losses after as many samples.
 set -u
 trireme=${TRIREME:-$PWD/build/release/trireme}
-peers=${PEERS:-/work/shared/peers} python=${PYTHON:-$HOME/.cache/trireme-peers/tf/bin/python}
+peers=${PEERS:-$(cd "$(dirname "$0")/../.." && pwd)/shared/peers} python=${PYTHON:-$HOME/.cache/trireme-peers/tf/bin/python}
 rounds=${ROUNDS:-3} steps=${STEPS:-150}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

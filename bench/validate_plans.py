@@ -3,7 +3,7 @@
 """Predictions against runs: `trireme plan --validate` for several models, batches and numbers of ranks of this machine, and
 the figures over all plans: mean error, Kendall's tau, regret of the chosen plans, memory.
 
-    bench/validate_plans.py build/release/trireme [--prefix /work/quiet] [--others 8] [--keep]
+    bench/validate_plans.py build/release/trireme [--prefix COMMAND] [--others 8] [--keep]
 
 --prefix: a command that runs its arguments undisturbed. Costs are measured anew for each case, just before its runs, unless
 --keep. Regret: the chosen plan and those that seemed nearly as fast are run in turns; what is below the column "chance" the

@@ -76,7 +76,7 @@ auc 0.85
 grep -q "trained on" "$work/out" || fail "no warning about evaluating on the training file: $(cat "$work/out")"
 
 # ---- real data
-data=${TRIREME_DATA:-/work/shared/data}
+data=$TRIREME_DATA
 if [ ! -d "$data" ]; then
     echo "part skipped: no data in $data (TRIREME_DATA)"
     exit $failed

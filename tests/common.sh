@@ -8,6 +8,8 @@ trap 'rm -rf "$work"' EXIT
 export XDG_CACHE_HOME=$work/cache
 cd "$work" || exit 1
 failed=0
+# Data that people have collected, and what else is beside the repository. Tests without them are skipped.
+export TRIREME_DATA=${TRIREME_DATA:-$(readlink -m "$source/../shared/data")}
 fail() { echo "FAIL: $*"; failed=1; }
 # Built with a sanitizer: times and memory are then not the program's own.
 sanitized() { grep -qaE '__(a|t)san_init' "$trireme"; }

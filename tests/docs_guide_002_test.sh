@@ -3,7 +3,7 @@
 # docs/from-guide-002.md says nothing that is not run: its blocks marked sh run one after the other in one shell, each
 # line of its blocks marked c stands in the guide's program.
 . "$(dirname "$0")/common.sh"
-data=${TRIREME_DATA:-/work/shared/data}
+data=$TRIREME_DATA
 mkdir -p bin "$XDG_CACHE_HOME" && ln -s "$trireme" bin/trireme && PATH=$work/bin:$PATH
 
 awk '/^```sh$/ { on = 1; next } /^```$/ { on = 0 } on' "$source/docs/from-guide-002.md" > script

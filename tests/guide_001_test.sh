@@ -4,7 +4,6 @@
 # blocks marked c stands in an example that they run.
 . "$(dirname "$0")/common.sh"
 examples=${TRIREME_BUILD:?}/examples
-export TRIREME_DATA=${TRIREME_DATA:-/work/shared/data}
 export PATH="$(dirname "$trireme"):$examples:$PATH"
 
 python3 - "$source/docs/from-guide-001.md" << 'END'
@@ -23,7 +22,7 @@ done < lines.c
 # 24 images of ImageNet, and the same as TFRecords, in the order and with the labels of their folders.
 if [ -d "$TRIREME_DATA/imagenet-sample" ]; then
     mkdir -p data/imagenet-sample
-    find "$TRIREME_DATA/imagenet-sample" -mindepth 1 -maxdepth 1 | sort | head -24 | xargs cp -r -t data/imagenet-sample
+    find "$TRIREME_DATA/imagenet-sample" -mindepth 1 -maxdepth 1 | sort | head -24 | xargs cp -r --no-preserve=mode -t data/imagenet-sample
     TRIREME_DATA=$work/data
 fi
 export TFRECORDS=$work/tfrecords

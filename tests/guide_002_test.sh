@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Guide 002's job in small: 8 processes, started by its script from its rank table (lab form), one directory each.
 . "$(dirname "$0")/common.sh"
-data=${TRIREME_DATA:-/work/shared/data}
+data=$TRIREME_DATA
 
 python3 - << 'END'
 import json

@@ -46,7 +46,7 @@ bags="--data csv --columns liked:label,age:dense,city:key,words:bag --table-rows
 auc bags.sync 0.8 bags.one 1e-5
 
 # ---- real data
-data=${TRIREME_DATA:-/work/shared/data}
+data=$TRIREME_DATA
 if [ ! -d "$data" ]; then
     echo "part skipped: no data in $data (TRIREME_DATA)"
     exit $failed

@@ -4,12 +4,12 @@
 # processes of this host, and as root as two hosts with the guide's addresses: network name spaces that only TCP connects, where
 # nothing but model_dir is shared (the job's secret is there, too).
 . "$(dirname "$0")/common.sh"
-a=trmpa$$ b=trmpb$$ made=0
+a=trmpa$$ b=trmpb$$
 cleanup() {
     # shellcheck disable=SC2046
     kill $(jobs -p) 2> /dev/null
     wait 2> /dev/null
-    [ $made = 1 ] && ip netns del $a 2> /dev/null && ip netns del $b 2> /dev/null
+    for space in $a $b; do ip netns del $space 2> /dev/null; done
     rm -rf "$work"
 }
 trap cleanup EXIT
@@ -84,17 +84,17 @@ END
 job processes 127.$((RANDOM % 200 + 20)).$((RANDOM % 250 + 1)) "" ""
 [ ! -e processes/job.token ] || fail "a token for one host"
 
-if ! { [ "$(id -u)" = 0 ] && ip netns add $a && ip netns add $b; } 2> /dev/null; then
-    echo "part skipped: two hosts need root and network name spaces"
+# An unprivileged container may refuse any of these, to root too.
+two_spaces() {
+    [ "$(id -u)" = 0 ] && ip netns add $a && ip netns add $b && ip link add pa$$ netns $a type veth peer name pb$$ netns $b &&
+        ip -n $a addr add 192.168.1.100/24 dev pa$$ && ip -n $b addr add 192.168.1.200/24 dev pb$$ &&
+        ip -n $a link set pa$$ up && ip -n $b link set pb$$ up && ip -n $a link set lo up && ip -n $b link set lo up &&
+        ip netns exec $a true && ip netns exec $b true
+}
+if ! two_spaces > spaces 2>&1; then
+    echo "part skipped: two hosts need root and network name spaces: $(tail -1 spaces)"
     exit $failed
 fi
-made=1
-ip link add pa$$ netns $a type veth peer name pb$$ netns $b || exit 1
-ip -n $a addr add 192.168.1.100/24 dev pa$$ && ip -n $b addr add 192.168.1.200/24 dev pb$$
-for end in "$a pa$$" "$b pb$$"; do
-    ip -n "${end% *}" link set "${end#* }" up
-    ip -n "${end% *}" link set lo up
-done
 sleep 0.5
 job hosts 192.168.1 "ip netns exec $a" "ip netns exec $b"
 [ "$(stat -c %a-%s hosts/job.token)" = 600-32 ] || fail "the job's secret: $(ls -l hosts)"

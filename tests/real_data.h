@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Data that people have collected, where there are any: $TRIREME_DATA. */
+/* Data that people have collected: in $TRIREME_DATA, else in ../shared/data beside the repository. */
 #ifndef TRMI_TESTS_REAL_DATA_H
 #define TRMI_TESTS_REAL_DATA_H
 
@@ -10,7 +10,8 @@
 static inline const char *real_data(const char *name) {
     static char path[512];
     const char *root = getenv("TRIREME_DATA");
-    snprintf(path, sizeof path, "%s/%s", root ? root : "/work/shared/data", name);
+    snprintf(path, sizeof path, "%s/%s", root != NULL ? root : TRIREME_SOURCE_DIR "/../shared/data",
+             name);
     if (access(path, R_OK) != 0) {
         print_message("skipped: no %s (set TRIREME_DATA)\n", path);
         return NULL;

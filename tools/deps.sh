@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing from Debian's (or Ubuntu's) packages, or prints the one line to run.
-# Usage: deps.sh build|test|tsan
+# Usage: deps.sh build|test|tsan; deps.sh missing prints the line for what only makes more tests run
 set -eu
 build="gcc make cmake pkg-config libdnnl-dev libjansson-dev libturbojpeg0-dev libpng-dev libssl-dev libxxhash-dev"
 test="$build g++ libcmocka-dev python3 python3-numpy iproute2"
@@ -9,8 +9,9 @@ optional="libucx-dev libhwloc-dev python3-venv python3-pip python3-torch python3
 case ${1:-build} in
 build) wanted=$build ;;
 test) wanted=$test ;;
+missing) wanted=$optional ;;
 tsan) wanted="$test clang libclang-rt-dev libomp-dev" ;;
-*) echo "deps.sh build|test|tsan" >&2; exit 2 ;;
+*) echo "deps.sh build|test|tsan|missing" >&2; exit 2 ;;
 esac
 
 if ! command -v dpkg-query > /dev/null; then
@@ -20,6 +21,10 @@ missing=""
 for package in $wanted; do
     dpkg-query -W -f '${Status}' "$package" 2> /dev/null | grep -q 'ok installed' || missing="$missing $package"
 done
+if [ "${1:-build}" = missing ]; then
+    [ -z "$missing" ] || echo "apt-get update && apt-get install -y --no-install-recommends$missing && tools/readers.sh"
+    exit 0
+fi
 # What only makes more tests run is asked for once, and never fatal.
 extra=""
 if [ "${1:-build}" = test ] && [ "${TRIREME_ALL_TESTS:-0}" = 1 ]; then

@@ -6,7 +6,7 @@ Usage: words.py ROOT
 
 Texts are the pages (*.md, docs/man) and the comments of all sources. A name that begins with trm_, trmi_, TRM_, TRMI_ or app_
 must stand in some code; a path must be a file, from the root, src/ or include/; a test that a page names must be one,
-and its cases, behind a colon, must begin as they are named.
+and its cases, behind a colon, must begin as they are named. No source or script has a path of one machine.
 """
 import glob
 import os
@@ -66,6 +66,9 @@ def main():
             known.update(re.findall(r'\w+', code))
         elif name.endswith('.md') or name.startswith('docs/man/'):
             texts[name] = read(root, name).replace('\\-', '-')
+    for name in files(root):
+        if name.endswith(('.c', '.h', '.sh', '.py')) and re.search(r'(?<![\w$}.])/work/', read(root, name)):
+            bad.append(f'{name}: /work/ is a path of one machine')
     for name, text in sorted(texts.items()):
         page = name not in sources
         for number, line in enumerate(text.split('\n'), 1):

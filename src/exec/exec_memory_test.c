@@ -100,7 +100,8 @@ static void shared_memory_is_whole_pages(void **state) {
  * the other is left. */
 static void casts_leave_the_room_that_nobody_else_uses(void **state) {
     (void)state;
-    int64_t page = (int64_t)trmi_map_resident(2 << 20);
+    /* Without huge pages the room is left but for the small page that somebody writes into. */
+    int64_t page = TRMI_HUGE_PAGE_BYTES, kept = trmi_map_huge((size_t)page) > 0 ? page : 4096;
     trmi_buffer buffers[4] = {{.arena = 0},
                               {.arena = TRMI_ARENA_PARAM, .bytes = 4 * page},
                               {.arena = TRMI_ARENA_ACTIVATION, .bytes = 2 * page},
@@ -113,7 +114,7 @@ static void casts_leave_the_room_that_nobody_else_uses(void **state) {
                       .outputs = &output};
     trm_program p = {.buffers = buffers, .buffers_count = 4, .steps = &step, .steps_count = 1};
     p.arena_bytes[TRMI_ARENA_ACTIVATION] = 2 * page;
-    assert_int_equal(trmi_parallel_casts_bytes(&p), page);
+    assert_int_equal(trmi_parallel_casts_bytes(&p), kept);
     step.op_kind = TRMI_OP_RELU;
     assert_int_equal(trmi_parallel_casts_bytes(&p), 0);
 }

@@ -730,7 +730,7 @@ int main(void) {
         cmocka_unit_test(numbers_are_parsed),
         cmocka_unit_test(keys_are_frozen),
         cmocka_unit_test(keys_are_bounded_and_missing_is_zero),
-        cmocka_unit_test(fields_are_keyed_alike),
+        cmocka_unit_test_setup_teardown(fields_are_keyed_alike, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(criteo_rows_are_parsed, make_folder, remove_folder),
         cmocka_unit_test(real_criteo_and_avazu_are_read),
         cmocka_unit_test_setup_teardown(csv_with_header_quotes_and_bags, make_folder,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of inspect: each kind is recognised by content, described, and its first fault is named. */
 #include "folder.h"
+#include "real_data.h"
 
 #include "save/checkpoint/checkpoint.h"
 #include "save/formats/npy.h"
@@ -185,12 +186,8 @@ static void cifar_batches(void **state) {
 }
 
 static void the_real_cifar_is_recognised(void **state) {
-    const char *data = getenv("TRIREME_DATA");
-    char path[300];
-    snprintf(path, sizeof path, "%s/cifar-10-batches-bin/test_batch.bin",
-             data != NULL ? data : "/work/shared/data");
-    if (access(path, R_OK) != 0) {
-        print_message("skipped: no %s\n", path);
+    const char *path = real_data("cifar-10-batches-bin/test_batch.bin");
+    if (path == NULL) {
         skip();
     }
     check_good(path, "cifar10", "10000 images of 3x32x32\n  label 0: 1000\n");
