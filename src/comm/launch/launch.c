@@ -235,6 +235,61 @@ static void handle_signal(trmi_launch *launch, job_state *job, int number) {
     }
 }
 
+/* A worker or chief that still runs; NULL: none does. */
+static const trmi_task_process *running_trainer(const trmi_launch *launch) {
+    for (int32_t t = 0; t < launch->count; t++) {
+        if (launch->tasks[t].running && launch->tasks[t].trains) {
+            return &launch->tasks[t];
+        }
+    }
+    return NULL;
+}
+
+/* One parameter server has ended with code 0 and `seconds` later workers still run: they cannot go on
+ * without it. It is started again. Without restarts left the job fails by its name where other
+ * servers still run; where all have ended, the chief may have ended the job, and a worker may be on
+ * its way out: then this is said. */
+static void miss_server(trmi_launch *launch, job_state *job, int32_t index, double seconds) {
+    trmi_task_process *task = &launch->tasks[index];
+    bool others = false;
+    trm_error err;
+    for (int32_t t = 0; t < launch->count; t++) {
+        others |= launch->tasks[t].running && launch->tasks[t].role == TRM_ROLE_PS;
+    }
+    task->ended_time = trmi_os_now();
+    if (task->restarts_left > 0) {
+        task->restarts_left--;
+        trmi_launch_say(launch->options,
+                        "%s ended with exit code 0, but %s still runs %.0f s later; started again "
+                        "(%d more times)",
+                        task->name, running_trainer(launch)->name, seconds, task->restarts_left);
+        if (trmi_launch_spawn(launch, task, &err) == TRM_OK) {
+            return;
+        }
+        trmi_launch_blame(launch->options, "%s", err.message);
+    }
+    if (others && job->first_failed < 0) {
+        trmi_launch_blame(launch->options, "%s ended with exit code 0 before the job was over",
+                          task->name);
+        job->first_failed = index;
+        job->first_failed_time = task->ended_time;
+    } else if (!others) {
+        trmi_launch_say(launch->options, "all parameter servers have ended, but %s still runs",
+                        running_trainer(launch)->name);
+    }
+}
+
+/* Servers that ended in order `seconds` ago although workers still run. */
+static void watch_servers(trmi_launch *launch, job_state *job, double now, double seconds) {
+    for (int32_t t = 0; t < launch->count; t++) {
+        const trmi_task_process *task = &launch->tasks[t];
+        if (task->role == TRM_ROLE_PS && task->pid > 0 && !task->running && guilt(task) == 0 &&
+            now - task->ended_time >= seconds && running_trainer(launch) != NULL) {
+            miss_server(launch, job, t, seconds);
+        }
+    }
+}
+
 /* Time limits: the job's, the grace after SIGTERM, the drain of the servers. */
 static void keep_time(trmi_launch *launch, job_state *job, double now) {
     const trm_launch_options *options = launch->options;
@@ -255,6 +310,9 @@ static void keep_time(trmi_launch *launch, job_state *job, double now) {
             }
         }
         begin_ending(launch, job, SIGTERM);
+    }
+    if (!job->ending) {
+        watch_servers(launch, job, now, drain);
     }
     /* A moment for the real culprit to show up before the others are ended. */
     if (job->first_failed >= 0 && !job->ending && !only_evaluator_failed(launch, job) &&

@@ -453,6 +453,43 @@ static void servers_are_started_again(void **state) {
     forget(&all);
 }
 
+/* A server that ends in order while the job runs is missed: by name, or it is started again. */
+static void servers_that_leave_early_are_missed(void **state) {
+    (void)state;
+    spoken all;
+    char script[256];
+    trm_launch_role roles[] = {
+        {.role = TRM_ROLE_PS,
+         .count = 2,
+         .command = SHELL("case $TF_CONFIG in *'\"ps\", \"index\": 1'*) exit 0;; esac; sleep 60")},
+        {.role = TRM_ROLE_WORKER, .count = 1}};
+    trm_launch_options more = {.roles = roles, .role_count = 2, .drain_seconds = 0.3};
+    double begun = trmi_os_now();
+    trm_launch_result result = launch("sleep 60", 0, &all, &more);
+    assert_true(trmi_os_now() - begun < 30);
+    assert_int_equal(result.exit_code, 2);
+    assert_int_equal(result.failed_role, TRM_ROLE_PS);
+    assert_int_equal(result.failed_rank, 1);
+    assert_true(has(&all.say, "ps 1 ended with exit code 0 before the job was over"));
+    forget(&all);
+
+    sprintf(script, "[ -e %s/left ] && sleep 60; touch %s/left", directory, directory);
+    roles[0] =
+        (trm_launch_role){.role = TRM_ROLE_PS, .count = 1, .command = SHELL(script), .restarts = 1};
+    result = launch("sleep 1.5", 0, &all, &more);
+    assert_int_equal(result.exit_code, 0);
+    assert_true(has(&all.say, "ps 0 ended with exit code 0, but worker 0 still runs"));
+    assert_true(has(&all.say, "started again (0 more times)"));
+    forget(&all);
+
+    roles[0].command = SHELL("exit 0");
+    roles[0].restarts = 0;
+    result = launch("sleep 1", 0, &all, &more);
+    assert_int_equal(result.exit_code, 0);
+    assert_true(has(&all.say, "all parameter servers have ended, but worker 0 still runs"));
+    forget(&all);
+}
+
 static void dry_runs_change_nothing(void **state) {
     spoken all;
     trm_error err;
@@ -582,6 +619,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_killed_launcher_leaves_no_orphans),
         cmocka_unit_test(roles_get_their_tf_config),
         cmocka_unit_test(servers_are_started_again),
+        cmocka_unit_test(servers_that_leave_early_are_missed),
         cmocka_unit_test(dry_runs_change_nothing),
         cmocka_unit_test(tables_give_the_devices),
         cmocka_unit_test(launched_ranks_meet),
