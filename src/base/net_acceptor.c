@@ -18,6 +18,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,6 +28,8 @@
 #include <unistd.h>
 
 enum { LISTENERS_MAX = 8, BACKLOG = 1024, EVENTS = 32, ACCEPTS = 16 };
+
+static const double YOUNG = 0.1;
 
 /* A connection that has proved nothing yet. fd -1: the entry is free. */
 typedef struct half {
@@ -79,36 +82,55 @@ static void refuse(trmi_acceptor *a, half *h, const char *why) {
     h->fd = -1;
 }
 
-/* A free entry; the oldest half makes room if there is none. */
 static half *free_half(trmi_acceptor *a) {
-    half *oldest = &a->halves[0];
     for (int i = 0; i < TRMI_HALF_OPEN_MAX; i++) {
-        half *h = &a->halves[i];
-        if (h->fd < 0) {
-            return h;
+        if (a->halves[i].fd < 0) {
+            return &a->halves[i];
         }
-        oldest = h->since < oldest->since ? h : oldest;
+    }
+    return NULL;
+}
+
+/* All entries are taken and one more connection waits: the oldest makes room, once it has had YOUNG
+ * seconds, because many ranks may come at once. NULL: not yet. */
+static half *free_oldest(trmi_acceptor *a) {
+    half *oldest = &a->halves[0];
+    for (int i = 1; i < TRMI_HALF_OPEN_MAX; i++) {
+        oldest = a->halves[i].since < oldest->since ? &a->halves[i] : oldest;
+    }
+    if (trmi_os_now() - oldest->since < YOUNG) {
+        usleep(1000); /* epoll would return at once, again and again */
+        return NULL;
     }
     refuse(a, oldest,
            "too many connections wait that have not proved the job's token, this is the oldest");
     return oldest;
 }
 
-static void take_connection(trmi_acceptor *a, int listener) {
+static bool waits(int listener) {
+    struct pollfd one = {.fd = listener, .events = POLLIN};
+    return poll(&one, 1, 0) > 0;
+}
+
+/* False: no more can be taken now; who waits stays in the listener's queue. */
+static bool take_connection(trmi_acceptor *a, int listener) {
+    half *h = free_half(a);
+    if (h == NULL) {
+        h = waits(listener) ? free_oldest(a) : NULL;
+    }
+    if (h == NULL) {
+        return false;
+    }
     int yes = 1, fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0 && (errno == EMFILE ||
-                   errno == ENFILE)) { /* the one that waits stays in the queue: no busy loop */
-        half *h = free_half(a);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
         trmi_log(TRM_LOG_WARN, a->options.room,
                  "%s: a connection waits, no more files can be opened; raise ulimit -n",
                  a->options.name);
-        h->fd = -1;
-        usleep(20000);
+        usleep(50000);
     }
     if (fd < 0) {
-        return;
+        return false;
     }
-    half *h = free_half(a);
     h->fd = fd;
     h->challenged = false;
     h->since = trmi_os_now();
@@ -124,6 +146,7 @@ static void take_connection(trmi_acceptor *a, int listener) {
     if (why != NULL) {
         refuse(a, h, why);
     }
+    return true;
 }
 
 /* The whole HELLO is there. */
@@ -215,8 +238,11 @@ static bool serve_events(trmi_acceptor *a, const struct epoll_event *events, int
         }
     }
     for (int i = 0; i < count; i++) {
-        for (int n = 0; events[i].data.u64 < LISTENERS_MAX && n < ACCEPTS; n++) {
-            take_connection(a, a->fds[events[i].data.u64]);
+        const uint64_t about = events[i].data.u64;
+        for (int n = 0; about < LISTENERS_MAX && n < ACCEPTS; n++) {
+            if (!take_connection(a, a->fds[about])) {
+                break;
+            }
         }
     }
     return false;

@@ -1,85 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who connects to whom: a higher rank to a lower one. Both prove that they know the job's secret
- * before anything else is said:
- *
- *   connector -> acceptor   "TRMC", version, from, to, channel, communicator, nonce
- *   acceptor -> connector   its nonce, sign(hello, nonce, 'A')
- *   connector -> acceptor   sign(hello, nonce, 'C')
- *
- * A stranger is dropped after at most 5 s, silently; the job's own ranks are awaited to the
- * deadline. */
+/* Who connects to whom: a higher rank to a lower one, over each channel. Connections begin with the
+ * proof of base/net.h under a key that follows from the job's token; the connector's detail says for
+ * which ranks and channel the connection is. The acceptor answers the proof with one byte, WELCOME; a
+ * connection that fails before is made again: the acceptor may have closed it in favour of others. */
 #define _GNU_SOURCE
 #include "comm/net/tcp.h"
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/net.h"
 #include "base/os.h"
 
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { NONCE_BYTES = 16, MAC_BYTES = 32, VERSION = 1 };
-static const double handshake_seconds = 5, slice_seconds = 0.1;
+enum { VERSION = 2, WELCOME = 1 };
+static const double slice_seconds = 0.1;
 
-typedef struct hello {
-    char magic[4];
-    int32_t version, from, to, channel;
+/* The detail of a HELLO, little-endian. */
+typedef struct purpose {
+    int32_t from, to, channel;
     uint32_t communicator; /* the acceptor's, drawn anew for each: connections never cross */
-    uint8_t nonce[NONCE_BYTES];
-} hello;
+} purpose;
 
 typedef struct place {
-    char address[64];
-    uint16_t port;
-    uint16_t unused;
+    char address[TRMI_NET_NAME_BYTES]; /* "host:port" */
     uint32_t communicator;
 } place;
-
-static trm_status listen_somewhere(const char *address, int *out, place *mine, trm_error *err) {
-    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
-                             .ai_socktype = SOCK_STREAM},
-                    *found = NULL;
-    if (getaddrinfo(address, "0", &hints, &found) != 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "'%s' is not a numeric address to listen on", address);
-    }
-    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    struct sockaddr_storage bound;
-    socklen_t length = sizeof bound;
-    trm_status status = TRM_OK;
-    if (fd < 0 || bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, 1024) != 0 ||
-        getsockname(fd, (struct sockaddr *)&bound, &length) != 0) {
-        status = TRMI_FAIL_SYS(err, "cannot listen on %s", address);
-        if (fd >= 0) {
-            close(fd);
-        }
-    } else {
-        *out = fd;
-        mine->port =
-            ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)(void *)&bound)->sin6_port
-                                              : ((struct sockaddr_in *)(void *)&bound)->sin_port);
-        snprintf(mine->address, sizeof mine->address, "%s", address);
-    }
-    freeaddrinfo(found);
-    return status;
-}
-
-/* No TCP_USER_TIMEOUT: the kernel counts a peer that is not reading yet, because it still computes
- * or is stopped, like one that is gone. Hosts that fall silent are the side channel's to find. */
-static void prepare_socket(int fd) {
-    int on = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-}
 
 void trmi_tcp_close(int fd) {
     int left_ms = 5000;
@@ -87,42 +39,15 @@ void trmi_tcp_close(int fd) {
     close(fd);
 }
 
-/* All of `bytes`, within the deadline; false otherwise. */
-static bool transfer_exactly(int fd, void *data, size_t bytes, bool write, double deadline) {
-    size_t done = 0;
-    while (done < bytes) {
-        ssize_t moved = write ? send(fd, (char *)data + done, bytes - done, MSG_NOSIGNAL)
-                              : recv(fd, (char *)data + done, bytes - done, 0);
-        if (moved > 0) {
-            done += (size_t)moved;
-            continue;
-        }
-        double left = deadline - trmi_os_now();
-        if ((moved == 0 && !write) || (moved < 0 && errno != EAGAIN && errno != EINTR) ||
-            left <= 0) {
-            return false;
-        }
-        struct pollfd wait = {.fd = fd, .events = write ? POLLOUT : POLLIN};
-        poll(&wait, 1, (int)(left * 1000) + 1);
-    }
-    return true;
+/* The key of data connections: known to the ranks of this job alone. */
+static trmi_credentials credentials_of(const trmi_group *group) {
+    trmi_credentials mine = {.service = TRMI_SERVICE_COLLECTIVES, .version = VERSION};
+    group->bootstrap->table->sign(group->bootstrap, "collectives", 11, mine.token);
+    return mine;
 }
 
-static void prove(const trmi_group *group, const hello *h, const uint8_t nonce[NONCE_BYTES],
-                  char side, uint8_t mac[MAC_BYTES]) {
-    uint8_t text[sizeof *h + NONCE_BYTES + 1];
-    memcpy(text, h, sizeof *h);
-    memcpy(text + sizeof *h, nonce, NONCE_BYTES);
-    text[sizeof text - 1] = (uint8_t)side;
-    group->bootstrap->table->sign(group->bootstrap, text, sizeof text, mac);
-}
-
-static bool equal_macs(const uint8_t *a, const uint8_t *b) {
-    uint8_t differ = 0;
-    for (int i = 0; i < MAC_BYTES; i++) {
-        differ |= a[i] ^ b[i];
-    }
-    return differ == 0;
+static bool is_poisoned(void *group) {
+    return !trmi_bootstrap_healthy(((const trmi_group *)group)->bootstrap);
 }
 
 /* Waits with an eye on the job's health. */
@@ -136,125 +61,117 @@ static trm_status check_on(const trmi_group *group, double deadline, const char 
     return TRM_OK;
 }
 
-static trm_status connect_to(const trmi_group *group, int32_t peer, int32_t channel,
-                             const place *at, double deadline, int *out, trm_error *err) {
-    char port[8], what[112];
-    snprintf(port, sizeof port, "%u", at->port);
-    snprintf(what, sizeof what, "rank %d at %s port %s", group->members[peer], at->address, port);
-    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
-                             .ai_socktype = SOCK_STREAM},
-                    *found = NULL;
-    if (getaddrinfo(at->address, port, &hints, &found) != 0) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "%s: not a numeric address", what);
-    }
-    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int failed = fd < 0 ? errno : 0;
-    if (fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) != 0) {
-        failed = errno;
-    }
-    freeaddrinfo(found);
-    trm_status status = TRM_OK;
-    while (failed == EINPROGRESS && (status = check_on(group, deadline, what, err)) == TRM_OK) {
-        struct pollfd wait = {.fd = fd, .events = POLLOUT};
-        socklen_t length = sizeof failed;
-        if (poll(&wait, 1, (int)(slice_seconds * 1000)) > 0) {
-            getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &length);
-        }
-    }
-    if (status == TRM_OK && failed != 0) {
-        errno = failed;
-        status = TRMI_FAIL_SYS(err, "cannot connect to %s", what);
-    }
+/* One attempt.   errors  PEER: may be tried again */
+static trm_status try_connect(const trmi_group *group, const place *at, const purpose *why,
+                              const trmi_patience *patience, int *out, trm_error *err) {
+    trmi_credentials mine = credentials_of(group);
+    trmi_session session;
+    char host[64];
+    int32_t port;
+    int fd;
+    TRMI_TRY(trmi_net_split(at->address, host, &port, err));
+    TRMI_TRY(trmi_net_connect(host, port, patience, &fd, err));
+    mine.detail = why;
+    mine.detail_bytes = sizeof *why;
+    uint8_t answer = 0;
+    trm_status status = trmi_net_introduce(fd, &mine, patience, &session, err);
+    status = status == TRM_OK ? trmi_net_receive(fd, &answer, 1, patience, err) : status;
+    explicit_bzero(&mine, sizeof mine);
     if (status != TRM_OK) {
-        if (fd >= 0) {
-            close(fd);
-        }
-        return status;
-    }
-    prepare_socket(fd);
-    hello h = {.magic = "TRMC",
-               .version = VERSION,
-               .from = group->rank,
-               .to = peer,
-               .channel = channel,
-               .communicator = at->communicator};
-    uint8_t answer[NONCE_BYTES + MAC_BYTES], expected[MAC_BYTES], mine[MAC_BYTES];
-    bool good = getrandom(h.nonce, sizeof h.nonce, 0) == NONCE_BYTES &&
-                transfer_exactly(fd, &h, sizeof h, true, deadline) &&
-                transfer_exactly(fd, answer, sizeof answer, false, deadline);
-    if (good) {
-        prove(group, &h, answer, 'A', expected);
-        prove(group, &h, answer, 'C', mine);
-        good = equal_macs(answer + NONCE_BYTES, expected) &&
-               transfer_exactly(fd, mine, sizeof mine, true, deadline);
-    }
-    if (!good) {
         close(fd);
-        return TRMI_FAIL(err, TRM_PEER, "%s did not answer as a rank of this job", what);
+        return status;
     }
     *out = fd;
     return TRM_OK;
 }
 
-/* Lets in whoever proves that it belongs here; strangers are closed. True if a link was made. */
-static bool let_in(const trmi_group *group, int fd, uint32_t communicator, trmi_link *links) {
-    double deadline = trmi_os_now() + handshake_seconds;
-    hello h;
-    uint8_t answer[NONCE_BYTES + MAC_BYTES], proof[MAC_BYTES], expected[MAC_BYTES];
-    prepare_socket(fd);
-    bool good = transfer_exactly(fd, &h, sizeof h, false, deadline) &&
-                memcmp(h.magic, "TRMC", 4) == 0 && h.version == VERSION && h.to == group->rank &&
-                h.from > group->rank && h.from < group->size && h.channel >= 0 &&
-                h.channel < TRMI_CHANNELS && h.communicator == communicator &&
-                links[h.from * TRMI_CHANNELS + h.channel].fd < 0 &&
-                getrandom(answer, NONCE_BYTES, 0) == NONCE_BYTES;
-    if (good) {
-        prove(group, &h, answer, 'A', answer + NONCE_BYTES);
-        prove(group, &h, answer, 'C', expected);
-        good = transfer_exactly(fd, answer, sizeof answer, true, deadline) &&
-               transfer_exactly(fd, proof, sizeof proof, false, deadline) &&
-               equal_macs(proof, expected);
+static trm_status connect_to(const trmi_group *group, int32_t peer, int32_t channel,
+                             const place *at, double deadline, int *out, trm_error *err) {
+    const trmi_patience patience = {deadline, is_poisoned, (void *)(uintptr_t)group};
+    const purpose why = {group->rank, peer, channel, at->communicator};
+    char what[112];
+    snprintf(what, sizeof what, "rank %d at %s", group->members[peer], at->address);
+    trm_status status;
+    while ((status = try_connect(group, at, &why, &patience, out, err)) == TRM_PEER) {
+        TRMI_TRY(check_on(group, deadline, what, err));
+        usleep(20000);
     }
-    if (!good) {
-        trmi_log(TRM_LOG_WARN, "comm", "rank %d: a connection that is not of this job was closed",
-                 group->members[group->rank]);
-        close(fd);
+    if (status == TRM_CANCELLED) {
+        return check_on(group, 0, what, err);
+    }
+    return status == TRM_OK ? TRM_OK : trmi_error_append(err, " (%s)", what);
+}
+
+/* The link of a proven connection; false: it is none of this communicator. */
+static bool let_in(const trmi_group *group, const trmi_session *session, uint32_t communicator,
+                   trmi_link *links) {
+    purpose why;
+    if (session->detail_bytes != sizeof why) {
         return false;
     }
-    links[h.from * TRMI_CHANNELS + h.channel].fd = fd;
+    memcpy(&why, session->detail, sizeof why);
+    if (why.to != group->rank || why.from <= group->rank || why.from >= group->size ||
+        why.channel < 0 || why.channel >= TRMI_CHANNELS || why.communicator != communicator ||
+        links[why.from * TRMI_CHANNELS + why.channel].fd >= 0) {
+        return false;
+    }
+    const uint8_t answer = WELCOME;
+    const trmi_patience at_once = {.deadline = 0};
+    if (trmi_net_send(session->fd, &answer, 1, &at_once, NULL) != TRM_OK) {
+        return false; /* its end is gone: it comes again */
+    }
+    links[why.from * TRMI_CHANNELS + why.channel].fd = session->fd;
     return true;
 }
 
-static trm_status accept_all(const trmi_group *group, int listener, uint32_t communicator,
-                             trmi_link *links, double deadline, trm_error *err) {
+static trm_status accept_all(const trmi_group *group, trmi_acceptor *acceptor,
+                             uint32_t communicator, trmi_link *links, double deadline,
+                             trm_error *err) {
     int32_t awaited = (group->size - 1 - group->rank) * TRMI_CHANNELS;
     while (awaited > 0) {
+        trmi_session session;
         TRMI_TRY(check_on(group, deadline, "ranks above it to connect", err));
-        struct pollfd wait = {.fd = listener, .events = POLLIN};
-        if (poll(&wait, 1, (int)(slice_seconds * 1000)) <= 0) {
+        trm_status status = trmi_acceptor_next(acceptor, slice_seconds, &session, err);
+        if (status == TRM_TIMEOUT) {
             continue;
         }
-        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        awaited -= fd >= 0 && let_in(group, fd, communicator, links);
+        TRMI_TRY(status);
+        if (let_in(group, &session, communicator, links)) {
+            awaited--;
+        } else {
+            trmi_log(TRM_LOG_WARN, "comm", "rank %d: closed a connection of another communicator",
+                     group->members[group->rank]);
+            close(session.fd);
+        }
     }
     return TRM_OK;
 }
 
+static trm_status open_acceptor(const trmi_group *group, trmi_acceptor **out, place *mine,
+                                trm_error *err) {
+    char name[24];
+    int fd;
+    snprintf(name, sizeof name, "rank %d", group->members[group->rank]);
+    TRMI_TRY(trmi_net_random(&mine->communicator, sizeof mine->communicator, err));
+    TRMI_TRY(trmi_net_bind(group->bootstrap->address, 0, &fd, mine->address, err));
+    trmi_acceptor_options options = {
+        .credentials = credentials_of(group), .room = "comm", .name = name};
+    trm_status status = trmi_acceptor_create(&fd, 1, &options, out, err);
+    explicit_bzero(&options, sizeof options);
+    return status;
+}
+
 trm_status trmi_tcp_connect(const trmi_group *group, const trmi_exchange *exchange,
                             trmi_link *links, trm_error *err) {
-    int listener = -1;
+    trmi_acceptor *acceptor = NULL;
     double deadline = trmi_os_now() + group->timeout_seconds;
-    place mine = {.port = 0}, *places = trmi_alloc((size_t)group->size * sizeof *places);
+    place mine = {.communicator = 0};
+    place *places = trmi_alloc((size_t)group->size * sizeof *places);
     if (places == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to connect %d ranks", group->size);
     }
     trm_status status;
-    TRMI_TRY_GOTO(status, listen_somewhere(group->bootstrap->address, &listener, &mine, err), done);
-    if (getrandom(&mine.communicator, sizeof mine.communicator, 0) !=
-        (ssize_t)sizeof mine.communicator) {
-        status = TRMI_FAIL_SYS(err, "no random number for a communicator");
-        goto done;
-    }
+    TRMI_TRY_GOTO(status, open_acceptor(group, &acceptor, &mine, err), done);
     TRMI_TRY_GOTO(status, exchange->allgather(exchange->context, &mine, sizeof mine, places, err),
                   done);
     for (int32_t peer = 0; peer < group->rank; peer++) {
@@ -266,11 +183,9 @@ trm_status trmi_tcp_connect(const trmi_group *group, const trmi_exchange *exchan
                           done);
         }
     }
-    status = accept_all(group, listener, mine.communicator, links, deadline, err);
+    status = accept_all(group, acceptor, mine.communicator, links, deadline, err);
 done:
-    if (listener >= 0) {
-        close(listener);
-    }
+    trmi_acceptor_destroy(acceptor);
     trmi_free(places);
     return status;
 }
