@@ -56,8 +56,8 @@ static trm_status resolve(const char *host, int32_t port, int flags, struct addr
     snprintf(service, sizeof service, "%d", port);
     int code = getaddrinfo(host, service, &hints, out);
     return code == 0 ? TRM_OK
-                     : TRMI_FAIL(err, TRM_INVALID, "%.80s: the host name cannot be resolved (%s)",
-                                 host, gai_strerror(code));
+                     : TRMI_FAIL(err, TRM_INVALID, "host name \"%.80s\" is not known (%s)", host,
+                                 gai_strerror(code));
 }
 
 trm_status trmi_net_bind(const char *host, int32_t port, int *out, char name[TRMI_NET_NAME_BYTES],
@@ -206,6 +206,13 @@ bool trmi_net_peer(int fd, char name[TRMI_NET_NAME_BYTES]) {
     }
     format_address(&peer, peer_bytes, name);
     return is_loopback(&peer) || same_host(&peer, &own);
+}
+
+void trmi_net_own(int fd, char name[TRMI_NET_NAME_BYTES]) {
+    struct sockaddr_storage own = {0};
+    socklen_t bytes = sizeof own;
+    getsockname(fd, (struct sockaddr *)&own, &bytes);
+    format_address(&own, bytes, name);
 }
 
 /* All of `bytes` one way or the other. */

@@ -79,6 +79,8 @@ trm_status trmi_net_connect(const char *host, int32_t port, const trmi_patience 
 /* The other end for messages: "10.0.0.2:4000", or "pid 7 of user 1000" at a unix socket.
  *   returns  whether it is a process of this host (at a unix socket: of this user, or root) */
 bool trmi_net_peer(int fd, char name[TRMI_NET_NAME_BYTES]);
+/* This end, in the same way. */
+void trmi_net_own(int fd, char name[TRMI_NET_NAME_BYTES]);
 /* Sends or receives exactly `bytes`.   errors  PEER (closed), TIMEOUT, CANCELLED */
 trm_status trmi_net_send(int fd, const void *data, size_t bytes, const trmi_patience *patience,
                          trm_error *err);

@@ -245,8 +245,8 @@ static const trmi_task_process *running_trainer(const trmi_launch *launch) {
     return NULL;
 }
 
-/* One parameter server has ended with code 0 and `seconds` later workers still run: they cannot go on
- * without it. It is started again. Without restarts left the job fails by its name where other
+/* One parameter server has ended with code 0 and `seconds` later workers still run: they cannot go
+ * on without it. It is started again. Without restarts left the job fails by its name where other
  * servers still run; where all have ended, the chief may have ended the job, and a worker may be on
  * its way out: then this is said. */
 static void miss_server(trmi_launch *launch, job_state *job, int32_t index, double seconds) {

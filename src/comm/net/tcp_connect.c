@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who connects to whom: a higher rank to a lower one, over each channel. Connections begin with the
- * proof of base/net.h under a key that follows from the job's token; the connector's detail says for
- * which ranks and channel the connection is. The acceptor answers the proof with one byte, WELCOME; a
- * connection that fails before is made again: the acceptor may have closed it in favour of others. */
+ * proof of base/net.h under a key that follows from the job's token; the connector's detail says
+ * for which ranks and channel the connection is. The acceptor answers the proof with one byte,
+ * WELCOME; a connection that fails before is made again: the acceptor may have closed it in favour
+ * of others. */
 #define _GNU_SOURCE
 #include "comm/net/tcp.h"
 

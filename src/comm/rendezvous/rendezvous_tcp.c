@@ -262,8 +262,7 @@ static trm_status prepare(const trm_cluster *cluster, const trm_join_options *op
         return TRMI_FAIL(err, TRM_INVALID, "%d ranks; at most %d can meet", info->size,
                          TRMI_SIDE_RANKS_MAX);
     }
-    join->hello = (trmi_hello){.version = TRMI_SIDE_VERSION,
-                               .rank = info->rank,
+    join->hello = (trmi_hello){.rank = info->rank,
                                .size = info->size,
                                .pid = (int32_t)getpid(),
                                .device = info->device_id};

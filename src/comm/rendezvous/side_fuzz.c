@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes of a peer: the hello, the challenge, then frames; with and without keys. */
+/* Bytes of a peer: the first words of a connection, a rank's hello, then frames. */
 #include "fuzz_seed.h"
 
 #include "base/memory.h"
+#include "base/net_proof.h"
 #include "comm/rendezvous/side.h"
 
 #include <stdlib.h>
@@ -10,14 +11,18 @@
 
 size_t trireme_fuzz_seed(int index, uint8_t *data, size_t capacity) {
     if (index == 0) {
-        trmi_hello hello = {.version = 1, .rank = 2, .size = 4, .pid = 77, .host = "node1"};
+        trmi_hello hello = {.rank = 2, .size = 4, .pid = 77, .host = "node1"};
         trmi_hello_encode(&hello, data);
         return TRMI_HELLO_BYTES;
     }
     if (index == 1) {
-        uint8_t token[32] = {0}, hello[TRMI_HELLO_BYTES] = {0}, nonce[32] = {5};
-        trmi_challenge_make(token, hello, nonce, data);
-        return TRMI_CHALLENGE_BYTES;
+        static const trmi_credentials mine = {.service = TRMI_SERVICE_RENDEZVOUS, .version = 2};
+        trmi_proof proof;
+        if (trmi_net_hello(&mine, &proof, NULL) != TRM_OK) {
+            abort();
+        }
+        memcpy(data, proof.hello, proof.hello_bytes);
+        return proof.hello_bytes;
     }
     /* some frames as a peer would send them */
     static const uint8_t blob[300] = {1, 2, 3};
@@ -33,8 +38,8 @@ size_t trireme_fuzz_seed(int index, uint8_t *data, size_t capacity) {
     return bytes;
 }
 
-static void frames(const uint8_t *data, size_t bytes, bool keyed) {
-    trmi_link link = {.fd = -1, .keyed = keyed};
+static void frames(const uint8_t *data, size_t bytes) {
+    trmi_link link = {.fd = -1};
     trmi_frame frame;
     trm_error err;
     size_t seen = 0, cut = bytes / 2;
@@ -57,20 +62,19 @@ static void frames(const uint8_t *data, size_t bytes, bool keyed) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
-    static const uint8_t token[32], hello_wire[TRMI_HELLO_BYTES];
+    static const trmi_credentials mine = {.service = TRMI_SERVICE_RENDEZVOUS, .version = 2};
+    static trmi_proof proof;
     trmi_hello hello;
-    uint16_t version;
-    bool known;
-    if (bytes >= TRMI_HELLO_BYTES && trmi_hello_decode(data, &hello) &&
-        (strlen(hello.host) >= sizeof hello.host ||
-         strlen(hello.address) >= sizeof hello.address)) {
+    size_t wanted, have = bytes < sizeof proof.hello ? bytes : sizeof proof.hello;
+    if (trmi_hello_decode(data, bytes, &hello) && (strlen(hello.host) >= sizeof hello.host ||
+                                                   strlen(hello.address) >= sizeof hello.address)) {
         abort();
     }
-    if (bytes >= TRMI_CHALLENGE_BYTES) {
-        trmi_challenge_check(token, hello_wire, data, &version, &known);
+    memcpy(proof.hello, data, have);
+    if (trmi_net_check_hello(&proof, have, &mine, &wanted) == NULL && wanted > sizeof proof.hello) {
+        abort();
     }
-    frames(data, bytes, false);
-    frames(data, bytes, true);
+    frames(data, bytes);
     /* a welcome of any bytes */
     static trmi_peer peers[8];
     trmi_side side = {.peers = peers};

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/rendezvous/side_link.h"
 
-#include "base/crc32c.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/os.h"
@@ -30,13 +29,9 @@ void trmi_link_close(trmi_link *link) {
 }
 
 /* Tag of a frame whose tag bytes are zero. */
-static void frame_tag(const trmi_link *link, const uint8_t key[32], const uint8_t *frame,
-                      size_t bytes, uint8_t tag[TAG_BYTES]) {
+static void frame_tag(const uint8_t key[32], const uint8_t *frame, size_t bytes,
+                      uint8_t tag[TAG_BYTES]) {
     memset(tag, 0, TAG_BYTES);
-    if (!link->keyed) {
-        trmi_put32(tag, trmi_crc32c(0, frame, bytes));
-        return;
-    }
     uint8_t full[EVP_MAX_MD_SIZE];
     unsigned length = 0;
     if (HMAC(EVP_sha256(), key, 32, frame, bytes, full, &length) != NULL) {
@@ -67,7 +62,7 @@ bool trmi_link_put(trmi_link *link, trmi_frame_type type, int64_t id, const void
         memcpy(frame + TRMI_FRAME_HEADER, payload, bytes);
     }
     uint8_t tag[TAG_BYTES];
-    frame_tag(link, link->send_key, frame, TRMI_FRAME_HEADER + bytes, tag);
+    frame_tag(link->send_key, frame, TRMI_FRAME_HEADER + bytes, tag);
     memcpy(frame + TAG_AT, tag, TAG_BYTES);
     link->out_bytes = needed;
     return true;
@@ -159,10 +154,10 @@ trm_status trmi_link_next(trmi_link *link, trmi_frame *frame, trm_error *err) {
     uint8_t found[TAG_BYTES], wanted[TAG_BYTES];
     memcpy(found, head + TAG_AT, TAG_BYTES);
     memset(head + TAG_AT, 0, TAG_BYTES);
-    frame_tag(link, link->recv_key, head, TRMI_FRAME_HEADER + bytes, wanted);
+    frame_tag(link->recv_key, head, TRMI_FRAME_HEADER + bytes, wanted);
     if (CRYPTO_memcmp(found, wanted, TAG_BYTES) != 0) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "frame %u was changed on its way (%s differs)", sequence,
-                         link->keyed ? "MAC" : "checksum");
+        return TRMI_FAIL(err, TRM_CORRUPT, "frame %u was changed on its way (MAC differs)",
+                         sequence);
     }
     link->recv_sequence++;
     link->in_used = (size_t)TRMI_FRAME_HEADER + bytes;

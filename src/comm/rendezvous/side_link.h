@@ -4,8 +4,8 @@
  *   bytes ->  in [ header 40 | payload ]  -> trmi_link_next -> frame      (checked: magic, length,
  *   frame -> out [ header 40 | payload ]  -> trmi_link_flush -> bytes      sequence, tag)
  *
- * The tag is HMAC-SHA256 (16 bytes of it) under a key per direction where the job has a token,
- * otherwise a CRC-32C. A link belongs to one thread at a time. */
+ * The tag is HMAC-SHA256 (16 bytes of it) under the key of its direction (base/net.h). A link
+ * belongs to one thread at a time. */
 #ifndef TRMI_COMM_SIDE_LINK_H
 #define TRMI_COMM_SIDE_LINK_H
 
@@ -37,7 +37,6 @@ typedef struct trmi_frame {
 
 typedef struct trmi_link {
     int fd; /* non-blocking; -1 when closed */
-    bool keyed;
     uint8_t send_key[32], recv_key[32];
     uint32_t send_sequence, recv_sequence;
     uint8_t *in, *out;

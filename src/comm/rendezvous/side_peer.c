@@ -5,12 +5,13 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/net.h"
 #include "base/os.h"
+#include "comm/rendezvous/token.h"
 
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -61,82 +62,71 @@ trm_status trmi_welcome_decode(trmi_side *side, const uint8_t *wire, size_t byte
     return TRM_OK;
 }
 
-/* Exactly `bytes` within `seconds`. TRM_PENDING: closed or too slow. */
-static trm_status receive(int fd, uint8_t *data, size_t bytes, double seconds) {
-    double deadline = trmi_os_now() + seconds;
-    for (size_t have = 0; have < bytes;) {
-        struct pollfd wait = {.fd = fd, .events = POLLIN};
-        double left = deadline - trmi_os_now();
-        if (left <= 0 || poll(&wait, 1, (int)(left * 1000) + 1) <= 0) {
-            if (left > 0 && errno == EINTR) {
-                continue;
-            }
-            return TRM_PENDING;
-        }
-        ssize_t got = recv(fd, data + have, bytes - have, MSG_DONTWAIT);
-        if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
-            continue;
-        }
-        if (got <= 0) {
-            return TRM_PENDING;
-        }
-        have += (size_t)got;
+/* The token of this job as this rank knows it. Without a file of it ranks of one host need none at
+ * a unix socket, which only their user reaches; otherwise rank 0 has published one. */
+static trm_status know_token(trmi_join *join, const char *reached, bool here,
+                             const uint8_t published[32], bool *wrong_token, trm_error *err) {
+    if (join->has_token || join->options.insecure || join->place.kind == TRMI_PLACE_UNIX) {
+        return TRM_OK;
     }
-    return TRM_OK;
-}
-
-/* Hello, challenge, proof. TRM_PENDING: this was not rank 0, or not yet; *wrong_token then says
- * that somebody answered who does not know our token. */
-static trm_status introduce(trmi_join *join, int fd, const uint8_t secret[32], trmi_link *link,
-                            bool *wrong_token, trm_error *err) {
-    uint8_t hello[TRMI_HELLO_BYTES], challenge[TRMI_CHALLENGE_BYTES], proof[TRMI_PROOF_BYTES];
-    char where[80];
-    uint16_t version;
-    bool known, here = trmi_peer_is_here(fd, where, sizeof where);
-    const uint8_t *token = join->has_token ? join->token : secret;
-    if (!here && join->place.kind != TRMI_PLACE_TCP) {
-        return TRMI_FAIL(err, TRM_INVALID, "the rendezvous %s belongs to another user (%s)",
-                         join->place.text, where);
+    if (join->place.kind == TRMI_PLACE_FILE) {
+        memcpy(join->token, published, TRM_TOKEN_BYTES);
+        return TRM_OK;
     }
-    if (!here && !join->has_token && !join->options.insecure) {
+    if (!here) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "rank 0 is on another host (%s) and this job has no token; give every "
                          "rank the same 32-byte file (--token-file or TRIREME_TOKEN_FILE, mode "
                          "0600)",
+                         reached);
+    }
+    if (trmi_token_find(reached, join->token, NULL) == TRM_OK) {
+        return TRM_OK;
+    }
+    *wrong_token = true;
+    return TRMI_FAIL(err, TRM_PENDING,
+                     "rank 0 (%s) has another token than this rank, which has no file of it "
+                     "(--token-file or TRIREME_TOKEN_FILE), and has published none on this host",
+                     reached);
+}
+
+/* The proof, both ways. TRM_PENDING: this was not rank 0, or not yet; *wrong_token then says that a
+ * process answered which does not know our token. */
+static trm_status introduce(trmi_join *join, int fd, const uint8_t published[32], trmi_link *link,
+                            bool *wrong_token, trm_error *err) {
+    uint8_t hello[TRMI_HELLO_BYTES];
+    char where[TRMI_NET_NAME_BYTES];
+    trmi_credentials mine = {.service = TRMI_SERVICE_RENDEZVOUS,
+                             .version = TRMI_SIDE_VERSION,
+                             .detail = hello,
+                             .detail_bytes = sizeof hello};
+    const trmi_patience patience = {.deadline = trmi_os_now() + answer_seconds};
+    trmi_session session;
+    bool here = trmi_net_peer(fd, where);
+    if (!here && join->place.kind != TRMI_PLACE_TCP) {
+        return TRMI_FAIL(err, TRM_INVALID, "the rendezvous %s belongs to another user (%s)",
+                         join->place.text, where);
+    }
+    TRMI_TRY(know_token(join, where, here, published, wrong_token, err));
+    trmi_local_address(fd, join->hello.address, sizeof join->hello.address);
+    trmi_hello_encode(&join->hello, hello);
+    memcpy(mine.token, join->token, sizeof mine.token);
+    trm_status status = trmi_net_introduce(fd, &mine, &patience, &session, err);
+    explicit_bzero(&mine, sizeof mine);
+    if (status == TRM_INVALID) {
+        *wrong_token = true;
+        return TRMI_FAIL(err, TRM_PENDING,
+                         "rank 0 (%s) has another token than this rank (--token-file or "
+                         "TRIREME_TOKEN_FILE)",
                          where);
     }
-    trmi_local_address(fd, join->hello.address, sizeof join->hello.address);
-    if (getrandom(join->hello.nonce, 32, 0) != 32) {
-        return TRMI_FAIL_SYS(err, "no random bytes for the rendezvous");
-    }
-    trmi_hello_encode(&join->hello, hello);
-    if (send(fd, hello, sizeof hello, MSG_NOSIGNAL) != (ssize_t)sizeof hello ||
-        receive(fd, challenge, sizeof challenge, answer_seconds) != TRM_OK) {
+    if (status == TRM_PEER) {
         return TRMI_FAIL(err, TRM_PENDING, "%s does not answer as rank 0 would", where);
     }
-    bool right = trmi_challenge_check(token, hello, challenge, &version, &known);
-    if (known && version != TRMI_SIDE_VERSION) {
-        return TRMI_FAIL(err, TRM_PEER,
-                         "rank 0 (%s) speaks protocol version %u, this rank version %d; install "
-                         "the same trireme everywhere",
-                         where, version, TRMI_SIDE_VERSION);
-    }
-    if (!right) {
-        *wrong_token |= known;
-        return TRMI_FAIL(err, TRM_PENDING,
-                         known ? "rank 0 (%s) has another token than this rank (%s)"
-                               : "%s is not rank 0 of a trireme job%s",
-                         where, known ? "--token-file or TRIREME_TOKEN_FILE" : "");
-    }
-    trmi_proof_make(token, hello, challenge, proof);
-    if (send(fd, proof, sizeof proof, MSG_NOSIGNAL) != (ssize_t)sizeof proof) {
-        return TRMI_FAIL(err, TRM_PENDING, "rank 0 (%s) closed the connection", where);
-    }
+    TRMI_TRY(status);
     *link = (trmi_link){.fd = fd, .heard_time = trmi_os_now()};
-    trmi_link_key(link, false, join->has_token, token, hello, challenge);
-    if (!join->has_token) {
-        memcpy(join->token, token, 32);
-    }
+    memcpy(link->send_key, session.up_key, sizeof link->send_key);
+    memcpy(link->recv_key, session.down_key, sizeof link->recv_key);
     return TRM_OK;
 }
 
@@ -156,7 +146,7 @@ static trm_status be_welcomed(trmi_side *side, trmi_join *join, trmi_link *link,
         if (status == TRM_OK && frame.type == TRMI_FRAME_WELCOME) {
             TRMI_TRY(trmi_welcome_decode(side, frame.payload, frame.bytes, join->hello.size, nonce,
                                          err));
-            trmi_mac(join->token, "data", nonce, sizeof nonce, NULL, 0, side->secret);
+            trmi_net_mac(join->token, "data", nonce, sizeof nonce, NULL, 0, side->secret);
             return TRM_OK;
         }
         if (status != TRM_END) {
@@ -193,7 +183,7 @@ static trm_status attempt(trmi_side *side, trmi_join *join, int32_t number, doub
                           bool *wrong_token, bool *refused, trm_error *err) {
     int fd;
     uint8_t secret[32];
-    TRMI_TRY(trmi_connect(&join->place, number, deadline, &fd, secret, err));
+    TRMI_TRY(trmi_connect(&join->place, number, &fd, secret, err));
     trmi_link *link = &side->links[0];
     trm_status status = introduce(join, fd, secret, link, wrong_token, err);
     if (status != TRM_OK) {

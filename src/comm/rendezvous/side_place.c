@@ -1,22 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _GNU_SOURCE /* struct ucred */
 #include "comm/rendezvous/side_place.h"
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/net.h"
 #include "base/os.h"
 #include "comm/cluster/cluster_json.h"
 
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -213,7 +210,7 @@ static trm_status listen_file(const char *path, double deadline, trmi_listener *
     TRMI_TRY(take_lock(path, out, err));
     TRMI_TRY(listen_tcp("127.0.0.1", 0, 1, deadline, out, err));
     if (getsockname(out->fds[0], (struct sockaddr *)&bound, &bytes) != 0 ||
-        getrandom(out->secret, 32, 0) != 32) {
+        trmi_net_random(out->secret, 32, NULL) != TRM_OK) {
         return TRMI_FAIL_SYS(err, "rendezvous file");
     }
     out->port = ntohs(bound.sin_port);
@@ -276,61 +273,30 @@ void trmi_listener_close(trmi_listener *listener) {
     explicit_bzero(listener->secret, sizeof listener->secret);
 }
 
-/* Connects within 3 s. TRM_PENDING when nobody answers. */
-static trm_status connect_to(const struct sockaddr *address, socklen_t bytes, const char *text,
-                             int *out, trm_error *err) {
-    int fd = open_socket(address->sa_family), problem = 0;
+/* Connects within 3 s. TRM_PENDING when no process answers. */
+static trm_status connect_unix(const char *path, const char *text, int *out, trm_error *err) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = open_socket(AF_UNIX);
     if (fd < 0) {
         return TRMI_FAIL_SYS(err, "no socket for the rendezvous");
     }
-    if (connect(fd, address, bytes) != 0) {
-        problem = errno;
-        if (problem == EINPROGRESS) {
-            struct pollfd wait = {.fd = fd, .events = POLLOUT};
-            socklen_t size = sizeof problem;
-            if (poll(&wait, 1, 3000) <= 0) {
-                problem = ETIMEDOUT;
-            } else {
-                getsockopt(fd, SOL_SOCKET, SO_ERROR, &problem, &size);
-            }
-        }
-    }
-    if (problem != 0) {
+    strcpy(address.sun_path, path);
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
+        trm_status status =
+            TRMI_FAIL(err, TRM_PENDING, "no process answers at %s (%s)", text, strerror(errno));
         close(fd);
-        return TRMI_FAIL(err, TRM_PENDING, "nobody answers at %s (%s)", text, strerror(problem));
+        return status;
     }
     *out = fd;
     return TRM_OK;
 }
 
-static trm_status connect_tcp(const char *host, int32_t port, double deadline, const char *text,
-                              int *fd, trm_error *err) {
-    struct addrinfo *list;
-    trm_status status = resolve(host, port, deadline, &list, err);
-    if (status != TRM_OK) {
-        return TRM_PENDING;
-    }
-    status = TRM_PENDING;
-    for (struct addrinfo *one = list; one != NULL && status == TRM_PENDING; one = one->ai_next) {
-        status = connect_to(one->ai_addr, one->ai_addrlen, text, fd, err);
-    }
-    freeaddrinfo(list);
-    if (status == TRM_OK) {
-        int yes = 1;
-        setsockopt(*fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-        /* A free port can connect to itself on loopback when source and target coincide. */
-        struct sockaddr_storage a, b;
-        socklen_t a_bytes = sizeof a, b_bytes = sizeof b;
-        memset(&a, 0, sizeof a);
-        memset(&b, 1, sizeof b);
-        if (getsockname(*fd, (struct sockaddr *)&a, &a_bytes) == 0 &&
-            getpeername(*fd, (struct sockaddr *)&b, &b_bytes) == 0 && a_bytes == b_bytes &&
-            memcmp(&a, &b, a_bytes) == 0) {
-            close(*fd);
-            return TRMI_FAIL(err, TRM_PENDING, "nobody answers at %s", text);
-        }
-    }
-    return status;
+static trm_status connect_tcp(const char *host, int32_t port, int *fd, trm_error *err) {
+    const trmi_patience patience = {.deadline = trmi_os_now() + 3};
+    trm_error why;
+    return trmi_net_connect(host, port, &patience, fd, &why) == TRM_OK
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_PENDING, "%s", why.message);
 }
 
 /* Reads what listen_file published. TRM_PENDING while it is not there. */
@@ -366,52 +332,19 @@ static trm_status read_published(const char *path, char host[TRMI_HOST_BYTES], i
     return TRM_OK;
 }
 
-trm_status trmi_connect(const trmi_place *place, int32_t attempt, double deadline, int *fd,
-                        uint8_t secret[32], trm_error *err) {
+trm_status trmi_connect(const trmi_place *place, int32_t attempt, int *fd, uint8_t secret[32],
+                        trm_error *err) {
     memset(secret, 0, 32);
-    /* A look at most every round: the caller comes back until its own deadline. */
-    (void)deadline;
     if (place->kind == TRMI_PLACE_UNIX) {
-        struct sockaddr_un address = {.sun_family = AF_UNIX};
-        strcpy(address.sun_path, place->path);
-        return connect_to((struct sockaddr *)&address, sizeof address, place->text, fd, err);
+        return connect_unix(place->path, place->text, fd, err);
     }
     if (place->kind == TRMI_PLACE_FILE) {
         char host[TRMI_HOST_BYTES];
         int32_t port;
         TRMI_TRY(read_published(place->path, host, &port, secret, err));
-        return connect_tcp(host, port, 0, place->text, fd, err);
+        return connect_tcp(host, port, fd, err);
     }
-    char text[TRMI_HOST_BYTES + 16];
-    int32_t port = place->tcp.port + attempt % place->ports;
-    snprintf(text, sizeof text, "%.120s port %d", place->tcp.host, port);
-    return connect_tcp(place->tcp.host, port, 0, text, fd, err);
-}
-
-bool trmi_peer_is_here(int fd, char *text, size_t size) {
-    struct sockaddr_storage peer, own;
-    socklen_t peer_bytes = sizeof peer, own_bytes = sizeof own;
-    char peer_text[TRMI_HOST_BYTES] = "?", own_text[TRMI_HOST_BYTES] = "";
-    snprintf(text, size, "?");
-    if (getpeername(fd, (struct sockaddr *)&peer, &peer_bytes) != 0 ||
-        getsockname(fd, (struct sockaddr *)&own, &own_bytes) != 0) {
-        return false;
-    }
-    if (own.ss_family == AF_UNIX) {
-        struct ucred who;
-        socklen_t bytes = sizeof who;
-        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) != 0) {
-            return false;
-        }
-        snprintf(text, size, "pid %d of user %u", (int)who.pid, (unsigned)who.uid);
-        return who.uid == geteuid() || who.uid == 0;
-    }
-    numeric((struct sockaddr *)&peer, peer_bytes, peer_text, sizeof peer_text);
-    numeric((struct sockaddr *)&own, own_bytes, own_text, sizeof own_text);
-    int port = peer.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&peer)->sin6_port)
-                                          : ntohs(((struct sockaddr_in *)&peer)->sin_port);
-    snprintf(text, size, "%.46s port %d", peer_text, port);
-    return trmi_is_loopback(peer_text) || strcmp(peer_text, own_text) == 0;
+    return connect_tcp(place->tcp.host, place->tcp.port + attempt % place->ports, fd, err);
 }
 
 void trmi_local_address(int fd, char *text, size_t size) {

@@ -41,12 +41,9 @@ void trmi_listener_close(trmi_listener *listener);
 /* Others: one attempt at port number `attempt` of the place; a connected, non-blocking socket.
  *   out    TRM_PENDING with the reason in err: nobody there yet, try again
  *   error  INVALID */
-trm_status trmi_connect(const trmi_place *place, int32_t attempt, double deadline, int *fd,
-                        uint8_t secret[32], trm_error *err);
+trm_status trmi_connect(const trmi_place *place, int32_t attempt, int *fd, uint8_t secret[32],
+                        trm_error *err);
 
-/* True when the other end is a process of this host: a unix socket of the same user (or root), or
- * an address that is also ours. `text` gets a name for messages. */
-bool trmi_peer_is_here(int fd, char *text, size_t size);
 /* Numeric local address of a connected socket ("127.0.0.1" for unix sockets). */
 void trmi_local_address(int fd, char *text, size_t size);
 

@@ -1,63 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rank 0 at the rendezvous: strangers come in, are bounded and examined, and become links.
+/* Rank 0 at the rendezvous: connections that have proved the token become guests, and then links.
  *
- *   accept -> half[64] --hello--> challenge --proof--> guest[rank] --all here--> welcome to all
- *               5 s, 288 bytes, no memory of its own               (EOF: may come again) */
-#define _GNU_SOURCE /* accept4 */
+ *   acceptor (base/net.h) -> examine -> guest[rank] --all here--> welcome to all
+ *                              (EOF: may come again)
+ */
 #include "comm/rendezvous/side.h"
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/net.h"
 #include "base/os.h"
+#include "comm/rendezvous/token.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-enum { HALF_MAX = 64, SUSPECTS = 64, SUSPECT_LIMIT = 8 };
-static const double half_seconds = 5, say_seconds = 10;
-
-typedef struct half { /* a connection that has proved nothing yet */
-    int fd;
-    bool challenged;
-    double since_time;
-    size_t have;
-    uint8_t hello[TRMI_HELLO_BYTES];
-    uint8_t challenge[TRMI_CHALLENGE_BYTES];
-    uint8_t proof[TRMI_PROOF_BYTES];
-    uint32_t source;
-    char text[80];
-} half;
+static const double say_seconds = 10;
 
 typedef struct guest {
     trmi_link link;
     trmi_hello hello;
 } guest;
 
-typedef struct suspect { /* addresses that failed lately are dropped at once for a second */
-    uint32_t source;
-    int32_t failures;
-    double last_time;
-} suspect;
-
 typedef struct forming {
     trmi_side *side;
     trmi_join *join;
     trmi_listener listener;
-    half halves[HALF_MAX];
-    int32_t half_count;
+    trmi_acceptor *acceptor;
     guest *guests; /* [size - 1], in order of arrival; rank in hello */
     int32_t guest_count;
-    suspect suspects[SUSPECTS];
-    char refused[128]; /* the last one turned away, for the final message */
+    char refused[128]; /* the last rank of another job, for the final message */
+    char published[TRMI_LISTENERS_MAX][TRMI_TOKEN_PATH_BYTES]; /* files of the token */
     struct pollfd *polls;
 } forming;
 
@@ -83,59 +61,15 @@ const char *trmi_missing_ranks(const bool *here, int32_t size, char text[96]) {
     return text;
 }
 
-static suspect *suspect_of(forming *form, uint32_t source) {
-    return &form->suspects[source % SUSPECTS];
-}
-
-static void turn_away(forming *form, half *one, const char *why) {
-    suspect *entry = suspect_of(form, one->source);
-    double now = trmi_os_now();
-    if (entry->source != one->source || now - entry->last_time > 1) {
-        *entry = (suspect){.source = one->source};
+/* Without a token only processes of this host get a hearing. */
+static const char *refuses(void *context, bool is_local) {
+    const trmi_join *join = context;
+    if (!is_local && join->place.kind != TRMI_PLACE_TCP) {
+        return "another user";
     }
-    entry->failures++;
-    entry->last_time = now;
-    snprintf(form->refused, sizeof form->refused, "%.60s: %.60s", one->text, why);
-    if (entry->failures <= SUSPECT_LIMIT) {
-        trmi_log(TRM_LOG_WARN, "comm", "rendezvous: %s turned away: %s", one->text, why);
-    }
-    close(one->fd);
-    *one = form->halves[--form->half_count];
-}
-
-static uint32_t source_of(const char *text) {
-    uint32_t hash = 2166136261u;
-    size_t length = strcspn(text, " "); /* the address without its port */
-    for (size_t i = 0; i < length; i++) {
-        hash = (hash ^ (uint8_t)text[i]) * 16777619u;
-    }
-    return hash | 1;
-}
-
-static void take_connection(forming *form, int listen_fd) {
-    int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) {
-        return;
-    }
-    half one = {.fd = fd, .since_time = trmi_os_now()};
-    bool here = trmi_peer_is_here(fd, one.text, sizeof one.text);
-    one.source = source_of(one.text);
-    suspect *entry = suspect_of(form, one.source);
-    bool noisy = entry->source == one.source && entry->failures > SUSPECT_LIMIT &&
-                 one.since_time - entry->last_time < 1;
-    if (noisy || form->half_count == HALF_MAX) {
-        close(fd);
-        return;
-    }
-    int yes = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    form->halves[form->half_count++] = one;
-    half *added = &form->halves[form->half_count - 1];
-    if (!here && form->join->place.kind != TRMI_PLACE_TCP) {
-        turn_away(form, added, "another user");
-    } else if (!here && !form->join->has_token && !form->join->options.insecure) {
-        turn_away(form, added, "another host, and this job has no token (TRIREME_TOKEN_FILE)");
-    }
+    return is_local || join->has_token || join->options.insecure
+               ? NULL
+               : "another host, and this job has no token (TRIREME_TOKEN_FILE)";
 }
 
 /* A refusal that the peer can read: it has proved that it knows the token. */
@@ -222,60 +156,15 @@ static trm_status examine(forming *form, guest *who, trm_error *err) {
     return TRM_OK;
 }
 
-/* Continues with what a half-open connection has sent. */
-static trm_status hear_half(forming *form, half *one, trm_error *err) {
-    uint8_t *into = one->challenged ? one->proof : one->hello;
-    size_t wanted = one->challenged ? TRMI_PROOF_BYTES : TRMI_HELLO_BYTES;
-    ssize_t bytes = recv(one->fd, into + one->have, wanted - one->have, MSG_DONTWAIT);
-    if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) {
+/* A connection has proved the token. */
+static trm_status take_guest(forming *form, const trmi_session *session, trm_error *err) {
+    guest who = {.link = {.fd = session->fd}};
+    if (!trmi_hello_decode(session->detail, session->detail_bytes, &who.hello)) {
+        close(session->fd);
         return TRM_OK;
     }
-    if (bytes <= 0) {
-        turn_away(form, one,
-                  one->challenged ? "it left (it has another token?)"
-                                  : "it left before it said who it is");
-        return TRM_OK;
-    }
-    one->have += (size_t)bytes;
-    if (!one->challenged && memcmp(one->hello, "TRIREME", one->have < 8 ? one->have : 8) != 0) {
-        turn_away(form, one, "it does not speak our protocol");
-        return TRM_OK;
-    }
-    if (one->have < wanted) {
-        return TRM_OK;
-    }
-    trmi_hello hello;
-    if (!trmi_hello_decode(one->hello, &hello)) {
-        turn_away(form, one, "it does not speak our protocol");
-        return TRM_OK;
-    }
-    if (!one->challenged) {
-        uint8_t nonce[32];
-        if (getrandom(nonce, sizeof nonce, 0) != (ssize_t)sizeof nonce) {
-            return TRMI_FAIL_SYS(err, "no random bytes for the rendezvous");
-        }
-        trmi_challenge_make(form->join->token, one->hello, nonce, one->challenge);
-        ssize_t sent =
-            send(one->fd, one->challenge, TRMI_CHALLENGE_BYTES, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent != TRMI_CHALLENGE_BYTES || hello.version != TRMI_SIDE_VERSION) {
-            char why[64];
-            snprintf(why, sizeof why, "protocol version %u, version %d is needed", hello.version,
-                     TRMI_SIDE_VERSION);
-            turn_away(form, one, sent != TRMI_CHALLENGE_BYTES ? "it does not listen" : why);
-            return TRM_OK;
-        }
-        one->challenged = true;
-        one->have = 0;
-        return TRM_OK;
-    }
-    if (!trmi_proof_check(form->join->token, one->hello, one->challenge, one->proof)) {
-        turn_away(form, one, "wrong token");
-        return TRM_OK;
-    }
-    guest who = {.link = {.fd = one->fd}, .hello = hello};
-    trmi_link_key(&who.link, true, form->join->has_token, form->join->token, one->hello,
-                  one->challenge);
-    *one = form->halves[--form->half_count];
+    memcpy(who.link.send_key, session->down_key, sizeof who.link.send_key);
+    memcpy(who.link.recv_key, session->up_key, sizeof who.link.recv_key);
     return examine(form, &who, err);
 }
 
@@ -313,47 +202,27 @@ static void say_missing(const forming *form, double waited, char *text, size_t s
              form->join->place.text, form->guest_count + 2 == n ? "" : "s", list, n);
 }
 
-static int collect_polls(forming *form) {
-    int count = 0;
-    for (int l = 0; l < form->listener.count; l++) {
-        form->polls[count++] = (struct pollfd){.fd = form->listener.fds[l], .events = POLLIN};
-    }
-    for (int32_t h = 0; h < form->half_count; h++) {
-        form->polls[count++] = (struct pollfd){.fd = form->halves[h].fd, .events = POLLIN};
-    }
-    for (int32_t g = 0; g < form->guest_count; g++) {
-        form->polls[count++] = (struct pollfd){.fd = form->guests[g].link.fd, .events = POLLIN};
-    }
-    return count;
-}
-
-/* One round: backwards, because a handled entry is replaced by the last one. */
+/* One round: guests backwards, because one that leaves is replaced by the last one. */
 static trm_status serve_round(forming *form, trm_error *err) {
-    int listeners = form->listener.count;
-    int32_t halves = form->half_count, guests = form->guest_count;
-    int count = collect_polls(form);
-    if (poll(form->polls, (nfds_t)count, 200) < 0 && errno != EINTR) {
+    int32_t guests = form->guest_count;
+    trmi_session session;
+    form->polls[0] = (struct pollfd){.fd = trmi_acceptor_fd(form->acceptor), .events = POLLIN};
+    for (int32_t g = 0; g < guests; g++) {
+        form->polls[1 + g] = (struct pollfd){.fd = form->guests[g].link.fd, .events = POLLIN};
+    }
+    if (poll(form->polls, (nfds_t)guests + 1, 200) < 0 && errno != EINTR) {
         return TRMI_FAIL_SYS(err, "rendezvous: poll");
     }
-    double now = trmi_os_now();
     for (int32_t g = guests - 1; g >= 0; g--) {
-        if (form->polls[listeners + halves + g].revents != 0) {
+        if (form->polls[1 + g].revents != 0) {
             hear_guest(form, g);
         }
     }
-    for (int32_t h = halves - 1; h >= 0; h--) {
-        if (form->polls[listeners + h].revents != 0) {
-            TRMI_TRY(hear_half(form, &form->halves[h], err));
-        } else if (now - form->halves[h].since_time > half_seconds) {
-            turn_away(form, &form->halves[h], "it said nothing for 5 s");
-        }
+    trm_status status = trmi_acceptor_next(form->acceptor, 0, &session, err);
+    if (status == TRM_OK) {
+        return take_guest(form, &session, err);
     }
-    for (int l = 0; l < listeners; l++) {
-        for (int k = 0; k < 16 && form->polls[l].revents != 0; k++) {
-            take_connection(form, form->listener.fds[l]);
-        }
-    }
-    return TRM_OK;
+    return status == TRM_TIMEOUT ? TRM_OK : status;
 }
 
 static trm_status wait_for_all(forming *form, trm_error *err) {
@@ -368,11 +237,11 @@ static trm_status wait_for_all(forming *form, trm_error *err) {
         }
         if (now - start >= limit) {
             say_missing(form, now - start, text, sizeof text);
+            const char *refused =
+                form->refused[0] ? form->refused : trmi_acceptor_refused(form->acceptor);
             return TRMI_FAIL(err, TRM_TIMEOUT, "%.130s%s%.70s", text,
-                             form->refused[0] ? "; turned away: "
-                                              : "; start them, or look at "
-                                                "their logs",
-                             form->refused);
+                             refused[0] ? "; turned away: " : "; start them, or look at their logs",
+                             refused);
         }
         if (now - said >= say_seconds) {
             said = now;
@@ -421,7 +290,7 @@ static trm_status welcome(forming *form, trm_error *err) {
     uint8_t nonce[32];
     size_t bytes = TRMI_WELCOME_HEAD + (size_t)side->base.size * TRMI_WELCOME_ENTRY;
     uint8_t *wire = trmi_alloc(bytes);
-    if (wire == NULL || getrandom(nonce, sizeof nonce, 0) != (ssize_t)sizeof nonce) {
+    if (wire == NULL || trmi_net_random(nonce, sizeof nonce, NULL) != TRM_OK) {
         trmi_free(wire);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to welcome %d ranks", side->base.size);
     }
@@ -432,7 +301,7 @@ static trm_status welcome(forming *form, trm_error *err) {
         side->links[form->guests[g].hello.rank] = form->guests[g].link;
     }
     form->guest_count = 0;
-    trmi_mac(form->join->token, "data", nonce, sizeof nonce, NULL, 0, side->secret);
+    trmi_net_mac(form->join->token, "data", nonce, sizeof nonce, NULL, 0, side->secret);
     trm_status status = TRM_OK;
     for (int32_t r = 1; r < side->base.size && status == TRM_OK; r++) {
         trmi_welcome_encode(side, r, nonce, wire);
@@ -442,6 +311,42 @@ static trm_status welcome(forming *form, trm_error *err) {
         trmi_link_flush(&side->links[r]); /* what does not fit now, the service thread sends */
     }
     trmi_free(wire);
+    return status;
+}
+
+/* Without a file of the token: none is needed where only this user's processes come; otherwise they
+ * find a random one by the address that they reach. */
+static trm_status make_token(forming *form, trm_error *err) {
+    trmi_join *join = form->join;
+    if (join->has_token || join->options.insecure || join->place.kind == TRMI_PLACE_UNIX) {
+        return TRM_OK;
+    }
+    if (join->place.kind == TRMI_PLACE_FILE) {
+        memcpy(join->token, form->listener.secret, TRM_TOKEN_BYTES);
+        return TRM_OK;
+    }
+    TRMI_TRY(trmi_net_random(join->token, TRM_TOKEN_BYTES, err));
+    for (int l = 0; l < form->listener.count; l++) {
+        char name[TRMI_NET_NAME_BYTES];
+        trmi_net_own(form->listener.fds[l], name);
+        TRMI_TRY(trmi_token_publish(name, join->token, form->published[l], err));
+    }
+    return TRM_OK;
+}
+
+static trm_status open_acceptor(forming *form, trm_error *err) {
+    trmi_acceptor_options options = {
+        .credentials = {.service = TRMI_SERVICE_RENDEZVOUS, .version = TRMI_SIDE_VERSION},
+        .room = "comm",
+        .name = "rendezvous",
+        .refuses = refuses,
+        .context = form->join};
+    int count = form->listener.count;
+    memcpy(options.credentials.token, form->join->token, sizeof options.credentials.token);
+    form->listener.count = 0; /* the acceptor closes them */
+    trm_status status =
+        trmi_acceptor_create(form->listener.fds, count, &options, &form->acceptor, err);
+    explicit_bzero(&options, sizeof options);
     return status;
 }
 
@@ -455,7 +360,7 @@ trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err) {
     }
     *form = (forming){.side = side, .join = join, .listener = {.lock_fd = -1}};
     form->guests = trmi_alloc((size_t)n * sizeof *form->guests);
-    form->polls = trmi_alloc(((size_t)n + HALF_MAX + TRMI_LISTENERS_MAX) * sizeof *form->polls);
+    form->polls = trmi_alloc((size_t)n * sizeof *form->polls);
     trm_status status;
     if (form->guests == NULL || form->polls == NULL) {
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory for the rendezvous");
@@ -463,9 +368,8 @@ trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err) {
     }
     double deadline = trmi_os_now() + join->options.timeout_seconds;
     TRMI_TRY_GOTO(status, trmi_listen(&join->place, deadline, &form->listener, err), done);
-    if (join->place.kind == TRMI_PLACE_FILE && !join->has_token) {
-        memcpy(join->token, form->listener.secret, 32);
-    }
+    TRMI_TRY_GOTO(status, make_token(form, err), done);
+    TRMI_TRY_GOTO(status, open_acceptor(form, err), done);
     snprintf(join->hello.address, sizeof join->hello.address, "%.47s", form->listener.address);
     if (join->options.insecure && !join->has_token) {
         trmi_log(TRM_LOG_WARN, "comm",
@@ -481,9 +385,10 @@ trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err) {
         refuse(&form->guests[g], status, "%s", err->message);
     }
 done:
-    for (int32_t h = 0; h < form->half_count; h++) {
-        close(form->halves[h].fd);
+    for (int l = 0; l < TRMI_LISTENERS_MAX; l++) {
+        trmi_token_withdraw(form->published[l], join->token);
     }
+    trmi_acceptor_destroy(form->acceptor);
     trmi_listener_close(&form->listener);
     trmi_free(form->guests);
     trmi_free(form->polls);

@@ -377,6 +377,34 @@ static void strangers_do_not_disturb(void **state) {
     pthread_join(stranger, NULL);
 }
 
+/* On one host, without a file of the token: another user's process does not become a rank. */
+static void another_user_stays_out(void **state) {
+    (void)state;
+    rank_case ranks[2];
+    pthread_t root;
+    if (geteuid() != 0) {
+        skip();
+    }
+    prepare(ranks, 2, fresh("tcp"), 20);
+    pthread_create(&root, NULL, join_rank, &ranks[0]);
+    usleep(100000);
+    pid_t stranger = fork();
+    if (stranger == 0) {
+        ranks[1].options.timeout_seconds = 1;
+        bool dropped = setgid(65534) == 0 && setuid(65534) == 0;
+        join_rank(&ranks[1]);
+        _exit(!dropped || ranks[1].status == TRM_OK ||
+              strstr(ranks[1].err.message, "has published none") == NULL);
+    }
+    int code;
+    assert_int_equal(waitpid(stranger, &code, 0), stranger);
+    assert_int_equal(code, 0);
+    join_rank(&ranks[1]);
+    pthread_join(root, NULL);
+    all_joined(ranks, 2);
+    on_all(ranks, 2, leave_rank);
+}
+
 static void two_jobs_do_not_mix(void **state) {
     /* same port, different jobs: told apart by their key; the second root is refused the place */
     rank_case ranks[4];
@@ -782,6 +810,7 @@ int main(void) {
         cmocka_unit_test(disagreement_names_both_sides),
         cmocka_unit_test(tokens_decide),
         cmocka_unit_test(strangers_do_not_disturb),
+        cmocka_unit_test(another_user_stays_out),
         cmocka_unit_test(two_jobs_do_not_mix),
         cmocka_unit_test(exchanges_fail_with_reasons),
         cmocka_unit_test(first_cause_reaches_everybody),
