@@ -351,7 +351,7 @@ static inline trm_status check_run_step(trmi_backend *backend, const trmi_conv_p
     if (status != TRM_OK) {
         return status;
     }
-    trmi_env env = {.threads = backend->target.threads};
+    trmi_kernel_env env = {.threads = backend->target.threads};
     env.arena[TRMI_ARENA_INPUT] = m->image;
     env.arena[TRMI_ARENA_PARAM] = m->weights;
     env.arena[TRMI_ARENA_ACTIVATION] = m->result;

@@ -21,7 +21,7 @@ struct trmi_norm_sync {
 };
 
 /* What a kernel sees at run time. Buffers do not move after creation. */
-typedef struct trmi_env {
+typedef struct trmi_kernel_env {
     char *arena[TRMI_ARENAS];
     uint64_t seed;
     uint64_t step; /* global step: dropout masks depend on it */
@@ -31,7 +31,7 @@ typedef struct trmi_env {
     struct trmi_shard_run *shard; /* split programs: exec/distributed/shard.h */
     /* the same bits however the graph is cut: exec/determinism/exact.h */
     bool exact;
-} trmi_env;
+} trmi_kernel_env;
 
 /* What a rank makes of the output of a joint step (plan/lower/lower_joint.c): elements [begin,
  * begin + count), as they lie. A few neighbours may be written, too. */
@@ -44,7 +44,7 @@ typedef struct trmi_joint_part {
 typedef struct trmi_kernel trmi_kernel;
 struct trmi_kernel {
     /* TRM_OK, or the error of bad values in the data (an id outside its table). */
-    trm_status (*run)(const trmi_kernel *self, const trmi_env *env, trm_error *err);
+    trm_status (*run)(const trmi_kernel *self, const trmi_kernel_env *env, trm_error *err);
     void (*destroy)(trmi_kernel *self); /* frees `state`; NULL = nothing to free */
     const trm_program *program;
     const trmi_step *step;
@@ -81,14 +81,15 @@ trm_status trmi_backend_onednn_keep(trmi_backend *backend, const char *file, trm
 #endif
 
 /* Address of a buffer; NULL when absent. */
-static inline void *trmi_address(const trm_program *program, const trmi_env *env, int32_t buffer) {
+static inline void *trmi_address(const trm_program *program, const trmi_kernel_env *env,
+                                 int32_t buffer) {
     const trmi_buffer *b = &program->buffers[buffer];
     return buffer == 0 ? NULL : env->arena[b->arena] + b->offset;
 }
-static inline void *trmi_kernel_input(const trmi_kernel *k, const trmi_env *env, int i) {
+static inline void *trmi_kernel_input(const trmi_kernel *k, const trmi_kernel_env *env, int i) {
     return i < k->step->inputs_count ? trmi_address(k->program, env, k->step->inputs[i]) : NULL;
 }
-static inline void *trmi_kernel_output(const trmi_kernel *k, const trmi_env *env, int i) {
+static inline void *trmi_kernel_output(const trmi_kernel *k, const trmi_kernel_env *env, int i) {
     return i < k->step->outputs_count ? trmi_address(k->program, env, k->step->outputs[i]) : NULL;
 }
 static inline const trmi_buffer *trmi_kernel_input_buffer(const trmi_kernel *k, int i) {

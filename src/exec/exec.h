@@ -42,7 +42,7 @@ struct trm_exec {
     trm_program *program;
     trmi_backend *backend, *reference;
     trmi_kernel *kernels; /* one a step */
-    trmi_env env;
+    trmi_kernel_env env;
     void *owned[TRMI_ARENAS]; /* arenas to free */
     const trm_exec *share;
     bool updated_elsewhere;

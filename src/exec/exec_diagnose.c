@@ -24,13 +24,13 @@ static bool all_finite(const void *data, trm_dtype dtype, int64_t count) {
     return true;
 }
 
-static bool buffer_finite(const trm_exec *exec, const trmi_env *env, int32_t index) {
+static bool buffer_finite(const trm_exec *exec, const trmi_kernel_env *env, int32_t index) {
     const trmi_buffer *b = &exec->program->buffers[index];
     return index == 0 || all_finite(env->arena[b->arena] + b->offset, b->dtype,
                                     b->bytes / (int64_t)trm_dtype_bytes(b->dtype));
 }
 
-static trm_status look_at_leaves(const trm_exec *exec, const trmi_env *env, trm_error *err) {
+static trm_status look_at_leaves(const trm_exec *exec, const trmi_kernel_env *env, trm_error *err) {
     const trm_program *p = exec->program;
     for (int32_t i = 0; i < p->inputs_count; i++) {
         if (!buffer_finite(exec, env, p->inputs[i])) {
@@ -47,8 +47,8 @@ static trm_status look_at_leaves(const trm_exec *exec, const trmi_env *env, trm_
     return TRM_OK;
 }
 
-static trm_status look_at_step(const trm_exec *exec, const trmi_env *env, const trmi_step *step,
-                               trm_error *err) {
+static trm_status look_at_step(const trm_exec *exec, const trmi_kernel_env *env,
+                               const trmi_step *step, trm_error *err) {
     for (int32_t j = 0; j < step->outputs_count; j++) {
         if (!buffer_finite(exec, env, step->outputs[j])) {
             return TRMI_FAIL(err, TRM_DIVERGED,
@@ -83,13 +83,13 @@ static trm_status look(trm_exec *exec, trm_error *err) {
 static trm_status look_on_lanes(trm_exec *exec, trm_error *err) {
     trm_status found = TRM_OK;
     for (int32_t v = 0; v < exec->lanes->count && found == TRM_OK; v++) {
-        trmi_env env = trmi_lanes_env(exec, v, 0);
+        trmi_kernel_env env = trmi_lanes_env(exec, v, 0);
         found = look_at_leaves(exec, &env, err);
     }
     for (int32_t i = 0; i < exec->program->steps_count; i++) {
         TRMI_TRY(trmi_lanes_step(exec, i, found == TRM_OK ? err : NULL));
         for (int32_t v = 0; v < exec->lanes->count && found == TRM_OK; v++) {
-            trmi_env env = trmi_lanes_env(exec, v, i);
+            trmi_kernel_env env = trmi_lanes_env(exec, v, i);
             found = look_at_step(exec, &env, &exec->program->steps[i], err);
         }
     }

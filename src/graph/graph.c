@@ -244,7 +244,7 @@ bool trmi_graph_own_attrs(trm_graph *graph, trmi_op_kind kind, trmi_attrs *attrs
         return attrs->leaf.keys != NULL;
     }
     if (kind == TRMI_OP_EXCHANGE) {
-        trmi_exchange what = *attrs->exchange.what;
+        trmi_exchange_attrs what = *attrs->exchange.what;
         size_t bytes = (size_t)what.members * sizeof(trmi_box);
         what.has = keep(graph, what.has, bytes);
         what.wants = keep(graph, what.wants, bytes);

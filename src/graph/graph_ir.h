@@ -42,7 +42,7 @@ typedef enum trmi_combine {
 
 /* EXCHANGE: what each member of a group of ranks has and wants of one global tensor. Elements that
  * nobody has are zero. Boxes are in coordinates of the global tensor; empty boxes are allowed. */
-typedef struct trmi_exchange {
+typedef struct trmi_exchange_attrs {
     uint32_t axes; /* mesh axes in which the members differ; 0: this rank by itself */
     int32_t members, self;
     /* what several have is put together, in the order of the members; NONE: equal copies; MAX, MIN:
@@ -50,7 +50,7 @@ typedef struct trmi_exchange {
     trmi_combine combine;
     trmi_box held;               /* the input tensor of this rank; has[self] lies inside */
     const trmi_box *has, *wants; /* [members]; in the graph's arena */
-} trmi_exchange;
+} trmi_exchange_attrs;
 
 /* Attributes of every kind that has some; the kind says which member holds. */
 typedef union trmi_attrs {
@@ -148,7 +148,7 @@ typedef union trmi_attrs {
         trmi_combine combine; /* not NONE */
     } all_reduce;
     struct {
-        const trmi_exchange *what;
+        const trmi_exchange_attrs *what;
     } exchange;
     struct {
         const struct trmi_exact *what; /* EXACT_SUM, EXACT_ROUND */

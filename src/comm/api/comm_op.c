@@ -84,7 +84,7 @@ static trm_status take_counts(const trm_comm *comm, const char *name, const int6
 static trm_status resolve_counts(trm_comm *comm, const trm_collective *from, trm_request *request,
                                  trm_error *err) {
     size_t n = (size_t)comm->group.size;
-    trmi_op *op = &request->op;
+    trmi_engine_call *op = &request->op;
     const char *name = trm_collective_name(op->kind);
     if (request->counts == NULL) {
         request->counts = trmi_alloc(4 * n * sizeof(int64_t));
@@ -115,7 +115,7 @@ static bool overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_byt
 }
 
 /* All-to-all in place: the input moves aside first. */
-static trm_status put_aside(trm_comm *comm, trmi_op *op, trm_error *err) {
+static trm_status put_aside(trm_comm *comm, trmi_engine_call *op, trm_error *err) {
     size_t bytes = (size_t)op->total * trm_dtype_bytes(op->dtype);
     if (atomic_load(&comm->pending) > 0) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -139,7 +139,8 @@ static trm_status put_aside(trm_comm *comm, trmi_op *op, trm_error *err) {
 }
 
 /* Elements of this rank's input and output, 0 where the kind has none for it. */
-static void vector_lengths(const trm_comm *comm, const trmi_op *op, int64_t *send, int64_t *recv) {
+static void vector_lengths(const trm_comm *comm, const trmi_engine_call *op, int64_t *send,
+                           int64_t *recv) {
     bool root = comm->group.rank == op->root;
     bool scatters = op->kind == TRM_REDUCE_SCATTER || op->kind == TRM_REDUCE_SCATTERV ||
                     op->kind == TRM_ALLTOALL || op->kind == TRM_ALLTOALLV;
@@ -156,7 +157,7 @@ static void vector_lengths(const trm_comm *comm, const trmi_op *op, int64_t *sen
     }
 }
 
-static trm_status resolve_buffers(trm_comm *comm, const trm_collective *from, trmi_op *op,
+static trm_status resolve_buffers(trm_comm *comm, const trm_collective *from, trmi_engine_call *op,
                                   trm_error *err) {
     const char *name = trm_collective_name(op->kind);
     int64_t send, recv, bytes = (int64_t)trm_dtype_bytes(op->dtype);
@@ -201,8 +202,8 @@ trm_status trmi_comm_resolve(trm_comm *comm, const trm_collective *from, trm_req
                              trm_error *err) {
     TRMI_TRY(check_scalars(comm, from, err));
     request->kind = TRMI_WORK_COLLECTIVE;
-    trmi_op *op = &request->op;
-    *op = (trmi_op){.kind = from->kind, .divisor = comm->group.size};
+    trmi_engine_call *op = &request->op;
+    *op = (trmi_engine_call){.kind = from->kind, .divisor = comm->group.size};
     if (from->kind != TRM_BARRIER) {
         op->dtype = from->dtype;
         op->reduce = is_reduction(from->kind) ? from->reduce : TRM_REDUCE_NONE;
@@ -240,7 +241,7 @@ trm_status trmi_comm_resolve_messages(trm_comm *comm, const trm_message *message
             return TRMI_FAIL(err, TRM_INVALID, "message %d: %" PRId64 " elements of type %d at %p",
                              i, m->count, (int)m->dtype, m->buffer);
         }
-        request->messages[i] = (trmi_message){
+        request->messages[i] = (trmi_engine_message){
             .receive = m->receive,
             .rank = m->peer,
             .peer = m->peer,

@@ -9,7 +9,7 @@
 
 static const double slice_seconds = 0.05;
 
-static trmi_engine *engine_for(trm_comm *comm, trmi_message *m) {
+static trmi_engine *engine_for(trm_comm *comm, trmi_engine_message *m) {
     bool self = m->rank == comm->group.rank; /* no transport reaches itself */
     bool local = comm->net == NULL || self || (comm->local_index[m->rank] >= 0 && !comm->net_only);
     m->peer = local ? comm->local_index[m->rank] : m->rank;
@@ -20,7 +20,7 @@ trm_status trmi_comm_move_messages(trm_comm *comm, trm_request *request, uint32_
                                    trm_error *err) {
     trm_status status = TRM_OK;
     for (int64_t i = 0; i < request->message_count; i++) {
-        trmi_message *m = &request->messages[i];
+        trmi_engine_message *m = &request->messages[i];
         uint32_t *held = m->receive ? comm->turn_received : comm->turn_sent;
         if (m->done) {
             continue;
@@ -50,7 +50,7 @@ trm_status trmi_comm_idle_messages(trm_comm *comm, trm_request *request, trm_err
     bool local = false, remote = false;
     memset(comm->missing, 0, (size_t)comm->group.size * sizeof(bool));
     for (int64_t i = 0; i < request->message_count; i++) {
-        trmi_message *m = &request->messages[i];
+        trmi_engine_message *m = &request->messages[i];
         if (!m->done) {
             comm->missing[m->rank] = true;
             *(engine_for(comm, m) == comm->shm ? &local : &remote) = true;

@@ -29,9 +29,9 @@ struct trm_request {
     trm_comm *comm;
     trm_request *next;
     trmi_work_kind kind;
-    trmi_op op;
+    trmi_engine_call op;
     int64_t *counts; /* the op's arrays: 5 x [size], made at first need */
-    trmi_message *messages;
+    trmi_engine_message *messages;
     trmi_wait wait;
     int64_t message_count, message_capacity;
     const char *tag;       /* of messages, as op.tag of a collective */

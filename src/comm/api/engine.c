@@ -20,7 +20,7 @@ const char *trm_collective_name(trm_collective_kind kind) {
 }
 
 /* signature[0] = kind | dtype << 8 | reduce << 16 | root << 24 | hash of the counts << 40 */
-void trmi_op_sign(trmi_op *op, int32_t size) {
+void trmi_op_sign(trmi_engine_call *op, int32_t size) {
     uint64_t hash = 0xcbf29ce484222325u;
     int64_t count = op->count;
     if (op->counts != NULL) {
@@ -57,7 +57,7 @@ static void format_signature(const uint64_t signature[2], uint64_t sequence, cha
     }
 }
 
-const char *trmi_op_format(const trmi_op *op, char *text, size_t size) {
+const char *trmi_op_format(const trmi_engine_call *op, char *text, size_t size) {
     format_signature(op->signature, op->sequence, text, size);
     size_t used = strlen(text);
     if (op->tag != NULL && used < size) {
@@ -66,7 +66,7 @@ const char *trmi_op_format(const trmi_op *op, char *text, size_t size) {
     return text;
 }
 
-trm_status trmi_op_mismatch(const trmi_group *group, const trmi_op *op, int32_t member,
+trm_status trmi_op_mismatch(const trmi_group *group, const trmi_engine_call *op, int32_t member,
                             uint64_t sequence, const uint64_t signature[2], trm_error *err) {
     char mine[104], theirs[72];
     trm_error cause;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* comm/api/engine.h: what a communicator asks of the thing that moves its bytes.
  *
- *   trm_comm_run --> trmi_op (checked, numbered, signed) --> engine->run
+ *   trm_comm_run --> trmi_engine_call (checked, numbered, signed) --> engine->run
  *
  * An engine serves a group of ranks (`members` of the job), numbered 0..n-1 inside it. shm serves
  * the ranks of one host; a network engine any ranks. comm.c puts them together. */
@@ -14,7 +14,7 @@
 /* A collective, resolved for one rank: pointers say where data really start, in place or not.
  *   all-reduce and the like   send, recv: the rank's vector
  *   per-rank blocks           block b of a vector starts at offsets[b], counts[b] elements long */
-typedef struct trmi_op {
+typedef struct trmi_engine_call {
     trm_collective_kind kind;
     trm_dtype dtype;
     trm_reduce reduce;
@@ -31,10 +31,10 @@ typedef struct trmi_op {
     uint64_t sequence; /* number of the operation on its communicator, from 1 */
     uint64_t signature[2];
     const char *tag; /* the caller's name of the tensor, or NULL; lives as long as the operation */
-} trmi_op;
+} trmi_engine_call;
 
 /* One message of an exchange, and how far it has come. */
-typedef struct trmi_message {
+typedef struct trmi_engine_message {
     bool receive, done;
     int32_t rank; /* the peer, in the communicator */
     int32_t peer; /* the peer, in the engine's group */
@@ -44,7 +44,7 @@ typedef struct trmi_message {
     uint64_t cell;      /* engine's note */
     void *handle;       /* engine's note */
     bool started;
-} trmi_message;
+} trmi_engine_message;
 
 typedef struct trmi_group {
     trmi_bootstrap *bootstrap;
@@ -67,13 +67,13 @@ typedef struct trmi_engine_table {
     const char *name;
     /* Runs one collective to its end. Waits end at the group's deadline or when the job is
      * poisoned; whoever finds a cause poisons the job. */
-    trm_status (*run)(trmi_engine *engine, const trmi_op *op, trm_error *err);
+    trm_status (*run)(trmi_engine *engine, const trmi_engine_call *op, trm_error *err);
     /* Moves a message as far as it goes without waiting; sets message->done. Messages of one
      * direction and peer are offered in order, the next one only after the one before is done. */
-    trm_status (*progress)(trmi_engine *engine, trmi_message *message, trm_error *err);
+    trm_status (*progress)(trmi_engine *engine, trmi_engine_message *message, trm_error *err);
     /* Gets a message under way behind those before it; sets message->started. NULL: progress does.
      */
-    trm_status (*start)(trmi_engine *engine, trmi_message *message, trm_error *err);
+    trm_status (*start)(trmi_engine *engine, trmi_engine_message *message, trm_error *err);
     /* Sleeps until something may have changed for messages, at most `seconds`. */
     void (*idle)(trmi_engine *engine, double seconds);
     void (*destroy)(trmi_engine *engine);
@@ -86,19 +86,19 @@ struct trmi_engine {
 };
 
 /* Offset and length, in elements, of block `b` of the common vector. */
-static inline int64_t trmi_op_offset(const trmi_op *op, int32_t b) {
+static inline int64_t trmi_op_offset(const trmi_engine_call *op, int32_t b) {
     return op->offsets != NULL ? op->offsets[b] : op->count * b;
 }
-static inline int64_t trmi_op_count(const trmi_op *op, int32_t b) {
+static inline int64_t trmi_op_count(const trmi_engine_call *op, int32_t b) {
     return op->counts != NULL ? op->counts[b] : op->count;
 }
 
 /* "all-reduce #12 of 1000 float32 (sum) 'conv1'", into text; returns text. */
-const char *trmi_op_format(const trmi_op *op, char *text, size_t size);
+const char *trmi_op_format(const trmi_engine_call *op, char *text, size_t size);
 /* Kind, type, reduction, root and counts in 16 bytes. */
-void trmi_op_sign(trmi_op *op, int32_t size);
+void trmi_op_sign(trmi_engine_call *op, int32_t size);
 /* An error that shows both sides; poisons the job. `member` and `signature` are the other's. */
-trm_status trmi_op_mismatch(const trmi_group *group, const trmi_op *op, int32_t member,
+trm_status trmi_op_mismatch(const trmi_group *group, const trmi_engine_call *op, int32_t member,
                             uint64_t sequence, const uint64_t signature[2], trm_error *err);
 
 /* The one clock of a wait. */

@@ -75,7 +75,7 @@ static trm_status same_roles(const trmi_tfconfig *flags, const trmi_tfconfig *co
 }
 
 /* Roles from flags, TF_CONFIG, or the task from one and the cluster from the other. */
-static trm_status find_roles(const trm_cluster_flags *flags, const trmi_env *env,
+static trm_status find_roles(const trm_cluster_flags *flags, const trmi_environment *env,
                              trm_cluster *cluster, const char **source, trm_error *err) {
     const char *text = trmi_env_text(env, "TF_CONFIG");
     trmi_tfconfig from_flags, from_env = {0};
@@ -120,7 +120,7 @@ static trm_status find_roles(const trm_cluster_flags *flags, const trmi_env *env
     return trmi_tfconfig_check(&cluster->roles, *source, err);
 }
 
-static trm_status claim_roles(const trm_cluster_flags *flags, const trmi_env *env,
+static trm_status claim_roles(const trm_cluster_flags *flags, const trmi_environment *env,
                               trm_cluster *cluster, trmi_claims *claims, trm_error *err) {
     const char *source;
     trmi_tfconfig *roles = &cluster->roles;
@@ -263,7 +263,7 @@ static void hash_text(const char *text, uint8_t out[32]) {
 
 /* Where rank 0 listens, unless flags or TRIREME_RENDEZVOUS say it: a unix socket for a job on one
  * host, otherwise the address that the source names. */
-static trm_status place_rendezvous(const trm_cluster_flags *flags, const trmi_env *env,
+static trm_status place_rendezvous(const trm_cluster_flags *flags, const trmi_environment *env,
                                    const trmi_claim *claim, trm_cluster *cluster, trm_error *err) {
     trm_cluster_info *info = &cluster->info;
     const char *said =
@@ -342,7 +342,7 @@ static trm_status place_ranks(const trmi_claim *claim, trm_cluster *cluster, trm
     return TRM_OK;
 }
 
-static trm_status place_device(const trmi_env *env, trm_cluster *cluster, trm_error *err) {
+static trm_status place_device(const trmi_environment *env, trm_cluster *cluster, trm_error *err) {
     trm_cluster_info *info = &cluster->info;
     bool set;
     info->device_id = info->local_rank > 0 ? info->local_rank : 0;
@@ -374,7 +374,8 @@ static void place_role(const trmi_claim *claim, trm_cluster *cluster) {
 }
 
 /* HCCL_ALGO is for jobs; a single process does not look at it. */
-static trm_status take_algorithm(const trmi_env *env, trm_cluster *cluster, trm_error *err) {
+static trm_status take_algorithm(const trmi_environment *env, trm_cluster *cluster,
+                                 trm_error *err) {
     trmi_algorithms checked;
     const char *text = trmi_env_text(env, "HCCL_ALGO");
     if (text == NULL || cluster->info.size == 1) {
@@ -391,7 +392,7 @@ static trm_status take_algorithm(const trmi_env *env, trm_cluster *cluster, trm_
 }
 
 /* Half of what makes a rank is no rank; but who set it meant something. */
-static void warn_of_halves(const trmi_env *env, trm_cluster *cluster) {
+static void warn_of_halves(const trmi_environment *env, trm_cluster *cluster) {
     static const struct {
         const char *rank, *lacks;
     } halves[] = {{"RANK_ID", "RANK_TABLE_FILE"},
@@ -407,8 +408,8 @@ static void warn_of_halves(const trmi_env *env, trm_cluster *cluster) {
     }
 }
 
-static trm_status resolve(const trm_cluster_flags *flags, const trmi_env *env, trm_cluster *cluster,
-                          trm_error *err) {
+static trm_status resolve(const trm_cluster_flags *flags, const trmi_environment *env,
+                          trm_cluster *cluster, trm_error *err) {
     trmi_claims claims = {.count = 0};
     trmi_claim single = {.source = "single process", .size = 1, .local_size = 1, .nodes = 1};
     trmi_claim *winner = &single;
@@ -455,8 +456,8 @@ static trm_status resolve(const trm_cluster_flags *flags, const trmi_env *env, t
     return place_rendezvous(flags, env, winner, cluster, err);
 }
 
-static trm_status build(const trm_cluster_flags *flags, const trmi_env *env, trm_cluster **out,
-                        trm_error *err) {
+static trm_status build(const trm_cluster_flags *flags, const trmi_environment *env,
+                        trm_cluster **out, trm_error *err) {
     static const trm_cluster_flags none;
     trm_cluster *cluster = trmi_alloc(sizeof *cluster);
     if (cluster == NULL) {
@@ -484,12 +485,12 @@ static const char *from_nowhere(void *context, const char *name) {
 
 trm_status trm_cluster_from_env(const trm_cluster_flags *flags, trm_lookup lookup, void *context,
                                 trm_cluster **out, trm_error *err) {
-    trmi_env env = {.lookup = lookup ? lookup : from_getenv, .context = context};
+    trmi_environment env = {.lookup = lookup ? lookup : from_getenv, .context = context};
     return build(flags, &env, out, err);
 }
 
 trm_status trm_cluster_create(const trm_cluster_flags *flags, trm_cluster **out, trm_error *err) {
-    trmi_env env = {.lookup = from_nowhere};
+    trmi_environment env = {.lookup = from_nowhere};
     return build(flags, &env, out, err);
 }
 

@@ -43,8 +43,8 @@ static trm_status read_when_complete(const char *path, double wait_seconds, trm_
 }
 
 /* RANK_ID; in template 2 the pod's name instead. -1 when neither is there. */
-static trm_status table_rank(const trmi_env *env, const trm_rank_table *table, int32_t *rank,
-                             trm_error *err) {
+static trm_status table_rank(const trmi_environment *env, const trm_rank_table *table,
+                             int32_t *rank, trm_error *err) {
     bool set, device_set;
     int32_t size = trm_rank_table_size(table), first, count, device = 0;
     char part[48];
@@ -77,7 +77,7 @@ static trm_status table_rank(const trmi_env *env, const trm_rank_table *table, i
 }
 
 /* What the environment says besides must be what the table says of this rank. */
-static trm_status check_own(const trm_cluster_flags *flags, const trmi_env *env,
+static trm_status check_own(const trm_cluster_flags *flags, const trmi_environment *env,
                             trm_cluster *cluster, int32_t rank, trm_error *err) {
     bool set;
     int32_t size = trm_rank_table_size(cluster->table), said = 0;
@@ -115,9 +115,9 @@ static trm_status check_own(const trm_cluster_flags *flags, const trmi_env *env,
     return TRM_OK;
 }
 
-static trm_status claim_table(const trm_cluster_flags *flags, const trmi_env *env, const char *path,
-                              const char *origin, trm_cluster *cluster, trmi_claims *claims,
-                              trm_error *err) {
+static trm_status claim_table(const trm_cluster_flags *flags, const trmi_environment *env,
+                              const char *path, const char *origin, trm_cluster *cluster,
+                              trmi_claims *claims, trm_error *err) {
     char name[48];
     bool set;
     int32_t base = 60000;
@@ -152,7 +152,7 @@ static trm_status claim_table(const trm_cluster_flags *flags, const trmi_env *en
 }
 
 /* CM_*: the chief is known, the other ranks are numbered at the rendezvous. */
-static trm_status claim_cm(const trmi_env *env, trmi_claims *claims, trm_error *err) {
+static trm_status claim_cm(const trmi_environment *env, trmi_claims *claims, trm_error *err) {
     static const char *const strangers[] = {"RANK_TABLE_FILE", "RANK_ID", "RANK_SIZE"};
     bool set;
     int32_t port = 0, chief_device = 0, device = 0, size = 0;
@@ -200,7 +200,7 @@ static trm_status claim_cm(const trmi_env *env, trmi_claims *claims, trm_error *
     return TRM_OK;
 }
 
-trm_status trmi_claim_ascend(const trm_cluster_flags *flags, const trmi_env *env,
+trm_status trmi_claim_ascend(const trm_cluster_flags *flags, const trmi_environment *env,
                              trm_cluster *cluster, trmi_claims *claims, trm_error *err) {
     bool has_rank, has_size;
     int32_t rank = -1, size = 0;

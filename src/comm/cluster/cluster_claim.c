@@ -23,13 +23,13 @@ void trmi_cluster_warn(trm_cluster *cluster, const char *format, ...) {
     }
 }
 
-const char *trmi_env_text(const trmi_env *env, const char *name) {
+const char *trmi_env_text(const trmi_environment *env, const char *name) {
     const char *text = env->lookup(env->context, name);
     return text != NULL && text[0] != '\0' ? text : NULL;
 }
 
-trm_status trmi_env_integer(const trmi_env *env, const char *name, int64_t low, int64_t high,
-                            bool *set, int32_t *out, trm_error *err) {
+trm_status trmi_env_integer(const trmi_environment *env, const char *name, int64_t low,
+                            int64_t high, bool *set, int32_t *out, trm_error *err) {
     const char *text = trmi_env_text(env, name);
     int64_t value;
     char part[40];

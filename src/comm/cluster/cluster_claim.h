@@ -15,10 +15,10 @@
 
 enum { TRMI_CLAIMS_MAX = 16, TRMI_ENV_RANKS_MAX = 1 << 20 };
 
-typedef struct trmi_env {
+typedef struct trmi_environment {
     trm_lookup lookup; /* never NULL */
     void *context;
-} trmi_env;
+} trmi_environment;
 
 typedef struct trmi_claim {
     char source[112];
@@ -60,17 +60,17 @@ struct trm_cluster {
 };
 
 /* A variable's text, NULL if it is not set or empty. */
-const char *trmi_env_text(const trmi_env *env, const char *name);
+const char *trmi_env_text(const trmi_environment *env, const char *name);
 /* A whole number from `low` to `high`; *out is untouched and *set false when it is not there. */
-trm_status trmi_env_integer(const trmi_env *env, const char *name, int64_t low, int64_t high,
-                            bool *set, int32_t *out, trm_error *err);
+trm_status trmi_env_integer(const trmi_environment *env, const char *name, int64_t low,
+                            int64_t high, bool *set, int32_t *out, trm_error *err);
 /* A new claim that says nothing yet. */
 trmi_claim *trmi_claim_add(trmi_claims *claims, const char *format, ...) TRM_PRINTF(2, 3);
 
 /* Ascend's ways (rank table, CM_*, RANK_ID alone) and those of the launchers, in order. */
-trm_status trmi_claim_ascend(const trm_cluster_flags *flags, const trmi_env *env,
+trm_status trmi_claim_ascend(const trm_cluster_flags *flags, const trmi_environment *env,
                              trm_cluster *cluster, trmi_claims *claims, trm_error *err);
-trm_status trmi_claim_launchers(const trmi_env *env, trmi_claims *claims, trm_error *err);
+trm_status trmi_claim_launchers(const trmi_environment *env, trmi_claims *claims, trm_error *err);
 
 void trmi_cluster_warn(trm_cluster *cluster, const char *format, ...) TRM_PRINTF(2, 3);
 

@@ -14,7 +14,7 @@
     TRMI_TRY(trmi_env_integer(env, (name), (low), TRMI_ENV_RANKS_MAX, (set), (out), err))
 
 /* RANK and SIZE together, or neither. */
-static trm_status pair(const trmi_env *env, const char *rank_name, const char *size_name,
+static trm_status pair(const trmi_environment *env, const char *rank_name, const char *size_name,
                        bool *found, int32_t *rank, int32_t *size, trm_error *err) {
     bool has_rank, has_size;
     INTEGER(rank_name, 0, &has_rank, rank);
@@ -27,8 +27,8 @@ static trm_status pair(const trmi_env *env, const char *rank_name, const char *s
     return TRM_OK;
 }
 
-static trm_status local_pair(const trmi_env *env, const char *rank_name, const char *size_name,
-                             trmi_claim *claim, trm_error *err) {
+static trm_status local_pair(const trmi_environment *env, const char *rank_name,
+                             const char *size_name, trmi_claim *claim, trm_error *err) {
     bool set, size_set;
     INTEGER(rank_name, 0, &set, &claim->local_rank);
     INTEGER(size_name, 1, &size_set, &claim->local_size);
@@ -43,7 +43,7 @@ static trm_status local_pair(const trmi_env *env, const char *rank_name, const c
     return TRM_OK;
 }
 
-static trm_status trireme_run(const trmi_env *env, trmi_claims *claims, trm_error *err) {
+static trm_status trireme_run(const trmi_environment *env, trmi_claims *claims, trm_error *err) {
     bool found;
     int32_t rank, size;
     TRMI_TRY(pair(env, "TRIREME_RANK", "TRIREME_SIZE", &found, &rank, &size, err));
@@ -66,7 +66,7 @@ static trm_status trireme_run(const trmi_env *env, trmi_claims *claims, trm_erro
 static const char *or_empty(const char *text) { return text != NULL ? text : ""; }
 
 /* torchrun, and PyTorchJob's plain form. With an agent's store MASTER_PORT is taken already. */
-static trm_status torchrun(const trmi_env *env, trmi_claims *claims, trm_error *err) {
+static trm_status torchrun(const trmi_environment *env, trmi_claims *claims, trm_error *err) {
     bool found, set;
     int32_t rank, size, port = 0;
     if (trmi_env_text(env, "MASTER_ADDR") == NULL) {
@@ -106,7 +106,7 @@ static trm_status torchrun(const trmi_env *env, trmi_claims *claims, trm_error *
     return TRM_OK;
 }
 
-static trm_status open_mpi(const trmi_env *env, trmi_claims *claims, trm_error *err) {
+static trm_status open_mpi(const trmi_environment *env, trmi_claims *claims, trm_error *err) {
     bool found, set;
     int32_t rank, size;
     TRMI_TRY(pair(env, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", &found, &rank, &size, err));
@@ -173,7 +173,7 @@ static void ancestor_key(const char *wanted, char *key, size_t size) {
     }
 }
 
-static trm_status pmi(const trmi_env *env, trmi_claims *claims, trm_error *err) {
+static trm_status pmi(const trmi_environment *env, trmi_claims *claims, trm_error *err) {
     bool found;
     int32_t rank, size;
     TRMI_TRY(pair(env, "PMI_RANK", "PMI_SIZE", &found, &rank, &size, err));
@@ -199,7 +199,7 @@ static trm_status pmi(const trmi_env *env, trmi_claims *claims, trm_error *err) 
 }
 
 /* PMIx gives the rank; the size only where Open MPI or Slurm say it. */
-static trm_status pmix(const trmi_env *env, trmi_claims *claims, trm_error *err) {
+static trm_status pmix(const trmi_environment *env, trmi_claims *claims, trm_error *err) {
     bool set;
     int32_t rank;
     INTEGER("PMIX_RANK", 0, &set, &rank);
@@ -213,7 +213,7 @@ static trm_status pmix(const trmi_env *env, trmi_claims *claims, trm_error *err)
     return TRM_OK;
 }
 
-static trm_status mvapich(const trmi_env *env, trmi_claims *claims, trm_error *err) {
+static trm_status mvapich(const trmi_environment *env, trmi_claims *claims, trm_error *err) {
     bool found;
     int32_t rank, size;
     TRMI_TRY(pair(env, "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", &found, &rank, &size, err));
@@ -285,7 +285,7 @@ static bool is_one_node(const trmi_claim *claim, const char *list) {
            (list != NULL && list[0] != '\0' && strpbrk(list, "[,") == NULL);
 }
 
-static trm_status slurm_step(const trmi_env *env, trmi_claims *claims, trm_error *err) {
+static trm_status slurm_step(const trmi_environment *env, trmi_claims *claims, trm_error *err) {
     bool found, set;
     int32_t rank, size, node = 0, job = 0, step = 0;
     /* A batch script or salloc's shell has an allocation, but is no step of several tasks. */
@@ -329,7 +329,7 @@ static trm_status slurm_step(const trmi_env *env, trmi_claims *claims, trm_error
 
 /* MindSpore's dynamic cluster and msrun. The scheduler has nothing to do: rank 0 listens at its
  * address. */
-static trm_status mindspore(const trmi_env *env, trmi_claims *claims, trm_error *err) {
+static trm_status mindspore(const trmi_environment *env, trmi_claims *claims, trm_error *err) {
     bool has_size, has_id, set;
     int32_t size = 0, rank = -1, port = 0;
     char part[40];
@@ -380,7 +380,7 @@ static trm_status mindspore(const trmi_env *env, trmi_claims *claims, trm_error 
 
 /* Kubeflow's Trainer v2 gives torchrun's flags as PET_*, without a torchrun: where a node has one
  * process, these say it all. */
-static trm_status trainer(const trmi_env *env, trmi_claims *claims, trm_error *err) {
+static trm_status trainer(const trmi_environment *env, trmi_claims *claims, trm_error *err) {
     bool found, set;
     int32_t rank, size, port = 29500;
     const char *address = trmi_env_text(env, "PET_MASTER_ADDR"),
@@ -412,7 +412,7 @@ static trm_status trainer(const trmi_env *env, trmi_claims *claims, trm_error *e
     return TRM_OK;
 }
 
-trm_status trmi_claim_launchers(const trmi_env *env, trmi_claims *claims, trm_error *err) {
+trm_status trmi_claim_launchers(const trmi_environment *env, trmi_claims *claims, trm_error *err) {
     TRMI_TRY(trireme_run(env, claims, err));
     TRMI_TRY(torchrun(env, claims, err));
     TRMI_TRY(open_mpi(env, claims, err));

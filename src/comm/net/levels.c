@@ -99,7 +99,7 @@ void trmi_levels_destroy(trm_comm *comm) {
     comm->levels = NULL;
 }
 
-bool trmi_levels_apply(const trm_comm *comm, const trmi_op *op) {
+bool trmi_levels_apply(const trm_comm *comm, const trmi_engine_call *op) {
     bool sums = op->kind == TRM_ALLREDUCE || op->kind == TRM_REDUCE;
     bool known = sums || op->kind == TRM_BROADCAST || op->kind == TRM_BARRIER;
     bool strict = comm->group.deterministic == TRM_DETERMINISTIC_STRICT;
@@ -125,11 +125,11 @@ static trm_status need(trm_comm *comm, char **buffer, size_t *have, size_t bytes
 /* --- the three steps
  *  ------------------------------------------------------------------------------ */
 /* Inside the host: the operation with another kind, buffers and type; signature and number stay. */
-static trm_status run_local(trm_comm *comm, const trmi_op *op, trm_collective_kind kind,
+static trm_status run_local(trm_comm *comm, const trmi_engine_call *op, trm_collective_kind kind,
                             const void *send, void *recv, trm_dtype dtype, int32_t root,
                             trm_error *err) {
     levels *l = levels_of(comm);
-    trmi_op local = *op;
+    trmi_engine_call local = *op;
     bool blocks = kind == TRM_REDUCE_SCATTERV || kind == TRM_ALLGATHERV;
     local.kind = kind;
     local.send = send;
@@ -146,7 +146,7 @@ static trm_status run_local(trm_comm *comm, const trmi_op *op, trm_collective_ki
 }
 
 /* Across hosts, among `ranks`: partial sums, not yet divided. */
-static trm_status run_across(trm_comm *comm, const trmi_op *op, trm_collective_kind kind,
+static trm_status run_across(trm_comm *comm, const trmi_engine_call *op, trm_collective_kind kind,
                              const int32_t *ranks, int32_t root_host, const void *send, void *recv,
                              int64_t count, trm_dtype dtype, bool background, trm_error *err) {
     levels *l = levels_of(comm);
@@ -177,8 +177,8 @@ static const int32_t *leaders_with(trm_comm *comm, int32_t root, int32_t *my_lea
 }
 
 /* This rank's input in the type of partial sums. */
-static trm_status widened(trm_comm *comm, const trmi_op *op, trm_dtype wide, const void **send,
-                          trm_error *err) {
+static trm_status widened(trm_comm *comm, const trmi_engine_call *op, trm_dtype wide,
+                          const void **send, trm_error *err) {
     levels *l = levels_of(comm);
     *send = op->send;
     if (wide != op->dtype) {
@@ -192,7 +192,7 @@ static trm_status widened(trm_comm *comm, const trmi_op *op, trm_dtype wide, con
 
 /* --- the operations
  *  ------------------------------------------------------------------------------- */
-static trm_status allreduce_slices(trm_comm *comm, const trmi_op *op, bool background,
+static trm_status allreduce_slices(trm_comm *comm, const trmi_engine_call *op, bool background,
                                    trm_error *err) {
     levels *l = levels_of(comm);
     trm_dtype wide = trmi_reduce_partial_dtype(op->dtype, op->reduce);
@@ -213,8 +213,9 @@ static trm_status allreduce_slices(trm_comm *comm, const trmi_op *op, bool backg
     return run_local(comm, op, TRM_ALLGATHERV, slice, op->recv, op->dtype, 0, err);
 }
 
-static trm_status sum_to_leaders(trm_comm *comm, const trmi_op *op, trm_collective_kind across,
-                                 int32_t root, bool background, trm_error *err) {
+static trm_status sum_to_leaders(trm_comm *comm, const trmi_engine_call *op,
+                                 trm_collective_kind across, int32_t root, bool background,
+                                 trm_error *err) {
     levels *l = levels_of(comm);
     trm_dtype wide = trmi_reduce_partial_dtype(op->dtype, op->reduce);
     int32_t divisor = op->reduce == TRM_REDUCE_MEAN ? op->divisor : 1, leader;
@@ -240,7 +241,8 @@ static trm_status sum_to_leaders(trm_comm *comm, const trmi_op *op, trm_collecti
     return TRM_OK;
 }
 
-static trm_status broadcast(trm_comm *comm, const trmi_op *op, bool background, trm_error *err) {
+static trm_status broadcast(trm_comm *comm, const trmi_engine_call *op, bool background,
+                            trm_error *err) {
     levels *l = levels_of(comm);
     int32_t leader;
     const int32_t *leaders = leaders_with(comm, op->root, &leader);
@@ -251,7 +253,8 @@ static trm_status broadcast(trm_comm *comm, const trmi_op *op, bool background, 
     return run_local(comm, op, TRM_BROADCAST, op->recv, op->recv, op->dtype, leader, err);
 }
 
-static trm_status barrier(trm_comm *comm, const trmi_op *op, bool background, trm_error *err) {
+static trm_status barrier(trm_comm *comm, const trmi_engine_call *op, bool background,
+                          trm_error *err) {
     int32_t leader;
     const int32_t *leaders = leaders_with(comm, levels_of(comm)->firsts[0], &leader);
     TRMI_TRY(run_local(comm, op, TRM_BARRIER, NULL, NULL, TRM_UINT8, 0, err));
@@ -262,7 +265,8 @@ static trm_status barrier(trm_comm *comm, const trmi_op *op, bool background, tr
     return run_local(comm, op, TRM_BARRIER, NULL, NULL, TRM_UINT8, 0, err);
 }
 
-trm_status trmi_levels_run(trm_comm *comm, const trmi_op *op, bool background, trm_error *err) {
+trm_status trmi_levels_run(trm_comm *comm, const trmi_engine_call *op, bool background,
+                           trm_error *err) {
     levels *l = levels_of(comm);
     switch (op->kind) {
     case TRM_ALLREDUCE:

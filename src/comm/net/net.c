@@ -161,7 +161,8 @@ void trmi_net_release(trm_comm *comm) {
     }
 }
 
-trm_status trmi_net_run(trm_comm *comm, const trmi_op *op, bool background, trm_error *err) {
+trm_status trmi_net_run(trm_comm *comm, const trmi_engine_call *op, bool background,
+                        trm_error *err) {
     comm->net->background = background;
     if (trmi_levels_apply(comm, op)) {
         return trmi_levels_run(comm, op, background, err);

@@ -64,7 +64,7 @@ typedef struct trmi_net {
  * them. The result of a sum is left in `partial` elements, undivided, unless the sums came out
  * complete. */
 typedef struct trmi_net_part {
-    const trmi_op *op; /* signature and sequence */
+    const trmi_engine_call *op; /* signature and sequence */
     trm_collective_kind kind;
     const int32_t *ranks;
     int32_t size, rank, root;
@@ -89,13 +89,15 @@ trm_status trmi_net_create(const trmi_group *group, trmi_transport *transport, v
 trm_status trmi_net_choose(trm_comm *comm, const trmi_exchange *exchange, trm_error *err);
 void trmi_net_release(trm_comm *comm);
 /* A collective of a communicator that has a network engine. */
-trm_status trmi_net_run(trm_comm *comm, const trmi_op *op, bool background, trm_error *err);
+trm_status trmi_net_run(trm_comm *comm, const trmi_engine_call *op, bool background,
+                        trm_error *err);
 
 /* levels.c: two levels. */
 trm_status trmi_levels_create(trm_comm *comm, trm_error *err);
 void trmi_levels_destroy(trm_comm *comm);
 /* False for kinds that go flat. */
-bool trmi_levels_apply(const trm_comm *comm, const trmi_op *op);
-trm_status trmi_levels_run(trm_comm *comm, const trmi_op *op, bool background, trm_error *err);
+bool trmi_levels_apply(const trm_comm *comm, const trmi_engine_call *op);
+trm_status trmi_levels_run(trm_comm *comm, const trmi_engine_call *op, bool background,
+                           trm_error *err);
 
 #endif

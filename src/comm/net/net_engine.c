@@ -133,7 +133,7 @@ static trm_status play_reduction(trmi_net *net, const trmi_net_part *p, trmi_pla
 }
 
 trm_status trmi_net_play(trmi_net *net, const trmi_net_part *p, trm_error *err) {
-    const trmi_op *op = p->op;
+    const trmi_engine_call *op = p->op;
     size_t element = p->kind == TRM_BARRIER ? 1 : trm_dtype_bytes(p->dtype);
     trmi_schedule_request request = {.kind = p->kind,
                                      .rank = p->rank,
@@ -166,7 +166,7 @@ trm_status trmi_net_play(trmi_net *net, const trmi_net_part *p, trm_error *err) 
                                  : trmi_runner_play(&net->runner, &play, err);
 }
 
-static trm_status net_run(trmi_engine *engine, const trmi_op *op, trm_error *err) {
+static trm_status net_run(trmi_engine *engine, const trmi_engine_call *op, trm_error *err) {
     trmi_net *net = (trmi_net *)(void *)engine;
     trmi_net_part part = {.op = op,
                           .kind = op->kind,
@@ -190,7 +190,7 @@ static trmi_transfer *take_transfer(trmi_net *net) {
                                : trmi_alloc(sizeof(trmi_transfer));
 }
 
-static trm_status net_start(trmi_engine *engine, trmi_message *m, trm_error *err) {
+static trm_status net_start(trmi_engine *engine, trmi_engine_message *m, trm_error *err) {
     trmi_net *net = (trmi_net *)(void *)engine;
     trmi_transfer *t = take_transfer(net);
     if (t == NULL) {
@@ -209,7 +209,7 @@ static trm_status net_start(trmi_engine *engine, trmi_message *m, trm_error *err
     return net->transport->table->start(net->transport, t, err);
 }
 
-static trm_status net_progress(trmi_engine *engine, trmi_message *m, trm_error *err) {
+static trm_status net_progress(trmi_engine *engine, trmi_engine_message *m, trm_error *err) {
     trmi_net *net = (trmi_net *)(void *)engine;
     trm_error cause = {.status = TRM_OK};
     if (!m->started) {

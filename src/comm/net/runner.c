@@ -38,7 +38,7 @@ void trmi_runner_free(trmi_runner *runner) {
     *runner = (trmi_runner){0};
 }
 
-static char *place_of(const trmi_runner *runner, const trmi_play *play, trmi_place place,
+static char *place_of(const trmi_runner *runner, const trmi_play *play, trmi_schedule_place place,
                       int64_t at) {
     char *base = place == TRMI_SEND_BUFFER   ? (char *)(uintptr_t)play->send
                  : place == TRMI_RECV_BUFFER ? play->recv
@@ -49,8 +49,8 @@ static char *place_of(const trmi_runner *runner, const trmi_play *play, trmi_pla
 /* --- local steps
  *  ---------------------------------------------------------------------------------- */
 /* Elements [from, to) of a reduce step of one source. */
-static void add_part(trmi_runner *runner, const trmi_play *play, const trmi_step *s, int64_t from,
-                     int64_t to) {
+static void add_part(trmi_runner *runner, const trmi_play *play, const trmi_schedule_step *s,
+                     int64_t from, int64_t to) {
     if (from >= to) {
         return;
     }
@@ -59,7 +59,7 @@ static void add_part(trmi_runner *runner, const trmi_play *play, const trmi_step
     trmi_reduce_find(play->dtype, play->reduce)(&target, 1, sources, 2, to - from, 1);
 }
 
-static void run_local(trmi_runner *runner, const trmi_play *play, const trmi_step *s,
+static void run_local(trmi_runner *runner, const trmi_play *play, const trmi_schedule_step *s,
                       int64_t already) {
     char *to = place_of(runner, play, s->to_place, s->to);
     if (s->kind == TRMI_COPY) {
@@ -81,8 +81,8 @@ static void run_local(trmi_runner *runner, const trmi_play *play, const trmi_ste
 
 /* --- errors and waiting
  *  --------------------------------------------------------------------------- */
-trm_status trmi_runner_explain(trmi_transport *transport, trm_status status, const trmi_op *op,
-                               trm_error *cause, trm_error *err) {
+trm_status trmi_runner_explain(trmi_transport *transport, trm_status status,
+                               const trmi_engine_call *op, trm_error *cause, trm_error *err) {
     const trmi_group *group = &transport->group;
     const trmi_transfer *expected = transport->expected;
     if (status == TRM_INVALID && expected != NULL && transport->culprit >= 0) {
@@ -147,17 +147,19 @@ static trm_status check_wait(trmi_runner *runner, const trmi_play *play, int64_t
 
 /* --- one round
  *  ------------------------------------------------------------------------------------ */
-static bool is_local(const trmi_step *s) { return s->kind == TRMI_REDUCE || s->kind == TRMI_COPY; }
+static bool is_local(const trmi_schedule_step *s) {
+    return s->kind == TRMI_REDUCE || s->kind == TRMI_COPY;
+}
 
 static trm_status start_transfers(trmi_runner *runner, const trmi_play *play,
-                                  const trmi_step *steps, int64_t count, trm_error *err) {
+                                  const trmi_schedule_step *steps, int64_t count, trm_error *err) {
     if (!trmi_grow((void **)&runner->transfers, &runner->transfer_capacity, count,
                    sizeof *runner->transfers)) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %lld transfers", (long long)count);
     }
     uint64_t element = trm_dtype_bytes(play->dtype);
     for (int64_t i = 0; i < count; i++) {
-        const trmi_step *s = &steps[i];
+        const trmi_schedule_step *s = &steps[i];
         bool receive = s->kind == TRMI_RECEIVE;
         int32_t peer = play->ranks != NULL ? play->ranks[s->peer] : s->peer;
         uint64_t *number = receive ? &runner->steps_in[peer] : &runner->steps_out[peer];
@@ -181,15 +183,15 @@ static trm_status start_transfers(trmi_runner *runner, const trmi_play *play,
 
 /* Adds what has arrived of a vector that a later step of the round adds: reduce steps with one
  * source follow their receives in order. *first_done of the first are added. */
-static void add_arrived(trmi_runner *runner, const trmi_play *play, const trmi_step *steps,
-                        int64_t transfers, const trmi_step *local, int64_t local_count,
+static void add_arrived(trmi_runner *runner, const trmi_play *play, const trmi_schedule_step *steps,
+                        int64_t transfers, const trmi_schedule_step *local, int64_t local_count,
                         int64_t *first_done) {
     int64_t element = (int64_t)trm_dtype_bytes(play->dtype);
     if (local_count == 0 || local->kind != TRMI_REDUCE || local->sources != 0) {
         return;
     }
     for (int64_t i = 0; i < transfers; i++) {
-        const trmi_step *s = &steps[i];
+        const trmi_schedule_step *s = &steps[i];
         if (s->kind == TRMI_RECEIVE && s->to_place == local->from_place && s->to == local->from &&
             s->count == local->count) {
             int64_t have = (int64_t)runner->transfers[i].moved / element;
@@ -203,8 +205,9 @@ static void add_arrived(trmi_runner *runner, const trmi_play *play, const trmi_s
 }
 
 static trm_status finish_transfers(trmi_runner *runner, const trmi_play *play,
-                                   const trmi_step *steps, int64_t count, const trmi_step *local,
-                                   int64_t local_count, int64_t *first_done, trm_error *err) {
+                                   const trmi_schedule_step *steps, int64_t count,
+                                   const trmi_schedule_step *local, int64_t local_count,
+                                   int64_t *first_done, trm_error *err) {
     trmi_transport *transport = runner->transport;
     trmi_wait wait = {.start = trmi_os_now()};
     double sleep_time = 0, check_time = wait.start + slice_seconds;
@@ -264,7 +267,7 @@ trm_status trmi_runner_play(trmi_runner *runner, const trmi_play *play, trm_erro
     memset(runner->steps_out, 0, n * sizeof *runner->steps_out);
     memset(runner->steps_in, 0, n * sizeof *runner->steps_in);
     for (int64_t at = 0; at < schedule->count;) {
-        const trmi_step *s = &schedule->steps[at];
+        const trmi_schedule_step *s = &schedule->steps[at];
         if (is_local(s)) {
             run_local(runner, play, s, 0);
             at++;

@@ -23,7 +23,7 @@ typedef struct trmi_runner {
 /* What a schedule is played on. Elements are of `dtype`, in which partial results travel. */
 typedef struct trmi_play {
     const trmi_schedule *schedule;
-    const trmi_op *op; /* for tags and errors */
+    const trmi_engine_call *op; /* for tags and errors */
     /* rank of the transport's group of each rank of the schedule; NULL: equal */
     const int32_t *ranks;
     const void *send;
@@ -41,7 +41,7 @@ void trmi_runner_free(trmi_runner *runner);
 /* Plays it to the end, or fails (and poisons the job) as engine->run does. */
 trm_status trmi_runner_play(trmi_runner *runner, const trmi_play *play, trm_error *err);
 /* What transport->progress said, told in the terms of the operation or message; poisons the job. */
-trm_status trmi_runner_explain(trmi_transport *transport, trm_status status, const trmi_op *op,
-                               trm_error *cause, trm_error *err);
+trm_status trmi_runner_explain(trmi_transport *transport, trm_status status,
+                               const trmi_engine_call *op, trm_error *cause, trm_error *err);
 
 #endif

@@ -18,7 +18,7 @@ enum { TRMI_CHANNEL_COLLECTIVE = 0, TRMI_CHANNEL_MESSAGE = 1, TRMI_CHANNELS = 2 
 
 typedef struct trmi_tag {
     uint64_t sequence;     /* of the operation, or of the message on its channel */
-    uint64_t signature[2]; /* trmi_op's; of messages: type, bytes */
+    uint64_t signature[2]; /* trmi_engine_call's; of messages: type, bytes */
     uint64_t step;         /* number of this transfer between the two ranks in the operation */
 } trmi_tag;
 

@@ -32,23 +32,32 @@ const char *trmi_algorithm_name(trmi_algorithm algorithm); /* "ring" */
  */
 int trmi_algorithm_parse(const char *name, size_t length);
 
-typedef enum trmi_place { TRMI_SEND_BUFFER, TRMI_RECV_BUFFER, TRMI_TEMP_BUFFER } trmi_place;
-typedef enum trmi_step_kind { TRMI_SEND, TRMI_RECEIVE, TRMI_REDUCE, TRMI_COPY } trmi_step_kind;
+typedef enum trmi_schedule_place {
+    TRMI_SEND_BUFFER,
+    TRMI_RECV_BUFFER,
+    TRMI_TEMP_BUFFER
+} trmi_schedule_place;
+typedef enum trmi_schedule_step_kind {
+    TRMI_SEND,
+    TRMI_RECEIVE,
+    TRMI_REDUCE,
+    TRMI_COPY
+} trmi_schedule_step_kind;
 
 /* Places and counts in elements. */
-typedef struct trmi_step {
-    trmi_step_kind kind;
+typedef struct trmi_schedule_step {
+    trmi_schedule_step_kind kind;
     int32_t round, peer;
-    trmi_place from_place, to_place;
+    trmi_schedule_place from_place, to_place;
     int64_t from, to, count;
     /* REDUCE: 0: to = to op from. k > 0: to = from op (from + stride) op ..., k vectors in order,
      * and the mean is complete when k is the number of ranks. */
     int32_t sources;
     int64_t stride;
-} trmi_step;
+} trmi_schedule_step;
 
 typedef struct trmi_schedule {
-    trmi_step *steps;
+    trmi_schedule_step *steps;
     int64_t count, capacity;
     int32_t rounds;
     int64_t temp_count; /* elements of the temporary buffer */
@@ -58,7 +67,7 @@ typedef struct trmi_schedule {
 } trmi_schedule;
 void trmi_schedule_free(trmi_schedule *schedule);
 
-/* What is to be scheduled. As trmi_op: block b starts at offsets[b], counts[b] long, or count * b.
+/* What is to be scheduled. As trmi_engine_call: block b starts at offsets[b], counts[b] long, or count * b.
  */
 typedef struct trmi_schedule_request {
     trmi_algorithm algorithm;
@@ -93,18 +102,20 @@ typedef struct trmi_builder {
     int32_t rank, size, round;
 } trmi_builder;
 
-typedef struct trmi_range {
-    trmi_place place;
+typedef struct trmi_schedule_range {
+    trmi_schedule_place place;
     int64_t at, count;
-} trmi_range;
+} trmi_schedule_range;
 
 /* Nothing is added for empty ranges. */
-void trmi_add_send(trmi_builder *b, int32_t peer, trmi_range from);
-void trmi_add_receive(trmi_builder *b, int32_t peer, trmi_range to);
-void trmi_add_reduce(trmi_builder *b, trmi_range to, trmi_place from_place, int64_t from);
-void trmi_add_sum(trmi_builder *b, trmi_range to, trmi_place from_place, int64_t from,
-                  int32_t sources, int64_t stride);
-void trmi_add_copy(trmi_builder *b, trmi_range to, trmi_place from_place, int64_t from);
+void trmi_add_send(trmi_builder *b, int32_t peer, trmi_schedule_range from);
+void trmi_add_receive(trmi_builder *b, int32_t peer, trmi_schedule_range to);
+void trmi_add_reduce(trmi_builder *b, trmi_schedule_range to, trmi_schedule_place from_place,
+                     int64_t from);
+void trmi_add_sum(trmi_builder *b, trmi_schedule_range to, trmi_schedule_place from_place,
+                  int64_t from, int32_t sources, int64_t stride);
+void trmi_add_copy(trmi_builder *b, trmi_schedule_range to, trmi_schedule_place from_place,
+                   int64_t from);
 /* Takes `count` elements of temporary memory; returns their place. */
 int64_t trmi_take_temp(trmi_builder *b, int64_t count);
 
@@ -112,8 +123,8 @@ int64_t trmi_take_temp(trmi_builder *b, int64_t count);
 int64_t trmi_block_at(const trmi_builder *b, int32_t block);
 int64_t trmi_block_count(const trmi_builder *b, int32_t block);
 /* Blocks [first, first + blocks) of a vector that lies at `base` of `place`. */
-trmi_range trmi_blocks(const trmi_builder *b, trmi_place place, int64_t base, int32_t first,
-                       int32_t blocks);
+trmi_schedule_range trmi_blocks(const trmi_builder *b, trmi_schedule_place place, int64_t base,
+                                int32_t first, int32_t blocks);
 static inline int32_t trmi_modulo(int32_t a, int32_t n) { return ((a % n) + n) % n; }
 static inline int32_t trmi_ceil_log2(int32_t n) {
     int32_t k = 0;
@@ -128,19 +139,21 @@ static inline int32_t trmi_ceil_log2(int32_t n) {
  * that every rank holds in full; temporary memory is taken as needed.
  *   scatter parts:  before: own input everywhere; after: block `rank` is the sum over all ranks
  *   gather parts:   before: block `rank` is final; after: all blocks are */
-void trmi_ring_scatter(trmi_builder *b, trmi_place place, int64_t base);
-void trmi_ring_gather(trmi_builder *b, trmi_place place, int64_t base);
-void trmi_bruck_scatter(trmi_builder *b, trmi_place place, int64_t base);
-void trmi_bruck_gather(trmi_builder *b, trmi_place place, int64_t base);
-void trmi_halving_scatter(trmi_builder *b, trmi_place place, int64_t base);
-void trmi_doubling_gather(trmi_builder *b, trmi_place place, int64_t base);
+void trmi_ring_scatter(trmi_builder *b, trmi_schedule_place place, int64_t base);
+void trmi_ring_gather(trmi_builder *b, trmi_schedule_place place, int64_t base);
+void trmi_bruck_scatter(trmi_builder *b, trmi_schedule_place place, int64_t base);
+void trmi_bruck_gather(trmi_builder *b, trmi_schedule_place place, int64_t base);
+void trmi_halving_scatter(trmi_builder *b, trmi_schedule_place place, int64_t base);
+void trmi_doubling_gather(trmi_builder *b, trmi_schedule_place place, int64_t base);
 /* Direct: input at `from`, sum of this rank's block to `to`, in rank order. */
-void trmi_direct_scatter(trmi_builder *b, trmi_place from_place, int64_t from, trmi_range to);
-void trmi_direct_gather(trmi_builder *b, trmi_place place, int64_t base);
+void trmi_direct_scatter(trmi_builder *b, trmi_schedule_place from_place, int64_t from,
+                         trmi_schedule_range to);
+void trmi_direct_gather(trmi_builder *b, trmi_schedule_place place, int64_t base);
 
 /* Along a tree or a chain, as the request's algorithm says: sums the whole vector at `base` of
  * `place` (which is changed on all ranks) to rank `root`; spreads rank `root`'s receive buffer. */
-void trmi_tree_or_chain_reduce(trmi_builder *b, trmi_place place, int64_t base, int32_t root);
+void trmi_tree_or_chain_reduce(trmi_builder *b, trmi_schedule_place place, int64_t base,
+                               int32_t root);
 void trmi_tree_or_chain_broadcast(trmi_builder *b, int32_t root);
 
 /* Generators by kind. */

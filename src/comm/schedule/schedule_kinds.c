@@ -3,8 +3,8 @@
  * may be changed: in the receive buffer, or in temporary memory where there is none. */
 #include "comm/schedule/schedule.h"
 
-static trmi_range whole(const trmi_builder *b, trmi_place place, int64_t at) {
-    return (trmi_range){place, at, b->request->count};
+static trmi_schedule_range whole(const trmi_builder *b, trmi_schedule_place place, int64_t at) {
+    return (trmi_schedule_range){place, at, b->request->count};
 }
 
 /* --- all-reduce
@@ -22,14 +22,14 @@ static int32_t largest_power(int32_t n) {
  */
 static void make_folded(trmi_builder *b) {
     int32_t n = b->size, power = largest_power(n), extra = n - power, r = b->rank;
-    trmi_range all = whole(b, TRMI_RECV_BUFFER, 0);
+    trmi_schedule_range all = whole(b, TRMI_RECV_BUFFER, 0);
     bool folded = r < 2 * extra && r % 2 == 1, host = r < 2 * extra && r % 2 == 0;
     if (extra > 0) {
         if (folded) {
             trmi_add_send(b, r - 1, all);
         } else if (host) {
             int64_t temp = trmi_take_temp(b, all.count);
-            trmi_add_receive(b, r + 1, (trmi_range){TRMI_TEMP_BUFFER, temp, all.count});
+            trmi_add_receive(b, r + 1, (trmi_schedule_range){TRMI_TEMP_BUFFER, temp, all.count});
             trmi_add_reduce(b, all, TRMI_TEMP_BUFFER, temp);
         }
         b->round++;
@@ -61,7 +61,7 @@ static void make_folded(trmi_builder *b) {
 }
 
 void trmi_make_allreduce(trmi_builder *b) {
-    trmi_range all = whole(b, TRMI_RECV_BUFFER, 0);
+    trmi_schedule_range all = whole(b, TRMI_RECV_BUFFER, 0);
     if (b->request->algorithm == TRMI_DIRECT) {
         trmi_direct_scatter(b, TRMI_SEND_BUFFER, 0,
                             trmi_blocks(b, TRMI_RECV_BUFFER, 0, b->rank, 1));
@@ -88,13 +88,14 @@ void trmi_make_allreduce(trmi_builder *b) {
 /* --- reduce-scatter, all-gather
  *  --------------------------------------------------------------------- */
 void trmi_make_reduce_scatter(trmi_builder *b) {
-    trmi_range mine = {TRMI_RECV_BUFFER, 0, trmi_block_count(b, b->rank)};
+    trmi_schedule_range mine = {TRMI_RECV_BUFFER, 0, trmi_block_count(b, b->rank)};
     if (b->request->algorithm == TRMI_DIRECT) {
         trmi_direct_scatter(b, TRMI_SEND_BUFFER, 0, mine);
         return;
     }
     int64_t work = trmi_take_temp(b, b->request->total);
-    trmi_add_copy(b, (trmi_range){TRMI_TEMP_BUFFER, work, b->request->total}, TRMI_SEND_BUFFER, 0);
+    trmi_add_copy(b, (trmi_schedule_range){TRMI_TEMP_BUFFER, work, b->request->total},
+                  TRMI_SEND_BUFFER, 0);
     if (b->request->algorithm == TRMI_RING) {
         trmi_ring_scatter(b, TRMI_TEMP_BUFFER, work);
     } else if (b->request->algorithm == TRMI_BRUCK) {
@@ -117,20 +118,20 @@ void trmi_make_allgather(trmi_builder *b) {
 
 /* --- all-to-all, barrier
  *  ---------------------------------------------------------------------------- */
-static trmi_range to_peer(const trmi_builder *b, int32_t peer) {
+static trmi_schedule_range to_peer(const trmi_builder *b, int32_t peer) {
     const trmi_schedule_request *r = b->request;
     if (r->kind == TRM_ALLTOALLV) {
-        return (trmi_range){TRMI_SEND_BUFFER, r->send_offsets[peer], r->send_counts[peer]};
+        return (trmi_schedule_range){TRMI_SEND_BUFFER, r->send_offsets[peer], r->send_counts[peer]};
     }
-    return (trmi_range){TRMI_SEND_BUFFER, r->count * peer, r->count};
+    return (trmi_schedule_range){TRMI_SEND_BUFFER, r->count * peer, r->count};
 }
 
-static trmi_range from_peer(const trmi_builder *b, int32_t peer) {
+static trmi_schedule_range from_peer(const trmi_builder *b, int32_t peer) {
     const trmi_schedule_request *r = b->request;
     if (r->kind == TRM_ALLTOALLV) {
-        return (trmi_range){TRMI_RECV_BUFFER, r->recv_offsets[peer], r->recv_counts[peer]};
+        return (trmi_schedule_range){TRMI_RECV_BUFFER, r->recv_offsets[peer], r->recv_counts[peer]};
     }
-    return (trmi_range){TRMI_RECV_BUFFER, r->count * peer, r->count};
+    return (trmi_schedule_range){TRMI_RECV_BUFFER, r->count * peer, r->count};
 }
 
 /* Slot j of `work` holds a block on its way to a rank j further on; in round k those with bit k set
@@ -140,31 +141,31 @@ static void make_bruck_alltoall(trmi_builder *b) {
     int64_t c = b->request->count, work = trmi_take_temp(b, n * c);
     int64_t packed = trmi_take_temp(b, n * c), arrived = trmi_take_temp(b, n * c);
     for (int32_t j = 0; j < n; j++) {
-        trmi_add_copy(b, (trmi_range){TRMI_TEMP_BUFFER, work + j * c, c}, TRMI_SEND_BUFFER,
+        trmi_add_copy(b, (trmi_schedule_range){TRMI_TEMP_BUFFER, work + j * c, c}, TRMI_SEND_BUFFER,
                       trmi_modulo(r + j, n) * c);
     }
     for (int32_t bit = 1; bit < n; bit *= 2, b->round++) {
         int32_t moved = 0;
         for (int32_t j = 0; j < n; j++) {
             if ((j & bit) != 0) {
-                trmi_add_copy(b, (trmi_range){TRMI_TEMP_BUFFER, packed + moved++ * c, c},
+                trmi_add_copy(b, (trmi_schedule_range){TRMI_TEMP_BUFFER, packed + moved++ * c, c},
                               TRMI_TEMP_BUFFER, work + j * c);
             }
         }
         trmi_add_send(b, trmi_modulo(r + bit, n),
-                      (trmi_range){TRMI_TEMP_BUFFER, packed, moved * c});
+                      (trmi_schedule_range){TRMI_TEMP_BUFFER, packed, moved * c});
         trmi_add_receive(b, trmi_modulo(r - bit, n),
-                         (trmi_range){TRMI_TEMP_BUFFER, arrived, moved * c});
+                         (trmi_schedule_range){TRMI_TEMP_BUFFER, arrived, moved * c});
         moved = 0;
         for (int32_t j = 0; j < n; j++) {
             if ((j & bit) != 0) {
-                trmi_add_copy(b, (trmi_range){TRMI_TEMP_BUFFER, work + j * c, c}, TRMI_TEMP_BUFFER,
-                              arrived + moved++ * c);
+                trmi_add_copy(b, (trmi_schedule_range){TRMI_TEMP_BUFFER, work + j * c, c},
+                              TRMI_TEMP_BUFFER, arrived + moved++ * c);
             }
         }
     }
     for (int32_t j = 0; j < n; j++) {
-        trmi_add_copy(b, (trmi_range){TRMI_RECV_BUFFER, trmi_modulo(r - j, n) * c, c},
+        trmi_add_copy(b, (trmi_schedule_range){TRMI_RECV_BUFFER, trmi_modulo(r - j, n) * c, c},
                       TRMI_TEMP_BUFFER, work + j * c);
     }
 }
@@ -190,8 +191,8 @@ void trmi_make_barrier(trmi_builder *b) {
     int64_t token = trmi_take_temp(b, 2);
     for (int32_t d = 1; d < b->size; d *= 2, b->round++) {
         trmi_add_send(b, trmi_modulo(b->rank + d, b->size),
-                      (trmi_range){TRMI_TEMP_BUFFER, token, 1});
+                      (trmi_schedule_range){TRMI_TEMP_BUFFER, token, 1});
         trmi_add_receive(b, trmi_modulo(b->rank - d, b->size),
-                         (trmi_range){TRMI_TEMP_BUFFER, token + 1, 1});
+                         (trmi_schedule_range){TRMI_TEMP_BUFFER, token + 1, 1});
     }
 }

@@ -14,27 +14,27 @@ static int64_t longest_block(const trmi_builder *b) {
 }
 
 /* Receives what shall be added to `to` into temporary memory. */
-static void receive_aside(trmi_builder *b, int32_t peer, trmi_range to, int64_t temp) {
-    trmi_add_receive(b, peer, (trmi_range){TRMI_TEMP_BUFFER, temp, to.count});
+static void receive_aside(trmi_builder *b, int32_t peer, trmi_schedule_range to, int64_t temp) {
+    trmi_add_receive(b, peer, (trmi_schedule_range){TRMI_TEMP_BUFFER, temp, to.count});
 }
 
 /* --- ring
  *  ----------------------------------------------------------------------------------------- */
 /* Round s: block r-1-s goes right, block r-2-s comes from the left and is added; after n-1 rounds
  * block r has been everywhere and is home. */
-void trmi_ring_scatter(trmi_builder *b, trmi_place place, int64_t base) {
+void trmi_ring_scatter(trmi_builder *b, trmi_schedule_place place, int64_t base) {
     int32_t n = b->size, r = b->rank;
     int64_t temp = trmi_take_temp(b, longest_block(b));
     for (int32_t s = 0; s < n - 1; s++, b->round++) {
-        trmi_range out = trmi_blocks(b, place, base, trmi_modulo(r - 1 - s, n), 1);
-        trmi_range in = trmi_blocks(b, place, base, trmi_modulo(r - 2 - s, n), 1);
+        trmi_schedule_range out = trmi_blocks(b, place, base, trmi_modulo(r - 1 - s, n), 1);
+        trmi_schedule_range in = trmi_blocks(b, place, base, trmi_modulo(r - 2 - s, n), 1);
         trmi_add_send(b, trmi_modulo(r + 1, n), out);
         receive_aside(b, trmi_modulo(r - 1, n), in, temp);
         trmi_add_reduce(b, in, TRMI_TEMP_BUFFER, temp);
     }
 }
 
-void trmi_ring_gather(trmi_builder *b, trmi_place place, int64_t base) {
+void trmi_ring_gather(trmi_builder *b, trmi_schedule_place place, int64_t base) {
     int32_t n = b->size, r = b->rank;
     for (int32_t s = 0; s < n - 1; s++, b->round++) {
         trmi_add_send(b, trmi_modulo(r + 1, n),
@@ -47,8 +47,8 @@ void trmi_ring_gather(trmi_builder *b, trmi_place place, int64_t base) {
 /* --- Bruck
  *  ---------------------------------------------------------------------------------------- */
 /* `blocks` blocks from `first` on, cyclically: one run, or two. */
-static int32_t cyclic_runs(const trmi_builder *b, trmi_place place, int64_t base, int32_t first,
-                           int32_t blocks, trmi_range runs[2]) {
+static int32_t cyclic_runs(const trmi_builder *b, trmi_schedule_place place, int64_t base,
+                           int32_t first, int32_t blocks, trmi_schedule_range runs[2]) {
     int32_t start = trmi_modulo(first, b->size);
     int32_t head = start + blocks <= b->size ? blocks : b->size - start;
     runs[0] = trmi_blocks(b, place, base, start, head);
@@ -57,11 +57,11 @@ static int32_t cyclic_runs(const trmi_builder *b, trmi_place place, int64_t base
 }
 
 /* Round k: this rank has blocks r .. r+2^k-1; it passes as many as are new to rank r-2^k. */
-void trmi_bruck_gather(trmi_builder *b, trmi_place place, int64_t base) {
+void trmi_bruck_gather(trmi_builder *b, trmi_schedule_place place, int64_t base) {
     int32_t n = b->size, r = b->rank;
     for (int32_t have = 1; have < n; have *= 2, b->round++) {
         int32_t blocks = have < n - have ? have : n - have;
-        trmi_range out[2], in[2];
+        trmi_schedule_range out[2], in[2];
         int32_t outs = cyclic_runs(b, place, base, r, blocks, out);
         int32_t ins = cyclic_runs(b, place, base, r + have, blocks, in);
         for (int32_t i = 0; i < outs; i++) {
@@ -74,7 +74,7 @@ void trmi_bruck_gather(trmi_builder *b, trmi_place place, int64_t base) {
 }
 
 /* The same rounds backwards: what was received is sent, what was sent is received and added. */
-void trmi_bruck_scatter(trmi_builder *b, trmi_place place, int64_t base) {
+void trmi_bruck_scatter(trmi_builder *b, trmi_schedule_place place, int64_t base) {
     int32_t n = b->size, r = b->rank, top = 1;
     while (top * 2 < n) {
         top *= 2;
@@ -82,7 +82,7 @@ void trmi_bruck_scatter(trmi_builder *b, trmi_place place, int64_t base) {
     int64_t temp = trmi_take_temp(b, longest_block(b) * (n - n / 2));
     for (int32_t have = top; have >= 1 && n > 1; have /= 2, b->round++) {
         int32_t blocks = have < n - have ? have : n - have;
-        trmi_range out[2], in[2];
+        trmi_schedule_range out[2], in[2];
         int32_t outs = cyclic_runs(b, place, base, r + have, blocks, out);
         int32_t ins = cyclic_runs(b, place, base, r, blocks, in);
         int64_t at = temp;
@@ -105,15 +105,15 @@ void trmi_bruck_scatter(trmi_builder *b, trmi_place place, int64_t base) {
  *  ------------------------------------------------------ */
 /* Ranks that differ in one bit exchange halves of what they share; the higher bit keeps the upper.
  */
-void trmi_halving_scatter(trmi_builder *b, trmi_place place, int64_t base) {
+void trmi_halving_scatter(trmi_builder *b, trmi_schedule_place place, int64_t base) {
     int32_t n = b->size, r = b->rank, first = 0;
     int64_t temp =
         trmi_take_temp(b, trmi_max_i64(trmi_blocks(b, place, 0, 0, n / 2).count,
                                        trmi_blocks(b, place, 0, n / 2, n - n / 2).count));
     for (int32_t d = n / 2; d >= 1; d /= 2, b->round++) {
         bool upper = (r & d) != 0;
-        trmi_range keep = trmi_blocks(b, place, base, first + (upper ? d : 0), d);
-        trmi_range give = trmi_blocks(b, place, base, first + (upper ? 0 : d), d);
+        trmi_schedule_range keep = trmi_blocks(b, place, base, first + (upper ? d : 0), d);
+        trmi_schedule_range give = trmi_blocks(b, place, base, first + (upper ? 0 : d), d);
         trmi_add_send(b, r ^ d, give);
         receive_aside(b, r ^ d, keep, temp);
         trmi_add_reduce(b, keep, TRMI_TEMP_BUFFER, temp);
@@ -121,7 +121,7 @@ void trmi_halving_scatter(trmi_builder *b, trmi_place place, int64_t base) {
     }
 }
 
-void trmi_doubling_gather(trmi_builder *b, trmi_place place, int64_t base) {
+void trmi_doubling_gather(trmi_builder *b, trmi_schedule_place place, int64_t base) {
     int32_t n = b->size, r = b->rank;
     for (int32_t d = 1; d < n; d *= 2, b->round++) {
         int32_t mine = r / d * d, theirs = mine ^ d;
@@ -132,7 +132,8 @@ void trmi_doubling_gather(trmi_builder *b, trmi_place place, int64_t base) {
 
 /* --- direct
  *  --------------------------------------------------------------------------------------- */
-void trmi_direct_scatter(trmi_builder *b, trmi_place from_place, int64_t from, trmi_range to) {
+void trmi_direct_scatter(trmi_builder *b, trmi_schedule_place from_place, int64_t from,
+                         trmi_schedule_range to) {
     int32_t n = b->size, r = b->rank;
     int64_t temp = trmi_take_temp(b, to.count * n);
     for (int32_t i = 1; i < n; i++) {
@@ -141,15 +142,16 @@ void trmi_direct_scatter(trmi_builder *b, trmi_place from_place, int64_t from, t
     }
     for (int32_t i = 1; i < n; i++) {
         int32_t peer = trmi_modulo(r - i, n);
-        trmi_add_receive(b, peer, (trmi_range){TRMI_TEMP_BUFFER, temp + peer * to.count, to.count});
+        trmi_add_receive(b, peer,
+                         (trmi_schedule_range){TRMI_TEMP_BUFFER, temp + peer * to.count, to.count});
     }
-    trmi_add_copy(b, (trmi_range){TRMI_TEMP_BUFFER, temp + r * to.count, to.count}, from_place,
-                  from + trmi_block_at(b, r));
+    trmi_add_copy(b, (trmi_schedule_range){TRMI_TEMP_BUFFER, temp + r * to.count, to.count},
+                  from_place, from + trmi_block_at(b, r));
     trmi_add_sum(b, to, TRMI_TEMP_BUFFER, temp, n, to.count);
     b->round++;
 }
 
-void trmi_direct_gather(trmi_builder *b, trmi_place place, int64_t base) {
+void trmi_direct_gather(trmi_builder *b, trmi_schedule_place place, int64_t base) {
     int32_t n = b->size, r = b->rank;
     for (int32_t i = 1; i < n; i++) {
         trmi_add_send(b, trmi_modulo(r + i, n), trmi_blocks(b, place, base, r, 1));

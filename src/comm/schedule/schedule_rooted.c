@@ -19,17 +19,18 @@ static int64_t pieces_of(const trmi_builder *b) {
     int64_t piece = piece_of(b);
     return trmi_max_i64(1, (b->request->count + piece - 1) / piece);
 }
-static trmi_range piece_range(const trmi_builder *b, trmi_place place, int64_t base, int64_t k) {
+static trmi_schedule_range piece_range(const trmi_builder *b, trmi_schedule_place place,
+                                       int64_t base, int64_t k) {
     int64_t piece = piece_of(b), count = b->request->count;
-    return (trmi_range){place, base + k * piece,
-                        trmi_max_i64(0, trmi_min_i64(piece, count - k * piece))};
+    return (trmi_schedule_range){place, base + k * piece,
+                                 trmi_max_i64(0, trmi_min_i64(piece, count - k * piece))};
 }
 
 /* --- trees and chains
  *  ------------------------------------------------------------------------------- */
 /* Chain n-1 -> ... -> 1 -> 0: in round t, v sends piece t - (n-1-v) and receives piece t - (n-2-v).
  */
-static void chain_reduce(trmi_builder *b, trmi_place place, int64_t base, int32_t root) {
+static void chain_reduce(trmi_builder *b, trmi_schedule_place place, int64_t base, int32_t root) {
     int32_t n = b->size, v = relative(b, root);
     int64_t pieces = pieces_of(b), temp = trmi_take_temp(b, piece_of(b));
     for (int64_t t = 0; n > 1 && t < pieces + n - 2; t++, b->round++) {
@@ -38,9 +39,9 @@ static void chain_reduce(trmi_builder *b, trmi_place place, int64_t base, int32_
             trmi_add_send(b, absolute(b, root, v - 1), piece_range(b, place, base, out));
         }
         if (v < n - 1 && in >= 0 && in < pieces) {
-            trmi_range to = piece_range(b, place, base, in);
+            trmi_schedule_range to = piece_range(b, place, base, in);
             trmi_add_receive(b, absolute(b, root, v + 1),
-                             (trmi_range){TRMI_TEMP_BUFFER, temp, to.count});
+                             (trmi_schedule_range){TRMI_TEMP_BUFFER, temp, to.count});
             trmi_add_reduce(b, to, TRMI_TEMP_BUFFER, temp);
         }
     }
@@ -61,16 +62,16 @@ static void chain_broadcast(trmi_builder *b, int32_t root) {
 }
 
 /* Round of distance d: v with v % 2d == d sends to v - d, which adds. */
-static void tree_reduce(trmi_builder *b, trmi_place place, int64_t base, int32_t root) {
+static void tree_reduce(trmi_builder *b, trmi_schedule_place place, int64_t base, int32_t root) {
     int32_t n = b->size, v = relative(b, root);
-    trmi_range all = {place, base, b->request->count};
+    trmi_schedule_range all = {place, base, b->request->count};
     int64_t temp = trmi_take_temp(b, all.count);
     for (int32_t d = 1; d < n; d *= 2, b->round++) {
         if (v % (2 * d) == d) {
             trmi_add_send(b, absolute(b, root, v - d), all);
         } else if (v % (2 * d) == 0 && v + d < n) {
             trmi_add_receive(b, absolute(b, root, v + d),
-                             (trmi_range){TRMI_TEMP_BUFFER, temp, all.count});
+                             (trmi_schedule_range){TRMI_TEMP_BUFFER, temp, all.count});
             trmi_add_reduce(b, all, TRMI_TEMP_BUFFER, temp);
         }
     }
@@ -79,7 +80,7 @@ static void tree_reduce(trmi_builder *b, trmi_place place, int64_t base, int32_t
 /* Round of distance d: the first d ranks have it and pass it on by d. */
 static void tree_broadcast(trmi_builder *b, int32_t root) {
     int32_t n = b->size, v = relative(b, root);
-    trmi_range all = {TRMI_RECV_BUFFER, 0, b->request->count};
+    trmi_schedule_range all = {TRMI_RECV_BUFFER, 0, b->request->count};
     for (int32_t d = 1; d < n; d *= 2, b->round++) {
         if (v < d && v + d < n) {
             trmi_add_send(b, absolute(b, root, v + d), all);
@@ -89,7 +90,8 @@ static void tree_broadcast(trmi_builder *b, int32_t root) {
     }
 }
 
-void trmi_tree_or_chain_reduce(trmi_builder *b, trmi_place place, int64_t base, int32_t root) {
+void trmi_tree_or_chain_reduce(trmi_builder *b, trmi_schedule_place place, int64_t base,
+                               int32_t root) {
     if (b->request->algorithm == TRMI_PIPELINE) {
         chain_reduce(b, place, base, root);
     } else {
@@ -122,7 +124,7 @@ static void scatter_blocks(trmi_builder *b, int32_t root) {
 
 void trmi_make_broadcast(trmi_builder *b) {
     int32_t root = b->request->root;
-    trmi_range all = {TRMI_RECV_BUFFER, 0, b->request->count};
+    trmi_schedule_range all = {TRMI_RECV_BUFFER, 0, b->request->count};
     if (b->rank == root) {
         trmi_add_copy(b, all, TRMI_SEND_BUFFER, 0);
     }
@@ -154,17 +156,18 @@ void trmi_make_broadcast(trmi_builder *b) {
 static void direct_reduce(trmi_builder *b, int32_t root) {
     int64_t count = b->request->count;
     if (b->rank != root) {
-        trmi_add_send(b, root, (trmi_range){TRMI_SEND_BUFFER, 0, count});
+        trmi_add_send(b, root, (trmi_schedule_range){TRMI_SEND_BUFFER, 0, count});
     } else {
         int64_t temp = trmi_take_temp(b, count * b->size);
         for (int32_t i = 1; i < b->size; i++) {
             int32_t peer = absolute(b, root, i);
-            trmi_add_receive(b, peer, (trmi_range){TRMI_TEMP_BUFFER, temp + peer * count, count});
+            trmi_add_receive(b, peer,
+                             (trmi_schedule_range){TRMI_TEMP_BUFFER, temp + peer * count, count});
         }
-        trmi_add_copy(b, (trmi_range){TRMI_TEMP_BUFFER, temp + root * count, count},
+        trmi_add_copy(b, (trmi_schedule_range){TRMI_TEMP_BUFFER, temp + root * count, count},
                       TRMI_SEND_BUFFER, 0);
-        trmi_add_sum(b, (trmi_range){TRMI_RECV_BUFFER, 0, count}, TRMI_TEMP_BUFFER, temp, b->size,
-                     count);
+        trmi_add_sum(b, (trmi_schedule_range){TRMI_RECV_BUFFER, 0, count}, TRMI_TEMP_BUFFER, temp,
+                     b->size, count);
     }
     b->round++;
 }
@@ -179,7 +182,7 @@ void trmi_make_reduce(trmi_builder *b) {
     }
     /* only the root's receive buffer may be written */
     int64_t work = trmi_take_temp(b, count);
-    trmi_add_copy(b, (trmi_range){TRMI_TEMP_BUFFER, work, count}, TRMI_SEND_BUFFER, 0);
+    trmi_add_copy(b, (trmi_schedule_range){TRMI_TEMP_BUFFER, work, count}, TRMI_SEND_BUFFER, 0);
     if (algorithm == TRMI_RING || algorithm == TRMI_BRUCK) {
         if (algorithm == TRMI_RING) {
             trmi_ring_scatter(b, TRMI_TEMP_BUFFER, work);
@@ -198,7 +201,7 @@ void trmi_make_reduce(trmi_builder *b) {
         trmi_tree_or_chain_reduce(b, TRMI_TEMP_BUFFER, work, root);
     }
     if (b->rank == root) {
-        trmi_add_copy(b, (trmi_range){TRMI_RECV_BUFFER, 0, count}, TRMI_TEMP_BUFFER, work);
+        trmi_add_copy(b, (trmi_schedule_range){TRMI_RECV_BUFFER, 0, count}, TRMI_TEMP_BUFFER, work);
     }
     b->round++; /* of the last gather, or of the last copy */
 }
@@ -211,7 +214,7 @@ static int32_t below(int32_t v, int32_t d, int32_t n) { return v + d <= n ? d : 
 void trmi_make_scatter(trmi_builder *b) {
     int32_t n = b->size, root = b->request->root, v = relative(b, root);
     int64_t c = b->request->count;
-    trmi_range mine = {TRMI_RECV_BUFFER, 0, c};
+    trmi_schedule_range mine = {TRMI_RECV_BUFFER, 0, c};
     if (b->request->algorithm == TRMI_DIRECT) {
         if (v != 0) {
             trmi_add_receive(b, root, mine);
@@ -219,7 +222,7 @@ void trmi_make_scatter(trmi_builder *b) {
             trmi_add_copy(b, mine, TRMI_SEND_BUFFER, c * b->rank);
             for (int32_t i = 1; i < n; i++) {
                 int32_t peer = absolute(b, root, i);
-                trmi_add_send(b, peer, (trmi_range){TRMI_SEND_BUFFER, c * peer, c});
+                trmi_add_send(b, peer, (trmi_schedule_range){TRMI_SEND_BUFFER, c * peer, c});
             }
         }
         b->round++;
@@ -227,16 +230,17 @@ void trmi_make_scatter(trmi_builder *b) {
     }
     int64_t work = trmi_take_temp(b, c * n);
     for (int32_t i = 0; v == 0 && i < n; i++) {
-        trmi_add_copy(b, (trmi_range){TRMI_TEMP_BUFFER, work + i * c, c}, TRMI_SEND_BUFFER,
+        trmi_add_copy(b, (trmi_schedule_range){TRMI_TEMP_BUFFER, work + i * c, c}, TRMI_SEND_BUFFER,
                       c * absolute(b, root, i));
     }
     for (int32_t d = 1 << (trmi_ceil_log2(n) - (n > 1)); d >= 1 && n > 1; d /= 2, b->round++) {
         if (v % (2 * d) == 0 && v + d < n) {
-            trmi_add_send(b, absolute(b, root, v + d),
-                          (trmi_range){TRMI_TEMP_BUFFER, work + d * c, c * below(v + d, d, n)});
+            trmi_add_send(
+                b, absolute(b, root, v + d),
+                (trmi_schedule_range){TRMI_TEMP_BUFFER, work + d * c, c * below(v + d, d, n)});
         } else if (v % (2 * d) == d) {
             trmi_add_receive(b, absolute(b, root, v - d),
-                             (trmi_range){TRMI_TEMP_BUFFER, work, c * below(v, d, n)});
+                             (trmi_schedule_range){TRMI_TEMP_BUFFER, work, c * below(v, d, n)});
         }
     }
     trmi_add_copy(b, mine, TRMI_TEMP_BUFFER, work);
@@ -247,30 +251,32 @@ void trmi_make_gather(trmi_builder *b) {
     int64_t c = b->request->count;
     if (b->request->algorithm == TRMI_DIRECT) {
         if (v != 0) {
-            trmi_add_send(b, root, (trmi_range){TRMI_SEND_BUFFER, 0, c});
+            trmi_add_send(b, root, (trmi_schedule_range){TRMI_SEND_BUFFER, 0, c});
         } else {
-            trmi_add_copy(b, (trmi_range){TRMI_RECV_BUFFER, c * b->rank, c}, TRMI_SEND_BUFFER, 0);
+            trmi_add_copy(b, (trmi_schedule_range){TRMI_RECV_BUFFER, c * b->rank, c},
+                          TRMI_SEND_BUFFER, 0);
             for (int32_t i = 1; i < n; i++) {
                 int32_t peer = absolute(b, root, i);
-                trmi_add_receive(b, peer, (trmi_range){TRMI_RECV_BUFFER, c * peer, c});
+                trmi_add_receive(b, peer, (trmi_schedule_range){TRMI_RECV_BUFFER, c * peer, c});
             }
         }
         b->round++;
         return;
     }
     int64_t work = trmi_take_temp(b, c * n);
-    trmi_add_copy(b, (trmi_range){TRMI_TEMP_BUFFER, work, c}, TRMI_SEND_BUFFER, 0);
+    trmi_add_copy(b, (trmi_schedule_range){TRMI_TEMP_BUFFER, work, c}, TRMI_SEND_BUFFER, 0);
     for (int32_t d = 1; d < n; d *= 2, b->round++) {
         if (v % (2 * d) == d) {
             trmi_add_send(b, absolute(b, root, v - d),
-                          (trmi_range){TRMI_TEMP_BUFFER, work, c * below(v, d, n)});
+                          (trmi_schedule_range){TRMI_TEMP_BUFFER, work, c * below(v, d, n)});
         } else if (v % (2 * d) == 0 && v + d < n) {
-            trmi_add_receive(b, absolute(b, root, v + d),
-                             (trmi_range){TRMI_TEMP_BUFFER, work + d * c, c * below(v + d, d, n)});
+            trmi_add_receive(
+                b, absolute(b, root, v + d),
+                (trmi_schedule_range){TRMI_TEMP_BUFFER, work + d * c, c * below(v + d, d, n)});
         }
     }
     for (int32_t i = 0; v == 0 && i < n; i++) {
-        trmi_add_copy(b, (trmi_range){TRMI_RECV_BUFFER, c * absolute(b, root, i), c},
+        trmi_add_copy(b, (trmi_schedule_range){TRMI_RECV_BUFFER, c * absolute(b, root, i), c},
                       TRMI_TEMP_BUFFER, work + i * c);
     }
 }

@@ -8,7 +8,7 @@
 
 /* --- steps
  *  ---------------------------------------------------------------------------------------- */
-static void add(trmi_builder *b, trmi_step step) {
+static void add(trmi_builder *b, trmi_schedule_step step) {
     trmi_schedule *out = b->out;
     if (step.count == 0 || out->failed) {
         return;
@@ -21,53 +21,55 @@ static void add(trmi_builder *b, trmi_step step) {
     out->steps[out->count++] = step;
 }
 
-void trmi_add_send(trmi_builder *b, int32_t peer, trmi_range from) {
-    add(b, (trmi_step){.kind = TRMI_SEND,
-                       .peer = peer,
-                       .from_place = from.place,
-                       .from = from.at,
-                       .count = from.count});
+void trmi_add_send(trmi_builder *b, int32_t peer, trmi_schedule_range from) {
+    add(b, (trmi_schedule_step){.kind = TRMI_SEND,
+                                .peer = peer,
+                                .from_place = from.place,
+                                .from = from.at,
+                                .count = from.count});
 }
 
-void trmi_add_receive(trmi_builder *b, int32_t peer, trmi_range to) {
-    add(b, (trmi_step){.kind = TRMI_RECEIVE,
-                       .peer = peer,
-                       .to_place = to.place,
-                       .to = to.at,
-                       .count = to.count});
+void trmi_add_receive(trmi_builder *b, int32_t peer, trmi_schedule_range to) {
+    add(b, (trmi_schedule_step){.kind = TRMI_RECEIVE,
+                                .peer = peer,
+                                .to_place = to.place,
+                                .to = to.at,
+                                .count = to.count});
 }
 
-void trmi_add_reduce(trmi_builder *b, trmi_range to, trmi_place from_place, int64_t from) {
-    add(b, (trmi_step){.kind = TRMI_REDUCE,
-                       .peer = -1,
-                       .to_place = to.place,
-                       .to = to.at,
-                       .from_place = from_place,
-                       .from = from,
-                       .count = to.count});
+void trmi_add_reduce(trmi_builder *b, trmi_schedule_range to, trmi_schedule_place from_place,
+                     int64_t from) {
+    add(b, (trmi_schedule_step){.kind = TRMI_REDUCE,
+                                .peer = -1,
+                                .to_place = to.place,
+                                .to = to.at,
+                                .from_place = from_place,
+                                .from = from,
+                                .count = to.count});
 }
 
-void trmi_add_sum(trmi_builder *b, trmi_range to, trmi_place from_place, int64_t from,
-                  int32_t sources, int64_t stride) {
-    add(b, (trmi_step){.kind = TRMI_REDUCE,
-                       .peer = -1,
-                       .to_place = to.place,
-                       .to = to.at,
-                       .from_place = from_place,
-                       .from = from,
-                       .count = to.count,
-                       .sources = sources,
-                       .stride = stride});
+void trmi_add_sum(trmi_builder *b, trmi_schedule_range to, trmi_schedule_place from_place,
+                  int64_t from, int32_t sources, int64_t stride) {
+    add(b, (trmi_schedule_step){.kind = TRMI_REDUCE,
+                                .peer = -1,
+                                .to_place = to.place,
+                                .to = to.at,
+                                .from_place = from_place,
+                                .from = from,
+                                .count = to.count,
+                                .sources = sources,
+                                .stride = stride});
 }
 
-void trmi_add_copy(trmi_builder *b, trmi_range to, trmi_place from_place, int64_t from) {
-    add(b, (trmi_step){.kind = TRMI_COPY,
-                       .peer = -1,
-                       .to_place = to.place,
-                       .to = to.at,
-                       .from_place = from_place,
-                       .from = from,
-                       .count = to.count});
+void trmi_add_copy(trmi_builder *b, trmi_schedule_range to, trmi_schedule_place from_place,
+                   int64_t from) {
+    add(b, (trmi_schedule_step){.kind = TRMI_COPY,
+                                .peer = -1,
+                                .to_place = to.place,
+                                .to = to.at,
+                                .from_place = from_place,
+                                .from = from,
+                                .count = to.count});
 }
 
 int64_t trmi_take_temp(trmi_builder *b, int64_t count) {
@@ -102,8 +104,8 @@ int64_t trmi_block_count(const trmi_builder *b, int32_t block) {
     return r->counts != NULL ? r->counts[block] : r->count;
 }
 
-trmi_range trmi_blocks(const trmi_builder *b, trmi_place place, int64_t base, int32_t first,
-                       int32_t blocks) {
+trmi_schedule_range trmi_blocks(const trmi_builder *b, trmi_schedule_place place, int64_t base,
+                                int32_t first, int32_t blocks) {
     int64_t at = trmi_block_at(b, first);
-    return (trmi_range){place, base + at, trmi_block_at(b, first + blocks) - at};
+    return (trmi_schedule_range){place, base + at, trmi_block_at(b, first + blocks) - at};
 }

@@ -25,7 +25,8 @@ static wire wires[MAX_RANKS][MAX_RANKS];
 
 static int64_t value(int rank, int64_t i) { return (rank + 1) * 1000003 + i * 7; }
 
-static int64_t *range_of(player *p, trmi_place place, int64_t at, int64_t count, const char *what) {
+static int64_t *range_of(player *p, trmi_schedule_place place, int64_t at, int64_t count,
+                         const char *what) {
     if (at < 0 || count < 0 || at + count > p->length[place]) {
         fail_msg("%s: [%lld, %lld) outside buffer %d of %lld", what, (long long)at,
                  (long long)(at + count), place, (long long)p->length[place]);
@@ -35,7 +36,7 @@ static int64_t *range_of(player *p, trmi_place place, int64_t at, int64_t count,
 
 static void play_local(player *p, int round, const char *what) {
     for (; p->at < p->schedule.count; p->at++) {
-        const trmi_step *s = &p->schedule.steps[p->at];
+        const trmi_schedule_step *s = &p->schedule.steps[p->at];
         if (s->round != round || s->kind == TRMI_SEND || s->kind == TRMI_RECEIVE) {
             return;
         }
@@ -56,9 +57,9 @@ static void play_local(player *p, int round, const char *what) {
     }
 }
 
-static bool cross(const trmi_step *a, const trmi_step *b) {
-    trmi_place ap = a->kind == TRMI_SEND ? a->from_place : a->to_place;
-    trmi_place bp = b->kind == TRMI_SEND ? b->from_place : b->to_place;
+static bool cross(const trmi_schedule_step *a, const trmi_schedule_step *b) {
+    trmi_schedule_place ap = a->kind == TRMI_SEND ? a->from_place : a->to_place;
+    trmi_schedule_place bp = b->kind == TRMI_SEND ? b->from_place : b->to_place;
     int64_t x = a->kind == TRMI_SEND ? a->from : a->to, y = b->kind == TRMI_SEND ? b->from : b->to;
     bool one_writes = a->kind == TRMI_RECEIVE || b->kind == TRMI_RECEIVE;
     return one_writes && ap == bp && x < y + b->count && y < x + a->count;
@@ -68,7 +69,7 @@ static void send_round(int rank, int round, const char *what) {
     player *p = &players[rank];
     int64_t first = p->at;
     for (; p->at < p->schedule.count; p->at++) {
-        const trmi_step *s = &p->schedule.steps[p->at];
+        const trmi_schedule_step *s = &p->schedule.steps[p->at];
         if (s->round != round || (s->kind != TRMI_SEND && s->kind != TRMI_RECEIVE)) {
             break;
         }
@@ -98,7 +99,7 @@ static void send_round(int rank, int round, const char *what) {
 static void receive_round(int rank, int round, const char *what) {
     player *p = &players[rank];
     for (; p->at < p->schedule.count; p->at++) {
-        const trmi_step *s = &p->schedule.steps[p->at];
+        const trmi_schedule_step *s = &p->schedule.steps[p->at];
         if (s->round != round || (s->kind != TRMI_SEND && s->kind != TRMI_RECEIVE)) {
             return;
         }

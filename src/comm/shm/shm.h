@@ -246,7 +246,7 @@ static inline char *trmi_shm_stage_of(const trmi_shm *shm, int32_t rank, int64_t
 /* shm_wait.c: the events. post publishes the slot of operation `posts + 1`, filled by the caller.
  */
 void trmi_shm_post(trmi_shm *shm);
-trm_status trmi_shm_wait_posts(trmi_shm *shm, const trmi_op *op, trm_error *err);
+trm_status trmi_shm_wait_posts(trmi_shm *shm, const trmi_engine_call *op, trm_error *err);
 /* At the end of an operation: wakes whoever slept through this rank's arrivals. */
 void trmi_shm_settle(trmi_shm *shm);
 /* Sums in parts, of groups with more ranks than CPUs. begin: the next `count` parts are this
@@ -257,23 +257,24 @@ void trmi_shm_begin_parts(trmi_shm *shm, int64_t count);
 bool trmi_shm_take_part(trmi_shm *shm, int64_t *part);
 void trmi_shm_end_part(trmi_shm *shm);
 bool trmi_shm_parts_over(const trmi_shm *shm);
-trm_status trmi_shm_wait_parts(trmi_shm *shm, const trmi_op *op, trm_error *err);
+trm_status trmi_shm_wait_parts(trmi_shm *shm, const trmi_engine_call *op, trm_error *err);
 /* arrive, then wait */
-trm_status trmi_shm_meet(trmi_shm *shm, const trmi_op *op, trm_error *err);
+trm_status trmi_shm_meet(trmi_shm *shm, const trmi_engine_call *op, trm_error *err);
 
 /* shm_repeat.c: sums that are called again and again. recall: how `op` was done last, NULL if that
  * is not known. says_the_same: all peers have posted what they posted then, but for the numbers
  * that slots carry. remember: `sources` and `targets` of the engine point at this rank's slice of
  * `count` elements, and all have posted; remember_carried: all have posted `bytes` of numbers in
  * their slots. Without memory for it nothing is remembered. */
-const trmi_shm_repeat *trmi_shm_recall(const trmi_shm *shm, const trmi_op *op);
+const trmi_shm_repeat *trmi_shm_recall(const trmi_shm *shm, const trmi_engine_call *op);
 bool trmi_shm_says_the_same(const trmi_shm *shm, const trmi_shm_repeat *repeat);
-void trmi_shm_remember(trmi_shm *shm, const trmi_op *op, int32_t target_count, int64_t count);
-void trmi_shm_remember_carried(trmi_shm *shm, const trmi_op *op, int64_t bytes);
+void trmi_shm_remember(trmi_shm *shm, const trmi_engine_call *op, int32_t target_count,
+                       int64_t count);
+void trmi_shm_remember_carried(trmi_shm *shm, const trmi_engine_call *op, int64_t bytes);
 
 /* shm_collective.c, shm_message.c: the engine's verbs. */
-trm_status trmi_shm_run(trmi_engine *engine, const trmi_op *op, trm_error *err);
-trm_status trmi_shm_progress(trmi_engine *engine, trmi_message *message, trm_error *err);
+trm_status trmi_shm_run(trmi_engine *engine, const trmi_engine_call *op, trm_error *err);
+trm_status trmi_shm_progress(trmi_engine *engine, trmi_engine_message *message, trm_error *err);
 void trmi_shm_idle(trmi_engine *engine, double seconds);
 void trmi_shm_ring_mail(trmi_shm *shm, int32_t peer);
 

@@ -32,15 +32,16 @@ static bool is_per_destination(trm_collective_kind kind) {
 static bool is_slice_kind(trm_collective_kind kind) {
     return kind == TRM_ALLREDUCE || kind == TRM_REDUCE;
 }
-static bool sends(const trmi_op *op, int32_t rank) {
+static bool sends(const trmi_engine_call *op, int32_t rank) {
     return (op->kind != TRM_BROADCAST && op->kind != TRM_SCATTER) || rank == op->root;
 }
-static bool receives(const trmi_op *op, int32_t rank) {
+static bool receives(const trmi_engine_call *op, int32_t rank) {
     return (op->kind != TRM_REDUCE && op->kind != TRM_GATHER) || rank == op->root;
 }
 
 /* ALLTOALLV: `share` is what src sends to dst. */
-static flow flow_of(const trmi_op *op, int32_t src, int32_t dst, const trmi_shm_share *share) {
+static flow flow_of(const trmi_engine_call *op, int32_t src, int32_t dst,
+                    const trmi_shm_share *share) {
     flow f = {0};
     if (op->kind == TRM_BARRIER || !sends(op, src) || !receives(op, dst)) {
         return f;
@@ -60,12 +61,12 @@ static flow flow_of(const trmi_op *op, int32_t src, int32_t dst, const trmi_shm_
     return f;
 }
 
-static trmi_reduce_fn *kernel_of(const trmi_shm *shm, const trmi_op *op) {
+static trmi_reduce_fn *kernel_of(const trmi_shm *shm, const trmi_engine_call *op) {
     return (*shm->reduce)[op->dtype - 1][op->reduce - 1];
 }
 
 /* `count` elements of the vectors, which have `length` in all. */
-static void sum_vectors(const trmi_shm *shm, const trmi_op *op, int64_t length,
+static void sum_vectors(const trmi_shm *shm, const trmi_engine_call *op, int64_t length,
                         void *const *targets, int32_t target_count, const void *const *sources,
                         int64_t count) {
     trmi_reduction what = {op->dtype, op->reduce, op->divisor};
@@ -88,14 +89,14 @@ static const trmi_shm_share *shares_in_slot(const trmi_shm *shm, int32_t src) {
     return (const trmi_shm_share *)(const void *)trmi_shm_slot_of(shm, src, shm->posts)->payload;
 }
 
-static const char *part_of(const trmi_shm *shm, const trmi_op *op, int32_t src, const flow *f,
-                           const window *w) {
+static const char *part_of(const trmi_shm *shm, const trmi_engine_call *op, int32_t src,
+                           const flow *f, const window *w) {
     int64_t element =
         w->packed ? (is_per_destination(op->kind) ? shm->me * w->limit : 0) : f->from + w->start;
     return (const char *)shm->sources[src] + element * (int64_t)trm_dtype_bytes(op->dtype);
 }
 
-static void pull(trmi_shm *shm, const trmi_op *op, const window *w) {
+static void pull(trmi_shm *shm, const trmi_engine_call *op, const window *w) {
     int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype);
     if (op->kind == TRM_REDUCE_SCATTER || op->kind == TRM_REDUCE_SCATTERV) {
         flow f = flow_of(op, 0, shm->me, NULL);
@@ -124,7 +125,7 @@ static void pull(trmi_shm *shm, const trmi_op *op, const window *w) {
 }
 
 /* Moves sources[] and targets[] on by `moved` bytes and sums `count` elements of them. */
-static void sum_part(trmi_shm *shm, const trmi_op *op, int64_t moved, int64_t count,
+static void sum_part(trmi_shm *shm, const trmi_engine_call *op, int64_t moved, int64_t count,
                      int32_t target_count) {
     for (int32_t r = 0; r < shm->n; r++) {
         shm->sources[r] = (const char *)shm->sources[r] + moved;
@@ -143,7 +144,8 @@ static void sum_part(trmi_shm *shm, const trmi_op *op, int64_t moved, int64_t co
 enum { TURN_BLOCK_BYTES = 256 << 10, TURN_LEAST_BYTES = 32768, TURN_MOST_BYTES = 16 << 20 };
 
 /* Returns the slice's length where it was taken in one go, otherwise 0. */
-static int64_t slice(trmi_shm *shm, const trmi_op *op, int64_t count, int32_t target_count) {
+static int64_t slice(trmi_shm *shm, const trmi_engine_call *op, int64_t count,
+                     int32_t target_count) {
     int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype);
     int shift = 6 - __builtin_ctz((unsigned)bytes); /* elements of a cache line */
     int64_t lines = (count + (1 << shift) - 1) >> shift;
@@ -168,7 +170,7 @@ static int64_t slice(trmi_shm *shm, const trmi_op *op, int64_t count, int32_t ta
 
 /* --- small
  *  ---------------------------------------------------------------------------------------- */
-static int64_t published_bytes(const trmi_shm *shm, const trmi_op *op) {
+static int64_t published_bytes(const trmi_shm *shm, const trmi_engine_call *op) {
     if (op->kind == TRM_BARRIER) {
         return 0;
     }
@@ -186,7 +188,8 @@ static uint8_t *carried_data(trmi_shm_slot *slot, int64_t bytes) {
     return bytes <= (int64_t)sizeof slot->said.tiny ? slot->said.tiny : slot->payload;
 }
 
-static void sum_carried(trmi_shm *shm, const trmi_op *op, int64_t bytes, trmi_reduce_fn *kernel) {
+static void sum_carried(trmi_shm *shm, const trmi_engine_call *op, int64_t bytes,
+                        trmi_reduce_fn *kernel) {
     void *target = op->recv;
     for (int32_t r = 0; r < shm->n; r++) {
         shm->sources[r] = carried_data(trmi_shm_slot_of(shm, r, shm->posts), bytes);
@@ -194,7 +197,7 @@ static void sum_carried(trmi_shm *shm, const trmi_op *op, int64_t bytes, trmi_re
     kernel(&target, 1, shm->sources, shm->n, op->count, op->divisor);
 }
 
-static void run_small(trmi_shm *shm, const trmi_op *op, int64_t bytes) {
+static void run_small(trmi_shm *shm, const trmi_engine_call *op, int64_t bytes) {
     if (op->kind == TRM_BARRIER || !receives(op, shm->me)) {
         return;
     }
@@ -217,7 +220,7 @@ static const trmi_shm_references *references_of(const trmi_shm *shm, int32_t ran
     return &trmi_shm_slot_of(shm, rank, shm->posts)->said.at;
 }
 
-static bool can_go_direct(const trmi_shm *shm, const trmi_op *op) {
+static bool can_go_direct(const trmi_shm *shm, const trmi_engine_call *op) {
     for (int32_t r = 0; r < shm->n; r++) {
         const trmi_shm_references *at = references_of(shm, r);
         if ((sends(op, r) && at->send.region == TRMI_SHM_NOWHERE) ||
@@ -248,7 +251,7 @@ static inline trm_status reach(trmi_shm *shm, int32_t r, const trmi_shm_place *t
 /* Of the ranks that send into sources[], of those that a sum goes to into targets[]. This rank's
  * own are not looked up: reading the slot that it has just written would wait until peers have let
  * go of the line. */
-static trm_status reach_all(trmi_shm *shm, const trmi_op *op, size_t send_bytes,
+static trm_status reach_all(trmi_shm *shm, const trmi_engine_call *op, size_t send_bytes,
                             int32_t *target_count, trm_error *err) {
     size_t element = trm_dtype_bytes(op->dtype), bytes = (size_t)op->count * element;
     *target_count = 0;
@@ -278,7 +281,7 @@ static trm_status reach_all(trmi_shm *shm, const trmi_op *op, size_t send_bytes,
     return TRM_OK;
 }
 
-static trm_status fail_to_reach(const trmi_shm *shm, const trmi_op *op, trm_error *cause,
+static trm_status fail_to_reach(const trmi_shm *shm, const trmi_engine_call *op, trm_error *cause,
                                 trm_error *err) {
     char what[112];
     return trmi_group_unreachable(&shm->base.group, cause, trmi_op_format(op, what, sizeof what),
@@ -294,7 +297,7 @@ enum { WORTH_RINGING = 16384 };
  * all are done. So whoever has one takes the next part. */
 enum { PART_BYTES = 16384, PARTS = 64 };
 
-static trm_status sum_in_parts(trmi_shm *shm, const trmi_op *op, trm_error *err) {
+static trm_status sum_in_parts(trmi_shm *shm, const trmi_engine_call *op, trm_error *err) {
     int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype), line = 64 / bytes;
     int64_t length =
         trmi_max_i64(PART_BYTES / bytes, trmi_round_up((op->count + PARTS - 1) / PARTS, line));
@@ -317,7 +320,8 @@ static trm_status sum_in_parts(trmi_shm *shm, const trmi_op *op, trm_error *err)
     return trmi_shm_wait_parts(shm, op, err);
 }
 
-static trm_status run_direct(trmi_shm *shm, const trmi_op *op, int64_t published, trm_error *err) {
+static trm_status run_direct(trmi_shm *shm, const trmi_engine_call *op, int64_t published,
+                             trm_error *err) {
     size_t send_bytes = op->kind == TRM_ALLTOALLV
                             ? 0
                             : (size_t)(is_per_destination(op->kind) ? op->total : op->count) *
@@ -346,7 +350,7 @@ static trm_status run_direct(trmi_shm *shm, const trmi_op *op, int64_t published
 
 /* --- staged
  *  --------------------------------------------------------------------------------------- */
-static void copy_in(trmi_shm *shm, const trmi_op *op, const window *w, int64_t round) {
+static void copy_in(trmi_shm *shm, const trmi_engine_call *op, const window *w, int64_t round) {
     if (!sends(op, shm->me)) {
         return;
     }
@@ -369,7 +373,7 @@ static void copy_in(trmi_shm *shm, const trmi_op *op, const window *w, int64_t r
     }
 }
 
-static int64_t longest_block(const trmi_shm *shm, const trmi_op *op) {
+static int64_t longest_block(const trmi_shm *shm, const trmi_engine_call *op) {
     int64_t longest = op->counts == NULL && op->kind != TRM_ALLTOALLV ? op->count : 0;
     for (int32_t r = 0; r < shm->n; r++) {
         for (int32_t dst = 0; op->kind == TRM_ALLTOALLV && dst < shm->n; dst++) {
@@ -382,7 +386,8 @@ static int64_t longest_block(const trmi_shm *shm, const trmi_op *op) {
     return longest;
 }
 
-static void stage_motion(trmi_shm *shm, const trmi_op *op, const window *w, int64_t round) {
+static void stage_motion(trmi_shm *shm, const trmi_engine_call *op, const window *w,
+                         int64_t round) {
     int32_t target_count = 0;
     for (int32_t r = 0; r < shm->n; r++) {
         shm->sources[r] = trmi_shm_stage_of(shm, r, round);
@@ -397,7 +402,7 @@ static void stage_motion(trmi_shm *shm, const trmi_op *op, const window *w, int6
     }
 }
 
-static trm_status run_staged(trmi_shm *shm, const trmi_op *op, trm_error *err) {
+static trm_status run_staged(trmi_shm *shm, const trmi_engine_call *op, trm_error *err) {
     int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype);
     int64_t limit = (int64_t)shm->stage_bytes / bytes;
     limit = is_per_destination(op->kind) ? limit / shm->n : limit;
@@ -423,7 +428,7 @@ static trm_status run_staged(trmi_shm *shm, const trmi_op *op, trm_error *err) {
 
 /* --- all together
  *  --------------------------------------------------------------------------------- */
-static bool carries(trmi_shm *shm, const trmi_op *op, bool reachable, int64_t bytes) {
+static bool carries(trmi_shm *shm, const trmi_engine_call *op, bool reachable, int64_t bytes) {
     if (bytes > TRMI_SHM_SMALL_BYTES) {
         return false;
     }
@@ -432,7 +437,7 @@ static bool carries(trmi_shm *shm, const trmi_op *op, bool reachable, int64_t by
 
 /* Written from registers: a copy by way of memory would wait until all stores before it are done,
  * and those into the slot take a cache line from the peers. */
-static void find_buffers(trmi_shm *shm, const trmi_op *op, int64_t send_count,
+static void find_buffers(trmi_shm *shm, const trmi_engine_call *op, int64_t send_count,
                          trmi_shm_references *out) {
     size_t bytes = trm_dtype_bytes(op->dtype);
     trmi_shm_place send = {.region = TRMI_SHM_NOWHERE}, recv = send;
@@ -448,7 +453,7 @@ static void find_buffers(trmi_shm *shm, const trmi_op *op, int64_t send_count,
     out->recv = recv;
 }
 
-static void fill_slot(trmi_shm *shm, const trmi_op *op, int64_t published) {
+static void fill_slot(trmi_shm *shm, const trmi_engine_call *op, int64_t published) {
     trmi_shm_slot *slot = trmi_shm_slot_of(shm, shm->me, shm->posts + 1);
     trmi_shm_said *said = &slot->said;
     said->signature[0] = op->signature[0];
@@ -478,7 +483,7 @@ static void fill_slot(trmi_shm *shm, const trmi_op *op, int64_t published) {
 }
 
 /* Copies what rank r says of its block for this rank, before it is checked and used. */
-static trm_status take_share(trmi_shm *shm, const trmi_op *op, int32_t r, trm_error *err) {
+static trm_status take_share(trmi_shm *shm, const trmi_engine_call *op, int32_t r, trm_error *err) {
     const volatile trmi_shm_share *told = &shares_in_slot(shm, r)[shm->me];
     trmi_shm_share *share = &shm->shares[r];
     *share = r == shm->me ? (trmi_shm_share){op->send_offsets[r], op->send_counts[r]}
@@ -496,7 +501,7 @@ static trm_status take_share(trmi_shm *shm, const trmi_op *op, int32_t r, trm_er
     return trmi_group_poison(&shm->base.group, &cause, err);
 }
 
-static trm_status check_posts(trmi_shm *shm, const trmi_op *op, trm_error *err) {
+static trm_status check_posts(trmi_shm *shm, const trmi_engine_call *op, trm_error *err) {
     for (int32_t r = 0; r < shm->n; r++) {
         const uint64_t *signature = trmi_shm_slot_of(shm, r, shm->posts)->said.signature;
         if (r != shm->me &&
@@ -522,7 +527,8 @@ static trm_status check_posts(trmi_shm *shm, const trmi_op *op, trm_error *err) 
     return TRM_OK;
 }
 
-static trm_status run_posted(trmi_shm *shm, const trmi_op *op, int64_t published, trm_error *err) {
+static trm_status run_posted(trmi_shm *shm, const trmi_engine_call *op, int64_t published,
+                             trm_error *err) {
     TRMI_TRY(check_posts(shm, op, err));
     int32_t carrying = 0;
     for (int32_t r = 0; r < shm->n; r++) {
@@ -539,19 +545,19 @@ static trm_status run_posted(trmi_shm *shm, const trmi_op *op, int64_t published
 /* Posts what is in the slot, and waits for the others' posts. Fetching the lines of the next
  * arrivals ahead, of which peers hold copies, costs more than it saves: they then come before what
  * peers have posted. */
-static trm_status post(trmi_shm *shm, const trmi_op *op, trm_error *err) {
+static trm_status post(trmi_shm *shm, const trmi_engine_call *op, trm_error *err) {
     trmi_shm_post(shm);
     return trmi_shm_wait_posts(shm, op, err);
 }
 
-static trm_status run_first(trmi_shm *shm, const trmi_op *op, trm_error *err) {
+static trm_status run_first(trmi_shm *shm, const trmi_engine_call *op, trm_error *err) {
     int64_t published = published_bytes(shm, op);
     fill_slot(shm, op, published);
     TRMI_TRY(post(shm, op, err));
     return run_posted(shm, op, published, err);
 }
 
-static trm_status run_again(trmi_shm *shm, const trmi_op *op, const trmi_shm_repeat *last,
+static trm_status run_again(trmi_shm *shm, const trmi_engine_call *op, const trmi_shm_repeat *last,
                             trm_error *err) {
     trmi_shm_slot *slot = trmi_shm_slot_of(shm, shm->me, shm->posts + 1);
     slot->said = last->said[shm->me];
@@ -571,7 +577,7 @@ static trm_status run_again(trmi_shm *shm, const trmi_op *op, const trmi_shm_rep
     return trmi_shm_meet(shm, op, err);
 }
 
-trm_status trmi_shm_run(trmi_engine *engine, const trmi_op *op, trm_error *err) {
+trm_status trmi_shm_run(trmi_engine *engine, const trmi_engine_call *op, trm_error *err) {
     trmi_shm *shm = (trmi_shm *)(void *)engine;
     const trmi_shm_repeat *last = trmi_shm_recall(shm, op);
     trm_status status = last != NULL ? run_again(shm, op, last, err) : run_first(shm, op, err);

@@ -46,7 +46,7 @@ static bool is_free(const trmi_shm_cell *cell, uint64_t index) {
            atomic_load_explicit(&cell->empty, memory_order_acquire) == index - TRMI_SHM_CELLS + 1;
 }
 
-static void publish(trmi_shm *shm, trmi_message *m, trmi_shm_cell *cell, uint64_t index) {
+static void publish(trmi_shm *shm, trmi_engine_message *m, trmi_shm_cell *cell, uint64_t index) {
     cell->bytes = (uint64_t)m->bytes;
     cell->signature = m->signature;
     atomic_store_explicit(&cell->full, index + 1, memory_order_release);
@@ -54,7 +54,7 @@ static void publish(trmi_shm *shm, trmi_message *m, trmi_shm_cell *cell, uint64_
 }
 
 /* Large and reachable: one cell that points; otherwise as many cells as are free. */
-static void send_some(trmi_shm *shm, trmi_message *m) {
+static void send_some(trmi_shm *shm, trmi_engine_message *m) {
     uint64_t *written = &shm->cells_written[m->peer];
     if (m->started && m->cell != 0) { /* a pointing cell is out */
         trmi_shm_cell *cell = cell_of(shm, shm->me, m->peer, m->cell - 1);
@@ -88,7 +88,7 @@ static void send_some(trmi_shm *shm, trmi_message *m) {
     }
 }
 
-static trm_status disagree(trmi_shm *shm, const trmi_message *m, const trmi_shm_cell *cell,
+static trm_status disagree(trmi_shm *shm, const trmi_engine_message *m, const trmi_shm_cell *cell,
                            trm_error *err) {
     const trmi_group *group = &shm->base.group;
     trm_error cause;
@@ -103,7 +103,7 @@ static trm_status disagree(trmi_shm *shm, const trmi_message *m, const trmi_shm_
 
 /* A peer that has left neither sends nor receives any more. Who left because the job had failed is
  * not the cause: that is told where this rank waits. */
-static trm_status still_there(trmi_shm *shm, const trmi_message *m, trm_error *err) {
+static trm_status still_there(trmi_shm *shm, const trmi_engine_message *m, trm_error *err) {
     if (atomic_load(&shm->lines[m->peer].left) == 0 ||
         !trmi_bootstrap_healthy(shm->base.group.bootstrap)) {
         return TRM_OK;
@@ -116,7 +116,8 @@ static trm_status still_there(trmi_shm *shm, const trmi_message *m, trm_error *e
     return trmi_group_poison(group, &cause, err);
 }
 
-static trm_status overfull(trmi_shm *shm, const trmi_message *m, uint64_t piece, trm_error *err) {
+static trm_status overfull(trmi_shm *shm, const trmi_engine_message *m, uint64_t piece,
+                           trm_error *err) {
     const trmi_group *group = &shm->base.group;
     trm_error cause;
     TRMI_FAIL(&cause, TRM_CORRUPT,
@@ -126,7 +127,7 @@ static trm_status overfull(trmi_shm *shm, const trmi_message *m, uint64_t piece,
     return trmi_group_poison(group, &cause, err);
 }
 
-static trm_status receive_some(trmi_shm *shm, trmi_message *m, trm_error *err) {
+static trm_status receive_some(trmi_shm *shm, trmi_engine_message *m, trm_error *err) {
     uint64_t *read = &shm->cells_read[m->peer];
     while (!m->done) {
         trmi_shm_cell *cell = cell_of(shm, m->peer, shm->me, *read);
@@ -165,7 +166,7 @@ static trm_status receive_some(trmi_shm *shm, trmi_message *m, trm_error *err) {
     return TRM_OK;
 }
 
-trm_status trmi_shm_progress(trmi_engine *engine, trmi_message *message, trm_error *err) {
+trm_status trmi_shm_progress(trmi_engine *engine, trmi_engine_message *message, trm_error *err) {
     trmi_shm *shm = (trmi_shm *)(void *)engine;
     if (message->receive) {
         return receive_some(shm, message, err);

@@ -13,13 +13,13 @@
 
 #include <string.h>
 
-static trmi_shm_repeat *entry_of(const trmi_shm *shm, const trmi_op *op) {
+static trmi_shm_repeat *entry_of(const trmi_shm *shm, const trmi_engine_call *op) {
     uint64_t mixed = ((uint64_t)(uintptr_t)op->recv >> 6 ^ op->signature[1]) * 0x9E3779B97F4A7C15u;
     return &shm->repeats[(mixed >> 32) % TRMI_SHM_REPEATS];
 }
 
 /* A buffer that was freed may have a successor at its address: `changes` tells. */
-const trmi_shm_repeat *trmi_shm_recall(const trmi_shm *shm, const trmi_op *op) {
+const trmi_shm_repeat *trmi_shm_recall(const trmi_shm *shm, const trmi_engine_call *op) {
     const trmi_shm_repeat *entry = entry_of(shm, op);
     bool same = entry->recv == op->recv && entry->recv != NULL && entry->send == op->send &&
                 entry->signature[0] == op->signature[0] &&
@@ -54,7 +54,7 @@ static bool make_room(trmi_shm_repeat *entry, size_t n) {
 }
 
 /* NULL: there is no memory for it. */
-static trmi_shm_repeat *begin_entry(trmi_shm *shm, const trmi_op *op) {
+static trmi_shm_repeat *begin_entry(trmi_shm *shm, const trmi_engine_call *op) {
     trmi_shm_repeat *entry = entry_of(shm, op);
     entry->recv = NULL;
     if (!make_room(entry, (size_t)shm->n)) {
@@ -71,7 +71,8 @@ static trmi_shm_repeat *begin_entry(trmi_shm *shm, const trmi_op *op) {
     return entry;
 }
 
-void trmi_shm_remember(trmi_shm *shm, const trmi_op *op, int32_t target_count, int64_t count) {
+void trmi_shm_remember(trmi_shm *shm, const trmi_engine_call *op, int32_t target_count,
+                       int64_t count) {
     trmi_shm_repeat *entry = begin_entry(shm, op);
     if (entry != NULL) {
         memcpy(entry->sources, shm->sources, (size_t)shm->n * sizeof *entry->sources);
@@ -83,7 +84,7 @@ void trmi_shm_remember(trmi_shm *shm, const trmi_op *op, int32_t target_count, i
     }
 }
 
-void trmi_shm_remember_carried(trmi_shm *shm, const trmi_op *op, int64_t bytes) {
+void trmi_shm_remember_carried(trmi_shm *shm, const trmi_engine_call *op, int64_t bytes) {
     trmi_shm_repeat *entry = begin_entry(shm, op);
     if (entry != NULL) {
         entry->carried = bytes;

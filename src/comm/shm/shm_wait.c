@@ -110,8 +110,8 @@ static bool event_complete(trmi_shm *shm, rank_test *test, int32_t *next) {
 /* A rank that left in order while others wait for it is an error like a death, but ours to find.
  * Who left because the job had failed did so after that was to be seen: the wait's check tells the
  * failure, and what this rank was in. */
-static trm_status check_missing(trmi_shm *shm, rank_test *test, const trmi_op *op, trmi_wait *wait,
-                                trm_error *err) {
+static trm_status check_missing(trmi_shm *shm, rank_test *test, const trmi_engine_call *op,
+                                trmi_wait *wait, trm_error *err) {
     const trmi_group *group = &shm->base.group;
     char what[112];
     int32_t gone = -1;
@@ -139,8 +139,8 @@ static void note_wait(const trmi_shm *shm, double start) {
     }
 }
 
-static trm_status sleep_until(trmi_shm *shm, rank_test *test, int32_t next, const trmi_op *op,
-                              trm_error *err) {
+static trm_status sleep_until(trmi_shm *shm, rank_test *test, int32_t next,
+                              const trmi_engine_call *op, trm_error *err) {
     trm_status status = TRM_OK;
     trmi_wait wait = {.start = trmi_os_now()};
     double next_check = wait.start + slice_seconds;
@@ -177,7 +177,8 @@ static void note_spin(trmi_shm *shm, double spin, bool paid) {
 
 /* More ranks than CPUs: whoever waits hands its CPU to the next at every look, for that one may be
  * who is waited for. A look and a change of hands cost less than a sleep and a call to wake. */
-static trm_status wait_crowded(trmi_shm *shm, rank_test *test, const trmi_op *op, trm_error *err) {
+static trm_status wait_crowded(trmi_shm *shm, rank_test *test, const trmi_engine_call *op,
+                               trm_error *err) {
     int32_t next = 0;
     double start = trmi_os_now(), spin = shm->base.background ? 0 : shm->spin_seconds;
     bool here = event_complete(shm, test, &next);
@@ -196,7 +197,7 @@ static trm_status wait_crowded(trmi_shm *shm, rank_test *test, const trmi_op *op
     return here ? TRM_OK : sleep_until(shm, test, next, op, err);
 }
 
-static inline trm_status wait_event(trmi_shm *shm, rank_test *test, const trmi_op *op,
+static inline trm_status wait_event(trmi_shm *shm, rank_test *test, const trmi_engine_call *op,
                                     trm_error *err) {
     int32_t next = 0;
     bool here = false;
@@ -243,7 +244,7 @@ void trmi_shm_settle(trmi_shm *shm) {
     }
 }
 
-trm_status trmi_shm_wait_posts(trmi_shm *shm, const trmi_op *op, trm_error *err) {
+trm_status trmi_shm_wait_posts(trmi_shm *shm, const trmi_engine_call *op, trm_error *err) {
     return wait_event(shm, has_posted, op, err);
 }
 
@@ -294,13 +295,13 @@ bool trmi_shm_parts_over(const trmi_shm *shm) {
     return atomic_load(&shm->head->summed) >= shm->parts;
 }
 
-trm_status trmi_shm_wait_parts(trmi_shm *shm, const trmi_op *op, trm_error *err) {
+trm_status trmi_shm_wait_parts(trmi_shm *shm, const trmi_engine_call *op, trm_error *err) {
     shm->phases++;
     atomic_store_explicit(&shm->lines[shm->me].phase, shm->phases, memory_order_release);
     return wait_event(shm, has_no_part, op, err);
 }
 
-trm_status trmi_shm_meet(trmi_shm *shm, const trmi_op *op, trm_error *err) {
+trm_status trmi_shm_meet(trmi_shm *shm, const trmi_engine_call *op, trm_error *err) {
     arrive(shm);
     return wait_event(shm, has_arrived, op, err);
 }

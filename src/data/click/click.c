@@ -45,8 +45,8 @@ int32_t trmi_click_fields(const trmi_source *source, int64_t size, trmi_field *f
     return count;
 }
 
-trm_status trmi_click_fill(const trmi_source *source, trmi_scratch *scratch, const trmi_work *work,
-                           trm_error *err) {
+trm_status trmi_click_fill(const trmi_source *source, trmi_picture_scratch *scratch,
+                           const trmi_batch_work *work, trm_error *err) {
     (void)scratch;
     const trmi_click_source *click = (const trmi_click_source *)source;
     const int64_t dense_count = click->dense_count, field_count = click->field_count;

@@ -71,8 +71,8 @@ struct trmi_click_source {
 
 /* The ops entries `fields` and `fill` of every click source. */
 int32_t trmi_click_fields(const trmi_source *source, int64_t size, trmi_field *fields);
-trm_status trmi_click_fill(const trmi_source *source, trmi_scratch *scratch, const trmi_work *work,
-                           trm_error *err);
+trm_status trmi_click_fill(const trmi_source *source, trmi_picture_scratch *scratch,
+                           const trmi_batch_work *work, trm_error *err);
 void trmi_click_describe(const trmi_source *source, trmi_text *text);
 
 /* Takes over what the options say (NULL = defaults); TRM_INVALID where it is impossible. */

@@ -147,7 +147,7 @@ static void describe(const trmi_source *source, trmi_text *text) {
     trmi_click_describe(source, text);
 }
 
-static trm_status check(const trmi_source *source, const trmi_work *work, trm_status status,
+static trm_status check(const trmi_source *source, const trmi_batch_work *work, trm_status status,
                         trm_error *err) {
     (void)work;
     return trmi_mapping_check(&((const libsvm *)source)->mapping, status, err);

@@ -89,7 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
         (void)trmi_example_find(body, length, names, 3, features, &err);
         at = next;
     }
-    static trmi_scratch scratch;
+    static trmi_picture_scratch scratch;
     trmi_picture picture;
     if (trmi_picture_open(&scratch, data, bytes, &picture, &err) == TRM_OK &&
         picture.height * picture.width < 1 << 20) {

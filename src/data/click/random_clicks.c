@@ -44,8 +44,8 @@ static int64_t zipf(draws *d, double a) {
     }
 }
 
-static trm_status fill(const trmi_source *source, trmi_scratch *scratch, const trmi_work *work,
-                       trm_error *err) {
+static trm_status fill(const trmi_source *source, trmi_picture_scratch *scratch,
+                       const trmi_batch_work *work, trm_error *err) {
     (void)scratch, (void)err;
     const random_clicks *set = (const random_clicks *)source;
     size_t dense = (size_t)set->click.dense_count, fields = (size_t)set->click.field_count;

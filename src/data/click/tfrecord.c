@@ -195,7 +195,7 @@ trm_status trmi_tfrecord_read(const trmi_tfrecord_set *set, int64_t index, const
                             file->offsets[record], record, true, data, bytes, &next, err);
 }
 
-trm_status trmi_tfrecord_check(const trmi_tfrecord_set *set, const trmi_work *work,
+trm_status trmi_tfrecord_check(const trmi_tfrecord_set *set, const trmi_batch_work *work,
                                trm_status status, trm_error *err) {
     const trmi_tfrecord_file *checked = NULL;
     for (int64_t i = 0; work == NULL && i < set->file_count; i++) {
@@ -228,7 +228,7 @@ static void place(const trmi_source *source, int64_t index, char *text, size_t s
     trmi_tfrecord_place(&((const imagenet *)source)->set, index, text, size);
 }
 
-static trm_status load(const trmi_source *source, trmi_scratch *scratch, int64_t index,
+static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch, int64_t index,
                        trmi_sample *out, trm_error *err) {
     (void)scratch;
     static const char *const names[] = {"image/encoded", "image/class/label"};
@@ -264,7 +264,7 @@ static trm_status load(const trmi_source *source, trmi_scratch *scratch, int64_t
     return TRM_OK;
 }
 
-static trm_status check(const trmi_source *source, const trmi_work *work, trm_status status,
+static trm_status check(const trmi_source *source, const trmi_batch_work *work, trm_status status,
                         trm_error *err) {
     return trmi_tfrecord_check(&((const imagenet *)source)->set, work, status, err);
 }

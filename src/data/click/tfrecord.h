@@ -70,7 +70,7 @@ void trmi_tfrecord_close(trmi_tfrecord_set *set);
 trm_status trmi_tfrecord_read(const trmi_tfrecord_set *set, int64_t index, const uint8_t **data,
                               size_t *bytes, trm_error *err);
 /* The entry `check` of sources over such a set: looks at the files of the batch's samples. */
-trm_status trmi_tfrecord_check(const trmi_tfrecord_set *set, const trmi_work *work,
+trm_status trmi_tfrecord_check(const trmi_tfrecord_set *set, const trmi_batch_work *work,
                                trm_status status, trm_error *err);
 void trmi_tfrecord_place(const trmi_tfrecord_set *set, int64_t index, char *text, size_t size);
 

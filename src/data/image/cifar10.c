@@ -152,7 +152,7 @@ static const file *find(const cifar10 *set, int64_t index, int64_t *record) {
     return f;
 }
 
-static trm_status load(const trmi_source *source, trmi_scratch *scratch, int64_t index,
+static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch, int64_t index,
                        trmi_sample *out, trm_error *err) {
     (void)scratch, (void)err;
     int64_t record;
@@ -185,7 +185,7 @@ static void describe(const trmi_source *source, trmi_text *text) {
     trmi_text_printf(text, "]");
 }
 
-static trm_status check(const trmi_source *source, const trmi_work *work, trm_status status,
+static trm_status check(const trmi_source *source, const trmi_batch_work *work, trm_status status,
                         trm_error *err) {
     (void)work;
     const cifar10 *set = (const cifar10 *)source;

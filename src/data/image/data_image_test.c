@@ -52,7 +52,7 @@ static void resize_agrees_with_pytorch(void **state) {
     } cases[] = {{20, 23, {golden_up_half_pixel, golden_up_original, golden_up_antialias}},
                  {5, 7, {golden_down_half_pixel, golden_down_original, golden_down_antialias}},
                  {30, 4, {golden_mixed_half_pixel, golden_mixed_original, golden_mixed_antialias}}};
-    trmi_scratch scratch = {0};
+    trmi_picture_scratch scratch = {0};
     trm_error err;
     for (int k = 0; k < 3; k++) {
         for (int align = 0; align < 3; align++) {
@@ -106,7 +106,7 @@ static float result[256 * 256 * 3];
 static trm_status run_jpeg(const trm_transform *steps, int count, const void *data, size_t bytes,
                            trm_error *err) {
     trmi_chain chain;
-    trmi_scratch scratch = {0};
+    trmi_picture_scratch scratch = {0};
     trmi_source source = {.ops = &test_ops, .form = TRMI_FORM_ENCODED};
     CHECK_OK(trmi_chain_build(steps, count, &source, &chain, err), *err);
     uint8_t *exact = malloc(bytes ? bytes : 1); /* so that a sanitizer sees the end */

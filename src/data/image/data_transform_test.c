@@ -139,7 +139,7 @@ static float result[SIDE_MAX * SIDE_MAX * 3];
 static void run(const trm_transform *steps, int count, trmi_form form, int key, int height,
                 int width, trmi_chain *chain) {
     trm_error err;
-    trmi_scratch scratch = {0};
+    trmi_picture_scratch scratch = {0};
     trmi_source source = {.ops = &test_ops, .form = form, .height = height, .width = width};
     CHECK_OK(trmi_chain_build(steps, count, &source, chain, &err), err);
     trmi_sample sample = sample_of(key, form, height, width);
@@ -328,7 +328,7 @@ static void random_resized_crop_stays_in_bounds(void **state) {
         }
     }
     trmi_sample sample = {.form = TRMI_FORM_HWC, .data = raw, .height = HEIGHT, .width = WIDTH};
-    trmi_scratch scratch = {0};
+    trmi_picture_scratch scratch = {0};
     double smallest = 1, largest = 0;
     for (int key = 0; key < 500; key++) {
         CHECK_OK(trmi_chain_run(&chain, &scratch, &sample, SEED, key, result, &err), err);

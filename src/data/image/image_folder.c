@@ -201,7 +201,7 @@ static void place(const trmi_source *source, int64_t index, char *text, size_t s
     }
 }
 
-static trm_status load(const trmi_source *source, trmi_scratch *scratch, int64_t index,
+static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch, int64_t index,
                        trmi_sample *out, trm_error *err) {
     const folder *set = (const folder *)source;
     const image *one = &set->images[index];

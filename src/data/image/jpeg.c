@@ -32,7 +32,7 @@ static bool has_adobe_marker(const uint8_t *data, size_t bytes) {
     return false;
 }
 
-trm_status trmi_jpeg_open(trmi_scratch *scratch, const uint8_t *data, size_t bytes,
+trm_status trmi_jpeg_open(trmi_picture_scratch *scratch, const uint8_t *data, size_t bytes,
                           trmi_picture *out, trm_error *err) {
     if (scratch->decoder == NULL) {
         scratch->decoder = tjInitDecompress();
@@ -87,7 +87,7 @@ static const char *without_prefix(const char *warning) {
     return strncmp(warning, prefix, sizeof prefix - 1) == 0 ? warning + sizeof prefix - 1 : warning;
 }
 
-trm_status trmi_jpeg_decode(trmi_scratch *scratch, const uint8_t *data, size_t bytes,
+trm_status trmi_jpeg_decode(trmi_picture_scratch *scratch, const uint8_t *data, size_t bytes,
                             const trmi_picture *jpeg, int divisor, bool exact,
                             const uint8_t **pixels, int64_t *row_bytes, trm_error *err) {
     int64_t width = (jpeg->width + divisor - 1) / divisor;
@@ -113,7 +113,7 @@ trm_status trmi_jpeg_decode(trmi_scratch *scratch, const uint8_t *data, size_t b
     return TRM_OK;
 }
 
-void trmi_picture_close(trmi_scratch *scratch) {
+void trmi_picture_close(trmi_picture_scratch *scratch) {
     if (scratch->decoder != NULL) {
         tjDestroy(scratch->decoder);
         scratch->decoder = NULL;

@@ -31,7 +31,7 @@ static bool is_jpeg(const uint8_t *data, size_t bytes) {
     return bytes >= 3 && data[0] == 0xFF && data[1] == 0xD8 && data[2] == 0xFF;
 }
 
-trm_status trmi_picture_open(trmi_scratch *scratch, const uint8_t *data, size_t bytes,
+trm_status trmi_picture_open(trmi_picture_scratch *scratch, const uint8_t *data, size_t bytes,
                              trmi_picture *out, trm_error *err) {
     if (trmi_is_png(data, bytes)) {
         TRMI_TRY(trmi_png_open(data, bytes, out, err));
@@ -51,7 +51,7 @@ trm_status trmi_picture_open(trmi_scratch *scratch, const uint8_t *data, size_t 
     return TRM_OK;
 }
 
-trm_status trmi_picture_decode(trmi_scratch *scratch, const uint8_t *data, size_t bytes,
+trm_status trmi_picture_decode(trmi_picture_scratch *scratch, const uint8_t *data, size_t bytes,
                                const trmi_picture *picture, int divisor, bool exact,
                                const uint8_t **pixels, int64_t *row_bytes, trm_error *err) {
     if (!picture->png) {

@@ -44,8 +44,8 @@ static void prepare(const trmi_source *source, int64_t size, trm_tensor *tensors
     }
 }
 
-static trm_status fill(const trmi_source *source, trmi_scratch *scratch, const trmi_work *work,
-                       trm_error *err) {
+static trm_status fill(const trmi_source *source, trmi_picture_scratch *scratch,
+                       const trmi_batch_work *work, trm_error *err) {
     (void)source, (void)scratch, (void)work, (void)err;
     return TRM_OK;
 }

@@ -76,8 +76,8 @@ static void axis_fill(axis *a, double start, double extent, int64_t in, int64_t 
     }
 }
 
-trm_status trmi_resize(trmi_scratch *scratch, const uint8_t *image, int64_t height, int64_t width,
-                       int64_t row_bytes, const trmi_resize_plan *plan, uint8_t *out,
+trm_status trmi_resize(trmi_picture_scratch *scratch, const uint8_t *image, int64_t height,
+                       int64_t width, int64_t row_bytes, const trmi_resize_plan *plan, uint8_t *out,
                        trm_error *err) {
     const trmi_pixels *pixels = trmi_pixels_best();
     const trmi_rect *rect = &plan->rect;

@@ -180,7 +180,7 @@ static int64_t number_of(const shapes *set, int64_t index) {
     return index < train ? index : test_origin + index - train;
 }
 
-static trm_status load(const trmi_source *source, trmi_scratch *scratch, int64_t index,
+static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch, int64_t index,
                        trmi_sample *out, trm_error *err) {
     const shapes *set = (const shapes *)source;
     uint8_t *pixels = trmi_scratch_get(scratch, TRMI_SCRATCH_SOURCE, TRMI_CIFAR10_PIXELS);

@@ -22,8 +22,9 @@ typedef struct trmi_chain {
 trm_status trmi_chain_build(const trm_transform *transforms, int32_t count,
                             const trmi_source *source, trmi_chain *out, trm_error *err);
 /* Writes height * width * 3 elements of chain->dtype. `sample_key` is the sample's global index. */
-trm_status trmi_chain_run(const trmi_chain *chain, trmi_scratch *scratch, const trmi_sample *sample,
-                          uint64_t epoch_seed, int64_t sample_key, void *out, trm_error *err);
+trm_status trmi_chain_run(const trmi_chain *chain, trmi_picture_scratch *scratch,
+                          const trmi_sample *sample, uint64_t epoch_seed, int64_t sample_key,
+                          void *out, trm_error *err);
 
 /* A rectangle of an image of interleaved RGB rows, in pixels; fractions are fine. */
 typedef struct trmi_rect {
@@ -39,8 +40,8 @@ typedef struct trmi_resize_plan {
 } trmi_resize_plan;
 /* Resizes a part of an image, whose rows are `row_bytes` apart and which is readable 16 bytes past
  * its end, to plan->height x plan->width interleaved uint8 RGB. */
-trm_status trmi_resize(trmi_scratch *scratch, const uint8_t *image, int64_t height, int64_t width,
-                       int64_t row_bytes, const trmi_resize_plan *plan, uint8_t *out,
+trm_status trmi_resize(trmi_picture_scratch *scratch, const uint8_t *image, int64_t height,
+                       int64_t width, int64_t row_bytes, const trmi_resize_plan *plan, uint8_t *out,
                        trm_error *err);
 
 const char *trmi_transform_name(trm_transform_kind kind);

@@ -40,7 +40,7 @@ static bool inside(const view *v) {
 }
 
 /* Copies the window to interleaved rows of its own: no flip, nothing beyond the edges. */
-static trm_status materialize(view *v, trmi_scratch *scratch, trm_error *err) {
+static trm_status materialize(view *v, trmi_picture_scratch *scratch, trm_error *err) {
     int64_t row_bytes = v->width * 3;
     int which = v->next_buffer;
     uint8_t *copy = trmi_scratch_get(scratch, which, (size_t)(row_bytes * v->height) + SLACK_BYTES);
@@ -85,8 +85,8 @@ static void narrow(view *v, int64_t top, int64_t left, int64_t height, int64_t w
     v->width = width;
 }
 
-static trm_status crop(view *v, trmi_scratch *scratch, const trm_transform *step, const dice *d,
-                       trm_error *err) {
+static trm_status crop(view *v, trmi_picture_scratch *scratch, const trm_transform *step,
+                       const dice *d, trm_error *err) {
     bool random = step->kind == TRM_TRANSFORM_RANDOM_CROP;
     int64_t padding = random ? step->padding : 0;
     int64_t room_y = v->height + 2 * padding - step->height;
@@ -177,7 +177,7 @@ static bool resizes(const trm_transform *step) {
 }
 
 /* The plan is relative to the window and in its pixels; afterwards the view is the result. */
-static trm_status resize(view *v, trmi_scratch *scratch, const trmi_resize_plan *plan,
+static trm_status resize(view *v, trmi_picture_scratch *scratch, const trmi_resize_plan *plan,
                          trm_error *err) {
     if (v->flipped || v->pixel != 3 || !inside(v)) {
         TRMI_TRY(materialize(v, scratch, err));
@@ -215,7 +215,7 @@ static trm_status resize(view *v, trmi_scratch *scratch, const trmi_resize_plan 
 
 /* Decodes, and takes a resizing step along if one follows: then a smaller decode may do. Advances
  * *step to the last one that it has done. */
-static trm_status decode(const trmi_chain *chain, view *v, trmi_scratch *scratch,
+static trm_status decode(const trmi_chain *chain, view *v, trmi_picture_scratch *scratch,
                          const trmi_sample *sample, dice d, int32_t *step, trm_error *err) {
     bool exact = chain->steps[*step].exact;
     bool resizing = *step + 1 < chain->count && resizes(&chain->steps[*step + 1]);
@@ -319,7 +319,7 @@ static void finish_bytes(const trmi_chain *chain, const view *v, uint8_t *out) {
     }
 }
 
-static trm_status finish(const trmi_chain *chain, view *v, trmi_scratch *scratch, void *out,
+static trm_status finish(const trmi_chain *chain, view *v, trmi_picture_scratch *scratch, void *out,
                          trm_error *err) {
     bool planar = v->pixel == 1 && chain->channels_first;
     if (chain->dtype == TRM_UINT8 || (!planar && (v->pixel != 3 || !inside(v)))) {
@@ -346,8 +346,9 @@ static trm_status finish(const trmi_chain *chain, view *v, trmi_scratch *scratch
     return TRM_OK;
 }
 
-trm_status trmi_chain_run(const trmi_chain *chain, trmi_scratch *scratch, const trmi_sample *sample,
-                          uint64_t epoch_seed, int64_t sample_key, void *out, trm_error *err) {
+trm_status trmi_chain_run(const trmi_chain *chain, trmi_picture_scratch *scratch,
+                          const trmi_sample *sample, uint64_t epoch_seed, int64_t sample_key,
+                          void *out, trm_error *err) {
     bool planar = sample->form == TRMI_FORM_PLANAR;
     view v = {.data = sample->data,
               .rows = sample->height,

@@ -21,8 +21,9 @@ static double cpu_now(void) {
 
 /* Full decodes of the samples of a batch to RGB, through TurboJPEG as anybody would call it. Not
  * `jpeg` any more where a sample is something else. */
-static trm_status decode_batch(const trm_dataset *dataset, trmi_scratch *scratch,
-                               const trmi_slot *slot, bool *jpeg, double *seconds, trm_error *err) {
+static trm_status decode_batch(const trm_dataset *dataset, trmi_picture_scratch *scratch,
+                               const trmi_batch_slot *slot, bool *jpeg, double *seconds,
+                               trm_error *err) {
     *seconds = 0;
     for (int64_t i = 0; i < slot->batch.samples; i++) {
         trmi_sample sample;
@@ -63,12 +64,12 @@ trm_status trm_dataset_bench(trm_dataset *dataset, double seconds, trm_data_rate
     bool jpeg = dataset->source->form == TRMI_FORM_ENCODED && dataset->source->ops->load != NULL;
     double *own = trmi_alloc(3 * ROUNDS_MAX * sizeof *own);
     double *decode = own + ROUNDS_MAX, *ratio = decode + ROUNDS_MAX;
-    trmi_scratch scratch = {0};
+    trmi_picture_scratch scratch = {0};
     trm_status status = own == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to measure") : TRM_OK;
     *out = (trm_data_rate){0};
     int64_t rounds = 0;
     double start = trmi_os_now();
-    trmi_slot *slot = dataset->slots;
+    trmi_batch_slot *slot = dataset->slots;
     /* The first batch warms caches and scratch; it is not counted. */
     for (int64_t number = 0; status == TRM_OK && rounds < ROUNDS_MAX; number++) {
         double before = cpu_now();

@@ -15,7 +15,7 @@ trm_status trmi_dataset_create(trmi_source *source, trm_dataset **out, trm_error
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a dataset");
     }
     dataset->source = source;
-    dataset->order = (trmi_order){.count = source->count, .shards = 1};
+    dataset->order = (trmi_sample_order){.count = source->count, .shards = 1};
     dataset->batch_size = 1;
     dataset->passes = 1;
     *out = dataset;

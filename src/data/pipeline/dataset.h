@@ -21,23 +21,23 @@
 #include <pthread.h>
 
 /* One batch and everything to fill it. */
-typedef struct trmi_slot {
+typedef struct trmi_batch_slot {
     trm_batch batch;
     void *memory[TRM_MAX_BATCH_FIELDS];
     int64_t *indices;
     trm_status status;
     trm_error error;
-} trmi_slot;
+} trmi_batch_slot;
 
-typedef struct trmi_worker {
+typedef struct trmi_prefetch_worker {
     trm_dataset *dataset;
     pthread_t thread;
     bool running;
     int64_t first, stride; /* batch numbers: first, first + stride, ... */
     trmi_queue *idle, *ready;
-    trmi_scratch scratch;
+    trmi_picture_scratch scratch;
     trmi_cursor cursor;
-} trmi_worker;
+} trmi_prefetch_worker;
 
 /* A function of the caller's that changes samples in place (own.c). */
 enum { TRMI_MAX_OWN_TRANSFORMS = 4 };
@@ -48,7 +48,7 @@ typedef struct trmi_own_transform {
 
 struct trm_dataset {
     trmi_source *source;
-    trmi_order order;
+    trmi_sample_order order;
     trm_transform transforms[TRMI_MAX_TRANSFORMS];
     int32_t transform_count;
     trmi_own_transform own[TRMI_MAX_OWN_TRANSFORMS]; /* after `transforms` */
@@ -65,12 +65,12 @@ struct trm_dataset {
 
     /* While reading. */
     int64_t epoch, index; /* of the next batch */
-    trmi_slot *slots;
+    trmi_batch_slot *slots;
     int64_t slot_count;
-    trmi_worker *workers;
+    trmi_prefetch_worker *workers;
     int64_t worker_count, next_worker;
-    trmi_slot *lent; /* to the caller */
-    trmi_worker *lender;
+    trmi_batch_slot *lent; /* to the caller */
+    trmi_prefetch_worker *lender;
     bool failed; /* the last batch could not be made; the workers have gone */
 };
 
@@ -84,14 +84,15 @@ trm_status trmi_dataset_deal(trm_dataset *dataset, int64_t epoch, int64_t used, 
 /* Checks the pipeline and computes chain, fields and epoch_batches. */
 trm_status trmi_dataset_seal(trm_dataset *dataset, trm_error *err);
 /* Makes batch `number` (epoch * epoch_batches + index) in `slot`; the outcome is in the slot. */
-void trmi_slot_fill(trm_dataset *dataset, trmi_worker *worker, int64_t number, trmi_slot *slot);
+void trmi_slot_fill(trm_dataset *dataset, trmi_prefetch_worker *worker, int64_t number,
+                    trmi_batch_slot *slot);
 /* The status of a function of the caller's for sample `index`: an error without a sentence gets one
  * that names the function as `what`, and each the sample's number. */
 trm_status trmi_name_sample(trm_status status, int64_t index, const char *what, trm_error *err);
 /* Own transforms: whether each field has a row a sample, once the fields are known; and what they
  * make of a batch's samples. */
 trm_status trmi_check_transforms(const trm_dataset *dataset, trm_error *err);
-trm_status trmi_transform_samples(const trm_dataset *dataset, const trmi_work *work,
+trm_status trmi_transform_samples(const trm_dataset *dataset, const trmi_batch_work *work,
                                   trm_error *err);
 /* Buffers and workers, from the current position on; and their end. */
 trm_status trmi_dataset_start(trm_dataset *dataset, trm_error *err);

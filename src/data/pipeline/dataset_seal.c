@@ -143,7 +143,7 @@ static void describe_fields(trmi_text *text, trm_dataset *dataset) {
 
 char *trm_dataset_describe(trm_dataset *dataset) {
     static const char *const modes[] = {"wrap", "drop", "pad"};
-    const trmi_order *order = &dataset->order;
+    const trmi_sample_order *order = &dataset->order;
     trmi_text text = {0};
     trmi_text_printf(&text, "{\"source\":{\"kind\":\"%s\",\"samples\":%lld,\"classes\":%lld",
                      dataset->source->ops->kind, (long long)dataset->source->count,

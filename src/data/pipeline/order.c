@@ -5,16 +5,16 @@
 #include "base/memory.h"
 #include "base/rng.h"
 
-int64_t trmi_order_places_of(const trmi_order *order, int64_t samples) {
+int64_t trmi_order_places_of(const trmi_sample_order *order, int64_t samples) {
     int64_t even = samples / order->shards;
     return order->mode == TRM_SHARD_DROP ? even : even + (samples % order->shards != 0);
 }
 
-int64_t trmi_order_places(const trmi_order *order) {
+int64_t trmi_order_places(const trmi_sample_order *order) {
     return trmi_order_places_of(order, order->count);
 }
 
-int64_t trmi_order_real(const trmi_order *order) {
+int64_t trmi_order_real(const trmi_sample_order *order) {
     if (order->mode != TRM_SHARD_PAD) {
         return trmi_order_places(order);
     }
@@ -22,7 +22,7 @@ int64_t trmi_order_real(const trmi_order *order) {
 }
 
 /* The sample at place `place` < trmi_order_real, before the window shuffle. */
-static int64_t sample_at(const trmi_order *order, int64_t epoch, int64_t place) {
+static int64_t sample_at(const trmi_sample_order *order, int64_t epoch, int64_t place) {
     int64_t global =
         (place * order->shards + order->shard + (epoch == order->moved_epoch ? order->moved : 0)) %
         order->count;
@@ -35,7 +35,7 @@ static int64_t sample_at(const trmi_order *order, int64_t epoch, int64_t place) 
                                  (uint64_t)order->count, (uint64_t)global);
 }
 
-bool trmi_cursor_init(trmi_cursor *cursor, const trmi_order *order) {
+bool trmi_cursor_init(trmi_cursor *cursor, const trmi_sample_order *order) {
     *cursor = (trmi_cursor){.epoch = -1};
     if (order->window > 1) {
         cursor->pool = trmi_alloc((size_t)order->window * sizeof *cursor->pool);
@@ -49,7 +49,7 @@ void trmi_cursor_free(trmi_cursor *cursor) {
     cursor->pool = NULL;
 }
 
-static int64_t draw(trmi_cursor *cursor, const trmi_order *order) {
+static int64_t draw(trmi_cursor *cursor, const trmi_sample_order *order) {
     int64_t real = trmi_order_real(order);
     while (cursor->pooled < order->window && cursor->taken < real) {
         cursor->pool[cursor->pooled++] = sample_at(order, cursor->epoch, cursor->taken++);
@@ -65,8 +65,8 @@ static int64_t draw(trmi_cursor *cursor, const trmi_order *order) {
     return sample;
 }
 
-void trmi_cursor_read(trmi_cursor *cursor, const trmi_order *order, int64_t epoch, int64_t first,
-                      int64_t count, int64_t *indices) {
+void trmi_cursor_read(trmi_cursor *cursor, const trmi_sample_order *order, int64_t epoch,
+                      int64_t first, int64_t count, int64_t *indices) {
     if (cursor->pool == NULL) {
         for (int64_t i = 0; i < count; i++) {
             indices[i] = sample_at(order, epoch, first + i);

@@ -51,7 +51,7 @@ static int32_t list_fields(const trmi_source *source, int64_t size, trmi_field *
 }
 
 /* Rows behind the last sample are zero, labels of classes -1, as in every dataset. */
-static void pad_rows(const own_source *own, const trmi_work *work) {
+static void pad_rows(const own_source *own, const trmi_batch_work *work) {
     for (int32_t i = 0; i < own->source.field_count; i++) {
         const trm_batch_field *field = &own->source.fields[i];
         bool label = strcmp(own->names[i], "label") == 0 && field->tensor.dtype == TRM_INT32;
@@ -60,8 +60,8 @@ static void pad_rows(const own_source *own, const trmi_work *work) {
     }
 }
 
-static trm_status fill(const trmi_source *source, trmi_scratch *scratch, const trmi_work *work,
-                       trm_error *err) {
+static trm_status fill(const trmi_source *source, trmi_picture_scratch *scratch,
+                       const trmi_batch_work *work, trm_error *err) {
     (void)scratch;
     const own_source *own = (const own_source *)source;
     for (int64_t row = 0; row < work->count; row++) {
@@ -76,7 +76,7 @@ static trm_status fill(const trmi_source *source, trmi_scratch *scratch, const t
     return TRM_OK;
 }
 
-static trm_status load(const trmi_source *source, trmi_scratch *scratch, int64_t index,
+static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch, int64_t index,
                        trmi_sample *out, trm_error *err) {
     const own_source *own = (const own_source *)source;
     int32_t label = 0;

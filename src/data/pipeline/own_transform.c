@@ -38,7 +38,7 @@ trm_status trmi_check_transforms(const trm_dataset *dataset, trm_error *err) {
     return TRM_OK;
 }
 
-trm_status trmi_transform_samples(const trm_dataset *dataset, const trmi_work *work,
+trm_status trmi_transform_samples(const trm_dataset *dataset, const trmi_batch_work *work,
                                   trm_error *err) {
     for (int64_t row = 0; dataset->own_count > 0 && row < work->count; row++) {
         trm_tensor views[TRM_MAX_BATCH_FIELDS];

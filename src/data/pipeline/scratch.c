@@ -4,7 +4,7 @@
 
 #include "base/memory.h"
 
-void *trmi_scratch_get(trmi_scratch *scratch, int which, size_t bytes) {
+void *trmi_scratch_get(trmi_picture_scratch *scratch, int which, size_t bytes) {
     if (bytes > scratch->bytes[which]) {
         /* A little more than asked for: images grow in small steps. */
         size_t room = bytes + bytes / 4;

@@ -9,18 +9,18 @@
 
 #include <string.h>
 
-void trmi_scratch_free(trmi_scratch *scratch) {
+void trmi_scratch_free(trmi_picture_scratch *scratch) {
     for (int i = 0; i < TRMI_SCRATCH_KINDS; i++) {
         trmi_free(scratch->data[i]);
     }
     trmi_picture_close(scratch);
-    *scratch = (trmi_scratch){0};
+    *scratch = (trmi_picture_scratch){0};
 }
 
 /* ---- one batch --------------------------------------------------------------------------- */
 
-static trm_status fill_images(const trm_dataset *dataset, trmi_worker *worker,
-                              const trmi_work *work, trm_error *err) {
+static trm_status fill_images(const trm_dataset *dataset, trmi_prefetch_worker *worker,
+                              const trmi_batch_work *work, trm_error *err) {
     const trmi_source *source = dataset->source;
     const trmi_chain *chain = &dataset->chain;
     size_t image_bytes = (size_t)(chain->height * chain->width * 3) * trm_dtype_bytes(chain->dtype);
@@ -48,8 +48,9 @@ static trm_status fill_images(const trm_dataset *dataset, trmi_worker *worker,
     return TRM_OK;
 }
 
-void trmi_slot_fill(trm_dataset *dataset, trmi_worker *worker, int64_t number, trmi_slot *slot) {
-    const trmi_order *order = &dataset->order;
+void trmi_slot_fill(trm_dataset *dataset, trmi_prefetch_worker *worker, int64_t number,
+                    trmi_batch_slot *slot) {
+    const trmi_sample_order *order = &dataset->order;
     int64_t epoch = number / dataset->epoch_batches, index = number % dataset->epoch_batches;
     int64_t first = index * dataset->batch_size;
     int64_t count = trmi_min_i64(dataset->batch_size, trmi_order_real(order) - first);
@@ -60,11 +61,11 @@ void trmi_slot_fill(trm_dataset *dataset, trmi_worker *worker, int64_t number, t
         tensors[i] = slot->batch.fields[i].tensor;
         tensors[i].shape = dataset->fields[i].shape;
     }
-    trmi_work work = {.indices = slot->indices,
-                      .count = count,
-                      .slots = dataset->batch_size,
-                      .epoch_seed = trmi_mix(order->seed, (uint64_t)epoch),
-                      .tensors = tensors};
+    trmi_batch_work work = {.indices = slot->indices,
+                            .count = count,
+                            .slots = dataset->batch_size,
+                            .epoch_seed = trmi_mix(order->seed, (uint64_t)epoch),
+                            .tensors = tensors};
     const trmi_source_ops *ops = dataset->source->ops;
     slot->status = ops->load != NULL
                        ? fill_images(dataset, worker, &work, &slot->error)
@@ -84,7 +85,7 @@ void trmi_slot_fill(trm_dataset *dataset, trmi_worker *worker, int64_t number, t
     }
 }
 
-static trm_status slot_create(const trm_dataset *dataset, trmi_slot *slot, trm_error *err) {
+static trm_status slot_create(const trm_dataset *dataset, trmi_batch_slot *slot, trm_error *err) {
     trm_tensor tensors[TRM_MAX_BATCH_FIELDS];
     slot->indices = trmi_alloc((size_t)dataset->batch_size * sizeof *slot->indices);
     bool short_of_memory = slot->indices == NULL;
@@ -107,7 +108,7 @@ static trm_status slot_create(const trm_dataset *dataset, trmi_slot *slot, trm_e
     return TRM_OK;
 }
 
-static void slot_free(trmi_slot *slot) {
+static void slot_free(trmi_batch_slot *slot) {
     for (int32_t i = 0; i < TRM_MAX_BATCH_FIELDS; i++) {
         trmi_free(slot->memory[i]);
     }
@@ -117,7 +118,7 @@ static void slot_free(trmi_slot *slot) {
 /* ---- workers ------------------------------------------------------------------------------ */
 
 static void *work(void *argument) {
-    trmi_worker *worker = argument;
+    trmi_prefetch_worker *worker = argument;
     void *item;
     for (int64_t number = worker->first; trmi_queue_pop(worker->idle, -1, &item) == TRM_OK;
          number += worker->stride) {
@@ -129,8 +130,8 @@ static void *work(void *argument) {
     return NULL;
 }
 
-static trm_status worker_start(trm_dataset *dataset, trmi_worker *worker, trmi_slot *slots,
-                               int64_t count, trm_error *err) {
+static trm_status worker_start(trm_dataset *dataset, trmi_prefetch_worker *worker,
+                               trmi_batch_slot *slots, int64_t count, trm_error *err) {
     worker->dataset = dataset;
     if (!trmi_cursor_init(&worker->cursor, &dataset->order)) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a shuffle window of %lld",
@@ -188,7 +189,7 @@ trm_status trmi_dataset_start(trm_dataset *dataset, trm_error *err) {
     dataset->slot_count = workers * each;
     dataset->next_worker = 0;
     for (int64_t w = 0; w < workers; w++) {
-        trmi_worker *worker = &dataset->workers[w];
+        trmi_prefetch_worker *worker = &dataset->workers[w];
         worker->first = dataset->epoch * dataset->epoch_batches + dataset->index + w;
         worker->stride = workers;
         trm_status status = worker_start(dataset, worker, dataset->slots + w * each, each, err);
@@ -202,7 +203,7 @@ trm_status trmi_dataset_start(trm_dataset *dataset, trm_error *err) {
 
 void trmi_dataset_stop(trm_dataset *dataset) {
     for (int64_t w = 0; w < dataset->worker_count; w++) {
-        trmi_worker *worker = &dataset->workers[w];
+        trmi_prefetch_worker *worker = &dataset->workers[w];
         if (worker->idle != NULL) {
             trmi_queue_close(worker->idle);
         }
@@ -211,7 +212,7 @@ void trmi_dataset_stop(trm_dataset *dataset) {
         }
     }
     for (int64_t w = 0; w < dataset->worker_count; w++) {
-        trmi_worker *worker = &dataset->workers[w];
+        trmi_prefetch_worker *worker = &dataset->workers[w];
         if (worker->running) {
             pthread_join(worker->thread, NULL);
         }
@@ -233,8 +234,8 @@ void trmi_dataset_stop(trm_dataset *dataset) {
 
 /* ---- the caller's side --------------------------------------------------------------------- */
 
-static trmi_slot *next_slot(trm_dataset *dataset) {
-    trmi_worker *worker = &dataset->workers[dataset->next_worker];
+static trmi_batch_slot *next_slot(trm_dataset *dataset) {
+    trmi_prefetch_worker *worker = &dataset->workers[dataset->next_worker];
     if (dataset->threads == 0) {
         trmi_slot_fill(dataset, worker, dataset->epoch * dataset->epoch_batches + dataset->index,
                        &dataset->slots[0]);
@@ -265,7 +266,7 @@ trm_status trm_dataset_next(trm_dataset *dataset, const trm_batch **out, trm_err
     if (dataset->workers == NULL) {
         TRMI_TRY(trmi_dataset_start(dataset, err));
     }
-    trmi_slot *slot = next_slot(dataset);
+    trmi_batch_slot *slot = next_slot(dataset);
     if (slot->status != TRM_OK) {
         trm_status status = slot->status;
         if (err != NULL) {
@@ -297,7 +298,7 @@ void trm_dataset_position(const trm_dataset *dataset, int64_t *epoch, int64_t *b
 trm_status trmi_dataset_deal(trm_dataset *dataset, int64_t epoch, int64_t used, int64_t *first,
                              trm_error *err) {
     TRMI_TRY(trmi_dataset_seal(dataset, err));
-    trmi_order *order = &dataset->order;
+    trmi_sample_order *order = &dataset->order;
     const int64_t size = dataset->batch_size;
     if (epoch < 0 || used < 0) {
         return TRMI_FAIL(err, TRM_INVALID, "%lld samples of epoch %lld: numbers >= 0 expected",

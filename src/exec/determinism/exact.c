@@ -290,7 +290,7 @@ static void destroy(trmi_kernel *k) {
     trmi_free(s);
 }
 
-static trm_tensor tensor_of(const trmi_kernel *k, const trmi_env *env, int i) {
+static trm_tensor tensor_of(const trmi_kernel *k, const trmi_kernel_env *env, int i) {
     const trmi_buffer *b = trmi_kernel_input_buffer(k, i);
     return b == NULL ? (trm_tensor){.data = NULL}
                      : (trm_tensor){.data = trmi_kernel_input(k, env, i),
@@ -306,7 +306,7 @@ static const float *floats_of(const trm_tensor *t, float *copy) {
     return copy;
 }
 
-static trm_status run_sum(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status run_sum(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const bound *s = k->state;
     const trmi_exact *what = k->step->attrs->exact.what;
@@ -325,7 +325,7 @@ static trm_status run_sum(const trmi_kernel *k, const trmi_env *env, trm_error *
     return TRM_OK;
 }
 
-static trm_status run_round(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status run_round(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const trmi_exact *what = k->step->attrs->exact.what;
     const trmi_buffer *out = trmi_kernel_output_buffer(k, 0);
@@ -360,7 +360,7 @@ static float largest_of(const trm_tensor *t) {
     return most;
 }
 
-static trm_status run_largest(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status run_largest(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     trm_tensor a = tensor_of(k, env, 0), b = tensor_of(k, env, 1);
     float *out = trmi_kernel_output(k, env, 0);

@@ -34,7 +34,8 @@ struct trm_exec;
 typedef struct trmi_lanes trmi_lanes;
 
 typedef struct trmi_lane {
-    trmi_env env; /* its own INPUT, ACTIVATION and STATE; SCRATCH and GRAD are set for each run */
+    trmi_kernel_env
+        env; /* its own INPUT, ACTIVATION and STATE; SCRATCH and GRAD are set for each run */
     trmi_norm_sync sync;
     trmi_lanes *lanes;
     int32_t index; /* on this rank */
@@ -92,6 +93,6 @@ trm_status trmi_lanes_forward_backward(struct trm_exec *exec, trm_error *err);
 /* One step of the program for all lanes. Collective, as far as kernels exchange something. */
 trm_status trmi_lanes_step(struct trm_exec *exec, int32_t step, trm_error *err);
 /* What a lane saw of a step that has just run. */
-trmi_env trmi_lanes_env(const struct trm_exec *exec, int32_t lane, int32_t step);
+trmi_kernel_env trmi_lanes_env(const struct trm_exec *exec, int32_t lane, int32_t step);
 
 #endif

@@ -22,14 +22,14 @@ static trm_comm *side_comm(const trm_exec *exec) {
 /* ---- kernels
  *  -------------------------------------------------------------------------------------------- */
 
-static trmi_env env_of(const trmi_lanes *l, int32_t lane, int32_t worker, int32_t step) {
-    trmi_env env = l->lanes[lane].env;
+static trmi_kernel_env env_of(const trmi_lanes *l, int32_t lane, int32_t worker, int32_t step) {
+    trmi_kernel_env env = l->lanes[lane].env;
     env.arena[TRMI_ARENA_SCRATCH] = l->scratch[worker];
     env.arena[TRMI_ARENA_GRAD] = l->stage + lane * l->stride - l->low[step];
     return env;
 }
 
-trmi_env trmi_lanes_env(const trm_exec *exec, int32_t lane, int32_t step) {
+trmi_kernel_env trmi_lanes_env(const trm_exec *exec, int32_t lane, int32_t step) {
     return env_of(exec->lanes, lane, 0, step);
 }
 
@@ -54,7 +54,7 @@ static void run_lane(trm_exec *exec, int32_t index, int32_t worker, int32_t step
     if (l->answered > 0) {
         restore_states(exec, lane, step);
     }
-    trmi_env env = env_of(l, index, worker, step);
+    trmi_kernel_env env = env_of(l, index, worker, step);
     env.step = exec->env.step;
     lane->asked = 0;
     lane->status = kernel->run(kernel, &env, &lane->error);

@@ -57,7 +57,8 @@ static trmi_joint_part part_of(const trm_exec *exec, const trmi_buffer *gradient
         .rank = p->rank, .begin = from - first, .count = trmi_max_i64(to - from, 0)};
 }
 
-static trm_status make_nothing(const trmi_kernel *kernel, const trmi_env *env, trm_error *err) {
+static trm_status make_nothing(const trmi_kernel *kernel, const trmi_kernel_env *env,
+                               trm_error *err) {
     (void)kernel;
     (void)env;
     (void)err;

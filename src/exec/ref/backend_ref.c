@@ -36,7 +36,7 @@ typedef struct bound {
     trm_tensor outputs[TRMI_OP_OUTPUTS_MAX];
 } bound;
 
-static void fill(const trmi_kernel *kernel, const trmi_env *env, bound *views) {
+static void fill(const trmi_kernel *kernel, const trmi_kernel_env *env, bound *views) {
     const trmi_step *step = kernel->step;
     for (int32_t i = 0; i < step->inputs_count; i++) {
         views->inputs[i].data = trmi_kernel_input(kernel, env, i);
@@ -46,7 +46,7 @@ static void fill(const trmi_kernel *kernel, const trmi_env *env, bound *views) {
     }
 }
 
-static trm_status run_op(const trmi_kernel *kernel, const trmi_env *env, trm_error *err) {
+static trm_status run_op(const trmi_kernel *kernel, const trmi_kernel_env *env, trm_error *err) {
     bound *views = kernel->state;
     const trmi_step *step = kernel->step;
     fill(kernel, env, views);
@@ -68,7 +68,8 @@ static trm_status run_op(const trmi_kernel *kernel, const trmi_env *env, trm_err
     return status == TRM_OK ? status : trmi_error_append(err, " (operator '%s')", step->name);
 }
 
-static trm_status run_reorder(const trmi_kernel *kernel, const trmi_env *env, trm_error *err) {
+static trm_status run_reorder(const trmi_kernel *kernel, const trmi_kernel_env *env,
+                              trm_error *err) {
     (void)err;
     const trmi_buffer *from = trmi_kernel_input_buffer(kernel, 0);
     const trmi_buffer *to = trmi_kernel_output_buffer(kernel, 0);

@@ -330,7 +330,7 @@ typedef enum trmi_event_kind {
     TRMI_EVENT_BUCKET,
     TRMI_EVENT_UPDATE
 } trmi_event_kind;
-typedef struct trmi_event {
+typedef struct trmi_simulated_event {
     trmi_event_kind kind;
     int32_t node; /* -1: none */
     trmi_phase phase;
@@ -339,10 +339,10 @@ typedef struct trmi_event {
     uint32_t axes;
     double bytes, begin, seconds;
     int32_t count; /* BUCKET: gradients in it */
-} trmi_event;
+} trmi_simulated_event;
 typedef struct trmi_timeline {
     trmi_arena arena;
-    trmi_event *events;
+    trmi_simulated_event *events;
     int64_t count, capacity;
 } trmi_timeline;
 /* The same as trmi_space_measure, event by event; redistribution as its cheapest route's moves.

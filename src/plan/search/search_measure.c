@@ -43,7 +43,7 @@ static const trmi_strategy *strategy_of(const walk *w, int32_t node) {
     return &trmi_space_class_of(w->s, node)->strategies[w->choice->strategy[node]];
 }
 
-static void note(walk *w, trmi_event event) {
+static void note(walk *w, trmi_simulated_event event) {
     trmi_timeline *t = w->timeline;
     if (t == NULL) {
         return;
@@ -56,7 +56,7 @@ static void note(walk *w, trmi_event event) {
 }
 
 /* Blocking seconds, added to `sum` too. */
-static void spend(walk *w, double *sum, trmi_event event) {
+static void spend(walk *w, double *sum, trmi_simulated_event event) {
     event.begin = w->now;
     w->now += event.seconds;
     *sum += event.seconds;
@@ -84,12 +84,12 @@ static void redistribute(walk *w, int32_t node, trmi_phase phase, int32_t value,
     if (w->router == NULL ||
         trmi_route_find(w->router, &v->shape, v->dtype, from, to, 0, &route, NULL) != TRM_OK) {
         spend(w, &w->m->redistribute,
-              (trmi_event){.kind = TRMI_EVENT_MOVE,
-                           .node = node,
-                           .phase = phase,
-                           .what = what,
-                           .move = TRMI_MOVE_EXCHANGE,
-                           .seconds = seconds});
+              (trmi_simulated_event){.kind = TRMI_EVENT_MOVE,
+                                     .node = node,
+                                     .phase = phase,
+                                     .what = what,
+                                     .move = TRMI_MOVE_EXCHANGE,
+                                     .seconds = seconds});
         return;
     }
     for (int32_t i = 0; i < route.count; i++) {
@@ -98,14 +98,14 @@ static void redistribute(walk *w, int32_t node, trmi_phase phase, int32_t value,
         double part =
             route.seconds > 0 ? seconds * step->seconds / route.seconds : seconds / route.count;
         spend(w, &w->m->redistribute,
-              (trmi_event){.kind = TRMI_EVENT_MOVE,
-                           .node = node,
-                           .phase = phase,
-                           .what = what,
-                           .move = step->move,
-                           .axes = step->axes,
-                           .bytes = step->bytes,
-                           .seconds = part});
+              (trmi_simulated_event){.kind = TRMI_EVENT_MOVE,
+                                     .node = node,
+                                     .phase = phase,
+                                     .what = what,
+                                     .move = step->move,
+                                     .axes = step->axes,
+                                     .bytes = step->bytes,
+                                     .seconds = part});
     }
 }
 
@@ -113,15 +113,15 @@ static void exchange(walk *w, int32_t node, trmi_phase phase, const trmi_shard_c
                      int32_t count) {
     for (int32_t i = 0; i < count; i++) {
         spend(w, &w->m->exchange,
-              (trmi_event){.kind = TRMI_EVENT_MOVE,
-                           .node = node,
-                           .phase = phase,
-                           .what = list[i].what,
-                           .move = list[i].move,
-                           .axes = list[i].axes,
-                           .bytes = list[i].bytes,
-                           .seconds = trmi_price(&w->s->prices, &w->s->mesh, list[i].move,
-                                                 list[i].axes, list[i].bytes)});
+              (trmi_simulated_event){.kind = TRMI_EVENT_MOVE,
+                                     .node = node,
+                                     .phase = phase,
+                                     .what = list[i].what,
+                                     .move = list[i].move,
+                                     .axes = list[i].axes,
+                                     .bytes = list[i].bytes,
+                                     .seconds = trmi_price(&w->s->prices, &w->s->mesh, list[i].move,
+                                                           list[i].axes, list[i].bytes)});
     }
 }
 
@@ -153,14 +153,15 @@ static void store_move(walk *w, int32_t node, int32_t value, const trmi_spread *
         axes |= parts->at[i] != whole.at[i] ? 1u << i : 0;
     }
     spend(w, &w->m->gather,
-          (trmi_event){.kind = TRMI_EVENT_MOVE,
-                       .node = node,
-                       .phase = scatter ? TRMI_BACKWARD : TRMI_FORWARD,
-                       .what = scatter ? "gradient to its parts" : "parameter",
-                       .axes = axes,
-                       .move = scatter ? TRMI_MOVE_SCATTER_STORE : TRMI_MOVE_GATHER_STORE,
-                       .bytes = trmi_space_bytes(w->s, value, &whole),
-                       .seconds = trmi_space_store_move(w->s, value, parts, &whole, scatter)});
+          (trmi_simulated_event){.kind = TRMI_EVENT_MOVE,
+                                 .node = node,
+                                 .phase = scatter ? TRMI_BACKWARD : TRMI_FORWARD,
+                                 .what = scatter ? "gradient to its parts" : "parameter",
+                                 .axes = axes,
+                                 .move = scatter ? TRMI_MOVE_SCATTER_STORE : TRMI_MOVE_GATHER_STORE,
+                                 .bytes = trmi_space_bytes(w->s, value, &whole),
+                                 .seconds =
+                                     trmi_space_store_move(w->s, value, parts, &whole, scatter)});
 }
 
 static void gather_parameters(walk *w, int32_t node) {
@@ -194,11 +195,11 @@ static void gather_parameters(walk *w, int32_t node) {
             store_move(w, node, parameter->outputs[0], &stored, &read, false);
         }
         spend(w, &w->m->compute,
-              (trmi_event){.kind = TRMI_EVENT_OP,
-                           .node = node,
-                           .phase = TRMI_FORWARD,
-                           .what = "cast",
-                           .seconds = cast});
+              (trmi_simulated_event){.kind = TRMI_EVENT_OP,
+                                     .node = node,
+                                     .phase = TRMI_FORWARD,
+                                     .what = "cast",
+                                     .seconds = cast});
     }
 }
 
@@ -266,10 +267,10 @@ static void forward(walk *w) {
         exchange(w, n, TRMI_FORWARD, strategy->comms, strategy->comms_count);
         const trmi_space_class *c = trmi_space_class_of(s, n);
         spend(w, &w->m->compute,
-              (trmi_event){.kind = TRMI_EVENT_OP,
-                           .node = n,
-                           .phase = TRMI_FORWARD,
-                           .seconds = c->forward[w->choice->strategy[n]]});
+              (trmi_simulated_event){.kind = TRMI_EVENT_OP,
+                                     .node = n,
+                                     .phase = TRMI_FORWARD,
+                                     .seconds = c->forward[w->choice->strategy[n]]});
         w->m->kept_bytes += c->kept[w->choice->strategy[n]] -
                             (w->choice->again[n] ? c->saved[w->choice->strategy[n]] : 0);
     }
@@ -287,19 +288,19 @@ static void backward(walk *w) {
         /* at the latest: its first reader in backward runs a little earlier */
         if (w->choice->again[n]) {
             spend(w, &w->m->again,
-                  (trmi_event){.kind = TRMI_EVENT_OP,
-                               .node = n,
-                               .phase = TRMI_BACKWARD,
-                               .what = "again",
-                               .seconds = c->again[w->choice->strategy[n]]});
+                  (trmi_simulated_event){.kind = TRMI_EVENT_OP,
+                                         .node = n,
+                                         .phase = TRMI_BACKWARD,
+                                         .what = "again",
+                                         .seconds = c->again[w->choice->strategy[n]]});
         }
         const trmi_joint_cost *joint = joint_of(w, n);
         spend(w, &w->m->compute,
-              (trmi_event){.kind = TRMI_EVENT_OP,
-                           .node = n,
-                           .phase = TRMI_BACKWARD,
-                           .seconds = c->backward[w->choice->strategy[n]] +
-                                      (joint != NULL ? joint->seconds : 0)});
+              (trmi_simulated_event){.kind = TRMI_EVENT_OP,
+                                     .node = n,
+                                     .phase = TRMI_BACKWARD,
+                                     .seconds = c->backward[w->choice->strategy[n]] +
+                                                (joint != NULL ? joint->seconds : 0)});
         send_gradients(w, n);
         for (; e > 0 && s->edges[e - 1].to == n; e--) {
             const trmi_space_edge *edge = &s->edges[e - 1];
@@ -404,16 +405,16 @@ static void play(walk *w) {
         double begin = fmax(end, it->ready);
         end = begin + it->seconds;
         sum += it->seconds;
-        note(w, (trmi_event){.kind = TRMI_EVENT_BUCKET,
-                             .node = -1,
-                             .phase = TRMI_BACKWARD,
-                             .what = "gradients",
-                             .move = it->move,
-                             .axes = it->axes,
-                             .bytes = it->bytes * wire,
-                             .begin = begin,
-                             .seconds = it->seconds,
-                             .count = it->node});
+        note(w, (trmi_simulated_event){.kind = TRMI_EVENT_BUCKET,
+                                       .node = -1,
+                                       .phase = TRMI_BACKWARD,
+                                       .what = "gradients",
+                                       .move = it->move,
+                                       .axes = it->axes,
+                                       .bytes = it->bytes * wire,
+                                       .begin = begin,
+                                       .seconds = it->seconds,
+                                       .count = it->node});
     }
     double overlap = w->s->costs.overlap, behind = fmax(0, end - w->now);
     w->m->gradient = sum;
@@ -433,19 +434,20 @@ static trm_status run(walk *w, trm_error *err) {
     if (w->m->joint_bytes > 0) {
         uint32_t all = (1u << w->s->mesh.axes) - 1;
         spend(w, &w->m->exchange,
-              (trmi_event){.kind = TRMI_EVENT_MOVE,
-                           .node = -1,
-                           .phase = TRMI_BACKWARD,
-                           .what = "gradients of all ranks",
-                           .move = TRMI_MOVE_ALL_REDUCE,
-                           .axes = all,
-                           .bytes = sizeof(float),
-                           .seconds = trmi_price(&w->s->prices, &w->s->mesh, TRMI_MOVE_ALL_REDUCE,
-                                                 all, sizeof(float))});
+              (trmi_simulated_event){.kind = TRMI_EVENT_MOVE,
+                                     .node = -1,
+                                     .phase = TRMI_BACKWARD,
+                                     .what = "gradients of all ranks",
+                                     .move = TRMI_MOVE_ALL_REDUCE,
+                                     .axes = all,
+                                     .bytes = sizeof(float),
+                                     .seconds =
+                                         trmi_price(&w->s->prices, &w->s->mesh,
+                                                    TRMI_MOVE_ALL_REDUCE, all, sizeof(float))});
     }
     if (w->sliced) {
         spend(w, &w->m->gather,
-              (trmi_event){
+              (trmi_simulated_event){
                   .kind = TRMI_EVENT_MOVE,
                   .node = -1,
                   .phase = TRMI_BACKWARD,
@@ -456,12 +458,13 @@ static trm_status run(walk *w, trm_error *err) {
                   .seconds = trmi_space_meetings(w->s) + trmi_space_gathered(w->s, w->gathered)});
     }
     spend(w, &w->m->update,
-          (trmi_event){.kind = TRMI_EVENT_UPDATE,
-                       .node = -1,
-                       .phase = TRMI_BACKWARD,
-                       .what = "update",
-                       .bytes = w->updated,
-                       .seconds = trmi_space_update(w->s, w->updated, w->sliced) + w->factors});
+          (trmi_simulated_event){.kind = TRMI_EVENT_UPDATE,
+                                 .node = -1,
+                                 .phase = TRMI_BACKWARD,
+                                 .what = "update",
+                                 .bytes = w->updated,
+                                 .seconds =
+                                     trmi_space_update(w->s, w->updated, w->sliced) + w->factors});
     trmi_measure *m = w->m;
     m->overhead = w->s->costs.overhead;
     w->now += m->overhead;

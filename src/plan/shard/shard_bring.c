@@ -41,7 +41,7 @@ trm_status trmi_shard_exchange(trmi_sharder *s, int32_t local, uint32_t axes, tr
                                trmi_shard_part has, const void *has_context, trmi_shard_part wants,
                                const void *wants_context, trmi_phase phase, const char *name,
                                int32_t *out, trm_error *err) {
-    trmi_exchange what = {
+    trmi_exchange_attrs what = {
         .axes = axes, .members = trmi_mesh_group(s->mesh, axes), .combine = combine};
     trmi_box *boxes;
     TRMI_TRY(TRMI_NEW_IN(err, &s->scratch, boxes, 2 * (size_t)what.members, "to split %s", name));

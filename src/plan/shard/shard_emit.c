@@ -70,7 +70,7 @@ static void localize_windows(emission *e, int64_t pad[4]) {
     sides of = sides_of(e);
     trmi_box y = box_of(e, of.y, of.sy);
     for (int i = 0; i < 2; i++) {
-        const trmi_window *w = &e->loops.window[i];
+        const trmi_shard_window *w = &e->loops.window[i];
         if (cuts(of.sy, 2 + i)) {
             int64_t before = w->before - y.begin[2 + i] * w->stride;
             int64_t after = (y.end[2 + i] - 1) * w->stride - w->before + w->extent - w->in;

@@ -35,11 +35,12 @@ static void conv_windows(trmi_loops *l, const trmi_op *op, const trm_shape *x, c
                          const trm_shape *y) {
     l->windows = true;
     for (int i = 0; i < 2; i++) {
-        l->window[i] = (trmi_window){.stride = op->attrs.conv.stride[i],
-                                     .before = op->attrs.conv.pad[2 * i],
-                                     .extent = op->attrs.conv.dilation[i] * (w->dim[2 + i] - 1) + 1,
-                                     .in = x->dim[2 + i],
-                                     .out = y->dim[2 + i]};
+        l->window[i] =
+            (trmi_shard_window){.stride = op->attrs.conv.stride[i],
+                                .before = op->attrs.conv.pad[2 * i],
+                                .extent = op->attrs.conv.dilation[i] * (w->dim[2 + i] - 1) + 1,
+                                .in = x->dim[2 + i],
+                                .out = y->dim[2 + i]};
     }
 }
 
@@ -83,11 +84,11 @@ static void loops_pool(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     l->window_input = op->kind == TRMI_OP_MAX_POOL_GRAD ? 1 : gradient ? -1 : 0;
     l->window_adds = gradient;
     for (int i = 0; i < 2; i++) {
-        l->window[i] = (trmi_window){.stride = op->attrs.pool.stride[i],
-                                     .before = op->attrs.pool.pad[2 * i],
-                                     .extent = op->attrs.pool.kernel[i],
-                                     .in = x->dim[2 + i],
-                                     .out = y->dim[2 + i]};
+        l->window[i] = (trmi_shard_window){.stride = op->attrs.pool.stride[i],
+                                           .before = op->attrs.pool.pad[2 * i],
+                                           .extent = op->attrs.pool.kernel[i],
+                                           .in = x->dim[2 + i],
+                                           .out = y->dim[2 + i]};
     }
 }
 

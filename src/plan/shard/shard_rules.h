@@ -16,9 +16,9 @@ enum { TRMI_LOOP_TENSORS = 8, TRMI_LOOP_DIMS = TRM_MAX_RANK + 2 };
 
 /* One dimension's window: output rows [a, b) read input rows [a*stride - before, (b-1)*stride -
  * before + extent). */
-typedef struct trmi_window {
+typedef struct trmi_shard_window {
     int64_t stride, before, extent, in, out;
-} trmi_window;
+} trmi_shard_window;
 
 typedef struct trmi_loops {
     char letters[TRMI_SHARD_LETTERS]; /* that may be cut */
@@ -30,7 +30,7 @@ typedef struct trmi_loops {
     int32_t once;
     bool linear;  /* partial sums in, partial sums out: loop '+' */
     bool windows; /* h and w: window[0] of dimension 2, window[1] of dimension 3 */
-    trmi_window window[2];
+    trmi_shard_window window[2];
     int32_t window_input; /* that is read with a halo; -1: none */
     bool window_adds;     /* output 0 is made with a halo that is added up */
     int64_t groups;       /* of a convolution: the loop 'g' is cut between groups; else 0 */

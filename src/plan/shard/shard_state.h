@@ -14,7 +14,7 @@ enum { TRMI_SHARD_VERSIONS = 16 };
 typedef struct trmi_version {
     trmi_spread spread;
     bool halo; /* the parts of `spread` widened by `window` */
-    trmi_window window[2];
+    trmi_shard_window window[2];
     int32_t value; /* in the local graph; 0 in the first walk */
 } trmi_version;
 

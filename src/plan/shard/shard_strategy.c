@@ -10,7 +10,8 @@
 #include <string.h>
 
 /* Rows of the input that output rows [a, b) need, clipped; may be empty. */
-static void rows_needed(const trmi_window *w, int64_t a, int64_t b, int64_t *begin, int64_t *end) {
+static void rows_needed(const trmi_shard_window *w, int64_t a, int64_t b, int64_t *begin,
+                        int64_t *end) {
     int64_t first = a * w->stride - w->before, last = (b - 1) * w->stride - w->before + w->extent;
     *begin = first < 0 ? 0 : first > w->in ? w->in : first;
     *end = last > w->in ? w->in : last;
@@ -95,7 +96,7 @@ static bool reshape_fits(const trmi_loops *l, const trmi_mesh *mesh, const char 
 static bool windows_fit(const trmi_loops *l, const trmi_mesh *mesh, const char *letters) {
     for (int i = 0; l->windows && i < 2; i++) {
         int64_t parts = parts_of(mesh, letters, "hw"[i]);
-        const trmi_window *w = &l->window[i];
+        const trmi_shard_window *w = &l->window[i];
         if (parts > 1 && (w->out < parts || w->in < parts)) {
             return false;
         }

@@ -33,8 +33,9 @@ static trm_status check(const trmi_cost_graph *g, const int32_t *start, trm_erro
 }
 
 /* What could not be reduced. The steps of `work` are traced behind the core's choices. */
-static trm_status solve_core(trmi_work *work, const trmi_cost_graph *g, const trmi_solve_options *o,
-                             int32_t *choice, trmi_solution *out, trm_error *err) {
+static trm_status solve_core(trmi_solve_work *work, const trmi_cost_graph *g,
+                             const trmi_solve_options *o, int32_t *choice, trmi_solution *out,
+                             trm_error *err) {
     int64_t limit = o->table_limit > 0 ? o->table_limit : 32 << 20;
     trm_status status = trmi_core_eliminate(work, limit, choice, &out->width, err);
     if (status == TRM_OK) {
@@ -69,7 +70,7 @@ trm_status trmi_solve(const trmi_cost_graph *g, const trmi_solve_options *option
     double begin = trmi_os_now();
     TRMI_TRY(check(g, o->start, err));
     trmi_tables tables;
-    trmi_work work;
+    trmi_solve_work work;
     trmi_solution found = {.width = 0};
     trmi_tables_open(&tables);
     trm_status status = trmi_work_open(&work, &tables, g, err);

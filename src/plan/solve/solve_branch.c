@@ -30,7 +30,7 @@ typedef struct branch {
 /* A level of the tree. */
 typedef struct level level;
 struct level {
-    trmi_work *work;
+    trmi_solve_work *work;
     const level *above;
     double fixed; /* of fixed nodes and of components that are gone, here and above */
 };
@@ -43,7 +43,7 @@ static trm_status no_memory(trm_error *err) {
  *  -------------------------------------------------------------------------------------- */
 
 typedef struct dual {
-    const trmi_work *work;
+    const trmi_solve_work *work;
     trmi_arena memory;
     double **belief;       /* [nodes] */
     double *(*message)[2]; /* [slots] to a, to b */
@@ -72,7 +72,7 @@ static void extremes(const float *data, int64_t count, double *base, double *ran
 }
 
 /* Sum of the least entries of all tables, and of what legal ones may exceed them by. */
-static void extent(const trmi_work *w, double *base, double *range) {
+static void extent(const trmi_solve_work *w, double *base, double *range) {
     *base = *range = 0;
     for (int32_t i = 0; i < w->nodes_count; i++) {
         if (w->live[i]) {
@@ -80,7 +80,7 @@ static void extent(const trmi_work *w, double *base, double *range) {
         }
     }
     for (int64_t i = 0; i < w->slots_count; i++) {
-        const trmi_slot *s = &w->slots[i];
+        const trmi_solve_slot *s = &w->slots[i];
         if (s->live) {
             extremes(trmi_tables_data(w->tables, s->table),
                      (int64_t)w->states[s->a] * w->states[s->b], base, range);
@@ -88,7 +88,7 @@ static void extent(const trmi_work *w, double *base, double *range) {
     }
 }
 
-static trm_status dual_open(dual *d, const trmi_work *w, double slack, trm_error *err) {
+static trm_status dual_open(dual *d, const trmi_solve_work *w, double slack, trm_error *err) {
     memset(d, 0, sizeof *d);
     d->work = w;
     d->slack = slack;
@@ -111,7 +111,7 @@ static trm_status dual_open(dual *d, const trmi_work *w, double slack, trm_error
         }
     }
     for (int64_t i = 0; i < w->slots_count; i++) {
-        const trmi_slot *s = &w->slots[i];
+        const trmi_solve_slot *s = &w->slots[i];
         if (s->live) {
             d->message[i][0] =
                 trmi_arena_alloc(&d->memory, (size_t)w->states[s->a] * sizeof(double));
@@ -128,8 +128,8 @@ static trm_status dual_open(dual *d, const trmi_work *w, double slack, trm_error
 /* One edge: both ends take half of what the edge can give. Returns its own least entry afterwards.
  */
 static void pass_edge(dual *d, int64_t slot) {
-    const trmi_work *w = d->work;
-    const trmi_slot *s = &w->slots[slot];
+    const trmi_solve_work *w = d->work;
+    const trmi_solve_slot *s = &w->slots[slot];
     const float *table = trmi_tables_data(w->tables, s->table);
     int32_t rows = w->states[s->a], columns = w->states[s->b];
     double most = least_of(table, (int64_t)rows * columns) + d->slack;
@@ -162,7 +162,7 @@ static void pass_edge(dual *d, int64_t slot) {
 }
 
 static double dual_value(const dual *d) {
-    const trmi_work *w = d->work;
+    const trmi_solve_work *w = d->work;
     double sum = 0;
     for (int32_t i = 0; i < w->nodes_count; i++) {
         double least = INFINITY;
@@ -172,7 +172,7 @@ static double dual_value(const dual *d) {
         sum += w->live[i] ? least : 0;
     }
     for (int64_t i = 0; i < w->slots_count; i++) {
-        const trmi_slot *s = &w->slots[i];
+        const trmi_solve_slot *s = &w->slots[i];
         if (!s->live) {
             continue;
         }
@@ -270,7 +270,7 @@ static void finish(branch *b, const level *at) {
     }
 }
 
-static int32_t widest(const trmi_work *w) {
+static int32_t widest(const trmi_solve_work *w) {
     int32_t best = -1;
     for (int32_t i = 0; i < w->nodes_count; i++) {
         if (w->live[i] && (best < 0 || w->near_count[i] > w->near_count[best])) {
@@ -285,7 +285,7 @@ static trm_status descend_tree(branch *b, const level *above, double *bound, trm
 /* Fixes `node` of above->work in state `state` and goes on below. */
 static trm_status child(branch *b, const level *above, int32_t node, int32_t state, double *bound,
                         trm_error *err) {
-    trmi_work work;
+    trmi_solve_work work;
     int64_t mark = above->work->tables->count;
     trm_status status = trmi_work_copy(&work, above->work, err);
     level own = {.work = &work, .above = above, .fixed = above->fixed};
@@ -376,7 +376,7 @@ static trm_status descend_tree(branch *b, const level *at, double *bound, trm_er
     return status;
 }
 
-trm_status trmi_core_branch(trmi_work *work, const trmi_cost_graph *graph,
+trm_status trmi_core_branch(trmi_solve_work *work, const trmi_cost_graph *graph,
                             const trmi_solve_options *options, int32_t *best, double *best_cost,
                             double *bound, int64_t *branches, trm_error *err) {
     branch b = {.graph = graph,

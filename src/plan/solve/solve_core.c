@@ -30,7 +30,7 @@ typedef struct bucket {
 } bucket;
 
 typedef struct core {
-    trmi_work *work;
+    trmi_solve_work *work;
     trmi_arena memory;
     int32_t *order;    /* live nodes in the order in which they go */
     uint8_t *adjacent; /* [nodes][nodes] */
@@ -91,7 +91,7 @@ static trm_status find_order(core *c, int64_t limit, int32_t *width, trm_error *
         gone[i] = !c->work->live[i];
     }
     for (int64_t i = 0; i < c->work->slots_count; i++) {
-        const trmi_slot *s = &c->work->slots[i];
+        const trmi_solve_slot *s = &c->work->slots[i];
         if (s->live) {
             c->adjacent[(int64_t)s->a * n + s->b] = c->adjacent[(int64_t)s->b * n + s->a] = 1;
         }
@@ -138,7 +138,7 @@ static factor *add_factor(core *c) {
 }
 
 static trm_status first_factors(core *c, trm_error *err) {
-    const trmi_work *w = c->work;
+    const trmi_solve_work *w = c->work;
     for (int32_t i = 0; i < w->nodes_count; i++) {
         if (w->live[i]) {
             factor *f = add_factor(c);
@@ -150,7 +150,7 @@ static trm_status first_factors(core *c, trm_error *err) {
         }
     }
     for (int64_t i = 0; i < w->slots_count; i++) {
-        const trmi_slot *s = &w->slots[i];
+        const trmi_solve_slot *s = &w->slots[i];
         if (s->live) {
             factor *f = add_factor(c);
             if (f == NULL) {
@@ -325,8 +325,8 @@ static trm_status run(core *c, int64_t limit, int32_t *choice, int32_t *width, t
     return TRM_OK;
 }
 
-trm_status trmi_core_eliminate(trmi_work *work, int64_t limit, int32_t *choice, int32_t *width,
-                               trm_error *err) {
+trm_status trmi_core_eliminate(trmi_solve_work *work, int64_t limit, int32_t *choice,
+                               int32_t *width, trm_error *err) {
     core c = {.work = work};
     trm_status status = run(&c, limit, choice, width, err);
     for (int64_t i = 0; i < c.factors_count; i++) {

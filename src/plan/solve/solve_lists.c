@@ -30,7 +30,7 @@ typedef struct list {
 typedef struct lists {
     const trmi_front_graph *g;
     const trmi_lists_options *o;
-    trmi_work work;
+    trmi_solve_work work;
     trmi_tables tables;
     float **marginal, **rest;
     list **unary, **slots; /* [nodes][states], [slots][a][b] */
@@ -128,7 +128,7 @@ static trm_status take(lists *l, list *out) {
 
 static list *slot_list(const lists *l, int32_t slot, int32_t row_node, int32_t row,
                        int32_t column) {
-    const trmi_slot *s = &l->work.slots[slot];
+    const trmi_solve_slot *s = &l->work.slots[slot];
     int32_t a = s->a == row_node ? row : column, b = s->a == row_node ? column : row;
     return &l->slots[slot][(int64_t)a * l->work.states[s->b] + b];
 }
@@ -157,7 +157,7 @@ static trm_status first_unary(lists *l) {
 }
 
 static trm_status open_slot(lists *l, int32_t slot) {
-    const trmi_slot *s = &l->work.slots[slot];
+    const trmi_solve_slot *s = &l->work.slots[slot];
     size_t entries = (size_t)l->work.states[s->a] * (size_t)l->work.states[s->b];
     l->slots[slot] = trmi_arena_alloc(&l->memory, entries * sizeof **l->slots);
     return l->slots[slot] != NULL ? TRM_OK : no_memory(l);

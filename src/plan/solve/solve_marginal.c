@@ -18,7 +18,7 @@
 #include <string.h>
 
 typedef struct back {
-    const trmi_work *work;
+    const trmi_solve_work *work;
     float *const *marginal;
     float **pair; /* [slots] [a][b], NULL = not known */
     float **rest; /* [steps] kept for the caller, or NULL */
@@ -53,7 +53,7 @@ static trm_status keep(back *b, int32_t slot, int32_t row, float *table, int32_t
 }
 
 static trm_status back_one(back *b, const trmi_reduced *step, trm_error *err) {
-    const trmi_work *w = b->work;
+    const trmi_solve_work *w = b->work;
     int32_t i_states = w->states[step->near[0]], j_states = w->states[step->node];
     const float *a = trmi_tables_data(w->tables, step->table[0]),
                 *u = trmi_tables_data(w->tables, step->unary);
@@ -90,7 +90,7 @@ static trm_status back_one(back *b, const trmi_reduced *step, trm_error *err) {
 /* m0[i][j] from D, m1[j][k] from D; *_t are transposes. */
 static void pairs_of(const back *b, const trmi_reduced *step, const float *d, const float *b_t,
                      const float *a_t, float *m0, float *m1) {
-    const trmi_work *w = b->work;
+    const trmi_solve_work *w = b->work;
     int32_t is = w->states[step->near[0]], js = w->states[step->node],
             ks = w->states[step->near[1]];
     const float *a = trmi_tables_data(w->tables, step->table[0]),
@@ -114,7 +114,7 @@ static void pairs_of(const back *b, const trmi_reduced *step, const float *d, co
 }
 
 static trm_status back_two(back *b, const trmi_reduced *step, trm_error *err) {
-    const trmi_work *w = b->work;
+    const trmi_solve_work *w = b->work;
     int32_t is = w->states[step->near[0]], js = w->states[step->node],
             ks = w->states[step->near[1]];
     const float *c = trmi_tables_data(w->tables, step->product), *both = b->pair[step->joined];
@@ -150,7 +150,7 @@ static trm_status back_two(back *b, const trmi_reduced *step, trm_error *err) {
 }
 
 static trm_status back_none(back *b, const trmi_reduced *step, float constant, trm_error *err) {
-    const trmi_work *w = b->work;
+    const trmi_solve_work *w = b->work;
     const float *u = trmi_tables_data(w->tables, step->unary);
     float least = INFINITY, *own = b->marginal[step->node];
     for (int32_t j = 0; j < w->states[step->node]; j++) {
@@ -170,7 +170,7 @@ static trm_status back_none(back *b, const trmi_reduced *step, float constant, t
 }
 
 static trm_status walk(back *b, trm_error *err) {
-    const trmi_work *w = b->work;
+    const trmi_solve_work *w = b->work;
     float constant = (float)trmi_work_constant(w);
     for (int32_t s = w->steps_count - 1; s >= 0; s--) {
         const trmi_reduced *step = &w->steps[s];
@@ -185,7 +185,7 @@ static trm_status walk(back *b, trm_error *err) {
     return TRM_OK;
 }
 
-trm_status trmi_work_marginals(const trmi_work *work, float *const *marginal, float **rest,
+trm_status trmi_work_marginals(const trmi_solve_work *work, float *const *marginal, float **rest,
                                trm_error *err) {
     back b = {.work = work, .marginal = marginal, .rest = rest};
     b.pair = trmi_alloc(((size_t)work->slots_count + 1) * sizeof *b.pair);
@@ -199,7 +199,7 @@ trm_status trmi_work_marginals(const trmi_work *work, float *const *marginal, fl
 
 trm_status trmi_solve_marginals(const trmi_cost_graph *g, float *const *marginal, trm_error *err) {
     trmi_tables tables;
-    trmi_work work;
+    trmi_solve_work work;
     trmi_tables_open(&tables);
     trm_status status = trmi_work_open(&work, &tables, g, err);
     if (status == TRM_OK) {

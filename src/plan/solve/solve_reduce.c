@@ -15,7 +15,7 @@ static trm_status no_memory(trm_error *err) {
 /* ---- life
  *  ------------------------------------------------------------------------------------------ */
 
-static trm_status take(trmi_work *w, int32_t nodes, trm_error *err) {
+static trm_status take(trmi_solve_work *w, int32_t nodes, trm_error *err) {
     size_t n = (size_t)nodes + 1;
     w->nodes_count = nodes;
     w->states = trmi_alloc(n * sizeof *w->states);
@@ -30,7 +30,7 @@ static trm_status take(trmi_work *w, int32_t nodes, trm_error *err) {
     return ok ? TRM_OK : no_memory(err);
 }
 
-void trmi_work_close(trmi_work *w) {
+void trmi_work_close(trmi_solve_work *w) {
     for (int32_t i = 0; w->near != NULL && i < w->nodes_count; i++) {
         free(w->near[i]);
     }
@@ -44,7 +44,7 @@ void trmi_work_close(trmi_work *w) {
     free(w->slots);
 }
 
-static bool hang(trmi_work *w, int32_t node, int32_t slot) {
+static bool hang(trmi_solve_work *w, int32_t node, int32_t slot) {
     if (!trmi_grow((void **)&w->near[node], &w->near_capacity[node], w->near_count[node] + 1,
                    sizeof **w->near)) {
         return false;
@@ -53,7 +53,7 @@ static bool hang(trmi_work *w, int32_t node, int32_t slot) {
     return true;
 }
 
-static void unhang(trmi_work *w, int32_t node, int32_t slot) {
+static void unhang(trmi_solve_work *w, int32_t node, int32_t slot) {
     int32_t count = w->near_count[node], at = 0;
     for (int32_t i = 0; i < count; i++) {
         w->near[node][at] = w->near[node][i];
@@ -62,7 +62,7 @@ static void unhang(trmi_work *w, int32_t node, int32_t slot) {
     w->near_count[node] = at;
 }
 
-int32_t trmi_work_slot(const trmi_work *w, int32_t a, int32_t b) {
+int32_t trmi_work_slot(const trmi_solve_work *w, int32_t a, int32_t b) {
     for (int32_t i = 0; i < w->near_count[a]; i++) {
         if (trmi_slot_other(&w->slots[w->near[a][i]], a) == b) {
             return w->near[a][i];
@@ -72,14 +72,14 @@ int32_t trmi_work_slot(const trmi_work *w, int32_t a, int32_t b) {
 }
 
 /* The slot's table with `row` as rows; -1 = no memory. */
-static int32_t table_of(const trmi_work *w, int32_t slot, int32_t row) {
-    const trmi_slot *s = &w->slots[slot];
+static int32_t table_of(const trmi_solve_work *w, int32_t slot, int32_t row) {
+    const trmi_solve_slot *s = &w->slots[slot];
     return s->a == row ? s->table
                        : trmi_tables_make(w->tables, TRMI_TABLE_TRANSPOSE, s->table, 0, 0);
 }
 
 /* Adds a table [a][b] between two nodes. *slot, *fresh may be NULL. */
-static trm_status join(trmi_work *w, int32_t a, int32_t b, int32_t table, int32_t *slot,
+static trm_status join(trmi_solve_work *w, int32_t a, int32_t b, int32_t table, int32_t *slot,
                        bool *fresh, trm_error *err) {
     if (a > b) {
         int32_t c = a;
@@ -101,12 +101,12 @@ static trm_status join(trmi_work *w, int32_t a, int32_t b, int32_t table, int32_
     if (table < 0 || !trmi_grow((void **)&w->slots, &w->slots_capacity, at + 1, sizeof *w->slots)) {
         return no_memory(err);
     }
-    w->slots[w->slots_count++] = (trmi_slot){a, b, table, true};
+    w->slots[w->slots_count++] = (trmi_solve_slot){a, b, table, true};
     *slot = at;
     return hang(w, a, at) && hang(w, b, at) ? TRM_OK : no_memory(err);
 }
 
-trm_status trmi_work_open(trmi_work *w, trmi_tables *tables, const trmi_cost_graph *graph,
+trm_status trmi_work_open(trmi_solve_work *w, trmi_tables *tables, const trmi_cost_graph *graph,
                           trm_error *err) {
     memset(w, 0, sizeof *w);
     w->tables = tables;
@@ -131,7 +131,7 @@ trm_status trmi_work_open(trmi_work *w, trmi_tables *tables, const trmi_cost_gra
     return TRM_OK;
 }
 
-trm_status trmi_work_copy(trmi_work *w, const trmi_work *from, trm_error *err) {
+trm_status trmi_work_copy(trmi_solve_work *w, const trmi_solve_work *from, trm_error *err) {
     memset(w, 0, sizeof *w);
     w->tables = from->tables;
     w->last_first = from->last_first;
@@ -142,7 +142,7 @@ trm_status trmi_work_copy(trmi_work *w, const trmi_work *from, trm_error *err) {
     memcpy(w->live, from->live, n * sizeof *w->live);
     w->live_count = from->live_count;
     for (int64_t i = 0; i < from->slots_count; i++) {
-        const trmi_slot *s = &from->slots[i];
+        const trmi_solve_slot *s = &from->slots[i];
         int32_t slot;
         bool fresh;
         if (s->live) {
@@ -155,18 +155,19 @@ trm_status trmi_work_copy(trmi_work *w, const trmi_work *from, trm_error *err) {
 /* ---- elimination
  *  --------------------------------------------------------------------------------------- */
 
-static void drop_slot(trmi_work *w, int32_t slot) {
+static void drop_slot(trmi_solve_work *w, int32_t slot) {
     w->slots[slot].live = false;
     unhang(w, w->slots[slot].a, slot);
     unhang(w, w->slots[slot].b, slot);
 }
 
-static void drop_node(trmi_work *w, int32_t node) {
+static void drop_node(trmi_solve_work *w, int32_t node) {
     w->live[node] = false;
     w->live_count--;
 }
 
-static trm_status eliminate_one(trmi_work *w, int32_t node, trmi_reduced *step, trm_error *err) {
+static trm_status eliminate_one(trmi_solve_work *w, int32_t node, trmi_reduced *step,
+                                trm_error *err) {
     step->near_count = 1;
     step->slot[0] = w->near[node][0];
     step->near[0] = trmi_slot_other(&w->slots[step->slot[0]], node);
@@ -181,7 +182,8 @@ static trm_status eliminate_one(trmi_work *w, int32_t node, trmi_reduced *step, 
     return step->product < 0 ? no_memory(err) : TRM_OK;
 }
 
-static trm_status eliminate_two(trmi_work *w, int32_t node, trmi_reduced *step, trm_error *err) {
+static trm_status eliminate_two(trmi_solve_work *w, int32_t node, trmi_reduced *step,
+                                trm_error *err) {
     step->near_count = 2;
     for (int i = 0; i < 2; i++) {
         step->slot[i] = w->near[node][i];
@@ -210,14 +212,14 @@ static trm_status eliminate_two(trmi_work *w, int32_t node, trmi_reduced *step, 
 
 /* The work of eliminating a node; nodes with more neighbours than `most` never go. *generation: the
  * youngest of its tables. */
-static double work_of(const trmi_work *w, int32_t node, int32_t most, int32_t *generation) {
+static double work_of(const trmi_solve_work *w, int32_t node, int32_t most, int32_t *generation) {
     if (!w->live[node] || w->near_count[node] > most) {
         return INFINITY;
     }
     double work = w->states[node];
     *generation = w->tables->items[w->unary[node]].generation;
     for (int32_t i = 0; i < w->near_count[node]; i++) {
-        const trmi_slot *s = &w->slots[w->near[node][i]];
+        const trmi_solve_slot *s = &w->slots[w->near[node][i]];
         int32_t age = w->tables->items[s->table].generation;
         work *= w->states[trmi_slot_other(s, node)];
         *generation = age > *generation ? age : *generation;
@@ -227,7 +229,7 @@ static double work_of(const trmi_work *w, int32_t node, int32_t most, int32_t *g
 
 /* Of the nodes that cost little, one whose tables are least derived: equal blocks are then folded
  * each by itself, in the same way, before they meet. */
-static int32_t next_node(const trmi_work *w, int32_t most) {
+static int32_t next_node(const trmi_solve_work *w, int32_t most) {
     int32_t best = -1, best_generation = 0, generation = 0;
     double least = INFINITY, best_work = INFINITY;
     for (int32_t i = 0; i < w->nodes_count; i++) {
@@ -249,7 +251,7 @@ static int32_t next_node(const trmi_work *w, int32_t most) {
     return best;
 }
 
-trm_status trmi_work_reduce(trmi_work *w, int32_t most, trm_error *err) {
+trm_status trmi_work_reduce(trmi_solve_work *w, int32_t most, trm_error *err) {
     for (int32_t node; (node = next_node(w, most)) >= 0;) {
         trmi_reduced *step = &w->steps[w->steps_count];
         *step = (trmi_reduced){.node = node, .unary = w->unary[node]};
@@ -264,7 +266,7 @@ trm_status trmi_work_reduce(trmi_work *w, int32_t most, trm_error *err) {
     return TRM_OK;
 }
 
-trm_status trmi_work_fix(trmi_work *w, int32_t node, int32_t state, trm_error *err) {
+trm_status trmi_work_fix(trmi_solve_work *w, int32_t node, int32_t state, trm_error *err) {
     while (w->near_count[node] > 0) {
         int32_t slot = w->near[node][0], other = trmi_slot_other(&w->slots[slot], node);
         int32_t table = table_of(w, slot, node);
@@ -284,7 +286,8 @@ trm_status trmi_work_fix(trmi_work *w, int32_t node, int32_t state, trm_error *e
 /* ---- the way back
  *  ---------------------------------------------------------------------------------------- */
 
-static int32_t best_state(const trmi_work *w, const trmi_reduced *step, const int32_t *choice) {
+static int32_t best_state(const trmi_solve_work *w, const trmi_reduced *step,
+                          const int32_t *choice) {
     const trmi_tables *t = w->tables;
     const float *u = trmi_tables_data(t, step->unary), *a = NULL, *b = NULL;
     int32_t states = w->states[step->node], best = 0;
@@ -307,13 +310,13 @@ static int32_t best_state(const trmi_work *w, const trmi_reduced *step, const in
     return best;
 }
 
-void trmi_work_trace(const trmi_work *w, int32_t *choice) {
+void trmi_work_trace(const trmi_solve_work *w, int32_t *choice) {
     for (int32_t i = w->steps_count - 1; i >= 0; i--) {
         choice[w->steps[i].node] = best_state(w, &w->steps[i], choice);
     }
 }
 
-double trmi_work_constant(const trmi_work *w) {
+double trmi_work_constant(const trmi_solve_work *w) {
     double sum = 0;
     for (int32_t i = 0; i < w->steps_count; i++) {
         const trmi_reduced *step = &w->steps[i];

@@ -31,7 +31,7 @@ bool trmi_client_is_stopped(trm_ps_client *client) {
     return asked;
 }
 
-trm_status trmi_client_stopped(const trmi_peer *peer, trm_error *err) {
+trm_status trmi_client_stopped(const trmi_server_connection *peer, trm_error *err) {
     return TRMI_FAIL(err, TRM_CANCELLED, "stopped on request while waiting for server %d (%s)",
                      peer->number, peer->address);
 }
@@ -71,7 +71,7 @@ static trm_status exchange(trm_ps_client *client, trmi_channel *channel, trmi_ps
     return status;
 }
 
-static trm_status hello(trm_ps_client *client, trmi_peer *peer, trmi_channel **channel,
+static trm_status hello(trm_ps_client *client, trmi_server_connection *peer, trmi_channel **channel,
                         bool joining, trmi_ps_note *welcome, double deadline, trm_error *err) {
     trmi_ring_place place;
     trmi_channel *offer = NULL;
@@ -91,7 +91,7 @@ static trm_status hello(trm_ps_client *client, trmi_peer *peer, trmi_channel **c
     return status;
 }
 
-static trm_status check_welcome(trm_ps_client *client, const trmi_peer *peer,
+static trm_status check_welcome(trm_ps_client *client, const trmi_server_connection *peer,
                                 const trmi_ps_note *note, bool joining, trm_error *err) {
     if (note->value[5] != peer->number || note->value[6] != client->servers || note->value[2] < 1 ||
         note->value[2] * note->value[6] > TRMI_PS_SHARDS_MAX ||
@@ -132,7 +132,7 @@ static trm_status find_token(trm_ps_client *client, const char *reached, uint8_t
 
 /* Connects, as often as it takes until the deadline, and proves the token.   errors  as
  * trmi_client_connect */
-static trm_status reach(trm_ps_client *client, const trmi_peer *peer, double deadline,
+static trm_status reach(trm_ps_client *client, const trmi_server_connection *peer, double deadline,
                         trmi_channel **out, trm_error *err) {
     const trmi_patience patience = {deadline, client->options.stopped, client->options.context};
     trmi_credentials mine = {.service = TRMI_SERVICE_PARAMETERS, .version = TRMI_PS_VERSION};
@@ -168,7 +168,7 @@ static trm_status reach(trm_ps_client *client, const trmi_peer *peer, double dea
     return TRM_OK;
 }
 
-trm_status trmi_client_connect(trm_ps_client *client, trmi_peer *peer, bool joining,
+trm_status trmi_client_connect(trm_ps_client *client, trmi_server_connection *peer, bool joining,
                                double deadline, trm_error *err) {
     trmi_channel *channel = NULL;
     const double soonest = trmi_os_now() + 0.05;
@@ -195,7 +195,7 @@ trm_status trmi_client_connect(trm_ps_client *client, trmi_peer *peer, bool join
 
 /* ---- mending --------------------------------------------------------------------------------- */
 
-static trm_status send_now(trm_ps_client *client, trmi_peer *peer, const uint8_t *data,
+static trm_status send_now(trm_ps_client *client, trmi_server_connection *peer, const uint8_t *data,
                            size_t bytes, double deadline, trm_error *err) {
     client->stats.bytes_sent += (int64_t)bytes;
     return trmi_channel_send(peer->channel, data, bytes, deadline - trmi_os_now(), err);
@@ -223,8 +223,9 @@ static uint8_t *encode_order(trm_ps_client *c, trmi_ps_kind kind, const trmi_ps_
     return data;
 }
 
-trm_status trmi_client_tell(trm_ps_client *c, trmi_peer *peer, const trmi_ps_note *note,
-                            const void *trailer, size_t trailer_bytes, double deadline) {
+trm_status trmi_client_tell(trm_ps_client *c, trmi_server_connection *peer,
+                            const trmi_ps_note *note, const void *trailer, size_t trailer_bytes,
+                            double deadline) {
     size_t bytes;
     uint64_t number;
     uint8_t *data =
@@ -237,7 +238,7 @@ trm_status trmi_client_tell(trm_ps_client *c, trmi_peer *peer, const trmi_ps_not
 
 /* Tells this server, without waiting, of the steps that it has not been told of: others may wait
  * for them. */
-static void tell_steps_to(trm_ps_client *c, trmi_peer *peer, double deadline) {
+static void tell_steps_to(trm_ps_client *c, trmi_server_connection *peer, double deadline) {
     if (peer->channel == NULL || !trmi_client_steps_untold(c, peer)) {
         return;
     }
@@ -258,7 +259,7 @@ static void tell_steps(trm_ps_client *client, double deadline) {
 
 /* While it waits for servers the chief says that it lives. Nobody waits for the answer. */
 static void chief_beats(trm_ps_client *client, double deadline) {
-    trmi_peer *peer = &client->peers[0];
+    trmi_server_connection *peer = &client->peers[0];
     double now = trmi_os_now();
     if (client->chief_lease == 0 || now - client->chief_said < client->chief_lease / BEATS ||
         peer->channel == NULL) {
@@ -270,7 +271,7 @@ static void chief_beats(trm_ps_client *client, double deadline) {
 }
 
 /* Everything that this server has not answered, in order. */
-static trm_status send_again(trm_ps_client *client, trmi_peer *peer, double deadline,
+static trm_status send_again(trm_ps_client *client, trmi_server_connection *peer, double deadline,
                              trm_error *err) {
     double now = trmi_os_now();
     peer->carried = 0;
@@ -305,7 +306,7 @@ static trm_status send_again(trm_ps_client *client, trmi_peer *peer, double dead
     return TRM_OK;
 }
 
-void trmi_client_drop(trm_ps_client *client, trmi_peer *peer) {
+void trmi_client_drop(trm_ps_client *client, trmi_server_connection *peer) {
     for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
         if (client->batches[i] != NULL) {
             trmi_batch_forget(client->batches[i], peer);
@@ -318,7 +319,8 @@ void trmi_client_drop(trm_ps_client *client, trmi_peer *peer) {
 }
 
 /* Until the deadline: a server that restarts comes back. */
-static trm_status mend(trm_ps_client *client, trmi_peer *peer, double deadline, trm_error *err) {
+static trm_status mend(trm_ps_client *client, trmi_server_connection *peer, double deadline,
+                       trm_error *err) {
     trm_error cause = {0};
     trmi_client_drop(client, peer);
     for (;;) {
@@ -360,8 +362,8 @@ static trm_status mend(trm_ps_client *client, trmi_peer *peer, double deadline, 
     }
 }
 
-trm_status trmi_client_send(trm_ps_client *client, trmi_peer *peer, const uint8_t *data,
-                            size_t bytes, double deadline, trm_error *err) {
+trm_status trmi_client_send(trm_ps_client *client, trmi_server_connection *peer,
+                            const uint8_t *data, size_t bytes, double deadline, trm_error *err) {
     trm_status status =
         peer->channel == NULL ? TRM_PEER : send_now(client, peer, data, bytes, deadline, err);
     if (status == TRM_PEER || status == TRM_TIMEOUT) {
@@ -373,8 +375,8 @@ trm_status trmi_client_send(trm_ps_client *client, trmi_peer *peer, const uint8_
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-static void staged(trm_ps_client *client, trmi_peer *peer, const trmi_ps_header *header,
-                   const trmi_ps_note *note, const uint8_t *trailer) {
+static void staged(trm_ps_client *client, trmi_server_connection *peer,
+                   const trmi_ps_header *header, const trmi_ps_note *note, const uint8_t *trailer) {
     if (header->status != TRM_OK) {
         return;
     }
@@ -389,8 +391,9 @@ static void staged(trm_ps_client *client, trmi_peer *peer, const trmi_ps_header 
     }
 }
 
-static void push_answered(trm_ps_client *client, trmi_peer *peer, const trmi_ps_header *header,
-                          const trmi_ps_note *note, const trm_error *err) {
+static void push_answered(trm_ps_client *client, trmi_server_connection *peer,
+                          const trmi_ps_header *header, const trmi_ps_note *note,
+                          const trm_error *err) {
     for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
         trmi_pending *p = &peer->pending[i];
         if (p->sequence != header->sequence || header->incarnation != client->incarnation) {
@@ -408,8 +411,8 @@ static void push_answered(trm_ps_client *client, trmi_peer *peer, const trmi_ps_
     }
 }
 
-static void take_done(trm_ps_client *client, trmi_peer *peer, const trmi_ps_header *header,
-                      const trmi_message *m) {
+static void take_done(trm_ps_client *client, trmi_server_connection *peer,
+                      const trmi_ps_header *header, const trmi_message *m) {
     trmi_ps_note note;
     trm_error err = {0};
     if (trmi_ps_decode_note(m->data, m->bytes, header, &note, NULL, NULL) != TRM_OK) {
@@ -446,7 +449,7 @@ static void take_done(trm_ps_client *client, trmi_peer *peer, const trmi_ps_head
     }
 }
 
-static void take(trm_ps_client *client, trmi_peer *peer, trmi_message *m) {
+static void take(trm_ps_client *client, trmi_server_connection *peer, trmi_message *m) {
     trmi_ps_header header;
     client->stats.bytes_received += (int64_t)m->bytes;
     if (trmi_ps_decode_header(m->data, m->bytes, &header, NULL) == TRM_OK) {
@@ -471,7 +474,7 @@ static double least_of(double a, double b, double c) {
     return least > 0 ? least : 0;
 }
 
-int trmi_client_pushes_pending(const trmi_peer *peer) {
+int trmi_client_pushes_pending(const trmi_server_connection *peer) {
     int count = 0;
     for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
         count += peer->pending[i].sequence != 0;
@@ -480,7 +483,8 @@ int trmi_client_pushes_pending(const trmi_peer *peer) {
 }
 
 /* Something has been waiting for too long: perhaps it, or its answer, was lost. */
-static bool is_overdue(const trm_ps_client *client, const trmi_peer *peer, double now) {
+static bool is_overdue(const trm_ps_client *client, const trmi_server_connection *peer,
+                       double now) {
     for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
         if (peer->pending[i].sequence != 0 &&
             now - peer->pending[i].sent > client->options.retry_seconds) {
@@ -497,7 +501,7 @@ static bool is_overdue(const trm_ps_client *client, const trmi_peer *peer, doubl
     return false;
 }
 
-static bool is_owed(const trm_ps_client *client, const trmi_peer *peer) {
+static bool is_owed(const trm_ps_client *client, const trmi_server_connection *peer) {
     bool owed = trmi_client_pushes_pending(peer) > 0;
     for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
         owed |= client->batches[i] != NULL && trmi_batch_owed_since(client->batches[i], peer) > 0;
@@ -507,10 +511,10 @@ static bool is_owed(const trm_ps_client *client, const trmi_peer *peer) {
 
 /* While one server is waited for, another may have died with a push of ours, for which other
  * workers wait that the first server waits for. */
-static trm_status look_after_others(trm_ps_client *client, const trmi_peer *waited, double deadline,
-                                    trm_error *err) {
+static trm_status look_after_others(trm_ps_client *client, const trmi_server_connection *waited,
+                                    double deadline, trm_error *err) {
     for (uint32_t s = 0; s < client->servers; s++) {
-        trmi_peer *peer = &client->peers[s];
+        trmi_server_connection *peer = &client->peers[s];
         trmi_message m;
         if (peer == waited || peer->ordered || !is_owed(client, peer)) {
             continue; /* or its answer to an order would be taken by nobody: it is next */
@@ -547,8 +551,8 @@ static bool gives_up(trm_ps_client *client, double since) {
     return client->wants_rows && client->stop_seen > 0 && trmi_os_now() - begin > stop_seconds;
 }
 
-trm_status trmi_client_progress(trm_ps_client *client, trmi_peer *peer, double deadline,
-                                trm_error *err) {
+trm_status trmi_client_progress(trm_ps_client *client, trmi_server_connection *peer,
+                                double deadline, trm_error *err) {
     const double begin = trmi_os_now();
     for (;;) {
         trmi_message m;
@@ -595,10 +599,10 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_peer *peer, double d
     }
 }
 
-trm_status trmi_client_order_send(trm_ps_client *client, trmi_peer *peer, trmi_ps_kind kind,
-                                  const trmi_ps_note *note, const trm_table_options *table,
-                                  const void *trailer, size_t trailer_bytes, uint64_t *number,
-                                  trm_error *err) {
+trm_status trmi_client_order_send(trm_ps_client *client, trmi_server_connection *peer,
+                                  trmi_ps_kind kind, const trmi_ps_note *note,
+                                  const trm_table_options *table, const void *trailer,
+                                  size_t trailer_bytes, uint64_t *number, trm_error *err) {
     size_t bytes;
     uint8_t *data = encode_order(client, kind, note, table, trailer, trailer_bytes, &bytes, number);
     if (data == NULL) {
@@ -611,8 +615,8 @@ trm_status trmi_client_order_send(trm_ps_client *client, trmi_peer *peer, trmi_p
     return status;
 }
 
-trm_status trmi_client_order_wait(trm_ps_client *client, trmi_peer *peer, uint64_t number,
-                                  trm_error *err) {
+trm_status trmi_client_order_wait(trm_ps_client *client, trmi_server_connection *peer,
+                                  uint64_t number, trm_error *err) {
     peer->ordered = false;
     double deadline = trmi_client_deadline(client);
     client->order = number;
@@ -639,7 +643,7 @@ trm_status trmi_client_order_wait(trm_ps_client *client, trmi_peer *peer, uint64
     return (trm_status)theirs.status;
 }
 
-trm_status trmi_client_order(trm_ps_client *client, trmi_peer *peer, trmi_ps_kind kind,
+trm_status trmi_client_order(trm_ps_client *client, trmi_server_connection *peer, trmi_ps_kind kind,
                              const trmi_ps_note *note, const trm_table_options *table,
                              const void *trailer, size_t trailer_bytes, trm_error *err) {
     /* These may be asked twice: their second answer is as good as the first. */

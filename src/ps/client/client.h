@@ -26,7 +26,7 @@ typedef struct trmi_pending {
     double sent;
 } trmi_pending;
 
-typedef struct trmi_peer {
+typedef struct trmi_server_connection {
     int32_t number;
     char address[80];
     trmi_channel *channel; /* NULL = not connected */
@@ -36,7 +36,7 @@ typedef struct trmi_peer {
     int64_t carried;         /* the last step it was told of through this connection, */
     uint64_t carried_pushes; /* and how many of this worker's pushes were settled */
     trmi_pending pending[TRMI_PUSHES_AHEAD_MAX];
-} trmi_peer;
+} trmi_server_connection;
 
 /* Unique keys in sections: of (server, shard, table) in this order, those that are wanted. */
 typedef struct trmi_arrangement {
@@ -147,7 +147,7 @@ struct trm_ps_client {
     trm_ps_client_options options;
     uint8_t token[32];
     bool has_token; /* from the caller */
-    trmi_peer *peers;
+    trmi_server_connection *peers;
     uint32_t servers, shards; /* shards of one server */
     trm_ps_mode mode;
     uint32_t worker, incarnation;
@@ -195,50 +195,51 @@ struct trm_ps_client {
 
 /* --- connections (client.c) ------------------------------------------------------------------- */
 /* Pushes that this server has not answered. */
-int trmi_client_pushes_pending(const trmi_peer *peer);
+int trmi_client_pushes_pending(const trmi_server_connection *peer);
 /* Takes in one message from this server, or mends its connection: pushes and pulls are then sent
  * again, an order is its asker's to repeat.
  *   errors  TIMEOUT, PEER (at the deadline), CANCELLED (replaced), INVALID */
-trm_status trmi_client_progress(trm_ps_client *client, trmi_peer *peer, double deadline,
-                                trm_error *err);
+trm_status trmi_client_progress(trm_ps_client *client, trmi_server_connection *peer,
+                                double deadline, trm_error *err);
 /* Sends bytes as one message; a broken connection is mended first. */
-trm_status trmi_client_send(trm_ps_client *client, trmi_peer *peer, const uint8_t *data,
-                            size_t bytes, double deadline, trm_error *err);
+trm_status trmi_client_send(trm_ps_client *client, trmi_server_connection *peer,
+                            const uint8_t *data, size_t bytes, double deadline, trm_error *err);
 /* An order that nobody waits for. A connection that breaks here is mended by whoever waits for its
  * server. */
-trm_status trmi_client_tell(trm_ps_client *client, trmi_peer *peer, const trmi_ps_note *note,
-                            const void *trailer, size_t trailer_bytes, double deadline);
+trm_status trmi_client_tell(trm_ps_client *client, trmi_server_connection *peer,
+                            const trmi_ps_note *note, const void *trailer, size_t trailer_bytes,
+                            double deadline);
 /* First words on a new connection; `joining`: of a new life.   errors  TIMEOUT, PEER, CANCELLED, INVALID
  */
-trm_status trmi_client_connect(trm_ps_client *client, trmi_peer *peer, bool joining,
+trm_status trmi_client_connect(trm_ps_client *client, trmi_server_connection *peer, bool joining,
                                double deadline, trm_error *err);
 /* Forgets a connection, with the answers that lie in it. */
-void trmi_client_drop(trm_ps_client *client, trmi_peer *peer);
+void trmi_client_drop(trm_ps_client *client, trmi_server_connection *peer);
 /* Whether the caller wants to stop; and the error that says so. */
 bool trmi_client_is_stopped(trm_ps_client *client);
-trm_status trmi_client_stopped(const trmi_peer *peer, trm_error *err);
+trm_status trmi_client_stopped(const trmi_server_connection *peer, trm_error *err);
 /* Waits until all servers have been told of the steps that this worker knows.   errors  as an order
  */
 trm_status trmi_client_steps_confirm(trm_ps_client *client, trm_error *err);
 /* BOUNDED: nobody waits for this worker, until its next push. */
 trm_status trmi_client_rest(trm_ps_client *client, trm_error *err);
 /* One control request to one server; the answer is in client->order_*. */
-trm_status trmi_client_order(trm_ps_client *client, trmi_peer *peer, trmi_ps_kind kind,
+trm_status trmi_client_order(trm_ps_client *client, trmi_server_connection *peer, trmi_ps_kind kind,
                              const trmi_ps_note *note, const trm_table_options *table,
                              const void *trailer, size_t trailer_bytes, trm_error *err);
 /* An order in two steps, so that several servers work at once. */
-trm_status trmi_client_order_send(trm_ps_client *client, trmi_peer *peer, trmi_ps_kind kind,
-                                  const trmi_ps_note *note, const trm_table_options *table,
-                                  const void *trailer, size_t trailer_bytes, uint64_t *number,
-                                  trm_error *err);
-trm_status trmi_client_order_wait(trm_ps_client *client, trmi_peer *peer, uint64_t number,
-                                  trm_error *err);
+trm_status trmi_client_order_send(trm_ps_client *client, trmi_server_connection *peer,
+                                  trmi_ps_kind kind, const trmi_ps_note *note,
+                                  const trm_table_options *table, const void *trailer,
+                                  size_t trailer_bytes, uint64_t *number, trm_error *err);
+trm_status trmi_client_order_wait(trm_ps_client *client, trmi_server_connection *peer,
+                                  uint64_t number, trm_error *err);
 /* --- steps (client_step.c) -------------------------------------------------------------------- */
 /* Server 0 has told of steps.   errors  CORRUPT, NOMEM */
 trm_status trmi_client_steps_learn(trm_ps_client *client, const uint8_t *data, size_t bytes,
                                    trm_error *err);
 /* Whether this server has not been told of all that this worker knows through this connection. */
-bool trmi_client_steps_untold(const trm_ps_client *client, const trmi_peer *peer);
+bool trmi_client_steps_untold(const trm_ps_client *client, const trmi_server_connection *peer);
 /* The last push of this worker up to which server 0 has answered all. */
 uint64_t trmi_client_steps_settled(const trm_ps_client *client);
 /* The step that all servers but the first have finished. */
@@ -290,17 +291,17 @@ void trmi_part_release(trm_ps_client *client, trmi_part *part);
 
 /* --- pulls (client_pull.c) -------------------------------------------------------------------- */
 /* Sends what this server has been asked for and has not answered, again. */
-trm_status trmi_batch_ask_again(trm_ps_batch *batch, trmi_peer *peer, double deadline,
+trm_status trmi_batch_ask_again(trm_ps_batch *batch, trmi_server_connection *peer, double deadline,
                                 trm_error *err);
 /* When the oldest pull was sent that this server owes an answer; 0 = it owes none. */
-double trmi_batch_owed_since(const trm_ps_batch *batch, const trmi_peer *peer);
+double trmi_batch_owed_since(const trm_ps_batch *batch, const trmi_server_connection *peer);
 /* Its channel goes, and with it the answers that lie there. */
-void trmi_batch_forget(trm_ps_batch *batch, const trmi_peer *peer);
+void trmi_batch_forget(trm_ps_batch *batch, const trmi_server_connection *peer);
 /* An answer to one of the batch's pulls has come: takes the message. Others are left alone. */
-void trmi_batch_answer(trm_ps_batch *batch, trmi_peer *peer, const trmi_ps_header *header,
-                       trmi_message *message);
+void trmi_batch_answer(trm_ps_batch *batch, trmi_server_connection *peer,
+                       const trmi_ps_header *header, trmi_message *message);
 /* The same for a server's refusal. */
-void trmi_batch_refused(trm_ps_batch *batch, const trmi_peer *peer, uint64_t request,
+void trmi_batch_refused(trm_ps_batch *batch, const trmi_server_connection *peer, uint64_t request,
                         const trm_error *why);
 
 /* --- hot rows (client_cache.c) ---------------------------------------------------------------- */

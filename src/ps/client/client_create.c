@@ -52,7 +52,8 @@ static trm_status check_options(const trm_ps_client_options *in, trm_ps_client_o
 
 /* A server that dies during the first words is restarted like any other. Every ten seconds it says
  * for whom it waits. */
-static trm_status join(trm_ps_client *client, trmi_peer *peer, double deadline, trm_error *err) {
+static trm_status join(trm_ps_client *client, trmi_server_connection *peer, double deadline,
+                       trm_error *err) {
     const double start = trmi_os_now();
     for (;;) {
         double now = trmi_os_now(), slice = now + say_seconds;
@@ -125,7 +126,7 @@ trm_status trmi_client_create_wrapped(const trm_ps_client_options *options,
     }
     double deadline = trmi_client_deadline(client);
     for (uint32_t s = 0; s < client->servers; s++) {
-        trmi_peer *peer = &client->peers[s];
+        trmi_server_connection *peer = &client->peers[s];
         peer->number = (int32_t)s;
         if (checked.addresses != NULL) {
             snprintf(peer->address, sizeof peer->address, "%s", checked.addresses[s]);
@@ -152,7 +153,7 @@ void trm_ps_client_destroy(trm_ps_client *client) {
         return;
     }
     for (uint32_t s = 0; s < client->servers && client->peers != NULL; s++) {
-        trmi_peer *peer = &client->peers[s];
+        trmi_server_connection *peer = &client->peers[s];
         if (peer->channel != NULL && client->incarnation > 0 && !client->reader) {
             const trmi_ps_note bye = {.value = {TRMI_ORDER_BYE}};
             (void)!trmi_client_tell(client, peer, &bye, NULL, 0, trmi_os_now() + 1);

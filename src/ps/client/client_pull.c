@@ -62,8 +62,8 @@ static void fill_cache(trm_ps_batch *b, const trmi_part *part) {
 /* ---- asking ---------------------------------------------------------------------------------- */
 
 /* Sends the pull of a part to one server (again). */
-static trm_status ask(trm_ps_batch *b, trmi_part *part, trmi_peer *peer, double deadline,
-                      trm_error *err) {
+static trm_status ask(trm_ps_batch *b, trmi_part *part, trmi_server_connection *peer,
+                      double deadline, trm_error *err) {
     trm_ps_client *c = b->client;
     const trmi_arrangement *a = &part->pull;
     uint32_t first = a->first[peer->number], count = a->first[peer->number + 1] - first;
@@ -103,11 +103,12 @@ static trm_status ask(trm_ps_batch *b, trmi_part *part, trmi_peer *peer, double 
     return peer->channel->table->commit(peer->channel, &m, left, err);
 }
 
-static bool is_owed(const trmi_part *part, const trmi_peer *peer) {
+static bool is_owed(const trmi_part *part, const trmi_server_connection *peer) {
     return part->request != 0 && !part->done && !part->replies[peer->number].here;
 }
 
-trm_status trmi_batch_ask_again(trm_ps_batch *b, trmi_peer *peer, double deadline, trm_error *err) {
+trm_status trmi_batch_ask_again(trm_ps_batch *b, trmi_server_connection *peer, double deadline,
+                                trm_error *err) {
     for (int32_t p = 0; b->pulling && p < b->asked; p++) {
         if (is_owed(&b->parts[p], peer)) {
             TRMI_TRY(ask(b, &b->parts[p], peer, deadline, err));
@@ -116,7 +117,7 @@ trm_status trmi_batch_ask_again(trm_ps_batch *b, trmi_peer *peer, double deadlin
     return TRM_OK;
 }
 
-double trmi_batch_owed_since(const trm_ps_batch *b, const trmi_peer *peer) {
+double trmi_batch_owed_since(const trm_ps_batch *b, const trmi_server_connection *peer) {
     for (int32_t p = 0; b->pulling && p < b->asked; p++) {
         if (is_owed(&b->parts[p], peer)) {
             return b->parts[p].replies[peer->number].asked;
@@ -125,7 +126,7 @@ double trmi_batch_owed_since(const trm_ps_batch *b, const trmi_peer *peer) {
     return 0;
 }
 
-void trmi_batch_forget(trm_ps_batch *b, const trmi_peer *peer) {
+void trmi_batch_forget(trm_ps_batch *b, const trmi_server_connection *peer) {
     for (int32_t p = 0; b->pulling && p < b->asked; p++) {
         trmi_reply *reply = &b->parts[p].replies[peer->number];
         if (reply->message.block != NULL) {
@@ -260,7 +261,7 @@ static trmi_part *part_of(trm_ps_batch *b, uint64_t request) {
     return NULL;
 }
 
-void trmi_batch_refused(trm_ps_batch *b, const trmi_peer *peer, uint64_t request,
+void trmi_batch_refused(trm_ps_batch *b, const trmi_server_connection *peer, uint64_t request,
                         const trm_error *why) {
     trmi_part *part = part_of(b, request);
     if (part != NULL) {
@@ -269,7 +270,7 @@ void trmi_batch_refused(trm_ps_batch *b, const trmi_peer *peer, uint64_t request
     }
 }
 
-void trmi_batch_answer(trm_ps_batch *b, trmi_peer *peer, const trmi_ps_header *header,
+void trmi_batch_answer(trm_ps_batch *b, trmi_server_connection *peer, const trmi_ps_header *header,
                        trmi_message *m) {
     trm_ps_client *c = b->client;
     trmi_part *part = part_of(b, header->sequence);

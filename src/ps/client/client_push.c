@@ -9,7 +9,7 @@
 
 #include <stddef.h>
 
-static trmi_pending *take_pending(trmi_peer *peer, size_t bytes, trm_error *err) {
+static trmi_pending *take_pending(trmi_server_connection *peer, size_t bytes, trm_error *err) {
     for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
         trmi_pending *p = &peer->pending[i];
         if (p->sequence != 0) {

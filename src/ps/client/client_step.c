@@ -47,7 +47,7 @@ uint64_t trmi_client_steps_settled(const trm_ps_client *c) {
     return least;
 }
 
-bool trmi_client_steps_untold(const trm_ps_client *c, const trmi_peer *peer) {
+bool trmi_client_steps_untold(const trm_ps_client *c, const trmi_server_connection *peer) {
     return c->staging && peer->number != 0 &&
            (peer->carried != c->steps_last || peer->carried_pushes != trmi_client_steps_settled(c));
 }

@@ -31,7 +31,7 @@ static const double LATE_SECONDS = 0.002; /* between looks whether a client has 
 /* ---- owner threads --------------------------------------------------------------------------- */
 
 static void *own_shard(void *context) {
-    trmi_runner *runner = context;
+    trmi_shard_thread *runner = context;
     for (;;) {
         void *item;
         bool walking = trmi_cut_busy(runner->cut) && !trmi_cut_walk(runner->cut, 0);
@@ -57,7 +57,7 @@ static void *own_shard(void *context) {
 }
 
 static trm_status make_runner(trm_ps_server *server, uint32_t number, trm_error *err) {
-    trmi_runner *runner = &server->runners[number];
+    trmi_shard_thread *runner = &server->runners[number];
     const trm_ps_server_options *o = &server->options;
     trmi_row_table_place place = {
         .shards = (uint32_t)o->servers * server->shards,
@@ -484,7 +484,7 @@ static trm_status check_options(const trm_ps_server_options *in, trm_ps_server_o
 
 static trm_status start_threads(trm_ps_server *server, trm_error *err) {
     for (uint32_t s = 0; s < server->shards; s++) {
-        trmi_runner *runner = &server->runners[s];
+        trmi_shard_thread *runner = &server->runners[s];
         runner->started = pthread_create(&runner->thread, NULL, own_shard, runner) == 0;
         if (!runner->started) {
             return TRMI_FAIL(err, TRM_NOMEM, "server %d: cannot start thread %u",
@@ -572,7 +572,7 @@ static void answer_all(trmi_request *list) {
     }
 }
 
-static void free_runner(trmi_runner *runner) {
+static void free_runner(trmi_shard_thread *runner) {
     trmi_cut_destroy(runner->cut);
     trmi_queue_destroy(runner->queue);
     trmi_shard_destroy(runner->shard);
@@ -602,7 +602,7 @@ void trm_ps_server_stop(trm_ps_server *server) {
         }
     }
     for (uint32_t s = 0; s < server->shards && server->runners != NULL; s++) {
-        trmi_runner *runner = &server->runners[s];
+        trmi_shard_thread *runner = &server->runners[s];
         if (runner->queue != NULL) {
             trmi_queue_close(runner->queue);
         }

@@ -19,7 +19,7 @@
 #include <stdatomic.h>
 
 typedef struct trmi_request trmi_request;
-typedef struct trmi_runner trmi_runner;
+typedef struct trmi_shard_thread trmi_shard_thread;
 
 typedef struct trmi_ps_link {
     trm_ps_server *server;
@@ -68,7 +68,7 @@ struct trmi_request {
     trmi_ps_note note;
     trmi_ps_section *sections;
     uint32_t *first; /* sections of shard s are [first[s], first[s + 1]) */
-    void (*run)(trmi_runner *runner, trmi_request *request);
+    void (*run)(trmi_shard_thread *runner, trmi_request *request);
     bool (*send)(trmi_request *request); /* in a link's `late`: tries again; false = no room */
     /* by the last shard, instead of an answer; NULL = answer */
     void (*finish)(trmi_request *request);
@@ -91,7 +91,7 @@ struct trmi_request {
     trmi_request *next;
 };
 
-struct trmi_runner {
+struct trmi_shard_thread {
     trm_ps_server *server;
     trmi_shard *shard;
     trmi_cut *cut;
@@ -147,12 +147,12 @@ typedef struct trmi_worker {
 } trmi_worker;
 
 /* Who is in a step: decided by server 0, told by the workers to the other servers. */
-typedef struct trmi_step {
+typedef struct trmi_sync_step {
     int64_t step;
     uint32_t count;
     trmi_push_id *ids; /* in order of workers */
     int64_t *leases;   /* [count][2] lease, position; while a server starts, else NULL */
-} trmi_step;
+} trmi_sync_step;
 
 struct trm_ps_server {
     trm_ps_server_options options;
@@ -160,7 +160,7 @@ struct trm_ps_server {
     uint8_t token[32];
     char token_path[160]; /* where it is published, "" = nowhere */
     char address[96];
-    trmi_runner *runners;
+    trmi_shard_thread *runners;
     uint32_t shards;
     struct trmi_acceptor *gate; /* its listener, NULL = local clients only */
     pthread_t acceptor;
@@ -189,9 +189,9 @@ struct trm_ps_server {
     const trmi_ps_link *holder; /* who asked for that, NULL = nobody */
     const trmi_push_id *until;  /* while a cut collects pushes: how far each worker's go */
     uint32_t until_count;
-    trmi_request *staged; /* server 0: pushes that all its shards keep, in no step yet */
-    bool staging;         /* SYNC: samples are lent, pushes are staged */
-    trmi_step *steps;     /* server 0: decided, and perhaps not yet everywhere */
+    trmi_request *staged;  /* server 0: pushes that all its shards keep, in no step yet */
+    bool staging;          /* SYNC: samples are lent, pushes are staged */
+    trmi_sync_step *steps; /* server 0: decided, and perhaps not yet everywhere */
     int64_t step_count, step_capacity;
     /* the step that all other servers have finished */
     int64_t told;
@@ -234,10 +234,10 @@ void trmi_request_answer(trmi_request *request);
 trm_status trmi_request_late(trmi_ps_link *link, bool *rest);
 /* The link has ended: forgets them. */
 void trmi_request_drop_late(trmi_ps_link *link);
-void trmi_run_push(trmi_runner *runner, trmi_request *request);
-void trmi_run_group(trmi_runner *runner, trmi_request *request);
-void trmi_run_stage(trmi_runner *runner, trmi_request *request);
-void trmi_run_step(trmi_runner *runner, trmi_request *request);
+void trmi_run_push(trmi_shard_thread *runner, trmi_request *request);
+void trmi_run_group(trmi_shard_thread *runner, trmi_request *request);
+void trmi_run_stage(trmi_shard_thread *runner, trmi_request *request);
+void trmi_run_step(trmi_shard_thread *runner, trmi_request *request);
 
 /* --- workers (server_workers.c): with the front mutex held ------------------------------------ */
 /* One that says something: with a new incarnation its last life is over.   errors (NULL)  CANCELLED, NOMEM

@@ -21,7 +21,7 @@ typedef struct table_order {
     const trm_table_options *options;
 } table_order;
 
-static void run_table(trmi_runner *runner, trmi_request *request) {
+static void run_table(trmi_shard_thread *runner, trmi_request *request) {
     const table_order *order = (const table_order *)(const void *)request;
     trm_error err;
     if (trmi_shard_add_table(runner->shard, order->options, &err) != TRM_OK) {
@@ -107,7 +107,7 @@ void trmi_table_stats_add(trm_table_stats *to, const trm_table_stats *from) {
         to->admission_level > from->admission_level ? to->admission_level : from->admission_level;
 }
 
-static void run_stats(trmi_runner *runner, trmi_request *r) {
+static void run_stats(trmi_shard_thread *runner, trmi_request *r) {
     trm_table_stats mine;
     trmi_row_table_get_stats(runner->shard->tables[r->note.value[1]], &mine);
     pthread_mutex_lock(&r->mutex);
@@ -119,7 +119,7 @@ static void run_stats(trmi_runner *runner, trmi_request *r) {
     pthread_mutex_unlock(&r->mutex);
 }
 
-static void run_row(trmi_runner *runner, trmi_request *r) {
+static void run_row(trmi_shard_thread *runner, trmi_request *r) {
     uint64_t key = (uint64_t)r->note.value[2];
     uint32_t mine =
         (uint32_t)runner->server->options.server * runner->server->shards + runner->shard->number;
@@ -292,7 +292,7 @@ static void cut_done(void *context, trm_status status, const trmi_cut_file *file
 }
 
 /* The log of the new generation begins with the cut. */
-static void run_cut(trmi_runner *runner, trmi_request *r) {
+static void run_cut(trmi_shard_thread *runner, trmi_request *r) {
     trm_ps_server *server = runner->server;
     uint32_t number = (uint32_t)r->note.value[1];
     char folder[300], path[400];

@@ -246,7 +246,7 @@ static trm_status prepare_reply(trm_ps_server *server, trmi_request *r, trm_erro
     return status;
 }
 
-static void run_pull(trmi_runner *runner, trmi_request *r) {
+static void run_pull(trmi_shard_thread *runner, trmi_request *r) {
     uint32_t s = runner->shard->number;
     trm_error err;
     if (trmi_shard_pull(runner->shard, r->sections + r->first[s], r->first[s + 1] - r->first[s],
@@ -283,7 +283,7 @@ void trmi_request_pulls_go(trmi_request *list) {
 
 /* ---- on the shards --------------------------------------------------------------------------- */
 
-static void note_pushed(trmi_runner *runner, trmi_request *r, trm_status status, bool applied,
+static void note_pushed(trmi_shard_thread *runner, trmi_request *r, trm_status status, bool applied,
                         const trm_error *err) {
     if (status != TRM_OK) {
         trmi_request_fail(r, err);
@@ -307,7 +307,7 @@ static trmi_push_mark mark_of(const trmi_request *r) {
     return (trmi_push_mark){h->extra[1] - h->samples, h->extra[1], h->book, 0};
 }
 
-void trmi_run_push(trmi_runner *runner, trmi_request *r) {
+void trmi_run_push(trmi_shard_thread *runner, trmi_request *r) {
     uint32_t s = runner->shard->number;
     trmi_push_id id = {r->header.worker, r->header.incarnation, r->header.sequence};
     trmi_push_mark mark = mark_of(r);
@@ -331,7 +331,7 @@ void trmi_run_push(trmi_runner *runner, trmi_request *r) {
 
 /* The sum of all members. A shard that had it before its server died has forgotten nothing: windows
  * are filled. */
-static trm_status push_group(trmi_runner *runner, const trmi_request *group,
+static trm_status push_group(trmi_shard_thread *runner, const trmi_request *group,
                              const trmi_sum_part *parts, trmi_push *push, bool *applied,
                              trm_error *err) {
     trmi_sum sum = {0};
@@ -349,7 +349,7 @@ static trm_status push_group(trmi_runner *runner, const trmi_request *group,
     return status;
 }
 
-void trmi_run_group(trmi_runner *runner, trmi_request *group) {
+void trmi_run_group(trmi_shard_thread *runner, trmi_request *group) {
     uint32_t s = runner->shard->number, count = group->member_count;
     trm_error err;
     trmi_push_id *ids = trmi_alloc(count * sizeof *ids);
@@ -380,7 +380,7 @@ void trmi_run_group(trmi_runner *runner, trmi_request *group) {
     trmi_free(parts);
 }
 
-void trmi_run_stage(trmi_runner *runner, trmi_request *r) {
+void trmi_run_stage(trmi_shard_thread *runner, trmi_request *r) {
     uint32_t s = runner->shard->number;
     trmi_push_id id = {r->header.worker, r->header.incarnation, r->header.sequence};
     trmi_push push = {.ids = &id,
@@ -396,7 +396,7 @@ void trmi_run_stage(trmi_runner *runner, trmi_request *r) {
     }
 }
 
-void trmi_run_step(trmi_runner *runner, trmi_request *r) {
+void trmi_run_step(trmi_shard_thread *runner, trmi_request *r) {
     bool sum = runner->server->options.sum_gradients;
     trmi_push push = {.ids = r->ids,
                       .id_count = r->id_count,

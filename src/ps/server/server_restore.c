@@ -71,7 +71,7 @@ trm_status trmi_manifest_write(trm_ps_server *server, uint32_t cut, bool differe
 
 /* Calls for the files that shard `into` of this server needs: its own if the job has the same form,
  * else all. */
-static trm_status each_file(trm_ps_server *server, const trmi_manifest *m, uint32_t into,
+static trm_status each_file(trm_ps_server *server, const trmi_snapshot_manifest *m, uint32_t into,
                             trm_status (*use)(trm_ps_server *server, uint32_t into,
                                               const char *path, uint64_t digest, trm_error *err),
                             trm_error *err) {
@@ -108,7 +108,7 @@ static trm_status verify_file(trm_ps_server *server, uint32_t into, const char *
 }
 
 static bool wants_mine(void *context, uint32_t table, uint64_t key) {
-    const trmi_runner *runner = context;
+    const trmi_shard_thread *runner = context;
     return trmi_shard_of_row(&runner->shard->tables[table]->options.placement, key,
                              (uint32_t)runner->server->options.servers, runner->server->shards) ==
            (uint32_t)runner->server->options.server * runner->server->shards +
@@ -117,16 +117,16 @@ static bool wants_mine(void *context, uint32_t table, uint64_t key) {
 
 static trm_status load_file(trm_ps_server *server, uint32_t into, const char *path, uint64_t digest,
                             trm_error *err) {
-    trmi_runner *runner = &server->runners[into];
+    trmi_shard_thread *runner = &server->runners[into];
     const trmi_cut_filter filter = {wants_mine, runner};
     int64_t rows = 0;
     return trmi_cut_load(runner->shard, path, digest, &filter, TRMI_CUT_LOAD_VERIFIED, &rows, err);
 }
 
 /* The manifests of a cut, back to its full one; newest first. */
-static trm_status read_chain(trm_ps_server *server, uint32_t cut, trmi_manifest **out,
+static trm_status read_chain(trm_ps_server *server, uint32_t cut, trmi_snapshot_manifest **out,
                              uint32_t *count, trm_error *err) {
-    trmi_manifest *chain = NULL;
+    trmi_snapshot_manifest *chain = NULL;
     int64_t capacity = 0;
     trm_status status = TRM_OK;
     *count = 0;
@@ -153,7 +153,7 @@ static trm_status read_chain(trm_ps_server *server, uint32_t cut, trmi_manifest 
     return status;
 }
 
-static void free_chain(trmi_manifest *chain, uint32_t count) {
+static void free_chain(trmi_snapshot_manifest *chain, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
         json_decref(chain[i].root);
     }
@@ -163,7 +163,7 @@ static void free_chain(trmi_manifest *chain, uint32_t count) {
 /* One shard's part of a chain, and the thread that loads it. */
 typedef struct loading {
     trm_ps_server *server;
-    const trmi_manifest *chain;
+    const trmi_snapshot_manifest *chain;
     uint32_t count, into;
     pthread_t thread;
     bool apart; /* the thread runs */
@@ -180,8 +180,8 @@ static void *load_shard(void *context) {
 }
 
 /* All shards at once. */
-static trm_status load_shards(trm_ps_server *server, const trmi_manifest *chain, uint32_t count,
-                              trm_error *err) {
+static trm_status load_shards(trm_ps_server *server, const trmi_snapshot_manifest *chain,
+                              uint32_t count, trm_error *err) {
     loading *shards = trmi_alloc(server->shards * sizeof *shards);
     trm_status status =
         shards == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to load %u shards", server->shards)
@@ -208,7 +208,7 @@ static trm_status load_shards(trm_ps_server *server, const trmi_manifest *chain,
 }
 
 static trm_status load_chain(trm_ps_server *server, uint32_t cut, trm_error *err) {
-    trmi_manifest *chain;
+    trmi_snapshot_manifest *chain;
     uint32_t count;
     trm_status status = read_chain(server, cut, &chain, &count, err);
     status = status == TRM_OK ? load_shards(server, chain, count, err) : status;

@@ -48,7 +48,7 @@ typedef struct step_head {
 
 /* ---- what has been decided ------------------------------------------------------------------- */
 
-static void forget_step(trmi_step *s) {
+static void forget_step(trmi_sync_step *s) {
     trmi_free(s->ids);
     trmi_free(s->leases);
 }
@@ -86,7 +86,7 @@ void trmi_step_tell(const trm_ps_server *server, trmi_request *r) {
     r->trailer_bytes = bytes;
     uint8_t *at = r->trailer;
     for (int64_t i = 0; i < server->step_count; i++) {
-        const trmi_step *s = &server->steps[i];
+        const trmi_sync_step *s = &server->steps[i];
         step_head head = {s->step, s->count, 0};
         memcpy(at, &head, sizeof head);
         memcpy(at + sizeof head, s->ids, s->count * sizeof *s->ids);
@@ -105,7 +105,7 @@ static size_t record_bytes(uint32_t count) {
            sizeof(uint64_t);
 }
 
-static void write_record(const trmi_step *s, uint8_t *to) {
+static void write_record(const trmi_sync_step *s, uint8_t *to) {
     step_head head = {s->step, s->count, 0};
     size_t ids = s->count * sizeof *s->ids, leases = s->count * 2 * sizeof *s->leases;
     memcpy(to, &head, sizeof head);
@@ -148,7 +148,7 @@ static trm_status rewrite(trm_ps_server *server, trm_error *err) {
     return TRM_OK;
 }
 
-static trm_status log_step(trm_ps_server *server, const trmi_step *s, trm_error *err) {
+static trm_status log_step(trm_ps_server *server, const trmi_sync_step *s, trm_error *err) {
     if (server->steps_fd < 0) {
         return TRM_OK;
     }
@@ -270,7 +270,7 @@ static trmi_request *new_group(trm_ps_server *server, int64_t step, const trmi_p
 
 /* The first pushes of all workers that have one, in order of workers: the sum is then the same
  * whoever came first. */
-static void gather_members(trm_ps_server *server, trmi_request **members, trmi_step *s) {
+static void gather_members(trm_ps_server *server, trmi_request **members, trmi_sync_step *s) {
     for (int64_t i = 0; i < server->worker_count; i++) {
         trmi_request *r = trmi_front_staged(server, &server->workers[i]);
         if (r == NULL) {
@@ -291,7 +291,7 @@ static void gather_members(trm_ps_server *server, trmi_request **members, trmi_s
     }
 }
 
-static void move_leases(trm_ps_server *server, trmi_step *s) {
+static void move_leases(trm_ps_server *server, trmi_sync_step *s) {
     for (uint32_t m = 0; s->leases != NULL && m < s->count; m++) {
         if (s->leases[2 * m] != 0) {
             /* Asked before, and nobody has had the mutex since; from a log, it may be long over. */
@@ -310,9 +310,9 @@ static bool reserve_step(trm_ps_server *server) {
 
 /* False: nothing has changed, the next push or tick tries again. */
 static bool decide(trm_ps_server *server, uint32_t have) {
-    trmi_step s = {.step = server->step + 1,
-                   .ids = trmi_alloc(have * sizeof *s.ids),
-                   .leases = trmi_alloc(have * 2 * sizeof *s.leases)};
+    trmi_sync_step s = {.step = server->step + 1,
+                        .ids = trmi_alloc(have * sizeof *s.ids),
+                        .leases = trmi_alloc(have * 2 * sizeof *s.leases)};
     trmi_request **members = trmi_alloc(have * sizeof(trmi_request *));
     trmi_request *group = NULL;
     if (s.ids != NULL && s.leases != NULL && members != NULL) {
@@ -523,7 +523,7 @@ void trmi_step_order(trm_ps_server *server, trmi_request *r) {
 /* ---- start and end --------------------------------------------------------------------------- */
 
 /* A step that was decided and that not all shards had: they keep its pushes. */
-static trm_status take_up(trm_ps_server *server, trmi_step *s, trm_error *err) {
+static trm_status take_up(trm_ps_server *server, trmi_sync_step *s, trm_error *err) {
     bool sum = server->options.sum_gradients;
     for (uint32_t i = 0; i < server->shards; i++) {
         trmi_push push = {.ids = s->ids,
@@ -562,10 +562,10 @@ static trm_status take_record(void *context, const uint8_t *record, size_t bytes
     step_head head;
     memcpy(&head, record, sizeof head);
     size_t ids = head.count * sizeof(trmi_push_id), leases = head.count * 2 * sizeof(int64_t);
-    trmi_step s = {.step = head.step,
-                   .count = head.count,
-                   .ids = trmi_alloc(ids),
-                   .leases = trmi_alloc(leases)};
+    trmi_sync_step s = {.step = head.step,
+                        .count = head.count,
+                        .ids = trmi_alloc(ids),
+                        .leases = trmi_alloc(leases)};
     trm_status status = TRM_NOMEM;
     if (s.ids == NULL || s.leases == NULL || !reserve_step(server)) {
         TRMI_FAIL(err, TRM_NOMEM, "no memory for a step of the log");

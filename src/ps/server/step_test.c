@@ -214,7 +214,7 @@ typedef struct look {
     _Atomic bool done;
 } look;
 
-static void take_look(trmi_runner *runner, trmi_request *r) {
+static void take_look(trmi_shard_thread *runner, trmi_request *r) {
     look *l = (look *)r;
     l->clock = runner->shard->clock;
     l->tick = runner->shard->tick;

@@ -32,7 +32,7 @@ trm_status trmi_shard_create(int64_t memory_bytes, const trmi_row_table_place *p
 
 static void drop_staged(trmi_shard *shard) {
     while (shard->staged != NULL) {
-        trmi_staged *s = shard->staged;
+        trmi_staged_push *s = shard->staged;
         shard->staged = s->next;
         trmi_free(s);
     }
@@ -336,8 +336,8 @@ trm_status trmi_shard_push(trmi_shard *shard, const trmi_push *push, bool *appli
 
 /* ---- pushes that wait ------------------------------------------------------------------------ */
 
-static trmi_staged *find_staged(const trmi_shard *shard, const trmi_push_id *id) {
-    trmi_staged *s = shard->staged;
+static trmi_staged_push *find_staged(const trmi_shard *shard, const trmi_push_id *id) {
+    trmi_staged_push *s = shard->staged;
     while (s != NULL && (s->id.worker != id->worker || s->id.incarnation != id->incarnation ||
                          s->id.sequence != id->sequence)) {
         s = s->next;
@@ -345,22 +345,22 @@ static trmi_staged *find_staged(const trmi_shard *shard, const trmi_push_id *id)
     return s;
 }
 
-static trmi_staged *copy_push(const trmi_shard *shard, const trmi_push *push) {
-    size_t bytes = sizeof(trmi_staged) + push->section_count * sizeof *push->sections;
+static trmi_staged_push *copy_push(const trmi_shard *shard, const trmi_push *push) {
+    size_t bytes = sizeof(trmi_staged_push) + push->section_count * sizeof *push->sections;
     for (uint32_t i = 0; i < push->section_count; i++) {
         const trmi_ps_section *s = &push->sections[i];
         size_t row = (size_t)shard->tables[s->table]->options.width * trm_dtype_bytes(push->dtype);
         bytes += (size_t)s->count * (sizeof *s->keys + row) + 8;
     }
-    trmi_staged *out = trmi_alloc(bytes);
+    trmi_staged_push *out = trmi_alloc(bytes);
     if (out == NULL) {
         return NULL;
     }
-    *out = (trmi_staged){.id = push->ids[0],
-                         .dtype = push->dtype,
-                         .rate_scale = push->rate_scale,
-                         .sections = (trmi_ps_section *)(void *)(out + 1),
-                         .section_count = push->section_count};
+    *out = (trmi_staged_push){.id = push->ids[0],
+                              .dtype = push->dtype,
+                              .rate_scale = push->rate_scale,
+                              .sections = (trmi_ps_section *)(void *)(out + 1),
+                              .section_count = push->section_count};
     uint8_t *at = (uint8_t *)(out->sections + out->section_count);
     for (uint32_t i = 0; i < push->section_count; i++) {
         const trmi_ps_section *from = &push->sections[i];
@@ -394,7 +394,7 @@ trm_status trmi_shard_stage(trmi_shard *shard, const trmi_push *push, trm_error 
     if (status == TRM_CANCELLED) {
         return status;
     }
-    trmi_staged *staged = copy_push(shard, push);
+    trmi_staged_push *staged = copy_push(shard, push);
     if (staged == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "shard %u: no memory to keep a push", shard->number);
     }
@@ -411,8 +411,8 @@ trm_status trmi_shard_stage(trmi_shard *shard, const trmi_push *push, trm_error 
 /* Of a worker that is in a step: this push, and what it, or its life before, had staged and no step
  * has had. */
 static void drop_until(trmi_shard *shard, const trmi_push_id *id) {
-    for (trmi_staged **at = &shard->staged; *at != NULL;) {
-        trmi_staged *s = *at;
+    for (trmi_staged_push **at = &shard->staged; *at != NULL;) {
+        trmi_staged_push *s = *at;
         bool over = s->id.worker == id->worker &&
                     (s->id.incarnation < id->incarnation ||
                      (s->id.incarnation == id->incarnation && s->id.sequence <= id->sequence));
@@ -454,7 +454,7 @@ trm_status trmi_shard_step(trmi_shard *shard, const trmi_push *push, trm_error *
     trmi_sum sum = {0};
     trm_status status = TRM_OK;
     for (uint32_t i = 0; i < push->id_count; i++) {
-        const trmi_staged *s = find_staged(shard, &push->ids[i]);
+        const trmi_staged_push *s = find_staged(shard, &push->ids[i]);
         if (s == NULL) {
             status = not_here(shard, &push->ids[i], push->clock, err);
             goto done;

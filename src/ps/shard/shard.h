@@ -80,14 +80,14 @@ typedef struct trmi_push {
 } trmi_push;
 
 /* A push that waits for its step: with its own copy of the sections, in one piece of memory. */
-typedef struct trmi_staged {
+typedef struct trmi_staged_push {
     trmi_push_id id;
     trm_dtype dtype;
     float rate_scale;
     trmi_ps_section *sections;
     uint32_t section_count;
-    struct trmi_staged *next;
-} trmi_staged;
+    struct trmi_staged_push *next;
+} trmi_staged_push;
 
 /* Sections of one member of a sum. */
 typedef struct trmi_sum_part {
@@ -131,7 +131,7 @@ typedef struct trmi_shard {
     uint32_t tick; /* pushes applied since the job began: its global step */
     int64_t clock;
     int64_t applied, repeated; /* pushes, by this process */
-    trmi_staged *staged;
+    trmi_staged_push *staged;
     trmi_merge *merge;
     trmi_shard_log log;
     trmi_watch *watch;     /* NULL = nobody looks */

@@ -140,7 +140,7 @@ done:
 }
 
 static trm_status log_staged(trmi_shard *shard, trm_error *err) {
-    for (const trmi_staged *s = shard->staged; s != NULL; s = s->next) {
+    for (const trmi_staged_push *s = shard->staged; s != NULL; s = s->next) {
         trmi_push push = {.ids = &s->id,
                           .id_count = 1,
                           .rate_scale = s->rate_scale,

@@ -55,7 +55,7 @@ static trm_status make_shards(trm_ps_folder *f, trm_error *err) {
 
 /* A file goes to the shard that wrote it; of a job that had another form then, to all that may want
  * its rows. */
-static trm_status load_file(trm_ps_folder *f, const trmi_manifest *m, uint32_t writer,
+static trm_status load_file(trm_ps_folder *f, const trmi_snapshot_manifest *m, uint32_t writer,
                             const char *path, uint64_t digest, trm_error *err) {
     const bool same =
         (int32_t)m->servers == f->info.servers && (int32_t)m->shards == f->info.shards;
@@ -70,7 +70,7 @@ static trm_status load_file(trm_ps_folder *f, const trmi_manifest *m, uint32_t w
     return TRM_OK;
 }
 
-static trm_status load_cut(trm_ps_folder *f, const trmi_manifest *m, trm_error *err) {
+static trm_status load_cut(trm_ps_folder *f, const trmi_snapshot_manifest *m, trm_error *err) {
     json_t *files = json_object_get(m->root, "files"), *file;
     size_t i;
     json_array_foreach(files, i, file) {
@@ -92,7 +92,7 @@ static trm_status load_cut(trm_ps_folder *f, const trmi_manifest *m, trm_error *
 
 /* From the full cut below to this one. */
 static trm_status load_chain(trm_ps_folder *f, uint32_t cut, trm_error *err) {
-    trmi_manifest m;
+    trmi_snapshot_manifest m;
     if (cut == 0) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: the full cut below cut %u is missing", f->path,
                          f->info.cut);

@@ -56,11 +56,11 @@ trm_status trmi_manifest_newest(const char *folder, uint32_t *cut, trm_error *er
     return TRM_OK;
 }
 
-trm_status trmi_manifest_read(const char *folder, uint32_t cut, trmi_manifest *out,
+trm_status trmi_manifest_read(const char *folder, uint32_t cut, trmi_snapshot_manifest *out,
                               trm_error *err) {
     uint8_t *text;
     size_t bytes;
-    *out = (trmi_manifest){.cut = cut};
+    *out = (trmi_snapshot_manifest){.cut = cut};
     trmi_manifest_path(folder, cut, out->path, sizeof out->path);
     TRMI_TRY(trmi_os_read_file(out->path, MANIFEST_BYTES_MAX, &text, &bytes, err));
     json_error_t why;

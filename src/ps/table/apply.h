@@ -25,13 +25,13 @@ typedef struct trmi_apply_args {
 
 /* One push to rows of float32 that need nothing else: no rule that looks at ticks, no score, no
  * cut under way. */
-typedef struct trmi_update {
+typedef struct trmi_row_update {
     const trmi_row_layout *layout;
     const trmi_apply_args *args;
     const trmi_tick *tick;
     uint32_t generation;
     char *scratch; /* a record that nobody reads */
-} trmi_update;
+} trmi_row_update;
 
 typedef struct trmi_apply_kernels {
     const char *name; /* "avx512" */
@@ -40,7 +40,7 @@ typedef struct trmi_apply_kernels {
                                     const trmi_apply_args *args);
     /* keys[count] (at most TRMI_LOOKUP_KEYS, distinct) learn from g[count][width]. Returns how many
      * are absent; their positions are in absent[count]. NULL for Adam, whose rows look at ticks. */
-    int64_t (*update[TRM_ROW_FTRL + 1])(const trmi_rows *rows, const trmi_update *u,
+    int64_t (*update[TRM_ROW_FTRL + 1])(const trmi_rows *rows, const trmi_row_update *u,
                                         const uint64_t *keys, int64_t count, const float *g,
                                         int32_t *absent);
     /* A row of 16-bit values to float32 and back. `noise` 0 rounds to nearest even, any other

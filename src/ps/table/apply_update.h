@@ -13,7 +13,7 @@ typedef struct ISA_NAME(updating) {
 } ISA_NAME(updating);
 
 TRMI_ALWAYS ISA_NAME(updating)
-    ISA_NAME(begin)(const trmi_update *u, const float *g, int32_t width) {
+    ISA_NAME(begin)(const trmi_row_update *u, const float *g, int32_t width) {
     return (ISA_NAME(updating)){.args = *u->args,
                                 .tick = *u->tick,
                                 .generation = u->generation,
@@ -43,7 +43,7 @@ TRMI_ALWAYS void ISA_NAME(stamp)(const ISA_NAME(updating) * x, char *record) {
         ISA_NAME(stamp)(x, record);                                                                \
     }                                                                                              \
     TRMI_ALWAYS int64_t ISA_NAME(update_of_##rule)(                                                \
-        const trmi_rows *rows, trmi_look l, const trmi_update *u, const uint64_t *keys,            \
+        const trmi_rows *rows, trmi_look l, const trmi_row_update *u, const uint64_t *keys,        \
         int64_t count, const float *g, int32_t width, int32_t *absent) {                           \
         const uint32_t lines = l.record_lines < TRMI_LINES_MAX ? l.record_lines : TRMI_LINES_MAX;  \
         ISA_NAME(updating) x = ISA_NAME(begin)(u, g, width);                                       \
@@ -51,7 +51,7 @@ TRMI_ALWAYS void ISA_NAME(stamp)(const ISA_NAME(updating) * x, char *record) {
             trmi_fly(l, lines, keys, count, u->scratch, absent, ISA_NAME(learn_##rule), &x);       \
         return trmi_fly_far(l, rows, keys, absent, absent_count, ISA_NAME(learn_##rule), &x);      \
     }                                                                                              \
-    static int64_t ISA_NAME(update_##rule)(const trmi_rows *rows, const trmi_update *u,            \
+    static int64_t ISA_NAME(update_##rule)(const trmi_rows *rows, const trmi_row_update *u,        \
                                            const uint64_t *keys, int64_t count, const float *g,    \
                                            int32_t *absent) {                                      \
         const trmi_look l = trmi_look_at(rows);                                                    \

@@ -364,7 +364,7 @@ static int64_t update_present(trmi_row_table *table, const uint64_t *keys, int64
     const trmi_row_layout *layout = &table->layout;
     const size_t bytes = trm_dtype_bytes(dtype) * (size_t)table->options.width;
     if (dtype == TRM_FLOAT32 && !table->special && table->cut == NULL) {
-        trmi_update update = {layout, args, tick, table->generation, table->record};
+        trmi_row_update update = {layout, args, tick, table->generation, table->record};
         return table->kernels->update[table->options.optimizer.rule](
             &table->rows, &update, keys, count, (const float *)(const void *)gradients,
             table->missing);

@@ -46,9 +46,11 @@ trm_status trmi_checkpoint_list_dir(const char *dir, trmi_checkpoint_list *out, 
 void trmi_checkpoint_list_free(trmi_checkpoint_list *list);
 
 /* Reads and checks <path>/manifest.json. */
-trm_status trmi_checkpoint_read_manifest(const char *path, trmi_manifest *out, trm_error *err);
+trm_status trmi_checkpoint_read_manifest(const char *path, trmi_checkpoint_manifest *out,
+                                         trm_error *err);
 /* Holds every file of the checkpoint against the manifest. */
-trm_status trmi_checkpoint_verify(const char *path, const trmi_manifest *manifest, trm_error *err);
+trm_status trmi_checkpoint_verify(const char *path, const trmi_checkpoint_manifest *manifest,
+                                  trm_error *err);
 
 /* Is some live reader using this checkpoint? Removes the marks of dead ones. */
 bool trmi_checkpoint_in_use(const char *dir, const char *name, const trmi_os *os);

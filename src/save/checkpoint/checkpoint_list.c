@@ -33,7 +33,8 @@ bool trmi_checkpoint_is_name(const char *name, int64_t *step) {
     return digits[length] == '\0' || strcmp(digits + length, ".old") == 0;
 }
 
-trm_status trmi_checkpoint_read_manifest(const char *path, trmi_manifest *out, trm_error *err) {
+trm_status trmi_checkpoint_read_manifest(const char *path, trmi_checkpoint_manifest *out,
+                                         trm_error *err) {
     char file[TRMI_PATH_BYTES];
     struct stat info;
     TRMI_TRY(trmi_path_join(file, path, TRMI_MANIFEST_NAME, err));
@@ -54,7 +55,8 @@ trm_status trmi_checkpoint_read_manifest(const char *path, trmi_manifest *out, t
     return status;
 }
 
-trm_status trmi_checkpoint_verify(const char *path, const trmi_manifest *manifest, trm_error *err) {
+trm_status trmi_checkpoint_verify(const char *path, const trmi_checkpoint_manifest *manifest,
+                                  trm_error *err) {
     for (int64_t i = 0; i < manifest->file_count; i++) {
         char file[TRMI_PATH_BYTES];
         TRMI_TRY(trmi_path_join(file, path, manifest->files[i].name, err));
@@ -80,7 +82,7 @@ static trm_status add_slot(trmi_checkpoint_list *list, const char *dir, const ch
     trmi_checkpoint_slot *slot = &list->slots[list->count];
     *slot = (trmi_checkpoint_slot){.step = step, .sequence = -1};
     snprintf(slot->name, sizeof slot->name, "%s", name);
-    trmi_manifest manifest;
+    trmi_checkpoint_manifest manifest;
     trm_status status = trmi_checkpoint_read_manifest(path, &manifest, &slot->problem);
     if (status == TRM_NOMEM) {
         return TRMI_FAIL(err, TRM_NOMEM, "%s", slot->problem.message);
@@ -177,7 +179,7 @@ trm_status trmi_checkpoint_trash(const char *dir, const char *name, const trmi_o
 static void settle_old(const char *dir, const char *old_name, const trmi_os *os) {
     char name[TRMI_CHECKPOINT_NAME_BYTES], path[TRMI_PATH_BYTES], old_path[TRMI_PATH_BYTES];
     struct stat info;
-    trmi_manifest manifest;
+    trmi_checkpoint_manifest manifest;
     snprintf(name, sizeof name, "%.*s", (int)(strlen(old_name) - 4), old_name);
     if (trmi_path_join(path, dir, name, NULL) != TRM_OK ||
         trmi_path_join(old_path, dir, old_name, NULL) != TRM_OK) {

@@ -17,7 +17,7 @@
 struct trm_checkpoint {
     char path[TRMI_PATH_BYTES];
     char mark[TRMI_PATH_BYTES]; /* our in-use mark; "" if none */
-    trmi_manifest manifest;
+    trmi_checkpoint_manifest manifest;
     trm_safetensors **parts; /* one for each file of the manifest; NULL where it is no tensors */
     char (*part_names)[TRMI_CHECKPOINT_NAME_BYTES * 2];
     int64_t part_count;

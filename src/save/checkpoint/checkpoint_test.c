@@ -240,7 +240,7 @@ static void no_changed_manifest_is_accepted(void **state) {
     save_steps(1, 1, 1);
     uint8_t *text;
     size_t bytes;
-    trmi_manifest manifest;
+    trmi_checkpoint_manifest manifest;
     CHECK_OK(trmi_os_read_file(in_dir("ckpt-1/manifest.json"), 1 << 20, &text, &bytes, &err), err);
     CHECK_OK(trmi_manifest_parse((char *)text, bytes, "m", &manifest, &err), err);
     trmi_manifest_free(&manifest);

@@ -54,7 +54,7 @@ static bool is_verified(trm_checkpoint_writer *writer, const trmi_checkpoint_slo
         }
     }
     char path[TRMI_PATH_BYTES];
-    trmi_manifest manifest;
+    trmi_checkpoint_manifest manifest;
     if (slot->sequence < 0 || trmi_path_join(path, writer->dir, slot->name, err) != TRM_OK ||
         trmi_checkpoint_read_manifest(path, &manifest, err) != TRM_OK) {
         return false;

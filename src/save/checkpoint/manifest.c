@@ -204,7 +204,8 @@ static trm_status take_file(const char *name, const json_t *object, const char *
     return TRM_OK;
 }
 
-static trm_status take_files(json_t *root, const char *path, trmi_manifest *out, trm_error *err) {
+static trm_status take_files(json_t *root, const char *path, trmi_checkpoint_manifest *out,
+                             trm_error *err) {
     json_t *files = json_object_get(root, "files");
     if (!json_is_object(files) || json_object_size(files) > TRMI_MANIFEST_FILES_MAX) {
         return fault(path, "\"files\" is no object, or too large", err);
@@ -218,8 +219,8 @@ static trm_status take_files(json_t *root, const char *path, trmi_manifest *out,
     return TRM_OK;
 }
 
-trm_status trmi_manifest_parse(const char *text, size_t bytes, const char *path, trmi_manifest *out,
-                               trm_error *err) {
+trm_status trmi_manifest_parse(const char *text, size_t bytes, const char *path,
+                               trmi_checkpoint_manifest *out, trm_error *err) {
     TRMI_TRY(check_guard(text, bytes, path, err));
     json_error_t problem;
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &problem);
@@ -227,7 +228,7 @@ trm_status trmi_manifest_parse(const char *text, size_t bytes, const char *path,
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: line %d column %d: %.100s", trmi_path_tail(path),
                          problem.line, problem.column, problem.text);
     }
-    trmi_manifest manifest = {0};
+    trmi_checkpoint_manifest manifest = {0};
     trm_status status = take_info(root, path, &manifest.info, err);
     if (status == TRM_OK) {
         status = take_files(root, path, &manifest, err);
@@ -241,7 +242,7 @@ trm_status trmi_manifest_parse(const char *text, size_t bytes, const char *path,
     return TRM_OK;
 }
 
-void trmi_manifest_free(trmi_manifest *manifest) {
+void trmi_manifest_free(trmi_checkpoint_manifest *manifest) {
     trmi_free((void *)(uintptr_t)manifest->info.config_json);
     trmi_free((void *)(uintptr_t)manifest->info.state_json);
     for (int64_t i = 0; i < manifest->file_count; i++) {
@@ -249,5 +250,5 @@ void trmi_manifest_free(trmi_manifest *manifest) {
         trmi_digest_free(&manifest->files[i].digest);
     }
     trmi_free(manifest->files);
-    *manifest = (trmi_manifest){0};
+    *manifest = (trmi_checkpoint_manifest){0};
 }

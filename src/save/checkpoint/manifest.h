@@ -22,18 +22,18 @@ typedef struct trmi_manifest_file {
     trmi_digest digest;
 } trmi_manifest_file;
 
-typedef struct trmi_manifest {
+typedef struct trmi_checkpoint_manifest {
     trm_checkpoint_info info; /* its strings are owned here */
     trmi_manifest_file *files;
     int64_t file_count;
-} trmi_manifest;
+} trmi_checkpoint_manifest;
 
 /* The text of the manifest. `info->config_json` and `state_json` must be JSON objects. */
 trm_status trmi_manifest_format(const trm_checkpoint_info *info, const trmi_manifest_file *files,
                                 int64_t file_count, trmi_text *out, trm_error *err);
 /* Checks the text completely. `path` is for messages. Free with trmi_manifest_free. */
-trm_status trmi_manifest_parse(const char *text, size_t bytes, const char *path, trmi_manifest *out,
-                               trm_error *err);
-void trmi_manifest_free(trmi_manifest *manifest);
+trm_status trmi_manifest_parse(const char *text, size_t bytes, const char *path,
+                               trmi_checkpoint_manifest *out, trm_error *err);
+void trmi_manifest_free(trmi_checkpoint_manifest *manifest);
 
 #endif

@@ -35,7 +35,7 @@ size_t trireme_fuzz_seed(int index, uint8_t *data, size_t capacity) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     trm_error err = {0};
-    trmi_manifest manifest;
+    trmi_checkpoint_manifest manifest;
     char *text = malloc(bytes + 1);
     memcpy(text, data, bytes);
     if (bytes > TAIL) {

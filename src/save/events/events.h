@@ -19,7 +19,7 @@ void trmi_event_put_graph(trmi_text *out, double wall_seconds, const trm_graph_e
                           int64_t count);
 
 /* What an event says, as far as we know the fields. Text is borrowed from the record. */
-typedef struct trmi_event {
+typedef struct trmi_record_event {
     double wall_seconds;
     int64_t step;
     enum {
@@ -34,11 +34,11 @@ typedef struct trmi_event {
     size_t tag_bytes;
     double value;       /* of a scalar */
     int64_t node_count; /* of a graph */
-} trmi_event;
+} trmi_record_event;
 
 /* Calls `visit` for each thing that the record says (a summary may hold several values).
  *   errors  TRM_CORRUPT naming record and offset */
-typedef void (*trmi_event_visit)(void *context, const trmi_event *event);
+typedef void (*trmi_event_visit)(void *context, const trmi_record_event *event);
 trm_status trmi_event_decode(const uint8_t *data, size_t bytes, const char *path, int64_t number,
                              trmi_event_visit visit, void *context, trm_error *err);
 

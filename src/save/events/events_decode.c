@@ -6,14 +6,14 @@
 #include "save/formats/proto.h"
 
 typedef struct decoder {
-    trmi_event event;
+    trmi_record_event event;
     trmi_event_visit visit;
     void *context;
 } decoder;
 
 static bool decode_value(decoder *d, trmi_proto proto) {
     trmi_proto_field field;
-    trmi_event *event = &d->event;
+    trmi_record_event *event = &d->event;
     event->kind = TRMI_EVENT_OTHER;
     event->tag = NULL;
     event->tag_bytes = 0;

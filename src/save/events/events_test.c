@@ -42,7 +42,7 @@ typedef struct seen {
     char last_tag[64];
 } seen;
 
-static void look(void *context, const trmi_event *event) {
+static void look(void *context, const trmi_record_event *event) {
     seen *s = context;
     s->count++;
     s->versions += event->kind == TRMI_EVENT_VERSION;

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-void trmi_report_line(trmi_report *report, const char *format, ...) {
+void trmi_report_line(trmi_inspect_report *report, const char *format, ...) {
     if (report->json) {
         return;
     }
@@ -26,34 +26,34 @@ void trmi_report_line(trmi_report *report, const char *format, ...) {
     report->sink(report->context, line);
 }
 
-void trmi_report_begin(trmi_report *report, const char *kind) {
+void trmi_report_begin(trmi_inspect_report *report, const char *kind) {
     if (report->json) {
         trmi_text_printf(&report->text, "{\"kind\":\"%s\",\"path\":", kind);
         trmi_text_json_string(&report->text, report->probe->path);
     }
 }
 
-void trmi_report_key(trmi_report *report, const char *key) {
+void trmi_report_key(trmi_inspect_report *report, const char *key) {
     if (report->json) {
         trmi_text_printf(&report->text, ",\"%s\":", key);
     }
 }
 
-void trmi_report_integer(trmi_report *report, const char *key, int64_t value) {
+void trmi_report_integer(trmi_inspect_report *report, const char *key, int64_t value) {
     trmi_report_key(report, key);
     if (report->json) {
         trmi_text_printf(&report->text, "%" PRId64, value);
     }
 }
 
-void trmi_report_string(trmi_report *report, const char *key, const char *value) {
+void trmi_report_string(trmi_inspect_report *report, const char *key, const char *value) {
     trmi_report_key(report, key);
     if (report->json) {
         trmi_text_json_string(&report->text, value);
     }
 }
 
-void trmi_report_raw(trmi_report *report, const char *format, ...) {
+void trmi_report_raw(trmi_inspect_report *report, const char *format, ...) {
     if (!report->json) {
         return;
     }
@@ -65,7 +65,7 @@ void trmi_report_raw(trmi_report *report, const char *format, ...) {
     trmi_text_append(&report->text, piece, strlen(piece));
 }
 
-trm_status trmi_report_end(trmi_report *report, trm_status status, trm_error *err) {
+trm_status trmi_report_end(trmi_inspect_report *report, trm_status status, trm_error *err) {
     trmi_report_key(report, "valid");
     trmi_report_raw(report, "%s", status == TRM_OK ? "true" : "false");
     if (status != TRM_OK && err != NULL) {

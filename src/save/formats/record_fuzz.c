@@ -32,7 +32,7 @@ size_t trireme_fuzz_seed(int index, uint8_t *data, size_t capacity) {
     return bytes;
 }
 
-static void look(void *context, const trmi_event *event) {
+static void look(void *context, const trmi_record_event *event) {
     for (size_t i = 0; i < event->tag_bytes; i++) {
         *(unsigned *)context += (unsigned char)event->tag[i];
     }

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 
 /* One tensor: a line, or an element of a JSON array. */
-static void put_tensor(trmi_report *report, bool first, const char *name, const char *dtype,
+static void put_tensor(trmi_inspect_report *report, bool first, const char *name, const char *dtype,
                        const int64_t *dims, int32_t rank, int64_t offset, int64_t bytes) {
     trmi_text shape = {0};
     trmi_put_dims(&shape, dims, rank);
@@ -45,7 +45,7 @@ static bool is_safetensors(const trm_probe *probe) {
 
 static trm_status describe_safetensors(const trm_probe *probe, bool json, trm_line_sink sink,
                                        void *context, trm_error *err) {
-    trmi_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
+    trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
     trm_safetensors *file = NULL;
     trm_status status =
         trmi_safetensors_parse(probe->data, (size_t)probe->bytes, probe->path, &file, err);
@@ -98,7 +98,7 @@ static bool is_npz(const trm_probe *probe) {
 
 static trm_status describe_arrays(const char *kind, const trm_probe *probe, bool json,
                                   trm_line_sink sink, void *context, trm_error *err) {
-    trmi_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
+    trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
     trm_npz *file = NULL;
     trm_status status = trmi_npz_parse(probe->data, (size_t)probe->bytes, probe->path, &file, err);
     trmi_report_begin(&report, kind);
@@ -149,7 +149,7 @@ static bool is_cifar(const trm_probe *probe) {
 
 static trm_status describe_cifar(const trm_probe *probe, bool json, trm_line_sink sink,
                                  void *context, trm_error *err) {
-    trmi_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
+    trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
     int64_t records = probe->bytes / CIFAR_RECORD, labels[10] = {0};
     trm_status status = TRM_OK;
     trmi_report_begin(&report, "cifar10");

@@ -23,7 +23,7 @@ static bool is_checkpoint(const trm_probe *probe) {
              stat(path, &info) == 0));
 }
 
-static void put_info(trmi_report *report, const trm_checkpoint_info *info) {
+static void put_info(trmi_inspect_report *report, const trm_checkpoint_info *info) {
     char when[32] = "?";
     time_t seconds = (time_t)info->saved_unix_seconds;
     struct tm utc;
@@ -54,7 +54,7 @@ static void put_info(trmi_report *report, const trm_checkpoint_info *info) {
     }
 }
 
-static void put_parts(trmi_report *report, const trm_checkpoint *checkpoint) {
+static void put_parts(trmi_inspect_report *report, const trm_checkpoint *checkpoint) {
     trmi_report_key(report, "parts");
     trmi_report_raw(report, "[");
     for (int64_t i = 0; i < trm_checkpoint_part_count(checkpoint); i++) {
@@ -76,9 +76,9 @@ static void put_parts(trmi_report *report, const trm_checkpoint *checkpoint) {
 
 static trm_status describe_checkpoint(const trm_probe *probe, bool json, trm_line_sink sink,
                                       void *context, trm_error *err) {
-    trmi_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
+    trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
     trm_checkpoint *checkpoint;
-    trmi_manifest manifest;
+    trmi_checkpoint_manifest manifest;
     trm_error local;
     trm_status status = trmi_checkpoint_read_manifest(probe->path, &manifest, err);
     trmi_report_begin(&report, "checkpoint");
@@ -110,7 +110,7 @@ static bool is_checkpoint_dir(const trm_probe *probe) {
 static trm_status verify_slot(const trm_probe *probe, const trmi_checkpoint_slot *slot,
                               trm_error *err) {
     char path[TRMI_PATH_BYTES];
-    trmi_manifest manifest;
+    trmi_checkpoint_manifest manifest;
     TRMI_TRY(trmi_path_join(path, probe->path, slot->name, err));
     TRMI_TRY(trmi_checkpoint_read_manifest(path, &manifest, err));
     trm_status status = trmi_checkpoint_verify(path, &manifest, err);
@@ -120,7 +120,7 @@ static trm_status verify_slot(const trm_probe *probe, const trmi_checkpoint_slot
 
 static trm_status describe_checkpoint_dir(const trm_probe *probe, bool json, trm_line_sink sink,
                                           void *context, trm_error *err) {
-    trmi_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
+    trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
     trmi_checkpoint_list list;
     TRMI_TRY(trmi_checkpoint_list_dir(probe->path, &list, err));
     trm_status status = TRM_OK;

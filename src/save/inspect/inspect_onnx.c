@@ -21,7 +21,7 @@ static bool is_onnx(const trm_probe *probe) {
     return true;
 }
 
-static void put_value(trmi_report *report, const char *what, const trm_onnx_value *value,
+static void put_value(trmi_inspect_report *report, const char *what, const trm_onnx_value *value,
                       bool first) {
     trmi_text shape = {0};
     for (int32_t i = 0; i < value->rank; i++) {
@@ -44,7 +44,7 @@ static void put_value(trmi_report *report, const char *what, const trm_onnx_valu
     trmi_text_free(&shape);
 }
 
-static void put_values(trmi_report *report, const trm_onnx_model *model) {
+static void put_values(trmi_inspect_report *report, const trm_onnx_model *model) {
     trmi_report_key(report, "inputs");
     trmi_report_raw(report, "[");
     for (int64_t i = 0; i < trm_onnx_input_count(model); i++) {
@@ -59,7 +59,7 @@ static void put_values(trmi_report *report, const trm_onnx_model *model) {
     trmi_report_raw(report, "]");
 }
 
-static void put_operators(trmi_report *report, const trm_onnx_model *model) {
+static void put_operators(trmi_inspect_report *report, const trm_onnx_model *model) {
     const char *ops[OPS_MAX];
     int64_t counts[OPS_MAX], count = 0;
     for (int64_t n = 0; n < trm_onnx_node_count(model); n++) {
@@ -91,7 +91,7 @@ static void put_operators(trmi_report *report, const trm_onnx_model *model) {
 
 static trm_status describe_onnx(const trm_probe *probe, bool json, trm_line_sink sink,
                                 void *context, trm_error *err) {
-    trmi_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
+    trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
     trm_onnx_model *model = NULL;
     trm_status status =
         trmi_onnx_parse(probe->data, (size_t)probe->bytes, probe->path, &model, err);

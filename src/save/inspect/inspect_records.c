@@ -32,7 +32,7 @@ typedef struct event_summary {
     double first_time, last_time;
 } event_summary;
 
-static void add_point(event_summary *s, const trmi_event *event) {
+static void add_point(event_summary *s, const trmi_record_event *event) {
     tag_summary *tag = NULL;
     size_t length =
         event->tag_bytes < sizeof tag->name - 1 ? event->tag_bytes : sizeof tag->name - 1;
@@ -60,7 +60,7 @@ static void add_point(event_summary *s, const trmi_event *event) {
     tag->last_value = event->value;
 }
 
-static void look(void *context, const trmi_event *event) {
+static void look(void *context, const trmi_record_event *event) {
     event_summary *s = context;
     s->first_time = s->first_time == 0 ? event->wall_seconds : s->first_time;
     s->last_time = event->wall_seconds;
@@ -91,7 +91,7 @@ static bool is_events(const trm_probe *probe) {
            s.has_version;
 }
 
-static void put_tags(trmi_report *report, const event_summary *s) {
+static void put_tags(trmi_inspect_report *report, const event_summary *s) {
     trmi_report_key(report, "tags");
     trmi_report_raw(report, "[");
     for (int64_t i = 0; i < s->tag_count; i++) {
@@ -122,7 +122,7 @@ static void put_tags(trmi_report *report, const event_summary *s) {
 
 static trm_status describe_events(const trm_probe *probe, bool json, trm_line_sink sink,
                                   void *context, trm_error *err) {
-    trmi_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
+    trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
     event_summary s = {0};
     const uint8_t *data;
     size_t offset = 0, bytes;
@@ -168,7 +168,7 @@ static const char *feature_kind(const trmi_proto_field *feature) {
 }
 
 /* tf.Example{features 1{feature 1{key 1, Feature 2}}}: names and kinds, if it is one. */
-static void put_features(trmi_report *report, const uint8_t *data, size_t bytes) {
+static void put_features(trmi_inspect_report *report, const uint8_t *data, size_t bytes) {
     trmi_proto example = {.data = data, .bytes = bytes};
     trmi_proto_field features, entry, field;
     bool first = true;
@@ -202,7 +202,7 @@ static void put_features(trmi_report *report, const uint8_t *data, size_t bytes)
 
 static trm_status describe_tfrecord(const trm_probe *probe, bool json, trm_line_sink sink,
                                     void *context, trm_error *err) {
-    trmi_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
+    trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
     const uint8_t *data, *first = NULL;
     size_t offset = 0, bytes, first_bytes = 0;
     int64_t records = 0, smallest = INT64_MAX, largest = 0;

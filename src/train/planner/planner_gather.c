@@ -32,14 +32,14 @@ const char *trmi_report_assumption(const trmi_report *r, int32_t i) {
 
 /* Seconds of a message that the step is longer by: a bucket's, as far as it does not run beside
  * operators. */
-static double exposed_of(const trmi_report *r, const trmi_event *e, double backward_end) {
+static double exposed_of(const trmi_report *r, const trmi_simulated_event *e, double backward_end) {
     double overlap = r->m->space->costs.overlap,
            behind = fmax(0, e->begin + e->seconds - fmax(e->begin, backward_end));
     return e->kind == TRMI_EVENT_BUCKET ? overlap * behind + (1 - overlap) * e->seconds
                                         : e->seconds;
 }
 
-static void add_traffic(trmi_report *r, const trmi_event *e, double backward_end) {
+static void add_traffic(trmi_report *r, const trmi_simulated_event *e, double backward_end) {
     bool gradient = e->kind == TRMI_EVENT_BUCKET;
     int32_t i = 0;
     while (i < r->traffic_count &&
@@ -103,12 +103,12 @@ trm_status trmi_report_gather(trmi_report *r, const trm_planner *p, trm_error *e
     }
     double backward_end = 0;
     for (int64_t i = 0; status == TRM_OK && i < r->timeline.count; i++) {
-        const trmi_event *e = &r->timeline.events[i];
+        const trmi_simulated_event *e = &r->timeline.events[i];
         bool serial = e->kind == TRMI_EVENT_OP || e->kind == TRMI_EVENT_MOVE;
         backward_end = serial ? fmax(backward_end, e->begin + e->seconds) : backward_end;
     }
     for (int64_t i = 0; status == TRM_OK && i < r->timeline.count; i++) {
-        const trmi_event *e = &r->timeline.events[i];
+        const trmi_simulated_event *e = &r->timeline.events[i];
         if (e->kind == TRMI_EVENT_MOVE && e->node >= 0) {
             bool norm = e->what != NULL && strcmp(e->what, "statistics") == 0;
             r->moves[e->node] += e->seconds;

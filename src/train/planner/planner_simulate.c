@@ -184,7 +184,8 @@ static trm_status what_if(simulation *s, trm_error *err) {
  *  --------------------------------------------------------------------------------------------------------
  */
 
-static const char *event_name(const trmi_space *s, const trmi_event *e, char *name, size_t size) {
+static const char *event_name(const trmi_space *s, const trmi_simulated_event *e, char *name,
+                              size_t size) {
     const char *op = e->node >= 0 ? trmi_space_op(s, e->node)->name : "";
     if (e->kind == TRMI_EVENT_OP) {
         snprintf(name, size, "%s", op);
@@ -224,7 +225,7 @@ static trm_status write_trace(const simulation *s, trm_error *err) {
                      "\"name\":\"gradients\"}}",
                      (int)s->p->ranks);
     for (int64_t i = 0; status == TRM_OK && i < timeline.count; i++) {
-        const trmi_event *e = &timeline.events[i];
+        const trmi_simulated_event *e = &timeline.events[i];
         char name[256];
         double begin = nanoseconds(e->begin), end = nanoseconds(e->begin + e->seconds);
         trmi_text_printf(&t,

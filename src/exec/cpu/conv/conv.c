@@ -50,7 +50,7 @@ static bool problem_of_op(const trm_graph *graph, const trmi_op *op, trmi_layout
 /* ---- run
  *  ------------------------------------------------------------------------------------------ */
 
-static trm_status conv_run(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status conv_run(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const bound *b = k->state;
     void *in0 = trmi_kernel_input(k, env, 0), *in1 = trmi_kernel_input(k, env, 1);
     void *out = trmi_kernel_output(k, env, 0);

@@ -31,7 +31,7 @@ static bool joint_problem(const trm_program *program, const trmi_step *step,
 
 static int image_input(const trmi_step *step) { return step->op_kind == TRMI_OP_MATMUL ? 0 : 1; }
 
-static trm_status joint_run(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status joint_run(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const slice *s = k->state;
     int image = image_input(k->step);
     const trmi_conv_args args = {

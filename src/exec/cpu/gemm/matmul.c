@@ -172,7 +172,7 @@ static void turn(const product *p, const float *t, void *c) {
     }
 }
 
-static trm_status dense_run(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status dense_run(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const product *p = k->state;
     const float *third = trmi_kernel_input(k, env, 2), *b = trmi_kernel_input(k, env, 1);
@@ -185,7 +185,7 @@ static trm_status dense_run(const trmi_kernel *k, const trmi_env *env, trm_error
     return TRM_OK;
 }
 
-static trm_status product_run(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status product_run(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const product *p = k->state;
     char *a = trmi_kernel_input(k, env, 0), *b = trmi_kernel_input(k, env, 1);
     char *c = trmi_kernel_output(k, env, 0), *scratch = env->arena[TRMI_ARENA_SCRATCH];

@@ -125,7 +125,7 @@ static void check(const shape *given) {
         .steps = &step, .steps_count = 1, .buffers = buffers, .buffers_count = 5};
     step.scratch_bytes = backend->target.scratch(backend->target.context, &program, &step);
     trmi_kernel kernel = {.program = &program, .step = &step};
-    trmi_env env = {.threads = 2};
+    trmi_kernel_env env = {.threads = 2};
     for (int i = 1; i < 5; i++) {
         env.arena[arenas[i]] = data[i];
     }

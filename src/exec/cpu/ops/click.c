@@ -22,7 +22,7 @@ static bool all_float(const trmi_kernel *k, int inputs) {
 /* ---- pairs
  *  ------------------------------------------------------------------------------------------ */
 
-static trm_status run_pairs(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status run_pairs(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const trm_shape *shape = &trmi_kernel_input_buffer(k, 0)->shape;
     int64_t rows = shape->dim[1], width = shape->dim[2], pairs = rows * (rows - 1) / 2;
@@ -36,7 +36,7 @@ static trm_status run_pairs(const trmi_kernel *k, const trmi_env *env, trm_error
     return TRM_OK;
 }
 
-static trm_status run_pairs_grad(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status run_pairs_grad(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const trm_shape *shape = &trmi_kernel_input_buffer(k, 1)->shape;
     int64_t rows = shape->dim[1], width = shape->dim[2], pairs = rows * (rows - 1) / 2;
@@ -92,7 +92,7 @@ static trm_status check_offsets(const trmi_kernel *k, const bag_view *v, trm_err
     return TRM_OK;
 }
 
-static bag_view view_of(const trmi_kernel *k, const trmi_env *env, const trm_shape *rows) {
+static bag_view view_of(const trmi_kernel *k, const trmi_kernel_env *env, const trm_shape *rows) {
     const trmi_buffer *offsets = trmi_kernel_input_buffer(k, 1);
     const trmi_attrs *attrs = k->step->attrs;
     bool part = attrs->bag.part;
@@ -123,7 +123,7 @@ static float factor_of(const bag_view *v, int64_t begin, int64_t end) {
     return over != 0 ? (float)(1 / over) : 0;
 }
 
-static trm_status run_bags(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status run_bags(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     bag_view v = view_of(k, env, &trmi_kernel_input_buffer(k, 0)->shape);
     const float *rows = trmi_kernel_input(k, env, 0);
     float *y = trmi_kernel_output(k, env, 0);
@@ -145,7 +145,7 @@ static trm_status run_bags(const trmi_kernel *k, const trmi_env *env, trm_error 
     return TRM_OK;
 }
 
-static trm_status run_bags_grad(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status run_bags_grad(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     bag_view v = view_of(k, env, &trmi_kernel_output_buffer(k, 0)->shape);
     const float *dy = trmi_kernel_input(k, env, 0);
     float *rows = trmi_kernel_output(k, env, 0);

@@ -154,7 +154,7 @@ static void binary_body(const void *context, const int64_t *offset, int64_t coun
     }
 }
 
-static trm_status run_eltwise(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status run_eltwise(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     eltwise_state s = *(const eltwise_state *)k->state;
     s.base[0] = trmi_kernel_output(k, env, 0);
@@ -165,7 +165,7 @@ static trm_status run_eltwise(const trmi_kernel *k, const trmi_env *env, trm_err
     return TRM_OK;
 }
 
-static trm_status run_dropout(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status run_dropout(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const eltwise_state *s = k->state;
     const trmi_attrs *attrs = k->step->attrs;

@@ -26,7 +26,7 @@ static inline void copy_row(char *to, const char *from, int64_t bytes) {
     }
 }
 
-static trm_status run_gather(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status run_gather(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const trmi_buffer *table = trmi_kernel_input_buffer(k, 0),
                       *id_buffer = trmi_kernel_input_buffer(k, 1);
     int64_t rows = table->shape.dim[0], count = trm_shape_count(&id_buffer->shape), bad = count;
@@ -75,7 +75,7 @@ trm_status trmi_onednn_bind_embedding(trmi_backend *backend, trmi_kernel *kernel
 }
 
 /* Each part of the table takes the rows that are its own, in the order of the batch. */
-static trm_status run_scatter(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status run_scatter(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const trmi_buffer *table = trmi_kernel_output_buffer(k, 0),
                       *id_buffer = trmi_kernel_input_buffer(k, 1);

@@ -267,7 +267,7 @@ static void by_groups(const forward *f) {
     }
 }
 
-static trm_status run_forward(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status run_forward(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const trmi_keyed *q = k->state;
     float *scratch = (float *)(void *)env->arena[TRMI_ARENA_SCRATCH];

@@ -43,7 +43,8 @@ typedef struct trmi_keyed {
 } trmi_keyed;
 
 /* keyed_grad.c */
-trm_status trmi_keyed_backward(const trmi_kernel *kernel, const trmi_env *env, trm_error *err);
+trm_status trmi_keyed_backward(const trmi_kernel *kernel, const trmi_kernel_env *env,
+                               trm_error *err);
 
 /* ---- keyed_groups.c: what both ways need
  *  -------------------------------------------------------------------- */

@@ -254,7 +254,7 @@ static void by_groups(const back *b) {
     }
 }
 
-trm_status trmi_keyed_backward(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+trm_status trmi_keyed_backward(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const trmi_keyed *q = k->state;
     float *scratch = (float *)(void *)env->arena[TRMI_ARENA_SCRATCH];

@@ -29,7 +29,7 @@ static const char *row_of(const loss_state *s, const void *base, int64_t row) {
 /* ---- softmax
  *  --------------------------------------------------------------------------------------- */
 
-static trm_status run_softmax(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status run_softmax(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const loss_state *s = k->state;
     const void *a = trmi_kernel_input(k, env, 0), *b = trmi_kernel_input(k, env, 1);
@@ -133,7 +133,7 @@ static trm_status join_samples(trmi_norm_sync *sync, double *total, double *coun
     return TRM_OK;
 }
 
-static trm_status run_xent(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status run_xent(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const loss_state *s = k->state;
     const trmi_attrs *a = k->step->attrs;
     const int32_t *labels = trmi_kernel_input(k, env, 1);
@@ -171,7 +171,7 @@ static trm_status run_xent(const trmi_kernel *k, const trmi_env *env, trm_error 
     return TRM_OK;
 }
 
-static trm_status run_xent_grad(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status run_xent_grad(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const loss_state *s = k->state;
     const trmi_attrs *a = k->step->attrs;
@@ -207,7 +207,7 @@ static trm_status run_xent_grad(const trmi_kernel *k, const trmi_env *env, trm_e
 /* ---- binary cross-entropy
  *  ------------------------------------------------------------------------------ */
 
-static trm_status run_bce(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status run_bce(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const loss_state *s = k->state;
     int64_t count = s->rows * s->classes, pieces = (count + PIECE - 1) / PIECE,
@@ -226,7 +226,7 @@ static trm_status run_bce(const trmi_kernel *k, const trmi_env *env, trm_error *
     return TRM_OK;
 }
 
-static trm_status run_bce_grad(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status run_bce_grad(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const loss_state *s = k->state;
     int64_t count = s->rows * s->classes, bytes = s->half ? 2 : 4;
@@ -269,7 +269,7 @@ bool trmi_onednn_loss_in_place(trmi_onednn *state, const trm_graph *graph, const
     }
 }
 
-typedef trm_status (*run_function)(const trmi_kernel *, const trmi_env *, trm_error *);
+typedef trm_status (*run_function)(const trmi_kernel *, const trmi_kernel_env *, trm_error *);
 static run_function run_of(trmi_op_kind kind) {
     switch (kind) {
     case TRMI_OP_SOFTMAX_XENT: return run_xent;

@@ -26,7 +26,8 @@ INLINE void fold_rows_loop(float *into, const void *x, int64_t count, int half, 
         vf_put_lanes(into, i, 0, n, sum ? vf_add(a, b) : larger(a, b));
     }
 }
-static void fold_rows(float *into, const void *x, int64_t count, bool half, trmi_reduction what) {
+static void fold_rows(float *into, const void *x, int64_t count, bool half,
+                      trmi_row_reduction what) {
     if (what == TRMI_REDUCE_MAX_OF) {
         fold_rows_loop(into, x, count, half, 0);
     } else if (half) {
@@ -54,7 +55,7 @@ static void sum_rows(float *into, const float *x, int64_t stride, int64_t rows, 
     }
 }
 
-static float fold_run(const void *x, int64_t count, bool half, trmi_reduction what) {
+static float fold_run(const void *x, int64_t count, bool half, trmi_row_reduction what) {
     if (what == TRMI_REDUCE_MAX_OF) {
         float most = -INFINITY;
         vf a = vf_set(most);

@@ -37,7 +37,7 @@ typedef void (*trmi_binary_loop)(const void *a, const void *b, void *y, int64_t 
 
 enum { TRMI_PAIRS_ROWS_MAX = 128 };
 
-typedef enum trmi_reduction { TRMI_REDUCE_SUM_OF, TRMI_REDUCE_MAX_OF } trmi_reduction;
+typedef enum trmi_row_reduction { TRMI_REDUCE_SUM_OF, TRMI_REDUCE_MAX_OF } trmi_row_reduction;
 
 /* Pooling of one output row, channels inner: x is the first row of the window inside the image. */
 typedef struct trmi_pool_row {
@@ -68,10 +68,11 @@ typedef struct trmi_memory_kernels {
                     uint64_t stream, double rate);
 
     /* into[i] = into[i] + x[i] (or the larger). */
-    void (*fold_rows)(float *into, const void *x, int64_t count, bool half, trmi_reduction what);
+    void (*fold_rows)(float *into, const void *x, int64_t count, bool half,
+                      trmi_row_reduction what);
     /* into[i] += x[i], then x[stride + i] and so on: the same sums as `rows` times fold_rows. */
     void (*sum_rows)(float *into, const float *x, int64_t stride, int64_t rows, int64_t count);
-    float (*fold_run)(const void *x, int64_t count, bool half, trmi_reduction what);
+    float (*fold_run)(const void *x, int64_t count, bool half, trmi_row_reduction what);
 
     /* One row of `classes`. */
     void (*softmax)(const void *x, void *y, int64_t classes, bool half);

@@ -310,7 +310,7 @@ static void run_reference(bench *b, char *memory) {
 
 static trm_status run_fast(bench *b, char *memory, int threads, trm_error *err) {
     trmi_kernel kernel = {.program = &b->program, .step = &b->step};
-    trmi_env env = {.threads = threads, .seed = SEED, .step = STEP};
+    trmi_kernel_env env = {.threads = threads, .seed = SEED, .step = STEP};
     trm_status status = backend->bind(backend, &kernel, err);
     if (status != TRM_OK) {
         return status;

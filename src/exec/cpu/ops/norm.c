@@ -81,7 +81,7 @@ static int64_t own_bytes(const norm_state *s) {
     return s->channels * PER_THREAD * (int64_t)sizeof(float);
 }
 
-static trmi_scratch scratch_of(const trmi_kernel *k, const trmi_env *env) {
+static trmi_scratch scratch_of(const trmi_kernel *k, const trmi_kernel_env *env) {
     const norm_state *s = k->state;
     return trmi_scratch_cut(env->arena[TRMI_ARENA_SCRATCH],
                             k->program->arena_bytes[TRMI_ARENA_SCRATCH], shared_bytes(s),
@@ -333,7 +333,7 @@ static void normalise(const norm_forward *f) {
     }
 }
 
-static trm_status run_train(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status run_train(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const norm_state *s = k->state;
     const trmi_attrs *attrs = k->step->attrs;
     const trmi_scratch scratch = scratch_of(k, env);
@@ -380,7 +380,7 @@ static trm_status run_train(const trmi_kernel *k, const trmi_env *env, trm_error
 }
 
 /* Given statistics: evaluation (mean, variance) or recompute (mean, 1 / standard deviation). */
-static trm_status run_given(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status run_given(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const norm_state *s = k->state;
     const float *gamma = trmi_kernel_input(k, env, 1), *beta = trmi_kernel_input(k, env, 2);
@@ -420,7 +420,7 @@ typedef struct gradient_vectors {
     const float *gamma, *beta, *mean, *inv_std;
 } gradient_vectors;
 
-static gradient_vectors vectors_of_gradient(const trmi_kernel *k, const trmi_env *env) {
+static gradient_vectors vectors_of_gradient(const trmi_kernel *k, const trmi_kernel_env *env) {
     if (k->step->op_kind == TRMI_OP_BATCH_NORM_GRAD) {
         return (gradient_vectors){trmi_kernel_input(k, env, 2), NULL, trmi_kernel_input(k, env, 3),
                                   trmi_kernel_input(k, env, 4)};
@@ -554,7 +554,7 @@ static void differentiate(const norm_backward *f) {
 }
 
 /* The passes' operands. */
-static trmi_norm_backward backward_of(const trmi_kernel *k, const trmi_env *env) {
+static trmi_norm_backward backward_of(const trmi_kernel *k, const trmi_kernel_env *env) {
     const norm_state *s = k->state;
     const trmi_attrs *attrs = k->step->attrs;
     bool fused = k->step->op_kind == TRMI_OP_NORM_ACT_GRAD;
@@ -572,7 +572,7 @@ static trmi_norm_backward backward_of(const trmi_kernel *k, const trmi_env *env)
     return pass;
 }
 
-static trm_status run_gradient(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status run_gradient(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const norm_state *s = k->state;
     const trmi_attrs *attrs = k->step->attrs;
     const trmi_scratch scratch = scratch_of(k, env);

@@ -64,7 +64,7 @@ static int32_t add(bench *b, const trm_shape *shape, trm_dtype dtype) {
 static void run_fast(trmi_backend *backend, bench *b, char *memory) {
     trm_error err;
     trmi_kernel kernel = {.program = &b->program, .step = &b->step};
-    trmi_env env = {.threads = 2};
+    trmi_kernel_env env = {.threads = 2};
     char *scratch =
         trmi_alloc((size_t)backend->target.scratch(backend->target.context, &b->program, &b->step));
     env.arena[TRMI_ARENA_ACTIVATION] = memory;

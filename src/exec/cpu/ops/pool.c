@@ -60,7 +60,7 @@ static void window_rows(const pool_state *s, int64_t at, trmi_pool_row *row) {
 /* ---- forward
  *  --------------------------------------------------------------------------------------- */
 
-static trm_status run_pool(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status run_pool(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const pool_state *s = k->state;
     const char *x = trmi_kernel_input(k, env, 0);
@@ -165,7 +165,7 @@ static int64_t ring_floats(const pool_state *s) {
     return trmi_round_up(s->row.kernel_rows * s->row.width * stripe_channels(s), 16);
 }
 
-static trm_status run_pool_grad(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status run_pool_grad(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const pool_state *s = k->state;
     const char *dy = trmi_kernel_input(k, env, 0), *x = trmi_kernel_input(k, env, 1);

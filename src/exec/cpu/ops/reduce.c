@@ -29,7 +29,7 @@ enum {
 typedef struct reduce_state {
     const trmi_memory_kernels *kernels;
     trmi_nest nest; /* operands: x, y with stride 0 where reduced */
-    trmi_reduction what;
+    trmi_row_reduction what;
     bool half_x, half_y, inner_kept;
     double scale;
     int64_t kept;  /* indices of the outer K's */
@@ -196,7 +196,7 @@ static void run_copy(const reduce_state *s, const char *x, char *y) {
     }
 }
 
-static trm_status run_reduce(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status run_reduce(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const reduce_state *s = k->state;
     const char *x = trmi_kernel_input(k, env, 0);
@@ -259,7 +259,7 @@ static void max_grad_rows(const reduce_state *s, const void *dy, const void *x, 
     }
 }
 
-static trm_status run_max_grad(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status run_max_grad(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const reduce_state *s = k->state;
     float *scratch = (float *)env->arena[TRMI_ARENA_SCRATCH];
@@ -276,7 +276,7 @@ static trm_status run_max_grad(const trmi_kernel *k, const trmi_env *env, trm_er
 /* ---- the gradient of global pooling: spread
  *  ----------------------------------------------------------- */
 
-static trm_status run_spread(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status run_spread(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const reduce_state *s = k->state; /* x is dx, y is dy */
     const char *dy = trmi_kernel_input(k, env, 0);

@@ -121,7 +121,7 @@ static void fill_all(const move_state *s, char *out, int64_t count) {
     }
 }
 
-static trm_status run_move(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status run_move(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const move_state *s = k->state;
     char *out = trmi_kernel_output(k, env, 0);
@@ -275,7 +275,7 @@ trm_status trmi_onednn_bind_move(trmi_backend *backend, trmi_kernel *kernel, trm
 /* ---- one-hot
  *  ------------------------------------------------------------------------------------- */
 
-static trm_status run_one_hot(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+static trm_status run_one_hot(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const trmi_buffer *labels = trmi_kernel_input_buffer(k, 0);
     int64_t rows = trm_shape_count(&labels->shape), classes = k->step->attrs->one_hot.classes;
