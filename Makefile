@@ -8,7 +8,7 @@ configure = mkdir -p $(dir $(BUILD)) && \
 	{ cmake --preset release $(if $(PREFIX),-DCMAKE_INSTALL_PREFIX=$(PREFIX)) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }; }
 compile = cmake --build --preset release -j$(JOBS)
 
-.PHONY: all deps build train test asan tsan install clean format
+.PHONY: all deps build train test asan tsan install docs clean format
 
 all: build
 
@@ -40,6 +40,10 @@ asan tsan:
 install: build
 	@cmake --install $(BUILD)
 	@if [ "$$(id -u)" = 0 ] && [ -z "$(DESTDIR)" ]; then ldconfig; fi # so that programs find libtrireme.so
+
+# The HTML reference of the public headers.
+docs:
+	@tools/docs.sh . $(BUILD)/docs
 
 format:
 	@git ls-files '*.c' '*.h' | xargs clang-format -i

@@ -13,7 +13,7 @@
 
 static int run(trmi_job *job, int rank, int ranks, const long *sizes, int count) {
     trm_error err;
-    trmi_bootstrap *boot = NULL;
+    trm_bootstrap *boot = NULL;
     trm_comm *comm = NULL;
     if (trmi_bootstrap_shared(job, rank, &boot, &err) != TRM_OK ||
         trm_comm_create(boot, NULL, &comm, &err) != TRM_OK) {

@@ -50,7 +50,7 @@ static int run(trmi_job *job, int rank, char **argv) {
         perror("/sys");
     }
     trm_error err;
-    trmi_bootstrap *boot = NULL;
+    trm_bootstrap *boot = NULL;
     trm_comm *comm = NULL;
     trm_comm_options options = {.engine = argv[1], .plugin_dir = argv[2]};
     if (trmi_bootstrap_shared(job, rank, &boot, &err) != TRM_OK) {
@@ -87,12 +87,12 @@ static int run(trmi_job *job, int rank, char **argv) {
     }
     double message = (now() - start) / (TURNS * WINDOW);
     cpu = (cpu_seconds() - cpu) / (TURNS * WINDOW);
-    if (trm_comm_allreduce(comm, &cpu, 1, TRM_FLOAT64, TRM_REDUCE_SUM, &err) != TRM_OK) {
+    if (trm_comm_allreduce(comm, &cpu, 1, TRM_FLOAT64, TRM_REDUCTION_SUM, &err) != TRM_OK) {
         return fail(&err);
     }
     for (int i = -2; i < 2 * TURNS; i++) {
         start = i == 0 ? now() : start;
-        if (trm_comm_allreduce(comm, data, BYTES / 4, TRM_FLOAT32, TRM_REDUCE_SUM, &err) !=
+        if (trm_comm_allreduce(comm, data, BYTES / 4, TRM_FLOAT32, TRM_REDUCTION_SUM, &err) !=
             TRM_OK) {
             return fail(&err);
         }

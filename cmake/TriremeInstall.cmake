@@ -24,6 +24,8 @@ if(TRIREME_ONEDNN)
   get_filename_component(dnnl_folder ${DNNL_LIBRARY} DIRECTORY)
   string(APPEND TRIREME_PRIVATE_LIBS " -L${dnnl_folder} -ldnnl")
 endif()
+# Relative to the file itself, so that `cmake --install --prefix` and a moved folder stay right.
+file(RELATIVE_PATH TRIREME_PC_PREFIX ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 configure_file(${CMAKE_SOURCE_DIR}/cmake/trireme.pc.in ${CMAKE_BINARY_DIR}/trireme.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/trireme.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 

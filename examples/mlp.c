@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A small network learns ten classes of generated shapes: the whole program. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <trireme/trireme.h>
 
 static trm_node network(trm_graph *g, const trm_inputs *batch, void *context) {

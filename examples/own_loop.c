@@ -70,7 +70,7 @@ int main(void) {
         }
         /* + */
         TRM_OR_EXIT(trm_distribute_all_reduce(NULL, &TRM_FLOATS(gradient, WEIGHTS), 1,
-                                              TRM_REDUCE_MEAN, &err));
+                                              TRM_REDUCTION_MEAN, &err));
         for (int k = 0; k < WEIGHTS; k++) {
             weights[k] -= 0.2f * gradient[k];
         }

@@ -254,12 +254,13 @@ int main(int argc, char **argv) {
         TRM_OR_EXIT(trm_exec_feed(exec, "image", field(batch, "image"), &err));
         TRM_OR_EXIT(trm_exec_feed(exec, "label", field(batch, "label"), &err));
         TRM_OR_EXIT(trm_exec_forward_backward(exec, &err));
-        TRM_OR_EXIT(trm_distribute_all_reduce(ranks, &gradients, 1, TRM_REDUCE_SUM, &err)); /* + */
+        TRM_OR_EXIT(
+            trm_distribute_all_reduce(ranks, &gradients, 1, TRM_REDUCTION_SUM, &err)); /* + */
         TRM_OR_EXIT(trm_exec_update(exec, learning_rate(&f, epoch_steps, step - 1), &err));
         if (step % f.log_steps == 0 || step == steps) {
             float loss = trm_exec_loss(exec);
             trm_tensor value = {.data = &loss, .dtype = TRM_FLOAT32, .shape = {.rank = 0}};
-            TRM_OR_EXIT(trm_distribute_all_reduce(ranks, &value, 1, TRM_REDUCE_SUM, &err));
+            TRM_OR_EXIT(trm_distribute_all_reduce(ranks, &value, 1, TRM_REDUCTION_SUM, &err));
             if (trm_distribute_rank(ranks) == 0) {
                 printf("step %lld of %lld: loss %.6f, learning rate %.6f, %.1f images/s\n",
                        (long long)step, (long long)steps, (double)loss,

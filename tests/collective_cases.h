@@ -14,13 +14,13 @@ typedef struct case_run {
     const int64_t *counts; /* ends with -1 */
     bool quick;            /* two types instead of eight */
     const char *address;   /* of this rank; NULL: as the bootstrap says */
-    trmi_bootstrap *boot;  /* the rank's own; NULL: one of context->job */
+    trm_bootstrap *boot;   /* the rank's own; NULL: one of context->job */
 } case_run;
 
 /* Small whole numbers, so that every sum is exact in every type. */
-static inline int case_value(int rank, int64_t i, trm_reduce reduce, trm_dtype dtype) {
+static inline int case_value(int rank, int64_t i, trm_reduction reduce, trm_dtype dtype) {
     unsigned mix = (unsigned)(rank * 31 + (int)(i % 1009) * 7 + (int)(i / 1009)) % 11;
-    if (reduce == TRM_REDUCE_PROD) {
+    if (reduce == TRM_REDUCTION_PROD) {
         return mix % 3 == 0 ? 2 : 1;
     }
     return dtype == TRM_UINT8 ? (int)mix : (int)mix - 5;
@@ -28,20 +28,20 @@ static inline int case_value(int rank, int64_t i, trm_reduce reduce, trm_dtype d
 
 /* The reduction of element i over all ranks, as stored. */
 static inline void case_reduced(void *to, trm_dtype dtype, int64_t at, int size, int64_t i,
-                                trm_reduce reduce) {
+                                trm_reduction reduce) {
     int total = case_value(0, i, reduce, dtype);
     for (int r = 1; r < size; r++) {
         int next = case_value(r, i, reduce, dtype);
         switch (reduce) {
-        case TRM_REDUCE_PROD: total *= next; break;
-        case TRM_REDUCE_MAX: total = next > total ? next : total; break;
-        case TRM_REDUCE_MIN: total = next < total ? next : total; break;
+        case TRM_REDUCTION_PROD: total *= next; break;
+        case TRM_REDUCTION_MAX: total = next > total ? next : total; break;
+        case TRM_REDUCTION_MIN: total = next < total ? next : total; break;
         default: total += next;
         }
     }
     bool whole = dtype >= TRM_INT8;
     double value = total;
-    if (reduce == TRM_REDUCE_MEAN) {
+    if (reduce == TRM_REDUCTION_MEAN) {
         value = whole                  ? (double)(total / size)
                 : dtype == TRM_FLOAT64 ? (double)total / size
                                        : (double)((float)total / (float)size);
@@ -71,7 +71,7 @@ typedef struct case_op {
 
 /* Fills the caller's operation, its input and the expected result for one rank. */
 static inline void case_prepare(case_state *s, case_op *op, trm_collective_kind kind,
-                                trm_dtype dtype, trm_reduce reduce, int64_t count, int root,
+                                trm_dtype dtype, trm_reduction reduce, int64_t count, int root,
                                 bool in_place) {
     int n = s->size, me = s->rank;
     memset(op, 0, sizeof *op);
@@ -222,10 +222,10 @@ static inline void case_loop(rank_context *context, case_state *s, const case_ru
                         case_prepare(s, &op, kind, dtype, reduces ? reduce : 0, *count, root,
                                      place == 1);
                         EXPECT(trm_comm_run(s->comm, &op.c, &err) == TRM_OK, "%s", err.message);
-                        EXPECT(case_correct(s, &op),
-                               "%s %s %s count %lld root %d place %d buffers %d",
-                               trm_collective_name(kind), trm_dtype_name(dtype),
-                               trm_reduce_name(reduce), (long long)*count, root, place, s->buffers);
+                        EXPECT(
+                            case_correct(s, &op), "%s %s %s count %lld root %d place %d buffers %d",
+                            trm_collective_name(kind), trm_dtype_name(dtype),
+                            trm_reduction_name(reduce), (long long)*count, root, place, s->buffers);
                     }
                 }
             }
@@ -237,7 +237,7 @@ static inline void case_loop(rank_context *context, case_state *s, const case_ru
 static inline void case_body(rank_context *context) {
     const case_run *run = context->arg;
     trm_error err = {.status = 0};
-    trmi_bootstrap *boot = NULL;
+    trm_bootstrap *boot = NULL;
     case_state s = {.rank = context->rank, .size = context->size};
     int64_t longest = 0;
     for (const int64_t *count = run->counts; *count >= 0; count++) {

@@ -30,8 +30,8 @@ static inline void check_ordered_sum(rank_context *context, trm_comm *comm, int 
         data[i] = wild(rank, i);
         half[i] = trmi_float_to_bf16(wild(rank, i));
     }
-    EXPECT_OK(trm_comm_allreduce(comm, data, count, TRM_FLOAT32, TRM_REDUCE_MEAN, &err), err);
-    EXPECT_OK(trm_comm_allreduce(comm, half, count, TRM_BFLOAT16, TRM_REDUCE_SUM, &err), err);
+    EXPECT_OK(trm_comm_allreduce(comm, data, count, TRM_FLOAT32, TRM_REDUCTION_MEAN, &err), err);
+    EXPECT_OK(trm_comm_allreduce(comm, half, count, TRM_BFLOAT16, TRM_REDUCTION_SUM, &err), err);
     for (int i = 0; i < count; i++) {
         float sum = wild(0, i), wide = trmi_bf16_to_float(trmi_float_to_bf16(wild(0, i)));
         for (int r = 1; r < size; r++) {

@@ -51,7 +51,7 @@ typedef struct rank_setup {
 #define OPEN_COMM()                                                                                \
     const rank_setup *given = context->arg;                                                        \
     trm_error err = {.status = 0};                                                                 \
-    trmi_bootstrap *boot = NULL;                                                                   \
+    trm_bootstrap *boot = NULL;                                                                    \
     trm_comm *comm = NULL;                                                                         \
     const int rank = context->rank, size = context->size;                                          \
     (void)rank, (void)size, (void)given;                                                           \

@@ -215,7 +215,7 @@ static inline void draw_plan(trial *t, uint64_t seed) {
     assert_true(text != NULL && strlen(text) < TEXT);
     strcpy(t->plan, text);
     plans_with_repeats += strstr(text, " again") != NULL;
-    trm_string_free(text);
+    trm_free(text);
     trmi_shard_plan_destroy(plan);
     trm_graph_destroy(training);
     trm_graph_destroy(g);

@@ -17,5 +17,21 @@ for header in include/trireme/*.h; do
     [ "$name" = trireme/trireme.h ] || grep -qxF "#include \"$name\"" include/trireme/trireme.h || { echo "$name is not in trireme.h"; bad=1; }
     grep -qE "[ ,]$name(,|\$)" docs/man/libtrireme.3 || { echo "$name is not in docs/man/libtrireme.3"; bad=1; }
 done
+# A program needs trireme.h and nothing else, for TRM_OR_EXIT too.
+cat > /tmp/trireme_header_$$.c <<'END'
+#include "trireme/trireme.h"
+int main(void) {
+    trm_graph *graph;
+    TRM_OR_EXIT(trm_graph_create(NULL, &graph, &err));
+    trm_graph_destroy(graph);
+    return 0;
+}
+END
+"$2" -std=c11 -Wall -Wextra -Werror -Werror=implicit-function-declaration -fsyntax-only -Iinclude /tmp/trireme_header_$$.c || bad=1
+[ -z "$cxx" ] || "$cxx" -x c++ -Wall -Wextra -Werror -fsyntax-only -Iinclude /tmp/trireme_header_$$.c || bad=1
 rm -f /tmp/trireme_header_$$.c
+# No internal names and no file of the library's inside.
+if grep -nE 'trmi_|TRMI_|\b(base|comm|data|exec|graph|plan|ps|save|train)/[a-z_/]*\.[ch]\b|[Gg]uide 0' include/trireme/*.h; then
+    echo "a public header names what its readers do not have"; bad=1
+fi
 exit $bad

@@ -32,10 +32,12 @@ extern "C" {
 #if defined(__GNUC__)
 #define TRM_API __attribute__((visibility("default")))
 #define TRM_MUST_USE __attribute__((warn_unused_result))
+#define TRM_NO_RETURN __attribute__((noreturn))
 #define TRM_PRINTF(fmt_index, first) __attribute__((format(printf, fmt_index, first)))
 #else
 #define TRM_API
 #define TRM_MUST_USE
+#define TRM_NO_RETURN
 #define TRM_PRINTF(fmt_index, first)
 #endif
 
@@ -82,17 +84,24 @@ TRM_API const char *trm_status_text(trm_status status);
  * 4 out of memory or disk, 5 a peer failed or timed out. */
 TRM_API int trm_status_exit_code(trm_status status);
 
-/* For programs: the call, in which `err` is a trm_error that is declared here. Unless it gives
- * TRM_OK the error's sentence goes to stderr and the process ends with the status' exit code. Needs
- * stdio.h and stdlib.h. */
+/* For programs: writes the error's sentence to stderr and ends the process with the exit code of
+ * its status. */
+TRM_API TRM_NO_RETURN void trm_error_exit(const trm_error *err);
+
+/* For programs: the call, in which `err` is a trm_error that is declared here; trm_error_exit unless
+ * it gives TRM_OK. */
 #define TRM_OR_EXIT(call)                                                                          \
     do {                                                                                           \
-        trm_error err = {.status = TRM_OK};                                                        \
+        trm_error err;                                                                             \
+        err.message[0] = '\0';                                                                     \
+        err.status = TRM_OK;                                                                       \
         if ((call) != TRM_OK) {                                                                    \
-            fprintf(stderr, "%s\n", err.message);                                                  \
-            exit(trm_status_exit_code((trm_status)err.status));                                    \
+            trm_error_exit(&err);                                                                  \
         }                                                                                          \
     } while (0)
+
+/* Frees text and arrays that a function has handed out to its caller. NULL is fine. */
+TRM_API void trm_free(void *memory);
 
 /* Data types. The numeric values are part of the wire and file formats: append only. */
 #define TRM_DTYPE_LIST(X)                                                                          \

@@ -22,7 +22,8 @@ extern "C" {
 /* Receives one line without its newline; `puts` of stdio fits. */
 typedef int (*trm_print)(const char *line);
 
-/* "epoch: 1 step: 156, loss is 2.0084016", every `every` steps (0 = only at the end of each epoch);
+/* "epoch: 1 step: 156, loss is 2.0084016", every `every` steps (0 = only at the end of each epoch
+ * and of training);
  * in sink mode once an epoch, with the loss of its last step (or of the run's). */
 TRM_API trm_callback trm_loss_monitor(int64_t every, trm_print print);
 /* "epoch time: 4321.123 ms, per step time: 27.699 ms" at the end of each epoch. */

@@ -31,11 +31,11 @@ typedef enum trm_role {
 TRM_API const char *trm_role_name(trm_role role);
 
 /* What the command line says. Zero means not given, everywhere. Strings are borrowed for the call.
- * Host lists are "host:port,host:port", blanks around the commas are fine (guide 000). */
+ * Host lists are "host:port,host:port", blanks around the commas are fine. */
 typedef struct trm_cluster_flags {
     int32_t rank, size;             /* looked at when size > 0 */
     int32_t local_rank, local_size; /* looked at when local_size > 0 */
-    const char *job_name;           /* guide 000: ps, worker, chief, evaluator */
+    const char *job_name;           /* ps, worker, chief, evaluator */
     const char *task_index;         /* as written, "0" */
     const char *ps_hosts;
     const char *worker_hosts;
@@ -63,7 +63,7 @@ typedef struct trm_cluster_info {
     /* Roles; a world without roles is `size` workers. */
     trm_role role;
     int32_t task_index;  /* within the role */
-    bool has_roles;      /* described by TF_CONFIG or guide 000's flags */
+    bool has_roles;      /* described by TF_CONFIG or the flags above */
     bool is_chief;       /* the chief, or worker 0 where no chief is listed: saves and summarises */
     bool also_evaluates; /* TF1's "master": evaluates after each save itself */
     bool sparse_workers; /* TFJob's enableDynamicWorker: other workers come and go */
@@ -110,15 +110,15 @@ TRM_API const char *trm_cluster_warning(const trm_cluster *cluster, int32_t inde
 TRM_API void trm_cluster_digest(const trm_cluster *cluster, uint8_t digest[32]);
 
 /* What `trireme cluster show` prints: lines for people, or one JSON object.
- *   owns   caller frees *out with trm_text_free     error NOMEM */
+ *   owns   caller frees *out with trm_free     error NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_cluster_text(const trm_cluster *cluster, bool json, char **out,
                                                  trm_error *err);
-TRM_API void trm_text_free(char *text);
 
 /* ---- Joining ----------------------------------------------------------------------------------
  */
 
-struct trmi_bootstrap; /* comm/rendezvous/rendezvous.h: what trm_comm_create takes */
+/* A place among the ranks of a job: what trm_comm_create takes. */
+typedef struct trm_bootstrap trm_bootstrap;
 
 typedef struct trm_join_options {
     double timeout_seconds;   /* for all ranks to come; 0 = 120 */
@@ -140,14 +140,14 @@ typedef struct trm_join_options {
  *           rank twice, token) or the address is no use; PEER for another protocol version */
 TRM_API TRM_MUST_USE trm_status trm_cluster_join(const trm_cluster *cluster,
                                                  const trm_join_options *options,
-                                                 struct trmi_bootstrap **out, trm_error *err);
+                                                 trm_bootstrap **out, trm_error *err);
 /* Leaves in order, so that the others do not take it for a death. NULL is fine. */
-TRM_API void trm_cluster_leave(struct trmi_bootstrap *bootstrap);
+TRM_API void trm_cluster_leave(trm_bootstrap *bootstrap);
 
 /* ---- Rank tables ---------------------------------------------------------------------------- */
 
 typedef enum trm_rank_table_form {
-    TRM_RANK_TABLE_LAB = 1,       /* group_list/instance_list, guide 002 */
+    TRM_RANK_TABLE_LAB = 1,       /* group_list/instance_list */
     TRM_RANK_TABLE_TEMPLATE2 = 2, /* group_list with pod_name, no rank_id */
     TRM_RANK_TABLE_V1 = 3,        /* version "1.0", and "1.2" with super pods */
     TRM_RANK_TABLE_V2 = 4         /* version "2.0", rank_list */
@@ -199,13 +199,13 @@ typedef struct trm_rank_table_host {
 
 /* Writes a table: ranks in the order of the hosts, then of the devices.
  *   in     form   TRM_RANK_TABLE_V1 or TRM_RANK_TABLE_LAB
- *   owns   caller frees *json with trm_text_free
+ *   owns   caller frees *json with trm_free
  *   error  INVALID (no hosts, a host twice, 0 or more than 4096 devices, bad address), NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_rank_table_make(const trm_rank_table_host *hosts, int32_t count,
                                                     trm_rank_table_form form, char **json,
                                                     trm_error *err);
 /* Reads the device addresses of an Ascend host ("address_0=192.168.100.101" lines) for make.
- *   owns   caller frees (*ips) with trm_text_free((char *)ips): one block
+ *   owns   caller frees (*ips) with trm_free((void *)ips): one block
  *   error  IO, INVALID with the line, NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_hccn_conf_read(const char *path, const char *const **ips,
                                                    int32_t *count, trm_error *err);

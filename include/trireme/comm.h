@@ -5,7 +5,7 @@
  * called by every rank of it in the same order:
  *
  *     float *gradient = trm_comm_alloc_shared(comm, bytes, &err);     peers reach it without copies
- *     trm_comm_allreduce(comm, gradient, count, TRM_FLOAT32, TRM_REDUCE_MEAN, &err);
+ *     trm_comm_allreduce(comm, gradient, count, TRM_FLOAT32, TRM_REDUCTION_MEAN, &err);
  *
  * Everything else, out of place or asynchronous, is an operation described as data:
  *
@@ -27,6 +27,7 @@
 #define TRIREME_COMM_H
 
 #include "trireme/base.h"
+#include "trireme/cluster.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -34,18 +35,17 @@ extern "C" {
 
 typedef struct trm_comm trm_comm;
 typedef struct trm_request trm_request;
-struct trmi_bootstrap;
 
 /* Part of the wire format: append only. The mean of integers is cut towards zero. */
-typedef enum trm_reduce {
-    TRM_REDUCE_NONE = 0,
-    TRM_REDUCE_SUM = 1,
-    TRM_REDUCE_MEAN = 2,
-    TRM_REDUCE_PROD = 3,
-    TRM_REDUCE_MAX = 4,
-    TRM_REDUCE_MIN = 5
-} trm_reduce;
-TRM_API const char *trm_reduce_name(trm_reduce reduce); /* "sum" */
+typedef enum trm_reduction {
+    TRM_REDUCTION_NONE = 0,
+    TRM_REDUCTION_SUM = 1,
+    TRM_REDUCTION_MEAN = 2,
+    TRM_REDUCTION_PROD = 3,
+    TRM_REDUCTION_MAX = 4,
+    TRM_REDUCTION_MIN = 5
+} trm_reduction;
+TRM_API const char *trm_reduction_name(trm_reduction reduce); /* "sum" */
 
 /* Kinds of collective. n = size of the communicator, r = rank; counts are elements.
  *                              send            recv                     uses
@@ -89,7 +89,7 @@ typedef struct trm_collective {
     void *recv;
     int64_t count; /* unused by the kinds that take counts */
     trm_dtype dtype;
-    trm_reduce reduce;
+    trm_reduction reduce;
     int32_t root;
     /* [n] elements for each rank; read before the call returns. Blocks lie packed in rank order
      * unless the displacements (also [n], elements) say otherwise; only TRM_ALLTOALLV takes those.
@@ -141,13 +141,13 @@ typedef struct trm_comm_options {
  */
 TRM_API TRM_MUST_USE trm_status trm_comm_check(const trm_comm_options *options, trm_error *err);
 
-/* Joins the ranks of a bootstrap (comm/rendezvous/rendezvous.h; users: trm_cluster_join).
+/* Joins the ranks of a bootstrap (trm_cluster_join).
  * Collective.
  *   owns    caller destroys *out before the bootstrap
  *   error   INVALID (options differ between ranks, unknown engine or algorithm), UNSUPPORTED
  *           (plug-in missing), NOMEM, IO, TIMEOUT, PEER
  *   thread  any; no thread is started until the first asynchronous operation */
-TRM_API TRM_MUST_USE trm_status trm_comm_create(struct trmi_bootstrap *bootstrap,
+TRM_API TRM_MUST_USE trm_status trm_comm_create(trm_bootstrap *bootstrap,
                                                 const trm_comm_options *options, trm_comm **out,
                                                 trm_error *err);
 /* Waits for this rank's started operations, leaves, frees. NULL is fine. Not collective: a rank
@@ -210,7 +210,7 @@ TRM_API TRM_MUST_USE trm_status trm_comm_start(trm_comm *comm, const trm_collect
 
 /* The common three, in place, blocking.   error  as trm_comm_run */
 TRM_API TRM_MUST_USE trm_status trm_comm_allreduce(trm_comm *comm, void *buffer, int64_t count,
-                                                   trm_dtype dtype, trm_reduce reduce,
+                                                   trm_dtype dtype, trm_reduction reduce,
                                                    trm_error *err);
 TRM_API TRM_MUST_USE trm_status trm_comm_broadcast(trm_comm *comm, void *buffer, int64_t count,
                                                    trm_dtype dtype, int32_t root, trm_error *err);
@@ -257,7 +257,7 @@ TRM_API void trm_comm_abort(trm_comm *comm, const trm_error *cause);
 typedef struct trm_comm_bench_options {
     trm_collective_kind kind; /* default TRM_ALLREDUCE */
     trm_dtype dtype;          /* default TRM_FLOAT32 */
-    trm_reduce reduce;        /* default TRM_REDUCE_SUM */
+    trm_reduction reduce;     /* default TRM_REDUCTION_SUM */
     double seconds;           /* per size, about; default 0.3 */
     bool private_buffers;     /* not in shared memory, as third-party programs have them */
     bool no_roofline;

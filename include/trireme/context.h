@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trireme/context.h: how a model is spread over ranks, by the field's names (MindSpore's
- * set_auto_parallel_context, guide 002).
+ * set_auto_parallel_context).
  *
  *     trm_context *context;
  *     trm_context_create(&context, &err);

@@ -224,7 +224,7 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_shard(trm_dataset *dataset, int64_t 
                                                   int64_t index, trm_shard_mode mode,
                                                   trm_error *err);
 /* A new order each epoch: one permutation of the whole source, the same on all shards. window > 1
- * also shuffles within a window of so many samples of the shard, as the guide's shuffle(10) does.
+ * also shuffles within a window of so many samples of the shard.
  */
 TRM_API TRM_MUST_USE trm_status trm_dataset_shuffle(trm_dataset *dataset, int64_t window,
                                                     trm_error *err);
@@ -301,9 +301,8 @@ TRM_API bool trm_dataset_field(trm_dataset *dataset, int32_t index, trm_batch_fi
  * does not check. Images under way in the workers come on top. */
 TRM_API int64_t trm_dataset_buffer_bytes(trm_dataset *dataset);
 /* The whole pipeline as a JSON object: source, files, count, verbs, transforms, fields.
- *   owns  caller, free with trm_dataset_text_free; NULL if memory is out */
+ *   owns  caller, free with trm_free; NULL if memory is out */
 TRM_API char *trm_dataset_describe(trm_dataset *dataset);
-TRM_API void trm_dataset_text_free(char *text);
 
 /* ---- named pipelines --------------------------------------------------------------------- */
 
@@ -325,14 +324,14 @@ typedef struct trm_dataset_spec {
     int64_t prefetch_depth, threads; /* 0 = 4 ahead by one thread; depth -1 = none */
     bool channels_last;
     bool no_augment; /* the training set in the evaluation's form, in order */
-    /* Guide 002 to the letter, for CIFAR-10: every *batch*.bin file (so the test set too), mean and
+    /* A fixed recipe for CIFAR-10: every *batch*.bin file (so the test set too), mean and
      * std in B, G, R order, 224 x 224, and shuffle(10) on top of the permutation. */
     bool exact_guide;
     const struct trm_click_options *click;
     const trm_shapes_options *shapes; /* synth; NULL = the default set */
 } trm_dataset_spec;
 
-/* The pipeline of the guide for this data. Train: permuted, augmented (crop and flip at 32, decode,
+/* The usual pipeline for this data. Train: permuted, augmented (crop and flip at 32, decode,
  * random resized crop and flip otherwise), shards wrap, the remainder is dropped. Test: in order,
  * not augmented (resize and centre crop), shards pad, the remainder is kept.
  * TRM_INVALID names what was expected when nothing fits; else as the source. */

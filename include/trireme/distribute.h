@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trireme/distribute.h: three calls that make a training program of one's own, with or without our
- * graph, run on many ranks (guide 001). On one device they have no effect.
+ * graph, run on many ranks. On one device they have no effect.
  *
  *     trm_distribute_shard_and_rebatch(NULL, data, 256, &batch, &err);     data of this rank
  *     trm_distribute_broadcast(NULL, weights, count, 0, &err);             begin alike
  *     for (...) {
  *         ... gradients of `batch` samples ...
- *         trm_distribute_all_reduce(NULL, gradients, count, TRM_REDUCE_MEAN, &err);
+ *         trm_distribute_all_reduce(NULL, gradients, count, TRM_REDUCTION_MEAN, &err);
  *         ... update ...
  *     }
  *
@@ -69,7 +69,7 @@ TRM_API TRM_MUST_USE trm_status trm_distribute_broadcast(trm_distribute *distrib
  *          trm_comm_run */
 TRM_API TRM_MUST_USE trm_status trm_distribute_all_reduce(trm_distribute *distribute,
                                                           const trm_tensor *values, int32_t count,
-                                                          trm_reduce reduce, trm_error *err);
+                                                          trm_reduction reduce, trm_error *err);
 /* This rank's part of a dataset: every size-th element (the first come twice where that does not
  * come
  * out even, so that no rank waits for a step that another lacks), in batches of global_batch /

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trireme/estimator.h: guide 000: chief, workers, parameter servers and an evaluator train and
+/* trireme/estimator.h: chief, workers, parameter servers and an evaluator train and
  * evaluate one model together; or one process does all of it.
  *
  *     trm_estimator_create(model_fn, params, &(trm_run_config){.model_dir = "/tmp/multiworker",
@@ -67,7 +67,7 @@ typedef enum trm_ps_lend {
     TRM_PS_LEND_NEVER
 } trm_ps_lend;
 
-/* Guide 000's tf.distribute.experimental.ParameterServerStrategy. Zero means the default. */
+/* TensorFlow's tf.distribute.experimental.ParameterServerStrategy. Zero means the default. */
 typedef struct trm_ps_strategy {
     trm_ps_mode mode;
     int32_t staleness; /* BOUNDED */
@@ -98,7 +98,7 @@ typedef struct trm_ps_strategy {
     void *context;
 } trm_ps_strategy;
 
-/* NPURunConfig of guide 000; zero means its default. */
+/* NPURunConfig; zero means its default. */
 typedef struct trm_run_config {
     /* one directory that all roles share; NULL = nothing is saved */
     const char *model_dir;
@@ -196,7 +196,7 @@ typedef struct trm_job_result {
 TRM_API TRM_MUST_USE trm_status trm_estimator_create(trm_model_fn model_fn, void *params,
                                                      const trm_run_config *config,
                                                      trm_estimator **out, trm_error *err);
-/* Guide 000's name for it. */
+/* The same by its older name. */
 #define trm_estimator(model_fn, params, config, out, err)                                          \
     trm_estimator_create((model_fn), (params), (config), (out), (err))
 TRM_API void trm_estimator_destroy(trm_estimator *estimator);
@@ -214,7 +214,7 @@ TRM_API void trm_estimator_request_stop(trm_estimator *estimator);
 
 /* What this process will do, checked as far as possible without the others: lines for people or one
  * JSON
- * object.   owns   caller frees with trm_text_free */
+ * object.   owns   caller frees with trm_free */
 TRM_API TRM_MUST_USE trm_status trm_estimator_plan(const trm_estimator *estimator, bool json,
                                                    char **out, trm_error *err);
 

@@ -45,7 +45,7 @@ typedef struct trm_optimizer_options {
     double weight_decay;
     bool decoupled;             /* AdamW */
     bool decay_all;             /* false: parameters of rank 1 (norms, biases) are not decayed */
-    bool decay_biases;          /* those that no batch norm takes are decayed, as in guide 001 */
+    bool decay_biases;          /* those that no batch norm takes are decayed */
     double trust_coefficient;   /* LARS; 0 = 0.001 */
     double initial_accumulator; /* ADAGRAD; TensorFlow's default 0.1 must be given */
     double l1, l2;              /* FTRL */
@@ -54,7 +54,7 @@ typedef struct trm_optimizer_options {
 
 /* Which gradients travel together. */
 typedef enum trm_bucket_mode {
-    /* the cut that ends first, from measured times (plan/lower/buckets.h); one where ranks fill the
+    /* the cut that ends first, from measured times; one where ranks fill the
      * cores */
     TRM_BUCKET_AUTO,
     TRM_BUCKET_OFF,  /* each gradient by itself */
@@ -70,7 +70,7 @@ typedef enum trm_split {
     TRM_SPLIT_SEARCHED /* the plan's pins are kept, the rest is searched */
 } trm_split;
 
-/* Gradients of weights that are large beside what they are made from (plan/lower/lower_joint.c) are
+/* Gradients of weights that are large beside what they are made from are
  * made by all processes of a host together, each its slice, from all samples, instead of being
  * summed over ranks: sums in another order. */
 typedef enum trm_joint {
@@ -149,7 +149,7 @@ typedef struct trm_parallel_options {
 /* The loss is multiplied by a scale before backward and gradients are divided by it before clipping
  * and update, so that small ones survive in half precision. A gradient that overflows skips the
  * update (it counts as a step); `dynamic` then shrinks the scale, and grows it after good steps.
- * Guide 000's FixedLossScaleManager and ExponentialUpdateLossScaleManager. */
+ * TensorFlow's FixedLossScaleManager and ExponentialUpdateLossScaleManager. */
 typedef struct trm_loss_scale_options {
     bool on;
     bool dynamic;         /* false: the scale never changes */
@@ -198,7 +198,7 @@ typedef struct trm_exec_options {
     void *(*arena_alloc)(void *context, size_t bytes); /* PARAM and GRAD; NULL = private memory */
     void *arena_context;
     trm_parallel_options parallel;
-    /* The same bits on any number of ranks and threads (exec/determinism/lanes.h): the graph is
+    /* The same bits on any number of ranks and threads: the graph is
      * made for one of so many equal parts of this rank's batch, and trm_exec_feed takes the whole
      * of it; sample i is in part i modulo `lanes`. Batch norm is over all parts of all ranks. 0 =
      * off; models: trm_parallel_options.block. */
@@ -352,7 +352,7 @@ typedef struct trm_exec_info {
 } trm_exec_info;
 TRM_API void trm_exec_describe(const trm_exec *exec, trm_exec_info *out);
 /* The program: operators, layouts, reorders, fusions, memory by category, FLOPs, predicted time; as
- * text, or as one JSON object. owns: caller, trm_string_free. NULL when there is no memory. */
+ * text, or as one JSON object. owns: caller, trm_free. NULL when there is no memory. */
 TRM_API char *trm_exec_explain(const trm_exec *exec, bool json);
 
 /* What the machine reaches, measured by loops that do nothing else: multiply-adds on registers; and

@@ -56,9 +56,8 @@ TRM_API void trm_graph_pop_scope(trm_graph *graph);
 /* Shape and dtype of a node (an empty shape and TRM_DTYPE_NONE for a broken one). */
 TRM_API trm_shape trm_node_shape(const trm_graph *graph, trm_node node);
 TRM_API trm_dtype trm_node_dtype(const trm_graph *graph, trm_node node);
-/* The text of the graph, one operator a line. owns: caller, free with trm_string_free. */
-TRM_API char *trm_graph_print(const trm_graph *graph);
-TRM_API void trm_string_free(char *text);
+/* The text of the graph, one operator a line. owns: caller, free with trm_free. */
+TRM_API char *trm_graph_to_string(const trm_graph *graph);
 
 /* ---- leaves ---------------------------------------------------------------------------- */
 

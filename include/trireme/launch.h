@@ -8,8 +8,8 @@
  *     trm_launch(&options, &result, &err);
  *     return result.exit_code;
  *
- * As in guide 002's script each rank i has a directory device<i> with train.log<i> (its output) and
- * env<i>.log (its environment). Unlike there all ranks are waited for, one that fails ends the
+ * Each rank i has a directory device<i> with train.log<i> (its output) and
+ * env<i>.log (its environment). All ranks are waited for, one that fails ends the
  * others, and nothing is left behind, even if the launcher is killed.
  */
 #ifndef TRIREME_LAUNCH_H

@@ -125,10 +125,10 @@ typedef struct trm_network_options {
 } trm_network_options;
 /* By name, as the command line has it: resnet18/34/50/101/152, mlp (hidden 512, 256), lenet. An
  * unknown name breaks the graph with the names there are. */
-TRM_API trm_node trm_model_build(trm_graph *graph, const char *name, trm_node image,
-                                 const trm_network_options *options);
+TRM_API trm_node trm_network_build(trm_graph *graph, const char *name, trm_node image,
+                                   const trm_network_options *options);
 /* The index-th name, NULL after the last. */
-TRM_API const char *trm_model_name(int32_t index);
+TRM_API const char *trm_network_name(int32_t index);
 
 #ifdef __cplusplus
 }

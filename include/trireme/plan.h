@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* Guide 000's precision modes. */
+/* The types that a program computes with. */
 typedef enum trm_precision {
     TRM_PRECISION_FP32 = 0,
     /* allow_mix_precision: bf16 where it is safe, fp32 masters and statistics */

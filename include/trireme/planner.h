@@ -5,7 +5,7 @@
  *     trm_planner_create(&model_options, &(trm_planner_options){.ranks = 8}, &p, &err);
  *     char *report = trm_planner_report(p, false);        // step time, memory, proof, operators, baselines
  *     puts(report);
- *     trm_string_free(report);
+ *     trm_free(report);
  *     trm_planner_save(p, "plan.txt", &err);              // train --plan plan.txt
  *     trm_planner_destroy(p);
  *
@@ -108,7 +108,7 @@ TRM_API void trm_planner_describe(const trm_planner *planner, trm_planner_info *
 
 /* Everything, for people or as one JSON object; a picture of the operators by their cut (SVG), or
  * as a graph (DOT).
- *   owns  caller, trm_string_free; NULL without memory */
+ *   owns  caller, trm_free; NULL without memory */
 TRM_API char *trm_planner_report(const trm_planner *planner, bool json);
 TRM_API char *trm_planner_svg(const trm_planner *planner);
 TRM_API char *trm_planner_dot(const trm_planner *planner);
@@ -121,7 +121,7 @@ typedef struct trm_planner_candidate {
 /* The plan as a file that can be read, changed, pinned and given to training. Index 0: the chosen
  * one; then other
  * good plans and the baselines, by rising predicted time. NULL: no such. `about` may be NULL.
- *   owns  text: caller, trm_string_free */
+ *   owns  text: caller, trm_free */
 TRM_API char *trm_planner_plan(const trm_planner *planner, int32_t index,
                                trm_planner_candidate *about);
 /* Measures once more what the plans of trm_planner_plan rest on, their operators and the messages,
@@ -146,7 +146,7 @@ typedef struct trm_plan_info {
     int64_t stores; /* parameters and states that are stored in a way of their own */
 } trm_plan_info;
 /* `text` (may be NULL): the plan's own lines, in order.
- *   owns   *text: caller, trm_string_free
+ *   owns   *text: caller, trm_free
  *   error  IO, CORRUPT with line, found and expected, NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_plan_read(const char *file, trm_plan_info *out, char **text,
                                               trm_error *err);
@@ -159,7 +159,7 @@ typedef struct trm_simulation_options {
 } trm_simulation_options;
 /* Event simulation of the chosen plan: one rank stands for all that do the same. Strong and weak
  * scaling, what
- * each link, the operators and a slow rank change.   owns: *text by the caller, trm_string_free */
+ * each link, the operators and a slow rank change.   owns: *text by the caller, trm_free */
 TRM_API TRM_MUST_USE trm_status trm_planner_simulate(trm_planner *planner,
                                                      const trm_simulation_options *options,
                                                      char **text, trm_error *err);

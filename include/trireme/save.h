@@ -125,7 +125,6 @@ typedef struct trm_checkpoint_part {
     void *read_context;
 } trm_checkpoint_part;
 
-struct trmi_os;
 typedef struct trm_checkpoint_options {
     int32_t keep; /* newest checkpoints that stay; 0 = 5, negative = all */
     /* beside them, for ever: of those that would go, one in so many hours; 0 = none */
@@ -135,7 +134,6 @@ typedef struct trm_checkpoint_options {
     /* Told when a checkpoint is durable; with `background`, from the writing thread. */
     void (*on_saved)(void *context, const char *path, int64_t global_step);
     void *on_saved_context;
-    const struct trmi_os *os; /* for tests; NULL */
 } trm_checkpoint_options;
 
 /* The one writer of an output directory.

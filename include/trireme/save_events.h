@@ -16,8 +16,6 @@
 extern "C" {
 #endif
 
-struct trmi_os;
-
 /* A number with its name: "loss", "accuracy/top1". Borrowed. */
 typedef struct trm_named_scalar {
     const char *name;
@@ -29,9 +27,8 @@ typedef struct trm_named_scalar {
 typedef struct trm_events trm_events;
 
 typedef struct trm_events_options {
-    bool resumed;             /* this run goes on from a checkpoint: */
-    int64_t resume_step;      /* points of older files after this step disappear from the charts */
-    const struct trmi_os *os; /* for tests; NULL */
+    bool resumed;        /* this run goes on from a checkpoint: */
+    int64_t resume_step; /* points of older files after this step disappear from the charts */
 } trm_events_options;
 
 /* Makes <dir>/events.out.tfevents.<time>.<host>.<pid>.<n>, always a new file; `dir` is made if
@@ -81,9 +78,8 @@ typedef struct trm_metrics trm_metrics;
 typedef struct trm_metrics_options {
     const char *const *columns; /* CSV: all names that will come; required there */
     int64_t column_count;
-    bool resumed;             /* append to an existing file; otherwise it is emptied */
-    int64_t resume_step;      /* lines after this step are dropped: they will come again */
-    const struct trmi_os *os; /* for tests; NULL */
+    bool resumed;        /* append to an existing file; otherwise it is emptied */
+    int64_t resume_step; /* lines after this step are dropped: they will come again */
 } trm_metrics_options;
 
 /* Opens `path` for lines. The form follows its ending:

@@ -50,14 +50,14 @@ typedef trm_node (*trm_loss)(trm_graph *graph, trm_node logits, const trm_inputs
  * NULL. The default of a model. An evaluation graph leaves label smoothing out. */
 TRM_API trm_node trm_loss_softmax(trm_graph *graph, trm_node logits, const trm_inputs *inputs,
                                   void *context);
-/* Guide 002's SoftmaxCrossEntropyExpand as a model's loss; context unused. */
+/* trm_softmax_cross_entropy_expand as a model's loss; context unused. */
 TRM_API trm_node trm_loss_softmax_expand(trm_graph *graph, trm_node logits,
                                          const trm_inputs *inputs, void *context);
 /* Mean logistic loss of the field "label" (float32, 0 or 1) for logits [N] or [N, 1]. */
 TRM_API trm_node trm_loss_logistic(trm_graph *graph, trm_node logits, const trm_inputs *inputs,
                                    void *context);
 
-/* Guide 002's loss made of small operators: max, sub, exp, sum, div, one-hot, log, mul, sum, mul,
+/* The same loss made of small operators: max, sub, exp, sum, div, one-hot, log, mul, sum, mul,
  * mean. logits [N, K], labels int32 [N] -> scalar. The same value and gradient as
  * trm_softmax_cross_entropy to 1e-6 while no probability underflows. */
 TRM_API trm_node trm_softmax_cross_entropy_expand(trm_graph *graph, trm_node logits,

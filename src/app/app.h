@@ -243,7 +243,7 @@ TRM_MUST_USE trm_status app_check_modes(app_context *app, trm_error *err);
 TRM_MUST_USE trm_status app_read_text(const char *path, char **out, trm_error *err);
 /* Has a path this ending (".npz"), and a name before it? */
 bool app_ends_in(const char *path, const char *ending);
-/* A plan file's text; what is wrong with it is told with its name.   owns  *out: caller, trm_string_free
+/* A plan file's text; what is wrong with it is told with its name.   owns  *out: caller, trm_free
  */
 TRM_MUST_USE trm_status app_read_plan(const char *path, char **out, trm_error *err);
 

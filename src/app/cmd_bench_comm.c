@@ -20,8 +20,8 @@ static const struct {
            {"alltoall", TRM_ALLTOALL},
            {"scatter", TRM_SCATTER},
            {"gather", TRM_GATHER}};
-static const trm_reduce REDOPS[] = {TRM_REDUCE_SUM, TRM_REDUCE_MEAN, TRM_REDUCE_PROD,
-                                    TRM_REDUCE_MAX, TRM_REDUCE_MIN};
+static const trm_reduction REDOPS[] = {TRM_REDUCTION_SUM, TRM_REDUCTION_MEAN, TRM_REDUCTION_PROD,
+                                       TRM_REDUCTION_MAX, TRM_REDUCTION_MIN};
 static const struct {
     const char *name;
     trm_dtype dtype;
@@ -146,7 +146,7 @@ static trm_status measure(app_context *app, trm_error *err) {
     }
     for (size_t i = 0; i < sizeof REDOPS / sizeof REDOPS[0]; i++) {
         options.reduce =
-            strcmp(trm_reduce_name(REDOPS[i]), app->o.redop) == 0 ? REDOPS[i] : options.reduce;
+            strcmp(trm_reduction_name(REDOPS[i]), app->o.redop) == 0 ? REDOPS[i] : options.reduce;
     }
     if (app_rank(app) == 0) {
         if (app_given(&app->parsed, "redop") && !reduces(&app->o)) {

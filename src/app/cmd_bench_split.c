@@ -90,7 +90,7 @@ static trm_status measure(app_context *app, trm_error *err) {
                                                                                  : NULL,
                                        app, &result, err)
                      : status;
-        trm_string_free(plan);
+        trm_free(plan);
         if (status == TRM_OK) {
             tell(app, path, &result);
         }

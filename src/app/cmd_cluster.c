@@ -22,7 +22,7 @@ static int tell(char *text, trm_status status, const trm_error *err) {
     if (length == 0 || text[length - 1] != '\n') {
         putchar('\n');
     }
-    trm_text_free(text);
+    trm_free(text);
     return 0;
 }
 
@@ -91,7 +91,7 @@ static int put_table(const app_context *app, char *json) {
     } else {
         status = trm_file_write(app->o.output, json, strlen(json), &err);
     }
-    trm_text_free(json);
+    trm_free(json);
     return status == TRM_OK ? 0 : app_report(&err);
 }
 

@@ -111,7 +111,7 @@ static trm_status describe_part(app_context *app, const char *name, trm_usage us
     app_json_int("batches", trm_dataset_epoch_batches(data));
     app_json_raw("pipeline", text != NULL ? text : "null");
     app_json_close();
-    trm_dataset_text_free(text);
+    trm_free(text);
     trm_dataset_destroy(data);
     return app->o.read ? read_part(app, name, usage, damaged, err) : TRM_OK;
 }

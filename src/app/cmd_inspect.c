@@ -52,7 +52,7 @@ static int tell_plan(const char *path) {
     app_json_int("stores", info.stores);
     app_json_text("text", text);
     app_json_close();
-    trm_string_free(text);
+    trm_free(text);
     return 0;
 }
 

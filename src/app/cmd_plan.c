@@ -131,7 +131,7 @@ int app_run_plan(app_context *app) {
         }
         tell_json(name, &app->o, &info, text);
     }
-    trm_string_free(text);
+    trm_free(text);
     trm_model_destroy(model);
     trm_dataset_destroy(data);
     return status == TRM_OK ? 0 : app_report(&err);

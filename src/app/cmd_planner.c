@@ -41,7 +41,7 @@ static void stop(planning *p) {
     trm_planner_destroy(p->planner);
     trm_dataset_destroy(p->data);
     free(p->links);
-    trm_string_free(p->given);
+    trm_free(p->given);
 }
 
 /* Ranks of this machine measure, all of them at once; without them costs are guessed, or given. */
@@ -112,7 +112,7 @@ static trm_status save(const app_options *o, const trm_planner *planner, trm_err
     char *picture = dot ? trm_planner_dot(planner) : trm_planner_svg(planner);
     status = picture != NULL ? trm_file_write(o->plan_picture, picture, strlen(picture), err)
                              : app_fail(err, TRM_NOMEM, "no memory for the picture");
-    trm_string_free(picture);
+    trm_free(picture);
     return status;
 }
 
@@ -124,7 +124,7 @@ static trm_status tell(app_context *app, planning *p, trm_error *err) {
     }
     app_say("%s", report);
     app_json_line(report);
-    trm_string_free(report);
+    trm_free(report);
     return save(&app->o, p->planner, err);
 }
 
@@ -214,7 +214,7 @@ int app_run_simulate(app_context *app) {
         status = save(&app->o, p.planner, &err);
     }
     status = status == TRM_OK ? check_limit(app, p.planner, &err) : status;
-    trm_string_free(text);
+    trm_free(text);
     stop(&p);
     return status == TRM_OK ? 0 : app_report(&err);
 }

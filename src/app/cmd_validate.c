@@ -74,7 +74,7 @@ static trm_status take_part(app_context *app, trm_planner *planner, const trm_mo
     } else if (status == TRM_OK && *what == LOOK) {
         status = trm_planner_look(planner, err);
     }
-    trm_string_free(text);
+    trm_free(text);
     return status;
 }
 
@@ -103,7 +103,7 @@ static void settle(const trm_planner *planner, trial *trials, int count) {
     for (int i = 0; i < count; i++) {
         trial *t = &trials[i];
         trm_planner_candidate about;
-        trm_string_free(trm_planner_plan(planner, i, &about));
+        trm_free(trm_planner_plan(planner, i, &about));
         snprintf(t->name, sizeof t->name, "%s", about.name);
         t->predicted = about.step_seconds;
         t->first = about.first_seconds;
@@ -209,7 +209,7 @@ static trm_status find_regret(app_context *app, const trm_planner *planner,
                                        steps, seconds, &c, err)
                  : status;
     for (int32_t i = 0; i < some; i++) {
-        trm_string_free(plans[i]);
+        trm_free(plans[i]);
     }
     if (status != TRM_OK || !leads || c.turns == 0) {
         return status;

@@ -22,7 +22,7 @@ static trm_status kind_of(const app_context *app, char *kind, size_t size, trm_e
         snprintf(kind, size, "%s", found);
     }
     json_decref(root);
-    trm_dataset_text_free(text);
+    trm_free(text);
     trm_dataset_destroy(data);
     return status;
 }

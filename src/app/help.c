@@ -12,8 +12,8 @@
 
 static void print_models(void) {
     printf("\nMODEL: images");
-    for (int32_t i = 0; trm_model_name(i) != NULL; i++) {
-        printf(" %s", trm_model_name(i));
+    for (int32_t i = 0; trm_network_name(i) != NULL; i++) {
+        printf(" %s", trm_network_name(i));
     }
     printf("; clicks");
     for (int32_t i = 0; trm_recommender_name(i) != NULL; i++) {

@@ -76,7 +76,7 @@ bool app_has_one_folder(const app_options *o, trm_dataset *data) {
     bool folders = text != NULL && strstr(text, "{\"kind\":\"imagefolder\"") != NULL;
     snprintf(path, sizeof path, "%s/train", o->data);
     bool images = text == NULL || strstr(text, "\"key_fields\"") == NULL;
-    trm_dataset_text_free(text);
+    trm_free(text);
     if (!images && stat(o->data, &info) == 0 && S_ISREG(info.st_mode)) {
         return true;
     }

@@ -18,7 +18,7 @@
 extern char **environ;
 
 typedef struct app_ranks {
-    struct trmi_bootstrap *bootstrap;
+    trm_bootstrap *bootstrap;
     trm_comm *comm;
 } app_ranks;
 

@@ -281,14 +281,14 @@ static int tell_plan(const role *r) {
     trm_status status = trm_cluster_text(r->cluster, app_out.json, &text, &err);
     if (status == TRM_OK) {
         printf("%s%s", text, text[strlen(text) - 1] == '\n' ? "" : "\n");
-        trm_text_free(text);
+        trm_free(text);
         status = trm_estimator_plan(r->estimator, app_out.json, &text, &err);
     }
     if (status != TRM_OK) {
         return app_report(&err);
     }
     fputs(text, stdout);
-    trm_text_free(text);
+    trm_free(text);
     return 0;
 }
 

@@ -17,10 +17,10 @@ enum { SCRIPT_BYTES = 1 << 20, ADDED_MAX = 24 };
 /* Networks of images, then of clicks. */
 static const char *name_at(int32_t index) {
     int32_t images = 0;
-    while (trm_model_name(images) != NULL) {
+    while (trm_network_name(images) != NULL) {
         images++;
     }
-    return index < images ? trm_model_name(index) : trm_recommender_name(index - images);
+    return index < images ? trm_network_name(index) : trm_recommender_name(index - images);
 }
 
 /* The longest model's name that the file's name begins with. */

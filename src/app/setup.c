@@ -83,15 +83,15 @@ static trm_node build(trm_graph *graph, const trm_inputs *inputs, void *context)
     const trm_network_options options = {.classes = n->classes,
                                          .stem = strcmp(n->stem, "cifar") == 0 ? TRM_STEM_CIFAR
                                                                                : TRM_STEM_IMAGENET};
-    return trm_model_build(graph, n->name, trm_inputs_get(inputs, "image"), &options);
+    return trm_network_build(graph, n->name, trm_inputs_get(inputs, "image"), &options);
 }
 
 static const char *name_at(int32_t index) {
     int32_t images = 0;
-    while (trm_model_name(images) != NULL) {
+    while (trm_network_name(images) != NULL) {
         images++;
     }
-    return index < images ? trm_model_name(index) : trm_recommender_name(index - images);
+    return index < images ? trm_network_name(index) : trm_recommender_name(index - images);
 }
 
 trm_status app_check_model_name(const char *name, trm_error *err) {

@@ -45,6 +45,7 @@ void *trmi_alloc(size_t bytes) {
 }
 
 void trmi_free(void *memory) { free(memory); }
+void trm_free(void *memory) { free(memory); }
 
 /* Of a mapping, what is huge pages: all whole ones, and one more where most of it would be used. */
 static size_t huge_part(size_t bytes) {

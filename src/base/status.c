@@ -2,6 +2,9 @@
 /* Statuses by name, in words, and as exit codes. */
 #include "trireme/base.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+
 const char *trm_status_name(trm_status status) {
     switch (status) {
 #define TRMI_STATUS_NAME(name, value, text)                                                        \
@@ -48,4 +51,9 @@ int trm_status_exit_code(trm_status status) {
 const char *trm_version(void) {
     return TRMI_TEXT(TRM_VERSION_MAJOR) "." TRMI_TEXT(TRM_VERSION_MINOR) "." TRMI_TEXT(
         TRM_VERSION_PATCH);
+}
+
+void trm_error_exit(const trm_error *err) {
+    fprintf(stderr, "%s\n", err != NULL ? err->message : "no error record");
+    exit(err != NULL ? trm_status_exit_code((trm_status)err->status) : 1);
 }

@@ -99,7 +99,7 @@ static trm_status look_on_lanes(trm_exec *exec, trm_error *err) {
 /* The lowest rank that found something, -1 if none did. */
 static trm_status first_finder(trm_exec *exec, bool found, int32_t *first, trm_error *err) {
     int32_t rank = found ? exec->parallel->rank : INT32_MAX;
-    TRMI_TRY(trm_comm_allreduce(exec->parallel->comm, &rank, 1, TRM_INT32, TRM_REDUCE_MIN, err));
+    TRMI_TRY(trm_comm_allreduce(exec->parallel->comm, &rank, 1, TRM_INT32, TRM_REDUCTION_MIN, err));
     *first = rank == INT32_MAX ? -1 : rank;
     return TRM_OK;
 }

@@ -165,7 +165,7 @@ static void expanded_loss_equals_fused(void **state) {
     trm_exec *fused = make(true, (trm_exec_options){.optimizer = momentum});
     char *text = trm_exec_explain(fused, false);
     assert_non_null(strstr(text, "softmax_xent"));
-    trm_string_free(text);
+    trm_free(text);
     const char *small[64], *whole[64];
     trm_exec *written_fused = make(false, (trm_exec_options){.optimizer = momentum});
     int32_t count = kinds_of(fused, small);
@@ -213,7 +213,7 @@ static void mixed_gradients_are_close(const char *backend) {
     CHECK_CLOSE(trm_exec_loss(mixed), trm_exec_loss(full), 2e-2);
     char *text = trm_exec_explain(mixed, false);
     assert_non_null(strstr(text, "bfloat16"));
-    trm_string_free(text);
+    trm_free(text);
     float x[512], y[512];
     for (int32_t v = 0; v < trm_exec_variable_count(full); v++) {
         trm_variable variable = trm_exec_variable(full, v);

@@ -62,6 +62,14 @@ void trmi_graph_fail(trm_graph *graph, const trm_error *err) {
 
 void trm_graph_push_scope(trm_graph *graph, const char *format, ...) {
     size_t used = strlen(graph->scope);
+    if (graph->scopes_count == TRMI_SCOPES_MAX) {
+        trm_error err;
+        TRMI_FAIL(&err, TRM_INVALID, "scope '%.100s': at most %d scopes may be open", graph->scope,
+                  TRMI_SCOPES_MAX);
+        trmi_graph_fail(graph, &err);
+        return;
+    }
+    graph->scopes[graph->scopes_count++] = (uint16_t)used;
     va_list args;
     va_start(args, format);
     int length = vsnprintf(graph->scope + used, sizeof graph->scope - used, format, args);
@@ -78,16 +86,13 @@ void trm_graph_push_scope(trm_graph *graph, const char *format, ...) {
 }
 
 void trm_graph_pop_scope(trm_graph *graph) {
-    size_t length = strlen(graph->scope);
-    if (length > 0) {
-        graph->scope[length - 1] = '\0';
+    if (graph->scopes_count == 0) {
+        trm_error err;
+        TRMI_FAIL(&err, TRM_INVALID, "trm_graph_pop_scope: no scope is open; it needs a push");
+        trmi_graph_fail(graph, &err);
+        return;
     }
-    char *dot = strrchr(graph->scope, '.');
-    if (dot != NULL) {
-        dot[1] = '\0';
-    } else {
-        graph->scope[0] = '\0';
-    }
+    graph->scope[graph->scopes[--graph->scopes_count]] = '\0';
 }
 
 static bool valid(const trm_graph *graph, trm_node node) {
@@ -315,7 +320,7 @@ trmi_cost trmi_op_cost(const trm_graph *graph, const trmi_op *op) {
     return cost;
 }
 
-char *trm_graph_print(const trm_graph *graph) {
+char *trm_graph_to_string(const trm_graph *graph) {
     trmi_text text = {0};
     char value[256];
     for (int64_t i = 1; i < graph->ops_count; i++) {
@@ -336,5 +341,3 @@ char *trm_graph_print(const trm_graph *graph) {
     }
     return text.data != NULL ? text.data : calloc(1, 1);
 }
-
-void trm_string_free(char *text) { free(text); }

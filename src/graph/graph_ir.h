@@ -203,6 +203,7 @@ typedef struct trmi_op {
     trmi_attrs attrs;
 } trmi_op;
 
+enum { TRMI_SCOPES_MAX = 32 };
 struct trm_graph {
     bool training;
     bool local_norms; /* of a graph that is to be cut: batch norm over each rank's samples */
@@ -214,8 +215,10 @@ struct trm_graph {
     int64_t ops_count, ops_capacity;
     trmi_value *values;
     int64_t values_count, values_capacity;
-    trmi_phase phase; /* of operators being added */
-    char scope[256];
+    trmi_phase phase;                 /* of operators being added */
+    char scope[256];                  /* of names, "a.b." */
+    uint16_t scopes[TRMI_SCOPES_MAX]; /* length of the scope before each push */
+    int32_t scopes_count;
     int64_t unnamed[TRMI_OP_KINDS]; /* counters for default names */
     trm_error first_error;          /* status 0 = none */
 };

@@ -313,11 +313,38 @@ static void gradients_of_another_dtype_start_as_that_dtype(void **state) {
     trm_graph_destroy(graph);
 }
 
+static void scopes_close_what_their_push_opened(void **state) {
+    trm_error err;
+    CHECK_OK(trm_graph_create(NULL, &graph, &err), err);
+    trm_graph_push_scope(graph, "model");
+    trm_graph_push_scope(graph, "layer%d.%d", 3, 1);
+    trm_parameter(graph, "weight", trm_shape_of(2), TRM_INIT_ZERO);
+    trm_graph_pop_scope(graph);
+    trm_parameter(graph, "bias", trm_shape_of(2), TRM_INIT_ZERO);
+    trm_graph_pop_scope(graph);
+    trm_parameter(graph, "gain", trm_shape_of(2), TRM_INIT_ZERO);
+    CHECK_OK(trm_graph_check(graph, &err), err);
+    static const char *const names[] = {"model.layer3.1.weight", "model.bias", "gain"};
+    for (int i = 0; i < 3; i++) {
+        assert_string_equal(graph->ops[i + 1].name, names[i]);
+    }
+    trm_graph_pop_scope(graph);
+    CHECK_FAILS(trm_graph_check(graph, &err), TRM_INVALID, err, "no scope is open");
+    trm_graph_destroy(graph);
+    CHECK_OK(trm_graph_create(NULL, &graph, &err), err);
+    for (int i = 0; i <= TRMI_SCOPES_MAX; i++) {
+        trm_graph_push_scope(graph, "s");
+    }
+    CHECK_FAILS(trm_graph_check(graph, &err), TRM_INVALID, err, "at most 32 scopes");
+    trm_graph_destroy(graph);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(impossible_shapes_get_one_clear_sentence),
         cmocka_unit_test(shapes_follow_the_rules),
         cmocka_unit_test(costs_are_counted),
+        cmocka_unit_test(scopes_close_what_their_push_opened),
         cmocka_unit_test(gradients_of_another_dtype_start_as_that_dtype),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -87,12 +87,12 @@ static const struct {
                 {"lenet", lenet, 0}};
 enum { NAMES = sizeof registry / sizeof registry[0] };
 
-const char *trm_model_name(int32_t index) {
+const char *trm_network_name(int32_t index) {
     return index >= 0 && index < NAMES ? registry[index].name : NULL;
 }
 
-trm_node trm_model_build(trm_graph *g, const char *name, trm_node image,
-                         const trm_network_options *options) {
+trm_node trm_network_build(trm_graph *g, const char *name, trm_node image,
+                           const trm_network_options *options) {
     trm_network_options o = *options;
     char known[160] = "";
     o.classes = o.classes == 0 ? 10 : o.classes;

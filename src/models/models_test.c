@@ -12,7 +12,7 @@ static void count(const char *name, int64_t classes, int64_t size, trm_stem stem
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(2, 3, size, size));
     trm_node y =
-        trm_model_build(g, name, x, &(trm_network_options){.classes = classes, .stem = stem});
+        trm_network_build(g, name, x, &(trm_network_options){.classes = classes, .stem = stem});
     CHECK_OK(trm_graph_check(g, &err), err);
     *out = trm_node_shape(g, y);
     *elements = *tensors = 0;
@@ -64,11 +64,11 @@ static void depth_and_names_are_taken_as_given(void **state) {
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(2, 5));
     trm_mlp(g, x, hidden, 12, 3);
     CHECK_OK(trm_graph_check(g, &err), err);
-    char *text = trm_graph_print(g);
+    char *text = trm_graph_to_string(g);
     assert_non_null(strstr(text, "fc11.weight [6, 7]"));
     assert_non_null(strstr(text, "fc12.weight [3, 6]"));
-    trm_string_free(text);
-    trm_model_build(g, "resnet51", x, &(trm_network_options){0});
+    trm_free(text);
+    trm_network_build(g, "resnet51", x, &(trm_network_options){0});
     CHECK_FAILS(trm_graph_check(g, &err), TRM_INVALID, err,
                 "no model 'resnet51'; there are resnet18, resnet34,");
     assert_non_null(strstr(err.message, "mlp, lenet"));
@@ -81,7 +81,7 @@ static void names_are_torchvisions(void **state) {
     CHECK_OK(trm_graph_create(NULL, &g, &err), err);
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(1, 3, 64, 64));
     trm_resnet(g, x, &(trm_resnet_options){.depth = 50});
-    char *text = trm_graph_print(g);
+    char *text = trm_graph_to_string(g);
     static const char *const expected[] = {"conv1.weight [64, 3, 7, 7]",
                                            "bn1.running_var [64]",
                                            "layer1.0.downsample.0.weight [256, 64, 1, 1]",
@@ -95,7 +95,7 @@ static void names_are_torchvisions(void **state) {
             fail_msg("no '%s' in the graph", expected[i]);
         }
     }
-    trm_string_free(text);
+    trm_free(text);
     trm_graph_destroy(g);
 }
 
@@ -120,13 +120,13 @@ static void click_model(const char *name, const trm_recommender_options *options
     trm_shape shape = trm_node_shape(g, y);
     assert_int_equal(shape.rank, 1);
     assert_int_equal(shape.dim[0], 8);
-    char *text = trm_graph_print(g);
+    char *text = trm_graph_to_string(g);
     for (; *expected != NULL; expected++) {
         if (strstr(text, *expected) == NULL) {
             fail_msg("%s: no '%s' in the graph", name, *expected);
         }
     }
-    trm_string_free(text);
+    trm_free(text);
     *elements = 0;
     for (int64_t i = 1; i < g->ops_count; i++) {
         if (g->ops[i].kind == TRMI_OP_PARAMETER) {
@@ -279,7 +279,7 @@ static void unknown_names_are_answered(void **state) {
     trm_graph *g;
     CHECK_OK(trm_graph_create(NULL, &g, &err), err);
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(1, 3, 64, 64));
-    trm_model_build(g, "resnet51", x, &(trm_network_options){0});
+    trm_network_build(g, "resnet51", x, &(trm_network_options){0});
     CHECK_FAILS(trm_graph_check(g, &err), TRM_INVALID, err, "resnet50");
     trm_graph_destroy(g);
 }

@@ -111,8 +111,8 @@ typedef struct setup {
 
 static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
     const setup *s = context;
-    return trm_model_build(g, s->model, trm_inputs_get(inputs, "image"),
-                           &(trm_network_options){.classes = 10, .stem = TRM_STEM_CIFAR});
+    return trm_network_build(g, s->model, trm_inputs_get(inputs, "image"),
+                             &(trm_network_options){.classes = 10, .stem = TRM_STEM_CIFAR});
 }
 
 static trm_status at_step(void *context, const trm_progress *p, trm_error *err) {

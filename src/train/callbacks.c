@@ -37,6 +37,7 @@ trm_callback trmi_callback_unusable(void) { return (trm_callback){.on_begin = un
 typedef struct monitor {
     trm_print print;
     int64_t every;
+    bool owed; /* the last step has not been printed */
 } monitor;
 
 static void print_loss(const monitor *m, const trm_progress *p) {
@@ -48,10 +49,22 @@ static void print_loss(const monitor *m, const trm_progress *p) {
 
 static trm_status loss_step(void *context, const trm_progress *p, trm_error *err) {
     (void)err;
-    const monitor *m = context;
+    monitor *m = context;
     /* In sink mode the one call is for the epoch's last step. */
     bool end = p->step == p->epoch_steps;
-    if (m->every > 0 ? (p->step % m->every == 0 || end) : end) {
+    bool due = m->every > 0 ? (p->step % m->every == 0 || end) : end;
+    if (due) {
+        print_loss(m, p);
+    }
+    m->owed = !due;
+    return TRM_OK;
+}
+
+/* Training that ends inside an epoch. */
+static trm_status loss_end(void *context, const trm_progress *p, trm_error *err) {
+    (void)err;
+    const monitor *m = context;
+    if (m->owed && m->every == 0) {
         print_loss(m, p);
     }
     return TRM_OK;
@@ -87,6 +100,7 @@ trm_callback trm_loss_monitor(int64_t every, trm_print print) {
     trm_callback c = make_monitor(print, every);
     if (c.context != NULL) {
         c.on_step_end = loss_step;
+        c.on_end = loss_end;
     }
     return c;
 }

@@ -18,8 +18,8 @@
 enum { STAGE_BYTES = 4 << 20 };
 
 struct trm_distribute {
-    struct trmi_bootstrap *bootstrap; /* owned, NULL when the communicator is borrowed */
-    trm_comm *comm;                   /* NULL: one device */
+    trm_bootstrap *bootstrap; /* owned, NULL when the communicator is borrowed */
+    trm_comm *comm;           /* NULL: one device */
     char *stage;
 };
 
@@ -241,9 +241,9 @@ trm_status trm_distribute_broadcast(trm_distribute *d, const trm_tensor *values,
 }
 
 trm_status trm_distribute_all_reduce(trm_distribute *d, const trm_tensor *values, int32_t count,
-                                     trm_reduce reduce, trm_error *err) {
+                                     trm_reduction reduce, trm_error *err) {
     TRMI_TRY(resolve(&d, err));
-    if (reduce < TRM_REDUCE_SUM || reduce > TRM_REDUCE_MIN) {
+    if (reduce < TRM_REDUCTION_SUM || reduce > TRM_REDUCTION_MIN) {
         return TRMI_FAIL(err, TRM_INVALID, "reduction %d; there are sum, mean, prod, max and min",
                          (int)reduce);
     }

@@ -25,7 +25,7 @@ static void check_values(rank_context *context, trm_distribute *d) {
     const trm_tensor all[] = {vector(a, TRM_FLOAT32, 3), vector(NULL, TRM_FLOAT32, 9),
                               vector(b, TRM_FLOAT32, 2), vector(c, TRM_INT32, 2),
                               vector(large, TRM_FLOAT32, LARGE)};
-    EXPECT_OK(trm_distribute_all_reduce(d, all, 5, TRM_REDUCE_SUM, &err), err);
+    EXPECT_OK(trm_distribute_all_reduce(d, all, 5, TRM_REDUCTION_SUM, &err), err);
     float ranks = (float)(n * (n - 1) / 2);
     EXPECT(a[0] == ranks && a[1] == (float)n && a[2] == -ranks, "%g %g", (double)a[0],
            (double)a[1]);
@@ -36,29 +36,30 @@ static void check_values(rank_context *context, trm_distribute *d) {
     }
     free(large);
     a[0] = (float)r;
-    EXPECT_OK(trm_distribute_all_reduce(d, all, 1, TRM_REDUCE_MAX, &err), err);
+    EXPECT_OK(trm_distribute_all_reduce(d, all, 1, TRM_REDUCTION_MAX, &err), err);
     EXPECT(a[0] == (float)(n - 1), "%g", (double)a[0]);
     a[0] = (float)r;
-    EXPECT_OK(trm_distribute_all_reduce(d, all, 1, TRM_REDUCE_MEAN, &err), err);
+    EXPECT_OK(trm_distribute_all_reduce(d, all, 1, TRM_REDUCTION_MEAN, &err), err);
     EXPECT(a[0] == ranks / (float)n, "%g", (double)a[0]);
     a[0] = (float)(r + 5);
-    EXPECT_OK(trm_distribute_all_reduce(d, all, 1, TRM_REDUCE_MIN, &err), err);
+    EXPECT_OK(trm_distribute_all_reduce(d, all, 1, TRM_REDUCTION_MIN, &err), err);
     EXPECT(a[0] == 5, "%g", (double)a[0]);
     a[0] = 2;
-    EXPECT_OK(trm_distribute_all_reduce(d, all, 1, TRM_REDUCE_PROD, &err), err);
+    EXPECT_OK(trm_distribute_all_reduce(d, all, 1, TRM_REDUCTION_PROD, &err), err);
     EXPECT(a[0] == (float)(1 << n), "%g", (double)a[0]);
     a[0] = (float)r, c[1] = r;
     EXPECT_OK(trm_distribute_broadcast(d, all, 4, n - 1, &err), err);
     EXPECT(a[0] == (float)(n - 1) && c[1] == n - 1, "%g %d", (double)a[0], c[1]);
     EXPECT(trm_distribute_broadcast(d, all, 4, n, &err) == TRM_INVALID, "root");
-    EXPECT(trm_distribute_all_reduce(d, all, 4, (trm_reduce)9, &err) == TRM_INVALID, "reduction");
+    EXPECT(trm_distribute_all_reduce(d, all, 4, (trm_reduction)9, &err) == TRM_INVALID,
+           "reduction");
 }
 
 /* Neighbours of several types with gaps between them, by every reduction. */
 static void check_types(rank_context *context, trm_distribute *d) {
     trm_error err;
-    static const trm_reduce kinds[] = {TRM_REDUCE_SUM, TRM_REDUCE_MEAN, TRM_REDUCE_MAX,
-                                       TRM_REDUCE_MIN, TRM_REDUCE_PROD};
+    static const trm_reduction kinds[] = {TRM_REDUCTION_SUM, TRM_REDUCTION_MEAN, TRM_REDUCTION_MAX,
+                                          TRM_REDUCTION_MIN, TRM_REDUCTION_PROD};
     int n = context->size, r = context->rank, product = 1;
     for (int i = 2; i <= n; i++) {
         product *= i;
@@ -78,9 +79,9 @@ static void check_types(rank_context *context, trm_distribute *d) {
                                   vector(&f16, TRM_FLOAT16, 1), vector(NULL, TRM_FLOAT32, 11),
                                   vector(&f32, TRM_FLOAT32, 1)};
         EXPECT_OK(trm_distribute_all_reduce(d, all, 9, kinds[k], &err), err);
-        float wanted = kinds[k] == TRM_REDUCE_MEAN ? (float)sum / (float)n : (float)expected[k];
+        float wanted = kinds[k] == TRM_REDUCTION_MEAN ? (float)sum / (float)n : (float)expected[k];
         EXPECT(f64[1] == (double)sum / n ||
-                   (kinds[k] != TRM_REDUCE_MEAN && f64[1] == (double)wanted),
+                   (kinds[k] != TRM_REDUCTION_MEAN && f64[1] == (double)wanted),
                "%d: %g", k, f64[1]);
         EXPECT(i64 == expected[k] && i8[2] == expected[k] && u8 == expected[k], "%d: %d %d %d", k,
                (int)i64, i8[2], u8);
@@ -178,7 +179,7 @@ static void other_list(rank_context *context, trm_comm *comm) {
     const trm_tensor all[] = {
         vector(other && !short_one ? NULL : a, TRM_FLOAT32, other && short_one ? 2 : 3),
         vector(b, TRM_FLOAT32, 2)};
-    EXPECT(trm_distribute_all_reduce(d, all, 2, TRM_REDUCE_SUM, &err) == TRM_INVALID,
+    EXPECT(trm_distribute_all_reduce(d, all, 2, TRM_REDUCTION_SUM, &err) == TRM_INVALID,
            "lists differ");
     EXPECT(strstr(err.message, "ranks disagree") != NULL &&
                strstr(err.message, "of 5 float32") != NULL &&
@@ -203,7 +204,7 @@ static void one_device_changes_nothing(void **state) {
     CHECK_OK(trm_distribute_over(NULL, &d, &err), err);
     assert_int_equal(trm_distribute_size(d), 1);
     CHECK_OK(trm_distribute_broadcast(d, &values, 1, 0, &err), err);
-    CHECK_OK(trm_distribute_all_reduce(d, &values, 1, TRM_REDUCE_SUM, &err), err);
+    CHECK_OK(trm_distribute_all_reduce(d, &values, 1, TRM_REDUCTION_SUM, &err), err);
     assert_true(a[0] == 3 && a[1] == 4);
     check_data(&context, d);
     check_arrays(&context, d);
@@ -217,7 +218,7 @@ static void null_is_the_process(void **state) {
     float a[2] = {3, 4};
     int64_t samples = 2, batch = 7;
     CHECK_OK(trm_distribute_broadcast(NULL, &TRM_FLOATS(a, 2), 1, 0, &err), err);
-    CHECK_OK(trm_distribute_all_reduce(NULL, &TRM_FLOATS(a, 2), 1, TRM_REDUCE_SUM, &err), err);
+    CHECK_OK(trm_distribute_all_reduce(NULL, &TRM_FLOATS(a, 2), 1, TRM_REDUCTION_SUM, &err), err);
     CHECK_OK(trm_distribute_shard_arrays(NULL, &TRM_FLOATS(a, 2), 1, &samples, &batch, &err), err);
     assert_true(a[0] == 3 && a[1] == 4 && samples == 2 && batch == 7);
     assert_true(trm_distribute_rank(NULL) == 0 && trm_distribute_size(NULL) == 1);
@@ -233,7 +234,7 @@ static int a_rank_that_ends(int status) {
     if (trm_distribute_rank(NULL) == 1) {
         return status;
     }
-    TRM_OR_EXIT(trm_distribute_all_reduce(NULL, &TRM_FLOATS(&a, 1), 1, TRM_REDUCE_SUM, &err));
+    TRM_OR_EXIT(trm_distribute_all_reduce(NULL, &TRM_FLOATS(&a, 1), 1, TRM_REDUCTION_SUM, &err));
     return 0;
 }
 

@@ -13,8 +13,11 @@ trm_node trm_inputs_get(const trm_inputs *inputs, const char *name) {
         trm_batch_field *field = &self->fields[i];
         if (strcmp(field->name, name) == 0) {
             if (self->nodes[i].id == 0) {
+                char *scope = self->graph->scope, first = scope[0];
+                scope[0] = '\0'; /* the input has the field's name, whatever scope is open */
                 self->nodes[i] =
                     trm_input(self->graph, name, field->tensor.dtype, field->tensor.shape);
+                scope[0] = first;
             }
             return self->nodes[i];
         }

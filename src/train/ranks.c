@@ -41,7 +41,7 @@ trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t n
                                .recv = values,
                                .count = 4,
                                .dtype = TRM_INT64,
-                               .reduce = TRM_REDUCE_MAX,
+                               .reduce = TRM_REDUCTION_MAX,
                                .tag = what};
     trm_status reached = trm_comm_run(comm, &op, &broken);
     if (status != TRM_OK && status != TRM_END) {
@@ -87,7 +87,7 @@ static trm_status add(const trm_model *model, void *values, int64_t count, trm_d
                                .recv = values,
                                .count = count,
                                .dtype = dtype,
-                               .reduce = TRM_REDUCE_SUM,
+                               .reduce = TRM_REDUCTION_SUM,
                                .tag = "metrics"};
     trm_comm *comm = trmi_model_comm(model);
     return comm == NULL ? TRM_OK : trm_comm_run(comm, &op, err);

@@ -213,6 +213,47 @@ static void monitors_print_the_guides_lines(void **state) {
     end(&j);
 }
 
+/* An epoch of 16 steps that ends after 5: the run's last step is printed. */
+static void the_loss_of_the_last_step_is_printed(void **state) {
+    for (int sink = 0; sink < 2; sink++) {
+        trm_error err;
+        job j = begin();
+        lines_count = 0;
+        const trm_train_options options = {.data = j.train,
+                                           .steps = EPOCH_STEPS + 5,
+                                           .sink = sink == 1,
+                                           .callbacks = {trm_loss_monitor(0, keep_line)}};
+        CHECK_OK(trm_model_train(j.model, &options, &err), err);
+        assert_int_equal(lines_count, 2);
+        assert_non_null(strstr(lines[0], "epoch: 1 step: 16,"));
+        assert_non_null(strstr(lines[1], "epoch: 2 step: 5,"));
+        end(&j);
+    }
+}
+
+static trm_node scoped_network(trm_graph *g, const trm_inputs *inputs, void *context) {
+    trm_graph_push_scope(g, "body.%d", 1);
+    trm_node x = trm_inputs_get(inputs, "image");
+    x = trm_avg_pool(g, x, &(trm_pool_options){.kernel = {8, 8}});
+    x = dense(g, "fc", trm_reshape(g, x, trm_shape_of(-1, 48)), 48, 10);
+    trm_graph_pop_scope(g);
+    return x;
+}
+
+/* An input keeps its field's name, whatever scope is open where it is asked for. */
+static void inputs_are_asked_for_inside_a_scope(void **state) {
+    trm_error err;
+    trm_model *model;
+    job j = begin();
+    trm_model_options options = j.options;
+    options.network = scoped_network;
+    CHECK_OK(trm_model_create(&options, &model, &err), err);
+    CHECK_OK(trm_model_train(model, &(trm_train_options){.data = j.train, .steps = 2}, &err), err);
+    assert_true(trm_exec_find(trm_model_exec(model), "body.1.fc.weight") >= 0);
+    trm_model_destroy(model);
+    end(&j);
+}
+
 typedef struct witness {
     int begins, epochs, gradients, steps, epoch_ends, evaluated, ends, destroyed;
     int stop_at;  /* TRM_END at this step, 0 = never */
@@ -583,6 +624,8 @@ int main(void) {
         cmocka_unit_test(accumulation_is_a_larger_batch),
         cmocka_unit_test(sink_mode_gives_the_same_bits),
         cmocka_unit_test(monitors_print_the_guides_lines),
+        cmocka_unit_test(the_loss_of_the_last_step_is_printed),
+        cmocka_unit_test(inputs_are_asked_for_inside_a_scope),
         cmocka_unit_test(callbacks_are_called_in_turn),
         cmocka_unit_test(callbacks_stop_and_fail),
         cmocka_unit_test(training_continues_where_it_was),

@@ -62,7 +62,7 @@ int main(int argc, char **argv) {
     TRY(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err));
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(batch, 3, size, size));
     trm_node y = trm_input(g, "label", TRM_INT32, trm_shape_of(batch));
-    trm_node logits = trm_model_build(
+    trm_node logits = trm_network_build(
         g, argv[1], x, &(trm_network_options){.classes = classes, .zero_init_residual = true});
     trm_node loss = trm_softmax_cross_entropy(g, logits, y, NULL);
     trm_exec_options options = {

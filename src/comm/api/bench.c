@@ -33,23 +33,23 @@ enum { READY_AT = 128, VECTOR_AT = 4096 }; /* of a bound's region */
 
 /* --- values
  *  --------------------------------------------------------------------------------------- */
-static int value_of(int32_t rank, int64_t i, trm_reduce reduce) {
+static int value_of(int32_t rank, int64_t i, trm_reduction reduce) {
     int mix = (int)((i * 7 + rank * 3) % 5);
-    return reduce == TRM_REDUCE_PROD ? 1 + (mix == 0) : mix;
+    return reduce == TRM_REDUCTION_PROD ? 1 + (mix == 0) : mix;
 }
 
-static double reduced_value(int32_t size, int64_t i, trm_reduce reduce, bool whole) {
+static double reduced_value(int32_t size, int64_t i, trm_reduction reduce, bool whole) {
     double total = value_of(0, i, reduce);
     for (int32_t r = 1; r < size; r++) {
         double next = value_of(r, i, reduce);
         switch (reduce) {
-        case TRM_REDUCE_PROD: total *= next; break;
-        case TRM_REDUCE_MAX: total = next > total ? next : total; break;
-        case TRM_REDUCE_MIN: total = next < total ? next : total; break;
+        case TRM_REDUCTION_PROD: total *= next; break;
+        case TRM_REDUCTION_MAX: total = next > total ? next : total; break;
+        case TRM_REDUCTION_MIN: total = next < total ? next : total; break;
         default: total += next;
         }
     }
-    if (reduce == TRM_REDUCE_MEAN) {
+    if (reduce == TRM_REDUCTION_MEAN) {
         total = whole ? (double)((int64_t)total / size) : total / size;
     }
     return total;
@@ -114,7 +114,7 @@ static trm_status check_once(bench *b, int64_t *wrong, trm_error *err) {
             *wrong += memcmp(b->recv + i * bytes, expected, (size_t)bytes) != 0;
         }
     }
-    return trm_comm_allreduce(b->comm, wrong, 1, TRM_INT64, TRM_REDUCE_SUM, err);
+    return trm_comm_allreduce(b->comm, wrong, 1, TRM_INT64, TRM_REDUCTION_SUM, err);
 }
 
 static trm_status run_ours(bench *b, int64_t times, trm_error *err) {
@@ -276,7 +276,7 @@ static trm_status choose_times(bench *b, int64_t *times, int64_t *samples, trm_e
         double start = trmi_os_now();
         TRMI_TRY(run_ours(b, tried, err));
         all = trmi_os_now() - start;
-        TRMI_TRY(trm_comm_allreduce(b->comm, &all, 1, TRM_FLOAT64, TRM_REDUCE_MAX, err));
+        TRMI_TRY(trm_comm_allreduce(b->comm, &all, 1, TRM_FLOAT64, TRM_REDUCTION_MAX, err));
         each = all / (double)tried;
     }
     double per_sample = b->options.seconds / SAMPLES;
@@ -320,7 +320,7 @@ static trm_status take_row(bench *b, bound *limit, int64_t times, int64_t s, int
 
 /* The slowest rank of each sample counts. */
 static trm_status settle(bench *b, double *seconds, int64_t count, trm_error *err) {
-    TRMI_TRY(trm_comm_allreduce(b->comm, seconds, count, TRM_FLOAT64, TRM_REDUCE_MAX, err));
+    TRMI_TRY(trm_comm_allreduce(b->comm, seconds, count, TRM_FLOAT64, TRM_REDUCTION_MAX, err));
     trmi_sort(seconds, count);
     return TRM_OK;
 }
@@ -334,7 +334,7 @@ static trm_status take_samples(bench *b, bound limits[BOUNDS], int64_t times, sa
     int64_t row = times > 1 ? 1 : SAMPLES_IN_A_ROW;
     for (int64_t s = 0; s < out->count; s += row) {
         double spent = trmi_os_now() - begun;
-        TRMI_TRY(trm_comm_allreduce(b->comm, &spent, 1, TRM_FLOAT64, TRM_REDUCE_MAX, err));
+        TRMI_TRY(trm_comm_allreduce(b->comm, &spent, 1, TRM_FLOAT64, TRM_REDUCTION_MAX, err));
         if (s >= LEAST_SAMPLES && spent > PATIENCE_TIMES * b->options.seconds) {
             out->count = s;
             break;
@@ -409,7 +409,7 @@ trm_status trm_comm_bench(trm_comm *comm, int64_t bytes, const trm_comm_bench_op
     trm_comm_bench_options *o = &b.options;
     o->kind = o->kind == TRM_COLLECTIVE_NONE ? TRM_ALLREDUCE : o->kind;
     o->dtype = o->dtype == TRM_DTYPE_NONE ? TRM_FLOAT32 : o->dtype;
-    o->reduce = o->reduce == TRM_REDUCE_NONE ? TRM_REDUCE_SUM : o->reduce;
+    o->reduce = o->reduce == TRM_REDUCTION_NONE ? TRM_REDUCTION_SUM : o->reduce;
     o->seconds = o->seconds > 0 ? o->seconds : 0.3;
     int64_t element = (int64_t)trm_dtype_bytes(o->dtype), n = comm->group.size;
     bool blocked = is_blocked(o->kind);
@@ -430,7 +430,7 @@ trm_status trm_comm_bench(trm_comm *comm, int64_t bytes, const trm_comm_bench_op
     b.op = (trm_collective){.kind = o->kind,
                             .count = b.count,
                             .dtype = o->dtype,
-                            .reduce = b.reduces ? o->reduce : TRM_REDUCE_NONE,
+                            .reduce = b.reduces ? o->reduce : TRM_REDUCTION_NONE,
                             .tag = "bench"};
     size_t size = (size_t)(b.vector * element + 64);
     b.send = o->private_buffers ? trmi_alloc(size) : trm_comm_alloc_shared(comm, size, err);

@@ -75,7 +75,7 @@ static trm_status compare_options(trm_comm *comm, const trmi_exchange *exchange,
 /* --- making one
  *  ----------------------------------------------------------------------------------- */
 static trm_status find_places(trm_comm *comm, const int32_t *members, trm_error *err) {
-    trmi_bootstrap *boot = comm->bootstrap;
+    trm_bootstrap *boot = comm->bootstrap;
     size_t n = (size_t)comm->group.size;
     comm->members = trmi_alloc(n * sizeof(int32_t));
     comm->local_index = trmi_alloc(n * sizeof(int32_t));
@@ -137,7 +137,7 @@ static trm_status make_shm(trm_comm *comm, const trmi_exchange *exchange, trm_er
     return status;
 }
 
-trm_status trmi_comm_make(trmi_bootstrap *bootstrap, trm_comm *root, const int32_t *members,
+trm_status trmi_comm_make(trm_bootstrap *bootstrap, trm_comm *root, const int32_t *members,
                           int32_t size, int32_t rank, const trm_comm_options *options,
                           const trmi_exchange *exchange, trm_comm **out, trm_error *err) {
     trm_comm *comm = trmi_alloc(sizeof *comm);
@@ -178,7 +178,7 @@ fail:
     return status;
 }
 
-trm_status trm_comm_create(trmi_bootstrap *bootstrap, const trm_comm_options *options,
+trm_status trm_comm_create(trm_bootstrap *bootstrap, const trm_comm_options *options,
                            trm_comm **out, trm_error *err) {
     double timeout =
         options != NULL && options->timeout_seconds > 0 ? options->timeout_seconds : 120;
@@ -328,7 +328,7 @@ trm_status trm_comm_start(trm_comm *comm, const trm_collective *op, trm_request 
 }
 
 trm_status trm_comm_allreduce(trm_comm *comm, void *buffer, int64_t count, trm_dtype dtype,
-                              trm_reduce reduce, trm_error *err) {
+                              trm_reduction reduce, trm_error *err) {
     trm_collective op = {
         .kind = TRM_ALLREDUCE, .recv = buffer, .count = count, .dtype = dtype, .reduce = reduce};
     return trm_comm_run(comm, &op, err);

@@ -206,7 +206,7 @@ trm_status trmi_comm_resolve(trm_comm *comm, const trm_collective *from, trm_req
     *op = (trmi_engine_call){.kind = from->kind, .divisor = comm->group.size};
     if (from->kind != TRM_BARRIER) {
         op->dtype = from->dtype;
-        op->reduce = is_reduction(from->kind) ? from->reduce : TRM_REDUCE_NONE;
+        op->reduce = is_reduction(from->kind) ? from->reduce : TRM_REDUCTION_NONE;
         op->root = is_rooted(from->kind) ? from->root : 0;
         op->count = from->count;
         op->total = has_blocks(from->kind) ? from->count * comm->group.size : from->count;

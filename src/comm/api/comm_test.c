@@ -95,7 +95,7 @@ static void started_ring(rank_context *context) {
                           .recv = &one,
                           .count = 1,
                           .dtype = TRM_FLOAT32,
-                          .reduce = TRM_REDUCE_SUM};
+                          .reduce = TRM_REDUCTION_SUM};
     EXPECT_OK(trm_comm_start(comm, &sum, &sum_request, &err), err);
     EXPECT_OK(trm_request_wait(sum_request, -1, &err), err);
     EXPECT(one == (float)size, "%g", one);
@@ -132,7 +132,7 @@ static void many_started(rank_context *context) {
                                  .recv = data + k * COUNT,
                                  .count = count,
                                  .dtype = TRM_FLOAT32,
-                                 .reduce = TRM_REDUCE_SUM,
+                                 .reduce = TRM_REDUCTION_SUM,
                                  .tag = "bucket"};
             EXPECT_OK(trm_comm_start(comm, &op, &requests[k], &err), err);
             if (k == N / 2) {
@@ -178,7 +178,7 @@ static void splitting(rank_context *context) {
         for (int i = 0; i < 10000; i++) {
             sum[i] = rank + i;
         }
-        EXPECT_OK(trm_comm_allreduce(half, sum, 10000, TRM_INT32, TRM_REDUCE_SUM, &err), err);
+        EXPECT_OK(trm_comm_allreduce(half, sum, 10000, TRM_INT32, TRM_REDUCTION_SUM, &err), err);
         int base = 0;
         for (int r = 0; r < size; r += 2) {
             base += r;
@@ -241,7 +241,7 @@ static void disagreeing(rank_context *context) {
                          .recv = data,
                          .count = 6000,
                          .dtype = TRM_FLOAT32,
-                         .reduce = TRM_REDUCE_SUM,
+                         .reduce = TRM_REDUCTION_SUM,
                          .tag = "conv1"};
     const char *mine = "", *theirs = "";
     bool odd = rank == size - 1;
@@ -252,7 +252,7 @@ static void disagreeing(rank_context *context) {
         op.kind = odd ? TRM_BROADCAST : TRM_ALLREDUCE, mine = "all-reduce", theirs = "broadcast";
         break;
     case 3:
-        op.reduce = odd ? TRM_REDUCE_MAX : TRM_REDUCE_SUM, mine = "(sum)", theirs = "(max)";
+        op.reduce = odd ? TRM_REDUCTION_MAX : TRM_REDUCTION_SUM, mine = "(sum)", theirs = "(max)";
         break;
     case 4:
         op.kind = TRM_BROADCAST, op.root = odd ? 1 : 0, mine = "root 0", theirs = "root 1";
@@ -330,7 +330,7 @@ static void other_options(rank_context *context) {
     rank_setup mine = *(rank_setup *)context->arg;
     mine.options.algorithm = context->rank == 1 ? "ring" : "tree";
     trm_error err;
-    trmi_bootstrap *boot = NULL;
+    trm_bootstrap *boot = NULL;
     trm_comm *comm = NULL;
     EXPECT_OK(trmi_bootstrap_shared(context->job, context->rank, &boot, &err), err);
     EXPECT(trm_comm_create(boot, &mine.options, &comm, &err) == TRM_INVALID &&
@@ -422,7 +422,7 @@ static void endless(rank_context *context) {
                                  .recv = data,
                                  .count = count,
                                  .dtype = TRM_FLOAT32,
-                                 .reduce = TRM_REDUCE_MEAN,
+                                 .reduce = TRM_REDUCTION_MEAN,
                                  .tag = "grad"};
             status = trm_comm_start(comm, &op, &request, &err);
             status = status == TRM_OK ? trm_request_wait(request, -1, &err) : status;
@@ -432,7 +432,7 @@ static void endless(rank_context *context) {
                                  .recv = data,
                                  .count = length,
                                  .dtype = TRM_FLOAT32,
-                                 .reduce = TRM_REDUCE_MEAN,
+                                 .reduce = TRM_REDUCTION_MEAN,
                                  .tag = "grad"};
             status = trm_comm_run(comm, &op, &err);
         }
@@ -529,9 +529,9 @@ static void looks_late(rank_context *context) {
                      .buffer = data,
                      .count = count,
                      .dtype = TRM_FLOAT32};
-    trm_status status =
-        given->mode == 1 ? trm_comm_exchange(comm, &m, 1, &err)
-                         : trm_comm_allreduce(comm, data, count, TRM_FLOAT32, TRM_REDUCE_SUM, &err);
+    trm_status status = given->mode == 1 ? trm_comm_exchange(comm, &m, 1, &err)
+                                         : trm_comm_allreduce(comm, data, count, TRM_FLOAT32,
+                                                              TRM_REDUCTION_SUM, &err);
     snprintf(context->failure, sizeof context->failure, "%d: %s", (int)status, err.message);
     _exit(0);
 }
@@ -580,7 +580,7 @@ static void comes_and_goes(rank_context *context) {
             float *data = trm_comm_alloc_shared(comm, (size_t)(i + 1) * 100000, &err);
             EXPECT(data != NULL && data[0] == 0 && data[24999] == 0, "%s", err.message);
             data[0] = (float)rank, data[24999] = 1;
-            EXPECT_OK(trm_comm_allreduce(comm, data, 25000, TRM_FLOAT32, TRM_REDUCE_SUM, &err),
+            EXPECT_OK(trm_comm_allreduce(comm, data, 25000, TRM_FLOAT32, TRM_REDUCTION_SUM, &err),
                       err);
             EXPECT(data[0] == (float)(size * (size - 1) / 2) && data[24999] == (float)size, "sum");
             EXPECT_OK(trm_comm_barrier(comm, &err), err);

@@ -42,7 +42,7 @@ struct trm_request {
 };
 
 struct trm_comm {
-    trmi_bootstrap *bootstrap;
+    trm_bootstrap *bootstrap;
     trm_comm *root; /* the first communicator (itself, if it is) */
     trmi_group group;
     int32_t *members;         /* [size] rank in the job */
@@ -106,7 +106,7 @@ trm_status trmi_comm_take_request(trm_comm *comm, trm_request **out, trm_error *
 void trmi_comm_join_request(trm_request *request);
 
 /* comm.c: makes the communicator of `members` (of the job), exchanging over `exchange`. */
-trm_status trmi_comm_make(trmi_bootstrap *bootstrap, trm_comm *root, const int32_t *members,
+trm_status trmi_comm_make(trm_bootstrap *bootstrap, trm_comm *root, const int32_t *members,
                           int32_t size, int32_t rank, const trm_comm_options *options,
                           const trmi_exchange *exchange, trm_comm **out, trm_error *err);
 

@@ -41,14 +41,14 @@ static void format_signature(const uint64_t signature[2], uint64_t sequence, cha
                              size_t size) {
     trm_collective_kind kind = (trm_collective_kind)(signature[0] & 0xFF);
     trm_dtype dtype = (trm_dtype)(signature[0] >> 8 & 0xFF);
-    trm_reduce reduce = (trm_reduce)(signature[0] >> 16 & 0xFF);
+    trm_reduction reduce = (trm_reduction)(signature[0] >> 16 & 0xFF);
     int used = snprintf(text, size, "%s #%" PRIu64, trm_collective_name(kind), sequence);
     if (kind != TRM_BARRIER && used > 0 && (size_t)used < size) {
         used += snprintf(text + used, size - (size_t)used, " of %" PRIu64 " %s", signature[1],
                          trm_dtype_name(dtype));
     }
-    if (reduce != TRM_REDUCE_NONE && used > 0 && (size_t)used < size) {
-        used += snprintf(text + used, size - (size_t)used, " (%s)", trm_reduce_name(reduce));
+    if (reduce != TRM_REDUCTION_NONE && used > 0 && (size_t)used < size) {
+        used += snprintf(text + used, size - (size_t)used, " (%s)", trm_reduction_name(reduce));
     }
     if ((kind == TRM_BROADCAST || kind == TRM_REDUCE || kind == TRM_SCATTER ||
          kind == TRM_GATHER) &&

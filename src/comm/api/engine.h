@@ -17,7 +17,7 @@
 typedef struct trmi_engine_call {
     trm_collective_kind kind;
     trm_dtype dtype;
-    trm_reduce reduce;
+    trm_reduction reduce;
     int32_t root;
     int32_t divisor;  /* of a mean: ranks of the whole communicator, maybe more than the group's */
     int64_t count;    /* elements of a block (or of the vector, where there are no blocks) */
@@ -47,7 +47,7 @@ typedef struct trmi_engine_message {
 } trmi_engine_message;
 
 typedef struct trmi_group {
-    trmi_bootstrap *bootstrap;
+    trm_bootstrap *bootstrap;
     int32_t size, rank;
     const int32_t *members; /* [size] rank of each in the communicator, for errors */
     double timeout_seconds, report_seconds;

@@ -6,14 +6,14 @@
 
 #include <string.h>
 
-const char *trm_reduce_name(trm_reduce reduce) {
+const char *trm_reduction_name(trm_reduction reduce) {
     static const char *const names[] = {"none", "sum", "mean", "prod", "max", "min"};
-    return reduce >= 0 && reduce <= TRM_REDUCE_MIN ? names[reduce] : "unknown";
+    return reduce >= 0 && reduce <= TRM_REDUCTION_MIN ? names[reduce] : "unknown";
 }
 
 const trmi_reduce_table *trmi_reduce_best(void) { return TRMI_CPU_CHOICE(&trmi_reduce); }
 
-trmi_reduce_fn *trmi_reduce_find(trm_dtype dtype, trm_reduce reduce) {
+trmi_reduce_fn *trmi_reduce_find(trm_dtype dtype, trm_reduction reduce) {
     if (dtype < 1 || (int)dtype > (int)TRMI_REDUCE_DTYPES || reduce < 1 ||
         (int)reduce > (int)TRMI_REDUCE_OPS) {
         return NULL;
@@ -26,12 +26,12 @@ static bool is_float(trm_dtype dtype) {
     return is_half(dtype) || dtype == TRM_FLOAT32 || dtype == TRM_FLOAT64;
 }
 
-trm_dtype trmi_reduce_partial_dtype(trm_dtype dtype, trm_reduce reduce) {
-    bool selects = reduce == TRM_REDUCE_MAX || reduce == TRM_REDUCE_MIN;
+trm_dtype trmi_reduce_partial_dtype(trm_dtype dtype, trm_reduction reduce) {
+    bool selects = reduce == TRM_REDUCTION_MAX || reduce == TRM_REDUCTION_MIN;
     if (is_half(dtype) && !selects) {
         return TRM_FLOAT32;
     }
-    return !is_float(dtype) && reduce == TRM_REDUCE_MEAN ? TRM_INT64 : dtype;
+    return !is_float(dtype) && reduce == TRM_REDUCTION_MEAN ? TRM_INT64 : dtype;
 }
 
 enum { STREAMS = 4, MOST_STREAMS = 6, FAR_BYTES = 64 << 20, BLOCK_BYTES = 32 << 10 };
@@ -46,7 +46,7 @@ bool trmi_reduce_is_far(const trmi_reduction *what, int32_t source_count, int64_
 /* `count` elements of all sources, from byte `at` on, into `block`. */
 static void add_up(const trmi_reduction *what, void *block, const void *const *sources,
                    int32_t source_count, int64_t at, int64_t count) {
-    trm_reduce between = what->reduce == TRM_REDUCE_MEAN ? TRM_REDUCE_SUM : what->reduce;
+    trm_reduction between = what->reduce == TRM_REDUCTION_MEAN ? TRM_REDUCTION_SUM : what->reduce;
     const void *few[STREAMS + 1];
     for (int32_t done = 0; done < source_count;) {
         int32_t n = 0;
@@ -56,7 +56,7 @@ static void add_up(const trmi_reduction *what, void *block, const void *const *s
         for (int32_t i = 0; i < STREAMS && done < source_count; i++) {
             few[n++] = (const char *)sources[done++] + at;
         }
-        trm_reduce now = done < source_count ? between : what->reduce;
+        trm_reduction now = done < source_count ? between : what->reduce;
         trmi_reduce_find(what->dtype, now)(&block, 1, few, n, count, what->divisor);
     }
 }
@@ -120,7 +120,7 @@ void trmi_reduce_finish(const void *from, trm_dtype from_dtype, void *to, trm_dt
         return;
     }
     if (from_dtype == dtype && is_float(dtype)) {
-        trmi_reduce_find(dtype, TRM_REDUCE_MEAN)(&to, 1, &from, 1, count, divisor);
+        trmi_reduce_find(dtype, TRM_REDUCTION_MEAN)(&to, 1, &from, 1, count, divisor);
         return;
     }
     for (int64_t i = 0; i < count; i++) {

@@ -8,14 +8,14 @@
 
 /* target[t][i] = sources[0][i] op sources[1][i] op ... for every t.
  * 16-bit floats are accumulated in float and rounded once. A target may be a source, exactly in
- * place; other overlaps are not allowed. TRM_REDUCE_MEAN divides the sum by `divisor`, integers
+ * place; other overlaps are not allowed. TRM_REDUCTION_MEAN divides the sum by `divisor`, integers
  * cut towards zero. A sum, product or mean of integers wraps. max and min give NaN if any is NaN.
  * Bits do not depend on the instruction set or on how a vector is cut into calls.   thread any */
 typedef void trmi_reduce_fn(void *const *targets, int32_t target_count, const void *const *sources,
                             int32_t source_count, int64_t count, int32_t divisor);
 
 /* The function for a type and reduction (NULL if there is none), fastest that this CPU runs. */
-trmi_reduce_fn *trmi_reduce_find(trm_dtype dtype, trm_reduce reduce);
+trmi_reduce_fn *trmi_reduce_find(trm_dtype dtype, trm_reduction reduce);
 
 /* Many long vectors come from memory in more streams than a core's prefetchers follow.
  * trmi_reduce_far does what the kernel does, to the bit, but in blocks: a few vectors at a time are
@@ -24,7 +24,7 @@ trmi_reduce_fn *trmi_reduce_find(trm_dtype dtype, trm_reduce reduce);
  * 5.0 -> 5.7, hence the limits. */
 typedef struct trmi_reduction {
     trm_dtype dtype;
-    trm_reduce reduce;
+    trm_reduction reduce;
     int32_t divisor;
 } trmi_reduction;
 bool trmi_reduce_is_far(const trmi_reduction *what, int32_t source_count, int64_t count);
@@ -46,7 +46,7 @@ const trmi_reduce_table *trmi_reduce_best(void);
 
 /* The type in which partial results travel when a sum takes several hops: float for 16-bit floats,
  * int64 for the mean of integers, otherwise the type itself. */
-trm_dtype trmi_reduce_partial_dtype(trm_dtype dtype, trm_reduce reduce);
+trm_dtype trmi_reduce_partial_dtype(trm_dtype dtype, trm_reduction reduce);
 /* Converts between a type and its partial type. */
 void trmi_reduce_widen(const void *from, trm_dtype from_dtype, void *to, trm_dtype to_dtype,
                        int64_t count);

@@ -28,10 +28,10 @@ static void fill(void *data, trm_dtype dtype, int64_t count, uint64_t seed) {
 }
 
 #define COMBINE(a, b)                                                                              \
-    (reduce == TRM_REDUCE_PROD  ? (a) * (b)                                                        \
-     : reduce == TRM_REDUCE_MAX ? ((a) > (b) || (a) != (a) ? (a) : (b))                            \
-     : reduce == TRM_REDUCE_MIN ? ((a) < (b) || (a) != (a) ? (a) : (b))                            \
-                                : (a) + (b))
+    (reduce == TRM_REDUCTION_PROD  ? (a) * (b)                                                     \
+     : reduce == TRM_REDUCTION_MAX ? ((a) > (b) || (a) != (a) ? (a) : (b))                         \
+     : reduce == TRM_REDUCTION_MIN ? ((a) < (b) || (a) != (a) ? (a) : (b))                         \
+                                   : (a) + (b))
 #define FLOAT_REFERENCE(type, acc, from, to)                                                       \
     for (int64_t i = 0; i < count; i++) {                                                          \
         acc sum = from(((const type *)sources[0])[i]);                                             \
@@ -39,7 +39,7 @@ static void fill(void *data, trm_dtype dtype, int64_t count, uint64_t seed) {
             acc next = from(((const type *)sources[s])[i]);                                        \
             sum = COMBINE(sum, next);                                                              \
         }                                                                                          \
-        ((type *)out)[i] = to(reduce == TRM_REDUCE_MEAN ? sum / (acc)n : sum);                     \
+        ((type *)out)[i] = to(reduce == TRM_REDUCTION_MEAN ? sum / (acc)n : sum);                  \
     }
 /* unsigned arithmetic for sum and product, signed comparison for the rest */
 #define INT_REFERENCE(type)                                                                        \
@@ -49,17 +49,17 @@ static void fill(void *data, trm_dtype dtype, int64_t count, uint64_t seed) {
         for (int s = 1; s < n; s++) {                                                              \
             int64_t next = ((const type *)sources[s])[i];                                          \
             total += (uint64_t)next, product *= (uint64_t)next;                                    \
-            bool better = reduce == TRM_REDUCE_MAX ? next > pick : next < pick;                    \
+            bool better = reduce == TRM_REDUCTION_MAX ? next > pick : next < pick;                 \
             pick = better ? next : pick;                                                           \
         }                                                                                          \
-        ((type *)out)[i] = reduce == TRM_REDUCE_SUM    ? (type)total                               \
-                           : reduce == TRM_REDUCE_PROD ? (type)product                             \
-                           : reduce == TRM_REDUCE_MEAN ? (type)((int64_t)total / n)                \
-                                                       : (type)pick;                               \
+        ((type *)out)[i] = reduce == TRM_REDUCTION_SUM    ? (type)total                            \
+                           : reduce == TRM_REDUCTION_PROD ? (type)product                          \
+                           : reduce == TRM_REDUCTION_MEAN ? (type)((int64_t)total / n)             \
+                                                          : (type)pick;                            \
     }
 
 static void reference(void *out, const void *const *sources, int n, int64_t count, trm_dtype dtype,
-                      trm_reduce reduce) {
+                      trm_reduction reduce) {
     switch (dtype) {
     case TRM_FLOAT32: FLOAT_REFERENCE(float, float, , ) break;
     case TRM_FLOAT64: FLOAT_REFERENCE(double, double, , ) break;
@@ -95,7 +95,7 @@ static void check_table(const trmi_reduce_table *table, const char *name) {
                     for (int t = 0; t < 2; t++) {
                         if (memcmp(targets[t], expected, (size_t)count * bytes) != 0) {
                             fail_msg("%s %s %s of %d x %lld differs in target %d", name,
-                                     trm_dtype_name(dtype), trm_reduce_name(reduce), n,
+                                     trm_dtype_name(dtype), trm_reduction_name(reduce), n,
                                      (long long)count, t);
                         }
                     }
@@ -146,8 +146,8 @@ static void far_vectors_are_summed_alike(void **state) {
             }
         }
     }
-    trmi_reduction floats = {TRM_FLOAT32, TRM_REDUCE_SUM, 1},
-                   halves = {TRM_BFLOAT16, TRM_REDUCE_SUM, 1};
+    trmi_reduction floats = {TRM_FLOAT32, TRM_REDUCTION_SUM, 1},
+                   halves = {TRM_BFLOAT16, TRM_REDUCTION_SUM, 1};
     assert_true(trmi_reduce_is_far(&floats, 8, 25500000));
     assert_false(trmi_reduce_is_far(&floats, 8, 2097152));
     assert_false(trmi_reduce_is_far(&floats, 6, 25500000));
@@ -155,7 +155,7 @@ static void far_vectors_are_summed_alike(void **state) {
 }
 
 static void nan_wins(void **state) {
-    for (int reduce = TRM_REDUCE_MAX; reduce <= TRM_REDUCE_MIN; reduce++) {
+    for (int reduce = TRM_REDUCTION_MAX; reduce <= TRM_REDUCTION_MIN; reduce++) {
         for (int place = 0; place < 3; place++) {
             float data[3][40], out[40];
             const void *sources[3] = {data[0], data[1], data[2]};
@@ -180,14 +180,14 @@ static void partials_are_wide(void **state) {
     for (int i = 0; i < 4; i++) {
         one[i] = trmi_float_to_bf16(1);
     }
-    assert_int_equal(trmi_reduce_partial_dtype(TRM_BFLOAT16, TRM_REDUCE_SUM), TRM_FLOAT32);
-    assert_int_equal(trmi_reduce_partial_dtype(TRM_BFLOAT16, TRM_REDUCE_MAX), TRM_BFLOAT16);
-    assert_int_equal(trmi_reduce_partial_dtype(TRM_INT8, TRM_REDUCE_MEAN), TRM_INT64);
+    assert_int_equal(trmi_reduce_partial_dtype(TRM_BFLOAT16, TRM_REDUCTION_SUM), TRM_FLOAT32);
+    assert_int_equal(trmi_reduce_partial_dtype(TRM_BFLOAT16, TRM_REDUCTION_MAX), TRM_BFLOAT16);
+    assert_int_equal(trmi_reduce_partial_dtype(TRM_INT8, TRM_REDUCTION_MEAN), TRM_INT64);
     trmi_reduce_widen(one, TRM_BFLOAT16, wide, TRM_FLOAT32, 4);
     for (int k = 0; k < 384; k++) {
         void *target = sum;
         const void *sources[2] = {sum, wide};
-        trmi_reduce_find(TRM_FLOAT32, TRM_REDUCE_SUM)(&target, 1, sources, 2, 4, 1);
+        trmi_reduce_find(TRM_FLOAT32, TRM_REDUCTION_SUM)(&target, 1, sources, 2, 4, 1);
     }
     trmi_reduce_finish(sum, TRM_FLOAT32, out, TRM_BFLOAT16, 4, 1);
     assert_true(trmi_bf16_to_float(out[3]) == 384);

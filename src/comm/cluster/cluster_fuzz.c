@@ -55,7 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
             trm_cluster_text(cluster, true, &text, &err) != TRM_OK) {
             abort();
         }
-        trm_text_free(text);
+        trm_free(text);
         trm_cluster_destroy(cluster);
     }
     free(lines);

@@ -177,10 +177,10 @@ static void guide_000_flags_are_read(void **state) {
     CHECK_OK(trm_cluster_text(cluster, false, &text, &err), err);
     assert_non_null(strstr(text, "192.168.1.100:2223  (acts as chief)"));
     assert_non_null(strstr(text, "192.168.1.200:2224  <- this process"));
-    trm_text_free(text);
+    trm_free(text);
     CHECK_OK(trm_cluster_text(cluster, true, &text, &err), err);
     assert_non_null(strstr(text, "\"ps\": [\"192.168.1.100:2222\", \"192.168.1.200:2222\"]"));
-    trm_text_free(text);
+    trm_free(text);
     trm_cluster_destroy(cluster);
 
     /* the task alone completes a TF_CONFIG that says only the cluster */

@@ -52,7 +52,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     if (trm_rank_table_text(table, true, &text, &err) != TRM_OK) {
         abort();
     }
-    trm_text_free(text);
+    trm_free(text);
     trm_rank_table_destroy(table);
     return 0;
 }

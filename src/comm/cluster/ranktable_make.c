@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void trm_text_free(char *text) { trmi_free(text); }
-
 static trm_status give(trmi_text *text, char **out, trm_error *err) {
     if (text->failed || text->data == NULL) {
         trmi_text_free(text);

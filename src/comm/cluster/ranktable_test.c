@@ -332,10 +332,10 @@ static void make_and_merge_round_trip(void **state) {
         trm_rank_table *first = good(json);
         trm_rank_table_digest(first, digest[form == TRM_RANK_TABLE_V1]);
         trm_rank_table_destroy(first);
-        trm_text_free(json);
+        trm_free(json);
         CHECK_OK(trm_rank_table_make(&two, 1, form, &json, &err), err);
         write_file(b, json);
-        trm_text_free(json);
+        trm_free(json);
         /* argument order decides, not names */
         CHECK_OK(trm_rank_table_merge((const char *const[]){b, a}, 2, &json, &err), err);
         trm_rank_table *table = good(json);
@@ -344,13 +344,13 @@ static void make_and_merge_round_trip(void **state) {
         assert_string_equal(trm_rank_table_entry(table, 0).server_id, "node\"2");
         assert_string_equal(trm_rank_table_entry(table, 3).server_id, "10.0.0.9");
         assert_int_equal(trm_rank_table_entry(table, 4).device_id, 1);
-        trm_text_free(json);
+        trm_free(json);
         CHECK_OK(trm_rank_table_text(table, false, &json, &err), err);
         assert_non_null(strstr(json, "5 ranks on 2 servers"));
-        trm_text_free(json);
+        trm_free(json);
         CHECK_OK(trm_rank_table_text(table, true, &json, &err), err);
         assert_non_null(strstr(json, "\"server_id\": \"node\\\"2\", \"first_rank\": 0"));
-        trm_text_free(json);
+        trm_free(json);
         trm_rank_table_destroy(table);
         CHECK_FAILS(trm_rank_table_merge((const char *const[]){a, a}, 2, &json, &err), TRM_INVALID,
                     err, "in an earlier file too");
@@ -385,8 +385,8 @@ static void hccn_conf_gives_addresses(void **state) {
     assert_non_null(strstr(json, "\"chip_info\": \"910\""));
     assert_non_null(strstr(json, "\"device_ip\": \"192.168.101.101\""));
     trm_rank_table_destroy(good(json));
-    trm_text_free(json);
-    trm_text_free((char *)(uintptr_t)ips);
+    trm_free(json);
+    trm_free((void *)(uintptr_t)ips);
     write_file(path, "address_1=192.168.100.101\n");
     CHECK_FAILS(trm_hccn_conf_read(path, &ips, &count, &err), TRM_INVALID, err,
                 "address_0 is missing");

@@ -520,7 +520,7 @@ static void tables_give_the_devices(void **state) {
               file);
     }
     fclose(file);
-    trm_text_free(json);
+    trm_free(json);
     trm_launch_result result = launch("echo $RANK_TABLE_FILE $DEVICE_ID", 2, &all,
                                       &(trm_launch_options){.rank_table = path});
     assert_int_equal(result.exit_code, 0);
@@ -538,7 +538,7 @@ static void tables_give_the_devices(void **state) {
 static int rank_main(void) {
     trm_error err = {0};
     trm_cluster *cluster;
-    struct trmi_bootstrap *bootstrap;
+    trm_bootstrap *bootstrap;
     if (trm_cluster_from_env(NULL, NULL, NULL, &cluster, &err) != TRM_OK ||
         trm_cluster_join(cluster, NULL, &bootstrap, &err) != TRM_OK) {
         fprintf(stderr, "%s\n", err.message);

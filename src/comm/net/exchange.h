@@ -7,7 +7,7 @@
 
 /* Among all ranks of the job, over the bootstrap. */
 typedef struct trmi_job_exchange {
-    trmi_bootstrap *bootstrap;
+    trm_bootstrap *bootstrap;
     double timeout_seconds;
 } trmi_job_exchange;
 trm_status trmi_job_allgather(void *context, const void *mine, size_t bytes, void *all,

@@ -136,7 +136,7 @@ static trm_status run_local(trm_comm *comm, const trmi_engine_call *op, trm_coll
     local.recv = recv;
     local.dtype = dtype;
     local.root = root;
-    local.reduce = op->reduce == TRM_REDUCE_MEAN ? TRM_REDUCE_SUM : op->reduce;
+    local.reduce = op->reduce == TRM_REDUCTION_MEAN ? TRM_REDUCTION_SUM : op->reduce;
     local.divisor = 1;
     local.counts = blocks ? l->counts : NULL;
     local.offsets = blocks ? l->offsets : NULL;
@@ -161,7 +161,8 @@ static trm_status run_across(trm_comm *comm, const trmi_engine_call *op, trm_col
                           .send = send,
                           .recv = recv,
                           .dtype = dtype,
-                          .reduce = op->reduce == TRM_REDUCE_MEAN ? TRM_REDUCE_SUM : op->reduce,
+                          .reduce =
+                              op->reduce == TRM_REDUCTION_MEAN ? TRM_REDUCTION_SUM : op->reduce,
                           .background = background,
                           .part = 1};
     return trmi_net_play((trmi_net *)(void *)comm->net, &part, err);
@@ -196,7 +197,7 @@ static trm_status allreduce_slices(trm_comm *comm, const trmi_engine_call *op, b
                                    trm_error *err) {
     levels *l = levels_of(comm);
     trm_dtype wide = trmi_reduce_partial_dtype(op->dtype, op->reduce);
-    int32_t divisor = op->reduce == TRM_REDUCE_MEAN ? op->divisor : 1, me = comm->local_rank;
+    int32_t divisor = op->reduce == TRM_REDUCTION_MEAN ? op->divisor : 1, me = comm->local_rank;
     for (int32_t i = 0; i < comm->local_size; i++) {
         l->offsets[i] = op->count * i / comm->local_size;
         l->counts[i] = op->count * (i + 1) / comm->local_size - l->offsets[i];
@@ -218,7 +219,7 @@ static trm_status sum_to_leaders(trm_comm *comm, const trmi_engine_call *op,
                                  trm_error *err) {
     levels *l = levels_of(comm);
     trm_dtype wide = trmi_reduce_partial_dtype(op->dtype, op->reduce);
-    int32_t divisor = op->reduce == TRM_REDUCE_MEAN ? op->divisor : 1, leader;
+    int32_t divisor = op->reduce == TRM_REDUCTION_MEAN ? op->divisor : 1, leader;
     const int32_t *leaders = leaders_with(comm, root, &leader);
     bool leads = leader == comm->local_rank;
     const void *send;

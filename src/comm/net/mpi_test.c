@@ -13,14 +13,14 @@ static const int64_t large[] = {300000, -1}; /* 2.4 MB of int64: blocks and a re
 
 /* --- a rank
  *  --------------------------------------------------------------------------------------- */
-static void disagree(rank_context *context, trmi_bootstrap *boot, const trm_comm_options *options) {
+static void disagree(rank_context *context, trm_bootstrap *boot, const trm_comm_options *options) {
     trm_error err = {.status = 0};
     trm_comm *comm = NULL;
     float data[9] = {0};
     EXPECT_OK(trm_comm_create(boot, options, &comm, &err), err);
     EXPECT(strcmp(trm_comm_engine(comm), "mpi") == 0, "engine %s", trm_comm_engine(comm));
     trm_status status = trm_comm_allreduce(comm, data, context->rank == 1 ? 8 : 9, TRM_FLOAT32,
-                                           TRM_REDUCE_SUM, &err);
+                                           TRM_REDUCTION_SUM, &err);
     EXPECT(status == TRM_INVALID && strstr(err.message, "of 8 ") != NULL &&
                strstr(err.message, "of 9 ") != NULL,
            "%s", err.message);
@@ -30,7 +30,7 @@ static void disagree(rank_context *context, trmi_bootstrap *boot, const trm_comm
 static int rank_main(bool fails) {
     trm_error err = {.status = 0};
     trm_cluster *cluster = NULL;
-    trmi_bootstrap *boot = NULL;
+    trm_bootstrap *boot = NULL;
     if (trm_cluster_from_env(NULL, NULL, NULL, &cluster, &err) != TRM_OK ||
         trm_cluster_join(cluster, NULL, &boot, &err) != TRM_OK) {
         printf("%s\n", err.message);

@@ -72,7 +72,7 @@ typedef struct trmi_net_part {
     const void *send;
     void *recv;
     trm_dtype dtype;
-    trm_reduce reduce;
+    trm_reduction reduce;
     bool background;
     uint64_t part;
 } trmi_net_part;

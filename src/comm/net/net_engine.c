@@ -104,7 +104,7 @@ static trm_status play_reduction(trmi_net *net, const trmi_net_part *p, trmi_pla
                                  trm_error *err) {
     int64_t in, out;
     reduction_lengths(p, &in, &out);
-    play->reduce = p->reduce == TRM_REDUCE_MEAN ? TRM_REDUCE_SUM : p->reduce;
+    play->reduce = p->reduce == TRM_REDUCTION_MEAN ? TRM_REDUCTION_SUM : p->reduce;
     play->final_reduce = p->reduce;
     play->divisor = p->op->divisor;
     if (play->schedule->sums_complete && p->size == p->op->divisor) {
@@ -112,7 +112,7 @@ static trm_status play_reduction(trmi_net *net, const trmi_net_part *p, trmi_pla
     }
     play->final_reduce = play->reduce;
     trm_dtype wide = trmi_reduce_partial_dtype(p->dtype, p->reduce);
-    int32_t divisor = p->reduce == TRM_REDUCE_MEAN ? p->op->divisor : 1;
+    int32_t divisor = p->reduce == TRM_REDUCTION_MEAN ? p->op->divisor : 1;
     if (wide == p->dtype) {
         TRMI_TRY(trmi_runner_play(&net->runner, play, err));
         if (divisor > 1 && out > 0) {

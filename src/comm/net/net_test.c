@@ -86,7 +86,7 @@ static void one_order(rank_context *context) {
         for (int turn = 0; turn < TURNS; turn++) {
             trm_comm_options options = {
                 .engine = "tcp", .algorithm = "ring", .deterministic = orders[o]};
-            trmi_bootstrap *boot = NULL;
+            trm_bootstrap *boot = NULL;
             trm_comm *comm = NULL;
             EXPECT_OK(trmi_bootstrap_shared(context->job, context->rank, &boot, &err), err);
             EXPECT_OK(trm_comm_create(boot, &options, &comm, &err), err);
@@ -97,9 +97,9 @@ static void one_order(rank_context *context) {
             for (int i = 0; i < COUNT; i++) {
                 bits[o][turn][i] = wild(context->rank, i);
             }
-            EXPECT_OK(
-                trm_comm_allreduce(comm, bits[o][turn], COUNT, TRM_FLOAT32, TRM_REDUCE_SUM, &err),
-                err);
+            EXPECT_OK(trm_comm_allreduce(comm, bits[o][turn], COUNT, TRM_FLOAT32, TRM_REDUCTION_SUM,
+                                         &err),
+                      err);
             trm_comm_destroy(comm);
             boot->table->destroy(boot);
         }
@@ -125,7 +125,7 @@ static void wide_partials(rank_context *context) {
     for (int i = 0; i < 64; i++) {
         data[i] = trmi_float_to_bf16(rank == 0 ? 256 : 1);
     }
-    EXPECT_OK(trm_comm_allreduce(comm, data, 64, TRM_BFLOAT16, TRM_REDUCE_SUM, &err), err);
+    EXPECT_OK(trm_comm_allreduce(comm, data, 64, TRM_BFLOAT16, TRM_REDUCTION_SUM, &err), err);
     for (int i = 0; i < 64; i++) {
         float expected = trmi_bf16_to_float(trmi_float_to_bf16(256 + (float)(size - 1)));
         EXPECT(trmi_bf16_to_float(data[i]) == expected, "%g", trmi_bf16_to_float(data[i]));
@@ -163,7 +163,7 @@ static void ring_messages(rank_context *context) {
         trm_request *request = NULL;
         EXPECT_OK(trm_comm_start_exchange(comm, batch, 4, &request, &err), err);
         int64_t sum = rank;
-        EXPECT_OK(trm_comm_allreduce(comm, &sum, 1, TRM_INT64, TRM_REDUCE_SUM, &err), err);
+        EXPECT_OK(trm_comm_allreduce(comm, &sum, 1, TRM_INT64, TRM_REDUCTION_SUM, &err), err);
         EXPECT(sum == size * (size - 1) / 2, "sum");
         EXPECT_OK(trm_request_wait(request, -1, &err), err);
         EXPECT(small[1] == left, "%d", small[1]);
@@ -175,7 +175,7 @@ static void ring_messages(rank_context *context) {
     trm_comm *child = NULL; /* children have networks of their own */
     EXPECT_OK(trm_comm_split(comm, rank % 2, rank, &child, &err), err);
     int64_t one = 1;
-    EXPECT_OK(trm_comm_allreduce(child, &one, 1, TRM_INT64, TRM_REDUCE_SUM, &err), err);
+    EXPECT_OK(trm_comm_allreduce(child, &one, 1, TRM_INT64, TRM_REDUCTION_SUM, &err), err);
     EXPECT(one == trm_comm_size(child), "%d", (int)one);
     trm_comm_destroy(child);
     EXPECT_OK(trm_comm_barrier(comm, &err), err);
@@ -227,7 +227,7 @@ static void until_failure(rank_context *context) {
                              .recv = data,
                              .count = 500,
                              .dtype = TRM_INT64,
-                             .reduce = TRM_REDUCE_SUM,
+                             .reduce = TRM_REDUCTION_SUM,
                              .tag = "grad"};
         status = trm_comm_run(comm, &op, &err);
         for (int i = 0; i < 500 && status == TRM_OK; i++) {
@@ -290,7 +290,7 @@ static void disagreeing(rank_context *context) {
                          .recv = data,
                          .count = rank == 1 ? 99 : 100,
                          .dtype = TRM_INT32,
-                         .reduce = TRM_REDUCE_SUM};
+                         .reduce = TRM_REDUCTION_SUM};
     if (given->mode == 1) {
         op.kind = rank == 1 ? TRM_BROADCAST : TRM_ALLREDUCE;
         op.count = 100;
@@ -323,7 +323,7 @@ static void endless(rank_context *context) {
     trm_status status = TRM_OK;
     for (; status == TRM_OK; context->rounds++) {
         memset(data, 0, 400000);
-        status = trm_comm_allreduce(comm, data, 100000, TRM_FLOAT32, TRM_REDUCE_SUM, &err);
+        status = trm_comm_allreduce(comm, data, 100000, TRM_FLOAT32, TRM_REDUCTION_SUM, &err);
     }
     snprintf(context->failure, sizeof context->failure, "%d: %s", (int)status, err.message);
     trm_comm_destroy(comm);
@@ -379,7 +379,7 @@ static void late(rank_context *context) {
     if (context->rank == 1) {
         usleep(6500000);
     }
-    EXPECT_OK(trm_comm_allreduce(comm, data, COUNT, TRM_FLOAT32, TRM_REDUCE_SUM, &err), err);
+    EXPECT_OK(trm_comm_allreduce(comm, data, COUNT, TRM_FLOAT32, TRM_REDUCTION_SUM, &err), err);
     EXPECT(data[0] == 1 && data[COUNT - 1] == 1, "%g", (double)data[0]);
     free(data);
     CLOSE_COMM();
@@ -437,7 +437,7 @@ static void choice_by_cost(void **state) {
 static void bad_engine(rank_context *context) {
     const rank_setup *given = context->arg;
     trm_error err;
-    trmi_bootstrap *boot = NULL;
+    trm_bootstrap *boot = NULL;
     trm_comm *comm = NULL;
     EXPECT_OK(trmi_bootstrap_shared(context->job, context->rank, &boot, &err), err);
     trm_status status = trm_comm_create(boot, &given->options, &comm, &err);

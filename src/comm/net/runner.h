@@ -29,8 +29,8 @@ typedef struct trmi_play {
     const void *send;
     void *recv;
     trm_dtype dtype;
-    trm_reduce reduce;       /* of two-source steps: sum instead of mean */
-    trm_reduce final_reduce; /* of complete sums */
+    trm_reduction reduce;       /* of two-source steps: sum instead of mean */
+    trm_reduction final_reduce; /* of complete sums */
     int32_t divisor;
     bool background;
     uint64_t part; /* plays of one operation are told apart by it */

@@ -30,18 +30,18 @@ enum { LARGE = 4 << 20 }; /* 16 MB: by rendezvous */
 static void misbehaves(rank_context *context) {
     const rank_setup *given = context->arg;
     trm_error err = {.status = 0};
-    trmi_bootstrap *boot = NULL;
+    trm_bootstrap *boot = NULL;
     trm_comm *comm = NULL;
     EXPECT_OK(trmi_bootstrap_shared(context->job, context->rank, &boot, &err), err);
     EXPECT_OK(trm_comm_create(boot, &given->options, &comm, &err), err);
     int64_t count = given->mode == 2 ? LARGE : 5000;
     float *data = calloc(LARGE, sizeof *data);
     EXPECT(data != NULL, "memory");
-    trm_status status = trm_comm_allreduce(comm, data, count, TRM_FLOAT32, TRM_REDUCE_SUM, &err);
+    trm_status status = trm_comm_allreduce(comm, data, count, TRM_FLOAT32, TRM_REDUCTION_SUM, &err);
     if (given->mode == 0) {
         EXPECT(status == TRM_OK, "%s", err.message);
         status = trm_comm_allreduce(comm, data, context->rank == 1 ? 4999 : 5000, TRM_FLOAT32,
-                                    TRM_REDUCE_SUM, &err);
+                                    TRM_REDUCTION_SUM, &err);
         EXPECT(status == TRM_INVALID && strstr(err.message, "4999") != NULL &&
                    strstr(err.message, "5000") != NULL,
                "%s", err.message);
@@ -54,7 +54,7 @@ static void misbehaves(rank_context *context) {
         double start = trmi_os_now();
         while (status == TRM_OK) {
             start = given->mode == 2 ? trmi_os_now() : start;
-            status = trm_comm_allreduce(comm, data, count, TRM_FLOAT32, TRM_REDUCE_SUM, &err);
+            status = trm_comm_allreduce(comm, data, count, TRM_FLOAT32, TRM_REDUCTION_SUM, &err);
         }
         EXPECT(status == TRM_PEER && strstr(err.message, "rank 1") != NULL, "%s", err.message);
         EXPECT(trmi_os_now() - start < 1.5 * check_patience() + 2, "%g s", trmi_os_now() - start);

@@ -83,7 +83,7 @@ static void keep(void *context, trm_log_level level, const char *room, const cha
 
 #define OPEN()                                                                                     \
     trm_error err = {.status = TRM_OK};                                                            \
-    trmi_bootstrap *boot = NULL;                                                                   \
+    trm_bootstrap *boot = NULL;                                                                    \
     trm_comm *comm = NULL;                                                                         \
     const int *slow = context->arg;                                                                \
     EXPECT_OK(trmi_bootstrap_shared(context->job, context->rank, &boot, &err), err);               \
@@ -143,7 +143,7 @@ static void be_late(rank_context *context) {
                              .recv = &value,
                              .count = 1,
                              .dtype = TRM_FLOAT32,
-                             .reduce = TRM_REDUCE_MAX};
+                             .reduce = TRM_REDUCTION_MAX};
         EXPECT_OK(trm_comm_start(comm, &op, &request, &err), err);
         EXPECT_OK(trm_request_wait(request, -1, &err), err);
     }

@@ -15,8 +15,7 @@
 #define TRMI_COMM_RENDEZVOUS_H
 
 #include "trireme/base.h"
-
-typedef struct trmi_bootstrap trmi_bootstrap;
+#include "trireme/cluster.h"
 
 enum { TRMI_ALGORITHM_BYTES = 512 }; /* of a choice of algorithms, with its end */
 
@@ -28,31 +27,31 @@ typedef struct trmi_bootstrap_table {
      *   error   PEER or the first cause if the job is poisoned; TIMEOUT naming the ranks that are
      *           missing (the job is then poisoned by the caller, not here)
      *   thread  one caller at a time per bootstrap; all ranks call in the same order */
-    trm_status (*allgather)(trmi_bootstrap *bootstrap, const void *mine, size_t bytes, void *all,
+    trm_status (*allgather)(trm_bootstrap *bootstrap, const void *mine, size_t bytes, void *all,
                             double timeout_seconds, trm_error *err);
 
     /* Returns on every rank once every rank has called. Errors and threads as allgather. */
-    trm_status (*barrier)(trmi_bootstrap *bootstrap, double timeout_seconds, trm_error *err);
+    trm_status (*barrier)(trm_bootstrap *bootstrap, double timeout_seconds, trm_error *err);
 
     /* Tells every rank that the job has failed. `cause->rank` is filled with this rank if it is -1.
      * Only the first poison of a job is kept. Never blocks long, never fails.   thread any */
-    void (*poison)(trmi_bootstrap *bootstrap, const trm_error *cause);
+    void (*poison)(trm_bootstrap *bootstrap, const trm_error *cause);
 
     /* TRM_OK while healthy; otherwise copies the first cause into `err` and returns its status.
      * Looks for dead peers itself where no thread of the implementation does. Cheap enough to be
      * called every 50 ms; hot loops look at *alarm instead.   thread any */
-    trm_status (*check)(trmi_bootstrap *bootstrap, trm_error *err);
+    trm_status (*check)(trm_bootstrap *bootstrap, trm_error *err);
 
     /* mac = HMAC-SHA256 of `data` under the job's secret: data connections between ranks prove
      * with it that they belong to this job.   thread any */
-    void (*sign)(trmi_bootstrap *bootstrap, const void *data, size_t bytes, uint8_t mac[32]);
+    void (*sign)(trm_bootstrap *bootstrap, const void *data, size_t bytes, uint8_t mac[32]);
 
     /* Leaves the job in order: peers do not take it for a death. */
-    void (*destroy)(trmi_bootstrap *bootstrap);
+    void (*destroy)(trm_bootstrap *bootstrap);
 } trmi_bootstrap_table;
 
 /* Implementations embed this as their first member and fill it before anyone sees it. */
-struct trmi_bootstrap {
+struct trm_bootstrap {
     const trmi_bootstrap_table *table;
     int32_t rank, size;             /* in the job */
     int32_t local_rank, local_size; /* among the ranks of this host, in rank order */
@@ -72,15 +71,15 @@ struct trmi_bootstrap {
 
 /* Seconds that callers have spent waiting for other ranks so far: what comm/rendezvous/pace.h takes
  * off their steps. */
-static inline double trmi_bootstrap_waited(const trmi_bootstrap *bootstrap) {
+static inline double trmi_bootstrap_waited(const trm_bootstrap *bootstrap) {
     return 1e-9 * (double)__atomic_load_n(&bootstrap->waited_nanoseconds, __ATOMIC_RELAXED);
 }
-static inline void trmi_bootstrap_add_waited(trmi_bootstrap *bootstrap, double seconds) {
+static inline void trmi_bootstrap_add_waited(trm_bootstrap *bootstrap, double seconds) {
     __atomic_fetch_add(&bootstrap->waited_nanoseconds, (uint64_t)(1e9 * seconds), __ATOMIC_RELAXED);
 }
 
 /* A cheap glance at the alarm, for hot loops. */
-static inline bool trmi_bootstrap_healthy(const trmi_bootstrap *bootstrap) {
+static inline bool trmi_bootstrap_healthy(const trm_bootstrap *bootstrap) {
     return __atomic_load_n(bootstrap->alarm, __ATOMIC_ACQUIRE) == 0;
 }
 
@@ -100,6 +99,6 @@ typedef struct trmi_job trmi_job;
  *   error  NOMEM, INVALID (size outside 1..4096) */
 trm_status trmi_job_create(int32_t size, int32_t ranks_per_host, trmi_job **out, trm_error *err);
 void trmi_job_destroy(trmi_job *job);
-trm_status trmi_bootstrap_shared(trmi_job *job, int32_t rank, trmi_bootstrap **out, trm_error *err);
+trm_status trmi_bootstrap_shared(trmi_job *job, int32_t rank, trm_bootstrap **out, trm_error *err);
 
 #endif

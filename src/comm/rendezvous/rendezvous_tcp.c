@@ -18,9 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 
-static trmi_side *side_of(trmi_bootstrap *bootstrap) { return (trmi_side *)(void *)bootstrap; }
+static trmi_side *side_of(trm_bootstrap *bootstrap) { return (trmi_side *)(void *)bootstrap; }
 
-static void side_poison(trmi_bootstrap *bootstrap, const trm_error *cause) {
+static void side_poison(trm_bootstrap *bootstrap, const trm_error *cause) {
     trmi_side *side = side_of(bootstrap);
     trm_error own = *cause;
     uint8_t wire[256];
@@ -43,7 +43,7 @@ static void side_poison(trmi_bootstrap *bootstrap, const trm_error *cause) {
     pthread_mutex_unlock(&side->lock);
 }
 
-static trm_status side_check(trmi_bootstrap *bootstrap, trm_error *err) {
+static trm_status side_check(trm_bootstrap *bootstrap, trm_error *err) {
     trmi_side *side = side_of(bootstrap);
     if (trmi_bootstrap_healthy(bootstrap)) {
         return TRM_OK;
@@ -57,13 +57,13 @@ static trm_status side_check(trmi_bootstrap *bootstrap, trm_error *err) {
     return (trm_status)cause.status;
 }
 
-static void side_sign(trmi_bootstrap *bootstrap, const void *data, size_t bytes, uint8_t mac[32]) {
+static void side_sign(trm_bootstrap *bootstrap, const void *data, size_t bytes, uint8_t mac[32]) {
     unsigned length = 32;
     memset(mac, 0, 32);
     HMAC(EVP_sha256(), side_of(bootstrap)->secret, 32, data, bytes, mac, &length);
 }
 
-static void side_destroy(trmi_bootstrap *bootstrap) {
+static void side_destroy(trm_bootstrap *bootstrap) {
     if (bootstrap == NULL) {
         return;
     }
@@ -90,7 +90,7 @@ static void side_destroy(trmi_bootstrap *bootstrap) {
 }
 
 /* A world of one: no socket, no thread. */
-static trm_status lone_allgather(trmi_bootstrap *bootstrap, const void *mine, size_t bytes,
+static trm_status lone_allgather(trm_bootstrap *bootstrap, const void *mine, size_t bytes,
                                  void *all, double timeout_seconds, trm_error *err) {
     (void)timeout_seconds;
     TRMI_TRY(bootstrap->table->check(bootstrap, err));
@@ -100,7 +100,7 @@ static trm_status lone_allgather(trmi_bootstrap *bootstrap, const void *mine, si
     return TRM_OK;
 }
 
-static trm_status lone_barrier(trmi_bootstrap *bootstrap, double timeout_seconds, trm_error *err) {
+static trm_status lone_barrier(trm_bootstrap *bootstrap, double timeout_seconds, trm_error *err) {
     (void)timeout_seconds;
     return bootstrap->table->check(bootstrap, err);
 }
@@ -170,7 +170,7 @@ static void digest_hosts(trmi_side *side, const int32_t *first) {
 
 /* Hosts by first rank, local ranks, own address: what every rank computes alike. */
 static trm_status find_hosts(trmi_side *side, trm_error *err) {
-    trmi_bootstrap *base = &side->base;
+    trm_bootstrap *base = &side->base;
     int32_t *first = trmi_alloc((size_t)base->size * sizeof *first);
     if (first == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d ranks", base->size);
@@ -290,7 +290,7 @@ static trm_status prepare(const trm_cluster *cluster, const trm_join_options *op
 }
 
 trm_status trm_cluster_join(const trm_cluster *cluster, const trm_join_options *options,
-                            trmi_bootstrap **out, trm_error *err) {
+                            trm_bootstrap **out, trm_error *err) {
     trmi_join join;
     trmi_side *side = NULL;
     TRMI_TRY(prepare(cluster, options, &join, err));
@@ -328,7 +328,7 @@ failed:
     return status;
 }
 
-void trm_cluster_leave(trmi_bootstrap *bootstrap) {
+void trm_cluster_leave(trm_bootstrap *bootstrap) {
     if (bootstrap != NULL) {
         bootstrap->table->destroy(bootstrap);
     }

@@ -50,7 +50,7 @@ typedef struct trmi_exchange_state {
 } trmi_exchange_state;
 
 typedef struct trmi_side {
-    trmi_bootstrap base;
+    trm_bootstrap base;
     trm_join_options options; /* defaults filled in */
     trmi_peer *peers;         /* [size] */
     int32_t *host_of;         /* [size] */
@@ -113,9 +113,9 @@ void trmi_exchange_finish(trmi_side *side, int64_t id, const trm_error *result, 
 /* Rank `rank` will never arrive again: exchanges that wait for it fail. */
 void trmi_exchange_left(trmi_side *side, int32_t rank);
 void trmi_exchange_tick(trmi_side *side, double now);
-trm_status trmi_side_allgather(trmi_bootstrap *bootstrap, const void *mine, size_t bytes, void *all,
+trm_status trmi_side_allgather(trm_bootstrap *bootstrap, const void *mine, size_t bytes, void *all,
                                double timeout_seconds, trm_error *err);
-trm_status trmi_side_barrier(trmi_bootstrap *bootstrap, double timeout_seconds, trm_error *err);
+trm_status trmi_side_barrier(trm_bootstrap *bootstrap, double timeout_seconds, trm_error *err);
 
 /* "1, 2, 5 to 7": the ranks for which `here` is false, cut after a few. */
 const char *trmi_missing_ranks(const bool *here, int32_t size, char text[96]);

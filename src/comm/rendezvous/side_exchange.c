@@ -233,7 +233,7 @@ static trm_status await(trmi_side *side, int64_t id, double timeout_seconds, trm
     return (trm_status)result->status;
 }
 
-trm_status trmi_side_allgather(trmi_bootstrap *bootstrap, const void *mine, size_t bytes, void *all,
+trm_status trmi_side_allgather(trm_bootstrap *bootstrap, const void *mine, size_t bytes, void *all,
                                double timeout_seconds, trm_error *err) {
     trmi_side *side = (trmi_side *)(void *)bootstrap;
     trmi_exchange_state *exchange = &side->exchange;
@@ -278,7 +278,7 @@ done:
     return status;
 }
 
-trm_status trmi_side_barrier(trmi_bootstrap *bootstrap, double timeout_seconds, trm_error *err) {
+trm_status trmi_side_barrier(trm_bootstrap *bootstrap, double timeout_seconds, trm_error *err) {
     uint8_t nothing[1] = {0};
     return trmi_side_allgather(bootstrap, nothing, 0, nothing, timeout_seconds, err);
 }

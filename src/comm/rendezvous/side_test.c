@@ -33,7 +33,7 @@ typedef struct rank_case {
     trm_status status;
     trm_error err;
     double seconds;
-    trmi_bootstrap *bootstrap;
+    trm_bootstrap *bootstrap;
 } rank_case;
 
 static void *join_rank(void *context) {
@@ -104,14 +104,14 @@ static void all_joined(rank_case *ranks, int n) {
 }
 
 typedef struct gather_case {
-    trmi_bootstrap *bootstrap;
+    trm_bootstrap *bootstrap;
     int rounds;
     bool wrong;
 } gather_case;
 
 static void *gather_rounds(void *context) {
     gather_case *one = context;
-    trmi_bootstrap *b = one->bootstrap;
+    trm_bootstrap *b = one->bootstrap;
     trm_error err;
     for (int i = 0; i < one->rounds; i++) {
         int64_t mine[40], all[40 * RANKS_MAX];
@@ -156,7 +156,7 @@ static void ranks_meet_in_every_place(void **state) {
         on_all(ranks, 5, join_rank);
         all_joined(ranks, 5);
         for (int r = 0; r < 5; r++) {
-            trmi_bootstrap *boot = ranks[r].bootstrap;
+            trm_bootstrap *boot = ranks[r].bootstrap;
             assert_int_equal(boot->rank, r);
             assert_int_equal(boot->local_rank, r);
             assert_int_equal(boot->local_size, 5);
@@ -177,7 +177,7 @@ static void ranks_meet_in_every_place(void **state) {
 
 static void one_rank_costs_nothing(void **state) {
     trm_cluster *cluster;
-    trmi_bootstrap *b;
+    trm_bootstrap *b;
     trm_error err;
     int in = 7, out = 0;
     CHECK_OK(trm_cluster_create(NULL, &cluster, &err), err);
@@ -208,7 +208,7 @@ static void hosts_are_numbered_by_rank(void **state) {
     }
     on_all(ranks, 5, join_rank);
     all_joined(ranks, 5);
-    trmi_bootstrap *b = ranks[3].bootstrap;
+    trm_bootstrap *b = ranks[3].bootstrap;
     assert_int_equal(b->host, 1);
     assert_int_equal(b->host_count, 2);
     assert_int_equal(b->local_rank, 1);
@@ -446,7 +446,7 @@ static void exchanges_fail_with_reasons(void **state) {
     prepare(ranks, 3, fresh("unix"), 10);
     on_all(ranks, 3, join_rank);
     all_joined(ranks, 3);
-    trmi_bootstrap *zero = ranks[0].bootstrap, *one = ranks[1].bootstrap;
+    trm_bootstrap *zero = ranks[0].bootstrap, *one = ranks[1].bootstrap;
     double start = trmi_os_now();
     CHECK_FAILS(one->table->allgather(one, mine, 1, all, 0.3, &err), TRM_TIMEOUT, err,
                 " s for ranks 0, 2 of 3");
@@ -484,13 +484,13 @@ static void first_cause_reaches_everybody(void **state) {
         on_all(ranks, 3, join_rank);
         all_joined(ranks, 3);
         TRMI_FAIL(&cause, TRM_NOSPACE, "disk of rank %d is full", from);
-        trmi_bootstrap *b = ranks[from].bootstrap;
+        trm_bootstrap *b = ranks[from].bootstrap;
         double start = trmi_os_now();
         b->table->poison(b, &cause);
         TRMI_FAIL(&cause, TRM_IO, "too late");
         ranks[0].bootstrap->table->poison(ranks[0].bootstrap, &cause);
         for (int r = 0; r < 3; r++) {
-            trmi_bootstrap *boot = ranks[r].bootstrap;
+            trm_bootstrap *boot = ranks[r].bootstrap;
             struct pollfd wait = {.fd = boot->alarm_fd, .events = POLLIN};
             assert_int_equal(poll(&wait, 1, 1000), 1);
             trmi_futex_wait(boot->alarm, 0, 1);

@@ -99,7 +99,7 @@ typedef struct plan {
 static void join(rank_context *context) {
     const plan *expected = context->arg;
     trm_error err = {.status = TRM_OK};
-    trmi_bootstrap *boot = NULL;
+    trm_bootstrap *boot = NULL;
     trm_comm *comm = NULL, *child = NULL;
     const trm_comm_options options = {.engine = "tcp"};
     EXPECT_OK(trmi_bootstrap_shared(context->job, context->rank, &boot, &err), err);
@@ -111,7 +111,7 @@ static void join(rank_context *context) {
         child->net != NULL ? &((const trmi_net *)(void *)child->net)->model : model;
     double alpha = model->alpha, sum = alpha;
     EXPECT(memcmp(model, childs, sizeof *model) == 0, "a child measured again");
-    EXPECT_OK(trm_comm_allreduce(comm, &sum, 1, TRM_FLOAT64, TRM_REDUCE_MAX, &err), err);
+    EXPECT_OK(trm_comm_allreduce(comm, &sum, 1, TRM_FLOAT64, TRM_REDUCTION_MAX, &err), err);
     EXPECT(sum == alpha, "ranks differ: %g and %g", sum, alpha);
     EXPECT(alpha > 0 && (expected->alpha == 0 || expected->alpha == alpha), "alpha %g, expected %g",
            alpha, expected->alpha);

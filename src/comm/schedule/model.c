@@ -75,7 +75,8 @@ static double sum_seconds_per_byte(char *data) {
     double best = 1e9;
     for (int i = 0; i < 3; i++) {
         double start = trmi_os_now();
-        trmi_reduce_find(TRM_FLOAT32, TRM_REDUCE_SUM)(&target, 1, sources, 2, LARGE_BYTES / 8, 1);
+        trmi_reduce_find(TRM_FLOAT32, TRM_REDUCTION_SUM)(&target, 1, sources, 2, LARGE_BYTES / 8,
+                                                         1);
         double each = trmi_os_now() - start;
         best = each < best ? each : best;
     }

@@ -62,7 +62,7 @@ static trm_status play(trm_comm *comm, attack what, float *send, float *recv, tr
                                 .recv = recv,
                                 .count = FLOATS,
                                 .dtype = TRM_FLOAT32,
-                                .reduce = TRM_REDUCE_SUM};
+                                .reduce = TRM_REDUCTION_SUM};
     const trm_collective all = {.kind = TRM_ALLTOALLV,
                                 .send = send,
                                 .recv = recv,

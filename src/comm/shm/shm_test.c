@@ -57,7 +57,7 @@ static void sums_behind_each_other(rank_context *context) {
                                  .recv = vector,
                                  .count = count,
                                  .dtype = TRM_FLOAT32,
-                                 .reduce = TRM_REDUCE_SUM,
+                                 .reduce = TRM_REDUCTION_SUM,
                                  .root = i % size,
                                  .tag = "behind"};
             EXPECT_OK(trm_comm_run(comm, &op, &err), err);
@@ -96,7 +96,7 @@ static void crowded(void **state) {
 }
 
 /* Sums `count` numbers that depend on the rank and on `salt`, and looks at the result. */
-static bool sums_well(trm_comm *comm, float *send, float *recv, int64_t count, trm_reduce reduce,
+static bool sums_well(trm_comm *comm, float *send, float *recv, int64_t count, trm_reduction reduce,
                       int salt, trm_error *err) {
     int rank = trm_comm_rank(comm), size = trm_comm_size(comm);
     float *from = send != NULL ? send : recv;
@@ -116,9 +116,9 @@ static bool sums_well(trm_comm *comm, float *send, float *recv, int64_t count, t
         float wanted = 0;
         for (int r = 0; r < size; r++) {
             float next = (float)((k + 3 * r + salt) % 13);
-            wanted = reduce == TRM_REDUCE_MAX && wanted > next ? wanted
-                     : reduce == TRM_REDUCE_MAX                ? next
-                                                               : wanted + next;
+            wanted = reduce == TRM_REDUCTION_MAX && wanted > next ? wanted
+                     : reduce == TRM_REDUCTION_MAX                ? next
+                                                                  : wanted + next;
         }
         if (recv[k] != wanted) {
             snprintf(err->message, sizeof err->message,
@@ -147,10 +147,10 @@ static void sums_again(rank_context *context) {
             for (int i = 0; i < 12; i++) {
                 float *to = i % 3 == 2 ? b : a;
                 to = i > 5 && rank == i % size ? b : to; /* one rank elsewhere than last time */
-                EXPECT(sums_well(comm, NULL, to, counts[c], TRM_REDUCE_SUM, salt++, &err), "%s",
+                EXPECT(sums_well(comm, NULL, to, counts[c], TRM_REDUCTION_SUM, salt++, &err), "%s",
                        err.message);
-                EXPECT(sums_well(comm, b, a, counts[c], i % 2 ? TRM_REDUCE_MAX : TRM_REDUCE_SUM,
-                                 salt++, &err),
+                EXPECT(sums_well(comm, b, a, counts[c],
+                                 i % 2 ? TRM_REDUCTION_MAX : TRM_REDUCTION_SUM, salt++, &err),
                        "%s", err.message);
             }
         }
@@ -164,11 +164,11 @@ static void sums_again(rank_context *context) {
     float *last = trm_comm_alloc_shared(comm, LONGEST * sizeof *last, &err);
     EXPECT(last != NULL, "%s", err.message);
     for (int i = 0; i < 3; i++) {
-        EXPECT(sums_well(comm, NULL, last, given->mode, TRM_REDUCE_SUM, i, &err), "%s",
+        EXPECT(sums_well(comm, NULL, last, given->mode, TRM_REDUCTION_SUM, i, &err), "%s",
                err.message);
     }
     trm_status status = trm_comm_allreduce(comm, last, rank == 1 ? given->mode - 1 : given->mode,
-                                           TRM_FLOAT32, TRM_REDUCE_SUM, &err);
+                                           TRM_FLOAT32, TRM_REDUCTION_SUM, &err);
     EXPECT(status == TRM_INVALID && strstr(err.message, "ranks disagree") != NULL, "%d: %s",
            (int)status, err.message);
     CLOSE_COMM();

@@ -52,7 +52,7 @@ struct trmi_job {
 };
 
 typedef struct shared_bootstrap {
-    trmi_bootstrap base;
+    trm_bootstrap base;
     trmi_job *job;
     int *pidfd;            /* [size] -1 until first looked at, -2 for ranks of this process */
     double next_look_time; /* dead peers are looked for at most every slice */
@@ -97,11 +97,11 @@ void trmi_job_destroy(trmi_job *job) {
     }
 }
 
-static shared_bootstrap *self_of(trmi_bootstrap *bootstrap) {
+static shared_bootstrap *self_of(trm_bootstrap *bootstrap) {
     return (shared_bootstrap *)(void *)bootstrap;
 }
 
-static void shared_poison(trmi_bootstrap *bootstrap, const trm_error *cause) {
+static void shared_poison(trm_bootstrap *bootstrap, const trm_error *cause) {
     trmi_job *job = self_of(bootstrap)->job;
     uint32_t expected = 0;
     if (!atomic_compare_exchange_strong(&job->claimed, &expected, 1)) {
@@ -169,7 +169,7 @@ static trm_status first_cause(shared_bootstrap *self, trm_error *err) {
     return (trm_status)self->job->cause.status;
 }
 
-static trm_status shared_check(trmi_bootstrap *bootstrap, trm_error *err) {
+static trm_status shared_check(trm_bootstrap *bootstrap, trm_error *err) {
     shared_bootstrap *self = self_of(bootstrap);
     trm_status status = first_cause(self, err);
     if (status == TRM_OK) {
@@ -216,12 +216,11 @@ static trm_status gate(shared_bootstrap *self, double timeout_seconds, trm_error
     return TRM_OK;
 }
 
-static trm_status shared_barrier(trmi_bootstrap *bootstrap, double timeout_seconds,
-                                 trm_error *err) {
+static trm_status shared_barrier(trm_bootstrap *bootstrap, double timeout_seconds, trm_error *err) {
     return gate(self_of(bootstrap), timeout_seconds, err);
 }
 
-static trm_status shared_allgather(trmi_bootstrap *bootstrap, const void *mine, size_t bytes,
+static trm_status shared_allgather(trm_bootstrap *bootstrap, const void *mine, size_t bytes,
                                    void *all, double timeout_seconds, trm_error *err) {
     shared_bootstrap *self = self_of(bootstrap);
     trmi_job *job = self->job;
@@ -243,13 +242,12 @@ static trm_status shared_allgather(trmi_bootstrap *bootstrap, const void *mine, 
     return TRM_OK;
 }
 
-static void shared_sign(trmi_bootstrap *bootstrap, const void *data, size_t bytes,
-                        uint8_t mac[32]) {
+static void shared_sign(trm_bootstrap *bootstrap, const void *data, size_t bytes, uint8_t mac[32]) {
     unsigned length = 0;
     HMAC(EVP_sha256(), self_of(bootstrap)->job->secret, 32, data, bytes, mac, &length);
 }
 
-static void shared_destroy(trmi_bootstrap *bootstrap) {
+static void shared_destroy(trm_bootstrap *bootstrap) {
     if (bootstrap == NULL) {
         return;
     }
@@ -274,8 +272,7 @@ static const trmi_bootstrap_table shared_table = {
     .destroy = shared_destroy,
 };
 
-trm_status trmi_bootstrap_shared(trmi_job *job, int32_t rank, trmi_bootstrap **out,
-                                 trm_error *err) {
+trm_status trmi_bootstrap_shared(trmi_job *job, int32_t rank, trm_bootstrap **out, trm_error *err) {
     if (rank < 0 || rank >= job->size) {
         return TRMI_FAIL(err, TRM_INVALID, "rank %d of a job of %d ranks", rank, job->size);
     }
@@ -294,7 +291,7 @@ trm_status trmi_bootstrap_shared(trmi_job *job, int32_t rank, trmi_bootstrap **o
         first + job->ranks_per_host < job->size ? first + job->ranks_per_host : job->size;
     self->job = job;
     self->pidfd = pidfd;
-    self->base = (trmi_bootstrap){
+    self->base = (trm_bootstrap){
         .table = &shared_table,
         .rank = rank,
         .size = job->size,

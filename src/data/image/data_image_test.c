@@ -594,7 +594,7 @@ static void has_text(trm_dataset *data, const char *part) {
     if (strstr(text, part) == NULL) {
         fail_msg("no %s in %s", part, text);
     }
-    trm_dataset_text_free(text);
+    trm_free(text);
 }
 
 static void open_builds_the_guides_pipelines(void **state) {

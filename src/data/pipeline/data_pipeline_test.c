@@ -517,7 +517,7 @@ static void describe_tells_the_pipeline(void **state) {
             fail_msg("no %s in %s", parts[i], text);
         }
     }
-    trm_dataset_text_free(text);
+    trm_free(text);
     trm_batch_field field;
     assert_true(trm_dataset_field(data, 1, &field));
     assert_string_equal(field.name, "label");

@@ -177,8 +177,3 @@ char *trm_dataset_describe(trm_dataset *dataset) {
     }
     return text.data;
 }
-
-void trm_dataset_text_free(char *text) {
-    trmi_text wrapped = {.data = text};
-    trmi_text_free(&wrapped);
-}

@@ -193,10 +193,10 @@ static trm_status time_turn(links *l, trm_exec *exec, classify *message, int tur
  * usual turn. */
 static trm_status usual(const links *l, double *times, int32_t turns, double *seconds,
                         trm_error *err) {
-    trm_status status =
-        l->probe->comm == NULL
-            ? TRM_OK
-            : trm_comm_allreduce(l->probe->comm, times, turns, TRM_FLOAT64, TRM_REDUCE_MEAN, err);
+    trm_status status = l->probe->comm == NULL
+                            ? TRM_OK
+                            : trm_comm_allreduce(l->probe->comm, times, turns, TRM_FLOAT64,
+                                                 TRM_REDUCTION_MEAN, err);
     *seconds = trmi_median(times, turns);
     return status;
 }
@@ -253,7 +253,7 @@ static trm_status run_graph(links *l, const trm_graph *g, const trmi_shard_plan 
     trm_status status = trmi_exec_create(g, options, NULL, &exec, err);
     status = status == TRM_OK ? time_program(l, exec, message, err) : status;
     trm_exec_destroy(exec);
-    trm_string_free(words);
+    trm_free(words);
     return status;
 }
 
@@ -343,7 +343,7 @@ static trm_status time_buckets(links *l, trm_comm *group, float *data, int move,
                                        .count = count,
                                        .counts = move == SLICES ? counts : NULL,
                                        .dtype = TRM_FLOAT32,
-                                       .reduce = TRM_REDUCE_SUM,
+                                       .reduce = TRM_REDUCTION_SUM,
                                        .tag = "gradients"};
             trm_request *request = NULL;
             double begin = trmi_os_now();

@@ -79,9 +79,9 @@ double trmi_probe_usual(double *times, int32_t count, double *spread) {
 
 trm_status trmi_probe_largest(const trmi_probe *probe, double *values, int32_t count,
                               trm_error *err) {
-    return probe->comm == NULL
-               ? TRM_OK
-               : trm_comm_allreduce(probe->comm, values, count, TRM_FLOAT64, TRM_REDUCE_MAX, err);
+    return probe->comm == NULL ? TRM_OK
+                               : trm_comm_allreduce(probe->comm, values, count, TRM_FLOAT64,
+                                                    TRM_REDUCTION_MAX, err);
 }
 
 trm_status trmi_probe_cores(trm_comm *comm, int *cores, trm_error *err) {
@@ -102,7 +102,7 @@ trm_status trmi_probe_cores(trm_comm *comm, int *cores, trm_error *err) {
         used[i] = CPU_ISSET(i, &set);
         mine += used[i];
     }
-    trm_status status = trm_comm_allreduce(comm, used, CPUS, TRM_INT32, TRM_REDUCE_MAX, err);
+    trm_status status = trm_comm_allreduce(comm, used, CPUS, TRM_INT32, TRM_REDUCTION_MAX, err);
     for (int i = 0; i < CPUS; i++) {
         any += used[i];
     }

@@ -130,7 +130,7 @@ static trm_status time_turn(const trmi_race *r, runner *of, double start, double
         close_runner(of);
     }
     /* all stop together */
-    TRMI_TRY(trm_comm_allreduce(r->comm, both, 2, TRM_FLOAT64, TRM_REDUCE_MAX, err));
+    TRMI_TRY(trm_comm_allreduce(r->comm, both, 2, TRM_FLOAT64, TRM_REDUCTION_MAX, err));
     *seconds = both[0];
     *used = both[1];
     return TRM_OK;

@@ -77,7 +77,7 @@ double trmi_costs_share_known(const trmi_costs *costs, const trmi_space *space,
                               const trmi_choice *choice);
 /* Messages between the probe's ranks: kept in the cache directory, measured when missing, when the
  * machine was
- * busier then than now, or when refreshed.   owns: *text, trm_string_free; NULL without a probe of several ranks
+ * busier then than now, or when refreshed.   owns: *text, trm_free; NULL without a probe of several ranks
  */
 trm_status trmi_costs_links(trmi_costs *costs, char **text, trm_error *err);
 

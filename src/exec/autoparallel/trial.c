@@ -41,12 +41,12 @@ trm_status trmi_trial_add(trmi_trial *t, const trmi_shard_plan *plan, const trmi
     for (int32_t i = 0; i < t->count; i++) {
         if (strcmp(t->list[i].text, text) == 0) {
             t->list[i].simple = t->list[i].simple || about->simple;
-            trm_string_free(text);
+            trm_free(text);
             return TRM_OK;
         }
     }
     if (t->count == (int32_t)(sizeof t->list / sizeof *t->list)) {
-        trm_string_free(text);
+        trm_free(text);
         return TRM_OK;
     }
     t->list[t->count] = *about;
@@ -56,13 +56,13 @@ trm_status trmi_trial_add(trmi_trial *t, const trmi_shard_plan *plan, const trmi
 
 void trmi_trial_free(trmi_trial *t) {
     for (int32_t i = 0; i < t->count; i++) {
-        trm_string_free(t->list[i].text);
+        trm_free(t->list[i].text);
     }
     t->count = 0;
 }
 
 void trmi_trial_drop(trmi_trial *t, int32_t index) {
-    trm_string_free(t->list[index].text);
+    trm_free(t->list[index].text);
     memmove(&t->list[index], &t->list[index + 1], (size_t)(t->count - 1 - index) * sizeof *t->list);
     t->count--;
 }

@@ -161,14 +161,14 @@ trm_status trmi_exact_norms(void *context, double *sums, int64_t count, trm_erro
     trm_comm *comm = exec->parallel != NULL ? exec->parallel->comm : NULL;
     if (status == TRM_OK) {
         find_largest(&n);
-        status = comm != NULL
-                     ? trm_comm_allreduce(comm, n.largest, items, TRM_FLOAT32, TRM_REDUCE_MAX, err)
-                     : TRM_OK;
+        status = comm != NULL ? trm_comm_allreduce(comm, n.largest, items, TRM_FLOAT32,
+                                                   TRM_REDUCTION_MAX, err)
+                              : TRM_OK;
     }
     if (status == TRM_OK) {
         add_squares(&n);
         status = comm != NULL
-                     ? trm_comm_allreduce(comm, n.sums, items, TRM_INT64, TRM_REDUCE_SUM, err)
+                     ? trm_comm_allreduce(comm, n.sums, items, TRM_INT64, TRM_REDUCTION_SUM, err)
                      : TRM_OK;
     }
     if (status == TRM_OK) {

@@ -219,8 +219,8 @@ static trm_status fold(trm_exec *exec, int32_t step, int32_t first, int32_t end,
         l->largest[c] = largest_bits(l, step, offset, count);
     }
     if (side_comm(exec) != NULL) {
-        TRMI_TRY(trm_comm_allreduce(side_comm(exec), l->largest, chunks, TRM_INT32, TRM_REDUCE_MAX,
-                                    err));
+        TRMI_TRY(trm_comm_allreduce(side_comm(exec), l->largest, chunks, TRM_INT32,
+                                    TRM_REDUCTION_MAX, err));
     }
 #pragma omp parallel for schedule(static) num_threads(l->workers) if (l->workers > 1)
     for (int64_t c = 0; c < chunks; c++) {
@@ -259,7 +259,7 @@ static trm_status start_range(trm_exec *exec, trmi_range *range, trm_error *err)
                                .count = range->count,
                                .counts = slices ? range->counts : NULL,
                                .dtype = TRM_FLOAT64,
-                               .reduce = TRM_REDUCE_SUM,
+                               .reduce = TRM_REDUCTION_SUM,
                                .tag = range->name};
     return trm_comm_start(p->comm, &op, &range->request, err);
 }

@@ -147,7 +147,8 @@ trm_status trmi_parallel_share_parameters(trm_exec *exec, trm_error *err) {
     }
     TRMI_TRY(check_same(exec, err));
     int64_t casts = exec->program->arena_bytes[TRMI_ARENA_CAST];
-    TRMI_TRY(trm_comm_allreduce(exec->parallel->comm, &casts, 1, TRM_INT64, TRM_REDUCE_MAX, err));
+    TRMI_TRY(
+        trm_comm_allreduce(exec->parallel->comm, &casts, 1, TRM_INT64, TRM_REDUCTION_MAX, err));
     if (casts > 0) {
         TRMI_TRY(share_casts(exec, err));
     }

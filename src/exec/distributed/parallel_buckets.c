@@ -33,7 +33,7 @@ static trm_status time_reduction(trm_exec *exec, int64_t count, int turns, doubl
                                .recv = exec->env.arena[TRMI_ARENA_GRAD],
                                .count = count,
                                .dtype = TRM_FLOAT32,
-                               .reduce = TRM_REDUCE_SUM,
+                               .reduce = TRM_REDUCTION_SUM,
                                .tag = "calibration"};
     *best = 1e9;
     for (int i = 0; i <= turns; i++) {
@@ -52,7 +52,7 @@ trm_status trmi_parallel_measure_link(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = exec->parallel;
     int64_t total = exec->program->arena_bytes[TRMI_ARENA_GRAD] - exec->program->untouched_bytes;
     if (p->shard != NULL && p->options.bucket == TRM_BUCKET_AUTO) { /* parts differ in size */
-        TRMI_TRY(trm_comm_allreduce(p->comm, &total, 1, TRM_INT64, TRM_REDUCE_MIN, err));
+        TRMI_TRY(trm_comm_allreduce(p->comm, &total, 1, TRM_INT64, TRM_REDUCTION_MIN, err));
     }
     int64_t small = trmi_min_i64(total, SMALL_BYTES), large = trmi_min_i64(total, LARGE_BYTES);
     double seconds[2] = {0, 0};
@@ -236,7 +236,7 @@ static trm_status add_over_ranks(void *context, double *sums, int64_t count, trm
                                .recv = sums,
                                .count = count,
                                .dtype = TRM_FLOAT64,
-                               .reduce = TRM_REDUCE_SUM,
+                               .reduce = TRM_REDUCTION_SUM,
                                .tag = "norms of layerwise gradients"};
     return trm_comm_run(exec->parallel->comm, &op, err);
 }

@@ -122,7 +122,7 @@ trm_status trmi_parallel_compare_casts(trm_exec *exec, bool *alike, trm_error *e
         }
     }
     int64_t ends[2] = {(int64_t)(hash >> 1), -(int64_t)(hash >> 1)};
-    TRMI_TRY(trm_comm_allreduce(ranks->comm, ends, 2, TRM_INT64, TRM_REDUCE_MAX, err));
+    TRMI_TRY(trm_comm_allreduce(ranks->comm, ends, 2, TRM_INT64, TRM_REDUCTION_MAX, err));
     *alike = ends[0] == -ends[1];
     if (!*alike) {
         memset(ranks->casts, TRMI_CAST_NONE, (size_t)p->steps_count);

@@ -63,7 +63,7 @@ static trm_status start_range(trm_exec *exec, trmi_range *range, trm_error *err)
         .count = range->count,
         .counts = p->options.shard_optimizer ? range->counts : NULL,
         .dtype = p->options.wire,
-        .reduce = p->options.sum || exec->seed_share != 1 ? TRM_REDUCE_SUM : TRM_REDUCE_MEAN,
+        .reduce = p->options.sum || exec->seed_share != 1 ? TRM_REDUCTION_SUM : TRM_REDUCTION_MEAN,
         .tag = range->name};
     return trm_comm_start(range->comm, &op, &range->request, err);
 }
@@ -116,7 +116,7 @@ static trm_status start_agreement(trm_exec *exec, trm_error *err) {
                                .recv = p->agreed,
                                .count = 4,
                                .dtype = TRM_FLOAT32,
-                               .reduce = TRM_REDUCE_MEAN,
+                               .reduce = TRM_REDUCTION_MEAN,
                                .tag = "loss"};
     return trm_comm_start(p->comm, &op, &p->agreement, err);
 }
@@ -231,7 +231,7 @@ trm_status trmi_parallel_exchange(void *context, double *sums, int64_t count, tr
                                .recv = sums,
                                .count = count,
                                .dtype = TRM_FLOAT64,
-                               .reduce = TRM_REDUCE_SUM,
+                               .reduce = TRM_REDUCTION_SUM,
                                .tag = "norms of the update"};
     double begin = trmi_os_now();
     TRMI_TRY(trm_comm_run(p->comm, &op, err));
@@ -248,7 +248,7 @@ trm_status trmi_parallel_any(trmi_parallel *p, bool *flag, trm_error *err) {
                                .recv = &any,
                                .count = 1,
                                .dtype = TRM_INT32,
-                               .reduce = TRM_REDUCE_MAX,
+                               .reduce = TRM_REDUCTION_MAX,
                                .tag = "whether a number is not finite"};
     TRMI_TRY(trm_comm_run(p->comm, &op, err));
     *flag = any != 0;

@@ -58,16 +58,16 @@ trm_status trm_exec_waiting(trm_exec *exec, trm_waiting *out, trm_error *err) {
     int32_t ends[2] = {w->count, -w->count};
     float shortest[TRMI_WAITS_MOST];
     memcpy(shortest, w->seconds, sizeof shortest);
-    TRMI_TRY(trm_comm_allreduce(p->comm, ends, 2, TRM_INT32, TRM_REDUCE_MIN, err));
-    TRMI_TRY(
-        trm_comm_allreduce(p->comm, shortest, TRMI_WAITS_MOST, TRM_FLOAT32, TRM_REDUCE_MIN, err));
+    TRMI_TRY(trm_comm_allreduce(p->comm, ends, 2, TRM_INT32, TRM_REDUCTION_MIN, err));
+    TRMI_TRY(trm_comm_allreduce(p->comm, shortest, TRMI_WAITS_MOST, TRM_FLOAT32, TRM_REDUCTION_MIN,
+                                err));
     /* parts of split programs may differ: what is waited for whom is not told apart then */
     bool alike = ends[0] == -ends[1];
     for (int32_t i = 0; i < w->count; i++) {
         sums[0] += (double)w->seconds[i];
         least += (double)shortest[i];
     }
-    TRMI_TRY(trm_comm_allreduce(p->comm, sums, 2, TRM_FLOAT64, TRM_REDUCE_MEAN, err));
+    TRMI_TRY(trm_comm_allreduce(p->comm, sums, 2, TRM_FLOAT64, TRM_REDUCTION_MEAN, err));
     *out = (trm_waiting){.meetings = w->count,
                          .step_seconds = sums[1],
                          .communication_seconds = alike ? least : sums[0],

@@ -101,7 +101,7 @@ trm_status trmi_shard_open(trm_exec *exec, trm_error *err) {
         most[2 + i] = run->groups[i].capacity + used[i];
     }
     TRMI_TRY(
-        trm_comm_allreduce(p->comm, most, 2 + TRMI_SHARD_MASKS, TRM_INT64, TRM_REDUCE_MAX, err));
+        trm_comm_allreduce(p->comm, most, 2 + TRMI_SHARD_MASKS, TRM_INT64, TRM_REDUCTION_MAX, err));
     for (uint32_t axes = 1; axes < TRMI_SHARD_MASKS; axes++) {
         run->groups[axes].capacity = most[2 + axes];
         if (most[2 + axes] > 0) {

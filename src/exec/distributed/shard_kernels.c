@@ -110,8 +110,8 @@ static void copy_run(char *to, int64_t to_step, const char *from, int64_t from_s
 /* Moves the box: a's side to b's (`pack`), or b's to a's; there `reduce` puts it together with what
  * is there. */
 static void move_box(const walk *w, char *a, char *b, trm_dtype dtype, bool pack,
-                     trm_reduce reduce) {
-    trmi_reduce_fn *put = reduce != TRM_REDUCE_NONE ? trmi_reduce_find(dtype, reduce) : NULL;
+                     trm_reduction reduce) {
+    trmi_reduce_fn *put = reduce != TRM_REDUCTION_NONE ? trmi_reduce_find(dtype, reduce) : NULL;
     size_t element = trm_dtype_bytes(dtype);
     int32_t inner = w->rank - 1;
     int64_t outer = 1, run = inner < 0 ? 1 : w->length[inner];
@@ -152,13 +152,13 @@ void trmi_shard_copy_box(void *whole, const trm_shape *shape, const trmi_box *bo
                       : element == 4 ? TRM_INT32
                       : element == 2 ? TRM_BFLOAT16
                                      : TRM_UINT8;
-    move_box(&w, whole, part, dtype, !into, TRM_REDUCE_NONE);
+    move_box(&w, whole, part, dtype, !into, TRM_REDUCTION_NONE);
 }
 
-static const trm_reduce reduce_of[] = {[TRMI_COMBINE_NONE] = TRM_REDUCE_NONE,
-                                       [TRMI_COMBINE_SUM] = TRM_REDUCE_SUM,
-                                       [TRMI_COMBINE_MAX] = TRM_REDUCE_MAX,
-                                       [TRMI_COMBINE_MIN] = TRM_REDUCE_MIN};
+static const trm_reduction reduce_of[] = {[TRMI_COMBINE_NONE] = TRM_REDUCTION_NONE,
+                                          [TRMI_COMBINE_SUM] = TRM_REDUCTION_SUM,
+                                          [TRMI_COMBINE_MAX] = TRM_REDUCTION_MAX,
+                                          [TRMI_COMBINE_MIN] = TRM_REDUCTION_MIN};
 
 /* ---- EXCHANGE
  *  ------------------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ static void unpack(const exchange_state *s, int32_t member, const char *in, char
     const trmi_exchange_attrs *what = s->what;
     size_t element = trm_dtype_bytes(s->dtype);
     /* Sums are added to zeros; of extremes, all have all: the first begins. */
-    trm_reduce reduce =
+    trm_reduction reduce =
         reduce_of[what->combine == TRMI_COMBINE_SUM || member > 0 ? what->combine
                                                                   : TRMI_COMBINE_NONE];
     if (member == what->self) {
@@ -207,7 +207,7 @@ static trm_status run_exchange(const trmi_kernel *k, const trmi_kernel_env *env,
         for (int32_t m = 0; m < n; m++) {
             if (m != what->self && s->counts[m] > 0) {
                 move_box(&s->send[m], in, sent + (size_t)s->counts[2 * n + m] * element, s->dtype,
-                         true, TRM_REDUCE_NONE);
+                         true, TRM_REDUCTION_NONE);
             }
         }
         const trm_collective op = {.kind = TRM_ALLTOALLV,

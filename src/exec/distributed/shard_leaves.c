@@ -124,7 +124,7 @@ trm_status trmi_shard_norms(void *context, double *sums, int64_t count, trm_erro
         }
         if (turn == 0) {
             status = trm_comm_allreduce(exec->parallel->comm, totals, sets * p->params_count,
-                                        TRM_FLOAT64, TRM_REDUCE_SUM, err);
+                                        TRM_FLOAT64, TRM_REDUCTION_SUM, err);
         }
     }
     trmi_free(totals);

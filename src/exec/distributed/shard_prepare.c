@@ -171,7 +171,7 @@ uint64_t trmi_shard_mix(const trm_exec *exec, uint64_t hash) {
     hash = text != NULL ? trmi_hash(hash, text, strlen(text)) : hash;
     /* each rank makes its parts from it */
     hash = trmi_hash(hash, &exec->env.seed, sizeof exec->env.seed);
-    trm_string_free(text);
+    trm_free(text);
     for (int32_t i = 0; i < p->steps_count; i++) {
         const trmi_step *s = &p->steps[i];
         bool talks = s->kind == TRMI_STEP_OP &&

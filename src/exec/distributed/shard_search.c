@@ -50,7 +50,7 @@ static trm_status time_sum(trmi_parallel *p, float *data, int64_t count, double 
     for (int i = 0; i < TURNS; i++) {
         TRMI_TRY(trm_comm_barrier(p->comm, err));
         double begin = trmi_os_now();
-        TRMI_TRY(trm_comm_allreduce(p->comm, data, count, TRM_FLOAT32, TRM_REDUCE_SUM, err));
+        TRMI_TRY(trm_comm_allreduce(p->comm, data, count, TRM_FLOAT32, TRM_REDUCTION_SUM, err));
         double seconds = trmi_os_now() - begin;
         *best = i > 0 && seconds < *best ? seconds : *best;
     }
@@ -216,7 +216,7 @@ static trm_status settle_costs(searching *s, trm_error *err) {
     s->probe.reach = trmi_probe_longest(s->probe.graph);
     TRMI_TRY(trmi_costs_links(&s->costs, &text, err));
     trm_status status = trmi_links_parse(text, &s->links, err);
-    trm_string_free(text);
+    trm_free(text);
     s->costs.factor = fmax(1, (double)ranks * exec->env.threads / s->probe.cores);
     s->drive.make_space = measured_space;
     return status;
@@ -255,7 +255,7 @@ static trm_status share(searching *s, trm_status status, const trm_error *why, t
     int64_t head[2] = {status, text != NULL ? (int64_t)strlen(text) : 0};
     trm_status sent = trm_comm_broadcast(p->comm, head, 2, TRM_INT64, 0, err);
     if (sent != TRM_OK || head[0] != TRM_OK || head[1] == 0) {
-        trm_string_free(text);
+        trm_free(text);
         TRMI_TRY(sent);
         return TRMI_FAIL(err, head[0] != TRM_OK ? (trm_status)head[0] : TRM_NOMEM,
                          "rank 0 found no plan%s%s", status != TRM_OK ? ": " : "",
@@ -263,13 +263,13 @@ static trm_status share(searching *s, trm_status status, const trm_error *why, t
     }
     char *copy = trmi_alloc((size_t)head[1] + 1);
     if (copy == NULL) {
-        trm_string_free(text);
+        trm_free(text);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan");
     }
     if (text != NULL) {
         memcpy(copy, text, (size_t)head[1]);
     }
-    trm_string_free(text);
+    trm_free(text);
     status = trm_comm_broadcast(p->comm, copy, head[1], TRM_UINT8, 0, err);
     trmi_shard_plan *shared = NULL;
     status = status == TRM_OK

@@ -525,7 +525,7 @@ static void pins_are_kept_and_plans_survive_their_file(void **state) {
     assert_string_equal(
         trmi_space_class_of(pinned, 0)->strategies[g.best.choice.strategy[0]].letters, "wk");
     assert_true(g.objective >= f.objective);
-    trm_string_free(text);
+    trm_free(text);
     trmi_shard_plan_destroy(plan);
     trmi_shard_plan_destroy(again);
     trmi_arena_free(&arena);

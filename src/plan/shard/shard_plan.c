@@ -410,6 +410,6 @@ trm_status trmi_shard_plan_save(const trmi_shard_plan *plan, const char *file, t
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to write it", file);
     }
     trm_status status = trmi_os_replace_file(NULL, file, text, strlen(text), err);
-    trm_string_free(text);
+    trm_free(text);
     return status;
 }

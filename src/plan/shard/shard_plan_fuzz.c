@@ -46,8 +46,8 @@ static void try_plan(const char *text, size_t length) {
     if (twice == NULL || strcmp(written, twice) != 0) {
         fail("a plan changes when it is written and read", written);
     }
-    trm_string_free(written);
-    trm_string_free(twice);
+    trm_free(written);
+    trm_free(twice);
     trmi_shard_plan_destroy(plan);
     trmi_shard_plan_destroy(again);
 }

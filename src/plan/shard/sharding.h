@@ -332,7 +332,7 @@ trm_status trmi_shard_plan_samples(const trm_graph *graph, const trmi_mesh *mesh
  * "store NAME SPREAD", comments after '#'; stable names, sorted as the graph is. A comment "# from
  * FILE" behind the first line's words
  * names the file that a text was read from: errors then say that, not `file`.
- *   owns   the text is freed by trm_string_free
+ *   owns   the text is freed by trm_free
  *   error  CORRUPT with line, found, expected; INVALID from check */
 char *trmi_shard_plan_text(const trmi_shard_plan *plan);
 trm_status trmi_shard_plan_parse(const char *text, size_t length, const char *file,

@@ -20,10 +20,16 @@
 
 #include "trireme/save.h"
 
+#include "base/os.h"
 #include "save/file_out.h"
 #include "save/checkpoint/manifest.h"
 
 enum { TRMI_CHECKPOINT_NAME_BYTES = 64 };
+
+/* trm_checkpoint_writer_open on another platform (base/os.h), so that tests see failures. */
+trm_status trmi_checkpoint_writer_open_on(const trmi_os *os, const char *dir,
+                                          const trm_checkpoint_options *options,
+                                          trm_checkpoint_writer **out, trm_error *err);
 
 /* One directory called like a checkpoint. */
 typedef struct trmi_checkpoint_slot {

@@ -6,6 +6,8 @@
 
 #include "trireme/save.h"
 
+#include "save/checkpoint/checkpoint.h"
+
 #include <dirent.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -48,10 +50,10 @@ static trm_status save(const trmi_os *table, int64_t step, float value, bool bac
     trm_named_tensor slot = {"w/momentum", {values, TRM_FLOAT32, trm_shape_of(5)}};
     trm_checkpoint_part parts[] = {{.name = "model", .tensors = &model, .count = 1},
                                    {.name = "optimizer", .tensors = &slot, .count = 1}};
-    trm_checkpoint_options options = {.keep = 1, .background = background, .os = table};
+    trm_checkpoint_options options = {.keep = 1, .background = background};
     trm_checkpoint_info info = {.global_step = step, .data_position = (int64_t)value};
     trm_checkpoint_writer *writer;
-    trm_status status = trm_checkpoint_writer_open(dir, &options, &writer, err);
+    trm_status status = trmi_checkpoint_writer_open_on(table, dir, &options, &writer, err);
     if (status != TRM_OK) {
         return status;
     }
@@ -231,8 +233,8 @@ static void a_writer_outlives_its_failures(void **state) {
         trm_checkpoint_writer *writer;
         fresh_dir();
         const trmi_os *table = fault_arm(&os, FAULT_ONCE, 0, "");
-        trm_checkpoint_options options = {.keep = 2, .background = background, .os = table};
-        CHECK_OK(trm_checkpoint_writer_open(dir, &options, &writer, &err), err);
+        trm_checkpoint_options options = {.keep = 2, .background = background};
+        CHECK_OK(trmi_checkpoint_writer_open_on(table, dir, &options, &writer, &err), err);
         int64_t step = 0, failures = 0;
         for (int k = 1; k <= 25; k++) {
             os.calls = 0;

@@ -367,6 +367,12 @@ static trm_status find_next_sequence(trm_checkpoint_writer *writer, trm_error *e
 
 trm_status trm_checkpoint_writer_open(const char *dir, const trm_checkpoint_options *options,
                                       trm_checkpoint_writer **out, trm_error *err) {
+    return trmi_checkpoint_writer_open_on(NULL, dir, options, out, err);
+}
+
+trm_status trmi_checkpoint_writer_open_on(const trmi_os *os, const char *dir,
+                                          const trm_checkpoint_options *options,
+                                          trm_checkpoint_writer **out, trm_error *err) {
     size_t length = strlen(dir);
     if (length == 0 || length >= TRMI_PATH_BYTES - 300) {
         return TRMI_FAIL(err, TRM_INVALID, "'%.80s': not a usable directory name", dir);
@@ -375,7 +381,7 @@ trm_status trm_checkpoint_writer_open(const char *dir, const trm_checkpoint_opti
     TRMI_TRY(TRMI_NEW(err, writer, 1, "for a checkpoint writer"));
     writer->options = options != NULL ? *options : (trm_checkpoint_options){0};
     writer->options.keep = writer->options.keep == 0 ? KEEP_DEFAULT : writer->options.keep;
-    writer->os = writer->options.os != NULL ? writer->options.os : trmi_os_real();
+    writer->os = os != NULL ? os : trmi_os_real();
     memcpy(writer->dir, dir, length + 1);
     writer->made = missing_levels(dir);
     trm_status status;

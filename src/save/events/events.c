@@ -42,11 +42,17 @@ static trm_status open_file(trm_events *events, const char *dir, const trmi_os *
 
 trm_status trm_events_open(const char *dir, const trm_events_options *options, trm_events **out,
                            trm_error *err) {
+    return trmi_events_open_on(NULL, dir, options, out, err);
+}
+
+trm_status trmi_events_open_on(const trmi_os *os, const char *dir,
+                               const trm_events_options *options, trm_events **out,
+                               trm_error *err) {
     trm_events_options none = {0};
     options = options != NULL ? options : &none;
     trm_events *events;
     TRMI_TRY(TRMI_NEW(err, events, 1, "for an event file"));
-    trm_status status = open_file(events, dir, options->os, err);
+    trm_status status = open_file(events, dir, os, err);
     if (status != TRM_OK) {
         trmi_free(events);
         return status;

@@ -7,6 +7,11 @@
 #include "trireme/save_events.h"
 
 #include "base/memory.h"
+#include "base/os.h"
+
+/* trm_events_open on another platform (base/os.h), so that tests see failures. */
+trm_status trmi_events_open_on(const trmi_os *os, const char *dir,
+                               const trm_events_options *options, trm_events **out, trm_error *err);
 
 /* Each appends one framed record. */
 void trmi_event_put_version(trmi_text *out, double wall_seconds);

@@ -198,8 +198,8 @@ static void a_failed_write_leaves_whole_records(void **state) {
     for (int at = 2; at < 6; at++) {
         trm_error err;
         trm_events *events;
-        trm_events_options options = {.os = fault_arm(&os, FAULT_ONCE, 0, "")};
-        CHECK_OK(trm_events_open(in_folder("full"), &options, &events, &err), err);
+        const trmi_os *table = fault_arm(&os, FAULT_ONCE, 0, "");
+        CHECK_OK(trmi_events_open_on(table, in_folder("full"), NULL, &events, &err), err);
         trm_named_scalar loss = {"loss", 1};
         os.calls = 1;
         os.at = at;

@@ -148,8 +148,7 @@ trm_status trm_metrics_open(const char *path, const trm_metrics_options *options
         TRMI_TRY_GOTO(status, continue_file(metrics, path, options->resume_step, &keep_bytes, err),
                       failed);
     }
-    TRMI_TRY_GOTO(status,
-                  trmi_append_open(&metrics->file, options->os, path, false, keep_bytes, err),
+    TRMI_TRY_GOTO(status, trmi_append_open(&metrics->file, NULL, path, false, keep_bytes, err),
                   failed);
     if (csv && keep_bytes == 0) {
         put_csv_header(metrics);

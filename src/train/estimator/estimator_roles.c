@@ -178,7 +178,7 @@ typedef struct trainer {
     trm_dataset *data;
     trm_model_options options;
     trm_model *model;
-    struct trmi_bootstrap *bootstrap;
+    trm_bootstrap *bootstrap;
     trm_comm *comm; /* hybrid, and what outlives another worker's death: */
     trmi_dense dense;
     double alive;      /* when this worker began, or made its last step */

@@ -226,7 +226,7 @@ static void plans_say_who_is_who(void **state) {
         strstr(text, "\"role\": \"worker\", \"trainer\": 1, \"trainers\": 3, \"is_chief\": false"));
     assert_non_null(strstr(text, "\"mode\": \"synchronous\""));
     assert_non_null(strstr(text, "\"ps_folder\": \"/m/ps\", \"save_checkpoints_steps\": 100"));
-    trm_text_free(text);
+    trm_free(text);
     trm_estimator_destroy(e);
     trm_cluster_destroy(cluster);
 }
@@ -265,11 +265,11 @@ static void defaults_are_those_of_the_guide(void **state) {
         assert_non_null(strstr(text, saves[alone]));
         assert_non_null(
             strstr(text, alone ? "\"mix_compile_mode\": false" : "\"mix_compile_mode\": true"));
-        trm_text_free(text);
+        trm_free(text);
         CHECK_OK(trm_estimator_plan(e, false, &text, &err), err);
         assert_non_null(strstr(text, alone ? "samples: all are this process's"
                                            : "samples: lent in ranges by server 0"));
-        trm_text_free(text);
+        trm_free(text);
         trm_estimator_destroy(e);
     }
     trm_cluster_destroy(cluster);

@@ -82,7 +82,7 @@ static trm_status find_own(trm_model *model, const trmi_dense *kept, const char 
 static trm_status least(const trm_model *model, int64_t *value, trm_error *err) {
     trm_comm *comm = trmi_model_comm(model);
     return comm == NULL ? TRM_OK
-                        : trm_comm_allreduce(comm, value, 1, TRM_INT64, TRM_REDUCE_MIN, err);
+                        : trm_comm_allreduce(comm, value, 1, TRM_INT64, TRM_REDUCTION_MIN, err);
 }
 
 /* The rank whose step is nearest to the servers', -1 = none has any; and that step. */

@@ -314,7 +314,7 @@ static trm_status note_hybrid(void *context, const trm_progress *p, trm_error *e
 static void hybrid_rank(rank_context *context) {
     hybrid *h = context->arg;
     trm_error err;
-    trmi_bootstrap *bootstrap;
+    trm_bootstrap *bootstrap;
     trm_comm *comm;
     trm_ps_client *client;
     trm_model *model;

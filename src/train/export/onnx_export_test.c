@@ -23,8 +23,8 @@ static char folder[128];
  *  --------------------------------------------------------------------------------------- */
 
 static trm_node named(trm_graph *g, const trm_inputs *in, void *context) {
-    return trm_model_build(g, context, trm_inputs_get(in, "image"),
-                           &(trm_network_options){.classes = CLASSES});
+    return trm_network_build(g, context, trm_inputs_get(in, "image"),
+                             &(trm_network_options){.classes = CLASSES});
 }
 
 /* Each operator that has a form in ONNX, once at least. */

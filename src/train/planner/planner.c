@@ -314,7 +314,7 @@ void trm_planner_destroy(trm_planner *p) {
     trm_graph_destroy(p->whole);
     trmi_costs_close(&p->costs);
     trmi_probe_close(&p->probe);
-    trm_string_free(p->links_text);
+    trm_free(p->links_text);
     trmi_free(p->looks);
     trmi_arena_free(&p->arena);
     trmi_free(p);

@@ -41,7 +41,7 @@ static void learn(const trm_planner *p, known *k) {
 
 static void forget(known *k) {
     for (int i = 0; i < k->count; i++) {
-        trm_string_free(k->plans[i]);
+        trm_free(k->plans[i]);
     }
     k->count = 0;
 }
@@ -57,7 +57,7 @@ static void hold(rank_context *context, const trm_planner *p, const known *befor
                    isfinite(about.step_seconds),
                "plan %d: %g, %g", i, about.first_seconds, about.step_seconds);
         *others += about.step_seconds != about.first_seconds;
-        trm_string_free(plan);
+        trm_free(plan);
     }
 }
 

@@ -58,7 +58,7 @@ static trm_status time_step(trm_exec *exec, trm_comm *comm, double *seconds, trm
     TRMI_TRY(trm_exec_forward_backward(exec, err));
     TRMI_TRY(trm_exec_update(exec, 1e-3, err));
     *seconds = trmi_os_now() - begin;
-    return comm != NULL ? trm_comm_allreduce(comm, seconds, 1, TRM_FLOAT64, TRM_REDUCE_MAX, err)
+    return comm != NULL ? trm_comm_allreduce(comm, seconds, 1, TRM_FLOAT64, TRM_REDUCTION_MAX, err)
                         : TRM_OK;
 }
 
