@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/net.h"
 
 #include <poll.h>
 #include <string.h>
@@ -25,39 +26,25 @@ typedef struct tcp {
     struct pollfd *polls; /* [link_count + 1] */
 } tcp;
 
-static const uint32_t frame_magic = 0x464D5254; /* "TRMF" */
-
-/* --- frames
- *  --------------------------------------------------------------------------------------- */
-static void put64(uint8_t *to, uint64_t value) {
-    for (int i = 0; i < 8; i++) {
-        to[i] = (uint8_t)(value >> (8 * i));
-    }
-}
-static uint64_t get64(const uint8_t *from) {
-    uint64_t value = 0;
-    for (int i = 0; i < 8; i++) {
-        value |= (uint64_t)from[i] << (8 * i);
-    }
-    return value;
+/* --- frames ------------------------------------------------------------------------------------ */
+static void encode_head(const trmi_transfer *t, uint8_t wire[TRMI_FRAME_HEAD_BYTES]) {
+    trmi_frame_encode(&(trmi_frame_head){.service = TRMI_SERVICE_COLLECTIVES,
+                                         .bytes = t->bytes,
+                                         .number = t->tag.sequence,
+                                         .id = t->tag.step,
+                                         .signature = {t->tag.signature[0], t->tag.signature[1]}},
+                      wire);
+    trmi_frame_sum(wire);
 }
 
-static void encode_head(const trmi_transfer *t, uint8_t head[TRMI_FRAME_HEAD_BYTES]) {
-    put64(head, frame_magic | t->tag.step << 32);
-    put64(head + 8, t->tag.sequence);
-    put64(head + 16, t->tag.signature[0]);
-    put64(head + 24, t->tag.signature[1]);
-    put64(head + 32, t->bytes);
-    put64(head + 40, 0);
-    put64(head + 48, XXH3_64bits(head, 48));
-}
-
-static bool decode_head(const uint8_t head[TRMI_FRAME_HEAD_BYTES], trmi_tag *tag, uint64_t *bytes) {
-    *tag = (trmi_tag){.sequence = get64(head + 8),
-                      .signature = {get64(head + 16), get64(head + 24)},
-                      .step = get64(head) >> 32};
-    *bytes = get64(head + 32);
-    return (get64(head) & 0xFFFFFFFFu) == frame_magic && get64(head + 48) == XXH3_64bits(head, 48);
+static bool decode_head(const uint8_t wire[TRMI_FRAME_HEAD_BYTES], trmi_tag *tag, uint64_t *bytes) {
+    trmi_frame_head head;
+    bool good = trmi_frame_decode(wire, TRMI_SERVICE_COLLECTIVES, &head);
+    *tag = (trmi_tag){.sequence = head.number,
+                      .signature = {head.signature[0], head.signature[1]},
+                      .step = head.id};
+    *bytes = head.bytes;
+    return good && head.type == 0 && trmi_frame_sum_is_right(wire);
 }
 
 /* --- errors
@@ -112,7 +99,7 @@ static int gather_out(trmi_link *link, struct iovec iov[3]) {
         done += piece;
     }
     if (done >= end) {
-        put64(link->out_tail, XXH3_64bits_digest(link->out_hash));
+        trmi_put64(link->out_tail, XXH3_64bits_digest(link->out_hash));
         iov[count++] =
             (struct iovec){link->out_tail + (done - end), TRMI_FRAME_TAIL_BYTES - (done - end)};
     }
@@ -256,7 +243,7 @@ static trm_status read_some(tcp *self, trmi_link *link, bool *moved, trm_error *
         }
         TRMI_TRY(read_payload(self, link, moved, err));
         TRMI_TRY(read_ahead(self, link, TRMI_FRAME_TAIL_BYTES, err));
-        if (get64(link->ahead + link->ahead_from) != XXH3_64bits_digest(link->in_hash)) {
+        if (trmi_get64(link->ahead + link->ahead_from) != XXH3_64bits_digest(link->in_hash)) {
             return damaged(self, link, t, "payload", err);
         }
         link->ahead_from += TRMI_FRAME_TAIL_BYTES;

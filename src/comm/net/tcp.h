@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* comm/net/tcp.h: the TCP transport, inside.
  *
- *   frame   head 56 bytes: magic, step, sequence, signature[2], bytes, XXH3 of the 48 before
- *           payload, then XXH3 of the payload (8 bytes); little-endian
+ *   frame   head of base/net_frame.h, payload, XXH3 of the payload (8 bytes)
  *   link    one connection per peer and channel; writes its queue of sends, reads its queue of receives
  */
 #ifndef TRMI_COMM_TCP_H
 #define TRMI_COMM_TCP_H
 
+#include "base/net_frame.h"
 #include "comm/net/transport.h"
 
 enum {
-    TRMI_FRAME_HEAD_BYTES = 56,
     TRMI_FRAME_TAIL_BYTES = 8,
     TRMI_TCP_AHEAD_BYTES = 8192 /* read in one go with what is awaited */
 };

@@ -20,7 +20,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { VERSION = 2, WELCOME = 1 };
+enum { VERSION = 3, WELCOME = 1 };
 static const double slice_seconds = 0.1;
 
 /* The detail of a HELLO, little-endian. */

@@ -16,7 +16,7 @@ static long flips = 20000;
 static size_t make_frame(const trmi_transfer *t, uint8_t *out) {
     encode_head(t, out);
     memcpy(out + TRMI_FRAME_HEAD_BYTES, t->data, t->bytes);
-    put64(out + TRMI_FRAME_HEAD_BYTES + t->bytes, XXH3_64bits(t->data, t->bytes));
+    trmi_put64(out + TRMI_FRAME_HEAD_BYTES + t->bytes, XXH3_64bits(t->data, t->bytes));
     return TRMI_FRAME_HEAD_BYTES + t->bytes + TRMI_FRAME_TAIL_BYTES;
 }
 

@@ -48,7 +48,7 @@ static void frames(const uint8_t *data, size_t bytes) {
             abort();
         }
         while (trmi_link_next(&link, &frame, &err) == TRM_OK) {
-            seen += TRMI_FRAME_HEADER + frame.bytes;
+            seen += TRMI_FRAME_HEAD_BYTES + frame.bytes;
             if (seen > bytes || frame.type < TRMI_FRAME_PING || frame.type > TRMI_FRAME_WELCOME) {
                 abort();
             }

@@ -6,7 +6,7 @@
 
 #include "comm/rendezvous/side_link.h"
 
-enum { TRMI_SIDE_VERSION = 2, TRMI_HELLO_BYTES = 208, TRMI_HOST_NAME_BYTES = 48 };
+enum { TRMI_SIDE_VERSION = 3, TRMI_HELLO_BYTES = 208, TRMI_HOST_NAME_BYTES = 48 };
 
 typedef struct trmi_hello {
     int32_t rank; /* -1: to be assigned */

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/net.h"
 #include "base/os.h"
 
 #include <openssl/crypto.h>
@@ -12,9 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Header: 0 magic "TRMF", 4 type u16, 6 zero u16, 8 bytes u32, 12 sequence u32, 16 id i64,
- * 24 tag[16]. */
-enum { FRAME_MAGIC = 0x464D5254, TAG_AT = 24, TAG_BYTES = 16, FILL_BYTES = 1 << 20 };
+enum { FILL_BYTES = 1 << 20 };
 
 void trmi_link_close(trmi_link *link) {
     if (link->fd >= 0) {
@@ -28,15 +27,13 @@ void trmi_link_close(trmi_link *link) {
     link->in_bytes = link->in_used = link->out_bytes = link->out_sent = 0;
 }
 
-/* Tag of a frame whose tag bytes are zero. */
-static void frame_tag(const uint8_t key[32], const uint8_t *frame, size_t bytes,
-                      uint8_t tag[TAG_BYTES]) {
-    memset(tag, 0, TAG_BYTES);
-    uint8_t full[EVP_MAX_MD_SIZE];
+/* The check of a frame that has zeros in its place. */
+static void frame_mac(const uint8_t key[32], const uint8_t *frame, size_t bytes,
+                      uint8_t out[TRMI_FRAME_CHECK_BYTES]) {
+    uint8_t full[EVP_MAX_MD_SIZE] = {0};
     unsigned length = 0;
-    if (HMAC(EVP_sha256(), key, 32, frame, bytes, full, &length) != NULL) {
-        memcpy(tag, full, TAG_BYTES);
-    }
+    HMAC(EVP_sha256(), key, 32, frame, bytes, full, &length);
+    memcpy(out, full, TRMI_FRAME_CHECK_BYTES);
 }
 
 bool trmi_link_put(trmi_link *link, trmi_frame_type type, int64_t id, const void *payload,
@@ -47,23 +44,23 @@ bool trmi_link_put(trmi_link *link, trmi_frame_type type, int64_t id, const void
     if (link->out_sent > 0 && link->out_sent == link->out_bytes) {
         link->out_sent = link->out_bytes = 0;
     }
-    size_t needed = link->out_bytes + TRMI_FRAME_HEADER + bytes;
+    size_t needed = link->out_bytes + TRMI_FRAME_HEAD_BYTES + bytes;
     if (!trmi_grow((void **)&link->out, &link->out_capacity, (int64_t)needed, 1)) {
         return false;
     }
     uint8_t *frame = link->out + link->out_bytes;
-    memset(frame, 0, TRMI_FRAME_HEADER);
-    trmi_put32(frame, FRAME_MAGIC);
-    frame[4] = (uint8_t)type;
-    trmi_put32(frame + 8, (uint32_t)bytes);
-    trmi_put32(frame + 12, link->send_sequence++);
-    trmi_put64(frame + 16, (uint64_t)id);
+    trmi_frame_encode(&(trmi_frame_head){.service = TRMI_SERVICE_RENDEZVOUS,
+                                         .type = (uint16_t)type,
+                                         .bytes = bytes,
+                                         .number = link->send_number++,
+                                         .id = (uint64_t)id},
+                      frame);
     if (bytes > 0) {
-        memcpy(frame + TRMI_FRAME_HEADER, payload, bytes);
+        memcpy(frame + TRMI_FRAME_HEAD_BYTES, payload, bytes);
     }
-    uint8_t tag[TAG_BYTES];
-    frame_tag(link->send_key, frame, TRMI_FRAME_HEADER + bytes, tag);
-    memcpy(frame + TAG_AT, tag, TAG_BYTES);
+    uint8_t mac[TRMI_FRAME_CHECK_BYTES];
+    frame_mac(link->send_key, frame, TRMI_FRAME_HEAD_BYTES + bytes, mac);
+    memcpy(frame + TRMI_FRAME_CHECK_AT, mac, sizeof mac);
     link->out_bytes = needed;
     return true;
 }
@@ -126,44 +123,43 @@ trm_status trmi_link_next(trmi_link *link, trmi_frame *frame, trm_error *err) {
         link->in_bytes -= link->in_used;
         link->in_used = 0;
     }
-    if (link->in_bytes < TRMI_FRAME_HEADER) {
+    if (link->in_bytes < TRMI_FRAME_HEAD_BYTES) {
         return TRM_END;
     }
-    uint8_t *head = link->in;
-    uint32_t bytes = trmi_get32(head + 8), sequence = trmi_get32(head + 12);
-    uint16_t type = (uint16_t)(head[4] | head[5] << 8);
-    if (trmi_get32(head) != FRAME_MAGIC || head[6] != 0 || head[7] != 0) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "frame %u is none of ours (bytes %02x %02x %02x %02x)",
-                         link->recv_sequence, head[0], head[1], head[2], head[3]);
+    uint8_t *wire = link->in, found[TRMI_FRAME_CHECK_BYTES], wanted[TRMI_FRAME_CHECK_BYTES];
+    const unsigned long long number = link->recv_number;
+    trmi_frame_head head;
+    if (!trmi_frame_decode(wire, TRMI_SERVICE_RENDEZVOUS, &head)) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "frame %llu is none of ours (bytes %02x %02x %02x %02x)",
+                         number, wire[0], wire[1], wire[2], wire[3]);
     }
-    if (type < TRMI_FRAME_PING || type > TRMI_FRAME_WELCOME) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "frame %u has unknown type %u", link->recv_sequence,
-                         type);
+    if (head.type < TRMI_FRAME_PING || head.type > TRMI_FRAME_WELCOME) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "frame %llu has unknown type %u", number, head.type);
     }
-    if (bytes > TRMI_FRAME_PAYLOAD_MAX) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "frame %u claims %u bytes, at most %d expected",
-                         link->recv_sequence, bytes, TRMI_FRAME_PAYLOAD_MAX);
+    if (head.bytes > TRMI_FRAME_PAYLOAD_MAX) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "frame %llu claims %llu bytes, at most %d expected",
+                         number, (unsigned long long)head.bytes, TRMI_FRAME_PAYLOAD_MAX);
     }
-    if (sequence != link->recv_sequence) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "frame %u expected, found %u (lost or repeated)",
-                         link->recv_sequence, sequence);
+    if (head.number != link->recv_number) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "frame %llu expected, found %llu (lost or repeated)",
+                         number, (unsigned long long)head.number);
     }
-    if (link->in_bytes < (size_t)TRMI_FRAME_HEADER + bytes) {
+    const size_t bytes = TRMI_FRAME_HEAD_BYTES + (size_t)head.bytes;
+    if (link->in_bytes < bytes) {
         return TRM_END;
     }
-    uint8_t found[TAG_BYTES], wanted[TAG_BYTES];
-    memcpy(found, head + TAG_AT, TAG_BYTES);
-    memset(head + TAG_AT, 0, TAG_BYTES);
-    frame_tag(link->recv_key, head, TRMI_FRAME_HEADER + bytes, wanted);
-    if (CRYPTO_memcmp(found, wanted, TAG_BYTES) != 0) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "frame %u was changed on its way (MAC differs)",
-                         sequence);
+    memcpy(found, wire + TRMI_FRAME_CHECK_AT, sizeof found);
+    memset(wire + TRMI_FRAME_CHECK_AT, 0, sizeof found);
+    frame_mac(link->recv_key, wire, bytes, wanted);
+    if (CRYPTO_memcmp(found, wanted, sizeof found) != 0) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "frame %llu was changed on its way (MAC differs)",
+                         number);
     }
-    link->recv_sequence++;
-    link->in_used = (size_t)TRMI_FRAME_HEADER + bytes;
-    *frame = (trmi_frame){.type = type,
-                          .bytes = bytes,
-                          .id = (int64_t)trmi_get64(head + 16),
-                          .payload = head + TRMI_FRAME_HEADER};
+    link->recv_number++;
+    link->in_used = bytes;
+    *frame = (trmi_frame){.type = head.type,
+                          .bytes = (uint32_t)head.bytes,
+                          .id = (int64_t)head.id,
+                          .payload = wire + TRMI_FRAME_HEAD_BYTES};
     return TRM_OK;
 }

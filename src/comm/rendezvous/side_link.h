@@ -1,20 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* comm/rendezvous/side_link.h: frames over one connection of the side channel.
  *
- *   bytes ->  in [ header 40 | payload ]  -> trmi_link_next -> frame      (checked: magic, length,
- *   frame -> out [ header 40 | payload ]  -> trmi_link_flush -> bytes      sequence, tag)
+ *   bytes ->  in [ head 64 | payload ]  -> trmi_link_next -> frame      (checked: magic, length,
+ *   frame -> out [ head 64 | payload ]  -> trmi_link_flush -> bytes      number, MAC)
  *
- * The tag is HMAC-SHA256 (16 bytes of it) under the key of its direction (base/net.h). A link
- * belongs to one thread at a time. */
+ * Frames are those of base/net_frame.h, with a MAC under the key of their direction. A link belongs
+ * to one thread at a time. */
 #ifndef TRMI_COMM_SIDE_LINK_H
 #define TRMI_COMM_SIDE_LINK_H
 
-#include "trireme/base.h"
+#include "base/net_frame.h"
 
-enum {
-    TRMI_FRAME_HEADER = 40,
-    TRMI_FRAME_PAYLOAD_MAX = 64 << 20,
-};
+enum { TRMI_FRAME_PAYLOAD_MAX = 64 << 20 };
 
 typedef enum trmi_frame_type {
     TRMI_FRAME_PING = 1,
@@ -25,7 +22,7 @@ typedef enum trmi_frame_type {
     TRMI_FRAME_WHO = 6,     /* id: who is missing? */
     TRMI_FRAME_MISSING = 7, /* id, text */
     TRMI_FRAME_BYE = 8,
-    TRMI_FRAME_WELCOME = 9 /* the job, see side_form.c */
+    TRMI_FRAME_WELCOME = 9 /* the job, see side_root.c */
 } trmi_frame_type;
 
 typedef struct trmi_frame {
@@ -38,7 +35,7 @@ typedef struct trmi_frame {
 typedef struct trmi_link {
     int fd; /* non-blocking; -1 when closed */
     uint8_t send_key[32], recv_key[32];
-    uint32_t send_sequence, recv_sequence;
+    uint64_t send_number, recv_number; /* of the next frame */
     uint8_t *in, *out;
     int64_t in_capacity, out_capacity;
     size_t in_bytes, in_used; /* received; of these consumed by the last frame */
@@ -61,21 +58,5 @@ int trmi_link_fill(trmi_link *link);
 bool trmi_link_feed(trmi_link *link, const void *data, size_t bytes);
 /* The next whole frame: TRM_OK, TRM_END when there is none yet, CORRUPT naming what is wrong. */
 trm_status trmi_link_next(trmi_link *link, trmi_frame *frame, trm_error *err);
-
-static inline void trmi_put32(uint8_t *at, uint32_t value) {
-    for (int i = 0; i < 4; i++) {
-        at[i] = (uint8_t)(value >> (8 * i));
-    }
-}
-static inline uint32_t trmi_get32(const uint8_t *at) {
-    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
-static inline void trmi_put64(uint8_t *at, uint64_t value) {
-    trmi_put32(at, (uint32_t)value);
-    trmi_put32(at + 4, (uint32_t)(value >> 32));
-}
-static inline uint64_t trmi_get64(const uint8_t *at) {
-    return (uint64_t)trmi_get32(at) | (uint64_t)trmi_get32(at + 4) << 32;
-}
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Channels over TCP, once both ends have proved the job's token (base/net.h). A frame is a magic
- * word, the length, the message. The receive buffer grows with what has arrived, not with what was
- * announced.
+/* Channels over TCP, once both ends have proved the job's token (base/net.h), in frames of
+ * base/net_frame.h. The receive buffer grows with what has arrived, not with what was announced.
  *
  * A client's end waits until the socket has taken a message. A server's does not
  * (trmi_tcp_never_wait): what the socket does not take at once lies in a line, and goes out from
@@ -16,6 +15,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/net.h"
+#include "base/net_frame.h"
 #include "base/os.h"
 
 #include <netinet/in.h>
@@ -30,13 +31,12 @@
 #include <unistd.h>
 
 enum {
-    FRAME_BYTES = 8,
+    FRAME_BYTES = TRMI_FRAME_HEAD_BYTES,
     FIRST_BYTES = 64 << 10,
     SPARE_BLOCKS = 32,
     SPARE_BYTES = 32 << 20 /* in all */
 };
-static const double FAREWELL_SECONDS = 2;        /* for the last answers of a connection */
-static const uint32_t frame_magic = 0x31535054u; /* "TPS1" */
+static const double FAREWELL_SECONDS = 2; /* for the last answers of a connection */
 
 /* Message memory is kept for the next messages, as many as are under way at once (parts of two
  * batches): taking it anew costs more than sending it. */
@@ -47,14 +47,17 @@ typedef struct spare {
 
 /* A message on its way: its frame, and what follows that. */
 typedef struct outgoing {
-    uint32_t frame[2];
+    uint8_t frame[FRAME_BYTES];
     const uint8_t *data;
     size_t bytes, sent; /* of both */
 } outgoing;
-_Static_assert(sizeof(((outgoing *)0)->frame) == FRAME_BYTES, "a frame is two words");
 
 static outgoing outgoing_of(const uint8_t *data, size_t bytes) {
-    return (outgoing){{frame_magic, (uint32_t)bytes}, data, FRAME_BYTES + bytes, 0};
+    outgoing o = {.data = data, .bytes = FRAME_BYTES + bytes};
+    trmi_frame_encode(&(trmi_frame_head){.service = TRMI_SERVICE_PARAMETERS, .bytes = bytes},
+                      o.frame);
+    trmi_frame_sum(o.frame);
+    return o;
 }
 
 /* Before a message. */
@@ -62,9 +65,9 @@ typedef struct tcp_block {
     size_t capacity;
     struct tcp_block *next;
     outgoing out;
-    uint8_t pad[64 - 2 * sizeof(size_t) - sizeof(outgoing)];
+    uint8_t pad[128 - 2 * sizeof(size_t) - sizeof(outgoing)];
 } tcp_block;
-_Static_assert(sizeof(tcp_block) == 64, "a message lies on a line");
+_Static_assert(sizeof(tcp_block) % 64 == 0, "a message begins on a cache line");
 
 typedef struct tcp_channel {
     trmi_channel base;
@@ -386,13 +389,16 @@ static trm_status read_frame(tcp_channel *c, trm_error *err) {
     if (c->frame_have < FRAME_BYTES) {
         return TRM_OK;
     }
-    uint32_t word[2];
-    memcpy(word, c->frame, sizeof word);
-    if (word[0] != frame_magic || word[1] == 0 || word[1] > TRMI_MESSAGE_BYTES_MAX) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "%s does not speak our protocol: frame %08x of %u bytes",
-                         c->base.peer, word[0], word[1]);
+    trmi_frame_head head;
+    if (!trmi_frame_decode(c->frame, TRMI_SERVICE_PARAMETERS, &head) ||
+        !trmi_frame_sum_is_right(c->frame) || head.bytes == 0 ||
+        head.bytes > TRMI_MESSAGE_BYTES_MAX) {
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "%s sent no frame of this protocol (it claims %llu bytes, 1 to %d "
+                         "expected)",
+                         c->base.peer, (unsigned long long)head.bytes, TRMI_MESSAGE_BYTES_MAX);
     }
-    c->expected = word[1];
+    c->expected = (size_t)head.bytes;
     c->have = 0;
     return TRM_OK;
 }

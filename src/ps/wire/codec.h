@@ -14,8 +14,8 @@
 enum {
     /* 2: pushes name their samples; 3: rows with their last writers; 4: steps; 5: chief, staleness;
      * 6: the cut that is complete; 7: pushes that all servers have; 8: the proof of
-     * base/net.h, rings in sealed memory */
-    TRMI_PS_VERSION = 8,
+     * base/net.h, rings in sealed memory; 9: frames of base/net_frame.h */
+    TRMI_PS_VERSION = 9,
     TRMI_PS_TABLES_MAX = 4096,
     TRMI_PS_SHARDS_MAX = 1024,
     TRMI_PS_WORKERS_MAX = 65536,

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* base/net_frame.h: the head of every message that follows the proof of base/net.h.
+ *
+ *    0  "TRMF"
+ *    4  u16 service, u16 type (the service's own)
+ *    8  u64 bytes of payload
+ *   16  u64 number: rendezvous: of the frame, from 0 in each direction; collectives: the operation's
+ *   24  u64 id: rendezvous: of the exchange; collectives: the step
+ *   32  two u64 signature: collectives: of the operation; else zero
+ *   48  16 bytes check
+ *   64  payload
+ *
+ * The check is HMAC-SHA256 of the whole frame under the direction's key, cut to 16 bytes, at the
+ * rendezvous; elsewhere XXH3 of the 48 bytes before it, and 8 zeros. It is computed with zeros in its
+ * place. Collectives send XXH3 of the payload (8 bytes) behind it. Integers are little-endian. */
+#ifndef TRMI_BASE_NET_FRAME_H
+#define TRMI_BASE_NET_FRAME_H
+
+#include "trireme/base.h"
+
+enum { TRMI_FRAME_HEAD_BYTES = 64, TRMI_FRAME_CHECK_AT = 48, TRMI_FRAME_CHECK_BYTES = 16 };
+
+typedef struct trmi_frame_head {
+    uint16_t service, type;
+    uint64_t bytes, number, id, signature[2];
+} trmi_frame_head;
+
+/* Writes the head, with zeros for its check. */
+void trmi_frame_encode(const trmi_frame_head *head, uint8_t wire[TRMI_FRAME_HEAD_BYTES]);
+/* False: these are no bytes of a frame of `service`. Sizes and the check are the caller's to judge. */
+bool trmi_frame_decode(const uint8_t wire[TRMI_FRAME_HEAD_BYTES], uint16_t service,
+                       trmi_frame_head *out);
+/* The check that needs no key: sets it, and whether it is right. */
+void trmi_frame_sum(uint8_t wire[TRMI_FRAME_HEAD_BYTES]);
+bool trmi_frame_sum_is_right(const uint8_t wire[TRMI_FRAME_HEAD_BYTES]);
+
+/* Little-endian integers in bytes. */
+static inline void trmi_put32(uint8_t *at, uint32_t value) {
+    for (int i = 0; i < 4; i++) {
+        at[i] = (uint8_t)(value >> (8 * i));
+    }
+}
+static inline uint32_t trmi_get32(const uint8_t *at) {
+    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+static inline void trmi_put64(uint8_t *at, uint64_t value) {
+    trmi_put32(at, (uint32_t)value);
+    trmi_put32(at + 4, (uint32_t)(value >> 32));
+}
+static inline uint64_t trmi_get64(const uint8_t *at) {
+    return (uint64_t)trmi_get32(at) | (uint64_t)trmi_get32(at + 4) << 32;
+}
+
+#endif
