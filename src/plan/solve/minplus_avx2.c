@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* (min,+) product with AVX2: 8 floats a vector. */
 #if defined(__x86_64__)
 #include <immintrin.h>
 

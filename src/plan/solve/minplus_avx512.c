@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* (min,+) product with AVX-512: 16 floats a vector. */
 #if defined(__x86_64__)
 #include <immintrin.h>
 

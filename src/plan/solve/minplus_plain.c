@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* (min,+) product in plain C: the reference for the vector versions. */
 #include "plan/solve/solve.h"
 
 #include <math.h>

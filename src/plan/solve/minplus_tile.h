@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan/solve/minplus_tile.h: body of the vector files. Four rows by two vectors of c stay in
- * registers while j runs; sums and minima are those of the plain version, so the bits are too.
+/* plan/solve/minplus_tile.h: body of the AVX2 and AVX-512 (min,+) products. A tile of four rows by
+ * two vectors of c stays in registers while j runs. Each element has the same sums and minima in
+ * the same order as in trmi_minplus_plain(), so the results have the same bits.
  *
  * The including file defines VEC, LANES, LOAD, STORE, SET1, ADD, MIN, NAME. */
 #include "plan/solve/solve.h"
@@ -8,7 +9,8 @@
 #include <math.h>
 #include <string.h>
 
-/* c[4][2 vectors] of rows a0 .. a0 + 3 * js. */
+/* Computes a tile c[4][2 vectors] from four rows of a (stride js) and two vectors of each row of b.
+ */
 static void tile(const float *a, int64_t js, const float *b, int64_t stride, float *c,
                  int64_t c_stride) {
     VEC s00 = SET1(INFINITY), s01 = s00, s10 = s00, s11 = s00, s20 = s00, s21 = s00, s30 = s00,
@@ -38,6 +40,7 @@ static void tile(const float *a, int64_t js, const float *b, int64_t stride, flo
     STORE(c + 3 * c_stride + LANES, s31);
 }
 
+/* The product: tiles first, then the remaining columns and rows with scalar code. */
 void NAME(const float *a, const float *b, float *c, int32_t m, int32_t js, int32_t n) {
     enum { WIDE = 2 * LANES };
     int32_t rows = m / 4 * 4, columns = n / WIDE * WIDE;

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The steps of solve.h in their order: reduce, solve the core that is left, undo. */
+/* Runs the three steps of plan/solve/solve.h in order: eliminate small nodes, solve the remaining
+ * core, derive the states of the eliminated nodes.
+ *
+ * trmi_solve() is the only entry point; it owns all tables (trmi_tables) and the shrinking graph
+ * (trmi_solve_work) of one solve and frees both on every path. */
 #include "plan/solve/solve.h"
 
 #include "plan/solve/solve_reduce.h"
@@ -11,6 +15,7 @@
 #include <math.h>
 #include <string.h>
 
+/* Checks every index in the graph and the start, so that the later steps need no range checks. */
 static trm_status check(const trmi_cost_graph *g, const int32_t *start, trm_error *err) {
     for (int32_t i = 0; i < g->nodes_count; i++) {
         if (g->states[i] < 1) {
@@ -32,7 +37,9 @@ static trm_status check(const trmi_cost_graph *g, const int32_t *start, trm_erro
     return TRM_OK;
 }
 
-/* What could not be reduced. The steps of `work` are traced behind the core's choices. */
+/* Solves what step 1 left: by step 2 if its tables stay within the limit, otherwise by step 3.
+ * Writes the states of all nodes into `choice`, also those that step 1 eliminated, and fills in
+ * objective, lower bound, width and branches of `out`. */
 static trm_status solve_core(trmi_solve_work *work, const trmi_cost_graph *g,
                              const trmi_solve_options *o, int32_t *choice, trmi_solution *out,
                              trm_error *err) {
@@ -46,6 +53,7 @@ static trm_status solve_core(trmi_solve_work *work, const trmi_cost_graph *g,
     if (status != TRM_UNSUPPORTED) {
         return status;
     }
+    /* step 3: branch and bound, from the cost of the given start */
     int32_t *best;
     TRMI_TRY(TRMI_NEW(err, best, (size_t)g->nodes_count + 1, "to search a plan"));
     double cost = INFINITY;
@@ -68,6 +76,7 @@ trm_status trmi_solve(const trmi_cost_graph *g, const trmi_solve_options *option
     static const trmi_solve_options plain;
     const trmi_solve_options *o = options != NULL ? options : &plain;
     double begin = trmi_os_now();
+    /* step 1: eliminate nodes with at most two neighbours */
     TRMI_TRY(check(g, o->start, err));
     trmi_tables tables;
     trmi_solve_work work;
@@ -78,10 +87,12 @@ trm_status trmi_solve(const trmi_cost_graph *g, const trmi_solve_options *option
         work.last_first = o->last_first;
         status = trmi_work_reduce(&work, 2, err);
     }
+    /* widest elimination, for the certificate */
     for (int32_t i = 0; status == TRM_OK && i < work.steps_count; i++) {
         found.width =
             work.steps[i].near_count > found.width ? work.steps[i].near_count : found.width;
     }
+    /* the graph is solved if no node is left; otherwise steps 2 and 3 solve the core */
     if (status == TRM_OK && work.live_count == 0) {
         trmi_work_trace(&work, choice);
         found.objective = trmi_solve_cost(g, choice);

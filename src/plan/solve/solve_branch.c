@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Branch and bound for what is too wide for tables.
+/* Step 3 of plan/solve/solve.h: branch and bound for graphs that are too wide for tables.
  *
  *      work --reduce--> tables small enough?  yes: exact
- *                           no: dual bound >= best?  yes: cut off
- *                               no: fix the node with most neighbours, each state in the order of
- *                               its bound
+ *                           no: dual bound >= best?  yes: prune
+ *                               no: fix the node with most neighbours in each of its states, in the
+ *                                   order of their bounds
  *
- * The dual: every edge lends parts of its costs to its ends (messages m); for any m
+ * The dual: every edge gives parts of its costs to its two nodes (messages m). For any m
  *      sum_i min(u_i + m_i)  +  sum_e min(table_e - m_a - m_b)   <=   the cheapest choice.
- * Entries are clamped at what would exceed the best known choice: that keeps the bound true and
- * finite. */
+ * Entries are clamped to what a choice better than the best known one can contain, so that the
+ * bound stays valid and finite in the presence of illegal (INFINITY) entries.
+ *
+ * trmi_solve() calls trmi_core_branch() after steps 1 and 2. Tables that a branch makes are
+ * released when the branch is left. The tree is limited by a count, so that every machine finds the
+ * same result; beyond the limit the bounds of unvisited branches are used, so that the bound stays
+ * true. */
 #include "plan/solve/solve_reduce.h"
 
 #include "base/error.h"
@@ -20,36 +25,42 @@
 
 enum { SWEEPS = 30 };
 
+/* State of one search. */
 typedef struct branch {
     const trmi_cost_graph *graph;
     int64_t table_limit, branch_limit, branches;
+    /* [nodes] states of the present branch; states of the best choice found */
     int32_t *choice, *best;
     double best_cost;
 } branch;
 
-/* A level of the tree. */
+/* A level of the tree: the graph after fixing one more node. */
 typedef struct level level;
 struct level {
     trmi_solve_work *work;
     const level *above;
-    double fixed; /* of fixed nodes and of components that are gone, here and above */
+    /* cost of the nodes that are fixed or eliminated without neighbours, at this and all higher
+     * levels */
+    double fixed;
 };
 
 static trm_status no_memory(trm_error *err) {
     return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
 }
 
-/* ---- dual bound
- *  -------------------------------------------------------------------------------------- */
+/* ---- dual bound ---- */
 
+/* The messages of one dual bound. */
 typedef struct dual {
     const trmi_solve_work *work;
     trmi_arena memory;
-    double **belief;       /* [nodes] */
-    double *(*message)[2]; /* [slots] to a, to b */
-    double slack;          /* most that an entry may exceed the least of its table */
+    double **belief;       /* [nodes][states] own costs + messages of all edges */
+    double *(*message)[2]; /* [slots] message to node a, to node b */
+    /* an entry counts as at most the least one of its table plus this */
+    double slack;
 } dual;
 
+/* Returns the least of `count` entries. */
 static double least_of(const float *data, int64_t count) {
     float least = INFINITY;
     for (int64_t i = 0; i < count; i++) {
@@ -58,10 +69,12 @@ static double least_of(const float *data, int64_t count) {
     return (double)least;
 }
 
+/* Returns the entry, at most `most`. */
 static double clamped(float entry, double most) {
     return (double)entry < most ? (double)entry : most;
 }
 
+/* Adds the least entry to *base and the range of the finite entries to *range. */
 static void extremes(const float *data, int64_t count, double *base, double *range) {
     double least = least_of(data, count), most = least;
     for (int64_t i = 0; i < count; i++) {
@@ -71,7 +84,8 @@ static void extremes(const float *data, int64_t count, double *base, double *ran
     *range += most - least;
 }
 
-/* Sum of the least entries of all tables, and of what legal ones may exceed them by. */
+/* Computes *base, the sum of the least entries of all live tables (a lower bound), and *range, the
+ * sum of their largest finite excess over these. */
 static void extent(const trmi_solve_work *w, double *base, double *range) {
     *base = *range = 0;
     for (int32_t i = 0; i < w->nodes_count; i++) {
@@ -88,6 +102,7 @@ static void extent(const trmi_solve_work *w, double *base, double *range) {
     }
 }
 
+/* Allocates the messages (zero) and sets the beliefs to the clamped own costs. */
 static trm_status dual_open(dual *d, const trmi_solve_work *w, double slack, trm_error *err) {
     memset(d, 0, sizeof *d);
     d->work = w;
@@ -125,8 +140,7 @@ static trm_status dual_open(dual *d, const trmi_solve_work *w, double slack, trm
     return TRM_OK;
 }
 
-/* One edge: both ends take half of what the edge can give. Returns its own least entry afterwards.
- */
+/* Updates the messages of one edge (MPLP): each node gets half of the min-marginal of the edge. */
 static void pass_edge(dual *d, int64_t slot) {
     const trmi_solve_work *w = d->work;
     const trmi_solve_slot *s = &w->slots[slot];
@@ -135,6 +149,7 @@ static void pass_edge(dual *d, int64_t slot) {
     double most = least_of(table, (int64_t)rows * columns) + d->slack;
     double *ba = d->belief[s->a], *bb = d->belief[s->b], *ma = d->message[slot][0],
            *mb = d->message[slot][1];
+    /* take the old messages out of both beliefs */
     for (int32_t i = 0; i < rows; i++) {
         ba[i] -= ma[i];
         ma[i] = INFINITY;
@@ -143,6 +158,7 @@ static void pass_edge(dual *d, int64_t slot) {
         bb[j] -= mb[j];
         mb[j] = INFINITY;
     }
+    /* min-marginals of the edge, in both directions */
     for (int32_t i = 0; i < rows; i++) {
         const float *row = table + (int64_t)i * columns;
         for (int32_t j = 0; j < columns; j++) {
@@ -151,6 +167,7 @@ static void pass_edge(dual *d, int64_t slot) {
             mb[j] = to_b < mb[j] ? to_b : mb[j];
         }
     }
+    /* half to each node */
     for (int32_t i = 0; i < rows; i++) {
         ma[i] = (ma[i] - ba[i]) / 2;
         ba[i] += ma[i];
@@ -161,6 +178,7 @@ static void pass_edge(dual *d, int64_t slot) {
     }
 }
 
+/* Returns the dual bound for the present messages: least beliefs + least remainders of edges. */
 static double dual_value(const dual *d) {
     const trmi_solve_work *w = d->work;
     double sum = 0;
@@ -191,6 +209,8 @@ static double dual_value(const dual *d) {
     return sum;
 }
 
+/* Improves the dual bound by sweeps over all edges until it reaches `enough` (the branch can be
+ * pruned), improves by less than 1e-5, or SWEEPS are done. Returns the bound. */
 static double dual_run(dual *d, double enough) {
     double before = -INFINITY, value = dual_value(d);
     for (int sweep = 0; sweep < SWEEPS && value < enough && value - before > 1e-5 * fabs(value);
@@ -206,10 +226,10 @@ static double dual_run(dual *d, double enough) {
     return value;
 }
 
-/* ---- coordinate descent
- *  ----------------------------------------------------------------------------------- */
+/* ---- coordinate descent ---- */
 
-/* What node i costs in state j beside its neighbours: illegal entries counted, then the sum. */
+/* Computes the cost of node i in state j with all other nodes as in `choice`: the number of illegal
+ * entries, and the sum of the legal ones. */
 static void local_cost(const trmi_cost_graph *g, const int32_t *choice, int32_t i, int32_t j,
                        int *illegal, double *sum) {
     float u = g->nodes[i][j];
@@ -226,6 +246,8 @@ static void local_cost(const trmi_cost_graph *g, const int32_t *choice, int32_t 
     }
 }
 
+/* Improves `choice` by coordinate descent: changes one node at a time as long as the number of
+ * illegal entries, or the cost, falls. Keeps the result if it is the best so far. */
 static void descend(branch *b, int32_t *choice) {
     const trmi_cost_graph *g = b->graph;
     for (bool moved = true; moved;) {
@@ -254,11 +276,10 @@ static void descend(branch *b, int32_t *choice) {
     }
 }
 
-/* ---- the tree
- *  --------------------------------------------------------------------------------------------- */
+/* ---- the tree ---- */
 
-/* choice[] holds the live nodes of `at`: fills in all others and keeps the choice if it is the
- * best. */
+/* Derives the states of all nodes from those of the live nodes of `at`, level by level, and keeps
+ * the choice if it is the best so far. */
 static void finish(branch *b, const level *at) {
     for (; at != NULL; at = at->above) {
         trmi_work_trace(at->work, b->choice);
@@ -270,6 +291,7 @@ static void finish(branch *b, const level *at) {
     }
 }
 
+/* Returns the live node with most neighbours; fixing it simplifies the graph most. */
 static int32_t widest(const trmi_solve_work *w) {
     int32_t best = -1;
     for (int32_t i = 0; i < w->nodes_count; i++) {
@@ -282,7 +304,8 @@ static int32_t widest(const trmi_solve_work *w) {
 
 static trm_status descend_tree(branch *b, const level *above, double *bound, trm_error *err);
 
-/* Fixes `node` of above->work in state `state` and goes on below. */
+/* Fixes `node` of above->work in `state`, eliminates small nodes and searches the subtree. out
+ * *bound: lower bound of the subtree. Tables made here are released. */
 static trm_status child(branch *b, const level *above, int32_t node, int32_t state, double *bound,
                         trm_error *err) {
     trmi_solve_work work;
@@ -306,6 +329,8 @@ static trm_status child(branch *b, const level *above, int32_t node, int32_t sta
     return status;
 }
 
+/* Searches the subtrees of all states of `node`, cheapest bound first. belief: dual costs of the
+ * states; own: dual bound of the parent. out *bound: least bound of all states. */
 static trm_status each_state(branch *b, const level *at, int32_t node, const double *belief,
                              double own, double *bound, trm_error *err) {
     int32_t states = at->work->states[node];
@@ -322,7 +347,7 @@ static trm_status each_state(branch *b, const level *at, int32_t node, const dou
             state = !done[j] && (state < 0 || belief[j] < belief[state]) ? j : state;
         }
         done[state] = true;
-        /* true already: the others of the dual are not touched */
+        /* valid bound of this state without a new dual: only the term of `node` changes */
         double below = own - least + belief[state];
         if (below < b->best_cost && b->branches < b->branch_limit) {
             double deeper;
@@ -336,12 +361,14 @@ static trm_status each_state(branch *b, const level *at, int32_t node, const dou
     return status;
 }
 
+/* Searches one node of the tree. out *bound: lower bound of all choices in it. */
 static trm_status descend_tree(branch *b, const level *at, double *bound, trm_error *err) {
     b->branches++;
     *bound = at->fixed;
     if (at->fixed >= b->best_cost) {
         return TRM_OK; /* also when nothing legal is left */
     }
+    /* exact, if tables are small enough */
     int32_t width = 0;
     trm_status status = trmi_core_eliminate(at->work, b->table_limit, b->choice, &width, err);
     if (status == TRM_OK) {
@@ -353,6 +380,7 @@ static trm_status descend_tree(branch *b, const level *at, double *bound, trm_er
     if (status != TRM_UNSUPPORTED) {
         return status;
     }
+    /* trivial bound: the least entry of each table */
     dual d;
     double base, range;
     extent(at->work, &base, &range);
@@ -360,6 +388,7 @@ static trm_status descend_tree(branch *b, const level *at, double *bound, trm_er
         *bound = at->fixed + base;
         return TRM_OK;
     }
+    /* dual bound; clamp at what a better choice can contain, or at the range of legal entries */
     double room = b->best_cost - at->fixed - base;
     range = range * 1.001 + 1e-9;
     status = dual_open(&d, at->work, room < range ? room : range, err);
@@ -385,6 +414,7 @@ trm_status trmi_core_branch(trmi_solve_work *work, const trmi_cost_graph *graph,
                 .best = best,
                 .best_cost = *best_cost};
     TRMI_TRY(TRMI_NEW(err, b.choice, (size_t)graph->nodes_count + 1, "to search a plan"));
+    /* first upper bounds: descent from the given start, and from the cheapest own costs */
     if (options->start != NULL) {
         memcpy(b.choice, options->start, (size_t)graph->nodes_count * sizeof *b.choice);
         descend(&b, b.choice);

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bucket elimination: a node goes with all tables that know it, and leaves one table over its
- * neighbours.
+/* Step 2 of plan/solve/solve.h: bucket elimination. A node is eliminated together with all tables
+ * (factors) that contain it; one new table over its neighbours remains.
  *
  *      f(v,a) g(v,b,c) h(v)   --sum, min over v-->   m(a,b,c)
  *
- * The order is min-fill, ties to the fewest entries, then the lowest node. */
+ * The elimination order is min-fill; ties go to the node with the fewest table entries, then to the
+ * lowest node. The order is computed before any table is made: if a table would exceed the limit,
+ * the call returns UNSUPPORTED and has changed nothing. trmi_solve() calls this once, branch and
+ * bound once for each node of its tree. A factor never has more than SCOPE_MAX nodes. */
 #include "plan/solve/solve_reduce.h"
 
 #include "base/error.h"
@@ -16,13 +19,17 @@
 
 enum { SCOPE_MAX = 16, FACTORS_MAX = 64 };
 
+/* A table over one or more nodes. */
 typedef struct factor {
     int32_t nodes[SCOPE_MAX], count;
     const float *data; /* row-major in the order of nodes */
+    /* memory that this file allocated; NULL: borrowed from trmi_tables */
     float *own;
+    /* already part of a bucket */
     bool used;
 } factor;
 
+/* The elimination of one node: its factors and its neighbours (scope, ascending). */
 typedef struct bucket {
     int32_t node;
     int32_t scope[SCOPE_MAX], scope_count;
@@ -32,8 +39,8 @@ typedef struct bucket {
 typedef struct core {
     trmi_solve_work *work;
     trmi_arena memory;
-    int32_t *order;    /* live nodes in the order in which they go */
-    uint8_t *adjacent; /* [nodes][nodes] */
+    int32_t *order;    /* [live nodes] elimination order */
+    uint8_t *adjacent; /* [nodes][nodes] 1: the nodes share a table, fill-in included */
     factor *factors;
     int64_t factors_count, factors_capacity;
     bucket *buckets;
@@ -43,9 +50,11 @@ static trm_status no_memory(trm_error *err) {
     return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
 }
 
-/* ---- order
- *  ----------------------------------------------------------------------------------------- */
+/* ---- order ---- */
 
+/* Returns how many pairs of v's neighbours are not adjacent yet: the edges that eliminating v adds.
+ * *entries: size of the table that remains, times the states of v; *degree: number of neighbours.
+ */
 static int64_t fill_of(const core *c, const bool *gone, int32_t v, double *entries,
                        int32_t *degree) {
     int32_t n = c->work->nodes_count;
@@ -66,6 +75,7 @@ static int64_t fill_of(const core *c, const bool *gone, int32_t v, double *entri
     return fill;
 }
 
+/* Makes all remaining neighbours of v adjacent to each other. */
 static void connect(core *c, const bool *gone, int32_t v) {
     int32_t n = c->work->nodes_count;
     for (int32_t a = 0; a < n; a++) {
@@ -78,7 +88,8 @@ static void connect(core *c, const bool *gone, int32_t v) {
     }
 }
 
-/* UNSUPPORTED when the order's largest table has more than `limit` entries. */
+/* Computes the elimination order into c->order and raises *width to its largest number of
+ * neighbours. error UNSUPPORTED if a table would have more than `limit` entries, NOMEM */
 static trm_status find_order(core *c, int64_t limit, int32_t *width, trm_error *err) {
     int32_t n = c->work->nodes_count, most = 0;
     bool *gone = trmi_arena_alloc(&c->memory, (size_t)n);
@@ -87,6 +98,7 @@ static trm_status find_order(core *c, int64_t limit, int32_t *width, trm_error *
     if (gone == NULL || c->adjacent == NULL || c->order == NULL) {
         return no_memory(err);
     }
+    /* adjacency of the live nodes */
     for (int32_t i = 0; i < n; i++) {
         gone[i] = !c->work->live[i];
     }
@@ -96,6 +108,7 @@ static trm_status find_order(core *c, int64_t limit, int32_t *width, trm_error *
             c->adjacent[(int64_t)s->a * n + s->b] = c->adjacent[(int64_t)s->b * n + s->a] = 1;
         }
     }
+    /* next node: least fill-in, then fewest entries, then lowest number */
     for (int32_t k = 0; k < c->work->live_count; k++) {
         int32_t best = -1, best_degree = 0;
         int64_t best_fill = 0;
@@ -124,9 +137,9 @@ static trm_status find_order(core *c, int64_t limit, int32_t *width, trm_error *
     return TRM_OK;
 }
 
-/* ---- factors
- *  ----------------------------------------------------------------------------------------- */
+/* ---- factors ---- */
 
+/* Appends a zeroed factor. Pointers to earlier factors become invalid. NULL: no memory. */
 static factor *add_factor(core *c) {
     if (!trmi_grow((void **)&c->factors, &c->factors_capacity, c->factors_count + 1,
                    sizeof *c->factors)) {
@@ -137,6 +150,7 @@ static factor *add_factor(core *c) {
     return f;
 }
 
+/* Makes a factor of each live node's costs and of each live slot's table. */
 static trm_status first_factors(core *c, trm_error *err) {
     const trmi_solve_work *w = c->work;
     for (int32_t i = 0; i < w->nodes_count; i++) {
@@ -163,6 +177,7 @@ static trm_status first_factors(core *c, trm_error *err) {
     return TRM_OK;
 }
 
+/* Returns the number of entries of a table over `count` nodes. */
 static int64_t entries_of(const core *c, const int32_t *nodes, int32_t count) {
     int64_t entries = 1;
     for (int32_t i = 0; i < count; i++) {
@@ -171,6 +186,7 @@ static int64_t entries_of(const core *c, const int32_t *nodes, int32_t count) {
     return entries;
 }
 
+/* Returns the position of a node in a factor; -1 = not in it. */
 static int32_t place_of(const factor *f, int32_t node) {
     for (int32_t i = 0; i < f->count; i++) {
         if (f->nodes[i] == node) {
@@ -180,7 +196,8 @@ static int32_t place_of(const factor *f, int32_t node) {
     return -1;
 }
 
-/* A version of factor `index` whose last node is `node`; its number, -1 without memory. */
+/* Returns the number of a factor with the entries of factor `index` in which `node` comes last: the
+ * factor itself or a transposed copy. Then sum_at() reads contiguous rows. -1 = no memory. */
 static int32_t with_last(core *c, int32_t index, int32_t node) {
     int32_t place = place_of(&c->factors[index], node), count = c->factors[index].count;
     if (place == count - 1) {
@@ -212,9 +229,9 @@ static int32_t with_last(core *c, int32_t index, int32_t node) {
     return (int32_t)c->factors_count - 1;
 }
 
-/* ---- elimination
- *  ----------------------------------------------------------------------------------------- */
+/* ---- elimination ---- */
 
+/* Inserts the nodes of a factor, except `node`, into the bucket's sorted scope. */
 static void add_scope(bucket *b, const factor *f, int32_t node) {
     for (int32_t i = 0; i < f->count; i++) {
         int32_t at = 0;
@@ -230,6 +247,8 @@ static void add_scope(bucket *b, const factor *f, int32_t node) {
     }
 }
 
+/* Collects all unused factors that contain `node` into bucket b. error UNSUPPORTED (too many
+ * factors), NOMEM */
 static trm_status gather(core *c, bucket *b, int32_t node, trm_error *err) {
     b->node = node;
     for (int64_t i = 0, end = c->factors_count; i < end; i++) {
@@ -250,7 +269,8 @@ static trm_status gather(core *c, bucket *b, int32_t node, trm_error *err) {
     return TRM_OK;
 }
 
-/* sums[j]: all factors of the bucket at the choices of its scope, the node in state j. */
+/* Computes sums[j], the sum of all factors of the bucket with its scope in the states of `choice`
+ * and its node in state j. */
 static void sum_at(const core *c, const bucket *b, const int32_t *choice, float *sums) {
     int32_t states = c->work->states[b->node];
     memset(sums, 0, (size_t)states * sizeof *sums);
@@ -267,6 +287,8 @@ static void sum_at(const core *c, const bucket *b, const int32_t *choice, float 
     }
 }
 
+/* Adds the factor m(scope) = min over the node's states of the bucket's sum. `choice` counts
+ * through all combinations of the scope's states; its content is lost. */
 static trm_status eliminate(core *c, bucket *b, int32_t *choice, float *sums, trm_error *err) {
     int32_t states = c->work->states[b->node];
     int64_t entries = entries_of(c, b->scope, b->scope_count);
@@ -289,6 +311,7 @@ static trm_status eliminate(core *c, bucket *b, int32_t *choice, float *sums, tr
             least = sums[j] < least ? sums[j] : least;
         }
         data[e] = least;
+        /* next combination of states: the last node of the scope counts fastest */
         for (int32_t i = b->scope_count - 1; i >= 0; i--) {
             if (++choice[b->scope[i]] < c->work->states[b->scope[i]]) {
                 break;
@@ -299,6 +322,7 @@ static trm_status eliminate(core *c, bucket *b, int32_t *choice, float *sums, tr
     return TRM_OK;
 }
 
+/* Eliminates all live nodes in order, then finds their states in the reverse order. */
 static trm_status run(core *c, int64_t limit, int32_t *choice, int32_t *width, trm_error *err) {
     TRMI_TRY(find_order(c, limit, width, err));
     TRMI_TRY(first_factors(c, err));
@@ -313,6 +337,7 @@ static trm_status run(core *c, int64_t limit, int32_t *choice, int32_t *width, t
         TRMI_TRY(gather(c, &c->buckets[i], c->order[i], err));
         TRMI_TRY(eliminate(c, &c->buckets[i], choice, sums, err));
     }
+    /* backwards: the scope of each bucket has its states already; ties go to the lowest state */
     for (int32_t i = count - 1; i >= 0; i--) {
         const bucket *b = &c->buckets[i];
         sum_at(c, b, choice, sums);

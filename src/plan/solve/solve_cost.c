@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a choice costs: in one cost, in time and memory, and in one cost made of the two. */
+/* Computes the cost of a choice as one number, as time and memory, and as one weighted number.
+ *
+ * The file also turns a graph with two costs (plan/solve/solve_front.h) into a graph with the
+ * single cost a x time + b x memory, which trmi_solve() can solve. Weighted tables are float32;
+ * times and memory are summed in double. */
 #include "plan/solve/solve_front.h"
 
 #include "base/error.h"
@@ -35,6 +39,7 @@ trmi_tradeoff trmi_front_cost(const trmi_front_graph *g, const int32_t *choice,
     return sum;
 }
 
+/* Returns a x time + b x memory; INFINITY where the option is not possible. */
 static double weigh(const trmi_tradeoff *t, double a, double b) {
     return t->time < INFINITY ? a * t->time + b * t->memory : INFINITY;
 }
@@ -48,6 +53,8 @@ int32_t trmi_front_best(const trmi_front_graph *g, int32_t n, int32_t state, dou
     return best;
 }
 
+/* Returns the table of an edge for the weighted cost: the given table where it can be used as it
+ * is, otherwise a new one in the arena. NULL: no memory. */
 static const float *scaled_edge(const trmi_front_graph *g, const trmi_front_edge *e, double a,
                                 double b, trmi_arena *arena) {
     int64_t entries = (int64_t)g->states[e->a] * g->states[e->b];
@@ -64,7 +71,8 @@ static const float *scaled_edge(const trmi_front_graph *g, const trmi_front_edge
     return table;
 }
 
-/* Equal tables stay the same pointer. */
+/* Builds the graph of the weighted cost (see the header). Nodes and edges that share a table in `g`
+ * also share one in `out`: trmi_solve() recognises equal tables by their address. */
 trm_status trmi_front_scalar(const trmi_front_graph *g, double a, double b, trmi_arena *arena,
                              trmi_cost_graph *out, trm_error *err) {
     const float **nodes = trmi_arena_alloc(arena, ((size_t)g->nodes_count + 1) * sizeof *nodes);
@@ -72,6 +80,7 @@ trm_status trmi_front_scalar(const trmi_front_graph *g, double a, double b, trmi
     if (nodes == NULL || edges == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
     }
+    /* node costs: of each state, the cost of its cheapest option */
     for (int32_t n = 0; n < g->nodes_count; n++) {
         for (int32_t k = 0; k < n && nodes[n] == NULL; k++) {
             nodes[n] = g->nodes[k] == g->nodes[n] ? nodes[k] : NULL;
@@ -87,6 +96,7 @@ trm_status trmi_front_scalar(const trmi_front_graph *g, double a, double b, trmi
             return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
         }
     }
+    /* edge costs: a table of an earlier, equal edge is reused */
     for (int32_t i = 0; i < g->edges_count; i++) {
         const trmi_front_edge *e = &g->edges[i];
         const float *table = NULL;

@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Computes a Pareto front of time and memory (plan/solve/solve_front.h): first the two end points,
+ * then either the corners of the convex hull and the points above each of its edges, or, under a
+ * memory limit, only the hull edge that crosses the limit.
+ *
+ * Every point comes from trmi_solve() on a weighted graph or from trmi_front_lists(); both certify
+ * what they return. The number of solves and points is limited by counts, so that equal arguments
+ * give equal results. */
 #include "plan/solve/solve_front.h"
 
 #include "base/error.h"
@@ -8,14 +15,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double same = 2e-6; /* tables are float32 */
+static const double same = 2e-6; /* relative tolerance: tables are float32 */
 
+/* State of one call. */
 typedef struct front {
     const trmi_front_graph *g;
     trmi_front_options o;
     trmi_arena *arena;
     trmi_front *f;
-    trmi_front_point *points; /* growing */
+    trmi_front_point *points; /* points found so far */
     int64_t count, capacity;
     trm_error *err;
 } front;
@@ -24,11 +32,11 @@ static trm_status no_memory(trm_error *err) {
     return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
 }
 
-/* ---- one cost
- *  ------------------------------------------------------------------------------------------- */
+/* ---- one cost ---- */
 
-/* The choice of least a x time + b x memory. *least: of all choices, a bound where the search was
- * cut short. */
+/* Finds the choice with the least a x time + b x memory. out *least: a lower bound of that cost
+ * over all choices (equal to it unless branch and bound hit its limit). error INVALID (no choice is
+ * legal), NOMEM */
 static trm_status solve(front *f, double a, double b, trmi_front_point *out, double *least) {
     const trmi_front_graph *g = f->g;
     trmi_arena scratch = {0};
@@ -57,6 +65,7 @@ static trm_status solve(front *f, double a, double b, trmi_front_point *out, dou
     return status;
 }
 
+/* Appends a point. */
 static trm_status keep(front *f, const trmi_front_point *point) {
     if (!trmi_grow((void **)&f->points, &f->capacity, f->count + 1, sizeof *f->points)) {
         return no_memory(f->err);
@@ -65,10 +74,10 @@ static trm_status keep(front *f, const trmi_front_point *point) {
     return TRM_OK;
 }
 
-/* ---- ends: the fastest, the smallest
- *  ------------------------------------------------------------------------ */
+/* ---- ends: the fastest, the smallest ---- */
 
-/* Of equally fast ones the smallest and the other way round, as far as float32 tells. */
+/* Finds the fastest choice, of those the smallest, and the smallest choice, of those the fastest.
+ * Ties are broken by a second solve with a small weight, at the resolution of float32. */
 static trm_status ends(front *f, trmi_front_point *fast, trmi_front_point *small) {
     double least;
     trmi_front_point other;
@@ -87,19 +96,21 @@ static trm_status ends(front *f, trmi_front_point *fast, trmi_front_point *small
     return TRM_OK;
 }
 
+/* Returns the slope of the line between two points: time per byte. */
 static double slope(const trmi_front_point *fast, const trmi_front_point *small) {
     return (small->time - fast->time) / (fast->memory - small->memory);
 }
 
+/* True: the points differ in both costs by more than rounding. */
 static bool apart(const trmi_front_point *fast, const trmi_front_point *small) {
     return fast->memory - small->memory > same * fast->memory &&
            small->time - fast->time > same * small->time;
 }
 
-/* ---- the curve
- *  ------------------------------------------------------------------------------------------------
- */
+/* ---- the curve ---- */
 
+/* Appends the choices between two corners of the hull, in the triangle above their line. limit:
+ * memory limit, 0 = none. out *done: false if the lists exceeded their limit. */
 static trm_status between(front *f, const trmi_front_point *fast, const trmi_front_point *small,
                           double limit, bool *done) {
     double lambda = slope(fast, small);
@@ -120,11 +131,13 @@ static trm_status between(front *f, const trmi_front_point *fast, const trmi_fro
     return TRM_OK;
 }
 
+/* An edge of the hull. */
 typedef struct stretch {
     trmi_front_point fast, small;
 } stretch;
 
-/* The hull, widest stretch first, as far as solves go; then what lies above each stretch. */
+/* Computes the whole curve: splits hull edges at their corners, widest edge first, while solves are
+ * left; then adds the points above each edge. */
 static trm_status curve(front *f, const trmi_front_point *fast, const trmi_front_point *small) {
     stretch *list = trmi_arena_alloc(f->arena, ((size_t)f->o.hull_limit + 2) * sizeof *list);
     bool *straight = trmi_arena_alloc(f->arena, (size_t)f->o.hull_limit + 2);
@@ -135,6 +148,7 @@ static trm_status curve(front *f, const trmi_front_point *fast, const trmi_front
     if (apart(fast, small)) {
         list[count++] = (stretch){*fast, *small};
     }
+    /* hull: solve at the slope of the widest edge; a point below its line is a new corner */
     while (f->f->solves < f->o.hull_limit) {
         int32_t widest = -1;
         for (int32_t i = 0; i < count; i++) {
@@ -158,6 +172,7 @@ static trm_status curve(front *f, const trmi_front_point *fast, const trmi_front
             at->small = middle;
         }
     }
+    /* points above each hull edge */
     for (int32_t i = 0; i < count; i++) {
         bool done;
         TRMI_TRY(between(f, &list[i].fast, &list[i].small, 0, &done));
@@ -167,10 +182,10 @@ static trm_status curve(front *f, const trmi_front_point *fast, const trmi_front
     return TRM_OK;
 }
 
-/* ---- within a limit
- *  -------------------------------------------------------------------------------------------- */
+/* ---- within a limit ---- */
 
-/* The price of memory at which the bound is largest: the stretch of the hull above the limit. */
+/* Finds the fastest choice within the limit. Bisects the hull to the edge that crosses the limit,
+ * whose slope gives the best Lagrangian bound, then searches the triangle above it. */
 static trm_status within(front *f, trmi_front_point *fast, trmi_front_point *small) {
     double limit = f->o.limit, bound = fast->time;
     while (f->f->solves < f->o.hull_limit && apart(fast, small)) {
@@ -191,6 +206,7 @@ static trm_status within(front *f, trmi_front_point *fast, trmi_front_point *sma
         TRMI_TRY(between(f, fast, small, limit, &done));
     }
     TRMI_TRY(keep(f, small));
+    /* keep the fastest point only, and report how far the bound is below it */
     trmi_front_point *best = &f->points[0];
     for (int64_t i = 1; i < f->count; i++) {
         best = f->points[i].time < best->time ? &f->points[i] : best;
@@ -204,9 +220,7 @@ static trm_status within(front *f, trmi_front_point *fast, trmi_front_point *sma
     return TRM_OK;
 }
 
-/* ---- all
- *  --------------------------------------------------------------------------------------------------------
- */
+/* ---- all ---- */
 
 static int by_memory(const void *a, const void *b) {
     const trmi_front_point *x = a, *y = b;
@@ -214,7 +228,7 @@ static int by_memory(const void *a, const void *b) {
     return memory != 0 ? memory : (x->time < y->time) - (x->time > y->time);
 }
 
-/* Rising memory must pay: what is not faster than a smaller one goes. */
+/* Sorts the points by memory and removes those that are not faster than a smaller one. */
 static void filter(front *f) {
     if (f->count > 1) {
         qsort(f->points, (size_t)f->count, sizeof *f->points, by_memory);
@@ -231,6 +245,7 @@ static void filter(front *f) {
     f->count -= kept;
 }
 
+/* Computes the front into f->f: ends, then curve, limit, or a single point where one suffices. */
 static trm_status run(front *f) {
     trmi_front_point fast, small;
     TRMI_TRY(ends(f, &fast, &small));

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The eliminations of a reduced graph with lists of (time, memory) instead of least costs.
+/* Step 1 of plan/solve/solve.h with lists of (time, memory) points instead of least costs; finds
+ * the choices above the convex hull for plan/solve/solve_front.h.
  *
  *      A(i,j) [.: ]  U(j) [: ]  B(j,k) [..]   --every sum of three, over all j-->   R(i,k) [ . ::.]
  *
- * Kept of a list: what no other point beats in both, and what can still lie within the bound: its
- * time + lambda memory, plus the least that everything beside it costs. A point knows the points
- * that it is the sum of: so choices are found. */
+ * A list keeps only points that no other point beats in both costs and that can still lie within
+ * the bound: time + lambda x memory, plus a lower bound of everything else (trmi_work_marginals). A
+ * point stores the points that it is the sum of; trace() follows these links to find the choice. A
+ * list longer than list_limit is thinned; `slack` bounds the time that this can lose. */
 #include "plan/solve/solve_front.h"
 #include "plan/solve/solve_reduce.h"
 
@@ -15,30 +17,36 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* tolerance for bounds that were computed from float32 tables */
 static const double rounding = 4e-6;
 
+/* A partial choice: either one option of one node, or a sum of other points. */
 typedef struct point {
     double time, memory;
-    int32_t from[3];             /* sums; -1: none */
+    int32_t from[3];             /* indices of the points that were added; -1: none */
     int32_t node, state, option; /* node -1: a sum */
 } point;
 
+/* A list of points: points[first .. first + count). */
 typedef struct list {
     int32_t first, count;
 } list;
 
+/* State of one call. */
 typedef struct lists {
     const trmi_front_graph *g;
     const trmi_lists_options *o;
     trmi_solve_work work;
     trmi_tables tables;
     float **marginal, **rest;
-    list **unary, **slots; /* [nodes][states], [slots][a][b] */
+    /* lists of nodes [nodes][states] and of slots [slots][states of a][states of b] */
+    list **unary, **slots;
+    /* sums of all components of the graph so far; first -1: none yet */
     list last;
-    point *points, *sums; /* all; those of the present list */
+    point *points, *sums; /* points of all lists; points of the list being made */
     int64_t points_count, points_capacity, sums_count, sums_capacity;
-    double slack, loss; /* of all steps; most of this step's lists */
-    int64_t *total;
+    double slack, loss; /* time lost by thinning: in all steps, most in a list of this step */
+    int64_t *total;     /* points made, against o->work_limit */
     bool stopped;
     trmi_arena memory;
     trm_error *err;
@@ -48,14 +56,14 @@ static trm_status no_memory(const lists *l) {
     return TRMI_FAIL(l->err, TRM_NOMEM, "no memory to search a plan");
 }
 
-/* ---- lists
- *  --------------------------------------------------------------------------------------------------
- */
+/* ---- lists ---- */
 
+/* True: a choice with this state can lie within the bound. */
 static bool allowed(const lists *l, int32_t node, int32_t state) {
     return (double)l->marginal[node][state] <= l->o->bound * (1 + rounding);
 }
 
+/* Appends a point to the present list. Beyond work_limit it sets `stopped` instead. */
 static trm_status push(lists *l, const point *p) {
     if (++*l->total > l->o->work_limit) {
         l->stopped = true;
@@ -66,7 +74,8 @@ static trm_status push(lists *l, const point *p) {
     return TRM_OK;
 }
 
-/* All sums of two lists that may lie within the bound beside `rest`. */
+/* Appends all sums of two lists that can lie within the bound and the limit. rest: lower bound of
+ * everything else. */
 static trm_status add(lists *l, list a, list b, double rest) {
     double most = l->o->bound * (1 + rounding) - rest;
     for (int32_t i = 0; !l->stopped && i < a.count; i++) {
@@ -91,7 +100,8 @@ static int by_memory(const void *a, const void *b) {
     return memory != 0 ? memory : (x->time > y->time) - (x->time < y->time);
 }
 
-/* The present sums become a list: rising memory, falling time. */
+/* Turns the appended points into a list: rising memory, falling time; points that another one beats
+ * are removed. */
 static trm_status take(lists *l, list *out) {
     int64_t kept = 0;
     if (l->sums_count > 1) {
@@ -102,7 +112,8 @@ static trm_status take(lists *l, list *out) {
             l->sums[kept++] = l->sums[i];
         }
     }
-    if (kept > l->o->list_limit) { /* what is faster than a smaller one by next to nothing goes */
+    /* thin the list: drop points that gain less time than 1/list_limit of the range */
+    if (kept > l->o->list_limit) {
         double loss = (l->sums[0].time - l->sums[kept - 1].time) / l->o->list_limit;
         int64_t thin = 1;
         for (int64_t i = 1; i < kept; i++) {
@@ -126,6 +137,7 @@ static trm_status take(lists *l, list *out) {
     return l->points_count < INT32_MAX / 2 ? TRM_OK : no_memory(l);
 }
 
+/* Returns the list of a slot for state `row` of node `row_node` and state `column` of the other. */
 static list *slot_list(const lists *l, int32_t slot, int32_t row_node, int32_t row,
                        int32_t column) {
     const trmi_solve_slot *s = &l->work.slots[slot];
@@ -133,9 +145,9 @@ static list *slot_list(const lists *l, int32_t slot, int32_t row_node, int32_t r
     return &l->slots[slot][(int64_t)a * l->work.states[s->b] + b];
 }
 
-/* ---- at the start
- *  --------------------------------------------------------------------------------------------- */
+/* ---- at the start ---- */
 
+/* Makes the list of each node and state from its options. */
 static trm_status first_unary(lists *l) {
     const trmi_front_graph *g = l->g;
     for (int32_t n = 0; n < g->nodes_count; n++) {
@@ -156,6 +168,7 @@ static trm_status first_unary(lists *l) {
     return TRM_OK;
 }
 
+/* Allocates the (empty) lists of a slot. */
 static trm_status open_slot(lists *l, int32_t slot) {
     const trmi_solve_slot *s = &l->work.slots[slot];
     size_t entries = (size_t)l->work.states[s->a] * (size_t)l->work.states[s->b];
@@ -163,7 +176,8 @@ static trm_status open_slot(lists *l, int32_t slot) {
     return l->slots[slot] != NULL ? TRM_OK : no_memory(l);
 }
 
-/* `of`: the slot of each edge. Edges between the same nodes are added up. */
+/* Makes the lists of the slots, one point for each pair of states. of: the slot of each edge; edges
+ * between the same nodes are added up. */
 static trm_status first_edges(lists *l, const int32_t *of) {
     const trmi_front_graph *g = l->g;
     for (int32_t e = 0; e < g->edges_count; e++) {
@@ -191,10 +205,9 @@ static trm_status first_edges(lists *l, const int32_t *of) {
     return TRM_OK;
 }
 
-/* ---- eliminations
- *  ----------------------------------------------------------------------------------------------
- */
+/* ---- eliminations ---- */
 
+/* Eliminates a node without neighbours: its points are added to `last`. rest: one number. */
 static trm_status step_none(lists *l, const trmi_reduced *step, const float *rest) {
     list own;
     for (int32_t j = 0; j < l->work.states[step->node]; j++) {
@@ -215,6 +228,7 @@ static trm_status step_none(lists *l, const trmi_reduced *step, const float *res
     return take(l, &l->last);
 }
 
+/* Eliminates a node with one neighbour: the sums join the neighbour's lists. rest: [near 0]. */
 static trm_status step_one(lists *l, const trmi_reduced *step, const float *rest) {
     int32_t near = step->near[0];
     for (int32_t i = 0; i < l->work.states[near]; i++) {
@@ -230,6 +244,8 @@ static trm_status step_one(lists *l, const trmi_reduced *step, const float *rest
     return TRM_OK;
 }
 
+/* Eliminates a node with two neighbours: the sums become the lists of the slot between them. rest:
+ * [near 0][near 1]. */
 static trm_status step_two(lists *l, const trmi_reduced *step, const float *rest) {
     int32_t is = l->work.states[step->near[0]], js = l->work.states[step->node],
             ks = l->work.states[step->near[1]];
@@ -259,6 +275,7 @@ static trm_status step_two(lists *l, const trmi_reduced *step, const float *rest
     return TRM_OK;
 }
 
+/* Repeats the recorded eliminations with lists and adds up the slack. */
 static trm_status eliminate(lists *l) {
     l->last.first = -1;
     for (int32_t s = 0; !l->stopped && s < l->work.steps_count; s++) {
@@ -267,15 +284,15 @@ static trm_status eliminate(lists *l) {
         TRMI_TRY(step->near_count == 0   ? step_none(l, step, l->rest[s])
                  : step->near_count == 1 ? step_one(l, step, l->rest[s])
                                          : step_two(l, step, l->rest[s]));
-        l->slack += 3 * l->loss; /* so many lists are on the way of a choice through a step */
+        l->slack += 3 * l->loss; /* a choice passes through at most three lists in a step */
     }
     return TRM_OK;
 }
 
-/* ---- back
- *  --------------------------------------------------------------------------------------------------------
- */
+/* ---- back ---- */
 
+/* Follows the links of point `at` and writes the state and option of each node. stack: work memory.
+ */
 static void trace(const lists *l, int32_t at, trmi_front_point *out, int32_t *stack) {
     int32_t depth = 0;
     stack[depth++] = at;
@@ -293,6 +310,7 @@ static void trace(const lists *l, int32_t at, trmi_front_point *out, int32_t *st
     }
 }
 
+/* Writes the final list as choices, with time and memory summed anew, into the arena. */
 static trm_status tell(lists *l, trmi_arena *arena, trmi_front_point **out, int32_t *count) {
     size_t nodes = (size_t)l->g->nodes_count + 1;
     int32_t *stack;
@@ -317,10 +335,10 @@ static trm_status tell(lists *l, trmi_arena *arena, trmi_front_point **out, int3
     return TRM_OK;
 }
 
-/* ---- all
- *  ----------------------------------------------------------------------------------------------------------
- */
+/* ---- all ---- */
 
+/* Records the eliminations on the weighted graph, then makes the first lists. out *narrow: step 1
+ * eliminates the whole graph; otherwise nothing else is prepared. */
 static trm_status prepare(lists *l, bool *narrow) {
     const trmi_front_graph *g = l->g;
     trmi_cost_graph scalar;
@@ -346,6 +364,7 @@ static trm_status prepare(lists *l, bool *narrow) {
     if (!ok || !*narrow) {
         return ok ? TRM_OK : no_memory(l);
     }
+    /* lower bounds of everything else, then the lists of nodes and edges */
     TRMI_TRY(trmi_work_marginals(&l->work, l->marginal, l->rest, l->err));
     TRMI_TRY(first_unary(l));
     l->slack = g->nodes_count * l->loss;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The eliminations walked backwards, with the rest of the world known: D is what everything else
- * costs.
+/* Marginals: the eliminations of step 1 walked backwards, from the last eliminated node to the
+ * first. D is a lower bound of the rest of the graph.
  *
- *      D[i][k] = M[i][k] - C[i][k]              M of the pair that was left, C what was added for node j
+ *      D[i][k] = M[i][k] - C[i][k]              M of the remaining pair, C what was added for node j
  *      M[i][j] = A[i][j] + u[j] + min_k (B[j][k] + D[i][k])
  *      M[j][k] = B[j][k] + u[j] + min_i (A[i][j] + D[i][k])          m[j] = min_k M[j][k]
  *
- * `rest` are these D, by step: what a part of the whole that a step has folded is completed with at
- * least.
- */
+ * `rest` holds these D by step: the least cost of everything outside the subgraph that the step has
+ * folded. solve_lists.c prunes its lists with it. Requires a graph of which no node is left. */
 #include "plan/solve/solve_reduce.h"
 
 #include "base/error.h"
@@ -17,19 +16,22 @@
 #include <math.h>
 #include <string.h>
 
+/* State of the backward walk. */
 typedef struct back {
     const trmi_solve_work *work;
     float *const *marginal;
-    float **pair; /* [slots] [a][b], NULL = not known */
-    float **rest; /* [steps] kept for the caller, or NULL */
+    float **pair; /* [slots][a][b] marginals M of pairs of nodes, NULL = not known yet */
+    float **rest; /* [steps] results for the caller, or NULL */
 } back;
 
 static trm_status no_memory(trm_error *err) {
     return TRMI_FAIL(err, TRM_NOMEM, "no memory to price other plans");
 }
 
+/* Allocates `count` floats; NULL = no memory. */
 static float *floats(int64_t count) { return trmi_alloc((size_t)count * sizeof(float)); }
 
+/* Returns a new transpose of data[rows][columns]; NULL = no memory. */
 static float *transposed(const float *data, int32_t rows, int32_t columns) {
     float *out = floats((int64_t)rows * columns);
     for (int32_t i = 0; out != NULL && i < rows; i++) {
@@ -40,7 +42,8 @@ static float *transposed(const float *data, int32_t rows, int32_t columns) {
     return out;
 }
 
-/* Keeps a table [row][column] for a slot; takes it over. */
+/* Stores `table` [row][column] as the marginals of a slot, transposed if `row` is not its first
+ * node. Takes ownership of the table. */
 static trm_status keep(back *b, int32_t slot, int32_t row, float *table, int32_t rows,
                        int32_t columns, trm_error *err) {
     trmi_free(b->pair[slot]);
@@ -52,6 +55,8 @@ static trm_status keep(back *b, int32_t slot, int32_t row, float *table, int32_t
     return b->pair[slot] != NULL ? TRM_OK : no_memory(err);
 }
 
+/* Undoes an elimination with one neighbour: marginals of the node and of the pair from those of the
+ * neighbour. */
 static trm_status back_one(back *b, const trmi_reduced *step, trm_error *err) {
     const trmi_solve_work *w = b->work;
     int32_t i_states = w->states[step->near[0]], j_states = w->states[step->node];
@@ -69,6 +74,7 @@ static trm_status back_one(back *b, const trmi_reduced *step, trm_error *err) {
     for (int32_t j = 0; j < j_states; j++) {
         own[j] = INFINITY;
     }
+    /* replace the folded minimum by each entry that it was the minimum of */
     for (int32_t i = 0; i < i_states; i++) {
         const float *row = a + (int64_t)i * j_states;
         float least = INFINITY, total = b->marginal[step->near[0]][i];
@@ -87,7 +93,8 @@ static trm_status back_one(back *b, const trmi_reduced *step, trm_error *err) {
     return keep(b, step->slot[0], step->near[0], pair, i_states, j_states, err);
 }
 
-/* m0[i][j] from D, m1[j][k] from D; *_t are transposes. */
+/* Computes the marginals of both pairs of an eliminated node, m0[i][j] and m1[j][k], and of the
+ * node itself, from D [i][k]. b_t, a_t: transposes of its two tables. */
 static void pairs_of(const back *b, const trmi_reduced *step, const float *d, const float *b_t,
                      const float *a_t, float *m0, float *m1) {
     const trmi_solve_work *w = b->work;
@@ -113,6 +120,8 @@ static void pairs_of(const back *b, const trmi_reduced *step, const float *d, co
     }
 }
 
+/* Undoes an elimination with two neighbours: D of the remaining pair, then the marginals of the two
+ * removed pairs. */
 static trm_status back_two(back *b, const trmi_reduced *step, trm_error *err) {
     const trmi_solve_work *w = b->work;
     int32_t is = w->states[step->near[0]], js = w->states[step->node],
@@ -149,6 +158,8 @@ static trm_status back_two(back *b, const trmi_reduced *step, trm_error *err) {
     return status;
 }
 
+/* Undoes an elimination without neighbours: a component of the graph. constant: least cost of the
+ * whole graph. */
 static trm_status back_none(back *b, const trmi_reduced *step, float constant, trm_error *err) {
     const trmi_solve_work *w = b->work;
     const float *u = trmi_tables_data(w->tables, step->unary);
@@ -169,6 +180,7 @@ static trm_status back_none(back *b, const trmi_reduced *step, float constant, t
     return TRM_OK;
 }
 
+/* Walks all steps backwards. */
 static trm_status walk(back *b, trm_error *err) {
     const trmi_solve_work *w = b->work;
     float constant = (float)trmi_work_constant(w);

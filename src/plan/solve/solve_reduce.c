@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Step 1 of plan/solve/solve.h: a cost graph whose nodes with 0, 1 or 2 neighbours are eliminated
+ * exactly, one after another.
+ *
+ * trmi_solve_work owns the structure of the graph (slots, lists of slots at each node, steps); cost
+ * tables are numbers in the shared trmi_tables. Each elimination appends a step; trmi_work_trace()
+ * walks the steps backwards to find the states. Invariants: a pair of live nodes has at most one
+ * live slot; a slot has a < b; near[i] lists live slots only. */
 #include "plan/solve/solve_reduce.h"
 
 #include "base/error.h"
@@ -12,9 +19,9 @@ static trm_status no_memory(trm_error *err) {
     return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
 }
 
-/* ---- life
- *  ------------------------------------------------------------------------------------------ */
+/* ---- life ---- */
 
+/* Allocates the arrays of a graph with `nodes` nodes. */
 static trm_status take(trmi_solve_work *w, int32_t nodes, trm_error *err) {
     size_t n = (size_t)nodes + 1;
     w->nodes_count = nodes;
@@ -44,6 +51,7 @@ void trmi_work_close(trmi_solve_work *w) {
     free(w->slots);
 }
 
+/* Adds a slot to the list of a node. False: no memory. */
 static bool hang(trmi_solve_work *w, int32_t node, int32_t slot) {
     if (!trmi_grow((void **)&w->near[node], &w->near_capacity[node], w->near_count[node] + 1,
                    sizeof **w->near)) {
@@ -53,6 +61,7 @@ static bool hang(trmi_solve_work *w, int32_t node, int32_t slot) {
     return true;
 }
 
+/* Removes a slot from the list of a node. */
 static void unhang(trmi_solve_work *w, int32_t node, int32_t slot) {
     int32_t count = w->near_count[node], at = 0;
     for (int32_t i = 0; i < count; i++) {
@@ -71,14 +80,15 @@ int32_t trmi_work_slot(const trmi_solve_work *w, int32_t a, int32_t b) {
     return -1;
 }
 
-/* The slot's table with `row` as rows; -1 = no memory. */
+/* Returns the number of the slot's table with the states of node `row` as rows; -1 = no memory. */
 static int32_t table_of(const trmi_solve_work *w, int32_t slot, int32_t row) {
     const trmi_solve_slot *s = &w->slots[slot];
     return s->a == row ? s->table
                        : trmi_tables_make(w->tables, TRMI_TABLE_TRANSPOSE, s->table, 0, 0);
 }
 
-/* Adds a table [a][b] between two nodes. *slot, *fresh may be NULL. */
+/* Adds a table [a][b] between two nodes: to their slot if they have one, else in a new slot. out
+ * *slot, *fresh (the slot is new). error NOMEM */
 static trm_status join(trmi_solve_work *w, int32_t a, int32_t b, int32_t table, int32_t *slot,
                        bool *fresh, trm_error *err) {
     if (a > b) {
@@ -152,20 +162,23 @@ trm_status trmi_work_copy(trmi_solve_work *w, const trmi_solve_work *from, trm_e
     return TRM_OK;
 }
 
-/* ---- elimination
- *  --------------------------------------------------------------------------------------- */
+/* ---- elimination ---- */
 
+/* Removes a slot from the graph. */
 static void drop_slot(trmi_solve_work *w, int32_t slot) {
     w->slots[slot].live = false;
     unhang(w, w->slots[slot].a, slot);
     unhang(w, w->slots[slot].b, slot);
 }
 
+/* Marks a node without slots as eliminated. */
 static void drop_node(trmi_solve_work *w, int32_t node) {
     w->live[node] = false;
     w->live_count--;
 }
 
+/* Eliminates a node with one neighbour: its best cost for each state of the neighbour is added to
+ * the neighbour's own costs. */
 static trm_status eliminate_one(trmi_solve_work *w, int32_t node, trmi_reduced *step,
                                 trm_error *err) {
     step->near_count = 1;
@@ -182,6 +195,8 @@ static trm_status eliminate_one(trmi_solve_work *w, int32_t node, trmi_reduced *
     return step->product < 0 ? no_memory(err) : TRM_OK;
 }
 
+/* Eliminates a node with two neighbours: the (min,+) product of its two tables becomes a table
+ * between the neighbours. near[0] < near[1], so that equal blocks make equal products. */
 static trm_status eliminate_two(trmi_solve_work *w, int32_t node, trmi_reduced *step,
                                 trm_error *err) {
     step->near_count = 2;
@@ -210,8 +225,8 @@ static trm_status eliminate_two(trmi_solve_work *w, int32_t node, trmi_reduced *
                                     &step->fresh, err);
 }
 
-/* The work of eliminating a node; nodes with more neighbours than `most` never go. *generation: the
- * youngest of its tables. */
+/* Returns the number of table entries that eliminating a node reads; INFINITY if the node is not
+ * live or has more than `most` neighbours. *generation: the largest generation of its tables. */
 static double work_of(const trmi_solve_work *w, int32_t node, int32_t most, int32_t *generation) {
     if (!w->live[node] || w->near_count[node] > most) {
         return INFINITY;
@@ -227,8 +242,9 @@ static double work_of(const trmi_solve_work *w, int32_t node, int32_t most, int3
     return work;
 }
 
-/* Of the nodes that cost little, one whose tables are least derived: equal blocks are then folded
- * each by itself, in the same way, before they meet. */
+/* Returns the node to eliminate next; -1 = none. Among nodes with at most four times the least
+ * work, it is the one whose tables have the smallest generation. So equal blocks of a network are
+ * folded separately and in the same way, and their products are found in trmi_tables. */
 static int32_t next_node(const trmi_solve_work *w, int32_t most) {
     int32_t best = -1, best_generation = 0, generation = 0;
     double least = INFINITY, best_work = INFINITY;
@@ -283,9 +299,10 @@ trm_status trmi_work_fix(trmi_solve_work *w, int32_t node, int32_t state, trm_er
     return TRM_OK;
 }
 
-/* ---- the way back
- *  ---------------------------------------------------------------------------------------- */
+/* ---- the way back ---- */
 
+/* Returns the cheapest state of an eliminated node, given the states of its neighbours. Ties go to
+ * the lowest state. */
 static int32_t best_state(const trmi_solve_work *w, const trmi_reduced *step,
                           const int32_t *choice) {
     const trmi_tables *t = w->tables;

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Cost tables with numbers: storage, look-up by hash, and the operations on tables.
+ *
+ * A table is found by its kind and operands. Chains hold the newest table first, so that releasing
+ * tables from the end only removes chain heads. Every operation returns the same bits on every CPU.
+ */
 #include "plan/solve/solve_tables.h"
 
 #include "base/cpu.h"
@@ -13,6 +18,7 @@ void trmi_tables_open(trmi_tables *t) {
     t->minplus = TRMI_CPU_CHOICE(trmi_minplus);
 }
 
+/* Returns the hash chain of a table: of the address for a leaf, of the operands otherwise. */
 static uint32_t chain_of(const trmi_table *key) {
     uint64_t h = (uint64_t)(uintptr_t)(key->kind == TRMI_TABLE_LEAF ? key->data : NULL) >> 4;
     h = (h ^ (uint64_t)key->kind) * 0x9e3779b97f4a7c15u;
@@ -25,7 +31,7 @@ static uint32_t chain_of(const trmi_table *key) {
 void trmi_tables_release(trmi_tables *t, int64_t count) {
     while (t->count > count) {
         trmi_table *last = &t->items[--t->count];
-        t->chains[chain_of(last)] = last->next; /* the youngest of a chain is its head */
+        t->chains[chain_of(last)] = last->next; /* the newest table of a chain is its head */
         trmi_free(last->own);
     }
 }
@@ -36,6 +42,7 @@ void trmi_tables_close(trmi_tables *t) {
     trmi_free(t->scratch);
 }
 
+/* Returns the number of the table with the same kind and operands; -1 = none. */
 static int32_t find(const trmi_tables *t, const trmi_table *key) {
     for (int32_t n = t->chains[chain_of(key)]; n != 0; n = t->items[n - 1].next) {
         const trmi_table *at = &t->items[n - 1];
@@ -47,6 +54,7 @@ static int32_t find(const trmi_tables *t, const trmi_table *key) {
     return -1;
 }
 
+/* Appends a table and takes over its memory. Returns its number; -1 = no memory. */
 static int32_t add(trmi_tables *t, trmi_table key) {
     if (!trmi_grow((void **)&t->items, &t->capacity, t->count + 1, sizeof *t->items)) {
         trmi_free(key.own);
@@ -67,9 +75,9 @@ int32_t trmi_tables_leaf(trmi_tables *t, const float *data, int32_t rows, int32_
     return number >= 0 ? number : add(t, key);
 }
 
-/* ---- operations
- *  ---------------------------------------------------------------------------------- */
+/* ---- operations ---- */
 
+/* Makes the work memory hold at least `count` floats. The old content is lost. */
 static bool scratch(trmi_tables *t, int64_t count) {
     if (t->scratch_capacity < count) {
         trmi_free(t->scratch);
@@ -79,6 +87,7 @@ static bool scratch(trmi_tables *t, int64_t count) {
     return t->scratch != NULL;
 }
 
+/* Writes the transpose of a[rows][columns] to out, in tiles that stay in the L1 cache. */
 static void transpose(const float *a, int32_t rows, int32_t columns, float *out) {
     enum { TILE = 16 };
     for (int32_t r = 0; r < rows; r += TILE) {
@@ -92,7 +101,8 @@ static void transpose(const float *a, int32_t rows, int32_t columns, float *out)
     }
 }
 
-/* States that are illegal by themselves are left out of the product. */
+/* Computes out[i][k] = min_j a[i][j] + u[j] + b[j][k]. States j with u[j] = INFINITY are removed
+ * before the product, because they cannot be the minimum. False: no memory. */
 static bool product(trmi_tables *t, const trmi_table *a, const float *u, const trmi_table *b,
                     float *out) {
     int32_t m = a->rows, js = a->columns, n = b->columns, live = 0;
@@ -115,6 +125,7 @@ static bool product(trmi_tables *t, const trmi_table *a, const float *u, const t
     return true;
 }
 
+/* Computes out[i] = w[i] + min_j a[i][j] + u[j]: eliminates a node with one neighbour. */
 static void fold(const trmi_table *a, const float *u, const float *w, float *out) {
     for (int32_t i = 0; i < a->rows; i++) {
         const float *row = a->data + (int64_t)i * a->columns;
@@ -126,6 +137,7 @@ static void fold(const trmi_table *a, const float *u, const float *w, float *out
     }
 }
 
+/* Sets rows, columns and generation of the result of an operation. */
 static void sizes(const trmi_tables *t, trmi_table *key) {
     const trmi_table *a = &t->items[key->a];
     key->rows = a->rows;
@@ -153,6 +165,7 @@ static void sizes(const trmi_tables *t, trmi_table *key) {
     }
 }
 
+/* Computes the entries of key->own. False: no memory, or the kind has no operation. */
 static bool compute(trmi_tables *t, trmi_table *key) {
     const trmi_table *a = &t->items[key->a];
     int64_t count = (int64_t)key->rows * key->columns;
