@@ -76,7 +76,8 @@ static trm_status join(trm_ps_client *client, trmi_server_connection *peer, doub
 
 /* SYNC, several servers: what the life before has left on all of them is taken by all, see
  * server_front.c. Where that cannot be, because a server has died, too, its batch is made again for
- * those that lack it. */
+ * those that lack it: the rows are then those of the step before on all servers that have just
+ * started (server_last_step.c). All have that step, for its rows were read from all. */
 static trm_status begin_life(trm_ps_client *client, trm_error *err) {
     int64_t last = 0;
     bool everywhere = true;
@@ -93,7 +94,13 @@ static trm_status begin_life(trm_ps_client *client, trm_error *err) {
             everywhere = everywhere && (round == 0 || answer != 0);
         }
     }
-    client->next_batch = everywhere ? trmi_max_i64(client->next_batch, last) : client->next_batch;
+    const int64_t known = last - !everywhere;
+    const trmi_ps_note note = {.value = {TRMI_ORDER_BEGINS, known, 1}};
+    for (uint32_t s = 0; s < client->servers && known > 0; s++) {
+        TRMI_TRY(trmi_client_order(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL, NULL, 0,
+                                   err));
+    }
+    client->next_batch = trmi_max_i64(client->next_batch, known);
     return TRM_OK;
 }
 

@@ -96,8 +96,8 @@ static trm_status place_sums(trm_ps_batch *b, trm_error *err) {
 }
 
 /* To the wire's 16 bits. What is rounded away would be lost push after push, so it is rounded up or
- * down by chance: by noise that follows from table, key, worker and push, the same in every run. */
-static void narrow_sums(trm_ps_batch *b, uint64_t sequence) {
+ * down by chance: by noise that follows from table, key, worker and batch, the same after a restart. */
+static void narrow_sums(trm_ps_batch *b) {
     const trm_ps_client *c = b->client;
     const trmi_arrangement *a = &b->push;
     const trmi_apply_kernels *kernels = trmi_apply_kernels_here();
@@ -107,7 +107,8 @@ static void narrow_sums(trm_ps_batch *b, uint64_t sequence) {
         int32_t width = c->widths[s->table];
         size_t row = (size_t)width * trm_dtype_bytes(c->options.wire);
         const trm_table_options *table = &c->tables[s->table];
-        uint64_t push = trmi_mix(table->seed ^ 0x57495245, (uint64_t)c->worker << 40 | sequence);
+        uint64_t push = trmi_mix(table->seed ^ 0x57495245,
+                                 (uint64_t)c->worker << 40 | (uint64_t)(b->index + 1));
         for (int64_t k = 0; k < s->count; k++, sum += width) {
             uint64_t noise = trmi_mix(push, trmi_key_hash(s->keys[k])) | 1;
             kernels->store[c->options.wire](sum, width, table->round_to_nearest ? 0 : noise,
@@ -147,7 +148,7 @@ static trm_status fill_messages(trm_ps_batch *b, const trmi_ps_header *header,
     TRMI_TRY(place_sums(b, err));
     sum_gradients(b);
     if (b->client->options.wire != TRM_FLOAT32) {
-        narrow_sums(b, header->sequence);
+        narrow_sums(b);
     }
     return TRM_OK;
 }

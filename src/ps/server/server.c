@@ -187,11 +187,13 @@ static void handle_rows(trm_ps_server *server, trmi_request *r) {
         r->err = server->failed;
         trmi_request_answer(r);
     } else if (r->header.kind == TRMI_PS_PULL) {
+        trmi_last_step_heard(server, r);
         ready = trmi_front_parks(server, r) ? trmi_step_advance(server) : r;
     } else if (r->header.kind == TRMI_PS_STAGE) {
         trmi_step_stage(server, r);
         ready = trmi_step_advance(server);
     } else {
+        trmi_last_step_heard(server, r);
         trmi_front_push(server, r);
         ready = trmi_step_advance(server);
     }
@@ -627,6 +629,7 @@ void trm_ps_server_stop(trm_ps_server *server) {
     trmi_free(server->tables);
     trmi_free(server->runners);
     trmi_lag_destroy(server);
+    trmi_last_step_close(server);
     free(server->workers);
     pthread_cond_destroy(&server->changed);
     pthread_mutex_destroy(&server->mutex);

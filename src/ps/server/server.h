@@ -57,7 +57,8 @@ typedef enum trmi_order {
     TRMI_ORDER_CHIEF,
     TRMI_ORDER_PUSHED, /* 1: this push and those before it are on all servers */
     TRMI_ORDER_BEGINS /* SYNC, of a worker's new life, 1: 0   answer: 1: the last batch that may be in a step here
-                           1: the last one of all servers       answer: 1: it is here, or done */
+                           1: the last one of all servers       answer: 1: it is here, or done
+                           1: a batch that all servers have, 2: 1 */
 } trmi_order;
 
 struct trmi_request {
@@ -81,6 +82,7 @@ struct trmi_request {
     trm_error err;
     bool applied, dropped, later; /* later: its run finishes it elsewhere */
     bool partial;                 /* SYNC: a push that other servers may not have */
+    bool again;                   /* of a group: the step that the logs end with is made again */
     uint8_t *trailer;             /* of the answer */
     size_t trailer_bytes;
     trmi_request **members; /* SYNC: pushes summed, in order of workers */
@@ -154,6 +156,17 @@ typedef struct trmi_sync_step {
     int64_t *leases;   /* [count][2] lease, position; while a server starts, else NULL */
 } trmi_sync_step;
 
+/* server_last_step.c: a member of the last step of the logs. */
+typedef struct trmi_last_member {
+    trmi_push_id id;
+    bool keeps; /* its worker does not push this batch again */
+} trmi_last_member;
+typedef struct trmi_last_step {
+    int64_t step; /* 0 = none is held */
+    uint32_t count;
+    trmi_last_member *members;
+} trmi_last_step;
+
 struct trm_ps_server {
     trm_ps_server_options options;
     char folder[256], spill_folder[256];
@@ -190,6 +203,7 @@ struct trm_ps_server {
     const trmi_push_id *until;  /* while a cut collects pushes: how far each worker's go */
     uint32_t until_count;
     trmi_request *staged;  /* server 0: pushes that all its shards keep, in no step yet */
+    trmi_last_step last;   /* SYNC: of the logs, until it is known whether all servers have it */
     bool staging;          /* SYNC: samples are lent, pushes are staged */
     trmi_sync_step *steps; /* server 0: decided, and perhaps not yet everywhere */
     int64_t step_count, step_capacity;
@@ -271,6 +285,69 @@ trmi_request *trmi_front_advance(trm_ps_server *server);
 /* Silent workers; pulls whose deadline has passed get their error and are returned with the others.
  */
 trmi_request *trmi_front_tick(trm_ps_server *server, double now);
+
+/* A cut holds back pushes of this worker from behind those that another server has let through. */
+bool trmi_front_holds(const trm_ps_server *server, const trmi_push_id *id);
+
+/* --- the last step of the logs (server_last_step.c): with the front mutex held ---------------- */
+/* After the logs are read: applies it, lets it not count, or holds it.   errors  CORRUPT, IO, NOMEM
+ */
+trm_status trmi_last_step_open(trm_ps_server *server, int64_t *pushes, trm_error *err);
+void trmi_last_step_close(trm_ps_server *server);
+/* A message of this life of a worker has come: what it pushed in this life it does not push again.
+ */
+void trmi_last_step_heard(trm_ps_server *server, const trmi_request *request);
+/* This worker's new life has begun; it goes on behind this batch, which all servers have. */
+void trmi_last_step_new_life(trm_ps_server *server, uint32_t worker);
+void trmi_last_step_is_everywhere(trm_ps_server *server, uint32_t worker, int64_t batch);
+/* Before the server died this worker had left, after all servers had answered its pushes. */
+void trmi_last_step_left(trm_ps_server *server, uint32_t worker, uint32_t incarnation);
+/* Applies it when no worker can push it again. */
+void trmi_last_step_advance(trm_ps_server *server);
+/* Whether a group may be formed of the pushes of the next step, as far as this one goes. */
+bool trmi_last_step_allows_group(const trm_ps_server *server);
+
+/* A cut holds back pushes of this worker from behind those that another server has let through. */
+bool trmi_front_holds(const trm_ps_server *server, const trmi_push_id *id);
+
+/* --- the last step of the logs (server_last_step.c): with the front mutex held ---------------- */
+/* After the logs are read: applies it, lets it not count, or holds it.   errors  CORRUPT, IO, NOMEM
+ */
+trm_status trmi_last_step_open(trm_ps_server *server, int64_t *pushes, trm_error *err);
+void trmi_last_step_close(trm_ps_server *server);
+/* A message of this life of a worker has come: what it pushed in this life it does not push again.
+ */
+void trmi_last_step_heard(trm_ps_server *server, const trmi_request *request);
+/* This worker's new life has begun; it goes on behind this batch, which all servers have. */
+void trmi_last_step_new_life(trm_ps_server *server, uint32_t worker);
+void trmi_last_step_is_everywhere(trm_ps_server *server, uint32_t worker, int64_t batch);
+/* Before the server died this worker had left, after all servers had answered its pushes. */
+void trmi_last_step_left(trm_ps_server *server, uint32_t worker, uint32_t incarnation);
+/* Applies it when no worker can push it again. */
+void trmi_last_step_advance(trm_ps_server *server);
+/* Whether a group may be formed of the pushes of the next step, as far as this one goes. */
+bool trmi_last_step_allows_group(const trm_ps_server *server);
+
+/* A cut holds back pushes of this worker from behind those that another server has let through. */
+bool trmi_front_holds(const trm_ps_server *server, const trmi_push_id *id);
+
+/* --- the last step of the logs (server_last_step.c): with the front mutex held ---------------- */
+/* After the logs are read: applies it, lets it not count, or holds it.   errors  CORRUPT, IO, NOMEM
+ */
+trm_status trmi_last_step_open(trm_ps_server *server, int64_t *pushes, trm_error *err);
+void trmi_last_step_close(trm_ps_server *server);
+/* A message of this life of a worker has come: what it pushed in this life it does not push again.
+ */
+void trmi_last_step_heard(trm_ps_server *server, const trmi_request *request);
+/* This worker's new life has begun; it goes on behind this batch, which all servers have. */
+void trmi_last_step_new_life(trm_ps_server *server, uint32_t worker);
+void trmi_last_step_is_everywhere(trm_ps_server *server, uint32_t worker, int64_t batch);
+/* Before the server died this worker had left, after all servers had answered its pushes. */
+void trmi_last_step_left(trm_ps_server *server, uint32_t worker, uint32_t incarnation);
+/* Applies it when no worker can push it again. */
+void trmi_last_step_advance(trm_ps_server *server);
+/* Whether a group may be formed of the pushes of the next step, as far as this one goes. */
+bool trmi_last_step_allows_group(const trm_ps_server *server);
 
 /* --- how far tables run behind (server_lag.c): with the front mutex held ---------------------- */
 trm_status trmi_lag_create(trm_ps_server *server, trm_error *err);

@@ -49,8 +49,8 @@ static bool has_pushed(const trm_ps_server *server, const trmi_request *r) {
 
 static bool may_pull(const trm_ps_server *server, const trmi_request *r) {
     int64_t who;
-    if ((r->header.flags & 1) != 0) {
-        return true; /* an evaluator reads what is there */
+    if ((r->header.flags & 1) != 0) { /* an evaluator reads the rows as they are */
+        return server->last.step == 0 || r->header.worker == TRMI_PS_WORKERS_MAX - 1;
     }
     switch (server->options.mode) {
     case TRM_PS_ASYNC: return true;
@@ -148,18 +148,22 @@ static void wait_in_line(trm_ps_server *server, trmi_request *r) {
     *at = r;
 }
 
-/* A cut holds pushes back, but for those that another server has already let through. */
-static bool is_held(const trm_ps_server *server, const trmi_request *r) {
+bool trmi_front_holds(const trm_ps_server *server, const trmi_push_id *push) {
     if (!server->held) {
         return false;
     }
     for (uint32_t i = 0; i < server->until_count; i++) {
         const trmi_push_id *id = &server->until[i];
-        if (id->worker == r->header.worker && id->incarnation == r->header.incarnation) {
-            return r->header.sequence > id->sequence;
+        if (id->worker == push->worker && id->incarnation == push->incarnation) {
+            return push->sequence > id->sequence;
         }
     }
     return true;
+}
+
+static bool is_held(const trm_ps_server *server, const trmi_request *r) {
+    const trmi_push_id id = {r->header.worker, r->header.incarnation, r->header.sequence};
+    return trmi_front_holds(server, &id);
 }
 
 static bool is_of_next_step(const trm_ps_server *server, const trmi_request *r) {
@@ -169,6 +173,9 @@ static bool is_of_next_step(const trm_ps_server *server, const trmi_request *r) 
 /* SYNC: enough pushes of the next batch make a group. */
 static bool form_group(trm_ps_server *server) {
     int64_t have = 0;
+    if (!trmi_last_step_allows_group(server)) {
+        return false;
+    }
     for (const trmi_request *r = server->waiting; r != NULL; r = r->next) {
         have += is_of_next_step(server, r);
     }
@@ -203,6 +210,8 @@ static bool form_group(trm_ps_server *server) {
     group->header = members[0]->header;
     group->members = members;
     group->run = trmi_run_group;
+    group->again = server->last.step != 0;
+    trmi_last_step_close(server);
     pthread_mutex_init(&group->mutex, NULL);
     server->step++;
     trmi_request_dispatch(server, group);
@@ -225,6 +234,7 @@ static void drop_late(trm_ps_server *server) {
 
 static void let_pushes_go(trm_ps_server *server) {
     if (server->options.mode == TRM_PS_SYNC) {
+        trmi_last_step_advance(server);
         do {
             drop_late(server);
         } while (form_group(server));
@@ -301,10 +311,14 @@ void trmi_front_pushed(trm_ps_server *server, const trmi_request *told) {
 
 void trmi_front_begins(trm_ps_server *server, trmi_request *r) {
     const int64_t batch = r->note.value[1];
-    int64_t last = server->step;
+    int64_t last = trmi_max_i64(server->step, server->last.step);
     trmi_worker *w = trmi_front_find(server, r->header.worker);
     /* From here on nothing that the life before still has under way changes what is here. */
     if (w != NULL && trmi_front_life(server, w, r->header.incarnation, &r->err) != TRM_OK) {
+        return;
+    }
+    if (r->note.value[2] != 0) {
+        trmi_last_step_is_everywhere(server, r->header.worker, batch);
         return;
     }
     for (trmi_request *p = server->waiting; p != NULL; p = p->next) {

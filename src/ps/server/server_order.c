@@ -236,9 +236,30 @@ trmi_request *trmi_order_release(trm_ps_server *server) {
     return server->held && server->until == NULL ? release(server) : NULL;
 }
 
+/* A checkpoint of a synchronous job is of one step on all servers, or there is none. */
+static void say_missing(const trm_ps_server *server, const trmi_push_id *missing, trmi_request *r) {
+    if (missing == NULL) {
+        return;
+    }
+    if (server->options.mode == TRM_PS_SYNC) {
+        TRMI_FAIL(
+            &r->err, TRM_PEER,
+            "server %d: push %llu of worker %u, which another server has applied, has not come "
+            "for %.0f s: no checkpoint",
+            server->options.server, (unsigned long long)missing->sequence, missing->worker,
+            hold_seconds);
+        return;
+    }
+    trmi_log(TRM_LOG_WARN, "ps",
+             "server %d: push %llu of worker %u has not come for %.0f s: the checkpoint goes on "
+             "without it",
+             server->options.server, (unsigned long long)missing->sequence, missing->worker,
+             hold_seconds);
+}
+
 /* Lets pushes go that other servers have let go, and waits for them; but not for ever: their worker
  * may have died half way. */
-static void gather(trm_ps_server *server) {
+static void gather(trm_ps_server *server, trmi_request *r) {
     trmi_request *ready = trmi_step_advance(server);
     pthread_mutex_unlock(&server->mutex);
     trmi_request_pulls_go(ready);
@@ -258,13 +279,7 @@ static void gather(trm_ps_server *server) {
             }
         }
         if (missing == NULL || trmi_os_now() > deadline || atomic_load(&server->stopping)) {
-            if (missing != NULL) {
-                trmi_log(TRM_LOG_WARN, "ps",
-                         "server %d: push %llu of worker %u has not come for %.0f s: the "
-                         "checkpoint goes on without it",
-                         server->options.server, (unsigned long long)missing->sequence,
-                         missing->worker, hold_seconds);
-            }
+            say_missing(server, missing, r);
             return;
         }
         struct timespec at;
@@ -338,10 +353,12 @@ static trmi_request *order_cut(trm_ps_server *server, trmi_request *r) {
         memcpy(until, r->message.data + trmi_ps_note_size(TRMI_PS_CONTROL), ids * sizeof *until);
         server->until = until;
         server->until_count = (uint32_t)ids;
-        gather(server);
+        gather(server, r);
         bool base_is_here =
             number == server->last_cut + 1 && !server->last_cut_failed && server->last_cut > 0;
-        if (r->note.value[2] != 0 && !base_is_here) {
+        if (r->err.status != TRM_OK) {
+            /* gather says why */
+        } else if (r->note.value[2] != 0 && !base_is_here) {
             TRMI_FAIL(&r->err, TRM_INVALID,
                       "server %d: no cut %u to be different from: take a full checkpoint",
                       server->options.server, number - 1);
@@ -423,6 +440,8 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
     const trmi_order order = (trmi_order)r->note.value[0];
     pthread_mutex_lock(&server->mutex);
     trmi_chief_heard(server, r);
+    trmi_last_step_heard(server, r);
+    trmi_last_step_advance(server);
     switch (order) {
     case TRMI_ORDER_STATS:
         r->trailer_bytes = sizeof(trm_table_stats);

@@ -367,6 +367,7 @@ void trmi_run_group(trmi_shard_thread *runner, trmi_request *group) {
     trm_status status = ids == NULL || parts == NULL
                             ? TRMI_FAIL(&err, TRM_NOMEM, "no memory to sum gradients")
                             : TRM_OK;
+    status = status == TRM_OK && group->again ? trmi_shard_void_held(runner->shard, &err) : status;
     for (uint32_t m = 0; m < count && status == TRM_OK; m++) {
         const trmi_request *member = group->members[m];
         ids[m] = (trmi_push_id){member->header.worker, member->header.incarnation,

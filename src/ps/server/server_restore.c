@@ -262,28 +262,35 @@ static trm_status find_logs(trm_ps_server *server, uint32_t from, uint32_t *newe
     return status;
 }
 
+static trm_status replay_shard(trm_ps_server *server, uint32_t s, uint32_t from, uint32_t newest,
+                               int64_t *pushes, trm_error *err) {
+    char path[400];
+    for (uint32_t cut = from; cut <= newest; cut++) {
+        int64_t valid = 0;
+        trmi_log_path(server, s, cut, path, sizeof path);
+        if (access(path, F_OK) != 0) {
+            continue;
+        }
+        TRMI_TRY(trmi_shard_replay(server->runners[s].shard, path, pushes, &valid, err));
+        if (truncate(path, valid) != 0) {
+            return TRMI_FAIL_SYS(err, "%s: cannot cut off a torn end", path);
+        }
+    }
+    if (server->options.log_pushes) {
+        trmi_log_path(server, s, newest, path, sizeof path);
+        TRMI_TRY(trmi_shard_log_open(server->runners[s].shard, NULL, path, server->options.log_sync,
+                                     err));
+    }
+    return TRM_OK;
+}
+
 static trm_status replay_logs(trm_ps_server *server, uint32_t from, uint32_t newest,
                               trm_error *err) {
     int64_t pushes = 0;
     for (uint32_t s = 0; s < server->shards; s++) {
-        trmi_shard *shard = server->runners[s].shard;
-        char path[400];
-        for (uint32_t cut = from; cut <= newest; cut++) {
-            int64_t valid = 0;
-            trmi_log_path(server, s, cut, path, sizeof path);
-            if (access(path, F_OK) != 0) {
-                continue;
-            }
-            TRMI_TRY(trmi_shard_replay(shard, path, &pushes, &valid, err));
-            if (truncate(path, valid) != 0) {
-                return TRMI_FAIL_SYS(err, "%s: cannot cut off a torn end", path);
-            }
-        }
-        if (server->options.log_pushes) {
-            trmi_log_path(server, s, newest, path, sizeof path);
-            TRMI_TRY(trmi_shard_log_open(shard, NULL, path, server->options.log_sync, err));
-        }
+        TRMI_TRY(replay_shard(server, s, from, newest, &pushes, err));
     }
+    TRMI_TRY(trmi_last_step_open(server, &pushes, err));
     if (pushes > 0) {
         trmi_log(TRM_LOG_INFO, "ps", "server %d: cut %u and %lld pushes from the logs",
                  server->options.server, from, (long long)(pushes / server->shards));
@@ -349,7 +356,20 @@ static trm_status align_tables(trm_ps_server *server, trm_error *err) {
     return TRM_OK;
 }
 
+static trm_status adopt_worker(trm_ps_server *server, uint32_t number, uint32_t incarnation,
+                               trmi_worker **out, trm_error *err) {
+    *out = trmi_front_worker(server, number, incarnation, err);
+    if (*out == NULL) {
+        return (trm_status)err->status;
+    }
+    /* The job is continued with fewer: nobody waits for this one, unless it says something. */
+    (*out)->left = server->counted && (int64_t)number >= server->options.workers;
+    (*out)->active = !(*out)->left;
+    return TRM_OK;
+}
+
 static trm_status adopt_state(trm_ps_server *server, trm_error *err) {
+    trmi_worker *worker;
     TRMI_TRY(align_tables(server, err));
     const trmi_shard *first = server->runners[0].shard;
     for (uint32_t i = 0; i < first->table_count; i++) {
@@ -369,16 +389,15 @@ static trm_status adopt_state(trm_ps_server *server, trm_error *err) {
     atomic_store(&server->global_step, first->tick);
     for (int64_t i = 0; i < first->window_count; i++) {
         const trmi_window *w = &first->windows[i];
-        trmi_worker *worker = trmi_front_worker(server, w->worker, w->incarnation, err);
-        if (worker == NULL) {
-            return (trm_status)err->status;
-        }
+        TRMI_TRY(adopt_worker(server, w->worker, w->incarnation, &worker, err));
         worker->dispatched = server->options.mode == TRM_PS_SYNC ? settled(server, w) : w->base;
         worker->done = finished(server, w);
         worker->clock = server->options.mode == TRM_PS_SYNC ? server->step : worker->done;
-        /* The job is continued with fewer: nobody waits for this one, unless it says something. */
-        worker->left = server->counted && (int64_t)w->worker >= server->options.workers;
-        worker->active = !worker->left;
+    }
+    for (uint32_t i = 0; i < server->last.count; i++) {
+        const trmi_push_id *id = &server->last.members[i].id;
+        TRMI_TRY(adopt_worker(server, id->worker, id->incarnation, &worker, err));
+        worker->clock = server->step;
     }
     return TRM_OK;
 }

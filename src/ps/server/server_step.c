@@ -411,6 +411,14 @@ void trmi_step_stage(trm_ps_server *server, trmi_request *r) {
         trmi_request_answer(r);
         return;
     }
+    if (server->last.step != 0) {
+        TRMI_FAIL(&r->err, TRM_INVALID,
+                  "server %d: step %lld of a job that lent no samples is not finished: resume it "
+                  "once as it was",
+                  server->options.server, (long long)server->last.step);
+        trmi_request_answer(r);
+        return;
+    }
     server->staging = true;
     if (decides) {
         trmi_server_away_set(server, w, false);

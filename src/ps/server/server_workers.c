@@ -34,6 +34,7 @@ trm_status trmi_front_life(trm_ps_server *server, trmi_worker *w, uint32_t incar
     }
     w->incarnation = incarnation;
     w->dispatched = 0;
+    trmi_last_step_new_life(server, w->worker);
     for (int k = 0; k < TRMI_READS; k++) {
         w->reads[k].clock = -1;
     }
@@ -78,5 +79,8 @@ void trmi_front_was_away(trm_ps_server *server, uint32_t worker, uint32_t incarn
     if (w != NULL) { /* else of a life before the last push */
         w->active = !away;
         w->left = w->away = away;
+    }
+    if (w != NULL && away) {
+        trmi_last_step_left(server, worker, incarnation);
     }
 }

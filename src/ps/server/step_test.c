@@ -590,6 +590,7 @@ static void a_shard_keeps_what_is_staged(void **state) {
         shard = new_shard(NULL);
         int64_t pushes = 0, valid;
         CHECK_OK(trmi_shard_replay(shard, path[1], &pushes, &valid, &err), err);
+        CHECK_OK(trmi_shard_apply_held(shard, &pushes, &err), err);
         assert_int_equal(pushes, 1);
     }
     CHECK_OK(step(shard, 2, &late, 1, &err), err);

@@ -44,6 +44,7 @@ void trmi_shard_destroy(trmi_shard *shard) {
     }
     trmi_shard_log_close(shard);
     drop_staged(shard);
+    trmi_shard_forget_held(shard);
     trmi_merge_destroy(shard->merge);
     for (uint32_t i = 0; i < shard->table_count; i++) {
         trmi_row_table_destroy(shard->tables[i]);

@@ -117,6 +117,8 @@ typedef struct trmi_shard_log {
     int64_t bytes;
 } trmi_shard_log;
 
+typedef struct trmi_held trmi_held;
+
 typedef struct trmi_shard {
     trmi_account account;
     trmi_row_table_place place;
@@ -134,6 +136,9 @@ typedef struct trmi_shard {
     trmi_staged_push *staged;
     trmi_merge *merge;
     trmi_shard_log log;
+    trmi_held *held; /* records of the log that the rows do not have: the last step, and what is
+                        behind it */
+    int64_t held_count, held_capacity;
     trmi_watch *watch;     /* NULL = nobody looks */
     trm_ps_writer *recent; /* the last TRMI_RECENT_WRITERS that changed anything; NULL = no room */
     int64_t recent_count;  /* of all */
@@ -207,10 +212,22 @@ trm_status trmi_shard_log_table(trmi_shard *shard, const trm_table_options *opti
 trm_status trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_error *err);
 /* False for a log of tables only: whoever leaves it out loses nothing. */
 bool trmi_shard_log_has_pushes(const char *path);
-/* Applies what a log holds and the shard does not. A torn last record ends it: nobody was told that
- * it had been applied; *valid_bytes is where (cut the file there before appending to it). *pushes
- * counts those applied.   errors  IO, CORRUPT, NOMEM */
+/* The step before this record does not count. */
+trm_status trmi_shard_log_void(trmi_shard *shard, int64_t step, trm_error *err);
+/* Applies what a log holds and the shard does not, but for its last step, which is held. A torn
+ * last record ends it: nobody was told that it had been applied; *valid_bytes is where (cut the
+ * file there before appending to it). *pushes counts those applied.   errors  IO, CORRUPT, NOMEM */
 trm_status trmi_shard_replay(trmi_shard *shard, const char *path, int64_t *pushes,
                              int64_t *valid_bytes, trm_error *err);
+/* The step that is held; 0 = none. */
+int64_t trmi_shard_held_step(const trmi_shard *shard);
+/* Its members, as far as there is room.   returns how many there are */
+uint32_t trmi_shard_held_ids(const trmi_shard *shard, trmi_push_id *ids, uint32_t room);
+/* Applies it; *pushes (NULL: not wanted) counts on.   errors  CORRUPT, NOMEM */
+trm_status trmi_shard_apply_held(trmi_shard *shard, int64_t *pushes, trm_error *err);
+/* Without a word in the log. */
+void trmi_shard_forget_held(trmi_shard *shard);
+/* Logs that it does not count, and forgets it: its pushes come again.   errors  IO, NOSPACE */
+trm_status trmi_shard_void_held(trmi_shard *shard, trm_error *err);
 
 #endif

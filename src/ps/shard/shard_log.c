@@ -83,6 +83,11 @@ trm_status trmi_shard_log_table(trmi_shard *shard, const trm_table_options *opti
                         err);
 }
 
+trm_status trmi_shard_log_void(trmi_shard *shard, int64_t step, trm_error *err) {
+    trmi_record_head head = {.kind = TRMI_RECORD_VOID, .clock = step};
+    return shard->log.fd < 0 ? TRM_OK : write_record(shard, &head, NULL, NULL, 0, err);
+}
+
 trm_status trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_error *err) {
     if (shard->log.fd < 0) {
         return TRM_OK;

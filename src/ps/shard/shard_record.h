@@ -20,7 +20,9 @@ enum {
     TRMI_RECORD_PUSH, /* without marks */
     TRMI_RECORD_MARKED,
     TRMI_RECORD_STAGED, /* a push that waits for its step */
-    TRMI_RECORD_STEP    /* ids whose staged pushes are summed; no sections */
+    TRMI_RECORD_STEP,   /* ids whose staged pushes are summed; no sections */
+    TRMI_RECORD_VOID    /* no body: the step before it does not count, if its clock is this one's or
+                           more */
 };
 typedef struct trmi_record_head {
     uint32_t magic, kind;

@@ -1,11 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The log of a shard is read back: what it holds and the shard does not is applied. */
+/* Replay of a shard's log: records that the shard does not have are applied, except the last step.
+ *
+ *   record   step 6    step 7   fill   VOID 7                      step 7   fill
+ *   effect   applied   held     held   step 7 dropped, fill used   held     held
+ *
+ * Each shard of each server applies a synchronous step on its own. When all processes of a job die,
+ * some logs may have the last step and others not. The replay therefore holds the last step back;
+ * the caller then applies it or logs that it is void (server/server_last_step.c). */
 #include "ps/shard/shard.h"
 #include "ps/shard/shard_record.h"
 
 #include "base/error.h"
 #include "base/mapping.h"
 #include "base/memory.h"
+
+#include <stdlib.h>
 
 /* In marks of versions that let each server form the sums of lent samples on its own. */
 enum { MARK_APART = 2 };
@@ -114,11 +123,19 @@ done:
     return status;
 }
 
-static trm_status replay_one(trmi_shard *shard, const trmi_record_head *head, const uint8_t *body,
+/* ---- the last step ------------------------------------------------------------------------------
+ */
+
+/* A record that is read, and not used yet: the last step, and behind it pushes that only fill their
+ * windows. */
+struct trmi_held {
+    trmi_record_head head;
+    const uint8_t *body; /* in the log's mapping, or the copy */
+    uint8_t *copy;
+};
+
+static trm_status use_record(trmi_shard *shard, const trmi_record_head *head, const uint8_t *body,
                              int64_t *pushes, trm_error *err) {
-    if (head->kind == TRMI_RECORD_TABLE) {
-        return replay_table(shard, body, head->body_bytes, err);
-    }
     bool applied = false;
     trm_status status = head->kind >= TRMI_RECORD_PUSH && head->kind <= TRMI_RECORD_STEP
                             ? replay_push(shard, head, body, &applied, err)
@@ -129,6 +146,115 @@ static trm_status replay_one(trmi_shard *shard, const trmi_record_head *head, co
                          head->tick, shard->tick - 1);
     }
     return status;
+}
+
+static void drop_held(trmi_shard *shard) {
+    for (int64_t i = 0; i < shard->held_count; i++) {
+        trmi_free(shard->held[i].copy);
+    }
+    shard->held_count = 0;
+}
+
+void trmi_shard_forget_held(trmi_shard *shard) {
+    drop_held(shard);
+    free(shard->held);
+    shard->held = NULL;
+    shard->held_capacity = 0;
+}
+
+/* Uses the held records from number `first` on, and forgets all. They are in the log already. */
+static trm_status use_held(trmi_shard *shard, int64_t first, int64_t *pushes, trm_error *err) {
+    const int fd = shard->log.fd;
+    trm_status status = TRM_OK;
+    shard->log.fd = -1;
+    for (int64_t i = first; i < shard->held_count && status == TRM_OK; i++) {
+        status = use_record(shard, &shard->held[i].head, shard->held[i].body, pushes, err);
+    }
+    shard->log.fd = fd;
+    drop_held(shard);
+    return status;
+}
+
+static trm_status hold(trmi_shard *shard, const trmi_record_head *head, const uint8_t *body,
+                       trm_error *err) {
+    if (!trmi_grow((void **)&shard->held, &shard->held_capacity, shard->held_count + 1,
+                   sizeof *shard->held)) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to keep a step of the log");
+    }
+    shard->held[shard->held_count++] = (trmi_held){.head = *head, .body = body};
+    return TRM_OK;
+}
+
+/* The log's mapping goes. */
+static trm_status copy_held(trmi_shard *shard, trm_error *err) {
+    for (int64_t i = 0; i < shard->held_count; i++) {
+        trmi_held *h = &shard->held[i];
+        if (h->copy != NULL) {
+            continue;
+        }
+        h->copy = trmi_alloc(h->head.body_bytes + 1);
+        if (h->copy == NULL) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory to keep a step of the log");
+        }
+        memcpy(h->copy, h->body, h->head.body_bytes);
+        h->body = h->copy;
+    }
+    return TRM_OK;
+}
+
+int64_t trmi_shard_held_step(const trmi_shard *shard) {
+    return shard->held_count == 0 ? 0 : shard->held[0].head.clock;
+}
+
+uint32_t trmi_shard_held_ids(const trmi_shard *shard, trmi_push_id *ids, uint32_t room) {
+    const uint32_t count = shard->held_count == 0 ? 0 : shard->held[0].head.id_count;
+    if (ids != NULL && count <= room) {
+        memcpy(ids, shard->held[0].body, count * sizeof *ids);
+    }
+    return count;
+}
+
+trm_status trmi_shard_apply_held(trmi_shard *shard, int64_t *pushes, trm_error *err) {
+    int64_t unused = 0;
+    return use_held(shard, 0, pushes == NULL ? &unused : pushes, err);
+}
+
+trm_status trmi_shard_void_held(trmi_shard *shard, trm_error *err) {
+    int64_t unused = 0;
+    if (shard->held_count == 0) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trmi_shard_log_void(shard, trmi_shard_held_step(shard), err));
+    return use_held(shard, 1, &unused, err);
+}
+
+/* ---- a log --------------------------------------------------------------------------------------
+ */
+
+/* Whether a record changes rows; else it only fills its window, or waits. */
+static bool changes_rows(const trmi_record_head *head, const uint8_t *body) {
+    const size_t ids_bytes = head->id_count * sizeof(trmi_push_id);
+    trmi_push_mark mark = {0};
+    if (head->kind == TRMI_RECORD_MARKED && head->body_bytes >= ids_bytes + sizeof mark) {
+        memcpy(&mark, body + ids_bytes, sizeof mark);
+    }
+    return head->kind != TRMI_RECORD_STAGED && (mark.flags & TRMI_MARK_FILLS) == 0;
+}
+
+static trm_status replay_one(trmi_shard *shard, const trmi_record_head *head, const uint8_t *body,
+                             int64_t *pushes, trm_error *err) {
+    if (head->kind == TRMI_RECORD_TABLE) {
+        return replay_table(shard, body, head->body_bytes, err);
+    }
+    if (head->kind == TRMI_RECORD_VOID) {
+        return use_held(shard, trmi_shard_held_step(shard) >= head->clock, pushes, err);
+    }
+    if (changes_rows(head, body)) {
+        TRMI_TRY(use_held(shard, 0, pushes, err));
+    }
+    return head->kind == TRMI_RECORD_PUSH || shard->held_count > 0
+               ? hold(shard, head, body, err)
+               : use_record(shard, head, body, pushes, err);
 }
 
 bool trmi_shard_log_has_pushes(const char *path) {
@@ -178,6 +304,7 @@ trm_status trmi_shard_replay(trmi_shard *shard, const char *path, int64_t *pushe
         at += sizeof head + head.body_bytes;
         *valid_bytes = status == TRM_OK ? (int64_t)at : *valid_bytes;
     }
+    status = status == TRM_OK ? copy_held(shard, err) : status;
     status = trmi_mapping_check(&map, status, err);
     trmi_mapping_close(&map);
     return status;

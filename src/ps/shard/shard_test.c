@@ -179,11 +179,13 @@ static void a_log_brings_back_every_answered_push(void **state) {
     trmi_shard *again = make_shard(1 << 26, 0);
     int64_t pushes = 0, valid;
     CHECK_OK(trmi_shard_replay(again, path, &pushes, &valid, &err), err);
+    CHECK_OK(trmi_shard_apply_held(again, &pushes, &err), err);
     assert_int_equal(pushes, 300);
     assert_same_rows(first, again);
     /* Replaying twice changes nothing. */
     pushes = 0;
     CHECK_OK(trmi_shard_replay(again, path, &pushes, &valid, &err), err);
+    CHECK_OK(trmi_shard_apply_held(again, &pushes, &err), err);
     assert_int_equal(pushes, 0);
     assert_same_rows(first, again);
     trmi_shard_destroy(again);
@@ -196,6 +198,7 @@ static void a_log_brings_back_every_answered_push(void **state) {
         again = make_shard(1 << 26, 0);
         pushes = 0;
         CHECK_OK(trmi_shard_replay(again, path, &pushes, &valid, &err), err);
+        CHECK_OK(trmi_shard_apply_held(again, &pushes, &err), err);
         assert_true(pushes <= before);
         assert_int_equal(again->tick, pushes);
         before = pushes;
@@ -543,6 +546,7 @@ static void a_log_that_cannot_be_written_stops_the_shard(void **state) {
     trmi_shard *again = make_shard(1 << 26, 0);
     int64_t pushes = 0, valid;
     CHECK_OK(trmi_shard_replay(again, path, &pushes, &valid, &err), err);
+    CHECK_OK(trmi_shard_apply_held(again, &pushes, &err), err);
     assert_int_equal(pushes, (int64_t)n - 1);
     trmi_shard_destroy(again);
     trmi_shard_destroy(shard);

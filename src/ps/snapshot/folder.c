@@ -126,6 +126,7 @@ static trm_status replay_logs(trm_ps_folder *f, trm_error *err) {
             }
             TRMI_TRY(trmi_shard_replay(f->shards[i], path, &pushes, &valid, err));
         }
+        TRMI_TRY(trmi_shard_apply_held(f->shards[i], &pushes, err));
         f->info.logged = i == 0 ? pushes : f->info.logged;
     }
     return TRM_OK;

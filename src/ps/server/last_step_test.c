@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A synchronous job is killed as a whole in the middle of a step, so that some shards have logged
+ * it and others have not: after a restart the rows are those of a job that was not killed. */
+#include "folder.h"
+#include "servers.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "ps/client/client.h"
+#include "ps/shard/shard_record.h"
+
+#include <unistd.h>
+
+enum { SHARDS = 2, SERVERS_MAX = 2, WORKERS_MAX = 2, WIDTH = 4, KEYS = 200, BATCH = 60, STEPS = 7 };
+
+typedef struct worker {
+    trm_ps_client *client;
+    trm_ps_batch *batch;
+    int32_t table;
+    bool computed; /* its gradients are those of the client's last batch */
+    uint64_t keys[BATCH];
+    float rows[BATCH * WIDTH], gradients[BATCH * WIDTH];
+} worker;
+
+typedef struct job {
+    int servers, workers;
+    trm_dtype wire;
+    const char *folder;
+    trm_ps_server *server[SERVERS_MAX];
+    worker worker[WORKERS_MAX];
+} job;
+
+static void start(job *j) {
+    servers_start(j->server, j->servers,
+                  (trm_ps_server_options){.shards = SHARDS,
+                                          .mode = TRM_PS_SYNC,
+                                          .workers = j->workers,
+                                          .folder = j->folder,
+                                          .log_pushes = true});
+}
+
+static void join(job *j, int number) {
+    const trm_table_options options = {
+        .name = "t",
+        .width = WIDTH,
+        .optimizer = {.rule = TRM_ROW_MOMENTUM, .learning_rate = 0.1f, .momentum = 0.9f},
+        .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
+    const trm_ps_client_options o = {.local = j->server,
+                                     .servers = j->servers,
+                                     .worker = number,
+                                     .wire = j->wire,
+                                     .ring_bytes = 1 << 18};
+    worker *w = &j->worker[number];
+    trm_error err;
+    *w = (worker){0};
+    CHECK_OK(trm_ps_client_create(&o, &w->client, &err), err);
+    CHECK_OK(trm_ps_client_table(w->client, &options, &w->table, &err), err);
+    CHECK_OK(trm_ps_batch_create(w->client, &w->batch, &err), err);
+}
+
+/* As if the process had died: no server is told. */
+static void die(worker *w) {
+    w->client->incarnation = 0;
+    trm_ps_batch_destroy(w->batch);
+    trm_ps_client_destroy(w->client);
+}
+
+/* Each gradient depends on all rows of the batch: rows of another step on one shard show up. */
+static void compute(worker *w, int number) {
+    const int64_t step = trm_ps_client_next_batch(w->client);
+    trm_error err;
+    for (int i = 0; i < BATCH; i++) {
+        w->keys[i] = (uint64_t)(step * 37 + number * 11 + i * 3) % KEYS;
+    }
+    trm_ps_batch_clear(w->batch);
+    CHECK_OK(trm_ps_batch_add(w->batch, w->table, w->keys, BATCH, w->rows, w->gradients, &err),
+             err);
+    CHECK_OK(trm_ps_pull_start(w->batch, &err), err);
+    CHECK_OK(trm_ps_pull_wait(w->batch, &err), err);
+    float mean = 0;
+    for (int i = 0; i < BATCH * WIDTH; i++) {
+        mean += w->rows[i] / (BATCH * WIDTH);
+    }
+    for (int i = 0; i < BATCH * WIDTH; i++) {
+        w->gradients[i] = 0.3f * (w->rows[i] - mean) + 0.01f * (float)(i % 7 - 3);
+    }
+}
+
+/* Batches of all workers, until each has made `steps`. */
+static void train(job *j, int64_t steps) {
+    trm_error err;
+    for (int64_t step = 0; step < steps; step++) {
+        bool makes[WORKERS_MAX] = {false};
+        for (int n = 0; n < j->workers; n++) {
+            makes[n] = trm_ps_client_next_batch(j->worker[n].client) == step;
+            if (makes[n]) {
+                compute(&j->worker[n], n);
+            }
+        }
+        for (int n = 0; n < j->workers; n++) {
+            if (makes[n]) {
+                CHECK_OK(trm_ps_push(j->worker[n].batch, NULL, &err), err);
+            }
+        }
+    }
+    for (int n = 0; n < j->workers; n++) {
+        assert_int_equal(trm_ps_client_next_batch(j->worker[n].client), steps);
+        CHECK_OK(trm_ps_flush(j->worker[n].client, &err), err);
+    }
+}
+
+/* Cuts the last push off a shard's log, as if the process had died before it was written. */
+static void lose_last_push(const job *j, int server, int shard) {
+    char path[400];
+    uint8_t *data;
+    size_t bytes, last = 0;
+    trm_error err;
+    snprintf(path, sizeof path, "%s/log/server-%d-of-%d-shard-%d-of-%d-cut-000000.log", j->folder,
+             server, j->servers, shard, SHARDS);
+    CHECK_OK(trmi_os_read_file(path, 64 << 20, &data, &bytes, &err), err);
+    for (size_t at = 0; at + sizeof(trmi_record_head) <= bytes;) {
+        trmi_record_head head;
+        memcpy(&head, data + at, sizeof head);
+        last = head.kind == TRMI_RECORD_PUSH ? at : last;
+        at += sizeof head + head.body_bytes;
+    }
+    trmi_free(data);
+    assert_true(last > 0);
+    assert_int_equal(truncate(path, (off_t)last), 0);
+}
+
+static void stop_servers(job *j) {
+    for (int s = 0; s < j->servers; s++) {
+        trm_ps_server_stop(j->server[s]);
+    }
+}
+
+/* All processes die; the shards whose bit is set have not logged the last step. */
+static void kill_all(job *j, unsigned lost) {
+    for (int n = 0; n < j->workers; n++) {
+        die(&j->worker[n]);
+    }
+    stop_servers(j);
+    for (int i = 0; i < j->servers * SHARDS; i++) {
+        if ((lost >> i & 1) != 0) {
+            lose_last_push(j, i / SHARDS, i % SHARDS);
+        }
+    }
+}
+
+static void join_all(job *j) {
+    for (int n = 0; n < j->workers; n++) {
+        join(j, n);
+    }
+}
+
+static void read_rows(job *j, float rows[KEYS * WIDTH]) {
+    uint64_t keys[KEYS];
+    worker *w = &j->worker[0];
+    trm_error err;
+    for (uint64_t k = 0; k < KEYS; k++) {
+        keys[k] = k;
+    }
+    trm_ps_batch_clear(w->batch);
+    CHECK_OK(trm_ps_batch_add(w->batch, w->table, keys, KEYS, rows, NULL, &err), err);
+    CHECK_OK(trm_ps_read(w->batch, &err), err);
+}
+
+/* `kills` kills after step `fatal`; after the first, each comes when the restarted job has begun. */
+static void run(int servers, int workers, trm_dtype wire, int fatal, int kills, unsigned lost,
+                float rows[KEYS * WIDTH]) {
+    job j = {.servers = servers, .workers = workers, .wire = wire, .folder = in_folder("job")};
+    trm_error err;
+    start(&j);
+    join_all(&j);
+    for (int k = 0; k < kills; k++) {
+        train(&j, fatal);
+        /* Later kills lose the step on other shards. */
+        kill_all(&j, k == 0 ? lost : (lost * 5 + 3 * (unsigned)k) % (1u << servers * SHARDS));
+        start(&j);
+        join_all(&j);
+    }
+    train(&j, STEPS);
+    read_rows(&j, rows);
+    kill_all(&j, 0);
+    CHECK_OK(trmi_os_remove_tree(NULL, j.folder, &err), err);
+}
+
+static void each_step_on_each_set_of_shards(void **state) {
+    static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
+    for (int servers = 1; servers <= SERVERS_MAX; servers++) {
+        for (int workers = 1; workers <= WORKERS_MAX; workers++) {
+            run(servers, workers, TRM_FLOAT32, 0, 0, 0, expected);
+            for (int fatal = 1; fatal < STEPS; fatal += fatal < 3 ? 1 : 3) {
+                for (unsigned lost = 0; lost < 1u << servers * SHARDS; lost++) {
+                    run(servers, workers, TRM_FLOAT32, fatal, 1 + (fatal == 2), lost, rows);
+                    assert_memory_equal(rows, expected, sizeof rows);
+                }
+            }
+        }
+    }
+}
+
+static void gradients_of_16_bits_are_rounded_alike(void **state) {
+    static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
+    run(2, 2, TRM_BFLOAT16, 0, 0, 0, expected);
+    run(2, 2, TRM_BFLOAT16, 3, 1, 1, rows);
+    assert_memory_equal(rows, expected, sizeof rows);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_step_on_each_set_of_shards),
+        cmocka_unit_test(gradients_of_16_bits_are_rounded_alike),
+    };
+    return cmocka_run_group_tests_name("ps the last step of the logs", tests, make_folder,
+                                       remove_folder);
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The last step of the logs, when a server of a synchronous job starts.
+ *
+ * Each shard of each server logs and applies a step on its own. When all processes of a job die in
+ * the middle of a step, some shards have logged it and others have not. The workers that start
+ * again make the batches of that step again. For the same bits they must read, from every shard,
+ * the rows of the step before.
+ *
+ *   the shards of this server differ   no worker had an answer: the step is void where it is logged
+ *   all shards of this server have it  another server may lack it: the step is held, and the rows
+ *                                      stay those of the step before, until each member's worker
+ *                                        keeps     lives on in the life that pushed, or has left, or
+ *                                                  has found, in a new life, that all servers have it
+ *                                        repeats   has pushed the batch again in a new life
+ *   all members repeat                 the step is void, and is formed again from the new pushes
+ *   a member keeps                     its push will not come again: the logged step is applied, and
+ *                                      repeated pushes are dropped
+ *
+ * At most one step is undecided: a worker reads the rows of step n from all shards of all servers
+ * before it pushes its batch of step n + 1. */
+#include "ps/server/server.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+/* ---- when a server starts -------------------------------------------------------------------- */
+
+typedef struct log_ends {
+    int64_t least, most; /* last step of a shard's log, or of its rows */
+    bool any, all;       /* shards that hold their last step */
+} log_ends;
+
+/* A step of a synchronous job is the one behind the rows; logs of other modes count otherwise. */
+static bool holds_a_step(const trmi_shard *shard) {
+    return trmi_shard_held_step(shard) == shard->clock + 1;
+}
+
+static log_ends find_ends(const trm_ps_server *server) {
+    log_ends e = {.least = INT64_MAX, .all = true};
+    for (uint32_t s = 0; s < server->shards; s++) {
+        const trmi_shard *shard = server->runners[s].shard;
+        bool holds = holds_a_step(shard);
+        int64_t end = shard->clock + holds;
+        e.least = end < e.least ? end : e.least;
+        e.most = end > e.most ? end : e.most;
+        e.any = e.any || holds;
+        e.all = e.all && holds;
+    }
+    return e;
+}
+
+static trm_status remember_members(trm_ps_server *server, int64_t step, trm_error *err) {
+    const trmi_shard *shard = server->runners[0].shard;
+    uint32_t count = trmi_shard_held_ids(shard, NULL, 0);
+    trmi_push_id *ids = trmi_alloc(count * sizeof *ids);
+    server->last.members = trmi_alloc(count * sizeof *server->last.members);
+    if (ids == NULL || server->last.members == NULL) {
+        trmi_free(ids);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the last step of the logs");
+    }
+    (void)trmi_shard_held_ids(shard, ids, count);
+    for (uint32_t i = 0; i < count; i++) {
+        server->last.members[i] = (trmi_last_member){.id = ids[i]};
+    }
+    trmi_free(ids);
+    server->last.count = count;
+    server->last.step = step;
+    return TRM_OK;
+}
+
+trm_status trmi_last_step_open(trm_ps_server *server, int64_t *pushes, trm_error *err) {
+    const bool synchronous = server->options.mode == TRM_PS_SYNC;
+    const log_ends e = find_ends(server);
+    if (synchronous && e.any && e.most > e.least + 1) {
+        return TRMI_FAIL(
+            err, TRM_CORRUPT,
+            "server %d: the logs of its shards end with steps %lld to %lld, one step apart at most "
+            "expected: records are lost. Move %s/log away to go back to cut %u",
+            server->options.server, (long long)e.least, (long long)e.most, server->folder,
+            server->last_cut);
+    }
+    if (synchronous && server->options.servers > 1 && e.all && e.most == e.least) {
+        return remember_members(server, e.most, err);
+    }
+    for (uint32_t s = 0; s < server->shards; s++) {
+        trmi_shard *shard = server->runners[s].shard;
+        bool counts =
+            !synchronous || !holds_a_step(shard) || trmi_shard_held_step(shard) == e.least;
+        TRMI_TRY(counts ? trmi_shard_apply_held(shard, pushes, err)
+                        : trmi_shard_void_held(shard, err));
+    }
+    return TRM_OK;
+}
+
+void trmi_last_step_close(trm_ps_server *server) {
+    trmi_free(server->last.members);
+    server->last = (trmi_last_step){0};
+}
+
+/* ---- what workers say ------------------------------------------------------------------------ */
+
+static trmi_last_member *find_member(const trm_ps_server *server, uint32_t worker) {
+    for (uint32_t i = 0; i < server->last.count && server->last.step != 0; i++) {
+        if (server->last.members[i].id.worker == worker) {
+            return &server->last.members[i];
+        }
+    }
+    return NULL;
+}
+
+void trmi_last_step_heard(trm_ps_server *server, const trmi_request *r) {
+    trmi_last_member *m = find_member(server, r->header.worker);
+    if (m != NULL && r->header.incarnation == m->id.incarnation) {
+        m->keeps = true;
+    }
+}
+
+void trmi_last_step_new_life(trm_ps_server *server, uint32_t worker) {
+    trmi_last_member *m = find_member(server, worker);
+    if (m != NULL) {
+        m->keeps = false;
+    }
+}
+
+void trmi_last_step_is_everywhere(trm_ps_server *server, uint32_t worker, int64_t batch) {
+    trmi_last_member *m = find_member(server, worker);
+    if (m != NULL && batch >= server->last.step) {
+        m->keeps = true;
+    }
+}
+
+void trmi_last_step_left(trm_ps_server *server, uint32_t worker, uint32_t incarnation) {
+    trmi_last_member *m = find_member(server, worker);
+    if (m != NULL && incarnation >= m->id.incarnation) {
+        m->keeps = true;
+    }
+}
+
+/* ---- the decision ---------------------------------------------------------------------------- */
+
+static bool pushes_again(const trm_ps_server *server, uint32_t worker) {
+    for (const trmi_request *r = server->waiting; r != NULL; r = r->next) {
+        if (r->header.worker == worker && r->header.clock == server->last.step && !r->partial) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A worker that has left, or is not waited for any more, says nothing. */
+static bool is_gone(const trm_ps_server *server, uint32_t worker) {
+    const trmi_worker *w = trmi_front_find(server, worker);
+    return w != NULL ? !w->active : server->counted && (int64_t)worker >= server->options.workers;
+}
+
+static bool any_keeps(const trm_ps_server *server) {
+    bool keeps = false;
+    for (uint32_t i = 0; i < server->last.count; i++) {
+        keeps = keeps || server->last.members[i].keeps;
+    }
+    return keeps;
+}
+
+bool trmi_last_step_allows_group(const trm_ps_server *server) {
+    return server->last.step == 0 || !any_keeps(server);
+}
+
+static void run_apply(trmi_shard_thread *runner, trmi_request *r) {
+    trm_error err;
+    if (trmi_shard_apply_held(runner->shard, NULL, &err) != TRM_OK) {
+        trmi_request_fail(r, &err);
+    } else if (runner->shard->number == 0) {
+        atomic_store(&runner->server->global_step, runner->shard->tick);
+    }
+}
+
+static void applied(trmi_request *r) {
+    trm_ps_server *server = r->server;
+    if (r->err.status ==
+        TRM_OK) { /* else perhaps in the middle of a dispatch, which holds the mutex */
+        pthread_mutex_lock(&server->mutex);
+        server->done_step =
+            r->header.clock > server->done_step ? r->header.clock : server->done_step;
+        pthread_mutex_unlock(&server->mutex);
+    } else {
+        trmi_log(TRM_LOG_ERROR, "ps", "server %d: the last step of the log is not applied: %s",
+                 server->options.server, r->err.message);
+    }
+    trmi_request_forget(r);
+}
+
+void trmi_last_step_advance(trm_ps_server *server) {
+    if (server->last.step == 0 || !any_keeps(server)) {
+        return;
+    }
+    for (uint32_t i = 0; i < server->last.count; i++) {
+        const trmi_last_member *m = &server->last.members[i];
+        bool says = m->keeps || pushes_again(server, m->id.worker) || is_gone(server, m->id.worker);
+        if (!says || trmi_front_holds(server, &m->id)) {
+            return;
+        }
+    }
+    trmi_request *r = trmi_alloc(sizeof *r);
+    if (r == NULL) {
+        return; /* the next message tries again */
+    }
+    pthread_mutex_init(&r->mutex, NULL);
+    r->server = server;
+    r->header.clock = server->last.step;
+    r->run = run_apply;
+    r->finish = applied;
+    server->step = server->last.step;
+    for (uint32_t i = 0; i < server->last.count; i++) {
+        const trmi_push_id *id = &server->last.members[i].id;
+        trmi_worker *w = trmi_front_find(server, id->worker);
+        if (w != NULL) {
+            w->clock = w->clock > server->step ? w->clock : server->step;
+            bool further = w->incarnation == id->incarnation && id->sequence > w->dispatched;
+            w->dispatched = further ? id->sequence : w->dispatched;
+        }
+    }
+    trmi_last_step_close(server);
+    pthread_cond_broadcast(&server->changed);
+    trmi_request_dispatch(server, r);
+}
