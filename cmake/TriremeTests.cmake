@@ -74,12 +74,14 @@ add_test(NAME house/length COMMAND bash ${CMAKE_SOURCE_DIR}/tools/length.sh ${CM
 add_test(NAME house/headers COMMAND bash ${CMAKE_SOURCE_DIR}/tools/headers.sh ${CMAKE_SOURCE_DIR}
          ${CMAKE_C_COMPILER})
 add_test(NAME house/circles COMMAND python3 ${CMAKE_SOURCE_DIR}/tools/circles.py ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+add_test(NAME house/format COMMAND bash ${CMAKE_SOURCE_DIR}/tools/format.sh ${CMAKE_SOURCE_DIR})
+set_tests_properties(house/format PROPERTIES SKIP_RETURN_CODE 77)
 add_test(NAME house/words COMMAND python3 ${CMAKE_SOURCE_DIR}/tools/words.py ${CMAKE_SOURCE_DIR})
 add_test(NAME house/symbols COMMAND bash ${CMAKE_SOURCE_DIR}/tools/symbols.sh ${CMAKE_SOURCE_DIR}
          $<TARGET_FILE:trireme_shared>)
 add_test(NAME house/docs COMMAND bash ${CMAKE_SOURCE_DIR}/tools/docs.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR}/docs)
 set_tests_properties(house/docs PROPERTIES SKIP_RETURN_CODE 77)
-set_tests_properties(house/layers house/length house/headers house/circles house/words house/symbols house/docs PROPERTIES LABELS house)
+set_tests_properties(house/layers house/length house/headers house/circles house/words house/symbols house/docs house/format PROPERTIES LABELS house)
 
 # Writes what another framework needs to repeat a training (tests/parity).
 foreach(dump parity_dump click_dump)

@@ -5,7 +5,7 @@
 set -eu
 build="gcc make cmake pkg-config libdnnl-dev libjansson-dev libturbojpeg0-dev libpng-dev libssl-dev libxxhash-dev"
 test="$build g++ libcmocka-dev python3 python3-numpy iproute2"
-optional="libucx-dev libhwloc-dev python3-venv python3-pip python3-torch python3-torchvision python3-onnx openmpi-bin libopenmpi-dev mpich libmpich-dev slurm-wlm clang libomp-dev graphviz doxygen"
+optional="libucx-dev libhwloc-dev python3-venv python3-pip python3-torch python3-torchvision python3-onnx openmpi-bin libopenmpi-dev mpich libmpich-dev slurm-wlm clang libomp-dev clang-format graphviz doxygen"
 case ${1:-build} in
 build) wanted=$build ;;
 test) wanted=$test ;;

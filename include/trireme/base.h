@@ -165,7 +165,7 @@ typedef void (*trm_log_sink)(void *context, trm_log_level level, const char *roo
                              const char *line);
 TRM_API void trm_log_set_sink(trm_log_sink sink, void *context, trm_log_level most_verbose);
 
-/* "0.1.0". */
+/* "0.2.0". */
 TRM_API const char *trm_version(void);
 
 #ifdef __cplusplus
