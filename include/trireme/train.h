@@ -293,6 +293,10 @@ typedef struct trm_train_options {
     int64_t epochs; /* train until the model has seen so many epochs in all */
     int64_t steps;  /* or until it has made so many steps in all; 0 = no such limit */
     bool sink;      /* an epoch runs without per-step callbacks; same bits */
+    /* The timeline of this call as Chrome trace JSON, which ui.perfetto.dev shows: step kernels, waiting,
+     * communication, batches that are made; a process a rank, written by rank 0 at the end of the call
+     * (not after an error). The first 400,000 events of each rank. NULL = none */
+    const char *profile;
     trm_callback callbacks[TRM_MAX_CALLBACKS];
 } trm_train_options;
 

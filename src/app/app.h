@@ -39,7 +39,7 @@ typedef struct app_options {
     double label_smoothing, clip_norm;
     bool sink;
     /* output */
-    const char *output, *init, *metrics;
+    const char *output, *init, *metrics, *profile;
     bool resume, tensorboard;
     int64_t save_every_steps, keep, log_every, summary_every, eval_every_epochs, early_stop,
         histogram_epochs;

@@ -259,8 +259,11 @@ static void add_records(const app_options *o, trm_callback *list, int *count) {
 
 static trm_status train(job *j, trm_error *err) {
     const app_options *o = &j->app->o;
-    trm_train_options options = {
-        .data = j->train, .epochs = o->epochs, .steps = o->steps, .sink = o->sink};
+    trm_train_options options = {.data = j->train,
+                                 .epochs = o->epochs,
+                                 .steps = o->steps,
+                                 .sink = o->sink,
+                                 .profile = o->profile};
     trm_callback *list = options.callbacks;
     int count = 0;
     list[count++] = app_reporter(&j->report);

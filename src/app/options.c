@@ -140,6 +140,9 @@ static const app_flag LOG[] = {
      "parameters' histograms in it, every N epochs", 1, 1e6},
     {"metrics", APP_TEXT, OPTION(metrics), "FILE",
      "every reported step and evaluation: FILE.csv or FILE.jsonl", 0, 0},
+    {"profile", APP_TEXT, OPTION(profile), "FILE",
+     "the run's timeline for ui.perfetto.dev: kernels, waiting, communication, data of each rank",
+     0, 0},
 };
 GROUP(log, "Records", LOG);
 

@@ -29,6 +29,7 @@ static trm_status refuse_other_flags(const app_context *app, trm_error *err) {
                  {"early-stop",
                   "give --steps or --epochs; --export-best keeps the best evaluation's weights"},
                  {"metrics", "each process prints its own: --json, and --tensorboard"},
+                 {"profile", "the timeline is that of a job without servers"},
                  {"histogram-epochs", "there are no histograms: parameters are on the servers"},
                  {"loss-scale", "gradients are float32 where they are added"},
                  {"accumulate", "each batch is a step: use a larger --batch-size"}};

@@ -60,8 +60,9 @@ struct trm_exec {
     trmi_shard_input *whole_inputs; /* split graphs: [program->inputs_count] */
     int32_t variables_count;
     trm_step_profile *profile;
-    trmi_parallel *parallel; /* NULL: one rank */
-    trmi_lanes *lanes;       /* NULL: the batch as one */
+    struct trmi_trace *trace; /* records each step of the program; NULL: nothing does */
+    trmi_parallel *parallel;  /* NULL: one rank */
+    trmi_lanes *lanes;        /* NULL: the batch as one */
     /* one rank, exact or within a limit of memory: its plan; owned */
     struct trmi_shard_plan *alone;
     int64_t memory_bytes; /* the limit (exec/limit.h); 0 = none */

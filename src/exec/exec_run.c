@@ -6,6 +6,26 @@
 #include "exec/distributed/parallel.h"
 
 #include "base/error.h"
+#include "base/os.h"
+#include "base/trace.h"
+
+/* A kernel that is an operation of the ranks communicates; all others compute. */
+static trm_status run_recorded(trm_exec *exec, int32_t index, trm_error *err) {
+    const trmi_kernel *kernel = &exec->kernels[index];
+    const trmi_step *step = kernel->step;
+    double begin = trmi_os_now();
+    trm_status status = kernel->run(kernel, &exec->env, err);
+    bool sends = step->kind == TRMI_STEP_OP &&
+                 (step->op_kind == TRMI_OP_ALL_REDUCE || step->op_kind == TRMI_OP_EXCHANGE);
+    trmi_trace_add(exec->trace, &(trmi_trace_event){
+                                    .category = sends ? "communication" : "compute",
+                                    .name = step->name,
+                                    .phase = step->phase == TRMI_FORWARD ? "forward" : "backward",
+                                    .bytes = step->cost.bytes,
+                                    .begin = begin,
+                                    .end = trmi_os_now()});
+    return status;
+}
 
 trm_status trmi_exec_run(trm_exec *exec, int32_t begin, int32_t end, trm_error *err) {
     const trmi_parallel *p = exec->parallel;
@@ -13,7 +33,8 @@ trm_status trmi_exec_run(trm_exec *exec, int32_t begin, int32_t end, trm_error *
     for (int32_t i = begin; i < end; i++) {
         const trmi_kernel *kernel = &exec->kernels[i];
         if (made == NULL || made[i] == TRMI_CAST_NONE) {
-            TRMI_TRY(kernel->run(kernel, &exec->env, err));
+            TRMI_TRY(exec->trace == NULL ? kernel->run(kernel, &exec->env, err)
+                                         : run_recorded(exec, i, err));
         }
     }
     return TRM_OK;

@@ -13,6 +13,7 @@
 #include "train/estimator/dealt.h"
 #include "train/diverge.h"
 #include "train/model.h"
+#include "train/profile.h"
 
 #include "base/error.h"
 #include "base/log.h"
@@ -21,6 +22,7 @@
 #include "exec/distributed/parallel.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -40,6 +42,8 @@ typedef struct run {
     int64_t ahead;
     double begin, epoch_begin;
     trmi_pace *pace; /* NULL with one rank */
+    trmi_profile *profile;
+    trmi_trace *trace; /* the profile's; NULL without one */
     trmi_divergence divergence;
     bool finish;  /* a hook asked to stop, or there were enough steps */
     bool used_up; /* leases: no batch is left */
@@ -110,10 +114,19 @@ enum { NEAR_THE_END = 16 }; /* updates */
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
+/* Adds to the timeline, if there is one, what lasted from `begin` until now. */
+static void record(const run *r, const char *category, const char *name, double begin) {
+    trmi_trace_add(
+        r->trace,
+        &(trmi_trace_event){
+            .category = category, .name = name, .begin = begin, .end = trmi_os_now(), .bytes = -1});
+}
+
 static trm_status read_batch(run *r, const trm_batch **batch, trm_error *err) {
     double before = trmi_os_now();
     TRMI_TRY(trmi_next_batch(r->options->data, batch, err));
     r->p.wait_seconds += trmi_os_now() - before;
+    record(r, "waiting", "batch", before);
     return TRM_OK;
 }
 
@@ -171,7 +184,9 @@ static trm_status one_remote_batch(run *r, trm_error *err) {
     if (!trmi_remote_is_staged(remote)) {
         TRMI_TRY(stage_next(r, true, err));
     }
+    double before = trmi_os_now();
     TRMI_TRY(trmi_remote_begin(remote, &staged, err));
+    record(r, "waiting", "rows and variables of the servers", before);
     if (trmi_remote_leases(remote)) {
         r->batch = staged.index; /* whatever was lent is due */
     }
@@ -275,7 +290,9 @@ static trm_status one_step(run *r, trm_error *err) {
     r->p.loss = (float)(loss / batches);
     TRMI_TRY(follow_loss(r, err));
     TRMI_TRY(CALL(r, on_gradients, err));
+    double updating = trmi_os_now();
     TRMI_TRY(update(r, err));
+    record(r, "compute", "optimizer", updating);
     r->p.loss_scale = trm_exec_loss_scale(exec, &r->loss_scale) ? &r->loss_scale : NULL;
     if (!isfinite(r->p.loss)) {
         return diverged(r, err);
@@ -284,6 +301,9 @@ static trm_status one_step(run *r, trm_error *err) {
     r->model->loss = r->p.loss;
     double now = trmi_os_now();
     r->p.global_step = trm_exec_step(exec);
+    char name[32];
+    snprintf(name, sizeof name, "step %llu", (unsigned long long)r->p.global_step);
+    record(r, "step", name, begin);
     r->p.step_seconds = now - begin;
     r->p.busy_seconds += now - begin;
     r->p.epoch_seconds = now - r->epoch_begin;
@@ -508,7 +528,12 @@ trm_status trm_model_train(trm_model *model, const trm_train_options *options, t
     err = err != NULL ? err : &own;
     take_callbacks(&r);
     trm_status status = trmi_pace_create(trmi_model_comm(model), &r.pace, err);
+    if (status == TRM_OK && options->profile != NULL) {
+        status = trmi_profile_begin(model, options->data, options->profile, &r.profile, err);
+    }
+    r.trace = trmi_profile_trace(r.profile);
     status = status == TRM_OK ? go(&r, err) : status;
+    status = trmi_profile_end(r.profile, status, err);
     trmi_pace_destroy(r.pace);
     bool alone = status != TRM_OK && status != TRM_CANCELLED && status != TRM_DIVERGED;
     if (alone && trmi_model_comm(model) != NULL) {

@@ -210,6 +210,7 @@ static bool wait_done(trm_request *request, double timeout_seconds) {
         now = trmi_os_now();
     }
     trmi_bootstrap_add_waited(request->comm->bootstrap, now - start);
+    trmi_comm_record(request->comm, request, false, "waiting", start);
     return done;
 }
 

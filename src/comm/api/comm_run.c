@@ -109,8 +109,38 @@ trm_status trmi_comm_refuse(trm_comm *comm, const trm_request *request, trm_erro
     return status;
 }
 
-trm_status trmi_comm_execute(trm_comm *comm, trm_request *request, bool background,
-                             trm_error *err) {
+void trmi_comm_set_trace(trm_comm *comm, trmi_trace *trace) {
+    atomic_store(&comm->root->trace, trace);
+}
+
+void trmi_comm_record(trm_comm *comm, const trm_request *request, bool background,
+                      const char *category, double begin) {
+    trmi_trace *trace = atomic_load(&comm->root->trace);
+    if (trace == NULL) {
+        return;
+    }
+    bool messages = request->kind == TRMI_WORK_MESSAGES;
+    const char *tag = messages ? request->tag : request->op.tag;
+    trmi_trace_event event = {.category = category,
+                              .name = tag != NULL ? tag
+                                      : messages  ? "messages"
+                                                  : "collective",
+                              .bytes = -1,
+                              .begin = begin,
+                              .end = trmi_os_now()};
+    if (!messages) {
+        event.bytes = (double)request->op.count * (double)trm_dtype_bytes(request->op.dtype);
+    }
+    if (background) {
+        char track[80];
+        bool root = comm == comm->root;
+        snprintf(track, sizeof track, "communication%s%s", root ? "" : " ", root ? "" : comm->name);
+        event.track = trmi_trace_track(trace, track);
+    }
+    trmi_trace_add(trace, &event);
+}
+
+static trm_status execute(trm_comm *comm, trm_request *request, bool background, trm_error *err) {
     if (!trmi_bootstrap_healthy(comm->bootstrap)) {
         return trmi_comm_refuse(comm, request, err);
     }
@@ -122,4 +152,14 @@ trm_status trmi_comm_execute(trm_comm *comm, trm_request *request, bool backgrou
         return trmi_net_run(comm, &request->op, background, err);
     }
     return comm->shm->table->run(comm->shm, &request->op, err);
+}
+
+trm_status trmi_comm_execute(trm_comm *comm, trm_request *request, bool background,
+                             trm_error *err) {
+    double begin = atomic_load(&comm->root->trace) != NULL ? trmi_os_now() : 0;
+    trm_status status = execute(comm, request, background, err);
+    if (begin > 0) {
+        trmi_comm_record(comm, request, background, "communication", begin);
+    }
+    return status;
 }

@@ -17,6 +17,7 @@
 #ifndef TRMI_COMM_COMMUNICATOR_H
 #define TRMI_COMM_COMMUNICATOR_H
 
+#include "comm/api/comm_trace.h"
 #include "comm/api/engine.h"
 #include "comm/shm/shm.h"
 
@@ -76,6 +77,7 @@ struct trm_comm {
     bool thread_started, stopping;
     trm_request *queue_head, **queue_tail;
     _Atomic int32_t pending;
+    _Atomic(trmi_trace *) trace; /* of the root: what records its operations and its children's */
 };
 
 /* comm_op.c: checks a caller's operation and resolves it; arrays go to request->counts. */
@@ -95,6 +97,11 @@ trm_status trmi_comm_move_messages(trm_comm *comm, trm_request *request, uint32_
                                    trm_error *err);
 /* Sleeps until messages may move; checks deadlines of `request`. */
 trm_status trmi_comm_idle_messages(trm_comm *comm, trm_request *request, trm_error *err);
+
+/* Adds what lasted from `begin` until now: in the background on the communicator's track, else on
+ * track 0. */
+void trmi_comm_record(trm_comm *comm, const trm_request *request, bool background,
+                      const char *category, double begin);
 
 /* comm_async.c */
 void trmi_comm_stop_thread(trm_comm *comm);

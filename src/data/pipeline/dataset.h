@@ -17,8 +17,10 @@
 #include "data/image/transform.h"
 
 #include "base/queue.h"
+#include "base/trace.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 /* One batch and everything to fill it. */
 typedef struct trmi_batch_slot {
@@ -71,7 +73,8 @@ struct trm_dataset {
     int64_t worker_count, next_worker;
     trmi_batch_slot *lent; /* to the caller */
     trmi_prefetch_worker *lender;
-    bool failed; /* the last batch could not be made; the workers have gone */
+    _Atomic(trmi_trace *) trace; /* records each batch that is filled; NULL: nothing does */
+    bool failed;                 /* the last batch could not be made; the workers have gone */
 };
 
 /* All shards together, however many they were, have used the first `used` samples of this epoch's

@@ -4,9 +4,11 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/os.h"
 #include "base/rng.h"
 #include "data/image/picture.h"
 
+#include <stdio.h>
 #include <string.h>
 
 void trmi_scratch_free(trmi_picture_scratch *scratch) {
@@ -117,12 +119,32 @@ static void slot_free(trmi_batch_slot *slot) {
 
 /* ---- workers ------------------------------------------------------------------------------ */
 
+/* As trmi_slot_fill, which is named in the timeline of a training that has one. */
+static void fill_recorded(trmi_prefetch_worker *worker, int64_t number, trmi_batch_slot *slot) {
+    trm_dataset *dataset = worker->dataset;
+    trmi_trace *trace = atomic_load(&dataset->trace);
+    double begin = trace != NULL ? trmi_os_now() : 0;
+    trmi_slot_fill(dataset, worker, number, slot);
+    if (trace != NULL) {
+        char track[32], name[64];
+        snprintf(track, sizeof track, "data %d", (int)(worker - dataset->workers));
+        snprintf(name, sizeof name, "batch %lld of epoch %lld", (long long)slot->batch.index + 1,
+                 (long long)slot->batch.epoch + 1);
+        trmi_trace_add(trace, &(trmi_trace_event){.category = "data",
+                                                  .name = name,
+                                                  .begin = begin,
+                                                  .end = trmi_os_now(),
+                                                  .bytes = -1,
+                                                  .track = trmi_trace_track(trace, track)});
+    }
+}
+
 static void *work(void *argument) {
     trmi_prefetch_worker *worker = argument;
     void *item;
     for (int64_t number = worker->first; trmi_queue_pop(worker->idle, -1, &item) == TRM_OK;
          number += worker->stride) {
-        trmi_slot_fill(worker->dataset, worker, number, item);
+        fill_recorded(worker, number, item);
         if (trmi_queue_push(worker->ready, item) != TRM_OK) {
             break;
         }
@@ -237,8 +259,8 @@ void trmi_dataset_stop(trm_dataset *dataset) {
 static trmi_batch_slot *next_slot(trm_dataset *dataset) {
     trmi_prefetch_worker *worker = &dataset->workers[dataset->next_worker];
     if (dataset->threads == 0) {
-        trmi_slot_fill(dataset, worker, dataset->epoch * dataset->epoch_batches + dataset->index,
-                       &dataset->slots[0]);
+        fill_recorded(worker, dataset->epoch * dataset->epoch_batches + dataset->index,
+                      &dataset->slots[0]);
         return &dataset->slots[0];
     }
     void *item = NULL;

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/os.h"
+#include "base/trace.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -199,11 +200,7 @@ static const char *event_name(const trmi_space *s, const trmi_simulated_event *e
     return name;
 }
 
-/* Readers count nanoseconds, and drop an event that begins before its forerunner's end: ends are
- * rounded, not lengths. */
-static double nanoseconds(double seconds) { return round(seconds * 1e9); }
-
-/* Chrome's format: complete events, microseconds; thread 0 the rank, thread 1 its link.
+/* In the format of base/trace.h: track 0 is the rank, track 1 its link.
  * tests/perfetto_test.sh reads it. */
 static trm_status write_trace(const simulation *s, trm_error *err) {
     const trmi_drive_mesh *m = trmi_planner_best(s->p);
@@ -215,31 +212,27 @@ static trm_status write_trace(const simulation *s, trm_error *err) {
     trm_status status =
         trmi_space_timeline(m->space, &m->found.best.choice, router, &timeline, &measure, err);
     trmi_router_destroy(router);
-    trmi_text_printf(&t,
-                     "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
-                     "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,\"args\":{\"name\":\"one "
-                     "of %d equal ranks\"}},\n"
-                     "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":0,\"args\":{"
-                     "\"name\":\"operators\"}},\n"
-                     "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":1,\"args\":{"
-                     "\"name\":\"gradients\"}}",
-                     (int)s->p->ranks);
+    char rank[64];
+    snprintf(rank, sizeof rank, "one of %d equal ranks", (int)s->p->ranks);
+    trmi_trace_put_begin(&t);
+    trmi_trace_put_process(&t, 0, rank);
+    trmi_trace_put_track(&t, 0, 0, "operators");
+    trmi_trace_put_track(&t, 0, 1, "gradients");
     for (int64_t i = 0; status == TRM_OK && i < timeline.count; i++) {
         const trmi_simulated_event *e = &timeline.events[i];
         char name[256];
-        double begin = nanoseconds(e->begin), end = nanoseconds(e->begin + e->seconds);
-        trmi_text_printf(&t,
-                         ",\n{\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":"
-                         "\"%s\",\"name\":",
-                         e->kind == TRMI_EVENT_BUCKET, begin / 1e3, (end - begin) / 1e3,
-                         e->kind == TRMI_EVENT_OP       ? "operator"
-                         : e->kind == TRMI_EVENT_UPDATE ? "optimiser"
-                                                        : "message");
-        trmi_text_json_string(&t, event_name(m->space, e, name, sizeof name));
-        trmi_text_printf(&t, ",\"args\":{\"bytes\":%.0f,\"phase\":\"%s\"}}", e->bytes,
-                         e->phase == TRMI_FORWARD ? "forward" : "backward");
+        const trmi_trace_event event = {.category = e->kind == TRMI_EVENT_OP       ? "operator"
+                                                    : e->kind == TRMI_EVENT_UPDATE ? "optimiser"
+                                                                                   : "message",
+                                        .name = event_name(m->space, e, name, sizeof name),
+                                        .phase = e->phase == TRMI_FORWARD ? "forward" : "backward",
+                                        .begin = e->begin,
+                                        .end = e->begin + e->seconds,
+                                        .bytes = e->bytes,
+                                        .track = e->kind == TRMI_EVENT_BUCKET};
+        trmi_trace_put_event(&t, 0, &event);
     }
-    trmi_text_printf(&t, "\n]}\n");
+    trmi_trace_put_end(&t);
     if (status == TRM_OK && t.failed) {
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory for the trace");
     }

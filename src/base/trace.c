@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The trace writer and recorder; see base/trace.h. */
+#include "base/trace.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { NAME_BYTES = 48, TRACKS_MAX = 64 };
+
+/* ---- the writer ------------------------------------------------------------------------------- */
+
+/* A comma behind the event before, if there is one: what begins a list ends in a new line. */
+static void put_comma(trmi_text *text) {
+    if (text->length > 0 && text->data[text->length - 1] != '\n') {
+        trmi_text_append(text, ",\n", 2);
+    }
+}
+
+static void put_name(trmi_text *text, const char *kind, int32_t process, int32_t track,
+                     const char *name) {
+    put_comma(text);
+    trmi_text_printf(text, "{\"name\":\"%s\",\"ph\":\"M\",\"pid\":%d,", kind, (int)process);
+    if (track >= 0) {
+        trmi_text_printf(text, "\"tid\":%d,", (int)track);
+    }
+    trmi_text_printf(text, "\"args\":{\"name\":");
+    trmi_text_json_string(text, name);
+    trmi_text_printf(text, "}}");
+}
+
+void trmi_trace_put_begin(trmi_text *text) {
+    trmi_text_printf(text, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
+}
+
+void trmi_trace_put_process(trmi_text *text, int32_t process, const char *name) {
+    put_name(text, "process_name", process, -1, name);
+}
+
+void trmi_trace_put_track(trmi_text *text, int32_t process, int32_t track, const char *name) {
+    put_name(text, "thread_name", process, track, name);
+}
+
+/* Readers count nanoseconds, and drop an event that begins before its forerunner's end: ends are
+ * rounded, not lengths. */
+static double nanoseconds(double seconds) { return round(seconds * 1e9); }
+
+void trmi_trace_put_event(trmi_text *text, int32_t process, const trmi_trace_event *event) {
+    double begin = nanoseconds(event->begin), end = nanoseconds(event->end);
+    put_comma(text);
+    trmi_text_printf(text,
+                     "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\","
+                     "\"name\":",
+                     (int)process, (int)event->track, begin / 1e3, (end - begin) / 1e3,
+                     event->category);
+    trmi_text_json_string(text, event->name);
+    trmi_text_printf(text, ",\"args\":{");
+    if (event->bytes >= 0) {
+        trmi_text_printf(text, "\"bytes\":%.0f%s", event->bytes, event->phase != NULL ? "," : "");
+    }
+    if (event->phase != NULL) {
+        trmi_text_printf(text, "\"phase\":\"%s\"", event->phase);
+    }
+    trmi_text_printf(text, "}}");
+}
+
+void trmi_trace_put_end(trmi_text *text) { trmi_text_printf(text, "\n]}\n"); }
+
+/* ---- the recorder ----------------------------------------------------------------------------- */
+
+typedef struct record {
+    trmi_trace_event event; /* its name is in `name` */
+    char name[NAME_BYTES];
+} record;
+
+struct trmi_trace {
+    pthread_mutex_t lock;
+    record *records;
+    int64_t count, most, dropped;
+    char tracks[TRACKS_MAX][NAME_BYTES];
+    int32_t track_count;
+};
+
+trm_status trmi_trace_create(int64_t most, trmi_trace **out, trm_error *err) {
+    trmi_trace *trace = trmi_alloc(sizeof *trace);
+    record *records = trmi_alloc((size_t)most * sizeof *records);
+    if (trace == NULL || records == NULL) {
+        trmi_free(trace);
+        trmi_free(records);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a timeline of %lld events",
+                         (long long)most);
+    }
+    pthread_mutex_init(&trace->lock, NULL);
+    trace->records = records;
+    trace->most = most;
+    *out = trace;
+    return TRM_OK;
+}
+
+void trmi_trace_destroy(trmi_trace *trace) {
+    if (trace != NULL) {
+        pthread_mutex_destroy(&trace->lock);
+        trmi_free(trace->records);
+        trmi_free(trace);
+    }
+}
+
+int32_t trmi_trace_track(trmi_trace *trace, const char *name) {
+    int32_t track = 0;
+    pthread_mutex_lock(&trace->lock);
+    while (track < trace->track_count && strncmp(trace->tracks[track], name, NAME_BYTES - 1) != 0) {
+        track++;
+    }
+    if (track == TRACKS_MAX) {
+        track--;
+    } else if (track == trace->track_count) {
+        snprintf(trace->tracks[track], NAME_BYTES, "%s", name);
+        trace->track_count++;
+    }
+    pthread_mutex_unlock(&trace->lock);
+    return track;
+}
+
+void trmi_trace_add(trmi_trace *trace, const trmi_trace_event *event) {
+    if (trace == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&trace->lock);
+    if (trace->count == trace->most) {
+        trace->dropped++;
+    } else {
+        record *r = &trace->records[trace->count++];
+        r->event = *event;
+        snprintf(r->name, NAME_BYTES, "%s", event->name);
+    }
+    pthread_mutex_unlock(&trace->lock);
+}
+
+int64_t trmi_trace_dropped(const trmi_trace *trace) { return trace->dropped; }
+
+void trmi_trace_put(const trmi_trace *trace, int32_t process, double shift, trmi_text *text) {
+    for (int32_t i = 0; i < trace->track_count; i++) {
+        trmi_trace_put_track(text, process, i, trace->tracks[i]);
+    }
+    for (int64_t i = 0; i < trace->count; i++) {
+        trmi_trace_event event = trace->records[i].event;
+        event.name = trace->records[i].name;
+        event.begin += shift;
+        event.end += shift;
+        trmi_trace_put_event(text, process, &event);
+    }
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The timeline of a training call: a recorder that the executor, the communicator and the dataset
+ * write into while the call runs; at its end rank 0 gathers the ranks' events and writes the file.
+ *
+ *   track     category        events
+ *   steps     compute         each step kernel; optimizer; communication inside a kernel
+ *             waiting         for a batch, for gradients of other ranks
+ *   comm...   communication   operations in the background, one track a communicator
+ *   data w    data            batches that prefetch thread w fills */
+#include "train/profile.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/os.h"
+#include "base/trace.h"
+#include "comm/api/comm_trace.h"
+#include "data/pipeline/dataset.h"
+#include "exec/exec.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { EVENTS_MOST = 400000 }; /* 45 MB; some 800 steps of ResNet-50 */
+
+struct trmi_profile {
+    trmi_trace *trace;
+    const trm_model *model;
+    trm_dataset *data;
+    double begin; /* trmi_os_now */
+    char path[4096];
+};
+
+trm_status trmi_profile_begin(trm_model *model, trm_dataset *data, const char *path,
+                              trmi_profile **out, trm_error *err) {
+    trmi_profile *p = trmi_alloc(sizeof *p);
+    if (p == NULL || strlen(path) >= sizeof p->path) {
+        trmi_free(p);
+        return TRMI_FAIL(err, p == NULL ? TRM_NOMEM : TRM_INVALID, "%.150s: no memory to record it",
+                         path);
+    }
+    trm_status status = trmi_trace_create(EVENTS_MOST, &p->trace, err);
+    if (status != TRM_OK) {
+        trmi_free(p);
+        return status;
+    }
+    snprintf(p->path, sizeof p->path, "%s", path);
+    p->model = model;
+    p->data = data;
+    p->begin = trmi_os_now();
+    (void)trmi_trace_track(p->trace, "steps");
+    model->train.exec->trace = p->trace;
+    atomic_store(&data->trace, p->trace);
+    if (trmi_model_comm(model) != NULL) {
+        trmi_comm_set_trace(trmi_model_comm(model), p->trace);
+    }
+    *out = p;
+    return TRM_OK;
+}
+
+trmi_trace *trmi_profile_trace(const trmi_profile *profile) {
+    return profile != NULL ? profile->trace : NULL;
+}
+
+/* Nobody records any more: the prefetch threads end, and begin again with the next batch. */
+static trm_status detach(trmi_profile *p, trm_error *err) {
+    int64_t epoch, index;
+    p->model->train.exec->trace = NULL;
+    if (trmi_model_comm(p->model) != NULL) {
+        trmi_comm_set_trace(trmi_model_comm(p->model), NULL);
+    }
+    atomic_store(&p->data->trace, NULL);
+    trm_dataset_position(p->data, &epoch, &index);
+    return trm_dataset_seek(p->data, epoch, index, err);
+}
+
+/* The texts of all ranks behind each other, on every rank. */
+static trm_status gather(const trm_model *model, trmi_text *text, trm_error *err) {
+    trm_comm *comm = trmi_model_comm(model);
+    int32_t size = trmi_model_size(model), rank = trmi_model_rank(model);
+    if (comm == NULL) {
+        return TRM_OK;
+    }
+    int64_t *counts = trmi_alloc((size_t)size * sizeof *counts), total = 0, before = 0;
+    if (counts == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the timeline of %d ranks", (int)size);
+    }
+    counts[rank] = (int64_t)text->length;
+    trm_status status = trmi_model_add_counts(model, counts, size, err);
+    for (int32_t r = 0; r < size; r++) {
+        before += r < rank ? counts[r] : 0;
+        total += counts[r];
+    }
+    char *all = status == TRM_OK ? trmi_alloc((size_t)total + 1) : NULL;
+    if (status == TRM_OK && all == NULL) {
+        status =
+            TRMI_FAIL(err, TRM_NOMEM, "no memory for a timeline of %lld bytes", (long long)total);
+    }
+    status = trmi_model_agree(model, status, total, "the timeline", err);
+    if (status == TRM_OK) {
+        memcpy(all + before, text->data, text->length);
+        const trm_collective op = {.kind = TRM_ALLGATHERV,
+                                   .recv = all,
+                                   .counts = counts,
+                                   .dtype = TRM_UINT8,
+                                   .tag = "timeline"};
+        status = trm_comm_run(comm, &op, err);
+    }
+    if (status == TRM_OK) {
+        text->length = 0;
+        trmi_text_append(text, all, (size_t)total);
+    }
+    trmi_free(all);
+    trmi_free(counts);
+    return status;
+}
+
+/* Seconds to add to this rank's times: the clock of rank 0, from its beginning. Ranks of one host
+ * have the same clock; others meet at the time of day. */
+static trm_status clock_shift(const trmi_profile *p, double *shift, trm_error *err) {
+    double first[2] = {0, 0}; /* rank 0's clock at the beginning; its time of day then */
+    double offset = trmi_os_wall() - trmi_os_now();
+    if (trmi_model_rank(p->model) == 0) {
+        first[0] = p->begin;
+        first[1] = offset;
+    }
+    TRMI_TRY(trmi_model_add(p->model, first, 2, err));
+    double apart = offset - first[1];
+    *shift = (apart > -1e-3 && apart < 1e-3 ? 0 : apart) - first[0];
+    return TRM_OK;
+}
+
+static trm_status write_file(trmi_profile *p, trm_error *err) {
+    trmi_text events = {0}, file = {0};
+    char name[32];
+    double shift;
+    int32_t rank = trmi_model_rank(p->model);
+    TRMI_TRY(clock_shift(p, &shift, err));
+    snprintf(name, sizeof name, "rank %d", (int)rank);
+    trmi_text_append(&events, ",\n", rank > 0 ? 2 : 0); /* behind those of the rank before */
+    trmi_trace_put_process(&events, rank, name);
+    trmi_trace_put(p->trace, rank, shift, &events);
+    trm_status status =
+        events.failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory for the timeline") : TRM_OK;
+    status = trmi_model_comm(p->model) != NULL
+                 ? trmi_model_agree(p->model, status, 0, "the timeline", err)
+                 : status;
+    status = status == TRM_OK ? gather(p->model, &events, err) : status;
+    if (status == TRM_OK && rank == 0) {
+        trmi_trace_put_begin(&file);
+        trmi_text_append(&file, events.data, events.length);
+        trmi_trace_put_end(&file);
+        status = file.failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory for the timeline")
+                             : trmi_os_replace_file(NULL, p->path, file.data, file.length, err);
+    }
+    if (status == TRM_OK && trmi_trace_dropped(p->trace) > 0) {
+        trmi_log(TRM_LOG_WARN, "train",
+                 "%s: has the first %d events of this rank; %lld later ones are left out", p->path,
+                 EVENTS_MOST, (long long)trmi_trace_dropped(p->trace));
+    }
+    trmi_text_free(&events);
+    trmi_text_free(&file);
+    return status;
+}
+
+trm_status trmi_profile_end(trmi_profile *p, trm_status trained, trm_error *err) {
+    if (p == NULL) {
+        return trained;
+    }
+    /* A failed rank has no one to gather with. */
+    bool whole = trained == TRM_OK || trained == TRM_CANCELLED;
+    trm_error own;
+    trm_status status = detach(p, &own);
+    status = status == TRM_OK && whole ? write_file(p, &own) : status;
+    trmi_trace_destroy(p->trace);
+    trmi_free(p);
+    if (trained == TRM_OK && status != TRM_OK) {
+        *err = own;
+        return status;
+    }
+    return trained;
+}
