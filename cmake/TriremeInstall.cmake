@@ -12,7 +12,7 @@ install(FILES docs/man/trireme.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES docs/man/libtrireme.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
 
 # What a static link needs besides the archive.
-set(TRIREME_PRIVATE_REQUIRES "jansson libturbojpeg libpng libcrypto")
+set(TRIREME_PRIVATE_REQUIRES "jansson libturbojpeg libpng zlib libcrypto")
 set(TRIREME_PRIVATE_LIBS "-lm -lpthread -ldl")
 if(OpenMP_omp_LIBRARY) # clang's: by name, so that gcc can link against it, too
   get_filename_component(omp_folder ${OpenMP_omp_LIBRARY} DIRECTORY)

@@ -65,7 +65,7 @@ if [ -d "$TFRECORDS" ]; then
         fail "TFRecords on 2 ranks: $(cat "$records.out")"
     printf x | dd of="$TFRECORDS/train-00001-of-00002" bs=1 seek=2 conv=notrunc status=none
     resnet50_imagenet --data_dir "$TFRECORDS" --batch_size 8 --train_steps 1 --image_size 32 > out.txt 2>&1
-    [ $? = 3 ] && grep -q "train-00001-of-00002: record 0 at byte 0" out.txt || fail "a damaged record: $(cat out.txt)"
+    [ $? = 3 ] && grep -q "train-00001-of-00002: record 0 at offset 0" out.txt || fail "a damaged record: $(cat out.txt)"
 fi
 
 # ---- own_loop: three lines and a header make a program of plain C run on many ranks

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/error.h"
 
+#include "base/endian.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,35 +105,20 @@ trm_status trmi_error_sys(trm_error *err, const char *file, int line, const char
     return status;
 }
 
-static void put32(uint8_t *wire, int32_t value) {
-    uint32_t bits = (uint32_t)value;
-    for (int i = 0; i < 4; i++) {
-        wire[i] = (uint8_t)(bits >> (8 * i));
-    }
-}
-
-static int32_t get32(const uint8_t *wire) {
-    uint32_t bits = 0;
-    for (int i = 0; i < 4; i++) {
-        bits |= (uint32_t)wire[i] << (8 * i);
-    }
-    return (int32_t)bits;
-}
-
 void trmi_error_encode(const trm_error *err, uint8_t wire[256]) {
-    put32(wire, err->status);
-    put32(wire + 4, err->rank);
-    put32(wire + 8, err->sys_errno);
-    put32(wire + 12, err->line);
+    trmi_put32(wire, (uint32_t)err->status);
+    trmi_put32(wire + 4, (uint32_t)err->rank);
+    trmi_put32(wire + 8, (uint32_t)err->sys_errno);
+    trmi_put32(wire + 12, (uint32_t)err->line);
     memcpy(wire + 16, err->file, sizeof err->file);
     memcpy(wire + 40, err->message, sizeof err->message);
 }
 
 void trmi_error_decode(trm_error *err, const uint8_t wire[256]) {
-    err->status = get32(wire);
-    err->rank = get32(wire + 4);
-    err->sys_errno = get32(wire + 8);
-    err->line = get32(wire + 12);
+    err->status = (int32_t)trmi_get32(wire);
+    err->rank = (int32_t)trmi_get32(wire + 4);
+    err->sys_errno = (int32_t)trmi_get32(wire + 8);
+    err->line = (int32_t)trmi_get32(wire + 12);
     memcpy(err->file, wire + 16, sizeof err->file);
     memcpy(err->message, wire + 40, sizeof err->message);
     /* A peer's bytes: never trust the terminators. */

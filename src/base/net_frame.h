@@ -18,6 +18,8 @@
 
 #include "trireme/base.h"
 
+#include "base/endian.h"
+
 enum { TRMI_FRAME_HEAD_BYTES = 64, TRMI_FRAME_CHECK_AT = 48, TRMI_FRAME_CHECK_BYTES = 16 };
 
 typedef struct trmi_frame_head {
@@ -33,22 +35,5 @@ bool trmi_frame_decode(const uint8_t wire[TRMI_FRAME_HEAD_BYTES], uint16_t servi
 /* The check that needs no key: sets it, and whether it is right. */
 void trmi_frame_sum(uint8_t wire[TRMI_FRAME_HEAD_BYTES]);
 bool trmi_frame_sum_is_right(const uint8_t wire[TRMI_FRAME_HEAD_BYTES]);
-
-/* Little-endian integers in bytes. */
-static inline void trmi_put32(uint8_t *at, uint32_t value) {
-    for (int i = 0; i < 4; i++) {
-        at[i] = (uint8_t)(value >> (8 * i));
-    }
-}
-static inline uint32_t trmi_get32(const uint8_t *at) {
-    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
-static inline void trmi_put64(uint8_t *at, uint64_t value) {
-    trmi_put32(at, (uint32_t)value);
-    trmi_put32(at + 4, (uint32_t)(value >> 32));
-}
-static inline uint64_t trmi_get64(const uint8_t *at) {
-    return (uint64_t)trmi_get32(at) | (uint64_t)trmi_get32(at + 4) << 32;
-}
 
 #endif

@@ -3,6 +3,7 @@
  * in net.h. */
 #include "base/net_proof.h"
 
+#include "base/endian.h"
 #include "base/error.h"
 
 #include <openssl/crypto.h>
@@ -37,19 +38,13 @@ trm_status trmi_net_random(void *out, size_t bytes, trm_error *err) {
                : TRMI_FAIL_SYS(err, "the system gives no %zu random bytes", bytes);
 }
 
-static void put16(uint8_t *at, uint16_t value) {
-    at[0] = (uint8_t)value;
-    at[1] = (uint8_t)(value >> 8);
-}
-static uint16_t get16(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
-
 trm_status trmi_net_hello(const trmi_credentials *mine, trmi_proof *proof, trm_error *err) {
     TRMI_ASSERT(mine->detail_bytes <= TRMI_HELLO_DETAIL_MAX);
     memset(proof, 0, sizeof *proof);
     memcpy(proof->hello, hello_magic, 8);
-    put16(proof->hello + 8, mine->version);
-    put16(proof->hello + 10, mine->service);
-    put16(proof->hello + 12, (uint16_t)mine->detail_bytes);
+    trmi_put16(proof->hello + 8, mine->version);
+    trmi_put16(proof->hello + 10, mine->service);
+    trmi_put16(proof->hello + 12, (uint16_t)mine->detail_bytes);
     proof->hello_bytes = TRMI_HELLO_HEAD + mine->detail_bytes;
     if (mine->detail_bytes > 0) {
         memcpy(proof->hello + TRMI_HELLO_HEAD, mine->detail, mine->detail_bytes);
@@ -67,25 +62,25 @@ const char *trmi_net_check_hello(const trmi_proof *proof, size_t have, const trm
     if (have < TRMI_HELLO_HEAD) {
         return NULL;
     }
-    size_t detail = (size_t)get16(h + 12);
-    if (get16(h + 10) != mine->service) {
+    size_t detail = (size_t)trmi_get16(h + 12);
+    if (trmi_get16(h + 10) != mine->service) {
         return "it wants another service";
     }
-    if (detail > TRMI_HELLO_DETAIL_MAX || get16(h + 14) != 0) {
+    if (detail > TRMI_HELLO_DETAIL_MAX || trmi_get16(h + 14) != 0) {
         return "its first message is too long";
     }
     *wanted = TRMI_HELLO_HEAD + detail;
     return NULL;
 }
 
-uint16_t trmi_net_hello_version(const trmi_proof *proof) { return get16(proof->hello + 8); }
+uint16_t trmi_net_hello_version(const trmi_proof *proof) { return trmi_get16(proof->hello + 8); }
 
 trm_status trmi_net_challenge(const trmi_credentials *mine, trmi_proof *proof, trm_error *err) {
     uint8_t *c = proof->challenge;
     memset(c, 0, TRMI_CHALLENGE_BYTES);
     memcpy(c, challenge_magic, 8);
-    put16(c + 8, mine->version);
-    put16(c + 10, mine->service);
+    trmi_put16(c + 8, mine->version);
+    trmi_put16(c + 10, mine->service);
     TRMI_TRY(trmi_net_random(c + 16, 32, err));
     trmi_net_mac(mine->token, "acceptor", proof->hello, proof->hello_bytes, c, 48, c + 48);
     return TRM_OK;
@@ -121,15 +116,15 @@ static trm_status check_challenge(const trmi_credentials *mine, const trmi_proof
                                   const char *peer, trm_error *err) {
     uint8_t mac[32];
     const uint8_t *c = proof->challenge;
-    if (memcmp(c, challenge_magic, 8) != 0 || get16(c + 10) != mine->service) {
+    if (memcmp(c, challenge_magic, 8) != 0 || trmi_get16(c + 10) != mine->service) {
         return TRMI_FAIL(err, TRM_PEER,
                          "%s does not speak this protocol: another program listens there", peer);
     }
-    if (get16(c + 8) != mine->version) {
+    if (trmi_get16(c + 8) != mine->version) {
         return TRMI_FAIL(err, TRM_UNSUPPORTED,
                          "%s speaks protocol version %u, this process version %u; install the same "
                          "trireme everywhere",
-                         peer, get16(c + 8), mine->version);
+                         peer, trmi_get16(c + 8), mine->version);
     }
     trmi_net_mac(mine->token, "acceptor", proof->hello, proof->hello_bytes, c, 48, mac);
     return CRYPTO_memcmp(mac, c + 48, 32) == 0

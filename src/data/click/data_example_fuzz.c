@@ -78,16 +78,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
             walk(&features[i]);
         }
     }
-    size_t at = 0;
-    for (int64_t record = 0; at < bytes; record++) {
-        const uint8_t *body;
-        size_t length, next;
-        if (trmi_tfrecord_at("fuzz", data, bytes, at, record, true, &body, &length, &next, &err) !=
-            TRM_OK) {
-            break;
-        }
+    trmi_tfrecord_reader reader = {.name = "fuzz", .file = data, .bytes = bytes};
+    const uint8_t *body;
+    size_t length;
+    while (trmi_tfrecord_next(&reader, &body, &length, &err) == TRM_OK) {
         (void)trmi_example_find(body, length, names, 3, features, &err);
-        at = next;
     }
     static trmi_picture_scratch scratch;
     trmi_picture picture;

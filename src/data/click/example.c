@@ -1,128 +1,67 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The protobuf wire form of tf.Example, read in place. Depth is fixed by the schema: no recursion.
  */
+#include "base/endian.h"
 #include "base/error.h"
 #include "data/click/tfrecord.h"
 
 #include <string.h>
 
-enum { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, WIRE_FIXED32 = 5 };
-
-typedef struct field {
-    uint32_t number, wire;
-    uint64_t value;      /* varint */
-    const uint8_t *data; /* bytes, or the fixed value */
-    size_t bytes;
-} field;
-
-static bool read_varint(const uint8_t **at, const uint8_t *end, uint64_t *out) {
-    uint64_t value = 0;
-    for (int shift = 0; shift < 70; shift += 7) {
-        if (*at == end) {
-            return false;
-        }
-        uint8_t byte = *(*at)++;
-        value |= shift < 64 ? (uint64_t)(byte & 0x7F) << shift : 0;
-        if (byte < 0x80) {
-            *out = value;
-            return true;
-        }
-    }
-    return false;
-}
-
-/* The next field of a message; false when malformed. Call only while *at < end. */
-static bool read_field(const uint8_t **at, const uint8_t *end, field *out) {
-    uint64_t key;
-    if (!read_varint(at, end, &key) || key >> 3 == 0 || key >> 3 > UINT32_MAX) {
-        return false;
-    }
-    *out = (field){.number = (uint32_t)(key >> 3), .wire = (uint32_t)(key & 7)};
-    uint64_t length;
-    switch (out->wire) {
-    case WIRE_VARINT: return read_varint(at, end, &out->value);
-    case WIRE_FIXED64: length = 8; break;
-    case WIRE_FIXED32: length = 4; break;
-    case WIRE_BYTES:
-        if (!read_varint(at, end, &length)) {
-            return false;
-        }
-        break;
-    default: return false;
-    }
-    if (length > (uint64_t)(end - *at)) {
-        return false;
-    }
-    out->data = *at;
-    out->bytes = (size_t)length;
-    *at += length;
-    return true;
-}
-
 /* Feature { oneof list }: the last list wins, as in protobuf. */
-static bool read_feature(const uint8_t *at, size_t bytes, trmi_feature *out) {
-    const uint8_t *end = at + bytes;
-    while (at < end) {
-        field f;
-        if (!read_field(&at, end, &f)) {
-            return false;
-        }
-        if (f.number <= 3 && f.wire == WIRE_BYTES) {
+static bool read_feature(const trmi_proto_field *value, trmi_feature *out) {
+    trmi_proto feature = trmi_proto_inside(value);
+    trmi_proto_field f;
+    while (trmi_proto_next(&feature, &f)) {
+        if (f.number <= 3 && f.wire == TRMI_PROTO_BYTES) {
             *out = (trmi_feature){(trmi_feature_kind)f.number, f.data, f.bytes};
         }
     }
-    return true;
+    return !feature.broken;
 }
 
 /* One map entry { key: 1, value: 2 }. */
-static bool read_entry(const uint8_t *at, size_t bytes, const char *const *names, int32_t count,
+static bool read_entry(const trmi_proto_field *entry, const char *const *names, int32_t count,
                        trmi_feature *out) {
-    const uint8_t *end = at + bytes;
-    field key = {0}, value = {0};
-    while (at < end) {
-        field f;
-        if (!read_field(&at, end, &f)) {
-            return false;
-        }
-        if (f.wire == WIRE_BYTES && f.number == 1) {
+    trmi_proto pair = trmi_proto_inside(entry);
+    trmi_proto_field key = {0}, value = {0}, f;
+    while (trmi_proto_next(&pair, &f)) {
+        if (f.wire == TRMI_PROTO_BYTES && f.number == 1) {
             key = f;
-        } else if (f.wire == WIRE_BYTES && f.number == 2) {
+        } else if (f.wire == TRMI_PROTO_BYTES && f.number == 2) {
             value = f;
         }
     }
-    for (int32_t i = 0; i < count; i++) {
+    for (int32_t i = 0; !pair.broken && i < count; i++) {
         if (strlen(names[i]) == key.bytes &&
             (key.bytes == 0 || memcmp(names[i], key.data, key.bytes) == 0)) {
             out[i] = (trmi_feature){0};
-            return value.data == NULL || read_feature(value.data, value.bytes, &out[i]);
+            return value.data == NULL || read_feature(&value, &out[i]);
         }
     }
-    return true;
+    return !pair.broken;
 }
 
 trm_status trmi_example_find(const uint8_t *data, size_t bytes, const char *const *names,
                              int32_t count, trmi_feature *out, trm_error *err) {
+    trmi_proto example = {.data = data, .bytes = bytes};
+    trmi_proto_field features, entry;
+    bool good = true;
     for (int32_t i = 0; i < count; i++) {
         out[i] = (trmi_feature){0};
     }
-    const uint8_t *at = data, *end = data + bytes;
-    bool good = true;
-    while (good && at < end) {
-        field features;
-        good = read_field(&at, end, &features);
-        if (!good || features.number != 1 || features.wire != WIRE_BYTES) {
+    while (good && trmi_proto_next(&example, &features)) {
+        if (features.number != 1 || features.wire != TRMI_PROTO_BYTES) {
             continue;
         }
-        const uint8_t *entry_at = features.data, *entry_end = features.data + features.bytes;
-        while (good && entry_at < entry_end) {
-            field entry;
-            good = read_field(&entry_at, entry_end, &entry);
-            if (good && entry.number == 1 && entry.wire == WIRE_BYTES) {
-                good = read_entry(entry.data, entry.bytes, names, count, out);
+        trmi_proto map = trmi_proto_inside(&features);
+        while (good && trmi_proto_next(&map, &entry)) {
+            if (entry.number == 1 && entry.wire == TRMI_PROTO_BYTES) {
+                good = read_entry(&entry, names, count, out);
             }
         }
+        good = good && !map.broken;
     }
-    if (!good) {
+    if (!good || example.broken) {
         return TRMI_FAIL(err, TRM_CORRUPT, "malformed tf.Example of %zu bytes", bytes);
     }
     return TRM_OK;
@@ -131,34 +70,28 @@ trm_status trmi_example_find(const uint8_t *data, size_t bytes, const char *cons
 /* ---- lists ---------------------------------------------------------------------------------- */
 
 trmi_feature_walk trmi_feature_begin(const trmi_feature *feature) {
-    trmi_feature_walk walk = {.at = feature->data, .end = feature->data};
-    if (feature->kind != TRMI_FEATURE_ABSENT) {
-        walk.end = feature->data + feature->bytes;
-    }
-    return walk;
+    bool there = feature->kind != TRMI_FEATURE_ABSENT;
+    return (trmi_feature_walk){
+        .list = {.data = feature->data, .bytes = there ? feature->bytes : 0}};
 }
 
 /* The next field 1 of the list's message, others skipped. */
-static bool next_value(trmi_feature_walk *walk, field *out) {
-    while (walk->at < walk->end) {
-        if (!read_field(&walk->at, walk->end, out)) {
-            walk->malformed = true;
-            walk->at = walk->end;
-            return false;
-        }
+static bool next_value(trmi_feature_walk *walk, trmi_proto_field *out) {
+    while (trmi_proto_next(&walk->list, out)) {
         if (out->number == 1) {
             return true;
         }
     }
+    walk->malformed = walk->malformed || walk->list.broken;
     return false;
 }
 
 bool trmi_feature_next_bytes(trmi_feature_walk *walk, const uint8_t **data, size_t *bytes) {
-    field f;
+    trmi_proto_field f;
     if (!next_value(walk, &f)) {
         return false;
     }
-    if (f.wire != WIRE_BYTES) {
+    if (f.wire != TRMI_PROTO_BYTES) {
         walk->malformed = true;
         return false;
     }
@@ -167,56 +100,49 @@ bool trmi_feature_next_bytes(trmi_feature_walk *walk, const uint8_t **data, size
     return true;
 }
 
-/* A packed run is walked by moving `at` inside it and remembering the list's true end. */
-static bool enter_packed(trmi_feature_walk *walk, field *f) {
-    while (walk->packed_end == NULL) {
+/* Numbers: `f` is a value of its own, unless a packed run is entered, or goes on. */
+static bool next_number(trmi_feature_walk *walk, trmi_proto_field *f) {
+    while (!walk->malformed && walk->packed.at == walk->packed.bytes) {
         if (!next_value(walk, f)) {
             return false;
         }
-        if (f->wire != WIRE_BYTES) {
+        if (f->wire != TRMI_PROTO_BYTES) {
             return true;
         }
-        if (f->bytes > 0) {
-            walk->packed_end = walk->at;
-            walk->at = f->data;
-        }
+        walk->packed = trmi_proto_inside(f);
     }
-    return true;
+    return !walk->malformed;
 }
 
 bool trmi_feature_next_float(trmi_feature_walk *walk, float *out) {
-    field f;
-    if (walk->malformed || !enter_packed(walk, &f)) {
+    trmi_proto_field f;
+    trmi_proto *packed = &walk->packed;
+    if (!next_number(walk, &f)) {
         return false;
     }
-    const uint8_t *value;
-    if (walk->packed_end == NULL) {
-        walk->malformed = f.wire != WIRE_FIXED32;
-        value = f.data;
+    if (packed->at == packed->bytes) {
+        walk->malformed = f.wire != TRMI_PROTO_FIXED32;
+        *out = trmi_proto_to_float(f.value);
+    } else if (packed->bytes - packed->at < 4) {
+        walk->malformed = true;
     } else {
-        walk->malformed = walk->packed_end - walk->at < 4;
-        value = walk->at;
-        walk->at += walk->malformed ? 0 : 4;
-        walk->packed_end = walk->at == walk->packed_end ? NULL : walk->packed_end;
-    }
-    if (!walk->malformed) {
-        memcpy(out, value, 4);
+        *out = trmi_proto_to_float(trmi_get32(packed->data + packed->at));
+        packed->at += 4;
     }
     return !walk->malformed;
 }
 
 bool trmi_feature_next_int64(trmi_feature_walk *walk, int64_t *out) {
-    field f;
-    if (walk->malformed || !enter_packed(walk, &f)) {
+    trmi_proto_field f;
+    uint64_t value = 0;
+    if (!next_number(walk, &f)) {
         return false;
     }
-    uint64_t value = 0;
-    if (walk->packed_end == NULL) {
-        walk->malformed = f.wire != WIRE_VARINT;
+    if (walk->packed.at == walk->packed.bytes) {
+        walk->malformed = f.wire != TRMI_PROTO_VARINT;
         value = f.value;
     } else {
-        walk->malformed = !read_varint(&walk->at, walk->packed_end, &value);
-        walk->packed_end = walk->at == walk->packed_end ? NULL : walk->packed_end;
+        walk->malformed = !trmi_proto_packed(&walk->packed, &value);
     }
     *out = (int64_t)value;
     return !walk->malformed;

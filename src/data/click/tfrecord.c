@@ -2,8 +2,6 @@
 /* TFRecord files, mapped, with an index of their records; and ImageNet in that form. */
 #include "data/click/tfrecord.h"
 
-#include "base/checked.h"
-#include "base/crc32c.h"
 #include "base/error.h"
 
 #include <dirent.h>
@@ -13,50 +11,6 @@
 #include <sys/stat.h>
 
 enum { IMAGENET_CLASSES = 1000 };
-
-static uint64_t read_u64(const uint8_t *at) {
-    uint64_t value = 0;
-    for (int i = 7; i >= 0; i--) {
-        value = value << 8 | at[i];
-    }
-    return value;
-}
-
-static uint32_t read_u32(const uint8_t *at) {
-    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
-
-trm_status trmi_tfrecord_at(const char *name, const uint8_t *file, size_t bytes, size_t offset,
-                            int64_t record, bool verify, const uint8_t **data, size_t *length,
-                            size_t *next, trm_error *err) {
-    size_t left = bytes - offset;
-    if (left < TRMI_TFRECORD_FRAME) {
-        return TRMI_FAIL(err, TRM_CORRUPT,
-                         "%s: record %lld at byte %zu: %zu bytes left, the file is truncated", name,
-                         (long long)record, offset, left);
-    }
-    const uint8_t *head = file + offset;
-    if (trmi_crc32c_mask(trmi_crc32c(0, head, 8)) != read_u32(head + 8)) {
-        return TRMI_FAIL(err, TRM_CORRUPT,
-                         "%s: record %lld at byte %zu: bad checksum of the length; not a TFRecord "
-                         "file, or damaged",
-                         name, (long long)record, offset);
-    }
-    uint64_t size = read_u64(head);
-    if (size > left - TRMI_TFRECORD_FRAME) {
-        return TRMI_FAIL(err, TRM_CORRUPT,
-                         "%s: record %lld at byte %zu: %llu bytes long, %zu left; truncated", name,
-                         (long long)record, offset, (unsigned long long)size, left);
-    }
-    *data = head + TRMI_TFRECORD_HEAD;
-    *length = (size_t)size;
-    *next = offset + TRMI_TFRECORD_FRAME + (size_t)size;
-    if (verify && trmi_crc32c_mask(trmi_crc32c(0, *data, *length)) != read_u32(*data + *length)) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "%s: record %lld at byte %zu: bad checksum; damaged",
-                         name, (long long)record, offset);
-    }
-    return TRM_OK;
-}
 
 /* ---- a set of files -------------------------------------------------------------------------- */
 
@@ -126,21 +80,29 @@ static trm_status list(const char *path, const char *const *prefixes, int32_t co
     return TRM_OK;
 }
 
+/* A reader of the whole file, or of one record of it. */
+static trmi_tfrecord_reader reader_of(const trmi_tfrecord_file *file) {
+    return (trmi_tfrecord_reader){
+        .name = file->path, .file = file->mapping.data, .bytes = file->mapping.bytes};
+}
+
 static trm_status index_records(trmi_tfrecord_file *file, trm_error *err) {
-    size_t at = 0;
-    while (at < file->mapping.bytes) {
-        const uint8_t *data;
-        size_t length, next;
-        TRMI_TRY(trmi_tfrecord_at(file->path, file->mapping.data, file->mapping.bytes, at,
-                                  file->records, false, &data, &length, &next, err));
+    trmi_tfrecord_reader reader = reader_of(file);
+    const uint8_t *data;
+    size_t bytes;
+    reader.data_unchecked = true; /* each is checked when it is read */
+    for (;;) {
+        size_t at = reader.offset;
+        trm_status status = trmi_tfrecord_next(&reader, &data, &bytes, err);
+        if (status != TRM_OK) {
+            return status == TRM_END ? TRM_OK : status;
+        }
         if (!trmi_grow((void **)&file->offsets, &file->capacity, file->records + 1,
                        sizeof *file->offsets)) {
             return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its index", file->path);
         }
         file->offsets[file->records++] = at;
-        at = next;
     }
-    return TRM_OK;
 }
 
 static trm_status scan(trmi_tfrecord_file *file, trm_error *err) {
@@ -189,10 +151,11 @@ static const trmi_tfrecord_file *find(const trmi_tfrecord_set *set, int64_t inde
 trm_status trmi_tfrecord_read(const trmi_tfrecord_set *set, int64_t index, const uint8_t **data,
                               size_t *bytes, trm_error *err) {
     int64_t record;
-    size_t next;
     const trmi_tfrecord_file *file = find(set, index, &record);
-    return trmi_tfrecord_at(file->path, file->mapping.data, file->mapping.bytes,
-                            file->offsets[record], record, true, data, bytes, &next, err);
+    trmi_tfrecord_reader reader = reader_of(file);
+    reader.offset = file->offsets[record];
+    reader.number = record;
+    return trmi_tfrecord_next(&reader, data, bytes, err);
 }
 
 trm_status trmi_tfrecord_check(const trmi_tfrecord_set *set, const trmi_batch_work *work,

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* data/click/tfrecord.h: the framing of TFRecord files, and a bounded reader of tf.Example.
+/* data/click/tfrecord.h: sets of TFRecord files (base/tfrecord.h), and a bounded reader of tf.Example.
  *
- *   record: length u64le | masked crc32c of length | data | masked crc32c of data
  *   Example { features: 1 { feature: 1 map { key: 1, value: 2 Feature {
  *             bytes_list: 1 | float_list: 2 | int64_list: 3 { value: 1 ... } } } } }
  */
@@ -11,14 +10,8 @@
 #include "data/pipeline/source.h"
 
 #include "base/mapping.h"
-
-enum { TRMI_TFRECORD_HEAD = 12, TRMI_TFRECORD_FRAME = 16 };
-
-/* The record at `offset`: its data and the offset of the next one. Checks the frame and the
- * length's checksum, and the data's if `verify`. `name` and `record` are for the message. */
-trm_status trmi_tfrecord_at(const char *name, const uint8_t *file, size_t bytes, size_t offset,
-                            int64_t record, bool verify, const uint8_t **data, size_t *length,
-                            size_t *next, trm_error *err);
+#include "base/proto.h"
+#include "base/tfrecord.h"
 
 typedef enum trmi_feature_kind {
     TRMI_FEATURE_ABSENT,
@@ -38,8 +31,7 @@ trm_status trmi_example_find(const uint8_t *data, size_t bytes, const char *cons
                              int32_t count, trmi_feature *out, trm_error *err);
 /* Walk a list: false at its end, or with *malformed set. Packed and unpacked forms are read. */
 typedef struct trmi_feature_walk {
-    const uint8_t *at, *end;
-    const uint8_t *packed_end; /* inside a packed run */
+    trmi_proto list, packed; /* the list's message, and the packed run of it that is being read */
     bool malformed;
 } trmi_feature_walk;
 trmi_feature_walk trmi_feature_begin(const trmi_feature *feature);

@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "save/path.h"
-#include "save/formats/proto.h"
+#include "base/proto.h"
 
 typedef struct decoder {
     trmi_record_event event;

@@ -3,8 +3,8 @@
 
 #include "base/element.h"
 #include "base/error.h"
-#include "save/formats/proto.h"
-#include "save/formats/record.h"
+#include "base/proto.h"
+#include "base/tfrecord.h"
 
 #include <float.h>
 #include <math.h>
@@ -24,7 +24,7 @@ static trmi_text begin(double wall_seconds, int64_t step) {
 static void end(trmi_text *out, trmi_text *event) {
     out->failed = out->failed || event->failed;
     if (!out->failed) {
-        trmi_record_append(out, event->data, event->length);
+        trmi_tfrecord_append(out, event->data, event->length);
     }
     trmi_text_free(event);
 }

@@ -5,7 +5,7 @@
 
 #include "save/append.h"
 #include "save/events/events.h"
-#include "save/formats/record.h"
+#include "base/tfrecord.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -66,15 +66,15 @@ static void look(void *context, const trmi_record_event *event) {
 static seen read_back(const char *path) {
     seen s = {0};
     uint8_t *data;
-    size_t bytes, offset = 0, record_bytes;
+    size_t bytes, record_bytes;
     const uint8_t *record;
     trm_error err;
     trm_status status;
     CHECK_OK(trmi_os_read_file(path, 1 << 24, &data, &bytes, &err), err);
-    for (int64_t number = 0; (status = trmi_record_next(data, bytes, path, number, &offset, &record,
-                                                        &record_bytes, &err)) == TRM_OK;
-         number++) {
-        CHECK_OK(trmi_event_decode(record, record_bytes, path, number, look, &s, &err), err);
+    trmi_tfrecord_reader reader = {.name = path, .file = data, .bytes = bytes};
+    while ((status = trmi_tfrecord_next(&reader, &record, &record_bytes, &err)) == TRM_OK) {
+        CHECK_OK(trmi_event_decode(record, record_bytes, path, reader.number - 1, look, &s, &err),
+                 err);
     }
     if (status != TRM_END) {
         CHECK_OK(status, err);
@@ -235,29 +235,31 @@ static void a_failed_write_leaves_whole_records(void **state) {
 
 static void records_are_checked(void **state) {
     trmi_text text = {0};
-    trmi_record_append(&text, "hello", 5);
-    trmi_record_append(&text, "", 0);
+    trmi_tfrecord_append(&text, "hello", 5);
+    trmi_tfrecord_append(&text, "", 0);
     uint8_t *file = (uint8_t *)text.data;
     const uint8_t *data;
-    size_t offset = 0, bytes;
+    size_t bytes;
     trm_error err;
-    CHECK_OK(trmi_record_next(file, text.length, "f", 0, &offset, &data, &bytes, &err), err);
+    trmi_tfrecord_reader all = {.name = "f", .file = file, .bytes = text.length}, reader = all;
+    CHECK_OK(trmi_tfrecord_next(&reader, &data, &bytes, &err), err);
     assert_memory_equal(data, "hello", 5);
-    CHECK_OK(trmi_record_next(file, text.length, "f", 1, &offset, &data, &bytes, &err), err);
+    CHECK_OK(trmi_tfrecord_next(&reader, &data, &bytes, &err), err);
     assert_int_equal(bytes, 0);
-    assert_int_equal(trmi_record_next(file, text.length, "f", 2, &offset, &data, &bytes, &err),
-                     TRM_END);
+    assert_int_equal(reader.number, 2);
+    assert_int_equal(trmi_tfrecord_next(&reader, &data, &bytes, &err), TRM_END);
     for (size_t cut = 1; cut < 21; cut++) { /* the first record, torn anywhere */
-        offset = 0;
-        CHECK_FAILS(trmi_record_next(file, cut, "f", 0, &offset, &data, &bytes, &err), TRM_CORRUPT,
-                    err, "record 0 at offset 0");
-        assert_int_equal(offset, 0);
+        reader = all;
+        reader.bytes = cut;
+        CHECK_FAILS(trmi_tfrecord_next(&reader, &data, &bytes, &err), TRM_CORRUPT, err,
+                    "record 0 at offset 0");
+        assert_int_equal(reader.offset, 0);
     }
     for (size_t bit = 0; bit < 21 * 8; bit++) { /* any bit of it flipped */
         file[bit / 8] ^= (uint8_t)(1 << (bit % 8));
-        offset = 0;
-        CHECK_FAILS(trmi_record_next(file, text.length, "f", 0, &offset, &data, &bytes, &err),
-                    TRM_CORRUPT, err, "checksum of its");
+        reader = all;
+        CHECK_FAILS(trmi_tfrecord_next(&reader, &data, &bytes, &err), TRM_CORRUPT, err,
+                    "checksum of its");
         file[bit / 8] ^= (uint8_t)(1 << (bit % 8));
     }
     trmi_text_free(&text);

@@ -3,15 +3,9 @@
  * tests/save_files_test.sh. */
 #include "folder.h"
 
-#include "save/formats/crc32.h"
 #include "save/formats/npy.h"
 
 #include <unistd.h>
-
-static void crc_matches_its_published_value(void **state) {
-    assert_int_equal(trmi_crc32(0, "123456789", 9), 0xcbf43926u);
-    assert_int_equal(trmi_crc32(trmi_crc32(0, "1234", 4), "56789", 5), 0xcbf43926u);
-}
 
 static void an_array_has_numpys_bytes(void **state) {
     float values[6] = {0, 1, 2, 3, 4, 5};
@@ -172,7 +166,6 @@ static void headers_are_read_strictly(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(crc_matches_its_published_value),
         cmocka_unit_test(an_array_has_numpys_bytes),
         cmocka_unit_test(archives_round_trip),
         cmocka_unit_test(damaged_archives_are_refused),

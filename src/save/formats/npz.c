@@ -3,16 +3,17 @@
  * against its local header, the length of the file and its checksum. Nothing is unpacked. */
 #include "save/formats/npy.h"
 
+#include "base/endian.h"
 #include "base/error.h"
 #include "base/mapping.h"
 #include "base/utf8.h"
-#include "save/formats/crc32.h"
 #include "save/path.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 
 enum { LOCAL_BYTES = 30, CENTRAL_BYTES = 46, END_BYTES = 22, LOCATOR_BYTES = 20, END64_BYTES = 56 };
 enum { MEMBERS_MAX = 1000000, COMMENT_MAX = 65535 };
@@ -27,12 +28,6 @@ struct trm_npz {
     int64_t count, capacity;
     const trm_npz_entry **by_name;
 };
-
-static uint32_t get16(const uint8_t *at) { return (uint32_t)at[0] | (uint32_t)at[1] << 8; }
-static uint32_t get32(const uint8_t *at) { return get16(at) | get16(at + 2) << 16; }
-static uint64_t get64(const uint8_t *at) {
-    return (uint64_t)get32(at) | (uint64_t)get32(at + 4) << 32;
-}
 
 static trm_status fault(const trm_npz *file, size_t offset, const char *what, trm_error *err) {
     return TRMI_FAIL(err, TRM_CORRUPT, "%s: offset %zu: %s", trmi_path_tail(file->path), offset,
@@ -85,7 +80,7 @@ static bool widen(central *c, const uint8_t *extra) {
     uint64_t *wanted[] = {&c->unpacked, &c->packed, &c->local};
     size_t at = 0;
     while (c->extra_bytes - at >= 4) {
-        size_t id = get16(extra + at), bytes = get16(extra + at + 2);
+        size_t id = trmi_get16(extra + at), bytes = trmi_get16(extra + at + 2);
         at += 4;
         if (bytes > c->extra_bytes - at) {
             return false;
@@ -97,7 +92,7 @@ static bool widen(central *c, const uint8_t *extra) {
                     if (bytes - used < 8) {
                         return false;
                     }
-                    *wanted[i] = get64(extra + at + used);
+                    *wanted[i] = trmi_get64(extra + at + used);
                     used += 8;
                 }
             }
@@ -111,18 +106,18 @@ static bool widen(central *c, const uint8_t *extra) {
 static trm_status read_central(const trm_npz *file, size_t *at, size_t end, central *out,
                                trm_error *err) {
     const uint8_t *p = file->data + *at;
-    if (end - *at < CENTRAL_BYTES || get32(p) != 0x02014b50) {
+    if (end - *at < CENTRAL_BYTES || trmi_get32(p) != 0x02014b50) {
         return fault(file, *at, "an entry of the directory expected", err);
     }
-    *out = (central){.flags = get16(p + 8),
-                     .method = get16(p + 10),
-                     .crc = get32(p + 16),
-                     .packed = get32(p + 20),
-                     .unpacked = get32(p + 24),
-                     .name_bytes = get16(p + 28),
-                     .extra_bytes = get16(p + 30),
-                     .comment_bytes = get16(p + 32),
-                     .local = get32(p + 42),
+    *out = (central){.flags = trmi_get16(p + 8),
+                     .method = trmi_get16(p + 10),
+                     .crc = trmi_get32(p + 16),
+                     .packed = trmi_get32(p + 20),
+                     .unpacked = trmi_get32(p + 24),
+                     .name_bytes = trmi_get16(p + 28),
+                     .extra_bytes = trmi_get16(p + 30),
+                     .comment_bytes = trmi_get16(p + 32),
+                     .local = trmi_get32(p + 42),
                      .name = p + CENTRAL_BYTES};
     size_t rest = (size_t)out->name_bytes + out->extra_bytes + out->comment_bytes;
     if (end - *at - CENTRAL_BYTES < rest || !widen(out, p + CENTRAL_BYTES + out->name_bytes)) {
@@ -140,8 +135,8 @@ static trm_status find_data(const trm_npz *file, const central *c, size_t *start
     }
     size_t local = (size_t)c->local;
     const uint8_t *p = file->data + local;
-    size_t name_bytes = get16(p + 26), head = LOCAL_BYTES + name_bytes + get16(p + 28);
-    if (get32(p) != 0x04034b50 || name_bytes != c->name_bytes || head > file->bytes - local ||
+    size_t name_bytes = trmi_get16(p + 26), head = LOCAL_BYTES + name_bytes + trmi_get16(p + 28);
+    if (trmi_get32(p) != 0x04034b50 || name_bytes != c->name_bytes || head > file->bytes - local ||
         memcmp(p + LOCAL_BYTES, c->name, name_bytes) != 0) {
         return fault(file, local, "the header of a member does not agree with the directory", err);
     }
@@ -159,7 +154,7 @@ static trm_status find_data(const trm_npz *file, const central *c, size_t *start
         return fault(file, local, "a member that reaches beyond the end of the file", err);
     }
     *start = local + head;
-    uint32_t crc = trmi_crc32(0, file->data + *start, (size_t)c->packed);
+    uint32_t crc = (uint32_t)crc32_z(0, file->data + *start, (size_t)c->packed);
     if (crc != c->crc) {
         return TRMI_FAIL(err, TRM_CORRUPT,
                          "%s: member %.*s at offset %zu is damaged: crc32 %08x, %08x expected",
@@ -194,27 +189,27 @@ static trm_status find_directory(const trm_npz *file, uint64_t *count, uint64_t 
     size_t lowest =
         file->bytes > END_BYTES + COMMENT_MAX ? file->bytes - END_BYTES - COMMENT_MAX : 0;
     size_t at = file->bytes < END_BYTES ? 0 : file->bytes - END_BYTES;
-    while (at > lowest && !(get32(file->data + at) == 0x06054b50 &&
-                            get16(file->data + at + 20) == file->bytes - at - END_BYTES)) {
+    while (at > lowest && !(trmi_get32(file->data + at) == 0x06054b50 &&
+                            trmi_get16(file->data + at + 20) == file->bytes - at - END_BYTES)) {
         at--;
     }
     const uint8_t *p = file->data + at;
-    if (file->bytes < END_BYTES || get32(p) != 0x06054b50) {
+    if (file->bytes < END_BYTES || trmi_get32(p) != 0x06054b50) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: the end of a zip archive is missing (cut off?)",
                          trmi_path_tail(file->path));
     }
-    *count = get16(p + 10);
-    uint64_t bytes = get32(p + 12);
-    *start = get32(p + 16);
+    *count = trmi_get16(p + 10);
+    uint64_t bytes = trmi_get32(p + 12);
+    *start = trmi_get32(p + 16);
     *end = at;
-    if (at >= LOCATOR_BYTES && get32(p - LOCATOR_BYTES) == 0x07064b50) {
-        uint64_t wide = get64(p - LOCATOR_BYTES + 8);
-        if (wide > at || at - wide < END64_BYTES || get32(file->data + wide) != 0x06064b50) {
+    if (at >= LOCATOR_BYTES && trmi_get32(p - LOCATOR_BYTES) == 0x07064b50) {
+        uint64_t wide = trmi_get64(p - LOCATOR_BYTES + 8);
+        if (wide > at || at - wide < END64_BYTES || trmi_get32(file->data + wide) != 0x06064b50) {
             return fault(file, at, "the 64-bit end record is not where it should be", err);
         }
-        *count = get64(file->data + wide + 32);
-        bytes = get64(file->data + wide + 40);
-        *start = get64(file->data + wide + 48);
+        *count = trmi_get64(file->data + wide + 32);
+        bytes = trmi_get64(file->data + wide + 40);
+        *start = trmi_get64(file->data + wide + 48);
         *end = wide;
     }
     if (*start > *end || bytes != *end - *start || *count > MEMBERS_MAX ||
@@ -270,7 +265,7 @@ trm_status trmi_npz_parse(const uint8_t *data, size_t bytes, const char *path, t
         status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to open it", trmi_path_tail(path));
     } else if (trmi_npy_starts(data, bytes)) {
         status = add_array(file, 0, bytes, "", err);
-    } else if (bytes >= 4 && (get32(data) == 0x04034b50 || get32(data) == 0x06054b50)) {
+    } else if (bytes >= 4 && (trmi_get32(data) == 0x04034b50 || trmi_get32(data) == 0x06054b50)) {
         status = read_archive(file, err);
     } else {
         status = TRMI_FAIL(err, TRM_CORRUPT, "%s: neither .npy nor .npz", trmi_path_tail(path));

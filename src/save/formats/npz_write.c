@@ -3,12 +3,12 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "save/formats/crc32.h"
 #include "save/file_out.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 
 enum { LOCAL_BYTES = 30, CENTRAL_BYTES = 46, ALIGNMENT = 64 };
 /* Readers skip extra blocks that they do not know; this one only pads. */
@@ -49,7 +49,7 @@ static trm_status write_record(archive *zip, trm_error *err) {
 
 static trm_status add_crc(void *context, const void *data, size_t bytes, trm_error *err) {
     (void)err;
-    *(uint32_t *)context = trmi_crc32(*(uint32_t *)context, data, bytes);
+    *(uint32_t *)context = (uint32_t)crc32_z(*(uint32_t *)context, data, bytes);
     return TRM_OK;
 }
 
@@ -72,7 +72,7 @@ static void put_common(archive *zip, const member *m, bool wide) {
 static trm_status write_member(archive *zip, int64_t index, trm_error *err) {
     member *m = &zip->members[index];
     const trm_tensor *array = &zip->arrays[index].tensor;
-    m->crc = trmi_crc32(0, m->header.data, m->header.length);
+    m->crc = (uint32_t)crc32_z(0, (const Bytef *)m->header.data, m->header.length);
     TRMI_TRY(trmi_npy_stream(array, add_crc, &m->crc, err));
     m->offset = zip->out.bytes;
     bool wide = m->bytes >= zip->zip64_from;

@@ -4,7 +4,7 @@
 #define TRMI_SAVE_ONNX_READER_H
 
 #include "save/formats/onnx.h"
-#include "save/formats/proto.h"
+#include "base/proto.h"
 
 typedef struct trmi_onnx_reader {
     trm_onnx_model *model;

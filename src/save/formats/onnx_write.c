@@ -4,7 +4,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "save/file_out.h"
-#include "save/formats/proto.h"
+#include "base/proto.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include "fuzz_seed.h"
 
 #include "save/events/events.h"
-#include "save/formats/record.h"
+#include "base/tfrecord.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,17 +39,16 @@ static void look(void *context, const trmi_record_event *event) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
-    size_t offset = 0, record_bytes, before = 0;
+    size_t record_bytes, before = 0;
+    trmi_tfrecord_reader reader = {.name = "fuzz", .file = data, .bytes = bytes};
     const uint8_t *record;
     unsigned sum = 0;
     trm_error err;
-    for (int64_t n = 0;
-         trmi_record_next(data, bytes, "fuzz", n, &offset, &record, &record_bytes, &err) == TRM_OK;
-         n++) {
-        if (offset <= before || offset > bytes) {
+    while (trmi_tfrecord_next(&reader, &record, &record_bytes, &err) == TRM_OK) {
+        if (reader.offset <= before || reader.offset > bytes) {
             abort();
         }
-        before = offset;
+        before = reader.offset;
     }
     /* The checksums stop nearly everything; events are also tried without them. */
     for (size_t start = 0; start < bytes && start < 64; start += 7) {

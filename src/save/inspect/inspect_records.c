@@ -6,8 +6,8 @@
 #include "base/error.h"
 #include "save/events/events.h"
 #include "save/path.h"
-#include "save/formats/proto.h"
-#include "save/formats/record.h"
+#include "base/proto.h"
+#include "base/tfrecord.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -79,14 +79,22 @@ static void look(void *context, const trmi_record_event *event) {
     }
 }
 
+static bool is_tfrecord(const trm_probe *probe) {
+    return probe->bytes > 0 && trmi_tfrecord_starts(probe->data, (size_t)probe->bytes);
+}
+
+static trmi_tfrecord_reader reader_of(const trm_probe *probe) {
+    return (trmi_tfrecord_reader){
+        .name = trmi_path_tail(probe->path), .file = probe->data, .bytes = (size_t)probe->bytes};
+}
+
 /* The first record says which version of events follow. */
 static bool is_events(const trm_probe *probe) {
     event_summary s = {0};
     const uint8_t *data;
-    size_t offset = 0, bytes;
-    return probe->bytes > 0 && trmi_record_starts(probe->data, (size_t)probe->bytes) &&
-           trmi_record_next(probe->data, (size_t)probe->bytes, probe->path, 0, &offset, &data,
-                            &bytes, NULL) == TRM_OK &&
+    size_t bytes;
+    trmi_tfrecord_reader reader = reader_of(probe);
+    return is_tfrecord(probe) && trmi_tfrecord_next(&reader, &data, &bytes, NULL) == TRM_OK &&
            trmi_event_decode(data, bytes, probe->path, 0, look, &s, NULL) == TRM_OK &&
            s.has_version;
 }
@@ -125,11 +133,11 @@ static trm_status describe_events(const trm_probe *probe, bool json, trm_line_si
     trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
     event_summary s = {0};
     const uint8_t *data;
-    size_t offset = 0, bytes;
+    size_t bytes;
+    trmi_tfrecord_reader reader = reader_of(probe);
     trm_status status;
     trmi_report_begin(&report, "events");
-    while ((status = trmi_record_next(probe->data, (size_t)probe->bytes, probe->path, s.events,
-                                      &offset, &data, &bytes, err)) == TRM_OK) {
+    while ((status = trmi_tfrecord_next(&reader, &data, &bytes, err)) == TRM_OK) {
         status = trmi_event_decode(data, bytes, probe->path, s.events, look, &s, err);
         if (status != TRM_OK) {
             break;
@@ -154,10 +162,6 @@ static trm_status describe_events(const trm_probe *probe, bool json, trm_line_si
 }
 
 /* ---- TFRecord -------------------------------------------------------------------------- */
-
-static bool is_tfrecord(const trm_probe *probe) {
-    return probe->bytes > 0 && trmi_record_starts(probe->data, (size_t)probe->bytes);
-}
 
 /* "bytes", "float", "int64": field 1, 2 or 3 of a tf.train.Feature. */
 static const char *feature_kind(const trmi_proto_field *feature) {
@@ -204,12 +208,12 @@ static trm_status describe_tfrecord(const trm_probe *probe, bool json, trm_line_
                                     void *context, trm_error *err) {
     trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
     const uint8_t *data, *first = NULL;
-    size_t offset = 0, bytes, first_bytes = 0;
+    size_t bytes, first_bytes = 0;
+    trmi_tfrecord_reader reader = reader_of(probe);
     int64_t records = 0, smallest = INT64_MAX, largest = 0;
     trm_status status;
     trmi_report_begin(&report, "tfrecord");
-    while ((status = trmi_record_next(probe->data, (size_t)probe->bytes, probe->path, records,
-                                      &offset, &data, &bytes, err)) == TRM_OK) {
+    while ((status = trmi_tfrecord_next(&reader, &data, &bytes, err)) == TRM_OK) {
         if (records++ == 0) {
             first = data;
             first_bytes = bytes;

@@ -5,7 +5,7 @@
 
 #include "save/checkpoint/checkpoint.h"
 #include "save/formats/npy.h"
-#include "save/formats/record.h"
+#include "base/tfrecord.h"
 
 #include "trireme/save_events.h"
 #include "trireme/save_files.h"
@@ -135,8 +135,8 @@ static void records(void **state) {
     static const char example[] =
         "\x0a\x1d\x0a\x1b\x0a\x11image/class/label\x12\x06\x1a\x04\x0a\x02"
         "\x07\x08";
-    trmi_record_append(&file, example, sizeof example - 1);
-    trmi_record_append(&file, "x", 1);
+    trmi_tfrecord_append(&file, example, sizeof example - 1);
+    trmi_tfrecord_append(&file, "x", 1);
     CHECK_OK(trmi_os_replace_file(NULL, in_folder("r"), file.data, file.length, &err), err);
     check_good(in_folder("r"), "tfrecord",
                "2 good records of 1 to 31 bytes\n  image/class/label: int64");

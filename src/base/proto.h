@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* base/proto.h: the wire form of protocol buffers: fields to bytes, and a bounded reader of
+ * fields. https://protobuf.dev/programming-guides/encoding/ */
+#ifndef TRMI_BASE_PROTO_H
+#define TRMI_BASE_PROTO_H
+
+#include "base/memory.h"
+
+#include <string.h>
+
+enum {
+    TRMI_PROTO_VARINT = 0,
+    TRMI_PROTO_FIXED64 = 1,
+    TRMI_PROTO_BYTES = 2,
+    TRMI_PROTO_FIXED32 = 5
+};
+
+/* Writing: each appends one field. */
+void trmi_proto_varint(trmi_text *out, uint32_t field, uint64_t value);
+void trmi_proto_double(trmi_text *out, uint32_t field, double value);
+void trmi_proto_float(trmi_text *out, uint32_t field, float value);
+void trmi_proto_bytes(trmi_text *out, uint32_t field, const void *data, size_t bytes);
+void trmi_proto_string(trmi_text *out, uint32_t field, const char *text);
+/* A nested message; frees `message`. */
+void trmi_proto_message(trmi_text *out, uint32_t field, trmi_text *message);
+/* Only the tag and length of a bytes field; the bytes follow by other means. */
+void trmi_proto_header(trmi_text *out, uint32_t field, uint64_t bytes);
+void trmi_proto_raw_varint(trmi_text *out, uint64_t value);
+
+/* Reading. Bytes are borrowed from what is read. */
+typedef struct trmi_proto_field {
+    uint32_t number;
+    int wire;
+    uint64_t value;      /* varint, fixed64, fixed32 */
+    const uint8_t *data; /* bytes; NULL for the other kinds */
+    size_t bytes;
+} trmi_proto_field;
+
+typedef struct trmi_proto {
+    const uint8_t *data;
+    size_t bytes, at;
+    bool broken; /* sticks; `broken_at` is the offset of the field */
+    size_t broken_at;
+} trmi_proto;
+
+/* Reading is inline: a tf.Example has hundreds of fields of a few bytes. */
+static inline bool trmi_proto_take_varint(trmi_proto *proto, uint64_t *value) {
+    uint64_t result = 0;
+    if (proto->at < proto->bytes && proto->data[proto->at] < 0x80) { /* as most are */
+        *value = proto->data[proto->at++];
+        return true;
+    }
+    for (int shift = 0; shift < 70 && proto->at < proto->bytes; shift += 7) {
+        uint8_t byte = proto->data[proto->at++];
+        if (shift == 63 && byte > 1) {
+            return false;
+        }
+        result |= (uint64_t)(byte & 0x7F) << shift;
+        if (byte < 0x80) {
+            *value = result;
+            return true;
+        }
+    }
+    return false;
+}
+
+static inline bool trmi_proto_take_fixed(trmi_proto *proto, size_t bytes, uint64_t *value) {
+    if (proto->bytes - proto->at < bytes) {
+        return false;
+    }
+    *value = 0;
+    memcpy(value, proto->data + proto->at, bytes);
+    proto->at += bytes;
+    return true;
+}
+
+static inline bool trmi_proto_take_content(trmi_proto *proto, trmi_proto_field *field) {
+    switch (field->wire) {
+    case TRMI_PROTO_VARINT: return trmi_proto_take_varint(proto, &field->value);
+    case TRMI_PROTO_FIXED64: return trmi_proto_take_fixed(proto, 8, &field->value);
+    case TRMI_PROTO_FIXED32: return trmi_proto_take_fixed(proto, 4, &field->value);
+    case TRMI_PROTO_BYTES:
+        if (!trmi_proto_take_varint(proto, &field->value) ||
+            field->value > proto->bytes - proto->at) {
+            return false;
+        }
+        field->bytes = (size_t)field->value;
+        field->data = proto->data + proto->at;
+        proto->at += field->bytes;
+        return true;
+    default: return false;
+    }
+}
+
+/* The next field; false at the end or when broken. Groups (deprecated) are broken. */
+static inline bool trmi_proto_next(trmi_proto *proto, trmi_proto_field *field) {
+    if (proto->broken || proto->at >= proto->bytes) {
+        return false;
+    }
+    size_t start = proto->at;
+    uint64_t tag = 0;
+    *field = (trmi_proto_field){0};
+    bool ok = trmi_proto_take_varint(proto, &tag) && tag >> 3 != 0 && tag >> 3 < 1u << 29;
+    if (ok) {
+        field->number = (uint32_t)(tag >> 3);
+        field->wire = (int)(tag & 7);
+        ok = trmi_proto_take_content(proto, field);
+    }
+    if (!ok) {
+        proto->broken = true;
+        proto->broken_at = start;
+    }
+    return ok;
+}
+
+/* The next number of a packed array of varints. */
+static inline bool trmi_proto_packed(trmi_proto *proto, uint64_t *value) {
+    if (proto->broken || proto->at >= proto->bytes) {
+        return false;
+    }
+    size_t start = proto->at;
+    if (!trmi_proto_take_varint(proto, value)) {
+        proto->broken = true;
+        proto->broken_at = start;
+        return false;
+    }
+    return true;
+}
+
+/* The fields of a bytes field. */
+static inline trmi_proto trmi_proto_inside(const trmi_proto_field *field) {
+    return (trmi_proto){.data = field->data, .bytes = field->bytes};
+}
+
+static inline double trmi_proto_to_double(uint64_t value) {
+    double out;
+    memcpy(&out, &value, sizeof out);
+    return out;
+}
+
+static inline float trmi_proto_to_float(uint64_t value) {
+    uint32_t bits = (uint32_t)value;
+    float out;
+    memcpy(&out, &bits, sizeof out);
+    return out;
+}
+
+#endif
