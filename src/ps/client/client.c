@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static const double slice_seconds = 0.2;
+static const double slice_seconds = 0.2, SAY_SECONDS = 10;
 enum { BEATS = 4 }; /* of a chief, in a lease's time */
 /* of timeout_seconds: then a connection is taken for broken, and made anew */
 static const double UNANSWERED = 0.25;
@@ -174,7 +174,11 @@ trm_status trmi_client_connect(trm_ps_client *client, trmi_server_connection *pe
     const double soonest = trmi_os_now() + 0.05;
     deadline = deadline < soonest ? soonest : deadline;
     if (peer->address[0] != '\0') {
-        TRMI_TRY(reach(client, peer, deadline, &channel, err));
+        trm_error why = {0};
+        trm_status reached = reach(client, peer, deadline, &channel, &why);
+        if (reached != TRM_OK) {
+            return TRMI_FAIL(err, reached, "server %d: %.220s", peer->number, why.message);
+        }
     } else {
         TRMI_TRY(trmi_server_connect_local(client->options.local[peer->number],
                                            client->options.ring_bytes, &channel, err));
@@ -318,10 +322,21 @@ void trmi_client_drop(trm_ps_client *client, trmi_server_connection *peer) {
     }
 }
 
+/* A server is waited for: said at once and then every SAY_SECONDS. */
+static void say_lost(const trm_ps_client *client, const trmi_server_connection *peer, double since,
+                     double deadline, const trm_error *why) {
+    trmi_log(TRM_LOG_WARN, "ps",
+             "worker %u: server %d (%s) has gone since %.0f s, waiting for it for %.0f s more: %s",
+             client->worker, peer->number, peer->address, trmi_os_now() - since,
+             deadline - trmi_os_now(), why != NULL ? why->message : "no answer");
+}
+
 /* Until the deadline: a server that restarts comes back. */
 static trm_status mend(trm_ps_client *client, trmi_server_connection *peer, double deadline,
                        trm_error *err) {
     trm_error cause = {0};
+    const double since = trmi_os_now();
+    double said = 0;
     trmi_client_drop(client, peer);
     for (;;) {
         double patience = trmi_os_now() + 2;
@@ -351,6 +366,10 @@ static trm_status mend(trm_ps_client *client, trmi_server_connection *peer, doub
         }
         if (peer->number != 0) {
             chief_beats(client, deadline);
+        }
+        if (trmi_os_now() - said >= SAY_SECONDS && peer->address[0] != '\0') {
+            said = trmi_os_now();
+            say_lost(client, peer, since, deadline, err);
         }
         if (trmi_os_now() >= deadline || peer->address[0] == '\0') {
             if (err != NULL) {

@@ -136,11 +136,45 @@ static void idle_connections_do_not_disturb(void **state) {
     trm_ps_server_stop(server);
 }
 
+static char said[512];
+static void keep_warning(void *context, trm_log_level level, const char *room, const char *text) {
+    (void)context, (void)room;
+    if (level == TRM_LOG_WARN) {
+        snprintf(said, sizeof said, "%s", text);
+    }
+}
+
+/* A worker whose server has ended says at once for which one it waits, and fails by its name. */
+static void a_lost_server_is_named(void **state) {
+    (void)state;
+    trm_error err;
+    trm_ps_server *server =
+        server_start((trm_ps_server_options){.listen = "127.0.0.1:0", .shards = 1});
+    char address[96], expected[160];
+    snprintf(address, sizeof address, "%s", trm_ps_server_address(server));
+    const char *const addresses[] = {address};
+    trm_ps_client *client;
+    const trm_ps_client_options co = {.addresses = addresses, .servers = 1, .timeout_seconds = 1};
+    CHECK_OK(trm_ps_client_create(&co, &client, &err), err);
+    trm_ps_server_stop(server);
+    trm_log_set_sink(keep_warning, NULL, TRM_LOG_WARN);
+    trm_ps_worker workers[4];
+    int32_t count;
+    CHECK_FAILS(trm_ps_workers(client, workers, 4, &count, &err), TRM_PEER, err, "server 0: ");
+    trm_log_set_sink(NULL, NULL, TRM_LOG_ERROR);
+    snprintf(expected, sizeof expected, "server 0 (%s) has gone", address);
+    if (strstr(said, expected) == NULL) {
+        fail_msg("said '%s', expected '%s'", said, expected);
+    }
+    trm_ps_client_destroy(client);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strangers_are_turned_away),
         cmocka_unit_test(a_token_is_always_needed),
         cmocka_unit_test(idle_connections_do_not_disturb),
+        cmocka_unit_test(a_lost_server_is_named),
     };
     return cmocka_run_group_tests_name("ps server token", tests, NULL, NULL);
 }
