@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Descriptions of links, and prices from them.
+/* Parses descriptions of links, combines measurements, and computes prices from them.
  *
  *      # lines of a description; '#' begins a comment
  *      level NAME RANKS ALPHA_US GB_S [shared]     innermost first: RANKS that share it, a message, a byte
@@ -10,10 +10,13 @@
  *                                                  copy (RANKS 1),
  *                                                  update (RANKS 1; bytes of parameters),
  *                                                  sliceupdate (a rank's slice of
- *                                                  parameters that all read)
+ *                                                  parameters that all ranks read)
  *      flops X | bytes X | speed X | overlap X | slowdown X | cores N | together N | load X |
  *      overhead US
- */
+ *
+ * A price comes from the measured curve of the move and group size if there is one, else from the
+ * level that contains the group. The text comes from a file or a user, so every number is checked
+ * against a range. */
 #include "plan/search/links.h"
 
 #include "base/error.h"
@@ -32,11 +35,13 @@ void trmi_links_local(trmi_links *out, int32_t ranks) {
     out->levels_count = 1;
 }
 
+/* Reports a bad line: what was found and what was expected. */
 static trm_status bad(int line, const char *found, const char *expected, trm_error *err) {
     return TRMI_FAIL(err, TRM_INVALID, "links, line %d: '%.60s' found, %s expected", line, found,
                      expected);
 }
 
+/* Parses a line "level ..."; levels come innermost first. */
 static trm_status parse_level(trmi_links *l, int number, const char *line, trm_error *err) {
     static const char form[] = "level NAME RANKS ALPHA_US GB_S [shared]";
     trmi_level *v = &l->levels[l->levels_count];
@@ -65,6 +70,7 @@ static trm_status parse_level(trmi_links *l, int number, const char *line, trm_e
     return TRM_OK;
 }
 
+/* Words of curves in descriptions. */
 static const struct {
     const char *name;
     trmi_move move;
@@ -90,7 +96,8 @@ const char *trmi_links_word(trmi_move move) {
     return "?";
 }
 
-/* Where a curve of this name goes; NULL: no such name, or no room. */
+/* Returns the curve that a line "points" of this name fills; NULL: unknown name, wrong number of
+ * ranks, or no room. */
 static trmi_curve *curve_for(trmi_links *l, const char *name, int ranks) {
     for (int i = 0; i < WORDS; i++) {
         bool alone = words[i].move == TRMI_MOVE_LOCAL || words[i].move == TRMI_MOVES;
@@ -108,6 +115,7 @@ static trmi_curve *curve_for(trmi_links *l, const char *name, int ranks) {
     return NULL;
 }
 
+/* Parses a line "points ...": at least two points, bytes rising. */
 static trm_status parse_points(trmi_links *l, int number, const char *line, trm_error *err) {
     static const char form[] = "points "
                                "allreduce|allgather|reducescatter|alltoall|gradients|slices|"
@@ -139,6 +147,7 @@ static trm_status parse_points(trmi_links *l, int number, const char *line, trm_
     return c->count >= 2 ? TRM_OK : bad(number, line, form, err);
 }
 
+/* Parses a line with a name and one number. */
 static trm_status parse_number(trmi_links *l, int number, const char *line, trm_error *err) {
     char name
         [16] = "",
@@ -202,10 +211,10 @@ trm_status trmi_links_parse(const char *text, trmi_links *out, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- several looks
- *  --------------------------------------------------------------------------------------- */
+/* ---- several looks ---- */
 
-/* Of the same curve in each of the descriptions; `offset`: where it is in one. */
+/* Sets each point of *out to the median of that point in all descriptions. offset: position of the
+ * curve in trmi_links. */
 static void middle_of(const trmi_links *list, int32_t count, size_t offset, trmi_curve *out) {
     double seen[TRMI_LINKS_LOOKS];
     for (int32_t i = 0; i < out->count; i++) {
@@ -238,9 +247,7 @@ void trmi_links_middle(const trmi_links *list, int32_t count, trmi_links *out) {
     out->overhead = trmi_median(overheads, count);
 }
 
-/* ---- prices
- *  ----------------------------------------------------------------------------------------------
- */
+/* ---- prices ---- */
 
 double trmi_curve_at(const trmi_curve *c, double bytes) {
     int32_t i = 1;
@@ -254,7 +261,7 @@ double trmi_curve_at(const trmi_curve *c, double bytes) {
     return c->seconds[i - 1] + slope * (bytes - c->bytes[i - 1]);
 }
 
-/* Nowhere above the points, and not steeper than the end. */
+/* Returns whether a line is nowhere above the points and not steeper than the end of the curve. */
 static bool is_below(const trmi_curve *c, double slope, double offset) {
     double last = c->count > 1 ? (c->seconds[c->count - 1] - c->seconds[c->count - 2]) /
                                      (c->bytes[c->count - 1] - c->bytes[c->count - 2])
@@ -267,6 +274,7 @@ static bool is_below(const trmi_curve *c, double slope, double offset) {
     return slope <= last * (1 + 1e-9) && offset <= 0;
 }
 
+/* Candidates are the line through the origin and the lines through two points. */
 void trmi_curve_below(const trmi_curve *c, double at, double *slope, double *offset) {
     *slope = INFINITY;
     *offset = 0;
@@ -285,6 +293,8 @@ void trmi_curve_below(const trmi_curve *c, double at, double *slope, double *off
     }
 }
 
+/* Returns the measured curve of a move in groups of `ranks`, or of the most similar move; NULL:
+ * none. */
 static const trmi_curve *curve_of(const trmi_links *l, trmi_move move, int32_t ranks) {
     trmi_move like = move == TRMI_MOVE_EXCHANGE ? TRMI_MOVE_ALL_TO_ALL : move;
     for (int32_t i = 0; i < l->curves_count; i++) {
@@ -299,15 +309,16 @@ static const trmi_curve *curve_of(const trmi_links *l, trmi_move move, int32_t r
                                              : NULL;
 }
 
-/* Of a curve of groups of n ranks: how much slower while all ranks of the mesh talk than when it
- * was measured. */
+/* Returns how much slower a group of n ranks is while all ranks of the mesh communicate than when
+ * its curve was measured, because ranks share CPU cores. */
 static double crowd(const trmi_links *l, double n) {
     double ranks = trmi_mesh_ranks(l->mesh), cores = l->cores > 0 ? l->cores : 1e9,
            then = l->together > 0 ? l->together : n;
     return fmax(1, ranks / cores) / fmax(1, then / cores);
 }
 
-/* The level that holds a group, and how many ranks share a link of it. */
+/* Returns the innermost level that contains a group of the axes; *sharing: number of ranks that
+ * share one of its links. */
 static const trmi_level *level_of(const trmi_links *l, uint32_t axes, double *sharing) {
     int64_t stride = 1, span = 1;
     for (int32_t i = l->mesh->axes - 1; i >= 0; i--) {
@@ -337,11 +348,13 @@ double trmi_links_seconds(void *context, trmi_move move, uint32_t axes, double b
     double n = trmi_mesh_group(l->mesh, axes), sharing;
     double alpha_scale = l->scale_alpha > 0 ? l->scale_alpha : 1,
            beta_scale = l->scale_beta > 0 ? l->scale_beta : 1;
+    /* a copy within a rank */
     if (move == TRMI_MOVE_LOCAL || n < 2) {
         const trmi_curve *copy = curve_of(l, TRMI_MOVE_LOCAL, 1);
         return copy != NULL ? trmi_curve_at(copy, bytes) * crowd(l, 1)
                             : bytes * (l->bytes > 0 ? 1 / l->bytes : 1 / 5e9);
     }
+    /* measured curve */
     const trmi_curve *curve = curve_of(l, move, (int32_t)n);
     if (curve != NULL) {
         double load = crowd(l, n);
@@ -349,12 +362,13 @@ double trmi_links_seconds(void *context, trmi_move move, uint32_t axes, double b
         double full = pairs ? bytes * n / (n - 1) : bytes, start = trmi_curve_at(curve, 0);
         return load * (alpha_scale * start + beta_scale * (trmi_curve_at(curve, full) - start));
     }
+    /* model: alpha + beta of the level */
     const trmi_level *level = level_of(l, axes, &sharing);
     double alpha = level->alpha * alpha_scale, beta = level->beta * beta_scale * sharing;
     switch (move) {
     case TRMI_MOVE_ALL_REDUCE:
     case TRMI_MOVE_GRADIENTS: {
-        /* A ring for much, a tree for little. */
+        /* the cheaper of a ring (large messages) and a tree (small messages) */
         double ring = 2 * (n - 1) * alpha, tree = 2 * ceil(log2(n)) * alpha;
         double volume = 2 * (n - 1) / n * bytes * beta;
         return fmin(ring + volume, tree + ceil(log2(n)) * 2 * bytes * beta);

@@ -1,63 +1,79 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan/search/links.h: what messages cost: levels of a machine, or curves that were measured on it.
+/* plan/search/links.h: prices of messages: from a description of the machine's levels, or from
+ * curves that were measured on it.
  *
  *      text of a description --trmi_links_parse--> levels, curves --trmi_links_seconds-->
- *      trmi_prices.seconds */
+ *      trmi_prices.seconds
+ *
+ * trmi_links_seconds() is the callback of trmi_prices; the caller sets links.mesh before a search.
+ * Curves have rising bytes and seconds that do not fall. */
 #ifndef TRMI_PLAN_LINKS_H
 #define TRMI_PLAN_LINKS_H
 
 #include "plan/shard/sharding.h"
 
+/* Most levels, points of a curve, curves of a description. */
 enum { TRMI_LEVELS = 4, TRMI_POINTS = 32, TRMI_CURVES = 64 };
+/* A level of the machine: core, host, rack ... */
 typedef struct trmi_level {
     char name[16];
-    int64_t ranks;      /* ranks that such a unit holds: 8 in a host, 512 in a pod */
-    double alpha, beta; /* seconds a message, a byte */
-    bool shared;        /* beta is the unit's, divided among the ranks of the unit below */
+    int64_t ranks;      /* ranks in one unit of this level: 8 in a host, 512 in a pod */
+    double alpha, beta; /* seconds per message, per byte */
+    /* beta is the bandwidth of the unit, divided among the ranks that use it at once */
+    bool shared;
 } trmi_level;
-/* Curves that are no moves: of the optimiser (TRMI_MOVES) and of its slices. */
+/* Kinds of curves beyond the moves: the optimiser (TRMI_MOVES) and its slices. */
 #define TRMI_SLICED_UPDATE ((trmi_move)(TRMI_MOVES + 1))
-/* Seconds by bytes, both not falling. */
+/* A measured curve: seconds against bytes. */
 typedef struct trmi_curve {
     trmi_move move;
     int32_t ranks, count;
-    double bytes[TRMI_POINTS], seconds[TRMI_POINTS]; /* of the full vector */
+    double bytes[TRMI_POINTS], seconds[TRMI_POINTS]; /* bytes of the full vector */
 } trmi_curve;
+/* Levels and curves of a machine. */
 typedef struct trmi_links {
     trmi_level levels[TRMI_LEVELS];
     int32_t levels_count;
     trmi_curve curves[TRMI_CURVES];
     int32_t curves_count;
-    trmi_curve update;   /* the optimiser's pass, by bytes of parameters; count 0 = not measured */
-    trmi_curve sliced;   /* the same of a rank's slice of parameters that all ranks read */
-    double overhead;     /* seconds that every step takes beside its operators and messages */
-    double flops, bytes; /* a second, of one rank; 0 = this machine's, measured */
-    double speed;        /* of a rank's operators against this machine's, measured; 0 = 1 */
+    /* seconds of the optimiser by bytes of parameters; count 0 = not measured */
+    trmi_curve update;
+    trmi_curve sliced;   /* the same for a rank's slice of parameters that all ranks read */
+    double overhead;     /* seconds of a step beside its operators and messages */
+    double flops, bytes; /* per second, of one rank; 0 = measure this machine */
+    double speed;        /* speed of a rank's operators relative to this machine's; 0 = 1 */
+    /* as in trmi_search_costs */
     double overlap, slowdown;
-    int32_t cores; /* that ranks of a host share; 0 = each its own */
-    /* curves were measured while so many ranks ran; 0 = one group by itself */
+    int32_t cores; /* CPU cores that the ranks of a host share; 0 = one each */
+    /* number of ranks that ran while curves were measured; 0 = one group alone */
     int32_t together;
-    double load;                    /* of the machine, by others, while they were measured */
-    double scale_alpha, scale_beta; /* what-if */
-    const trmi_mesh *mesh;          /* of the present search */
+    /* load of the machine by other processes during the measurement */
+    double load;
+    /* factors on alpha and beta for what-if analysis; 0 = 1 */
+    double scale_alpha, scale_beta;
+    const trmi_mesh *mesh; /* mesh of the present search; set by the caller */
 } trmi_links;
 
-/* INVALID with line, found and expected. */
+/* Parses a description (format: plan/search/links.c). error INVALID, with line, found and expected
+ * text */
 trm_status trmi_links_parse(const char *text, trmi_links *out, trm_error *err);
-/* Guesses for ranks of this machine. */
+/* Fills in default levels for `ranks` ranks on one machine. */
 void trmi_links_local(trmi_links *out, int32_t ranks);
-/* trmi_prices.seconds; `context`: the links with their mesh set. */
+/* Returns the seconds of a move of `bytes` over the mesh axes in `axes`; the callback for
+ * trmi_prices.seconds. context: a trmi_links with its mesh set. */
 double trmi_links_seconds(void *context, trmi_move move, uint32_t axes, double bytes);
-/* Of measurements of the same curves at several times, point by point the median, of shorter ones
- * as far as they reach; the rest is the first one's. At most TRMI_LINKS_LOOKS. */
+/* Computes, point by point, the median of up to TRMI_LINKS_LOOKS measurements of the same curves; a
+ * point that only some curves reach takes the median of these. The other members are copied from
+ * list[0]. */
 enum { TRMI_LINKS_LOOKS = 16 };
 void trmi_links_middle(const trmi_links *list, int32_t count, trmi_links *out);
-/* Between points: a line; beyond the last: the last slope. */
+/* Returns the seconds at `bytes`: linear between points, the last slope beyond the last point. */
 double trmi_curve_at(const trmi_curve *curve, double bytes);
-/* A straight line that lies nowhere above the curve, and as high as one can at `at`: seconds =
- * offset + slope x bytes. */
+/* Computes the line seconds = offset + slope x bytes that is nowhere above the curve and is highest
+ * at `at`. */
 void trmi_curve_below(const trmi_curve *curve, double at, double *slope, double *offset);
-/* The word of a curve in a description: "allreduce", "gradients" ... */
+/* Returns the word of a curve in descriptions: "allreduce", "gradients" ...; "?" if there is none.
+ * Static. */
 const char *trmi_links_word(trmi_move move);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Descriptions of links that were measured at several times: the median of each point. */
+/* Tests of plan/search/links.h: the median of several measurements. */
 #include "check.h"
 
 #include "plan/search/links.h"
@@ -27,7 +27,8 @@ static void the_median_of_each_point(void **state) {
     assert_int_equal(middle.curves[0].count, 3);
     CHECK_CLOSE(middle.curves[0].seconds[0], 12e-6, 1e-12);
     CHECK_CLOSE(middle.curves[0].seconds[1], 31e-6, 1e-12);
-    CHECK_CLOSE(middle.curves[0].seconds[2], 90e-6, 1e-12); /* the others do not reach it */
+    /* the other curves end before this point */
+    CHECK_CLOSE(middle.curves[0].seconds[2], 90e-6, 1e-12);
     CHECK_CLOSE(middle.update.seconds[0], 2e-6, 1e-12);
     CHECK_CLOSE(middle.update.seconds[1], 8e-6, 1e-12);
     CHECK_CLOSE(middle.overhead, 20e-6, 1e-12);
@@ -38,8 +39,7 @@ static void the_median_of_each_point(void **state) {
     CHECK_CLOSE(middle.curves[0].seconds[1], 31e-6, 1e-12);
 }
 
-/* What is measured beyond the reach of most looks is not cheaper than what all have seen below it.
- */
+/* A point that only one curve reaches is raised to the median of the points below it. */
 static void more_bytes_are_never_cheaper(void **state) {
     (void)state;
     const trmi_links looks[3] = {

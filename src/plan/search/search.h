@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan/search/search.h: which strategy each operator gets on a mesh: the space of plans, their
- * costs, the search.
+/* plan/search/search.h: chooses a strategy for each operator on a mesh: builds the space of plans,
+ * prices it, searches it.
  *
  *      training graph, mesh, prices --trmi_space_create--> nodes (forward operators) x strategies,
  *      edges (values)
@@ -8,16 +8,19 @@
  *                                                           B blocking seconds: operators,
  *                                                           redistribution, halo
  *                                                           G seconds of gradient traffic, which
- *                                                           may hide
- *                                                           M bytes a rank: weights, gradients,
+ *                                                           can overlap with backward
+ *                                                           M bytes of a rank: weights, gradients,
  *                                                           slots, activations
  *      a choice                     --trmi_space_measure-> B, G, M, traffic by axis, step time by event simulation
  *
- * Any schedule of a plan takes at least (1 - mu) B + mu G for every mu in [0, 1], so that the least
- * of that over all plans bounds the best overlapped step from below (w = mu / (1 - mu));
- * trmi_search sweeps mu, simulates the plans that come out and the baselines, and keeps the best.
- * Pure: the same arguments, the same answer.
- */
+ * Every schedule of a plan takes at least (1 - mu) B + mu G seconds, for every mu in [0, 1]. So the
+ * least of that over all plans is a lower bound of the best overlapped step (w = mu / (1 - mu)).
+ * trmi_search() sweeps mu, simulates the plans that this finds and the baselines, and keeps the
+ * fastest.
+ *
+ * Called by the planner (train/planner), by the executor (exec/distributed/shard_search.c) and by
+ * trmi_search_plan(). Invariant: the result depends on the arguments only, so ranks with equal
+ * arguments get equal plans. */
 #ifndef TRMI_PLAN_SEARCH_H
 #define TRMI_PLAN_SEARCH_H
 
@@ -26,139 +29,158 @@
 #include "plan/solve/solve.h"
 #include "plan/solve/solve_front.h"
 
-/* ---- costs that the caller knows
- *  ----------------------------------------------------------------- */
+/* ---- costs that the caller knows ---- */
 
 struct trmi_space;
 struct trmi_space_node;
 
-/* Of a node on one rank, while all ranks run: its operator, its gradient operators, the update of
- * its weights where their gradient stays in factors (0: there are none). */
+/* Seconds of a node on one rank while all ranks run: its operator, its gradient operators, and the
+ * update of those weights whose gradient stays in factors (0: none). */
 typedef struct trmi_node_seconds {
     double forward, backward, factors;
 } trmi_node_seconds;
+/* What the caller provides about the machine, the optimiser and the executor. Zero members mean the
+ * stated defaults. */
 typedef struct trmi_search_costs {
-    /* Seconds of a node on the local shapes of a strategy. Comes with the roofline of `prices`; may
-     * replace it. NULL = that. */
+    /* Writes the seconds of a node on the local shapes of a strategy. *out holds the roofline
+     * estimate of `prices` on entry and may be replaced. NULL = use the roofline */
     void (*seconds)(void *context, const struct trmi_space *space,
                     const struct trmi_space_node *node, const trmi_strategy *strategy,
                     trmi_node_seconds *out);
     void *context;
-    const trmi_prices *prices; /* NULL = built in */
-    int32_t slots;             /* of the optimiser, float32 copies of each parameter */
-    int32_t gradients;         /* copies of each gradient: 2 where they are accumulated; 0 = 1 */
-    /* part of gradient traffic that can run beside operators: 1 = all, 0 = none */
+    const trmi_prices *prices; /* prices of messages and arithmetic; NULL = built in */
+    int32_t slots;             /* optimiser slots: float32 arrays for each parameter */
+    /* arrays for each gradient: 2 with gradient accumulation; 0 = 1 */
+    int32_t gradients;
+    /* fraction of the gradient traffic that can run beside operators: 1 = all, 0 = none */
     double overlap;
-    double slowdown; /* of operators beside traffic; 0 = 1 */
-    /* gradients travel in buckets (plan/lower/buckets.h); false: each by itself */
+    double slowdown; /* factor by which operators slow down beside traffic; 0 = 1 */
+    /* gradients are reduced in buckets (plan/lower/buckets.h); false: each one by itself */
     bool fuse;
-    double wire;       /* ... as so much of their bytes: 0.5 in 16 bits; 0 = 1 */
-    bool shard_stores; /* parameters may be stored in parts (optimiser sharding) */
-    /* the back-end makes norms again in backward (trmi_shard_rule): nobody chooses that */
+    double wire; /* bytes sent / bytes of float32 gradients: 0.5 with 16 bits; 0 = 1 */
+    /* parameters may be stored in parts, one on each rank (optimiser sharding) */
+    bool shard_stores;
+    /* the back-end always recomputes norms in backward (trmi_shard_rule); the search cannot choose
+     * it */
     bool rule;
-    /* ranks have one copy of the parameters where a plan leaves all of them whole, and a slice of
-     * the optimiser each (trmi_shard_settle_slices), as data parallel has it */
+    /* where a plan leaves all parameters whole, the ranks share one copy of them and each updates a
+     * slice (trmi_shard_settle_slices), as data parallel training does */
     bool slices;
-    /* slices: ... each has a copy of its own, and gathers what others have updated: ranks of
-     * several hosts */
+    /* with slices: each rank has its own copy and gathers what other ranks have updated (several
+     * hosts) */
     bool gathers;
-    /* slices: ... and where a plan cuts samples only, they make gradients of convolutions together
-     * (lower_joint.c) */
+    /* with slices: where a plan cuts samples only, ranks compute cooperative gradients of
+     * convolutions (lower_joint.c) */
     bool joint;
-    double update_byte; /* seconds a byte of parameter in the optimiser; 0 = 5 x prices->byte */
-    /* seconds an operation of the products that it makes of gradients in factors; 0 = prices->flop
-     */
+    double update_byte; /* optimiser seconds per byte of parameter; 0 = 5 x prices->byte */
+    /* optimiser seconds per operation of the products of gradient factors; 0 = prices->flop */
     double update_flop;
-    /* measured (plan/search/links.h), NULL = update_byte; lives as long as the space */
+    /* measured curve of the optimiser (plan/search/links.h); NULL = use update_byte; must outlive
+     * the space */
     const trmi_curve *update;
-    const trmi_curve *sliced; /* ... of slices; NULL = the same */
-    double overhead;          /* seconds of every step beside all that */
+    /* measured curve of updating slices; NULL = the same as `update` */
+    const trmi_curve *sliced;
+    double overhead; /* seconds of every step that no other item contains */
 } trmi_search_costs;
 
-/* ---- prices between all spreads (search_prices.c)
- *  --------------------------------------------------- */
+/* ---- prices between all spreads (search_prices.c) ---- */
 
-/* Every spread of a shape in mesh order, partial sums too, by number; and the cheapest way between
- * any two. */
+/* The cheapest seconds between any two spreads of a shape, by number. Contains every spread with
+ * cuts in mesh order, partial sums included. */
 typedef struct trmi_price_table {
     trm_shape shape;
     trm_dtype dtype;
-    bool no_columns;        /* no spread cuts the last dimension of four */
-    int32_t letters, count; /* letters ^ axes */
-    float *seconds;         /* [count][count], INFINITY = none */
+    bool no_columns;        /* leave out spreads that cut the last of four dimensions */
+    int32_t letters, count; /* choices for each axis; spreads: letters ^ axes */
+    float *seconds;         /* [count][count]; INFINITY = no way */
 } trmi_price_table;
-/* -1 */
+/* Returns the number of a spread; -1 = not in the table. */
 int32_t trmi_price_number(const trmi_price_table *table, const trmi_mesh *mesh,
                           const trmi_spread *spread);
-/* Seconds of the cheapest way between two spreads; INFINITY: none. */
+/* Returns the seconds of the cheapest way between two spreads; INFINITY: none. */
 double trmi_price_between(const trmi_price_table *table, const trmi_mesh *mesh,
                           const trmi_spread *from, const trmi_spread *to);
+/* Fills a table whose shape, dtype and no_columns are set. Its arrays lie in the arena. error
+ * UNSUPPORTED (too many spreads), NOMEM */
 trm_status trmi_price_table_fill(trmi_price_table *table, const trmi_mesh *mesh,
                                  const trmi_prices *prices, trmi_arena *arena, trm_error *err);
 
-/* Between these the price of a gradient message is taken as a line. */
+/* Sizes in bytes between which the price of a gradient message is approximated by a line. */
 enum { TRMI_SMALL_MESSAGE = 4096, TRMI_LARGE_MESSAGE = 16 << 20 };
 
-/* ---- space
- *  ------------------------------------------------------------------------------------------- */
+/* ---- space ---- */
 
-/* One way of storing the parameters of an operator. */
+/* Cost of one way of storing the parameters of an operator. */
 typedef struct trmi_store_cost {
-    double blocking; /* gathering parts before use */
-    double gradient; /* bringing the gradient to the parts */
+    double blocking; /* seconds of gathering parts, casting and updating */
+    double gradient; /* seconds of reducing the gradients; can overlap */
     double bytes;
 } trmi_store_cost;
 
-/* Where the ranks make the gradient of the weights together: what that adds to the cost of each its
+/* Cooperative gradient of an operator's weights: difference to the cost of each rank computing its
  * own. */
 typedef struct trmi_joint_cost {
-    bool made;
-    double seconds, bytes; /* usually negative */
+    bool made;             /* false: computed by each rank on its own */
+    double seconds, bytes; /* difference in seconds and in bytes; usually negative */
 } trmi_joint_cost;
 
-/* Operators that look alike share all of this. */
+/* Operators with the same key have the same strategies and costs; they share one class. */
 typedef struct trmi_space_class {
-    int32_t op; /* the first of them in the graph */
+    int32_t op; /* first operator of the class in the graph */
+    /* everything that costs depend on, as text */
     char *key;
     int32_t count; /* strategies */
     trmi_strategy *strategies;
-    double *forward, *backward; /* [count] seconds of the operator and of its gradient operators */
-    /* [count] seconds of updating weights whose gradient stays in factors; 0: there are none */
+    /* [count] seconds of the operator, of its gradient operators */
+    double *forward, *backward;
+    /* [count] seconds of updating weights whose gradient stays in factors; 0: none */
     double *factors;
-    double *exchange;        /* [count] seconds of halo and statistics, both ways */
-    double *kept;            /* [count] bytes of outputs that backward reads ... */
-    bool repeats;            /* ... of which the first may be made again there: */
-    double *again, *saved;   /* [count] seconds, bytes */
-    trmi_store_cost *stores; /* [count][2]: as read, in parts */
-    /* [count] whole, updated in slices; blocking INFINITY: a parameter is not whole */
+    /* [count] seconds of halo exchange and statistics, forward and backward */
+    double *exchange;
+    double *kept;          /* [count] bytes of outputs that are kept for backward ... */
+    bool repeats;          /* ... the first of which may be recomputed there: */
+    double *again, *saved; /* [count] seconds of the recomputation, bytes saved by it */
+    /* [count][2]: parameters stored as they are read, stored in parts */
+    trmi_store_cost *stores;
+    /* [count] stored whole, updated in slices; blocking INFINITY: a parameter is not whole */
     trmi_store_cost *slices;
-    /* [count] counted in slices, and in a step of plans that cut samples only */
+    /* [count] cooperative gradients; included in `slices` and in the step of plans that cut samples
+     * only */
     trmi_joint_cost *joint;
+    /* operators in the class */
     int32_t members;
 } trmi_space_class;
 
+/* A node of the space: one forward operator. */
 typedef struct trmi_space_node {
-    int32_t op, group; /* in the graph, in classes */
-    int32_t *backward; /* gradient operators in the graph */
+    int32_t op, group; /* index of the operator in the graph, of its class in the space */
+    int32_t *backward; /* indices of its gradient operators in the graph */
     int32_t backward_count;
-    int32_t pinned; /* strategy, -1 = free */
-    bool repeats;   /* backward may make its first output again (trmi_shard_repeatable) */
-    bool dropped;   /* ... and always does, by the rule */
-    uint8_t read;   /* outputs that backward reads, as bits */
+    int32_t pinned; /* index of the pinned strategy, -1 = free */
+    /* its first output may be recomputed in backward (trmi_shard_repeatable) */
+    bool repeats;
+    bool dropped; /* its first output is always recomputed, by the rule of the back-end */
+    uint8_t read; /* bit k: output k is read in backward */
 } trmi_space_node;
 
+/* An edge of the space: a value and one of its readers. */
 typedef struct trmi_space_edge {
-    int32_t from, to, value, input; /* nodes; value of the graph; input number at `to` */
-    bool gradient;                  /* the way back is priced too */
-    /* backward reads it as `to` does: where that is another way, both are kept */
+    /* nodes; value in the graph; index of the input of `to` */
+    int32_t from, to, value, input;
+    /* a gradient flows back, and its redistribution is priced, too */
+    bool gradient;
+    /* backward reads the value in the form that `to` reads; if that differs from the form in which
+     * it was made, both are kept */
     bool kept;
+    /* index in the tables of the space */
     int32_t table;
 } trmi_space_edge;
 
-/* Seconds: offset, which is not positive, + byte x bytes of parameters. */
+/* Optimiser seconds as a line: offset (not positive) + byte x bytes of parameters. */
 typedef struct trmi_update_line {
     double byte, offset;
 } trmi_update_line;
+/* All plans of one graph on one mesh, with their costs. Read-only after trmi_space_create(). */
 typedef struct trmi_space {
     trmi_arena arena;
     const trm_graph *graph; /* borrowed */
@@ -171,312 +193,357 @@ typedef struct trmi_space {
     int32_t nodes_count;
     trmi_space_edge *edges;
     int64_t edges_count, edges_capacity;
-    float **tables; /* [tables_count] shared between equal edges: seconds */
-    float **bytes;  /* the same: kept for backward in another way than made; NULL: none */
+    /* [tables_count][strategies of from][strategies of to] seconds, shared by equal edges */
+    float **tables;
+    /* the same: bytes that are kept for backward in a second form; NULL: none */
+    float **bytes;
     int64_t tables_count, tables_capacity;
-    trmi_price_table *prices_of; /* by shape and dtype */
+    trmi_price_table *prices_of; /* price tables, one for each shape and dtype */
     int64_t prices_count, prices_capacity;
-    trmi_update_line update, sliced; /* below the optimiser's curves where plans lie */
-    bool casts;                      /* parameters are read in another precision */
-    /* not all ways of operators are looked at: meshes of four axes, where no plan is given. Bounds
-     * are of those that are */
+    /* lines below the optimiser's curves: of whole updates, of slices */
+    trmi_update_line update, sliced;
+    bool casts; /* some parameter is read in another precision */
+    /* some strategies are left out (meshes of four axes without a given plan); bounds then hold for
+     * the remaining plans */
     bool bounded;
-    double seconds; /* that building took */
+    double seconds; /* wall-clock time of trmi_space_create() */
 } trmi_space;
 
-/* `graph` is a training graph of trmi_shard_graph (an inference graph is fine too). Operators that
- * `pins` pins
- * (NULL = none) keep their strategy.   owns: caller; graph outlives it   error INVALID (pins), NOMEM
- */
+/* Builds the space of all plans of `graph` on `mesh`.
+ *   graph  a training graph of trmi_shard_graph(), or an inference graph
+ *   costs  NULL = roofline with built-in prices, one slot, full overlap, buckets
+ *   pins   operators that it pins keep their strategy; NULL = none
+ *   owns   caller: trmi_space_destroy; graph outlives the space
+ *   error  INVALID (a pinned strategy is not possible), NOMEM */
 trm_status trmi_space_create(const trm_graph *graph, const trmi_mesh *mesh,
                              const trmi_search_costs *costs, const trmi_shard_plan *pins,
                              trmi_space **out, trm_error *err);
+/* Frees a space; NULL is fine. */
 void trmi_space_destroy(trmi_space *space);
 
+/* Returns the class of a node. */
 static inline const trmi_space_class *trmi_space_class_of(const trmi_space *space, int32_t node) {
     return &space->classes[space->nodes[node].group];
 }
+/* Returns the operator of a node. */
 static inline const trmi_op *trmi_space_op(const trmi_space *space, int32_t node) {
     return &space->graph->ops[space->nodes[node].op];
 }
 
-/* Bytes of the largest part of a value. */
+/* Returns the bytes of the largest part of a value in this spread. */
 double trmi_space_bytes(const trmi_space *space, int32_t value, const trmi_spread *spread);
-/* search_stores.c: while a space is built. Plans have between a share of all parameters and all of
- * them: the line below the optimiser's curve is the curve's where shares begin. */
+/* Sets the optimiser lines of a space (search_stores.c). A plan stores between 1/ranks of all
+ * parameters and all of them on a rank; each line is the tightest one below the optimiser's curve
+ * at 1/ranks. */
 void trmi_space_find_update_lines(trmi_space *space);
-/* One parameter of operator `op` in strategy i of its class: all ways of storing it are added to
- * the class' stores and slices. `table`: prices of the parameter's shape. */
+/* Adds the costs of one parameter of operator `op` in strategy i of its class to the class' stores
+ * and slices. `table`: prices of the parameter's shape. */
 void trmi_space_add_parameter(const trmi_space *space, const trmi_price_table *table,
                               const trmi_op *op, int32_t input, trmi_space_class *of, int32_t i);
-/* How parameter `input` of a node is stored in parts beside strategy i; false: not possible. */
+/* Computes how parameter `input` of a node is stored in parts with strategy i. False: not possible.
+ */
 bool trmi_space_parts(const trmi_space *space, int32_t node, int32_t input, int32_t i,
                       trmi_spread *out);
-/* Seconds of a node in strategy i by the roofline. */
+/* Computes the seconds of a node in strategy i by the roofline. */
 void trmi_space_roofline(const trmi_space *space, int32_t node, int32_t i, trmi_node_seconds *out);
-/* Seconds of the optimiser for all parameters of a rank together, or for its slices of all: never
- * below the line, which is what a sum over operators can count. */
+/* Returns the seconds of the optimiser for `bytes` of parameters of a rank, or for its slices of
+ * them. Never less than the line, which is all that a sum over operators can count. */
 double trmi_space_update(const trmi_space *space, double bytes, bool sliced);
-/* Copies of each gradient in memory. */
+/* Returns the number of arrays for each gradient. */
 static inline int32_t trmi_space_gradients(const trmi_space *space) {
     return space->costs.gradients > 1 ? space->costs.gradients : 1;
 }
-/* Seconds of a bucket of so many bytes of gradients, packing and unpacking included. */
+/* Returns the seconds of reducing a bucket of `bytes` of gradients, packing and unpacking included.
+ */
 double trmi_space_bucket(const trmi_space *space, trmi_move move, uint32_t axes, double bytes);
-/* A parameter's cast, if `value` is one, read as `read`: bytes of a rank, kept all step, and
- * seconds; of `sliced` plans, whose ranks have one copy of all casts too, each rank makes its
- * share. */
+/* Computes the cost of a parameter's cast that is read as `read`: returns its bytes on a rank, kept
+ * for the whole step (0: `value` is no cast); *seconds. In `sliced` plans on one host the ranks
+ * share one copy of all casts, and each rank computes its share. */
 double trmi_space_cast(const trmi_space *space, int32_t value, const trmi_spread *read, bool sliced,
                        double *seconds);
-/* The strategy of a node that follows its inputs: cheapest from where they are. */
+/* Returns the strategy of a node without a line in the plan: the one that is cheapest given the
+ * strategies of its inputs. */
 int32_t trmi_space_follow(const trmi_space *space, int32_t node, const int32_t *strategy);
-/* Seconds of the cheapest way between spreads of a value; INFINITY: none. */
+/* Returns the seconds of the cheapest way between spreads of a value; INFINITY: none. */
 double trmi_space_way(const trmi_space *space, int32_t value, const trmi_spread *from,
                       const trmi_spread *to);
-/* Seconds of bringing a parameter from its parts to `whole`, or its gradient from sums of `whole`
- * to the parts. */
+/* Returns the seconds of gathering a parameter from its parts into `whole`, or of scattering (and
+ * summing) its gradient into the parts. */
 double trmi_space_store_move(const trmi_space *space, int32_t value, const trmi_spread *parts,
                              const trmi_spread *whole, bool scatter);
-/* What the gradient of an input is made as by these letters: an axis that only repeats makes whole
- * gradients; and what the gradient of an output is wanted as: partial results want all of it, parts
- * their part. */
+/* trmi_space_gradient(): returns the spread of the gradient of an input that was read as `read`; on
+ * an axis that only repeats the operator (letter '.') the gradient is like the input.
+ * trmi_space_wanted(): returns the spread in which the gradient of an output is needed: whole where
+ * the output is a partial result, cut where the output is cut. */
 trmi_spread trmi_space_gradient(const trmi_mesh *mesh, const trmi_spread *read,
                                 const char *letters);
 trmi_spread trmi_space_wanted(const trmi_mesh *mesh, const trmi_spread *made);
 
-/* ---- one plan
- *  ------------------------------------------------------------------------------------------ */
+/* ---- one plan ---- */
 
-/* A plan in a space: per node a strategy, a way of storing its parameters, and whether backward
- * makes its output again. */
+/* A plan of a space: for each node its strategy, how its parameters are stored, and whether
+ * backward recomputes its output. */
 typedef struct trmi_choice {
     int32_t *strategy; /* [nodes] */
-    uint8_t *parts;    /* [nodes] parameters are stored in parts */
-    uint8_t *again;    /* [nodes] */
+    uint8_t *parts;    /* [nodes] 1: parameters are stored in parts */
+    uint8_t *again;    /* [nodes] 1: the first output is recomputed in backward */
 } trmi_choice;
+/* Allocates a zeroed choice in the arena; false: no memory. */
 bool trmi_choice_open(trmi_choice *choice, const trmi_space *space, trmi_arena *arena);
+/* Copies a choice into an allocated one. */
 void trmi_choice_copy(trmi_choice *to, const trmi_choice *from, const trmi_space *space);
+/* Returns whether two choices are the same plan. */
 bool trmi_choice_equal(const trmi_choice *a, const trmi_choice *b, const trmi_space *space);
 
+/* Weights of the objective B + w G + lambda M. */
 typedef struct trmi_weights {
     double gradient, memory; /* w, lambda (seconds a byte) */
-    /* of the plans that leave all parameters whole, which are then updated in slices */
+    /* true: only plans that leave all parameters whole and update them in slices */
     bool sliced;
 } trmi_weights;
-/* Is the plan one of those, and are they (costs.slices)? */
+/* Returns whether the plan leaves all parameters whole and updates them in slices (costs.slices).
+ */
 bool trmi_choice_sliced(const trmi_space *space, const trmi_choice *choice);
-/* Does it cut nothing but samples, so that ranks make gradients jointly (costs.joint)? */
+/* Returns whether the plan cuts nothing but samples, so that ranks compute cooperative gradients
+ * (costs.joint). */
 bool trmi_choice_joint(const trmi_space *space, const trmi_choice *choice);
-/* search_joint.c: of a node with a strategy; its seconds by the roofline, and as they are taken. */
+/* Computes the cost of the cooperative gradient of a node (search_joint.c). roof: its seconds by
+ * the roofline; seconds: the ones that the space uses. */
 trmi_joint_cost trmi_space_joint(const trmi_space *space, const trmi_space_node *node,
                                  const trmi_strategy *strategy, const trmi_node_seconds *roof,
                                  const trmi_node_seconds *seconds);
-/* Seconds of meeting before and after slices are updated; of the start of gathering them. */
+/* Returns the seconds of the barriers before and after updating slices; with costs.gathers: the
+ * start-up time of gathering them. */
 double trmi_space_meetings(const trmi_space *space);
-/* Beside that: seconds of gathering so many bytes of parameters out of slices. 0: ranks have one
- * copy. */
+/* Returns the seconds of gathering `bytes` of parameters from slices, without the start-up; 0 if
+ * the ranks share one copy. */
 double trmi_space_gathered(const trmi_space *space, double bytes);
 
-/* Seconds (B + w G) and bytes of a node beside its neighbours, with parameters whole or in parts,
- * its output kept or made again. INFINITY: there is no such way. */
+/* Seconds (B + w G) and bytes of a node without its edges. Seconds INFINITY: the way does not
+ * exist. */
 typedef struct trmi_way {
     double seconds, bytes;
 } trmi_way;
+/* Ways of a node, as bits: parameters stored in parts; output recomputed. SLICED selects the costs
+ * of updating slices. */
 enum {
     TRMI_WAY_PARTS = 1,
     TRMI_WAY_AGAIN = 2,
     TRMI_WAYS = 4,
     TRMI_WAY_SLICED = 4 /* beside the others */
 };
+/* Returns the cost of a node of class `of` in a strategy and a way, for weight w = gradient. */
 trmi_way trmi_space_node_way(const trmi_space *space, const trmi_space_class *of, int32_t strategy,
                              int way, double gradient);
 
-/* The cheapest plan for given weights: least B + w G + lambda M.   *marginals (may be NULL): [nodes][strategies]
- * in the arena, the cheapest whole with that strategy.
- */
+/* Finds the plan with the least B + w G + lambda M.
+ *   marginals  NULL, or out: [nodes][strategies] in the arena, the least cost of a whole plan with that strategy
+ *   error      INVALID (no plan is possible beside the pins), NOMEM */
 trm_status trmi_space_solve(const trmi_space *space, const trmi_weights *weights, trmi_choice *out,
                             trmi_solution *solution, float ***marginals, trmi_arena *arena,
                             trm_error *err);
-/* Time (B + w G) against memory of all plans (plan/solve/solve_front.h). limit 0: the whole curve,
- * else
- * the fastest plan within it.
- * Memory has no price in `weights`.   *points: choices of out->points, in the arena. */
+/* Computes the curve of time (B + w G) against memory of all plans (plan/solve/solve_front.h), or
+ * the fastest plan within `limit` bytes (0: the whole curve). weights->memory is not used.
+ *   points  out: the choices of out->points, in the arena
+ *   error   INVALID (no plan is possible), NOMEM */
 trm_status trmi_space_front(const trmi_space *space, const trmi_weights *weights, double limit,
                             trmi_arena *arena, trmi_front *out, trmi_choice **points,
                             trm_error *err);
-/* The same among the plans in which `node` has this strategy. */
+/* Finds the cheapest plan among those in which `node` has this strategy. Errors as
+ * trmi_space_solve(). */
 trm_status trmi_space_solve_with(const trmi_space *space, const trmi_weights *weights, int32_t node,
                                  int32_t strategy, trmi_choice *out, trmi_solution *solution,
                                  trm_error *err);
 
+/* A plan's step, in seconds, and its memory, in bytes, on the busiest rank. */
 typedef struct trmi_measure {
-    double step; /* seconds, by event simulation */
+    double step; /* seconds of a step, by event simulation */
+    /* seconds by kind; `again`: recomputation, `gather`: parameters stored in parts or slices */
     double compute, redistribute, exchange, gather, again, update, overhead;
     double blocking; /* B: their sum */
-    double gradient; /* G: all buckets one behind the other */
-    double exposed;  /* of G */
-    double bytes;    /* M, first order: what follows */
+    double gradient; /* G: all buckets one after another */
+    double exposed;  /* seconds of G that operators do not hide */
+    double bytes;    /* M: the sum of the four members that follow */
     double weight_bytes, gradient_bytes, slot_bytes, kept_bytes;
-    int32_t buckets, messages; /* gradient messages that were put into buckets */
-    double joint_bytes;        /* of gradients that ranks make together: nothing of them travels */
+    int32_t buckets, messages; /* buckets; gradient messages that were put into them */
+    double joint_bytes;        /* bytes of cooperative gradients, which are not sent */
 } trmi_measure;
+/* Simulates one step of a plan. error NOMEM */
 trm_status trmi_space_measure(const trmi_space *space, const trmi_choice *choice, trmi_measure *out,
                               trm_error *err);
 
-/* What happens when in a step of one rank, for tables, pictures and the simulator. */
+/* Kinds of events in a simulated step of one rank. */
 typedef enum trmi_event_kind {
     TRMI_EVENT_OP,
     TRMI_EVENT_MOVE,
     TRMI_EVENT_BUCKET,
     TRMI_EVENT_UPDATE
 } trmi_event_kind;
+/* One event of a simulated step; begin and seconds from the start of the step. */
 typedef struct trmi_simulated_event {
     trmi_event_kind kind;
     int32_t node; /* -1: none */
     trmi_phase phase;
     const char *what; /* "input 0", "halo", "gradient", ... */
-    trmi_move move;   /* MOVE and BUCKET */
+    trmi_move move;   /* set for MOVE and BUCKET */
     uint32_t axes;
     double bytes, begin, seconds;
-    int32_t count; /* BUCKET: gradients in it */
+    int32_t count; /* BUCKET: number of gradients in it */
 } trmi_simulated_event;
+/* The events of a step, in the order of their creation. */
 typedef struct trmi_timeline {
     trmi_arena arena;
     trmi_simulated_event *events;
     int64_t count, capacity;
 } trmi_timeline;
-/* The same as trmi_space_measure, event by event; redistribution as its cheapest route's moves.
- *   owns: caller frees with trmi_timeline_free */
+/* Simulates one step as trmi_space_measure() and records its events. With a router, each
+ * redistribution is recorded as the moves of its cheapest route. error NOMEM; owns: caller,
+ * trmi_timeline_free, also after an error */
 trm_status trmi_space_timeline(const trmi_space *space, const trmi_choice *choice,
                                trmi_router *router, trmi_timeline *timeline, trmi_measure *out,
                                trm_error *err);
+/* Frees the events of a timeline. */
 void trmi_timeline_free(trmi_timeline *timeline);
 
-/* To and from plan files. `plan_of` writes a line per operator with loops.
- *   error  INVALID: a line that no strategy fits */
+/* Converts a choice to a plan and back. trmi_space_plan() writes a line for each operator with
+ * loops; owns: caller. error NOMEM; trmi_space_choice(): INVALID if no strategy of the space
+ * matches a line */
 trm_status trmi_space_plan(const trmi_space *space, const trmi_choice *choice,
                            trmi_shard_plan **out, trm_error *err);
 trm_status trmi_space_choice(const trmi_space *space, const trmi_shard_plan *plan, trmi_choice *out,
                              trm_error *err);
 
-/* ---- searches
- *  ----------------------------------------------------------------------------------------------
- */
+/* ---- searches ---- */
 
-/* Plans that people write by hand. */
+/* Baselines: plans as people write them by hand. */
 typedef enum trmi_baseline {
     TRMI_BASELINE_SAMPLES,    /* data parallel */
     TRMI_BASELINE_HEAD,       /* data parallel, the last linear operators and the loss by classes */
     TRMI_BASELINE_OPTIMIZER,  /* data parallel, parameters stored in parts */
-    TRMI_BASELINE_SPATIAL,    /* rows of images, data parallel where there are none */
-    TRMI_BASELINE_REPLICATED, /* every rank the same */
+    TRMI_BASELINE_SPATIAL,    /* images by rows; data parallel where there are no images */
+    TRMI_BASELINE_REPLICATED, /* every rank computes everything */
     TRMI_BASELINES
 } trmi_baseline;
+/* Returns the name of a baseline for reports; static. */
 const char *trmi_baseline_name(trmi_baseline baseline);
-/* false: this graph has nothing that the baseline would cut. */
+/* Writes a baseline as a choice. False: the baseline cuts nothing of this graph in its special way.
+ */
 bool trmi_space_baseline(const trmi_space *space, trmi_baseline baseline, trmi_choice *out);
 
-/* MindSpore's other two searches, for comparison. Recursive: axis by axis, operators in the order
- * of their weight, each the cheapest letter beside what is decided. Propagation: from the pinned
- * operators (none: from the samples of the inputs) breadth first, each what moves least. Neither
- * looks back, neither has a bound. */
+/* MindSpore's other two searches, for comparison. Neither backtracks, and neither has a bound.
+ * Recursive: decides axis by axis, operators in the order of their weight, each by the cheapest
+ * letter given the decided ones. Propagation: starts at the pinned operators (without pins: at the
+ * inputs, cut by samples) and proceeds breadth first; each operator gets the strategy that moves
+ * least. error NOMEM */
 trm_status trmi_space_recursive(const trmi_space *space, trmi_choice *out, trm_error *err);
 trm_status trmi_space_propagate(const trmi_space *space, trmi_choice *out, trm_error *err);
 
-/* ---- the whole search
- *  ---------------------------------------------------------------------------------------- */
+/* ---- the whole search ---- */
 
+/* Search algorithms. */
 typedef enum trmi_search_mode {
     TRMI_SEARCH_OPTIMAL,
     TRMI_SEARCH_RECURSIVE,
     TRMI_SEARCH_PROPAGATION
 } trmi_search_mode;
 
-/* By our names or MindSpore's; NULL: optimal.   error INVALID */
+/* Parses the name of a search mode, ours or MindSpore's; NULL: optimal. error INVALID */
 trm_status trmi_search_mode_parse(const char *name, trmi_search_mode *mode, trm_error *err);
 
+/* What to search for. Zero means the default. */
 typedef struct trmi_search_options {
     trmi_search_mode mode;
     double memory_bytes;    /* a rank; 0 = any */
-    bool frontier;          /* the whole curve of time against memory */
-    const trmi_choice *own; /* a user's plan to compare with, or NULL */
-    /* the best, because it was the fastest when it ran, or NULL: by predictions */
+    bool frontier;          /* compute the whole curve of time against memory */
+    const trmi_choice *own; /* a user's plan to list among the baselines, or NULL */
+    /* the plan to report as best because it ran fastest, or NULL: the one with the best prediction
+     */
     const trmi_choice *take;
 } trmi_search_options;
 
-/* A plan with a name: a baseline, a point of the frontier, the winner. */
+/* A plan with a name (a baseline, a point of the curve, the winner) and its measure. */
 typedef struct trmi_candidate {
     const char *name;
     trmi_choice choice;
     trmi_measure measure;
+    /* within the memory limit */
     bool fits;
 } trmi_candidate;
 
-/* Of one operator: what else it could be, and what the whole would then cost more. */
+/* The next best strategy of one operator, and how much slower the best plan with it is. */
 typedef struct trmi_runner_up {
-    int32_t strategy; /* -1: nothing else */
-    double price;     /* seconds; INFINITY: not known */
+    int32_t strategy; /* -1: no other strategy */
+    double price;     /* additional seconds; INFINITY: not known */
 } trmi_runner_up;
 
+/* How the lower bound treats the memory limit. */
 typedef enum trmi_bound {
     TRMI_BOUND_FREE,    /* no limit, or the best plan of all fits */
-    TRMI_BOUND_EXACT,   /* of all plans that fit, by lists of time and memory */
-    TRMI_BOUND_LAGRANGE /* memory at a price: the lists were too long */
+    TRMI_BOUND_EXACT,   /* over all plans that fit, by lists of time and memory */
+    TRMI_BOUND_LAGRANGE /* Lagrangian bound: the lists exceeded their limit */
 } trmi_bound;
 enum { TRMI_CANDIDATES = 64 };
+/* Result and certificate of a search. */
 typedef struct trmi_found {
     trmi_candidate best;
-    double objective;                /* = best.measure.step */
-    double lower_bound;              /* of every plan of the space that fits the memory */
-    double additive, additive_bound; /* B + w G of the last exact solve, and its bound */
+    double objective; /* predicted step of the best plan = best.measure.step */
+    /* no plan of the space that fits the memory has a faster step */
+    double lower_bound;
+    /* B + w G of the solve that gives the bound, and the bound of that solve */
+    double additive, additive_bound;
     trmi_weights weights;
-    trmi_solution solution; /* of that solve */
-    double solve_seconds;   /* all solves */
+    trmi_solution solution; /* certificate of that solve */
+    double solve_seconds;   /* seconds of all solves */
     int32_t solves;
-    /* and the user's, if given; name NULL: not there */
+    /* baselines, then the user's plan; name NULL: not applicable */
     trmi_candidate baselines[TRMI_BASELINES + 1];
     int32_t baselines_count;
-    /* falling memory, rising time: of all points some that lie apart */
+    /* falling memory, rising time; a selection of points that differ in memory */
     trmi_candidate frontier[TRMI_CANDIDATES];
     int32_t frontier_count;
-    /* its proof: all points by B + w G, slack, stretches left open; count 0: not asked */
+    /* its certificate: all points by B + w G, slack, open hull edges; count 0: not asked for */
     trmi_front front;
-    trmi_bound bound;            /* what the limit of memory did to lower_bound */
-    trmi_candidate least_memory; /* choice.strategy NULL when not asked */
-    trmi_runner_up *runners;     /* [nodes] */
-    bool infeasible;             /* nothing fits: best is the plan of least memory */
+    trmi_bound bound; /* how lower_bound treats the memory limit */
+    /* plan of least memory; choice.strategy NULL: not computed */
+    trmi_candidate least_memory;
+    trmi_runner_up *runners; /* [nodes] */
+    /* no plan fits the limit: best is the plan of least memory */
+    bool infeasible;
 } trmi_found;
 
-/* Everything in `found` is in the arena.   error NOMEM, INVALID (no legal plan) */
+/* Searches a space: the fastest plan by prediction, its certificate, baselines and runners-up.
+ * options NULL: defaults. Everything in *out lies in the arena. error NOMEM, INVALID (no legal
+ * plan) */
 trm_status trmi_search(const trmi_space *space, const trmi_search_options *options,
                        trmi_arena *arena, trmi_found *out, trm_error *err);
 
-/* Up to `wanted` other plans, each the best with some operator cut in some way, chosen so that
- * their predicted times lie
- * apart: what predictions are held against.   out: candidates in the arena */
+/* Finds up to `wanted` other plans whose predicted times differ, to validate predictions against
+ * runs. Each is the best plan with one operator in some other strategy. out: candidates [wanted],
+ * in the arena; *count. error NOMEM */
 trm_status trmi_search_others(const trmi_space *space, const trmi_found *found, int32_t wanted,
                               trmi_arena *arena, trmi_candidate *out, int32_t *count,
                               trm_error *err);
 
-/* ---- in one call
- *  ------------------------------------------------------------------------------------------------
- */
+/* ---- in one call ---- */
 
+/* Options of trmi_search_plan(). */
 typedef struct trmi_auto_options {
-    const trmi_mesh *mesh; /* NULL: every factorisation of `ranks`, in at most 3 axes */
-    int32_t ranks, hosts;  /* hosts 0 = 1 */
+    /* mesh; NULL: try every factorisation of `ranks` in at most 3 axes */
+    const trmi_mesh *mesh;
+    int32_t ranks, hosts; /* hosts 0 = 1 */
     trmi_search_mode mode;
     double memory_bytes; /* a rank; 0 = any */
-    /* NULL = roofline and built-in prices; the same on every rank */
+    /* NULL = roofline and built-in prices; must be equal on every rank */
     const trmi_search_costs *costs;
-    const trmi_shard_plan *pins; /* operators that it pins are kept; needs `mesh` */
+    /* operators that it pins keep their strategy; needs `mesh`; NULL = none */
+    const trmi_shard_plan *pins;
 } trmi_auto_options;
 
-/* The best plan for a training graph (trmi_shard_graph), never predicted slower than data parallel.
- * All ranks that
- * call it with equal arguments get equal plans. What does not fit memory_bytes gives INVALID, with
- * the least that would.
- *   owns  caller: trmi_shard_plan_destroy; *found_step (may be NULL): predicted seconds */
+/* Finds the plan with the fastest predicted step of a training graph (trmi_shard_graph) over all
+ * meshes. All ranks that call it with equal arguments get equal plans.
+ *   owns   caller: trmi_shard_plan_destroy; *found_step (may be NULL): predicted seconds
+ *   error  INVALID: no plan fits memory_bytes (the message has the least that fits), or ranks do not divide among hosts; NOMEM
+ */
 trm_status trmi_search_plan(const trm_graph *graph, const trmi_auto_options *options,
                             trmi_shard_plan **out, double *found_step, trm_error *err);
 

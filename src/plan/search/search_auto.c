@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a training graph to a plan, over all meshes. */
+/* Finds the best plan of a training graph over all meshes: searches each mesh and keeps the fastest
+ * plan that fits. */
 #include "plan/search/search.h"
 
 #include "base/error.h"
 
 #include <math.h>
 
-/* The best plan of one mesh takes *best's place if it is better. */
+/* Searches one mesh. Replaces *best and *best_step if its best plan is faster; lowers *least_bytes
+ * if no plan fits. */
 static trm_status try_mesh(const trm_graph *graph, const trmi_mesh *mesh,
                            const trmi_auto_options *o, trmi_shard_plan **best, double *best_step,
                            double *least_bytes, trm_error *err) {
@@ -40,6 +42,7 @@ trm_status trmi_search_plan(const trm_graph *graph, const trmi_auto_options *o,
     int32_t hosts = o->hosts > 0 ? o->hosts : 1, count = 1;
     trmi_shard_plan *best = NULL;
     double step = INFINITY, least = INFINITY;
+    /* the given mesh, or every factorisation of the ranks */
     if (o->mesh != NULL) {
         list[0] = *o->mesh;
     } else if (o->ranks < 1 || o->ranks % hosts != 0) {

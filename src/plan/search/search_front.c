@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A space as a graph of two costs: seconds and bytes. */
+/* Expresses a space as a graph with two costs, seconds and bytes, and solves it with
+ * plan/solve/solve_front.h. */
 #include "plan/search/search.h"
 
 #include "base/error.h"
@@ -10,7 +11,7 @@ static trm_status no_memory(trm_error *err) {
     return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
 }
 
-/* [strategies][ways] of a class. */
+/* Computes the costs [strategies][ways] of a class; NULL: no memory. */
 static trmi_tradeoff *ways_of(const trmi_space *s, const trmi_space_class *c, const trmi_weights *w,
                               trmi_arena *arena) {
     trmi_tradeoff *list = trmi_arena_alloc(arena, (size_t)c->count * TRMI_WAYS * sizeof *list);
@@ -24,6 +25,7 @@ static trmi_tradeoff *ways_of(const trmi_space *s, const trmi_space_class *c, co
     return list;
 }
 
+/* Builds the graph: nodes share the costs of their class, edges the tables of the space. */
 static trm_status make_graph(const trmi_space *s, const trmi_weights *w, trmi_arena *arena,
                              trmi_front_graph *out, trm_error *err) {
     trmi_tradeoff **classes =
@@ -71,6 +73,7 @@ trm_status trmi_space_front(const trmi_space *s, const trmi_weights *weights, do
         *points = trmi_arena_alloc(arena, ((size_t)out->count + 1) * sizeof **points);
         status = *points != NULL ? TRM_OK : no_memory(err);
     }
+    /* states and options back to strategies and ways */
     for (int32_t i = 0; status == TRM_OK && i < out->count; i++) {
         trmi_choice *choice = &(*points)[i];
         if (!trmi_choice_open(choice, s, arena)) {

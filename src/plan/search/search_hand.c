@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans by rules: what people write by hand, and two searches that do not look back. */
+/* Plans by rules: baselines as people write them by hand, and two searches without backtracking
+ * (recursive, propagation). All of them write strategies of a given space. */
 #include "plan/search/search.h"
 
 #include "base/error.h"
@@ -7,12 +8,14 @@
 #include <math.h>
 #include <string.h>
 
+/* Names of the baselines. */
 static const char *const names[TRMI_BASELINES] = {"data parallel", "data parallel, head by classes",
                                                   "data parallel, optimiser in parts", "spatial",
                                                   "replicated"};
 const char *trmi_baseline_name(trmi_baseline baseline) { return names[baseline]; }
 
-/* Sum of the edges between node n in strategy i and nodes decided (strategy >= 0). */
+/* Returns the seconds of the edges between node n in strategy i and decided nodes (strategy >= 0).
+ */
 static double beside(const trmi_space *s, int32_t n, int32_t i, const int32_t *strategy) {
     double sum = 0;
     for (int64_t k = 0; k < s->edges_count; k++) {
@@ -26,12 +29,13 @@ static double beside(const trmi_space *s, int32_t n, int32_t i, const int32_t *s
     return sum;
 }
 
+/* Returns the seconds of a node without its edges. */
 static double own_cost(const trmi_space_class *c, int32_t i) {
     return c->forward[i] + c->backward[i] + c->exchange[i] + c->stores[2 * i].gradient;
 }
 
-/* Where it is made counts, not where it goes: as the partition does for operators without a line.
- */
+/* Uses the edges to inputs only, not to readers: the partition treats operators without a line in
+ * the plan the same way. */
 int32_t trmi_space_follow(const trmi_space *s, int32_t n, const int32_t *strategy) {
     const trmi_space_class *c = trmi_space_class_of(s, n);
     double least = INFINITY;
@@ -52,9 +56,9 @@ int32_t trmi_space_follow(const trmi_space *s, int32_t n, const int32_t *strateg
     return best;
 }
 
-/* ---- by hand
- *  --------------------------------------------------------------------------------------------- */
+/* ---- by hand ---- */
 
+/* Returns the strategy with these letters; -1: none. */
 static int32_t find_letters(const trmi_space_class *c, const char *letters) {
     for (int32_t i = 0; i < c->count; i++) {
         if (strcmp(c->strategies[i].letters, letters) == 0) {
@@ -64,7 +68,8 @@ static int32_t find_letters(const trmi_space_class *c, const char *letters) {
     return -1;
 }
 
-/* All axes by the first letter of `wishes` that fits; else as many axes as fit, outermost first. */
+/* Returns the strategy that cuts all axes by the first possible letter of `wishes`; otherwise as
+ * many of the outer axes as possible. */
 static int32_t wish(const trmi_space *s, int32_t n, const char *wishes) {
     const trmi_space_class *c = trmi_space_class_of(s, n);
     char letters[TRMI_MESH_AXES + 1] = "";
@@ -82,8 +87,8 @@ static int32_t wish(const trmi_space *s, int32_t n, const char *wishes) {
     return 0;
 }
 
-/* Of the classifier: a loss over classes, and linear operators from which only such things follow.
- */
+/* Returns whether a node belongs to the classifier: a loss over classes, or a linear operator that
+ * only such losses read. */
 static bool in_head(const trmi_space *s, int32_t n) {
     trmi_op_kind kind = trmi_space_op(s, n)->kind;
     if (kind == TRMI_OP_SOFTMAX_XENT) {
@@ -121,10 +126,9 @@ bool trmi_space_baseline(const trmi_space *s, trmi_baseline baseline, trmi_choic
     return special;
 }
 
-/* ---- recursive programming
- *  ---------------------------------------------------------------------------------- */
+/* ---- recursive programming ---- */
 
-/* Nodes by the work of their operator, heaviest first. */
+/* Sorts the nodes by the seconds of their operators, largest first. */
 static void by_weight(const trmi_space *s, int32_t *order) {
     for (int32_t n = 0; n < s->nodes_count; n++) {
         const trmi_space_class *c = trmi_space_class_of(s, n);
@@ -140,7 +144,8 @@ static void by_weight(const trmi_space *s, int32_t *order) {
     }
 }
 
-/* Axes before `axis` as `now` has them, axes behind it uncut. */
+/* Returns whether a strategy has the letters of `now` on the axes before `axis` and no cut on the
+ * axes after it. */
 static bool extends(const trmi_space *s, const char *letters, const char *now, int32_t axis) {
     for (int32_t i = 0; i < s->mesh.axes; i++) {
         if ((i < axis && letters[i] != now[i]) || (i > axis && letters[i] != '.')) {
@@ -162,6 +167,8 @@ trm_status trmi_space_recursive(const trmi_space *s, trmi_choice *out, trm_error
     memset(out->parts, 0, (size_t)s->nodes_count);
     memset(out->again, 0, (size_t)s->nodes_count);
     memset(out->strategy, 0, (size_t)s->nodes_count * sizeof *out->strategy);
+    /* one axis after the other: each operator gets the cheapest letter given the decided operators
+     */
     for (int32_t axis = 0; axis < s->mesh.axes; axis++) {
         memcpy(before, out->strategy, (size_t)s->nodes_count * sizeof *before);
         for (int32_t n = 0; n < s->nodes_count; n++) {
@@ -189,10 +196,10 @@ trm_status trmi_space_recursive(const trmi_space *s, trmi_choice *out, trm_error
     return TRM_OK;
 }
 
-/* ---- sharding propagation
- *  --------------------------------------------------------------------------------------- */
+/* ---- sharding propagation ---- */
 
-/* What moves least beside the decided neighbours; of equal ones the least work. */
+/* Returns the strategy with the least redistribution given the decided neighbours; of equal ones
+ * the one with the least work. */
 static int32_t least_moved(const trmi_space *s, int32_t n, const int32_t *strategy) {
     const trmi_space_class *c = trmi_space_class_of(s, n);
     double least = INFINITY, least_own = INFINITY;
@@ -209,6 +216,7 @@ static int32_t least_moved(const trmi_space *s, int32_t n, const int32_t *strate
     return best;
 }
 
+/* Returns whether a node has a decided neighbour. */
 static bool touches(const trmi_space *s, int32_t n, const int32_t *strategy) {
     for (int64_t k = 0; k < s->edges_count; k++) {
         const trmi_space_edge *e = &s->edges[k];
@@ -232,12 +240,13 @@ trm_status trmi_space_propagate(const trmi_space *s, trmi_choice *out, trm_error
         decided += pinned;
     }
     for (int32_t n = 0; decided == 0 && n < s->nodes_count; n++) {
-        /* nothing pinned: the first operators are given samples */
+        /* without pins: the first operators are cut by samples */
         if (!touches(s, n, out->strategy)) {
             out->strategy[n] = wish(s, n, "n");
             decided++;
         }
     }
+    /* breadth first: decide all neighbours of the decided nodes */
     while (decided < s->nodes_count) {
         int32_t count = 0;
         for (int32_t n = 0; n < s->nodes_count; n++) {
@@ -249,7 +258,7 @@ trm_status trmi_space_propagate(const trmi_space *s, trmi_choice *out, trm_error
                 out->strategy[n] = count == 0 ? wish(s, n, "n") : least_moved(s, n, out->strategy);
                 decided++;
                 if (count == 0) {
-                    break; /* a part of the graph that nothing reaches */
+                    break; /* start the next component of the graph */
                 }
             }
         }

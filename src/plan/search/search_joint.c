@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What gradients cost that ranks make jointly (plan/lower/lower_joint.c) in plans that cut nothing
- * but samples:
+/* Cost of cooperative gradients (plan/lower/lower_joint.c) in plans that cut nothing but samples,
+ * as bytes that a rank reads and writes:
  *
  *      each its own    x, dy read, dW written, summed over ranks          (x + dy + dW)
- *      jointly         x, dy of all ranks read, a slice of dW written     ranks * (x + dy) + dW / ranks
+ *      cooperative     x, dy of all ranks read, a slice of dW written     ranks * (x + dy) + dW / ranks
  *
- * The work is the same; what the measured backward took beyond its roofline is taken of the
- * difference, too.
- */
+ * The arithmetic is the same. The difference of the roofline times is multiplied by measured /
+ * roofline time of the backward operators. */
 #include "plan/passes/pass.h"
 #include "plan/search/search.h"
 
 #include <math.h>
 #include <string.h>
 
+/* Returns the bytes of a whole value. */
 static double bytes_of(const trm_graph *g, int32_t value) {
     return (double)trm_shape_count(&g->values[value].shape) *
            (double)trm_dtype_bytes(g->values[value].dtype);
 }
 
-/* Every axis cuts samples, evenly. */
+/* Returns whether every axis cuts samples, and evenly. */
 static bool is_by_samples(const trmi_space *s, const trmi_op *op, const trmi_strategy *strategy) {
     int32_t ranks = trmi_mesh_ranks(&s->mesh);
     bool all = ranks > 1 && trmi_input_of(s->graph, op, 0)->shape.dim[0] % ranks == 0;
@@ -29,7 +29,7 @@ static bool is_by_samples(const trmi_space *s, const trmi_op *op, const trmi_str
     return all;
 }
 
-/* The operator that makes the gradient of a convolution's weights. */
+/* Returns the operator that computes the gradient of a convolution's weights; NULL: none. */
 static const trmi_op *gradient_of(const trmi_space *s, const trmi_space_node *node) {
     for (int32_t i = 0; i < node->backward_count; i++) {
         const trmi_op *op = &s->graph->ops[node->backward[i]];
@@ -49,12 +49,14 @@ trmi_joint_cost trmi_space_joint(const trmi_space *s, const trmi_space_node *nod
         gradient == NULL || !is_by_samples(s, op, strategy)) {
         return out;
     }
+    /* x and dy of one rank, dW: the lowering decides by these bytes, and so does the space */
     double ranks = trmi_mesh_ranks(&s->mesh), image = bytes_of(s->graph, op->inputs[0]) / ranks;
     double factors = image + bytes_of(s->graph, op->outputs[0]) / ranks;
     double weights = bytes_of(s->graph, trmi_parameter_of(s->graph, op->inputs[1])->outputs[0]);
     if (!trmi_joint_is_worth_it((int64_t)weights, (int64_t)factors)) {
         return out;
     }
+    /* roofline of both ways, scaled by what the measured backward takes beyond its roofline */
     double flop = s->prices.flop > 0 ? s->prices.flop : 1 / 1e11,
            byte = s->prices.byte > 0 ? s->prices.byte : 1 / 2e10;
     double work = trmi_op_cost(s->graph, gradient).flops * strategy->fraction * flop,

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One step of one rank, event by event.
+/* Simulates one step of one rank, event by event.
  *
  *      rank      forward ------------------> backward <------------------ update
  *                [in][halo][op] ...          [halo][op][out] ...
  *      link                                       | ready: [bucket 0]   [bucket 1]--exposed--|
- */
+ *
+ * Operators and blocking messages follow one another on the rank. Gradients become ready in
+ * backward, are fused into buckets and use one channel; the part of the channel's time that
+ * operators do not hide is added to the step. The simulation gives the step time, the sums by kind
+ * and the memory of a choice; with a timeline it also records the events. Costs come from the
+ * space, so that the simulation and the search agree. */
 #include "plan/search/search.h"
 
 #include "plan/lower/buckets.h"
@@ -15,7 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A gradient on its way. */
+/* A gradient to be reduced; after fuse() a bucket, whose `node` is the number of gradients in it.
+ */
 typedef struct item {
     uint32_t axes;
     trmi_move move;
@@ -23,26 +29,32 @@ typedef struct item {
     int32_t node;
 } item;
 
+/* State of one simulation. */
 typedef struct walk {
     const trmi_space *s;
     const trmi_choice *choice;
-    trmi_router *router; /* NULL: no events */
+    /* finds routes for the events; NULL: one event for each redistribution */
+    trmi_router *router;
     trmi_timeline *timeline;
     trmi_measure *m;
     item *items;
     int64_t items_count, items_capacity;
-    bool sliced;         /* parameters are whole, and updated in slices */
-    bool joint;          /* ranks make some gradients together */
-    double factors;      /* seconds of updates by gradients that stay in factors */
-    double gathered;     /* bytes of parameters that are updated in slices */
-    double now, updated; /* bytes of the other parameters that the optimiser walks over */
+    bool sliced;     /* parameters are whole and updated in slices */
+    bool joint;      /* ranks compute cooperative gradients */
+    double factors;  /* seconds of updating weights whose gradients stay in factors */
+    double gathered; /* bytes of parameters that are updated in slices */
+    /* now: seconds since the start; updated: bytes of the other parameters that the optimiser
+     * updates */
+    double now, updated;
     bool failed;
 } walk;
 
+/* Returns the strategy of a node in the choice. */
 static const trmi_strategy *strategy_of(const walk *w, int32_t node) {
     return &trmi_space_class_of(w->s, node)->strategies[w->choice->strategy[node]];
 }
 
+/* Records an event if there is a timeline. */
 static void note(walk *w, trmi_simulated_event event) {
     trmi_timeline *t = w->timeline;
     if (t == NULL) {
@@ -55,7 +67,7 @@ static void note(walk *w, trmi_simulated_event event) {
     t->events[t->count++] = event;
 }
 
-/* Blocking seconds, added to `sum` too. */
+/* Advances the time by a blocking event; adds its seconds to *sum and records it. */
 static void spend(walk *w, double *sum, trmi_simulated_event event) {
     event.begin = w->now;
     w->now += event.seconds;
@@ -65,14 +77,15 @@ static void spend(walk *w, double *sum, trmi_simulated_event event) {
     }
 }
 
-/* What a gradient that all ranks make together adds; NULL: the node has none. */
+/* Returns the cost of a node's cooperative gradient; NULL: none. */
 static const trmi_joint_cost *joint_of(const walk *w, int32_t node) {
     const trmi_joint_cost *cost =
         &trmi_space_class_of(w->s, node)->joint[w->choice->strategy[node]];
     return w->joint && cost->made ? cost : NULL;
 }
 
-/* A value on its way between two spreads. */
+/* Spends the time of redistributing a value from one spread to another. With a router it records
+ * the moves of the route. */
 static void redistribute(walk *w, int32_t node, trmi_phase phase, int32_t value, const char *what,
                          const trmi_spread *from, const trmi_spread *to) {
     const trmi_value *v = &w->s->graph->values[value];
@@ -94,7 +107,8 @@ static void redistribute(walk *w, int32_t node, trmi_phase phase, int32_t value,
     }
     for (int32_t i = 0; i < route.count; i++) {
         const trmi_route_step *step = &route.steps[i];
-        /* The space's price: the same but for ways through other orders of axes. */
+        /* the total is the price of the space; it differs from the route's where a route passes
+         * through other orders of axes */
         double part =
             route.seconds > 0 ? seconds * step->seconds / route.seconds : seconds / route.count;
         spend(w, &w->m->redistribute,
@@ -109,6 +123,7 @@ static void redistribute(walk *w, int32_t node, trmi_phase phase, int32_t value,
     }
 }
 
+/* Spends the time of a list of halo exchanges and statistics. */
 static void exchange(walk *w, int32_t node, trmi_phase phase, const trmi_shard_comm *list,
                      int32_t count) {
     for (int32_t i = 0; i < count; i++) {
@@ -125,10 +140,10 @@ static void exchange(walk *w, int32_t node, trmi_phase phase, const trmi_shard_c
     }
 }
 
-/* ---- parameters
- *  ------------------------------------------------------------------------------------------ */
+/* ---- parameters ---- */
 
-/* How parameter `input` is stored, and what its gradient is made as. Returns: in parts. */
+/* Computes how parameter `input` is stored, and the spread of its gradient. Returns whether it is
+ * stored in parts. */
 static bool stored_as(const walk *w, int32_t node, int32_t input, trmi_spread *stored,
                       trmi_spread *made) {
     const trmi_strategy *strategy = strategy_of(w, node);
@@ -143,7 +158,8 @@ static bool stored_as(const walk *w, int32_t node, int32_t input, trmi_spread *s
            trmi_space_parts(w->s, node, input, w->choice->strategy[node], stored);
 }
 
-/* A parameter out of its parts, or its gradient into them. */
+/* Spends the time of gathering a parameter from its parts, or (scatter) of bringing its gradient to
+ * them. */
 static void store_move(walk *w, int32_t node, int32_t value, const trmi_spread *parts,
                        const trmi_spread *read, bool scatter) {
     trmi_spread whole = *read;
@@ -164,6 +180,8 @@ static void store_move(walk *w, int32_t node, int32_t value, const trmi_spread *
                                      trmi_space_store_move(w->s, value, parts, &whole, scatter)});
 }
 
+/* Adds the memory of a node's parameters, their slots and gradients; spends the time of gathering
+ * and casting them. */
 static void gather_parameters(walk *w, int32_t node) {
     const trmi_op *op = trmi_space_op(w->s, node);
     for (int32_t i = 0; i < op->inputs_count; i++) {
@@ -203,6 +221,8 @@ static void gather_parameters(walk *w, int32_t node) {
     }
 }
 
+/* Lists the gradients of a node's parameters as ready now. Gradients of parameters in parts block;
+ * cooperative gradients are not sent. */
 static void send_gradients(walk *w, int32_t node) {
     const trmi_op *op = trmi_space_op(w->s, node);
     for (int32_t i = 0; i < op->inputs_count; i++) {
@@ -243,10 +263,9 @@ static void send_gradients(walk *w, int32_t node) {
     }
 }
 
-/* ---- the step
- *  ------------------------------------------------------------------------------------------------
- */
+/* ---- the step ---- */
 
+/* Forward: for each node gather parameters, redistribute inputs, exchange halos, compute. */
 static void forward(walk *w) {
     const trmi_space *s = w->s;
     for (int32_t n = 0, e = 0; n < s->nodes_count; n++) {
@@ -276,6 +295,8 @@ static void forward(walk *w) {
     }
 }
 
+/* Backward, nodes in reverse: exchange halos, recompute, compute, send weight gradients,
+ * redistribute input gradients. */
 static void backward(walk *w) {
     const trmi_space *s = w->s;
     int64_t e = s->edges_count;
@@ -285,7 +306,7 @@ static void backward(walk *w) {
         if (s->nodes[n].backward_count > 0) {
             exchange(w, n, TRMI_BACKWARD, strategy->backward, strategy->backward_count);
         }
-        /* at the latest: its first reader in backward runs a little earlier */
+        /* approximation: the first reader of the output in backward may run a little earlier */
         if (w->choice->again[n]) {
             spend(w, &w->m->again,
                   (trmi_simulated_event){.kind = TRMI_EVENT_OP,
@@ -316,16 +337,15 @@ static void backward(walk *w) {
     }
 }
 
-/* ---- gradients on the link
- *  ------------------------------------------------------------------------------------ */
+/* ---- gradients on the link ---- */
 
 static int by_ready(const void *a, const void *b) {
     const item *x = a, *y = b;
     return (x->ready > y->ready) - (x->ready < y->ready);
 }
 
-/* Gradients of equal axes and kind, first to last: cut optimally, then joined into one item a
- * bucket. */
+/* Fuses gradients with equal axes and move into buckets, in the order in which they become ready.
+ * from: `count` gradients; appends one item for each bucket to out. */
 static void fuse_group(walk *w, item *from, int64_t count, item *out, int64_t *out_count) {
     trmi_bucket_item *items = trmi_alloc((size_t)count * sizeof *items);
     trmi_bucket *cut = trmi_alloc((size_t)count * sizeof *cut);
@@ -341,7 +361,7 @@ static void fuse_group(walk *w, item *from, int64_t count, item *out, int64_t *o
         items[i] =
             (trmi_bucket_item){.bytes = (int64_t)from[i].bytes, .ready_seconds = from[i].ready};
     }
-    /* Where nothing runs beside backward, one: as the executor does it. */
+    /* without overlap one bucket for all, as the executor does */
     int32_t buckets = w->failed ? 0
                       : s->costs.overlap > 0
                           ? trmi_buckets_optimal(items, (int32_t)count, alpha, beta, cut, NULL)
@@ -351,14 +371,15 @@ static void fuse_group(walk *w, item *from, int64_t count, item *out, int64_t *o
         item *last = &from[cut[i].first + cut[i].count - 1], joined = *last;
         joined.bytes = (double)cut[i].bytes;
         joined.seconds = trmi_space_bucket(s, joined.move, joined.axes, joined.bytes);
-        joined.node = cut[i].count; /* from here on: gradients in it */
+        joined.node = cut[i].count; /* from here on: number of gradients in the bucket */
         out[(*out_count)++] = joined;
     }
     trmi_free(items);
     trmi_free(cut);
 }
 
-/* items become buckets. */
+/* Replaces the gradients by buckets, sorted by the time at which they are ready. Only gradients
+ * with equal axes and move share a bucket. */
 static void fuse(walk *w) {
     item *out = trmi_alloc(((size_t)w->items_count + 1) * sizeof *out),
          *group = trmi_alloc(((size_t)w->items_count + 1) * sizeof *group);
@@ -397,7 +418,8 @@ static void fuse(walk *w) {
     trmi_free(done);
 }
 
-/* One channel; `overlap` of it runs beside operators. */
+/* Sends the buckets over one channel, one after another; `overlap` of the time behind operators is
+ * hidden. */
 static void play(walk *w) {
     double end = 0, sum = 0, wire = w->s->costs.wire > 0 ? w->s->costs.wire : 1;
     for (int64_t i = 0; i < w->items_count; i++) {
@@ -424,6 +446,7 @@ static void play(walk *w) {
     w->now += w->m->exposed + slow * (sum - w->m->exposed);
 }
 
+/* Simulates the step and fills in the measure. */
 static trm_status run(walk *w, trm_error *err) {
     *w->m = (trmi_measure){0};
     forward(w);
@@ -431,6 +454,7 @@ static trm_status run(walk *w, trm_error *err) {
     w->m->messages = (int32_t)w->items_count;
     fuse(w);
     play(w);
+    /* cooperative gradients: one barrier of all ranks */
     if (w->m->joint_bytes > 0) {
         uint32_t all = (1u << w->s->mesh.axes) - 1;
         spend(w, &w->m->exchange,
@@ -445,6 +469,7 @@ static trm_status run(walk *w, trm_error *err) {
                                          trmi_price(&w->s->prices, &w->s->mesh,
                                                     TRMI_MOVE_ALL_REDUCE, all, sizeof(float))});
     }
+    /* slices: barriers, or gathering the updated parameters */
     if (w->sliced) {
         spend(w, &w->m->gather,
               (trmi_simulated_event){

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans to try beside the best: for each operator and strategy the best whole with it is known from
- * the marginals; of these those are made that lie evenly apart in time. */
+/* Finds plans to run beside the best one, to validate predictions. The marginals give, for each
+ * operator and strategy, the cost of the best plan with it; the plans chosen from these have evenly
+ * spaced costs. */
 #include "plan/search/search.h"
 
 #include "base/error.h"
@@ -8,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* One operator in one strategy, and the cost of the best plan with it. */
 typedef struct wish {
     float cost;
     int32_t node, strategy;
@@ -20,6 +22,7 @@ static int by_cost(const void *a, const void *b) {
                                 : x->strategy - y->strategy;
 }
 
+/* Lists all possible pairs of operator and strategy, cheapest first. Returns their number. */
 static int64_t list_wishes(const trmi_space *s, float *const *marginals, wish *list) {
     int64_t count = 0;
     for (int32_t n = 0; n < s->nodes_count; n++) {
@@ -33,6 +36,8 @@ static int64_t list_wishes(const trmi_space *s, float *const *marginals, wish *l
     return count;
 }
 
+/* Solves and measures up to `wanted` plans, each at least `apart` times as expensive as the one
+ * before, up to six times the cheapest. */
 static trm_status pick(const trmi_space *s, const trmi_weights *weights, const wish *list,
                        int64_t total, int32_t wanted, trmi_arena *arena, trmi_candidate *out,
                        int32_t *count, trm_error *err) {
@@ -69,6 +74,7 @@ trm_status trmi_search_others(const trmi_space *s, const trmi_found *found, int3
     if (!trmi_choice_open(&choice, s, arena)) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
     }
+    /* marginals of all plans, at the weights of the search's bound */
     const trmi_weights weights = {found->weights.gradient, found->weights.memory, false};
     TRMI_TRY(trmi_space_solve(s, &weights, &choice, &solution, &marginals, arena, err));
     for (int32_t n = 0; n < s->nodes_count; n++) {

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prices between all spreads of a shape at once, by the moves that the router knows. Single moves
- * first: one axis to another letter, partial sums to whole or cut; then sequences of them as
- * (min,+) squares of that table; last the direct exchange of boxes, which ends a route.
+/* Computes the prices between all spreads of a shape at once, with the moves of the router
+ * (plan/shard/shard_route.c). First single moves: one axis to another letter, or partial sums to
+ * whole or cut. Then sequences of them, as (min,+) squares of that table. Last the direct exchange
+ * of boxes, which can only end a route.
  *
  *      number of a spread = its letters as digits, the last axis fastest; letters: whole, P+, cut
  *      0, cut 1 ...,
- *      and Pmax for vectors and matrices, the only places where it occurs */
+ *      and Pmax for vectors and matrices, the only shapes where it occurs
+ *
+ * A table contains only spreads in mesh order. The test plan/search/search_test.c compares the
+ * prices with the router's. */
 #include "plan/search/search.h"
 
 #include "base/cpu.h"
@@ -14,15 +18,17 @@
 #include <math.h>
 #include <string.h>
 
+/* A quarter of the most spreads of a table; ranks that are examined; sets of axes. */
 enum { SPREADS_MAX = 1300, LOOK = 16, MASKS = 1 << TRMI_MESH_AXES };
 
-/* Lengths along one dimension, per rank looked at, for the sets of axes that cut it before and
- * after. */
+/* Lengths along one dimension on each examined rank, for the sets of axes that cut it. */
 typedef struct lengths {
-    int64_t own[MASKS][LOOK];
+    int64_t own[MASKS][LOOK]; /* [axes after][rank] */
+    /* [axes before][axes after][rank] overlap of both intervals */
     int64_t kept[MASKS][MASKS][LOOK];
 } lengths;
 
+/* State while a table is filled. */
 typedef struct filling {
     trmi_price_table *t;
     const trmi_mesh *mesh;
@@ -33,6 +39,7 @@ typedef struct filling {
     int64_t element;
 } filling;
 
+/* Returns the digit of a letter; -1: no such letter. */
 static int32_t digit_of(const trmi_price_table *t, uint8_t letter) {
     return letter == TRMI_WHOLE         ? 0
            : letter == TRMI_PARTIAL_SUM ? 1
@@ -62,6 +69,7 @@ double trmi_price_between(const trmi_price_table *t, const trmi_mesh *mesh, cons
     return a < 0 || b < 0 ? INFINITY : (double)t->seconds[(int64_t)a * t->count + b];
 }
 
+/* Returns the spread of a number. */
 static trmi_spread spread_of(const trmi_price_table *t, const trmi_mesh *mesh, int32_t number) {
     trmi_spread s = {{0}, {0}};
     for (int32_t i = mesh->axes - 1; i >= 0; i--) {
@@ -80,6 +88,7 @@ static trmi_spread spread_of(const trmi_price_table *t, const trmi_mesh *mesh, i
     return s;
 }
 
+/* Returns the axes that have a letter, as bits. */
 static uint32_t mask_of(const trmi_mesh *mesh, const trmi_spread *s, uint8_t letter) {
     uint32_t mask = 0;
     for (int32_t i = 0; i < mesh->axes; i++) {
@@ -88,11 +97,10 @@ static uint32_t mask_of(const trmi_mesh *mesh, const trmi_spread *s, uint8_t let
     return mask;
 }
 
-/* ---- lengths
- *  ---------------------------------------------------------------------------------------- */
+/* ---- lengths ---- */
 
-/* [begin, end) of a length cut by the axes of `mask` in mesh order, one after the other as
- * trmi_spread_box. */
+/* Computes the interval [begin, end) of the rank at `at` when `length` is cut by the axes of `mask`
+ * in mesh order, as trmi_spread_box() does. */
 static void interval(const trmi_mesh *mesh, const int32_t *at, uint32_t mask, int64_t length,
                      int64_t *begin, int64_t *end) {
     *begin = 0;
@@ -106,6 +114,7 @@ static void interval(const trmi_mesh *mesh, const int32_t *at, uint32_t mask, in
     *end = *begin + length;
 }
 
+/* Computes all lengths for up to LOOK ranks, evenly spaced over the mesh. */
 static void fill_lengths(filling *f) {
     int32_t ranks = trmi_mesh_ranks(f->mesh), at[TRMI_MESH_AXES];
     uint32_t masks = 1u << f->mesh->axes;
@@ -127,7 +136,8 @@ static void fill_lengths(filling *f) {
     }
 }
 
-/* Bytes that the rank with most receives, and the bytes of the largest part afterwards. */
+/* Returns the bytes that the rank with most receives. *largest: bytes of the largest part
+ * afterwards. before, after: axes that cut each dimension. */
 static double received(const filling *f, const uint32_t *before, const uint32_t *after,
                        double *largest) {
     int64_t most = 0, part = 0;
@@ -144,10 +154,10 @@ static double received(const filling *f, const uint32_t *before, const uint32_t 
     return (double)most * (double)f->element;
 }
 
-/* ---- single moves
- *  --------------------------------------------------------------------------------------- */
+/* ---- single moves ---- */
 
-/* Axes that must talk: as talk_of of plan/shard/shard_route.c for cuts in mesh order. */
+/* Returns the axes whose ranks must communicate; the same as talk_of() in plan/shard/shard_route.c
+ * for cuts in mesh order. */
 static uint32_t talk(const filling *f, const uint32_t *before, const uint32_t *after) {
     uint32_t mask = 0;
     for (int32_t d = 0; d < f->t->shape.rank; d++) {
@@ -161,6 +171,8 @@ static uint32_t talk(const filling *f, const uint32_t *before, const uint32_t *a
     return mask;
 }
 
+/* Returns the seconds of moving boxes to boxes: a local copy, an all-gather, an all-to-all or a
+ * general exchange. */
 static double box_move(const filling *f, const trmi_spread *from, const trmi_spread *to,
                        const uint32_t *before, const uint32_t *after) {
     double largest, bytes = received(f, before, after, &largest);
@@ -181,7 +193,8 @@ static double box_move(const filling *f, const trmi_spread *from, const trmi_spr
     return trmi_price(f->prices, f->mesh, move, mask, gather ? largest : bytes);
 }
 
-/* Partial sums of some axes resolved, everything else as it is; INFINITY if it is no such move. */
+/* Returns the seconds of reducing the partial axes that differ, all other axes unchanged; INFINITY
+ * if the change is no such move. part: elements of the largest part. */
 static double reduce_move(const filling *f, const trmi_spread *from, const trmi_spread *to,
                           int64_t part) {
     uint8_t target = 0xff, kind = 0;
@@ -201,7 +214,7 @@ static double reduce_move(const filling *f, const trmi_spread *from, const trmi_
     if (kind != TRMI_PARTIAL_SUM && target != TRMI_WHOLE) {
         return INFINITY;
     }
-    /* The new cuts lie inside those that were there. */
+    /* a new cut must lie inside the existing cuts of that dimension */
     for (int32_t i = 0; target >= TRMI_SPLIT && i < f->mesh->axes; i++) {
         for (int32_t j = i + 1; j < f->mesh->axes; j++) {
             if ((mask >> i & 1) && !(mask >> j & 1) && to->at[j] == target) {
@@ -213,7 +226,7 @@ static double reduce_move(const filling *f, const trmi_spread *from, const trmi_
     return trmi_price(f->prices, f->mesh, move, mask, (double)part * (double)f->element);
 }
 
-/* No axis behind it cuts the same dimension. */
+/* Returns whether no later axis cuts the same dimension as `axis`. */
 static bool innermost(const filling *f, const trmi_spread *s, int32_t axis) {
     for (int32_t i = axis + 1; i < f->mesh->axes; i++) {
         if (s->at[axis] >= TRMI_SPLIT && s->at[i] == s->at[axis]) {
@@ -223,7 +236,7 @@ static bool innermost(const filling *f, const trmi_spread *s, int32_t axis) {
     return true;
 }
 
-/* Boxes to boxes, partial axes as they are. */
+/* Returns the seconds of a move between boxes; partial axes do not change. */
 static double boxes(const filling *f, const trmi_spread *from, const trmi_spread *to) {
     uint32_t before[TRM_MAX_RANK], after[TRM_MAX_RANK];
     for (int32_t d = 0; d < f->t->shape.rank; d++) {
@@ -233,7 +246,7 @@ static double boxes(const filling *f, const trmi_spread *from, const trmi_spread
     return box_move(f, from, to, before, after);
 }
 
-/* INFINITY: the exchange cannot do it. */
+/* Returns the seconds of one direct exchange; INFINITY if it would change a partial axis. */
 static double direct(const filling *f, int32_t a, int32_t b) {
     const trmi_spread *from = &f->spreads[a], *to = &f->spreads[b];
     for (int32_t i = 0; i < f->mesh->axes; i++) {
@@ -245,6 +258,8 @@ static double direct(const filling *f, int32_t a, int32_t b) {
     return boxes(f, from, to);
 }
 
+/* Returns the seconds of a single move: reduction, or a change of one axis; INFINITY: no single
+ * move. */
 static double single(const filling *f, int32_t a, int32_t b) {
     const trmi_spread *from = &f->spreads[a], *to = &f->spreads[b];
     int32_t axis = -1, changed = 0;
@@ -265,9 +280,9 @@ static double single(const filling *f, int32_t a, int32_t b) {
     return trmi_is_partial(to->at[axis]) ? INFINITY : boxes(f, from, to);
 }
 
-/* Ways to spreads that are partial where they were not: to whole or cut there, then zeros
- * elsewhere, for which nothing is sent. `row`: seconds from one spread to all; numbers with more
- * partial axes come from those with fewer. */
+/* Adds ways to spreads with additional partial sums: first to whole or cut on that axis, then zeros
+ * elsewhere, which sends nothing. row: seconds from one spread to all; spreads with more partial
+ * axes are derived from those with fewer. */
 static void add_zeros(const filling *f, float *row, int32_t live, const int32_t *of,
                       const int32_t *place) {
     for (int32_t partials = 1; partials <= f->mesh->axes; partials++) {
@@ -296,13 +311,13 @@ static void add_zeros(const filling *f, float *row, int32_t live, const int32_t 
     }
 }
 
-/* ---- all
- *  -----------------------------------------------------------------------------------------------------
- */
+/* ---- all ---- */
 
 static trmi_minplus *minplus(void) { return TRMI_CPU_CHOICE(trmi_minplus); }
 
-/* Rows of spreads that fit only, so that the products are small. */
+/* Computes all prices and writes them to the table. Works on the `live` spreads that fit the shape,
+ * so that the products are small. of: live -> number; place: number -> live or -1. False: no
+ * memory. */
 static bool close_table(filling *f, int32_t live, const int32_t *of, const int32_t *place) {
     float *a = trmi_alloc((size_t)live * (size_t)live * sizeof *a),
           *b = trmi_alloc((size_t)live * (size_t)live * sizeof *b);
@@ -314,12 +329,14 @@ static bool close_table(filling *f, int32_t live, const int32_t *of, const int32
     }
     float *c = trmi_alloc((size_t)live * (size_t)live * sizeof *c);
     ok = ok && c != NULL;
+    /* sequences of moves: the square of a table holds twice as many */
     for (int32_t moves = 1; ok && moves < 2 * f->mesh->axes; moves *= 2) {
         minplus()(a, a, b, live, live, live);
         float *swap = a;
         a = b;
         b = swap;
     }
+    /* last, optionally, a direct exchange */
     for (int32_t i = 0; ok && f->mesh->axes > 1 && i < live; i++) {
         for (int32_t k = 0; k < live; k++) {
             b[(int64_t)i * live + k] = i == k ? 0 : (float)direct(f, of[i], of[k]);
@@ -363,6 +380,7 @@ trm_status trmi_price_table_fill(trmi_price_table *t, const trmi_mesh *mesh,
     int32_t *of = trmi_alloc(2 * count * sizeof *of), *place = of + count, live = 0;
     bool ok = t->seconds != NULL && f.spreads != NULL && f.along != NULL && of != NULL;
     if (ok) {
+        /* no way, until one is found; then the spreads that fit */
         for (size_t i = 0; i < count * count; i++) {
             t->seconds[i] = INFINITY;
         }

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The search: bounds by a sweep of mu, memory by exact lists, then what is simulated fastest.
+/* The whole search: lower bounds by a sweep of mu, memory by exact lists, then the plan that is
+ * simulated fastest.
  *
  *      (1 - o mu) B + (1 - o + o mu) G   for mu in 0 .. 1       o: part of the traffic that can overlap
- *          least over all plans: bounds the step from below; its plan: a candidate
- *          the same over the plans that leave all parameters whole, where those are updated in
- *          slices: the lesser bound counts
- *      the same within a limit, and the whole curve of time against memory:
+ *          its least over all plans bounds the step from below; the plan that has it is a candidate
+ *          the same over the plans that leave all parameters whole, whose updates are in slices
+ *          (a second "side"); the smaller of the two bounds holds for all plans
+ *      the same within a memory limit, and the whole curve of time against memory:
  *      plan/solve/solve_front.h
- */
+ *
+ * Candidates are collected in a pool; the winner is the candidate with the fastest simulated step
+ * that fits the limit. */
 #include "plan/search/search.h"
 
 #include "base/error.h"
@@ -17,9 +20,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Values of mu; most candidates from the curve of one side. */
 enum { MU_STEPS = 9, FRONTIER_POINTS = 18 };
 
-/* What is known of a kind of plans: none is faster. */
+/* One side: all plans, or the plans updated in slices. No plan of the side has a faster step than
+ * `bound`. */
 typedef struct side {
     double bound, additive, additive_bound;
     trmi_weights weights;
@@ -27,6 +32,7 @@ typedef struct side {
     trmi_bound limit;
 } side;
 
+/* State of one search. */
 typedef struct run {
     const trmi_space *s;
     const trmi_search_options *o;
@@ -34,9 +40,9 @@ typedef struct run {
     trmi_found *f;
     trmi_candidate pool[TRMI_CANDIDATES];
     int32_t pool_count;
-    side sides[2]; /* all plans; those that are updated in slices */
+    side sides[2]; /* all plans; plans updated in slices */
     int sides_count;
-    int32_t taken; /* place of what is the best whatever is predicted; -1: none */
+    int32_t taken; /* place in the pool of options.take; -1: none */
     trm_error *err;
 } run;
 
@@ -44,16 +50,17 @@ static trm_status no_memory(run *r) {
     return TRMI_FAIL(r->err, TRM_NOMEM, "no memory to search a plan");
 }
 
-/* ---- candidates
- *  --------------------------------------------------------------------------------------- */
+/* ---- candidates ---- */
 
+/* Simulates a candidate and compares its memory with the limit. */
 static trm_status weigh(run *r, trmi_candidate *c) {
     TRMI_TRY(trmi_space_measure(r->s, &c->choice, &c->measure, r->err));
     c->fits = r->o->memory_bytes <= 0 || c->measure.bytes <= r->o->memory_bytes * (1 + 1e-9);
     return TRM_OK;
 }
 
-/* A copy in the pool, unless it is there; the place, or -1 when the pool is full. */
+/* Adds a choice to the pool, unless it is there already. *place: its place; -1 if the pool is full.
+ */
 static trm_status add(run *r, const char *name, const trmi_choice *choice, int32_t *place) {
     for (int32_t i = 0; i < r->pool_count; i++) {
         if (trmi_choice_equal(&r->pool[i].choice, choice, r->s)) {
@@ -76,20 +83,20 @@ static trm_status add(run *r, const char *name, const trmi_choice *choice, int32
     return TRM_OK;
 }
 
-/* (1 - o mu) B + (1 - o + o mu) G, as a factor on the whole and a weight on G. */
+/* Computes (1 - o mu) B + (1 - o + o mu) G as factor x (B + gradient x G). */
 static void weights_of(const run *r, double mu, double *factor, double *gradient) {
     double o = r->s->costs.overlap;
     *factor = fmax(1e-3, 1 - o * mu);
     *gradient = (1 - o + o * mu) / *factor;
 }
 
-/* What is the same in every plan of a side. */
+/* Returns the seconds that every plan of a side takes beside B and G. */
 static double beside(const run *r, int of) {
     return r->s->costs.overhead +
            (of == 1 ? r->s->sliced.offset + trmi_space_meetings(r->s) : r->s->update.offset);
 }
 
-/* Can every operator leave its parameters whole? */
+/* Returns whether every operator has a strategy that leaves its parameters whole. */
 static bool has_slices(const trmi_space *s) {
     bool can = s->costs.slices;
     for (int64_t k = 0; can && k < s->classes_count; k++) {
@@ -101,7 +108,7 @@ static bool has_slices(const trmi_space *s) {
     return can;
 }
 
-/* The least of all plans of a side for one mu: a candidate, and a bound. */
+/* Solves a side for one mu: adds the plan to the pool and raises the bound of the side. */
 static trm_status solve(run *r, double mu, int of) {
     double factor;
     int32_t place;
@@ -124,7 +131,7 @@ static trm_status solve(run *r, double mu, int of) {
     return TRM_OK;
 }
 
-/* No plan of either side is faster than the lesser bound. */
+/* Sets the bound of the search to the smaller bound of the sides. */
 static void settle_bound(run *r) {
     const side *d = &r->sides[r->sides_count == 2 && r->sides[1].bound < r->sides[0].bound];
     r->f->lower_bound = d->bound;
@@ -135,11 +142,10 @@ static void settle_bound(run *r) {
     r->f->bound = d->limit;
 }
 
-/* ---- memory
- *  ----------------------------------------------------------------------------------------------
- */
+/* ---- memory ---- */
 
-/* The fastest plan of a side within the limit; its time bounds all that fit. */
+/* Finds the fastest plan of a side within the memory limit, for one mu, and raises the bound of the
+ * side. If no plan fits, the plan of least memory is kept and the bound is INFINITY. */
 static trm_status within(run *r, double mu, int of) {
     double factor, gradient;
     trmi_front front;
@@ -177,7 +183,8 @@ static int by_memory(const void *a, const void *b) {
                       : (x->measure.step > y->measure.step) - (x->measure.step < y->measure.step);
 }
 
-/* Candidates that no other beats in both, largest memory first. */
+/* Lists the candidates that no other candidate beats in both step and memory, largest memory first.
+ */
 static void frontier(run *r) {
     trmi_found *f = r->f;
     f->frontier_count = 0;
@@ -195,8 +202,8 @@ static void frontier(run *r) {
     qsort(f->frontier, (size_t)f->frontier_count, sizeof f->frontier[0], by_memory);
 }
 
-/* The whole curve of a side is found; of its points those are kept as candidates that lie apart in
- * memory. */
+/* Computes the whole curve of a side; adds those of its points to the pool that differ in memory by
+ * a constant factor. */
 static trm_status trace_side(run *r, double mu, int of, trmi_front *front) {
     double factor, gradient;
     trmi_choice *points;
@@ -225,14 +232,14 @@ static int by_time(const void *a, const void *b) {
     return (x->time > y->time) - (x->time < y->time);
 }
 
-/* Both curves as one: what no point of the other beats, least time first. */
+/* Merges the curves of both sides into *front: points that no other beats, least time first. */
 static void join(const run *r, trmi_front *front, trmi_front *other) {
     double meetings = trmi_space_meetings(r->s), least = INFINITY;
     trmi_front_point *all =
         trmi_arena_alloc(r->arena, (size_t)(front->count + other->count + 1) * sizeof *all);
     int32_t count = 0, kept = 0;
     if (all == NULL) {
-        return; /* the first curve stands */
+        return; /* no memory: keep the first curve */
     }
     for (int32_t i = 0; i < front->count; i++) {
         all[count++] = front->points[i];
@@ -256,6 +263,7 @@ static void join(const run *r, trmi_front *front, trmi_front *other) {
     front->open_gap = fmax(front->open_gap, other->open_gap);
 }
 
+/* Computes the curve of all plans. */
 static trm_status trace_frontier(run *r, double mu) {
     trmi_front sliced;
     TRMI_TRY(trace_side(r, mu, 0, &r->f->front));
@@ -266,12 +274,13 @@ static trm_status trace_frontier(run *r, double mu) {
     return TRM_OK;
 }
 
+/* Applies the memory limit and computes the curve if asked for. */
 static trm_status memory(run *r, bool sweep) {
     bool binds = false;
     for (int32_t i = 0; i < r->pool_count; i++) {
         binds = binds || !r->pool[i].fits;
     }
-    /* One mu binds where nothing overlaps; otherwise its ends and its middle. */
+    /* one mu suffices where nothing overlaps; otherwise both ends and the middle */
     for (int of = 0; r->o->memory_bytes > 0 && binds && of < r->sides_count; of++) {
         for (int i = 0; i < (sweep ? 3 : 1) && r->sides[of].bound < INFINITY; i++) {
             TRMI_TRY(within(r, sweep ? i / 2.0 : 0, of));
@@ -280,10 +289,9 @@ static trm_status memory(run *r, bool sweep) {
     return r->o->frontier ? trace_frontier(r, sweep ? 0.5 : 0) : TRM_OK;
 }
 
-/* ---- all
- *  ------------------------------------------------------------------------------------------------------
- */
+/* ---- all ---- */
 
+/* Adds the baselines and the user's plan to the pool and lists them. */
 static trm_status baselines(run *r) {
     trmi_choice choice;
     if (!trmi_choice_open(&choice, r->s, r->arena)) {
@@ -309,6 +317,7 @@ static trm_status baselines(run *r) {
     return TRM_OK;
 }
 
+/* Runs the search algorithm of the mode; adds its plans to the pool. */
 static trm_status propose(run *r) {
     int32_t place;
     if (r->o->mode == TRMI_SEARCH_OPTIMAL) {
@@ -333,8 +342,8 @@ static trm_status propose(run *r) {
     return add(r, recursive ? "recursive" : "propagation", &choice, &place);
 }
 
-/* The fastest that fits; the other two searches keep what they found, unless data parallel is
- * faster. */
+/* Chooses the winner: the fastest candidate that fits. The modes recursive and propagation keep
+ * their own plan (place 0), unless data parallel is faster. */
 static void choose(run *r) {
     trmi_found *f = r->f;
     const trmi_candidate *best = NULL, *least = NULL;
@@ -364,6 +373,7 @@ static void choose(run *r) {
                        : f->best.name;
 }
 
+/* Computes the next best strategy of each operator from the marginals of both sides. */
 static trm_status runners_up(run *r) {
     trmi_found *f = r->f;
     trmi_choice again;
@@ -431,6 +441,7 @@ trm_status trmi_search(const trmi_space *space, const trmi_search_options *optio
     out->weights.gradient = 1;
     r->sides_count = has_slices(space) ? 2 : 1;
     r->taken = -1;
+    /* pool: the given winner, the plans of the search, the baselines */
     trm_status status = r->o->take != NULL ? add(r, "run", r->o->take, &r->taken) : TRM_OK;
     status = status == TRM_OK ? propose(r) : status;
     status = status == TRM_OK ? baselines(r) : status;

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cheapest plan of a space for given weights. */
+/* Finds the cheapest plan of a space for given weights, and converts choices to plans and back.
+ *
+ * The space becomes a cost graph (plan/solve/solve.h): a state is a strategy, its cost that of its
+ * cheapest way (parameters whole or in parts, output kept or recomputed). Memory enters the costs
+ * at its price lambda. Nodes of a class and equal edges share tables, which the solver exploits. */
 #include "plan/search/search.h"
 
 #include "base/error.h"
@@ -12,8 +16,7 @@ static trm_status no_memory(trm_error *err) {
     return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
 }
 
-/* ---- choices
- *  --------------------------------------------------------------------------------------- */
+/* ---- choices ---- */
 
 bool trmi_choice_open(trmi_choice *c, const trmi_space *s, trmi_arena *arena) {
     c->strategy = trmi_arena_alloc(arena, ((size_t)s->nodes_count + 1) * sizeof *c->strategy);
@@ -53,6 +56,7 @@ trm_status trmi_space_plan(const trmi_space *s, const trmi_choice *choice, trmi_
                     plan, op->name, choice->again[n] ? TRMI_AGAIN_YES : TRMI_AGAIN_NO, err);
             }
         }
+        /* parameters in parts: a line for each */
         for (int32_t i = 0; status == TRM_OK && choice->parts[n] && i < op->inputs_count; i++) {
             const trmi_op *from = trmi_parameter_of(s->graph, op->inputs[i]);
             trmi_spread parts;
@@ -69,9 +73,9 @@ trm_status trmi_space_plan(const trmi_space *s, const trmi_choice *choice, trmi_
     return TRM_OK;
 }
 
-/* Are the parameters of node n stored as its strategy reads them, or in the parts that the space
- * knows?
- *   error  INVALID: in yet another way, which runs, but has no price */
+/* Reads how a plan stores the parameters of node n: as its strategy reads them, or (*in_parts) in
+ * the parts of the space.
+ *   error  INVALID: stored in another way, which can run but has no price */
 static trm_status read_stores(const trmi_space *s, const trmi_shard_plan *plan, int32_t n,
                               int32_t strategy, uint8_t *in_parts, trm_error *err) {
     const trmi_op *op = trmi_space_op(s, n);
@@ -136,8 +140,7 @@ bool trmi_choice_sliced(const trmi_space *s, const trmi_choice *choice) {
     return sliced;
 }
 
-/* ---- weights -> cost graph -> choice
- *  ------------------------------------------------------------------- */
+/* ---- weights -> cost graph -> choice ---- */
 
 trmi_way trmi_space_node_way(const trmi_space *s, const trmi_space_class *c, int32_t i, int way,
                              double gradient) {
@@ -152,11 +155,13 @@ trmi_way trmi_space_node_way(const trmi_space *s, const trmi_space_class *c, int
                       store->bytes + c->kept[i] - (again ? c->saved[i] : 0)};
 }
 
+/* Returns seconds + lambda x bytes of a way. */
 static double weigh(const trmi_way *way, const trmi_weights *w) {
     return way->seconds < INFINITY ? way->seconds + w->memory * way->bytes : INFINITY;
 }
 
-/* Parts, and again, only where they are cheaper. */
+/* Returns the cheapest way of strategy i; parts and recomputation only where they are cheaper.
+ * *cost: its cost. */
 static int best_way(const trmi_space *s, const trmi_space_class *c, int32_t i,
                     const trmi_weights *w, double *cost) {
     int best = 0, sliced = w->sliced ? TRMI_WAY_SLICED : 0;
@@ -171,15 +176,16 @@ static int best_way(const trmi_space *s, const trmi_space_class *c, int32_t i,
     return best;
 }
 
+/* A space as a cost graph. */
 typedef struct tables {
     trmi_cost_graph graph;
     int32_t *states;
     const float **nodes;
-    float **of_class;
+    float **of_class; /* [classes][strategies] */
     trmi_cost_edge *edges;
 } tables;
 
-/* The edge's table, memory in it at its price. */
+/* Returns the table of an edge with its bytes added at their price; NULL: no memory. */
 static const float *with_bytes(const trmi_space *s, const trmi_space_edge *e, const trmi_weights *w,
                                trmi_arena *arena) {
     const float *seconds = s->tables[e->table], *bytes = s->bytes[e->table];
@@ -195,6 +201,7 @@ static const float *with_bytes(const trmi_space *s, const trmi_space_edge *e, co
     return sum;
 }
 
+/* Builds the cost graph. Nodes of a class and equal edges share tables. False: no memory. */
 static bool fill_tables(const trmi_space *s, const trmi_weights *w, tables *t, trmi_arena *arena) {
     t->states = trmi_arena_alloc(arena, ((size_t)s->nodes_count + 1) * sizeof *t->states);
     t->nodes = trmi_arena_alloc(arena, ((size_t)s->nodes_count + 1) * sizeof *t->nodes);
@@ -239,6 +246,7 @@ static bool fill_tables(const trmi_space *s, const trmi_weights *w, tables *t, t
     return true;
 }
 
+/* Reports that the pins leave no legal plan. */
 static trm_status no_plan(const trmi_space *s, trm_error *err) {
     char mesh[48];
     return TRMI_FAIL(err, TRM_INVALID,
@@ -246,6 +254,7 @@ static trm_status no_plan(const trmi_space *s, trm_error *err) {
                      trmi_mesh_text(&s->mesh, mesh, sizeof mesh));
 }
 
+/* Computes the marginals of all nodes into the arena. */
 static trm_status marginals_of(const trmi_space *s, const tables *t, float ***out,
                                trmi_arena *arena, trm_error *err) {
     float **rows = trmi_arena_alloc(arena, ((size_t)s->nodes_count + 1) * sizeof *rows);
@@ -263,11 +272,12 @@ static trm_status marginals_of(const trmi_space *s, const tables *t, float ***ou
     return TRM_OK;
 }
 
+/* A node that must have a strategy. */
 typedef struct forced {
-    int32_t node, strategy; /* -1: none */
+    int32_t node, strategy; /* node -1: none */
 } forced;
 
-/* All other strategies of the node cost INFINITY. */
+/* Gives all other strategies of the forced node the cost INFINITY. False: no memory. */
 static bool force(const trmi_space *s, tables *t, const forced *f, trmi_arena *arena) {
     if (f->node < 0) {
         return true;
@@ -280,6 +290,8 @@ static bool force(const trmi_space *s, tables *t, const forced *f, trmi_arena *a
     return costs != NULL;
 }
 
+/* Solves the space, with a forced strategy or none. The data parallel plan is the first upper
+ * bound. */
 static trm_status solve(const trmi_space *s, const trmi_weights *weights, const forced *f,
                         trmi_choice *out, trmi_solution *solution, float ***marginals,
                         trmi_arena *arena, trm_error *err) {

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The space of plans: forward operators as nodes, their strategies priced once per class of equal
- * operators, the values between them as tables of redistribution both ways. */
+/* Builds the space of plans (plan/search/search.h).
+ *
+ * Nodes are the forward operators of the graph, except leaves and casts of parameters. Equal
+ * operators form a class; strategies and their costs are computed once per class. Edges are the
+ * values between nodes; equal edges share one table with the seconds of redistributing the value
+ * forward and its gradient backward. Sharing tables is what makes the solver fast
+ * (plan/solve/solve_tables.h). trmi_space_create() is the only entry point; afterwards a space does
+ * not change. */
 #include "plan/search/search.h"
 
 #include "base/error.h"
@@ -10,15 +16,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Meshes with so many axes leave out unusual strategies, see is_usual(). */
 enum { BOUNDED_AXES = 4 };
 
+/* State while a space is built. */
 typedef struct building {
     trmi_space *s;
-    int32_t *node_of; /* [ops] forward operator -> node, -1 = none */
-    uint8_t *moving;  /* [values] depends on a trained parameter: a gradient flows */
-    bool *repeats;    /* [ops] */
-    bool *dropped;    /* [ops] by the rule */
-    bool *read;       /* [values] by backward */
+    int32_t *node_of; /* [ops] node of a forward operator, -1 = none */
+    uint8_t *moving;  /* [values] depends on a trained parameter, so that a gradient flows */
+    bool *repeats;    /* [ops] its first output may be recomputed */
+    bool *dropped;    /* [ops] the rule of the back-end recomputes its first output */
+    bool *read;       /* [values] backward reads the value */
     trm_error *err;
 } building;
 
@@ -26,10 +34,9 @@ static trm_status no_memory(trm_error *err) {
     return TRMI_FAIL(err, TRM_NOMEM, "no memory for the space of plans");
 }
 
-/* ---- classes
- *  ------------------------------------------------------------------------------------------ */
+/* ---- classes ---- */
 
-/* Everything that prices depend on; equal keys, equal prices. */
+/* Writes everything that the costs of a node depend on. Nodes with equal keys have equal costs. */
 static void key_of(const building *b, const trmi_space_node *node, trmi_text *key) {
     const trm_graph *g = b->s->graph;
     const trmi_op *op = &g->ops[node->op];
@@ -65,6 +72,8 @@ static void key_of(const building *b, const trmi_space_node *node, trmi_text *ke
     }
 }
 
+/* Returns the roofline seconds of `fraction` of an operator: the larger of arithmetic and memory
+ * traffic. Defaults: 100 GFLOP/s, 20 GB/s. */
 static double roofline(const trmi_space *s, const trm_graph *g, const trmi_op *op,
                        double fraction) {
     trmi_cost cost = trmi_op_cost(g, op);
@@ -74,8 +83,9 @@ static double roofline(const trmi_space *s, const trm_graph *g, const trmi_op *o
     return (work > traffic ? work : traffic) * fraction;
 }
 
-/* The letters of the forward operator in its gradient operators; where a rule lacks them, by
- * fraction. */
+/* Returns the roofline seconds of the gradient operators of a node. They use the letters of the
+ * forward strategy; where an operator has no such strategy, its whole cost times the forward
+ * fraction. A weight gradient that stays in factors is excluded: the optimiser computes it. */
 static double backward_of(const trmi_space *s, const trmi_space_node *node,
                           const trmi_strategy *forward) {
     double sum = 0;
@@ -86,7 +96,7 @@ static double backward_of(const trmi_space *s, const trmi_space_node *node,
         trmi_strategy own;
         if (apart && trm_shape_equal(&trmi_output_of(s->graph, op, 0)->shape,
                                      &trmi_input_of(s->graph, made, 1)->shape)) {
-            continue; /* the optimiser's */
+            continue; /* computed by the optimiser, see factors_of() */
         }
         bool fits = trmi_shard_strategy(s->graph, op, &s->mesh, forward->letters, &own);
         sum += roofline(s, s->graph, op, fits ? own.fraction : forward->fraction);
@@ -94,7 +104,9 @@ static double backward_of(const trmi_space *s, const trmi_space_node *node,
     return sum;
 }
 
-/* Parameter and slots are read and written, or the factors' product takes longer than that. */
+/* Returns the seconds of updating weights whose gradient stays in factors; 0: none. It is the
+ * larger of the memory traffic of parameter and slots and the arithmetic of the product of the
+ * factors. */
 static double factors_of(const trmi_space *s, const trmi_op *op, const trmi_strategy *strategy) {
     if (!trmi_shard_in_factors(s->graph, op, strategy, 1)) {
         return 0;
@@ -106,12 +118,14 @@ static double factors_of(const trmi_space *s, const trmi_op *op, const trmi_stra
     double flop = s->costs.update_flop > 0 ? s->costs.update_flop
                   : s->prices.flop > 0     ? s->prices.flop
                                            : 1 / 1e11;
-    double dense = 3 + 2 * slots; /* passes over memory: a gradient that is there is read */
+    /* passes over memory of a dense update, which also reads the gradient */
+    double dense = 3 + 2 * slots;
     return fmax(s->update.byte * (2 + 2 * slots) / dense * sizeof(float),
                 2 * (double)strategy->local_inputs[0].dim[0] * flop) *
            count;
 }
 
+/* Returns all roofline seconds of a node in a strategy. */
 static trmi_node_seconds roofline_of(const trmi_space *s, const trmi_space_node *node,
                                      const trmi_strategy *strategy) {
     const trmi_op *op = &s->graph->ops[node->op];
@@ -124,6 +138,7 @@ void trmi_space_roofline(const trmi_space *s, int32_t node, int32_t i, trmi_node
     *out = roofline_of(s, &s->nodes[node], &trmi_space_class_of(s, node)->strategies[i]);
 }
 
+/* Returns the price table of a shape and dtype, made on first use; NULL: error in b->err. */
 static trmi_price_table *prices_for(building *b, const trm_shape *shape, trm_dtype dtype) {
     trmi_space *s = b->s;
     for (int64_t i = 0; i < s->prices_count; i++) {
@@ -157,6 +172,7 @@ double trmi_space_way(const trmi_space *s, int32_t value, const trmi_spread *fro
     return INFINITY;
 }
 
+/* Returns the seconds of the halo exchanges and statistics of a strategy. */
 static double exchanges(const trmi_space *s, const trmi_strategy *strategy, bool backward) {
     double sum = 0;
     for (int32_t i = 0; i < strategy->comms_count; i++) {
@@ -170,9 +186,11 @@ static double exchanges(const trmi_space *s, const trmi_strategy *strategy, bool
     return sum;
 }
 
-/* A norm whose statistics are known reads its input once instead of twice. */
+/* Recomputing a norm takes so much of its forward time: its statistics are known, so that the input
+ * is read once instead of twice. */
 static const double apply_share = 2.0 / 3;
 
+/* Computes all costs of strategy i of a class, for its first node. */
 static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_space_class *c,
                                  int32_t i) {
     trmi_space *s = b->s;
@@ -180,6 +198,7 @@ static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_
     const trmi_strategy *strategy = &c->strategies[i];
     const trmi_node_seconds roof = roofline_of(s, node, strategy);
     trmi_node_seconds seconds = roof;
+    /* measured seconds, where the caller has some */
     if (s->costs.seconds != NULL) {
         s->costs.seconds(s->costs.context, s, node, strategy, &seconds);
     }
@@ -188,11 +207,13 @@ static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_
     c->backward[i] = seconds.backward;
     c->factors[i] = seconds.factors;
     c->exchange[i] = exchanges(s, strategy, node->backward_count > 0);
-    /* sums that wait for other ranks are resolved before anyone keeps them */
+    /* kept outputs; a partial sum is reduced before it is kept, and the reader's form of it counts
+     * on the edge */
     for (int32_t k = 0; k < op->outputs_count; k++) {
         bool kept = (node->read >> k & 1) && !trmi_spread_has_partial(&strategy->outputs[k]);
         c->kept[i] += kept ? trmi_space_bytes(s, op->outputs[k], &strategy->outputs[k]) : 0;
     }
+    /* recomputation: optional, or by the rule of the back-end */
     if (node->repeats || node->dropped) {
         bool kept = !trmi_spread_has_partial(&strategy->outputs[0]);
         c->saved[i] = kept ? trmi_space_bytes(s, op->outputs[0], &strategy->outputs[0]) : 0;
@@ -200,6 +221,7 @@ static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_
         c->kept[i] -= node->dropped ? c->saved[i] : 0;
         c->backward[i] += node->dropped ? c->again[i] : 0;
     }
+    /* parameters that the operator reads */
     for (int32_t k = 0; k < op->inputs_count; k++) {
         const trmi_op *parameter = trmi_parameter_of(s->graph, op->inputs[k]);
         if (parameter != NULL) {
@@ -214,14 +236,15 @@ static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_
     return TRM_OK;
 }
 
-/* Four axes and more: columns of images are not cut, and samples by the outer axes first, where
- * hosts lie. Of the 1,296 ways of a convolution on four axes that leaves 341, and eliminations take
- * their cube. */
+/* Returns whether a strategy is kept on meshes of four axes and more: columns of images are not
+ * cut, and samples are cut by the outer axes first, where hosts lie. A convolution on four axes
+ * then has 341 of 1,296 strategies; the time of an elimination grows with the cube. */
 static bool is_usual(const char *letters) {
     size_t samples = strspn(letters, "n");
     return strpbrk(letters + samples, "nw") == NULL;
 }
 
+/* Removes the unusual strategies of a class. */
 static void leave_out(trmi_space_class *c) {
     int32_t kept = 0;
     for (int32_t i = 0; i < c->count; i++) {
@@ -232,6 +255,8 @@ static void leave_out(trmi_space_class *c) {
     c->count = kept;
 }
 
+/* Lists the strategies of a class and computes their costs. error NOMEM and errors of
+ * trmi_shard_strategies() */
 static trm_status fill_class(building *b, const trmi_space_node *node, trmi_space_class *c) {
     trmi_space *s = b->s;
     const trmi_op *op = &s->graph->ops[node->op];
@@ -266,6 +291,7 @@ static trm_status fill_class(building *b, const trmi_space_node *node, trmi_spac
     return TRM_OK;
 }
 
+/* Finds the class of a node by its key, or makes a new one. */
 static trm_status find_class(building *b, trmi_space_node *node) {
     trmi_space *s = b->s;
     trmi_text key = {0};
@@ -292,10 +318,10 @@ static trm_status find_class(building *b, trmi_space_node *node) {
     return TRM_OK;
 }
 
-/* ---- nodes
- *  ------------------------------------------------------------------------------------------------
- */
+/* ---- nodes ---- */
 
+/* Numbers the nodes and finds for each value whether a gradient flows through it and whether
+ * backward reads it. */
 static trm_status count_nodes(building *b) {
     trmi_space *s = b->s;
     const trm_graph *g = s->graph;
@@ -313,6 +339,7 @@ static trm_status count_nodes(building *b) {
     if (s->costs.rule) {
         trmi_shard_rule(g, b->dropped);
     }
+    /* operators are in topological order: inputs are done before their readers */
     for (int64_t i = 1; i < g->ops_count; i++) {
         const trmi_op *op = &g->ops[i];
         bool moves = op->kind == TRMI_OP_PARAMETER && op->attrs.leaf.trainable;
@@ -325,7 +352,7 @@ static trm_status count_nodes(building *b) {
             bool real = dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16;
             b->moving[op->outputs[k]] = moves && real && op->phase == TRMI_FORWARD;
         }
-        /* lies as its reader wants it */
+        /* the cast of a parameter has no node: it has the spread that its reader needs */
         bool cast = op->kind == TRMI_OP_CAST && trmi_parameter_of(g, op->outputs[0]) != NULL;
         s->casts = s->casts || cast;
         b->node_of[i] = !trmi_is_leaf(op) && !cast && op->phase == TRMI_FORWARD ? count++ : -1;
@@ -335,7 +362,8 @@ static trm_status count_nodes(building *b) {
     return s->nodes != NULL ? TRM_OK : no_memory(b->err);
 }
 
-/* Gradient operators, by the name of their origin. */
+/* Finds the gradient operators of a node by the name of their origin: counts them, then lists them.
+ */
 static trm_status find_backward(building *b, trmi_space_node *node) {
     const trm_graph *g = b->s->graph;
     const char *name = g->ops[node->op].name;
@@ -362,7 +390,8 @@ static trm_status find_backward(building *b, trmi_space_node *node) {
     return TRM_OK;
 }
 
-/* What backward keeps of a node: which of its outputs anything there reads. */
+/* Finds which outputs of a node backward reads, and whether the first one may be or is recomputed.
+ */
 static void find_read(building *b, trmi_space_node *node) {
     const trm_graph *g = b->s->graph;
     const trmi_op *op = &g->ops[node->op];
@@ -373,6 +402,7 @@ static void find_read(building *b, trmi_space_node *node) {
     node->repeats = b->repeats[node->op] && !node->dropped;
 }
 
+/* Finds the pinned strategy of a node. error INVALID: not possible on this mesh */
 static trm_status pin(building *b, trmi_space_node *node, const trmi_shard_plan *pins) {
     const trmi_op *op = &b->s->graph->ops[node->op];
     const trmi_shard_choice *choice = pins != NULL ? trmi_shard_plan_find(pins, op->name) : NULL;
@@ -395,6 +425,7 @@ static trm_status pin(building *b, trmi_space_node *node, const trmi_shard_plan 
                      choice->letters);
 }
 
+/* Fills in all nodes and their classes. */
 static trm_status make_nodes(building *b, const trmi_shard_plan *pins) {
     const trm_graph *g = b->s->graph;
     for (int64_t i = 1; i < g->ops_count; i++) {
@@ -410,10 +441,9 @@ static trm_status make_nodes(building *b, const trmi_shard_plan *pins) {
     return TRM_OK;
 }
 
-/* ---- edges
- *  -------------------------------------------------------------------------------------------------
- */
+/* ---- edges ---- */
 
+/* Makes room for one more edge table. False: no memory. */
 static bool room_for_table(trmi_space *s) {
     int64_t capacity = s->tables_capacity;
     return trmi_grow((void **)&s->tables, &capacity, s->tables_count + 1, sizeof *s->tables) &&
@@ -421,8 +451,9 @@ static bool room_for_table(trmi_space *s) {
                      sizeof *s->bytes);
 }
 
-/* Bytes kept beside what the maker keeps: its reader's form of the value, where backward reads that
- * and it is another. */
+/* Computes for each pair of strategies the bytes kept in addition to what the producer keeps: the
+ * reader's form of the value, if backward reads it and it differs from the producer's. *out NULL:
+ * nothing is kept. False: no memory. */
 static bool kept_bytes(building *b, const trmi_space_edge *e, int32_t output, float **out) {
     trmi_space *s = b->s;
     const trmi_space_class *from = trmi_space_class_of(s, e->from),
@@ -445,6 +476,8 @@ static bool kept_bytes(building *b, const trmi_space_edge *e, int32_t output, fl
     return bytes != NULL;
 }
 
+/* Computes the table of an edge: seconds of redistributing the value from the producer's spread to
+ * the reader's, plus the gradient's way back. */
 static trm_status fill_edge(building *b, trmi_space_edge *e, int32_t output) {
     trmi_space *s = b->s;
     const trmi_value *v = &s->graph->values[e->value];
@@ -460,6 +493,7 @@ static trm_status fill_edge(building *b, trmi_space_edge *e, int32_t output) {
         trmi_free(numbers);
         return t == NULL ? TRM_NOMEM : no_memory(b->err);
     }
+    /* numbers of the reader's spreads: of the value, of its gradient */
     for (int32_t k = 0; k < to->count; k++) {
         const trmi_spread *read = &to->strategies[k].inputs[e->input];
         trmi_spread made = trmi_space_gradient(&s->mesh, read, to->strategies[k].letters);
@@ -489,9 +523,10 @@ static trm_status fill_edge(building *b, trmi_space_edge *e, int32_t output) {
     return TRM_OK;
 }
 
+/* Returns which output of its operator a value is. */
 static int32_t output_of(const trm_graph *g, int32_t value) { return g->values[value].output; }
 
-/* The table of an equal edge, or a new one. */
+/* Finds the table of an equal edge (same classes, input, output and flags), or makes a new one. */
 static trm_status find_table(building *b, trmi_space_edge *e) {
     trmi_space *s = b->s;
     int32_t output = output_of(s->graph, e->value);
@@ -509,6 +544,7 @@ static trm_status find_table(building *b, trmi_space_edge *e) {
     return fill_edge(b, e, output);
 }
 
+/* Returns whether an operator reads a value. */
 static bool reads(const trmi_op *op, int32_t value) {
     for (int32_t i = 0; i < op->inputs_count; i++) {
         if (op->inputs[i] == value) {
@@ -518,6 +554,8 @@ static bool reads(const trmi_op *op, int32_t value) {
     return false;
 }
 
+/* Makes all edges, ordered by their reader and its inputs; search_measure.c relies on this order.
+ */
 static trm_status make_edges(building *b) {
     trmi_space *s = b->s;
     const trm_graph *g = s->graph;
@@ -544,9 +582,7 @@ static trm_status make_edges(building *b) {
     return TRM_OK;
 }
 
-/* ---- life
- *  -----------------------------------------------------------------------------------------------------
- */
+/* ---- life ---- */
 
 trm_status trmi_space_create(const trm_graph *graph, const trmi_mesh *mesh,
                              const trmi_search_costs *costs, const trmi_shard_plan *pins,

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parameters of a plan cost beside the operators that read them: stored whole, in parts or
- * updated in slices, their casts, their gradients' way to whoever keeps them, the optimiser. */
+/* Costs of a plan's parameters beside the operators that read them: storage whole, in parts or
+ * updated in slices; casts; reduction of gradients; the optimiser.
+ *
+ * search_space.c adds these to the classes while it builds a space (trmi_space_add_parameter);
+ * search_measure.c uses the same functions for the simulated step, so that sums and simulation
+ * agree. */
 #include "plan/search/search.h"
 
 #include <math.h>
 
-/* ---- spreads and bytes
- *  ----------------------------------------------------------------------------------------- */
+/* ---- spreads and bytes ---- */
 
 double trmi_space_bytes(const trmi_space *s, int32_t value, const trmi_spread *spread) {
     const trmi_value *v = &s->graph->values[value];
@@ -34,14 +37,16 @@ trmi_spread trmi_space_wanted(const trmi_mesh *mesh, const trmi_spread *made) {
     return g;
 }
 
-/* The order in which dimensions are tried: weights of convolutions lie with output channels
- * innermost, and parts of those would be scattered. */
+/* Returns the n-th dimension to try for cutting a parameter. Of convolution weights it is the input
+ * channels first: output channels are innermost in memory, and cutting them would scatter each
+ * part. */
 static int32_t nth_dimension(const trm_shape *shape, int32_t n) {
     return shape->rank == 4 && n < 2 ? 1 - n : n;
 }
 
-/* A parameter read as `read`, its gradient made as `made`: cut along the first dimension that
- * allows it, over all axes on which the gradient is partial. False: cannot be cut. */
+/* Computes how a parameter is stored in parts: cut along the first dimension that allows it, over
+ * all axes on which its gradient is a partial sum. read: spread in which it is read; made: spread
+ * of its gradient. False: it cannot be cut. */
 static bool parts_of(const trmi_space *s, const trm_shape *shape, const trmi_spread *read,
                      const trmi_spread *made, trmi_spread *out) {
     for (int32_t n = 0; n < shape->rank; n++) {
@@ -54,6 +59,7 @@ static bool parts_of(const trmi_space *s, const trm_shape *shape, const trmi_spr
                 any = true;
             }
         }
+        /* place: how many earlier axes cut the same dimension */
         for (int32_t i = 0; i < s->mesh.axes; i++) {
             out->place[i] = 0;
             for (int32_t j = 0; j < i && out->at[i] >= TRMI_SPLIT; j++) {
@@ -78,9 +84,10 @@ bool trmi_space_parts(const trmi_space *s, int32_t node, int32_t input, int32_t 
            parts_of(s, &v->shape, &strategy->inputs[input], &made, out);
 }
 
-/* ---- the optimiser
- *  --------------------------------------------------------------------------------------------- */
+/* ---- the optimiser ---- */
 
+/* Returns the line below an optimiser curve, tightest at `bytes`; without a curve, update_byte
+ * seconds per byte. */
 static trmi_update_line line_of(const trmi_space *s, const trmi_curve *curve, double bytes) {
     double byte = s->prices.byte > 0 ? s->prices.byte : 1 / 2e10;
     trmi_update_line line = {.byte = s->costs.update_byte > 0 ? s->costs.update_byte : 5 * byte};
@@ -90,6 +97,7 @@ static trmi_update_line line_of(const trmi_space *s, const trmi_curve *curve, do
     return line;
 }
 
+/* Returns the measured optimiser curve; NULL: not measured. */
 static const trmi_curve *curve_of(const trmi_space *s, bool sliced) {
     return sliced && s->costs.sliced != NULL ? s->costs.sliced : s->costs.update;
 }
@@ -114,20 +122,19 @@ double trmi_space_update(const trmi_space *s, double bytes, bool sliced) {
     return curve != NULL ? fmax(trmi_curve_at(curve, bytes), line) : line;
 }
 
-/* ---- messages
- *  -------------------------------------------------------------------------------------------------
- */
+/* ---- messages ---- */
 
 double trmi_space_bucket(const trmi_space *s, trmi_move move, uint32_t axes, double bytes) {
     double wire = s->costs.wire > 0 ? s->costs.wire : 1;
-    /* All is read and what travels written; back: all of it, or a slice. */
+    /* packing reads all and writes what is sent; unpacking handles all of it, or a slice */
     double passes = 1 + (move == TRMI_MOVE_SLICES ? 1.0 / trmi_mesh_ranks(&s->mesh) : 1);
     double pack = wire < 1 ? passes * (1 + wire) * bytes * s->prices.byte : 0;
     return trmi_price(&s->prices, &s->mesh, move, axes, wire * bytes) + pack;
 }
 
-/* Seconds of a gradient's sum over the ranks that have the parameter in common. In buckets
- * start-ups are shared: what no bucket can save is its bytes. */
+/* Returns the seconds of reducing a gradient from its spread `made` to the spread `stored` of its
+ * parameter. With buckets only its bytes count, because gradients of a bucket share the start-up.
+ */
 static double gradient_of(const trmi_space *s, const trmi_price_table *t, int32_t value,
                           const trmi_spread *made, const trmi_spread *stored) {
     double seconds = trmi_price_between(t, &s->mesh, made, stored);
@@ -144,8 +151,8 @@ static double gradient_of(const trmi_space *s, const trmi_price_table *t, int32_
            (TRMI_LARGE_MESSAGE - TRMI_SMALL_MESSAGE);
 }
 
-/* The same of a reduce-scatter to slices of the parameter, which lies whole on all ranks and whose
- * gradient is summed over them. */
+/* Returns the seconds of reducing `bytes` of gradient into slices, for a parameter that is whole on
+ * all ranks. */
 static double slices_of(const trmi_space *s, double bytes) {
     uint32_t all = (1u << s->mesh.axes) - 1;
     double small = trmi_space_bucket(s, TRMI_MOVE_SLICES, all, TRMI_SMALL_MESSAGE);
@@ -182,12 +189,11 @@ double trmi_space_store_move(const trmi_space *s, int32_t value, const trmi_spre
                                   trmi_space_bytes(s, value, whole));
 }
 
-/* ---- one parameter
- *  ----------------------------------------------------------------------------------------------
- */
+/* ---- one parameter ---- */
 
-/* Whole on every rank; its gradient, if it has one, a sum over all ranks that somebody must make,
- * or there on each of them. */
+/* Adds the cost of a parameter that is whole on every rank and updated in slices. Requires that its
+ * gradient is a sum over all ranks or whole on each of them; otherwise blocking becomes INFINITY.
+ * apart: the gradient stays in factors; whole: bytes of the parameter. */
 static void add_slices(const trmi_space *s, bool trained, bool apart, const trmi_spread *stored,
                        const trmi_spread *made, double whole, trmi_store_cost *slices) {
     double ranks = trmi_mesh_ranks(&s->mesh);
@@ -233,7 +239,7 @@ void trmi_space_add_parameter(const trmi_space *s, const trmi_price_table *t, co
     trmi_spread stored = *read, parts,
                 made = trmi_space_gradient(&s->mesh, read, strategy->letters);
     for (int32_t a = 0; a < s->mesh.axes; a++) {
-        /* added once (bias) */
+        /* a bias that is added to a partial sum is stored whole */
         stored.at[a] = trmi_is_partial(stored.at[a]) ? TRMI_WHOLE : stored.at[a];
         made.at[a] = trmi_is_partial(read->at[a]) ? TRMI_WHOLE : made.at[a];
     }
@@ -242,9 +248,11 @@ void trmi_space_add_parameter(const trmi_space *s, const trmi_price_table *t, co
            whole = trmi_space_bytes(s, value, &stored);
     double gradient = trained ? gradient_of(s, t, value, &made, &stored) : 0, cast, shared;
     double update = trained ? s->update.byte : 0;
+    /* stored as it is read */
     stores[0].blocking += apart ? c->factors[i] : update * whole;
     stores[0].gradient += gradient;
     stores[0].bytes += (copies - apart) * whole;
+    /* updated in slices, with cooperative gradients where these exist */
     add_slices(s, trained, apart, &stored, &made, whole, slices);
     slices->bytes += trmi_space_cast(s, op->inputs[input], read, true, &shared);
     slices->blocking += shared;
@@ -258,8 +266,8 @@ void trmi_space_add_parameter(const trmi_space *s, const trmi_price_table *t, co
         stores[k].blocking += cast;
     }
     if (trained && s->costs.shard_stores && parts_of(s, &v->shape, read, &made, &parts)) {
-        /* Parts are gathered before use, gradients brought to them by exchanges of the program:
-         * both block. */
+        /* stored in parts: the program gathers parameters before use and scatters gradients to the
+         * parts; both block */
         stores[1].blocking += trmi_space_store_move(s, value, &parts, &stored, false) +
                               trmi_space_store_move(s, value, &parts, &stored, true) +
                               update * trmi_space_bytes(s, value, &parts);
