@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Moving values between spreads: each step of a route becomes an operator of the local graph, and
- * every form that comes about on the way is remembered, so that nothing is sent twice. */
+/* Redistributes values between spreads: each move of a route becomes an operator of the local
+ * graph. Every form of a value that arises on the way is recorded as a version, so that nothing is
+ * sent twice.
+ *
+ * Both walks of the partition call trmi_shard_bring(): the first only records versions, the second
+ * also emits operators. Both must see the same versions in the same order. */
 #include "plan/shard/shard_state.h"
 
 #include "base/error.h"
@@ -33,9 +37,7 @@ void trmi_shard_note(trmi_sharder *s, const char *op, const char *what, trmi_pha
     }
 }
 
-/* ---- exchange
- *  ----------------------------------------------------------------------------------------------------
- */
+/* ---- exchange ---- */
 
 trm_status trmi_shard_exchange(trmi_sharder *s, int32_t local, uint32_t axes, trmi_combine combine,
                                trmi_shard_part has, const void *has_context, trmi_shard_part wants,
@@ -47,6 +49,7 @@ trm_status trmi_shard_exchange(trmi_sharder *s, int32_t local, uint32_t axes, tr
     TRMI_TRY(TRMI_NEW_IN(err, &s->scratch, boxes, 2 * (size_t)what.members, "to split %s", name));
     int32_t at[TRMI_MESH_AXES];
     trmi_mesh_coordinates(s->mesh, s->rank, at);
+    /* boxes of all members of this rank's group, before and after */
     for (int32_t m = 0; m < what.members; m++) {
         int32_t there[TRMI_MESH_AXES], rest = m;
         memcpy(there, at, sizeof there);
@@ -63,7 +66,7 @@ trm_status trmi_shard_exchange(trmi_sharder *s, int32_t local, uint32_t axes, tr
     }
     what.has = boxes;
     what.wants = boxes + what.members;
-    /* What is held: the input itself. An empty share keeps the input's own extents. */
+    /* `held` is the box of the input itself; an empty box takes the extents of the input */
     const trm_shape *shape = &s->pass.to->values[local].shape;
     what.held = what.has[what.self];
     if (trmi_box_count(&what.held) == 0 && trm_shape_count(shape) > 0) {
@@ -81,20 +84,20 @@ trm_status trmi_shard_exchange(trmi_sharder *s, int32_t local, uint32_t axes, tr
     return TRM_OK;
 }
 
-/* ---- one step
- *  -------------------------------------------------------------------------------------------------------
- */
+/* ---- one step ---- */
 
+/* Context of part_of(). */
 typedef struct part {
     const trmi_mesh *mesh;
     const trm_shape *shape;
     trmi_spread spread;
-    uint32_t first_only;     /* axes on which only coordinate 0 has anything */
-    const trmi_loops *loops; /* widened */
+    uint32_t first_only;     /* axes on which only the rank with coordinate 0 holds data */
+    const trmi_loops *loops; /* not NULL: boxes are widened by these windows */
     const trm_shape *out_shape;
     trmi_spread made;
 } part;
 
+/* Returns the box of a rank in a spread, with halo if the context has loops. */
 static trmi_box part_of(const void *context, int32_t rank) {
     const part *p = context;
     int32_t at[TRMI_MESH_AXES];
@@ -110,7 +113,8 @@ static trmi_box part_of(const void *context, int32_t rank) {
     return box;
 }
 
-/* How the parts along `axes`, all partial in one way, are put together. */
+/* Returns the operation that combines the partial results on `axes`; all of these are partial in
+ * the same way. */
 static trmi_combine combination_of(const trmi_mesh *mesh, const trmi_spread *from, uint32_t axes) {
     trmi_combine combine = TRMI_COMBINE_SUM;
     for (int32_t i = 0; i < mesh->axes; i++) {
@@ -123,6 +127,7 @@ static trmi_combine combination_of(const trmi_mesh *mesh, const trmi_spread *fro
     return combine;
 }
 
+/* Emits one move of a route: an ALL_REDUCE or an EXCHANGE. */
 static trm_status emit_step(trmi_sharder *s, int32_t value, int32_t local, const trmi_spread *from,
                             const trmi_route_step *step, int32_t *out, trm_error *err) {
     const trmi_value *v = &s->from->values[value];
@@ -141,6 +146,7 @@ static trm_status emit_step(trmi_sharder *s, int32_t value, int32_t local, const
     part has = {.mesh = s->mesh, .shape = &v->shape, .spread = *from};
     part wants = {.mesh = s->mesh, .shape = &v->shape, .spread = step->to};
     for (int32_t i = 0; i < s->mesh->axes; i++) {
+        /* R -> P(sum): the rank with coordinate 0 keeps the data, other ranks have zeros */
         bool demoted = from->at[i] == TRMI_WHOLE && step->to.at[i] == TRMI_PARTIAL_SUM;
         has.first_only |= demoted ? 1u << i : 0;
     }
@@ -168,6 +174,7 @@ int32_t trmi_shard_source(trmi_sharder *s, int32_t value, const trmi_spread *to,
     return best;
 }
 
+/* Records a version of a value. error INVALID: too many versions */
 static trm_status remember(trmi_sharder *s, int32_t value, const trmi_version *version,
                            trm_error *err) {
     trmi_shard_value *v = &s->values[value];
@@ -194,6 +201,7 @@ trm_status trmi_shard_bring(trmi_sharder *s, int32_t value, const trmi_spread *t
     trmi_version at = s->values[value].versions[source];
     trmi_route route;
     TRMI_TRY(trmi_route_find(s->router, &v->shape, v->dtype, &at.spread, to, 0, &route, err));
+    /* every intermediate spread becomes a version */
     for (int32_t i = 0; i < route.count; i++) {
         const trmi_route_step *step = &route.steps[i];
         if (s->emitting) {
@@ -213,6 +221,7 @@ trm_status trmi_shard_widen(trmi_sharder *s, int32_t value, const trmi_loops *lo
                             const trmi_spread *made, int32_t *out, trm_error *err) {
     trmi_shard_value *v = &s->values[value];
     const trmi_op *maker = &s->from->ops[s->from->values[value].op];
+    /* an equal widened version may exist already */
     for (int32_t i = 0; i < v->count; i++) {
         const trmi_version *old = &v->versions[i];
         if (old->halo && trmi_spread_equal(&old->spread, own) &&
@@ -221,6 +230,7 @@ trm_status trmi_shard_widen(trmi_sharder *s, int32_t value, const trmi_loops *lo
             return TRM_OK;
         }
     }
+    /* otherwise exchange halos along the axes that cut rows or columns */
     part has = {.mesh = s->mesh, .shape = &s->from->values[value].shape, .spread = *own};
     part wants = has;
     wants.loops = loops;

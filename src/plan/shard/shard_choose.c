@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The first walk: how each operator is cut. The plan says; gradients follow the operator that they
- * come from; the rest takes what is cheapest from where its inputs lie: its messages, its share of
- * the work, and, in forward, the way back of its gradients. */
+/* First walk of the partition: decides how each operator is cut. An operator with a line in the
+ * plan takes its letters; a gradient operator takes those of its forward operator; any other
+ * operator takes the strategy that is cheapest from the spreads of its inputs: its messages, its
+ * share of the work and, in forward, the redistribution of its gradients.
+ *
+ * trmi_space_follow() of plan/search makes the same choice in the space of plans. */
 #include "plan/shard/shard_state.h"
 
 #include "base/error.h"
@@ -10,6 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Returns the roofline seconds of a whole operator; three times as much in forward of training, for
+ * its gradients. */
 static double seconds_of(const trmi_sharder *s, const trmi_op *op) {
     trmi_cost cost = trmi_op_cost(s->from, op);
     double flop = s->prices->flop > 0 ? s->prices->flop : 1 / 1e11;
@@ -18,10 +23,9 @@ static double seconds_of(const trmi_sharder *s, const trmi_op *op) {
            (op->phase == TRMI_FORWARD && s->from->training ? 3 : 1);
 }
 
-/* ---- leaves
- *  ---------------------------------------------------------------------------------------------------
- */
+/* ---- leaves ---- */
 
+/* Returns the spread with partial axes made whole. */
 static trmi_spread without_partials(trmi_spread spread) {
     for (int i = 0; i < TRMI_MESH_AXES; i++) {
         spread.at[i] = trmi_is_partial(spread.at[i]) ? TRMI_WHOLE : spread.at[i];
@@ -29,7 +33,8 @@ static trmi_spread without_partials(trmi_spread spread) {
     return spread;
 }
 
-/* Letters of an elementwise operator whose output lies so; false when its loops do not allow it. */
+/* Computes the letters of an elementwise operator from the spread of its output; false: its loops
+ * do not allow it. */
 static bool letters_of_spread(trmi_sharder *s, const trmi_op *op, const trmi_spread *spread,
                               char *letters) {
     trmi_loops l;
@@ -42,7 +47,8 @@ static bool letters_of_spread(trmi_sharder *s, const trmi_op *op, const trmi_spr
     return trmi_shard_strategy(s->from, op, s->mesh, letters, &strategy);
 }
 
-/* How a leaf lies: its first reader decides. */
+/* Decides the spread of a leaf, or of its cast: a store of the plan, otherwise what the first
+ * reader wants. */
 static void decide(trmi_sharder *s, int32_t value, const trmi_spread *wanted) {
     trmi_shard_value *v = &s->values[value];
     const trmi_op *op = &s->from->ops[s->from->values[value].op];
@@ -67,11 +73,10 @@ static void decide(trmi_sharder *s, int32_t value, const trmi_spread *wanted) {
     v->count = 1;
 }
 
-/* ---- gradients follow
- *  -------------------------------------------------------------------------------------------- */
+/* ---- gradients follow ---- */
 
-/* The letters of the origin, in the words of the gradient operator; false: no rule, it goes its own
- * way. */
+/* Computes the letters of a gradient operator from those of its forward operator; false: no rule,
+ * it is treated like any other operator. */
 static bool inherit(const trmi_sharder *s, const trmi_op *op, char letters[TRMI_MESH_AXES + 1]) {
     int32_t origin = s->origins[op - s->from->ops];
     const trmi_op *forward = &s->from->ops[origin];
@@ -114,21 +119,22 @@ static bool inherit(const trmi_sharder *s, const trmi_op *op, char letters[TRMI_
     }
 }
 
-/* ---- cheapest from here
- *  -------------------------------------------------------------------------------------------- */
+/* ---- cheapest from here ---- */
 
+/* Returns the seconds of redistributing a gradient from its reader's adjoint to its maker's. */
 static double way_back(trmi_sharder *s, int32_t value, const trmi_spread *read,
                        const trmi_spread *made) {
     const trmi_value *v = &s->from->values[value];
     bool floats = v->dtype == TRM_FLOAT32 || v->dtype == TRM_BFLOAT16 || v->dtype == TRM_FLOAT16;
     trmi_spread from = trmi_spread_adjoint(s->mesh, read), to = trmi_spread_adjoint(s->mesh, made);
-    /* gradients that arrive whole need not become partial */
+    /* a whole gradient need not become partial */
     for (int i = 0; i < TRMI_MESH_AXES; i++) {
         to.at[i] = to.at[i] == TRMI_PARTIAL_SUM && from.at[i] == TRMI_WHOLE ? TRMI_WHOLE : to.at[i];
     }
     return floats ? trmi_route_seconds(s->router, &v->shape, v->dtype, &from, &to) : 0;
 }
 
+/* Returns the seconds of a list of messages. */
 static double comms_seconds(const trmi_sharder *s, const trmi_shard_comm *comms, int32_t count) {
     double seconds = 0;
     for (int32_t i = 0; i < count; i++) {
@@ -137,6 +143,8 @@ static double comms_seconds(const trmi_sharder *s, const trmi_shard_comm *comms,
     return seconds;
 }
 
+/* Returns the seconds of an operator in a strategy: work, own messages, redistribution of inputs
+ * and of their gradients. whole: seconds of the uncut operator. */
 static double follow_cost(trmi_sharder *s, const trmi_op *op, const trmi_strategy *strategy,
                           double whole) {
     double cost =
@@ -159,7 +167,8 @@ static double follow_cost(trmi_sharder *s, const trmi_op *op, const trmi_strateg
             cost += seconds;
             made = source >= 0 ? v->versions[source].spread : made;
         }
-        if (trains && !data && cost < INFINITY) { /* a parameter's gradient must be whole again */
+        /* the gradient of a parameter is brought to its store */
+        if (trains && !data && cost < INFINITY) {
             trmi_spread back = trmi_spread_adjoint(s->mesh, &strategy->inputs[i]),
                         store = v->lazy ? made : without_partials(made);
             bool leaf = v->lazy || maker->kind == TRMI_OP_PARAMETER;
@@ -171,8 +180,8 @@ static double follow_cost(trmi_sharder *s, const trmi_op *op, const trmi_strateg
     return cost;
 }
 
-/* Sums that stay partial are paid by whoever reads them: a small charge, so that ties resolve
- * early. */
+/* Writes the letters of the cheapest strategy of an operator without a line. Ties go to the first
+ * strategy. */
 static trm_status follow(trmi_sharder *s, const trmi_op *op, char *letters, trm_error *err) {
     trmi_arena arena = {0};
     trmi_strategy *list;
@@ -193,10 +202,9 @@ static trm_status follow(trmi_sharder *s, const trmi_op *op, char *letters, trm_
                                        "%s: no way to cut it from where its inputs lie", op->name);
 }
 
-/* ---- the walk
- *  ----------------------------------------------------------------------------------------------------------
- */
+/* ---- the walk ---- */
 
+/* Decides the letters of an operator: the plan's line, inherited, or the cheapest. */
 static trm_status letters_for(trmi_sharder *s, const trmi_op *op, char *letters,
                               trmi_strategy *strategy, trm_error *err) {
     int64_t index = op - s->from->ops;
@@ -204,9 +212,10 @@ static trm_status letters_for(trmi_sharder *s, const trmi_op *op, char *letters,
     if (choice != NULL) {
         memcpy(letters, choice->letters, TRMI_MESH_AXES + 1);
         for (int32_t i = 0; s->plan->exact && i < s->mesh->axes; i++) {
-            /* its sum is not made of integers */
+            /* a bag's sum is not exact */
             bool bag = op->kind == TRMI_OP_BAG_POOL && letters[i] == 'k';
-            letters[i] = letters[i] == '+' || bag ? '.' : letters[i]; /* no sum passes on */
+            /* exact plans pass no partial sums on */
+            letters[i] = letters[i] == '+' || bag ? '.' : letters[i];
         }
     } else if (!inherit(s, op, letters) ||
                !trmi_shard_strategy(s->from, op, s->mesh, letters, strategy)) {
@@ -225,12 +234,14 @@ static trm_status letters_for(trmi_sharder *s, const trmi_op *op, char *letters,
     return TRM_OK;
 }
 
+/* Returns whether an operator casts an undecided parameter; its first reader decides both. */
 static bool lazy_cast(const trmi_sharder *s, const trmi_op *op) {
     return op->kind == TRMI_OP_CAST && s->values[op->inputs[0]].lazy &&
            s->from->ops[s->from->values[op->inputs[0]].op].kind == TRMI_OP_PARAMETER &&
            s->choices[op - s->from->ops] == NULL;
 }
 
+/* Decides one operator and records the versions of values that it creates. */
 static trm_status choose_one(trmi_sharder *s, const trmi_op *op, trm_error *err) {
     int64_t index = op - s->from->ops;
     if (op->kind == TRMI_OP_CONSTANT) {
@@ -258,6 +269,7 @@ static trm_status choose_one(trmi_sharder *s, const trmi_op *op, trm_error *err)
         s->values[op->outputs[i]].versions[0] = (trmi_version){.spread = strategy.outputs[i]};
         s->values[op->outputs[i]].count = 1;
     }
+    /* the plan redistributes the result: only that version remains */
     const trmi_shard_choice *choice = s->choices[index];
     if (choice != NULL && choice->has_output) {
         int32_t local;
@@ -274,7 +286,7 @@ trm_status trmi_shard_choose(trmi_sharder *s, trm_error *err) {
     for (int64_t i = 1; i < s->from->ops_count; i++) {
         TRMI_TRY(choose_one(s, &s->from->ops[i], err));
     }
-    /* What nobody reads lies whole. */
+    /* leaves without a reader are whole */
     for (int64_t i = 1; i < s->from->ops_count; i++) {
         const trmi_op *op = &s->from->ops[i];
         if (op->outputs_count > 0 && s->values[op->outputs[0]].lazy) {

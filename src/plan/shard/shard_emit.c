@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The second walk, one operator: the same operator on local shapes, with its attributes adjusted to
- * the part (padding only at the true border, positions, denominators), its halo before it and its
- * halo sum behind. */
+/* Second walk of the partition, one operator: emits the same operator on local shapes, with its
+ * attributes adjusted to the part (padding only at the true border, positions, denominators), the
+ * halo exchange before it and the halo sum after it. */
 #include "plan/shard/shard_state.h"
 
 #include "base/error.h"
@@ -9,15 +9,19 @@
 #include <stdio.h>
 #include <string.h>
 
+/* State while one operator is emitted. */
 typedef struct emission {
     trmi_sharder *s;
     const trmi_op *op;
     const trmi_strategy *strategy;
     trmi_loops loops;
     trmi_attrs attrs;
-    double factor; /* of output 0 afterwards: local count over global count of a mean */
+    /* factor applied to output 0 afterwards: local / global element count of a mean */
+    double factor;
 } emission;
 
+/* Returns this rank's box of a tensor. The functions below: shapes and boxes of inputs and outputs.
+ */
 static trmi_box box_of(const emission *e, const trm_shape *shape, const trmi_spread *spread) {
     return trmi_spread_box(e->s->mesh, shape, spread, e->s->rank);
 }
@@ -38,9 +42,9 @@ static trm_shape local_out(const emission *e, int i) {
     return trmi_box_shape(&box);
 }
 
-/* ---- attributes of the part
- *  ----------------------------------------------------------------------------------------- */
+/* ---- attributes of the part ---- */
 
+/* Returns whether an axis cuts a dimension. */
 static bool cuts(const trmi_spread *spread, int32_t dim) {
     bool any = false;
     for (int i = 0; i < TRMI_MESH_AXES; i++) {
@@ -55,6 +59,7 @@ typedef struct sides {
     const trmi_spread *sx, *sy;
 } sides;
 
+/* Returns both sides of a windowed operator, forward or gradient. */
 static sides sides_of(const emission *e) {
     const trmi_strategy *st = e->strategy;
     if (e->loops.window_adds) {
@@ -66,6 +71,7 @@ static sides sides_of(const emission *e) {
     return (sides){in_shape(e, 0), out_shape(e, 0), &st->inputs[0], &st->outputs[0]};
 }
 
+/* Sets the padding of this rank: padding remains only where its window crosses the true border. */
 static void localize_windows(emission *e, int64_t pad[4]) {
     sides of = sides_of(e);
     trmi_box y = box_of(e, of.y, of.sy);
@@ -80,7 +86,7 @@ static void localize_windows(emission *e, int64_t pad[4]) {
     }
 }
 
-/* The shape of what a gradient makes: weights, or the widened image. */
+/* Sets the shape of a gradient's result: weights, or the image with its halo. */
 static void localize_target(emission *e, int64_t shape[4]) {
     trmi_box box = out_box(e, 0);
     if (e->loops.window_adds) {
@@ -92,12 +98,14 @@ static void localize_target(emission *e, int64_t shape[4]) {
     }
 }
 
+/* Returns this rank's share of the elements of a tensor. */
 static double share(const emission *e, const trm_shape *shape, const trmi_spread *spread) {
     trmi_box box = box_of(e, shape, spread);
     int64_t whole = trm_shape_count(shape);
     return whole > 0 ? (double)trmi_box_count(&box) / (double)whole : 1;
 }
 
+/* Adjusts shapes and positions of reshape, broadcast, slice, one-hot and dropout. */
 static void localize_moves(emission *e) {
     const trm_shape local = local_out(e, 0);
     switch (e->op->kind) {
@@ -125,6 +133,7 @@ static void localize_moves(emission *e) {
     }
 }
 
+/* Adjusts the rows of an embedding table. */
 static void localize_tables(emission *e) {
     bool gradient = e->op->kind == TRMI_OP_EMBEDDING_GRAD;
     const trm_shape *table = gradient ? out_shape(e, 0) : in_shape(e, 0);
@@ -135,6 +144,7 @@ static void localize_tables(emission *e) {
     e->attrs.embed.global = table->dim[0];
 }
 
+/* Adjusts rows and bags of bag pooling. */
 static void localize_bags(emission *e) {
     bool gradient = e->op->kind == TRMI_OP_BAG_POOL_GRAD;
     trmi_box rows = gradient ? out_box(e, 0) : in_box(e, 0),
@@ -144,10 +154,11 @@ static void localize_bags(emission *e) {
     e->attrs.bag.bags = bags.end[0] - bags.begin[0];
     e->attrs.bag.begin = rows.begin[0];
     e->attrs.bag.global = (gradient ? out_shape(e, 0) : in_shape(e, 0))->dim[0];
-    e->attrs.bag.rows = rows.end[0] - rows.begin[0]; /* of the gradient */
+    e->attrs.bag.rows = rows.end[0] - rows.begin[0]; /* read by the gradient only */
 }
 
-/* Means over what is cut: this part's mean, times its share of the elements. */
+/* Sets the factor of a mean over a cut dimension: the mean of this part is multiplied by its share
+ * of the elements. */
 static void localize_means(emission *e) {
     switch (e->op->kind) {
     case TRMI_OP_REDUCE_MEAN:
@@ -167,6 +178,7 @@ static void localize_means(emission *e) {
     }
 }
 
+/* Adjusts the attributes of the operator to this rank's part. */
 static void localize(emission *e) {
     const char *letters = e->strategy->letters;
     int z = e->op->kind == TRMI_OP_SOFTMAX_XENT_GRAD ? 1 : 0;
@@ -210,7 +222,8 @@ static void localize(emission *e) {
     if (e->op->kind == TRMI_OP_GLOBAL_AVG_POOL_GRAD) {
         localize_means(e);
     }
-    if (e->s->plan->exact) { /* counts of the whole instead of shares: one rounding */
+    /* exact plans use global counts instead of shares: one rounding */
+    if (e->s->plan->exact) {
         e->factor = 1;
         if (e->op->kind == TRMI_OP_GLOBAL_AVG_POOL_GRAD) {
             e->attrs.pool.pixels = out_shape(e, 0)->dim[2] * out_shape(e, 0)->dim[3];
@@ -220,10 +233,9 @@ static void localize(emission *e) {
     }
 }
 
-/* ---- behind it
- *  ---------------------------------------------------------------------------------------------------------
- */
+/* ---- behind it ---- */
 
+/* Context of widened_part() and own_part(). */
 typedef struct widened {
     const emission *e;
     sides of;
@@ -238,7 +250,7 @@ static trmi_box own_part(const void *context, int32_t rank) {
     return trmi_spread_box(w->e->s->mesh, w->of.x, w->of.sx, rank);
 }
 
-/* Rows that were made for neighbours go to them and are added there. */
+/* Emits the halo sum: rows that were computed for neighbours are sent to them and added there. */
 static trm_status add_halo(emission *e, int32_t *local, trm_error *err) {
     uint32_t axes = trmi_letters_mask(e->strategy->letters, "hw");
     if (!e->loops.window_adds || axes == 0) {
@@ -251,6 +263,7 @@ static trm_status add_halo(emission *e, int32_t *local, trm_error *err) {
                                own_part, &context, e->op->phase, name, local, err);
 }
 
+/* Emits the factor of a mean. */
 static trm_status scale(emission *e, int32_t *local, trm_error *err) {
     if (e->factor == 1) {
         return TRM_OK;
@@ -264,6 +277,7 @@ static trm_status scale(emission *e, int32_t *local, trm_error *err) {
     return index == 0 ? trm_graph_check(e->s->pass.to, err) : TRM_OK;
 }
 
+/* Checks the shape of a local output against the spread; a difference is a bug here. */
 static trm_status check_shape(const emission *e, int32_t local, int output, trm_error *err) {
     trm_shape expected = local_out(e, output);
     const trm_shape *found = &e->s->pass.to->values[local].shape;
@@ -277,10 +291,10 @@ static trm_status check_shape(const emission *e, int32_t local, int output, trm_
                            trm_shape_format(&expected, want, sizeof want));
 }
 
-/* ---- the operator
- *  ---------------------------------------------------------------------------------------------------------
- */
+/* ---- the operator ---- */
 
+/* Redistributes all inputs, with halos where needed. error INVALID: a state is stored in another
+ * spread than its operator writes */
 static trm_status bring_inputs(emission *e, int32_t *inputs, trm_error *err) {
     trmi_sharder *s = e->s;
     bool windows = trmi_letters_mask(e->strategy->letters, "hw") != 0 && e->loops.windows;
@@ -310,6 +324,7 @@ static trm_status bring_inputs(emission *e, int32_t *inputs, trm_error *err) {
     return TRM_OK;
 }
 
+/* Adds the operator and its own messages to the report. */
 static void note_work(emission *e) {
     trmi_sharder *s = e->s;
     trmi_shard_report *r = s->report;
@@ -336,7 +351,8 @@ static void note_work(emission *e) {
     }
 }
 
-/* Windows that add make the widened image first. */
+/* Emits the exact form of the operator. An operator whose window adds makes the image with its halo
+ * first. */
 static trm_status emit_exact(emission *e, const int32_t *inputs, int32_t *local, trm_error *err) {
     trmi_exact_state state;
     trm_shape shape = local_out(e, 0);
@@ -353,6 +369,7 @@ static trm_status emit_exact(emission *e, const int32_t *inputs, int32_t *local,
     return trmi_shard_exact_round(e->s, e->op, e->strategy, bias, &state, local, err);
 }
 
+/* Emits the operator, its halo sum and its factor. */
 static trm_status emit_usual(emission *e, const int32_t *inputs, int32_t *locals, trm_error *err) {
     trmi_sharder *s = e->s;
     const trmi_op *op = e->op;

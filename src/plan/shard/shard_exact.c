@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Results that do not depend on the cut. Each operator that adds up over something that may be cut
- * becomes
+/* Strict determinism of plans: results that do not depend on the plan. Each operator that sums over
+ * something that may be cut becomes
  *
  *      magnitudes of its inputs, of all ranks      LARGEST, ALL_REDUCE
- *      its sums here, in integers of one unit      EXACT_SUM
- *      those of other ranks added                  EXCHANGE of halos, ALL_REDUCE: integers, no order matters
+ *      its sums on this rank, as integers          EXACT_SUM
+ *      those of other ranks added                  EXCHANGE of halos, ALL_REDUCE: integers, any order
  *      numbers                                     EXACT_ROUND, with the bias and a mean's count
  *
  * so that every tensor of the graph is, bit for bit, a function of the whole tensors before it.
  * Nothing stays partial: a sum that passed through an addition would be rounded once less. Norms
  * and the softmax loss keep their operators; their kernels (exec/ref/ref_norm.c,
- * exec/ref/ref_loss.c) add up likewise.
- */
+ * exec/ref/ref_loss.c) sum in the same way. */
 #include "plan/shard/shard_state.h"
 
 #include "base/error.h"
@@ -38,6 +37,7 @@ bool trmi_shard_is_exact(trmi_op_kind kind) {
     }
 }
 
+/* Returns whether a strategy passes partial sums through. */
 static bool has_plus(const trmi_strategy *strategy) {
     return strchr(strategy->letters, '+') != NULL;
 }
@@ -53,7 +53,7 @@ bool trmi_shard_settle(const trmi_sharder *s, const trmi_op *op, trmi_strategy *
             *at = *at == TRMI_PARTIAL_SUM ? TRMI_WHOLE : *at;
         }
     }
-    for (int32_t i = 0; i < op->inputs_count; i++) { /* a bias is added behind the sum */
+    for (int32_t i = 0; i < op->inputs_count; i++) { /* a bias is added after the sum */
         for (int axis = 0; axis < TRMI_MESH_AXES; axis++) {
             uint8_t *at = &strategy->inputs[i].at[axis];
             *at = *at == TRMI_PARTIAL_SUM ? TRMI_WHOLE : *at;
@@ -63,9 +63,10 @@ bool trmi_shard_settle(const trmi_sharder *s, const trmi_op *op, trmi_strategy *
     return !has_plus(strategy) && !bag;
 }
 
-/* ---- what the whole operator adds up
- *  --------------------------------------------------------------------- */
+/* ---- what the whole operator adds up ---- */
 
+/* Returns how many terms the whole operator sums for one output; determines the unit of the
+ * integers. */
 static int64_t terms_of(const trm_graph *g, const trmi_op *op) {
     const trm_shape *a = &trmi_input_of(g, op, 0)->shape, *y = &trmi_output_of(g, op, 0)->shape;
     const trmi_value *second = trmi_input_of(g, op, 1);
@@ -85,12 +86,14 @@ static int64_t terms_of(const trm_graph *g, const trmi_op *op) {
     }
 }
 
+/* Returns whether the operator divides its sum by the number of terms. */
 static bool is_mean(trmi_op_kind kind) {
     return kind == TRMI_OP_REDUCE_MEAN || kind == TRMI_OP_GLOBAL_AVG_POOL ||
            kind == TRMI_OP_BCE_LOGITS;
 }
 
-/* Inputs whose magnitudes bound a term: the factors of a product, or what is added. */
+/* Returns the number of inputs whose magnitudes bound a term: the two factors of a product, or the
+ * summand. */
 static int32_t factors_of(trmi_op_kind kind) {
     switch (kind) {
     case TRMI_OP_CONV2D:
@@ -103,9 +106,9 @@ static int32_t factors_of(trmi_op_kind kind) {
     }
 }
 
-/* ---- emission
- *  -------------------------------------------------------------------------------------------- */
+/* ---- emission ---- */
 
+/* Emits an operator with one output, named after `op`. */
 static trm_status emit(trmi_sharder *s, const trmi_op *op, trmi_op_kind kind, const char *what,
                        const int32_t *inputs, int32_t count, trmi_attrs *attrs, int32_t *out,
                        trm_error *err) {
@@ -119,13 +122,14 @@ static trm_status emit(trmi_sharder *s, const trmi_op *op, trmi_op_kind kind, co
     return index == 0 ? trm_graph_check(s->pass.to, err) : TRM_OK;
 }
 
+/* Emits an ALL_REDUCE of *value over `axes`; none if there are no axes. */
 static trm_status all_reduce(trmi_sharder *s, const trmi_op *op, const char *what, uint32_t axes,
                              trmi_combine combine, int32_t *value, trm_error *err) {
     trmi_attrs attrs = {.all_reduce = {.axes = axes, .combine = combine}};
     return axes == 0 ? TRM_OK : emit(s, op, TRMI_OP_ALL_REDUCE, what, value, 1, &attrs, value, err);
 }
 
-/* Axes on which some rank has another part. */
+/* Returns the axes on which ranks have different parts of the first `inputs` inputs. */
 static uint32_t cut_axes(const trmi_strategy *strategy, int32_t inputs) {
     uint32_t axes = 0;
     for (int32_t i = 0; i < inputs; i++) {

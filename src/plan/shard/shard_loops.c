@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loop nest of every operator. */
+/* The loop nest of every operator: a function for each group of operators writes the letters of all
+ * dimensions (plan/shard/shard_rules.h) and `rules` maps operators to these functions. An operator
+ * without a rule is replicated on all ranks. */
 #include "plan/shard/shard_rules.h"
 
 #include "base/error.h"
@@ -7,16 +9,19 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char rows_of[] = "nmljiu";  /* leading dimensions of matrices, ids, vectors */
-static const char image_of[] = "nchwuv"; /* elementwise tensors, norms */
+/* letters of the leading dimensions of matrices, ids and vectors */
+static const char rows_of[] = "nmljiu";
+/* letters of the dimensions of elementwise tensors and norms */
+static const char image_of[] = "nchwuv";
 
+/* Copies the letters of a tensor. */
 static void set(char *to, const char *text) {
     size_t length = strlen(text);
     TRMI_ASSERT(length < TRMI_LOOP_DIMS);
     memcpy(to, text, length + 1);
 }
 
-/* The first `count` letters of `from` and one more ('\0': none). */
+/* Copies the first `count` letters of `from` and appends `more` ('\0': nothing). */
 static void set_first(char *to, const char *from, int32_t count, char more) {
     TRMI_ASSERT(count >= 0 && count + 1 < TRMI_LOOP_DIMS);
     memcpy(to, from, (size_t)count);
@@ -24,13 +29,14 @@ static void set_first(char *to, const char *from, int32_t count, char more) {
     to[count + 1] = '\0';
 }
 
+/* Returns whether a loop is among the letters. */
 static bool has(const char *letters, char letter) {
     return letter != '-' && strchr(letters, letter) != NULL;
 }
 
-/* ---- convolution and pooling
- *  ----------------------------------------------------------------------------- */
+/* ---- convolution and pooling ---- */
 
+/* Sets the windows of rows and columns of a convolution. x: image, w: weights, y: result. */
 static void conv_windows(trmi_loops *l, const trmi_op *op, const trm_shape *x, const trm_shape *w,
                          const trm_shape *y) {
     l->windows = true;
@@ -44,6 +50,7 @@ static void conv_windows(trmi_loops *l, const trmi_op *op, const trm_shape *x, c
     }
 }
 
+/* Convolution and its gradients; a grouped one is cut between groups only. */
 static void loops_conv(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     bool groups = op->attrs.conv.groups > 1;
     const char *x = groups ? "nghw" : "nchw", *w = groups ? "g---" : "kc--",
@@ -71,6 +78,7 @@ static void loops_conv(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     }
 }
 
+/* Pooling with windows and its gradients. */
 static void loops_pool(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     bool gradient = op->kind == TRMI_OP_MAX_POOL_GRAD || op->kind == TRMI_OP_AVG_POOL_GRAD;
     const trm_shape *in = &trmi_input_of(g, op, 0)->shape, *out = &trmi_output_of(g, op, 0)->shape;
@@ -92,6 +100,7 @@ static void loops_pool(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     }
 }
 
+/* Mean over the image and its gradient. */
 static void loops_global_pool(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     (void)g;
     bool gradient = op->kind == TRMI_OP_GLOBAL_AVG_POOL_GRAD;
@@ -100,10 +109,9 @@ static void loops_global_pool(const trm_graph *g, const trmi_op *op, trmi_loops 
     set(l->out[0], gradient ? "nchw" : "nc");
 }
 
-/* ---- norm
- *  --------------------------------------------------------------------------------------------------
- */
+/* ---- norm ---- */
 
+/* Batch norm, with or without activation; inputs and outputs of one dimension are per channel. */
 static void loops_norm(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     bool gradient = op->kind == TRMI_OP_BATCH_NORM_GRAD || op->kind == TRMI_OP_NORM_ACT_GRAD;
     char image[TRMI_LOOP_DIMS];
@@ -116,14 +124,14 @@ static void loops_norm(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     for (int i = 0; i < op->outputs_count; i++) {
         bool vector = i == 1 || i == 2;
         set(l->out[i], vector ? "c" : image);
-        /* statistics of all ranks */
+        /* the kernel combines statistics over all ranks */
         l->without[i] = vector && !gradient ? TRMI_WHOLE : TRMI_PARTIAL_SUM;
     }
 }
 
-/* ---- products and tables
- *  -------------------------------------------------------------------------------------- */
+/* ---- products and tables ---- */
 
+/* Linear: rows x inner, weights columns x inner. */
 static void loops_linear(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     int32_t rank = trmi_input_of(g, op, 0)->shape.rank;
     set_first(l->in[0], rows_of, rank - 1, 'c');
@@ -134,6 +142,7 @@ static void loops_linear(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     l->once = 2;
 }
 
+/* Matrix product, plain or batched, with transposes. */
 static void loops_matmul(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     const char *batch = trmi_input_of(g, op, 0)->shape.rank == 3 ? "b" : "";
     snprintf(l->in[0], sizeof l->in[0], "%s%s", batch, op->attrs.matmul.transpose_a ? "cn" : "nc");
@@ -142,6 +151,7 @@ static void loops_matmul(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     snprintf(l->letters, sizeof l->letters, "%snkc", batch);
 }
 
+/* Embedding and its gradient: the table is cut by rows (v) or columns (d). */
 static void loops_embedding(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     int32_t rank = trmi_input_of(g, op, 1)->shape.rank;
     char ids[TRMI_LOOP_DIMS], rows[TRMI_LOOP_DIMS];
@@ -154,8 +164,8 @@ static void loops_embedding(const trm_graph *g, const trmi_op *op, trmi_loops *l
     snprintf(l->letters, sizeof l->letters, "%svd", ids);
 }
 
-/* Offsets and weights are read whole: a bag's rows may lie anywhere, and its mean asks for all of
- * its weights. A rank has some of the rows (keys, "k"), or makes some of the bags. */
+/* Bag pooling. Offsets and weights are read whole: the rows of a bag may be anywhere, and its mean
+ * needs all of its weights. A rank has some of the rows (keys, "k"), or makes some of the bags. */
 static void loops_bags(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     (void)g;
     bool gradient = op->kind == TRMI_OP_BAG_POOL_GRAD;
@@ -165,7 +175,7 @@ static void loops_bags(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     set(l->out[0], gradient ? "kd" : "nd");
 }
 
-/* Samples; columns of the rows, over which the products add up. */
+/* Pairwise dot products: cut by samples, or by the columns over which the products are summed. */
 static void loops_pairs(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     (void)g;
     bool gradient = op->kind == TRMI_OP_PAIR_DOTS_GRAD;
@@ -175,10 +185,9 @@ static void loops_pairs(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     set(l->out[0], gradient ? "n-c" : "n-");
 }
 
-/* ---- losses
- *  ------------------------------------------------------------------------------------------------------
- */
+/* ---- losses ---- */
 
+/* Softmax cross-entropy: samples and classes; the kernel combines the loss over ranks. */
 static void loops_xent(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     (void)g;
     strcpy(l->letters, "nk");
@@ -191,6 +200,7 @@ static void loops_xent(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     }
 }
 
+/* Binary cross-entropy: elementwise, then summed. */
 static void loops_bce(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     bool gradient = op->kind == TRMI_OP_BCE_LOGITS_GRAD;
     int32_t rank = trmi_input_of(g, op, 1)->shape.rank;
@@ -201,10 +211,10 @@ static void loops_bce(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     set(l->out[0], gradient ? l->letters : "");
 }
 
-/* ---- elementwise and movement
- *  --------------------------------------------------------------------------------- */
+/* ---- elementwise and movement ---- */
 
-/* The letters of the output's dimensions, aligned to the right; dimensions of 1 are not cut. */
+/* Writes the letters of a shape that is broadcast to `wide`: aligned to the right; dimensions of 1
+ * are not cut. */
 static void follow(const trm_shape *wide, const trm_shape *shape, char *to) {
     for (int32_t d = 0; d < shape->rank; d++) {
         int32_t of = d + wide->rank - shape->rank;
@@ -213,6 +223,7 @@ static void follow(const trm_shape *wide, const trm_shape *shape, char *to) {
     to[shape->rank] = '\0';
 }
 
+/* Elementwise operators; the linear ones let partial sums pass. */
 static void loops_eltwise(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     const trm_shape *out = &trmi_output_of(g, op, 0)->shape;
     follow(out, out, l->out[0]);
@@ -225,6 +236,7 @@ static void loops_eltwise(const trm_graph *g, const trmi_op *op, trmi_loops *l) 
                 op->kind == TRMI_OP_BROADCAST || (op->kind == TRMI_OP_CAST && !narrow);
 }
 
+/* Softmax: not cut along its own dimension. */
 static void loops_softmax(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     loops_eltwise(g, op, l);
     int32_t last = trmi_output_of(g, op, 0)->shape.rank - 1;
@@ -232,6 +244,7 @@ static void loops_softmax(const trm_graph *g, const trmi_op *op, trmi_loops *l) 
     l->reason = last == 0 ? "softmax is not cut along its own dimension" : NULL;
 }
 
+/* Transpose: the output has the letters of the input in another order. */
 static void loops_transpose(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     const trm_shape *in = &trmi_input_of(g, op, 0)->shape;
     follow(in, in, l->in[0]);
@@ -242,8 +255,8 @@ static void loops_transpose(const trm_graph *g, const trmi_op *op, trmi_loops *l
     l->linear = true;
 }
 
-/* Dimensions from the left while products agree: a cut of the first dimension of a run is one of
- * both. */
+/* Reshape: matches runs of dimensions with equal products from the left. A cut of the first
+ * dimension of a run on one side is a cut of the first dimension on the other side. */
 static void loops_reshape(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     const trm_shape *in = &trmi_input_of(g, op, 0)->shape, *out = &trmi_output_of(g, op, 0)->shape;
     memset(l->in[0], '-', (size_t)in->rank);
@@ -259,6 +272,7 @@ static void loops_reshape(const trm_graph *g, const trmi_op *op, trmi_loops *l) 
                 b *= out->dim[o++];
             }
         }
+        /* skip leading dimensions of 1, which cannot be cut */
         while (first_in + 1 < i && in->dim[first_in] == 1) {
             first_in++;
         }
@@ -274,6 +288,7 @@ static void loops_reshape(const trm_graph *g, const trmi_op *op, trmi_loops *l) 
     l->linear = true;
 }
 
+/* Concatenation: not cut along its own axis. */
 static void loops_concat(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     const trm_shape *out = &trmi_output_of(g, op, 0)->shape;
     follow(out, out, l->out[0]);
@@ -290,7 +305,7 @@ static void loops_concat(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     }
 }
 
-/* Dimensions that are kept as they are. */
+/* Slice and pad: dimensions that change are not cut. */
 static void loops_crop(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     const trm_shape *in = &trmi_input_of(g, op, 0)->shape, *out = &trmi_output_of(g, op, 0)->shape;
     follow(in, in, l->in[0]);
@@ -305,6 +320,7 @@ static void loops_crop(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     l->linear = op->kind == TRMI_OP_SLICE || op->attrs.pad.value == 0;
 }
 
+/* One-hot: classes are cut as 'k'. */
 static void loops_one_hot(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     int32_t rank = trmi_input_of(g, op, 0)->shape.rank;
     set_first(l->in[0], rows_of, rank, '\0');
@@ -312,6 +328,7 @@ static void loops_one_hot(const trm_graph *g, const trmi_op *op, trmi_loops *l) 
     strcpy(l->letters, l->out[0]);
 }
 
+/* Reductions and the gradient of a maximum. */
 static void loops_reduce(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     bool gradient = op->kind == TRMI_OP_REDUCE_MAX_GRAD;
     const trm_shape *x = &trmi_input_of(g, op, gradient ? 1 : 0)->shape;
@@ -321,7 +338,8 @@ static void loops_reduce(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     for (int32_t d = 0; d < x->rank; d++) {
         bool reduced = op->attrs.reduce.axes >> d & 1;
         if (gradient && reduced) {
-            whole[d] = '-'; /* equal maxima on two ranks share the gradient */
+            /* equal maxima on two ranks would share the gradient, so this dimension is not cut */
+            whole[d] = '-';
         }
         if (!reduced || op->attrs.reduce.keep_dims) {
             kept[used++] = reduced ? '-' : whole[d];
@@ -338,10 +356,9 @@ static void loops_reduce(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     l->linear = op->kind != TRMI_OP_REDUCE_MAX;
 }
 
-/* ---- all
- *  ----------------------------------------------------------------------------------------------------------
- */
+/* ---- all ---- */
 
+/* Removes '-' from the letters. */
 static void squeeze(char *letters) {
     char *to = letters;
     for (const char *from = letters; *from != '\0'; from++) {
@@ -352,12 +369,13 @@ static void squeeze(char *letters) {
     *to = '\0';
 }
 
+/* Custom operators are replicated. */
 static void loops_custom(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     (void)g, (void)op;
     l->reason = "a custom operator has no rule for cutting";
 }
 
-/* Leaves have none, nor what is made behind the cut. */
+/* Rules by operator. Leaves have none, nor have operators that the partition itself creates. */
 static void (*const rules[])(const trm_graph *g, const trmi_op *op, trmi_loops *l) = {
     [TRMI_OP_CONV2D] = loops_conv,
     [TRMI_OP_CONV2D_GRAD_DATA] = loops_conv,

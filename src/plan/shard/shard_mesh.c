@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Meshes of ranks, and how a tensor is spread over one: letters, parts, text. */
+/* Meshes of ranks and spreads of tensors: parts, adjoints, text, lists of spreads, boxes.
+ *
+ * All functions are pure. A spread is valid for a shape only if trmi_spread_fits(); the other
+ * functions require that. */
 #include "plan/shard/sharding.h"
 
 #include "base/checked.h"
@@ -10,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- mesh
- *  ------------------------------------------------------------------------------------------ */
+/* ---- mesh ---- */
 
+/* Reports a bad mesh text and the position of the error. */
 static trm_status bad_mesh(const char *text, const char *at, trm_error *err) {
     return TRMI_FAIL(err, TRM_INVALID,
                      "mesh '%.60s': at character %d: sizes with x between them expected, at most "
@@ -21,7 +24,7 @@ static trm_status bad_mesh(const char *text, const char *at, trm_error *err) {
                      text, (int)(at - text) + 1, TRMI_MESH_AXES);
 }
 
-/* "host=" -> the name; no name: the axis' own letter. */
+/* Parses "host=" into `name`; without a name, the axis gets its own letter. Returns the end. */
 static const char *parse_name(const char *at, int32_t axis, char name[8]) {
     const char *equals = at;
     while (isalnum((unsigned char)*equals) || *equals == '_') {
@@ -96,8 +99,8 @@ int32_t trmi_mesh_group(const trmi_mesh *mesh, uint32_t mask) {
     return ranks;
 }
 
-/* Appends every ordered factorisation of `rest` to the axes of `mesh`; then `next` starts (hosts
- * first). */
+/* Appends every ordered factorisation of `rest` to the axes of `mesh`, then of `next`: axes of
+ * hosts come first. */
 static void factor(trmi_mesh mesh, int32_t rest, int32_t next, trmi_mesh *out, int32_t *count) {
     if (rest == 1 && next > 1) {
         factor(mesh, next, 1, out, count);
@@ -130,7 +133,7 @@ static int by_axes(const void *a, const void *b) {
 int32_t trmi_mesh_list(int32_t hosts, int32_t local, trmi_mesh out[TRMI_MESH_LIST]) {
     int32_t count = 0;
     factor((trmi_mesh){0}, hosts, local, out, &count);
-    /* Few axes first, otherwise as found. */
+    /* stable insertion sort: few axes first */
     for (int32_t i = 1; i < count; i++) {
         for (int32_t j = i; j > 0 && by_axes(&out[j - 1], &out[j]) > 0; j--) {
             trmi_mesh swap = out[j];
@@ -156,8 +159,7 @@ int32_t trmi_mesh_rank(const trmi_mesh *mesh, const int32_t at[TRMI_MESH_AXES]) 
     return rank;
 }
 
-/* ---- spread
- *  ---------------------------------------------------------------------------------------- */
+/* ---- spread ---- */
 
 uint32_t trmi_spread_key(const trmi_spread *s) {
     uint32_t key = 0;
@@ -267,7 +269,7 @@ const char *trmi_spread_text(const trmi_mesh *mesh, const trmi_spread *s, char *
     size_t used = 0;
     snprintf(text, size, "-");
     for (int32_t i = 0; i < mesh->axes && used < size; i++) {
-        int32_t same = 0; /* axes before this one on its dimension: the place in mesh order */
+        int32_t same = 0; /* earlier axes on the same dimension: the place in mesh order */
         for (int32_t j = 0; j < i; j++) {
             same += s->at[j] == s->at[i];
         }
@@ -286,6 +288,7 @@ const char *trmi_spread_text(const trmi_mesh *mesh, const trmi_spread *s, char *
     return text;
 }
 
+/* Parses one letter of a spread; *place -1: not given. Returns the end; NULL: no letter. */
 static const char *parse_letter(const char *at, uint8_t *letter, int *place) {
     static const struct {
         const char *text;
@@ -342,9 +345,9 @@ trm_status trmi_spread_parse(const trmi_mesh *mesh, const char *text, trmi_sprea
     return TRM_OK;
 }
 
-/* ---- lists of spreads
- *  -------------------------------------------------------------------------------- */
+/* ---- lists of spreads ---- */
 
+/* State of a list of spreads. */
 typedef struct lister {
     const trmi_mesh *mesh;
     const trm_shape *shape;
@@ -353,6 +356,7 @@ typedef struct lister {
     int32_t count;
 } lister;
 
+/* Lists all valid orders of the axes from `axis` on, for given letters. */
 static void list_places(lister *l, trmi_spread s, int32_t axis) {
     while (axis < l->mesh->axes && s.at[axis] < TRMI_SPLIT) {
         axis++;
@@ -379,6 +383,7 @@ static void list_places(lister *l, trmi_spread s, int32_t axis) {
     }
 }
 
+/* Lists all letters of the axes from `axis` on, then all their orders. */
 static void list_letters(lister *l, trmi_spread s, int32_t axis) {
     if (axis == l->mesh->axes) {
         list_places(l, s, 0);
@@ -405,8 +410,7 @@ trm_status trmi_spread_list(const trmi_mesh *mesh, const trm_shape *shape, bool 
     return TRM_OK;
 }
 
-/* ---- boxes
- *  -------------------------------------------------------------------------------------------- */
+/* ---- boxes ---- */
 
 trmi_box trmi_box_whole(const trm_shape *shape) {
     trmi_box box = {.rank = shape->rank};

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The graph of one rank: choose for all operators, then write them one by one. */
+/* Creates the graph of one rank: decides how all operators are cut (shard_choose.c), then emits
+ * them one by one (shard_emit.c), then maps the roots and lists the leaves. trmi_shard_partition()
+ * is the only entry point. */
 #include "plan/shard/shard_state.h"
 
 #include "base/error.h"
@@ -7,10 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- set up
- *  --------------------------------------------------------------------------------------------------------
- */
+/* ---- set up ---- */
 
+/* Returns the last operator with a name before index `before`; 0: none. */
 static int32_t named(const trm_graph *graph, const char *name, int64_t before) {
     for (int64_t i = before - 1; i > 0; i--) {
         if (strcmp(graph->ops[i].name, name) == 0) {
@@ -20,6 +21,7 @@ static int32_t named(const trm_graph *graph, const char *name, int64_t before) {
     return 0;
 }
 
+/* Allocates the arrays of the partition and fills in lines, origins, gradients and outputs. */
 static trm_status take_tables(trmi_sharder *s, const trmi_roots *roots, trm_error *err) {
     size_t ops = (size_t)s->from->ops_count, values = (size_t)s->from->values_count;
     s->letters = trmi_arena_alloc(&s->scratch, ops * sizeof *s->letters);
@@ -41,7 +43,7 @@ static trm_status take_tables(trmi_sharder *s, const trmi_roots *roots, trm_erro
     }
     for (int64_t i = 1; i < s->from->ops_count; i++) {
         const trmi_op *op = &s->from->ops[i];
-        /* Operators of one gradient follow each other: mostly the last one's origin again. */
+        /* operators of one gradient are neighbours: try the origin of the previous one first */
         bool again = i > 1 && op->origin != NULL && s->origins[i - 1] != 0 &&
                      strcmp(s->from->ops[s->origins[i - 1]].name, op->origin) == 0;
         s->origins[i] = again                ? s->origins[i - 1]
@@ -58,11 +60,10 @@ static trm_status take_tables(trmi_sharder *s, const trmi_roots *roots, trm_erro
     return TRM_OK;
 }
 
-/* ---- emit
- *  -------------------------------------------------------------------------------------------------------------
- */
+/* ---- emit ---- */
 
-/* A forward pass alone must have them too. */
+/* Gathers the loss and outputs right after the operator that makes them, so that a forward pass
+ * alone has them, too. */
 static trm_status bring_asked(trmi_sharder *s, const trmi_op *op, trm_error *err) {
     const trmi_spread whole = {{0}, {0}};
     for (int32_t i = 0; i < op->outputs_count; i++) {
@@ -74,6 +75,7 @@ static trm_status bring_asked(trmi_sharder *s, const trmi_op *op, trm_error *err
     return TRM_OK;
 }
 
+/* Second walk: emits all operators, and redistributes results to the spreads in the plan. */
 static trm_status emit_all(trmi_sharder *s, trm_error *err) {
     s->emitting = true;
     for (int64_t i = 1; i < s->from->ops_count; i++) {
@@ -102,12 +104,10 @@ static trm_status emit_all(trmi_sharder *s, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- roots
- *  -------------------------------------------------------------------------------------------------------------
- */
+/* ---- roots ---- */
 
-/* A gradient stays partial on axes on which its parameter is whole: those sums are the executor's,
- * in buckets that overlap with backward. */
+/* Redistributes a gradient to the spread of its parameter. It stays partial on axes on which the
+ * parameter is whole (*axes): the executor sums these in buckets that overlap with backward. */
 static trm_status bring_gradient(trmi_sharder *s, int32_t param, int32_t *grad, uint32_t *axes,
                                  trm_error *err) {
     trmi_spread to = s->stored[param];
@@ -132,6 +132,7 @@ static trm_status bring_gradient(trmi_sharder *s, int32_t param, int32_t *grad, 
     return TRM_OK;
 }
 
+/* Replaces the roots by values of the local graph. */
 static trm_status map_roots(trmi_sharder *s, trmi_roots *roots, trm_error *err) {
     const trmi_spread whole = {{0}, {0}};
     trmi_roots to = *roots;
@@ -154,7 +155,7 @@ static trm_status map_roots(trmi_sharder *s, trmi_roots *roots, trm_error *err) 
             TRMI_TRY(bring_gradient(s, roots->params[i], &to.grads[i], &to.grad_axes[i], err));
         }
     }
-    /* The lists are copied over the old ones, which live longer than this graph. */
+    /* the lists of the caller outlive this graph, so they are overwritten in place */
     roots->loss = to.loss;
     memcpy(roots->outputs, to.outputs, outputs * sizeof *to.outputs);
     memcpy(roots->params, to.params, params * sizeof *to.params);
@@ -165,6 +166,7 @@ static trm_status map_roots(trmi_sharder *s, trmi_roots *roots, trm_error *err) 
     return TRM_OK;
 }
 
+/* Lists inputs, parameters and states with their parts. */
 static trm_status list_leaves(trmi_sharder *s, trmi_shard_leaf **leaves, int32_t *count,
                               trm_error *err) {
     trmi_shard_leaf *list;
@@ -188,9 +190,7 @@ static trm_status list_leaves(trmi_sharder *s, trmi_shard_leaf **leaves, int32_t
     return TRM_OK;
 }
 
-/* ---- all
- *  ----------------------------------------------------------------------------------------------------------------
- */
+/* ---- all ---- */
 
 trm_status trmi_shard_partition(const trm_graph *graph, const trmi_shard_plan *plan,
                                 const trmi_prices *prices, int32_t rank, trmi_roots *roots,

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans as lists and as text. One line an operator, in the order of the graph:
+/* Plans as lists and as text. A text has one line for each operator, in the order of the graph:
  *
  *      trireme-plan 1
  *      mesh 2x4
- *      graph 0f3a...                     of the graph it was made for; without it, any graph
- *      op fc k. -> R,R pinned            letters by mesh axis; result brought to a spread; kept by searches
- *      op norm1 nn again                 its result is made again in backward (kept: never; neither: as the back-end likes)
+ *      graph 0f3a...                     digest of the graph it was made for; without it, any graph
+ *      op fc k. -> R,R pinned            letters by mesh axis; result redistributed to a spread; kept by searches
+ *      op norm1 nn again                 its result is recomputed in backward (kept: never; neither: as the back-end decides)
  *      store fc.weight S0,R              between steps
  *
- * Names write blanks, '#' and '%' as %20, %23, %25.
- */
+ * Names write blanks, '#' and '%' as %20, %23, %25. The parser accepts any bytes: every error is
+ * reported with file and line (fuzz target shard_plan_fuzz.c). */
 #include "plan/shard/sharding.h"
 
 #include "base/error.h"
@@ -23,9 +23,7 @@
 
 enum { NAME_LIMIT = 512 };
 
-/* ---- lists
- *  ------------------------------------------------------------------------------------------------
- */
+/* ---- lists ---- */
 
 trm_status trmi_shard_plan_create(const trmi_mesh *mesh, trmi_shard_plan **out, trm_error *err) {
     trmi_shard_plan *plan;
@@ -89,6 +87,7 @@ trm_status trmi_shard_plan_again(trmi_shard_plan *plan, const char *op, trmi_aga
     return TRM_OK;
 }
 
+/* Returns the index of a store; stores_count if there is none. */
 static int64_t place_of_store(const trmi_shard_plan *plan, const char *name) {
     int64_t i = 0;
     while (i < plan->stores_count && strcmp(plan->stores[i].name, name) != 0) {
@@ -128,7 +127,7 @@ trm_status trmi_shard_plan_samples(const trm_graph *graph, const trmi_mesh *mesh
     for (int64_t i = 1; i < graph->ops_count && status == TRM_OK; i++) {
         const trmi_op *op = &graph->ops[i];
         trmi_strategy strategy;
-        /* has no samples */
+        /* the cast of a parameter has no samples */
         bool weight = op->kind == TRMI_OP_CAST && trmi_parameter_of(graph, op->outputs[0]) != NULL;
         if (op->phase == TRMI_FORWARD && !weight &&
             trmi_shard_strategy(graph, op, mesh, all, &strategy)) {
@@ -144,16 +143,14 @@ trm_status trmi_shard_plan_samples(const trm_graph *graph, const trmi_mesh *mesh
     return TRM_OK;
 }
 
-/* ---- digest
- *  --------------------------------------------------------------------------------------------------
- */
+/* ---- digest ---- */
 
 uint64_t trmi_shard_digest(const trm_graph *graph) {
     uint64_t hash = TRMI_HASH_BEGIN;
     for (int64_t i = 1; i < graph->ops_count; i++) {
         const trmi_op *op = &graph->ops[i];
         if (op->phase != TRMI_FORWARD) {
-            continue; /* follows from the rest */
+            continue; /* backward follows from forward */
         }
         const char *kind = trmi_op_def_of(op)->name;
         hash = trmi_hash(hash, kind, strlen(kind) + 1);
@@ -171,10 +168,9 @@ uint64_t trmi_shard_digest(const trm_graph *graph) {
     return hash == 0 ? 1 : hash;
 }
 
-/* ---- text
- *  ---------------------------------------------------------------------------------------------------------
- */
+/* ---- text ---- */
 
+/* Appends a name with special characters as %xx. */
 static void write_name(trmi_text *text, const char *name) {
     for (; *name != '\0'; name++) {
         if ((uint8_t)*name <= ' ' || *name == '#' || *name == '%') {
@@ -221,6 +217,7 @@ char *trmi_shard_plan_text(const trmi_shard_plan *plan) {
     return text.data;
 }
 
+/* State of the parser. */
 typedef struct reader {
     const char *file;
     int line;
@@ -230,8 +227,8 @@ typedef struct reader {
 
 enum { WORDS = 7 };
 
-/* Splits a line at blanks, up to '#'. Returns how many words; more than WORDS count but are not
- * kept. */
+/* Splits a line at blanks, up to '#'. Returns the number of words; words beyond WORDS are counted,
+ * not stored. */
 static int split(char *line, char *words[WORDS]) {
     int count = 0;
     for (char *at = line; *at != '\0' && *at != '#';) {
@@ -254,14 +251,15 @@ static int split(char *line, char *words[WORDS]) {
     return count;
 }
 
-/* "trireme-plan 1 # from FILE": that file, in the plan's memory; else the name that the caller
- * gave. */
+/* Returns the file named by the first line "trireme-plan 1 # from FILE", or else the name given by
+ * the caller; in the plan's memory. */
 static const char *named_file(const reader *r, const char *first_line) {
     static const char from[] = "# from ";
     const char *at = strstr(first_line, from);
     return trmi_arena_strdup(&r->plan->arena, at != NULL ? at + strlen(from) : r->file);
 }
 
+/* Decodes a name. False: bad %xx, empty or too long. */
 static bool read_name(const char *word, char name[NAME_LIMIT]) {
     size_t used = 0;
     for (; *word != '\0' && used + 1 < NAME_LIMIT; word++) {
@@ -281,16 +279,19 @@ static bool read_name(const char *word, char name[NAME_LIMIT]) {
     return *word == '\0' && used > 0;
 }
 
+/* Reports a line and what was expected. */
 static trm_status bad_line(const reader *r, const char *expected, trm_error *err) {
     return TRMI_FAIL(err, TRM_CORRUPT, "%s: line %d: expected %s", r->file, r->line, expected);
 }
 
+/* Adds file and line to an error about a mesh or spread. */
 static trm_status bad_spread(const reader *r, trm_error *err) {
     char text[200];
     snprintf(text, sizeof text, "%.180s", err->message);
     return TRMI_FAIL(err, TRM_CORRUPT, "%s: line %d: %s", r->file, r->line, text);
 }
 
+/* Reads a line "op". Options are recognised from the end: pinned, then again or kept. */
 static trm_status read_op(reader *r, char *const *words, int count, trm_error *err) {
     static const char form[] = "op NAME LETTERS [-> SPREAD] [again|kept] [pinned]";
     char name[NAME_LIMIT];
@@ -325,6 +326,7 @@ static trm_status read_op(reader *r, char *const *words, int count, trm_error *e
     return trmi_shard_plan_again(r->plan, name, again, err);
 }
 
+/* Reads one line of a plan. */
 static trm_status read_line(reader *r, char *line, trm_error *err) {
     char *words[WORDS], name[NAME_LIMIT], *end;
     trm_error local;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a plan is one for this graph: what each of its lines may say. */
+/* Checks that a plan belongs to a graph and that each of its lines is possible there. Errors begin
+ * with the file and line, as far as these are known. */
 #include "plan/shard/sharding.h"
 
 #include "base/error.h"
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Returns the operator with a name; NULL: none. */
 static const trmi_op *op_named(const trm_graph *graph, const char *name) {
     for (int64_t i = 1; i < graph->ops_count; i++) {
         if (strcmp(graph->ops[i].name, name) == 0) {
@@ -20,10 +22,11 @@ static const trmi_op *op_named(const trm_graph *graph, const char *name) {
 
 enum { PLACE = 100 };
 
-/* "plan.txt: line 7: ", or as much of it as is known: what errors begin with. */
+/* Writes the start of an error, "plan.txt: line 7: ", or the known part of it. Of a long path the
+ * end is kept. */
 static const char *place_of(const trmi_shard_plan *plan, int32_t line, char text[PLACE]) {
     size_t length = plan->file != NULL ? strlen(plan->file) : 0;
-    bool cut = length > PLACE - 30; /* its end says more */
+    bool cut = length > PLACE - 30; /* keep the end of the path */
     int used = plan->file == NULL ? 0
                                   : snprintf(text, PLACE, "%s%s: ", cut ? "..." : "",
                                              plan->file + (cut ? length - (PLACE - 30) : 0));
@@ -34,6 +37,7 @@ static const char *place_of(const trmi_shard_plan *plan, int32_t line, char text
     return text;
 }
 
+/* Checks mesh, digest, all lines and all stores. can: operators that can be recomputed. */
 static trm_status check(const trmi_shard_plan *plan, const trm_graph *graph, int32_t ranks,
                         const bool *can, trm_error *err) {
     char text[64], at[PLACE];
@@ -51,6 +55,7 @@ static trm_status check(const trmi_shard_plan *plan, const trm_graph *graph, int
                          "line 'graph' to try it",
                          place_of(plan, 0, at), plan->digest, digest);
     }
+    /* lines of operators */
     for (int64_t i = 0; i < plan->choices_count; i++) {
         const trmi_shard_choice *c = &plan->choices[i];
         const trmi_op *op = op_named(graph, c->op);
@@ -85,6 +90,7 @@ static trm_status check(const trmi_shard_plan *plan, const trm_graph *graph, int
                              trmi_spread_text(&plan->mesh, &c->output, text, sizeof text));
         }
     }
+    /* stores of leaves */
     for (int64_t i = 0; i < plan->stores_count; i++) {
         const trmi_shard_store *s = &plan->stores[i];
         const trmi_op *op = op_named(graph, s->name);

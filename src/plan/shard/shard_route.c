@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cheapest sequence of moves from one spread to another: Dijkstra's algorithm over spreads. What
- * leads where, at what price, does not depend on the target: it is worked out once for a shape, as
- * far as searches go.
+/* Finds the cheapest sequence of moves from one spread to another, by Dijkstra's algorithm over
+ * spreads. The moves from a spread and their prices do not depend on the target, so they are
+ * computed once for each shape, and only for spreads that searches reach.
  *
  *      P+,S0 --all-reduce a--> R,S0 --exchange b--> R,S1        or        P+,S0 --reduce-scatter a--> S1,S0 ...
  *
- * Moves: one axis at a time; all subsets of the partial axes put together at once, into whole or
- * into cut tensors; and the direct exchange of boxes between any two spreads without partials,
- * which is what axes in another order need. What a move really sends is counted from the boxes of
- * the ranks.
- */
+ * Moves: one axis at a time; all subsets of the partial axes reduced at once, into whole or cut
+ * tensors; and the direct exchange of boxes between any two spreads without partials, which
+ * changing the order of axes needs. The bytes of a move are counted from the boxes of the ranks.
+ *
+ * Invariant: a route does not depend on earlier searches (ties go to the smallest key of a spread),
+ * so all ranks find the same route whatever the history of their routers. */
 #include "plan/shard/sharding.h"
 
 #include "base/error.h"
@@ -18,13 +19,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Names of moves, for reports. */
 static const char *const move_names[TRMI_MOVES] = {
     "local",    "all-reduce", "all-gather", "reduce-scatter", "all-to-all",
     "exchange", "all-reduce", "all-gather", "reduce-scatter", "reduce-scatter"};
 const char *trmi_move_name(trmi_move move) { return move < TRMI_MOVES ? move_names[move] : "?"; }
 
-/* ---- prices
- *  ------------------------------------------------------------------------------------------ */
+/* ---- prices ---- */
 
 double trmi_price(const trmi_prices *prices, const trmi_mesh *mesh, trmi_move move, uint32_t axes,
                   double bytes) {
@@ -54,11 +55,11 @@ double trmi_price(const trmi_prices *prices, const trmi_mesh *mesh, trmi_move mo
     }
 }
 
-/* ---- single moves
- *  ---------------------------------------------------------------------------------------- */
+/* ---- single moves ---- */
 
-/* Axes whose groups must talk to turn one spread into another (no partials change); 0: a local
- * copy. */
+/* Returns the axes whose groups must communicate to change one spread into another (partials
+ * unchanged); 0: a local copy. On each dimension these are the old cuts that are not a common
+ * prefix with the new ones. */
 static uint32_t talk_of(const trmi_mesh *mesh, const trm_shape *shape, const trmi_spread *from,
                         const trmi_spread *to) {
     uint32_t mask = 0;
@@ -75,8 +76,8 @@ static uint32_t talk_of(const trmi_mesh *mesh, const trm_shape *shape, const trm
     return mask;
 }
 
-/* Bytes that the rank with most receives from others when boxes go from `from` to `to`. By symmetry
- * of balanced cuts the first ranks have the largest parts; a few ranks are looked at. */
+/* Returns the bytes that the busiest rank receives when boxes go from `from` to `to`. Balanced cuts
+ * are symmetric and the first ranks have the largest parts, so up to 16 ranks are examined. */
 static double received(const trmi_mesh *mesh, const trm_shape *shape, int64_t element,
                        const trmi_spread *from, const trmi_spread *to) {
     double most = 0;
@@ -102,8 +103,8 @@ trm_status trmi_route_direct(const trmi_mesh *mesh, const trmi_prices *prices,
     if (mask == 0) {
         out->move = TRMI_MOVE_LOCAL;
     } else {
-        bool gather = true; /* every talking axis becomes whole, nothing else moves */
-        bool swap = true;   /* every talking axis goes on cutting */
+        bool gather = true; /* every communicating axis becomes whole, nothing else moves */
+        bool swap = true;   /* every communicating axis cuts another dimension */
         for (int32_t i = 0; i < mesh->axes; i++) {
             bool talks = mask >> i & 1;
             gather = gather && (talks ? to->at[i] == TRMI_WHOLE
@@ -121,58 +122,61 @@ trm_status trmi_route_direct(const trmi_mesh *mesh, const trmi_prices *prices,
     return TRM_OK;
 }
 
-/* ---- the map of a tensor's spreads
- *  --------------------------------------------------------------------------- */
+/* ---- the map of a tensor's spreads ---- */
 
-/* A move to another place. `zeros`: axes on which it makes zeros up; the target must be partial
- * there. */
+/* A move to another place. zeros: axes on which it creates zeros; the target must be partial there.
+ */
 typedef struct edge {
     int32_t to;
     uint32_t zeros;
     trmi_route_step step;
 } edge;
 
+/* A growing array of moves. */
 typedef struct edges {
     edge *list;
     int64_t count, capacity;
 } edges;
 
+/* A spread of the map. */
 typedef struct place {
     trmi_spread spread;
-    int64_t most; /* elements of the largest part */
-    bool explored;
-    edges moves;  /* of single axes, of partial axes, to sums padded with zeros */
-    edges direct; /* to targets of earlier searches */
-    /* Of the search `search`: */
+    int64_t most;  /* elements of the largest part */
+    bool explored; /* `moves` is complete */
+    edges moves;   /* moves of single axes, of partial axes, to zero-padded sums */
+    edges direct;  /* direct exchanges to targets of searches so far */
+    /* state of the search numbered `search`: */
     uint32_t search;
     bool settled;
     double seconds;
     int32_t previous;
-    const trmi_route_step *step; /* that leads here */
+    const trmi_route_step *step; /* move that leads here */
 } place;
 
-/* Of one shape; grows as searches come by, and answers do not depend on what it has seen before. */
+/* The map of one shape and element size. Grows with the searches. */
 typedef struct map {
     trm_shape shape;
     int64_t element;
     place *places;
     int64_t count, capacity;
-    int32_t *table; /* hash of the spread -> place + 1 */
+    int32_t *table; /* open addressing: hash of the spread -> place + 1 */
     int64_t slots;
     uint32_t searches;
 } map;
 
+/* A router: one map for each shape, and a cache of answers. */
 struct trmi_router {
     trmi_mesh mesh;
     trmi_prices prices;
     map *maps;
     int64_t maps_count, maps_capacity;
-    struct entry *entries; /* answers */
+    struct entry *entries; /* cached answers */
     int64_t count, capacity;
-    int64_t *table; /* hash -> entry + 1 */
+    int64_t *table; /* open addressing: hash of the query -> entry + 1 */
     int64_t slots;
 };
 
+/* Returns the hash slot of a spread, or the free slot for it. */
 static int32_t *place_slot(const map *m, const trmi_spread *spread) {
     uint32_t key = trmi_spread_key(spread);
     int64_t at = (int64_t)((key * 0x9E3779B1u) >> 4) & (m->slots - 1);
@@ -182,6 +186,7 @@ static int32_t *place_slot(const map *m, const trmi_spread *spread) {
     return &m->table[at];
 }
 
+/* Doubles the hash table. False: no memory. */
 static bool more_slots(map *m) {
     int64_t slots = m->slots == 0 ? 64 : 2 * m->slots;
     int32_t *table = calloc((size_t)slots, sizeof *table);
@@ -197,7 +202,8 @@ static bool more_slots(map *m) {
     return true;
 }
 
-/* The place of a spread that fits; -1: no memory. */
+/* Returns the place of a spread that fits the shape, made if it is new; -1: no memory. Pointers to
+ * places become invalid. */
 static int32_t place_of(const trmi_router *r, map *m, const trmi_spread *spread) {
     if ((m->slots < 2 * (m->count + 1) && !more_slots(m)) ||
         !trmi_grow((void **)&m->places, &m->capacity, m->count + 1, sizeof *m->places)) {
@@ -212,9 +218,9 @@ static int32_t place_of(const trmi_router *r, map *m, const trmi_spread *spread)
     return *slot - 1;
 }
 
-/* ---- moves from a place
- *  ----------------------------------------------------------------------------------------- */
+/* ---- moves from a place ---- */
 
+/* State while moves from a place are listed. */
 typedef struct explorer {
     const trmi_router *router;
     map *map;
@@ -223,6 +229,7 @@ typedef struct explorer {
     bool failed;
 } explorer;
 
+/* Appends a move if its target fits the shape. */
 static void add_edge(explorer *e, const trmi_route_step *step, uint32_t zeros) {
     if (!trmi_spread_fits(&e->router->mesh, &e->map->shape, &step->to)) {
         return;
@@ -236,11 +243,13 @@ static void add_edge(explorer *e, const trmi_route_step *step, uint32_t zeros) {
     e->into->list[e->into->count++] = (edge){.to = to, .zeros = zeros, .step = *step};
 }
 
+/* Returns the bytes of the largest part in a spread. */
 static double bytes_of(const explorer *e, const trmi_spread *spread) {
     return (double)trmi_spread_most(&e->router->mesh, &e->map->shape, spread) *
            (double)e->map->element;
 }
 
+/* Returns how many axes have a letter. */
 static int32_t cuts_count(const trmi_mesh *mesh, const trmi_spread *s, uint8_t letter) {
     int32_t count = 0;
     for (int32_t i = 0; i < mesh->axes; i++) {
@@ -249,8 +258,8 @@ static int32_t cuts_count(const trmi_mesh *mesh, const trmi_spread *s, uint8_t l
     return count;
 }
 
-/* All subsets of the partial axes of one kind, to whole (dimension < 0) or to a cut of one
- * dimension. */
+/* Adds the reductions of all subsets of the axes that are partial in one way: to whole (d < 0), or
+ * to a cut of dimension d. New cuts are innermost, in mesh order. */
 static void add_partials(explorer *e, uint8_t letter) {
     const trmi_mesh *mesh = &e->router->mesh;
     uint32_t all = 0;
@@ -280,6 +289,7 @@ static void add_partials(explorer *e, uint8_t letter) {
     }
 }
 
+/* Adds the direct exchange of boxes to a spread. */
 static void add_box_move(explorer *e, const trmi_spread *to) {
     const trmi_router *r = e->router;
     trmi_route_step step;
@@ -290,13 +300,15 @@ static void add_box_move(explorer *e, const trmi_spread *to) {
     }
 }
 
-/* One axis, not partial: whole, or a cut of any dimension at any place among the cuts there. */
+/* Adds all changes of one axis that is not partial: to whole, or to a cut of any dimension at any
+ * place among the cuts there. */
 static void add_axis(explorer *e, int32_t axis) {
     const trmi_mesh *mesh = &e->router->mesh;
     trmi_spread from = e->from, bare = from;
     if (trmi_is_partial(from.at[axis])) {
         return;
     }
+    /* `bare`: the spread without the cut of this axis, places closed up */
     bare.at[axis] = TRMI_WHOLE;
     bare.place[axis] = 0;
     for (int32_t i = 0; i < mesh->axes && from.at[axis] >= TRMI_SPLIT; i++) {
@@ -323,8 +335,8 @@ static void add_axis(explorer *e, int32_t axis) {
     }
 }
 
-/* Any of the axes that are not partial become so: zeros where this rank holds nothing. Cuts that go
- * must be the innermost of their dimension. */
+/* Adds local moves that make axes partial: zeros where this rank holds nothing. A cut that is
+ * removed must be the innermost of its dimension. */
 static void add_zeros(explorer *e) {
     const trmi_mesh *mesh = &e->router->mesh;
     uint32_t all = 0;
@@ -353,9 +365,9 @@ static void add_zeros(explorer *e) {
     }
 }
 
-/* All moves but the one straight to the target; false: no memory. */
+/* Computes all moves from a place, except the direct one to the target; false: no memory. */
 static bool explore(const trmi_router *r, map *m, int32_t at) {
-    edges moves = {NULL, 0, 0}; /* places move while they grow */
+    edges moves = {NULL, 0, 0}; /* the array of places may be reallocated during the call */
     explorer e = {.router = r, .map = m, .from = m->places[at].spread, .into = &moves};
     for (uint8_t letter = TRMI_PARTIAL_SUM; letter < TRMI_SPLIT; letter++) {
         add_partials(&e, letter);
@@ -369,8 +381,8 @@ static bool explore(const trmi_router *r, map *m, int32_t at) {
     return !e.failed;
 }
 
-/* Straight to the target, but for axes that are still partial: *out, NULL where there is no such
- * move; false: no memory. */
+/* Finds the direct exchange from a place to the target, with axes that are still partial unchanged:
+ * *out, NULL if there is no such move; false: no memory. */
 static bool straight(const trmi_router *r, map *m, int32_t at, const trmi_spread *target,
                      const edge **out) {
     trmi_spread from = m->places[at].spread, to = *target;
@@ -406,21 +418,22 @@ static bool straight(const trmi_router *r, map *m, int32_t at, const trmi_spread
     return !e.failed && there >= 0;
 }
 
-/* ---- Dijkstra
- *  ----------------------------------------------------------------------------------------------
- */
+/* ---- Dijkstra ---- */
 
+/* State of one search. */
 typedef struct search {
     const trmi_router *router;
     map *map;
     const trmi_spread *target;
-    uint32_t sums; /* axes on which the target is a partial sum */
+    /* axes on which the target is a partial sum: only there zeros are allowed */
+    uint32_t sums;
     int64_t bound;
-    int32_t *open; /* places that were reached */
+    int32_t *open; /* places that the search has reached */
     int64_t count, capacity;
     bool failed;
 } search;
 
+/* Records a way to a place if it is the cheapest so far. */
 static void reach(search *s, int32_t at, double seconds, int32_t previous,
                   const trmi_route_step *step) {
     place *p = &s->map->places[at];
@@ -441,14 +454,16 @@ static void reach(search *s, int32_t at, double seconds, int32_t previous,
     }
 }
 
+/* Follows a move, unless it creates zeros that the target does not have or exceeds the bound on
+ * parts. */
 static void follow(search *s, int32_t at, const edge *e) {
     if ((e->zeros & ~s->sums) == 0 && (s->bound <= 0 || s->map->places[e->to].most <= s->bound)) {
         reach(s, e->to, s->map->places[at].seconds + e->step.seconds, at, &e->step);
     }
 }
 
-/* The nearest place that is not settled; among equals the least spread, whatever the map has seen.
- */
+/* Returns the nearest place that is not settled, -1: none. Ties go to the smallest key, so that the
+ * result does not depend on the history of the map. */
 static int32_t nearest(const search *s) {
     int32_t best = -1;
     for (int64_t i = 0; i < s->count; i++) {
@@ -461,6 +476,7 @@ static int32_t nearest(const search *s) {
     return best;
 }
 
+/* Writes the route that ends at a place. */
 static trm_status trace(const search *s, int32_t at, trmi_route *out, trm_error *err) {
     const place *places = s->map->places;
     *out = (trmi_route){.seconds = places[at].seconds, .peak_elements = places[at].most};
@@ -479,6 +495,7 @@ static trm_status trace(const search *s, int32_t at, trmi_route *out, trm_error 
     return TRM_OK;
 }
 
+/* Reports that there is no route. */
 static trm_status no_route(const search *s, const trm_shape *of, const trmi_spread *from,
                            trm_error *err) {
     char shape[96], a[64], b[64];
@@ -489,6 +506,7 @@ static trm_status no_route(const search *s, const trm_shape *of, const trmi_spre
                      s->bound > 0 ? " within the bound on intermediate parts" : "");
 }
 
+/* Dijkstra's algorithm from `from` to the target. */
 static trm_status walk(search *s, const trmi_spread *from, trmi_route *out, trm_error *err) {
     map *m = s->map;
     m->searches++;
@@ -516,6 +534,7 @@ static trm_status walk(search *s, const trmi_spread *from, trmi_route *out, trm_
                      : no_route(s, &m->shape, from, err);
 }
 
+/* Finds or makes the map of a shape. */
 static trm_status map_of(trmi_router *r, const trm_shape *shape, int64_t element, map **out,
                          trm_error *err) {
     for (int64_t i = 0; i < r->maps_count; i++) {
@@ -530,6 +549,7 @@ static trm_status map_of(trmi_router *r, const trm_shape *shape, int64_t element
     return TRM_OK;
 }
 
+/* Searches a route that is not in the cache. */
 static trm_status find(trmi_router *r, const trm_shape *shape, int64_t element,
                        const trmi_spread *from, const trmi_spread *to, int64_t bound,
                        trmi_route *out, trm_error *err) {
@@ -546,10 +566,9 @@ static trm_status find(trmi_router *r, const trm_shape *shape, int64_t element,
     return status;
 }
 
-/* ---- the router remembers
- *  -------------------------------------------------------------------------------- */
+/* ---- the router remembers ---- */
 
-typedef struct entry { /* a query, and its answer */
+typedef struct entry { /* A cached query and its answer; none: there is no route. */
     trm_shape shape;
     int64_t element, bound;
     uint32_t from, to;
@@ -584,6 +603,7 @@ void trmi_router_destroy(trmi_router *r) {
     }
 }
 
+/* Returns the FNV-1a hash of a query. */
 static uint64_t hash_of(const entry *e) {
     uint64_t h = 0xCBF29CE484222325ull;
     for (int32_t i = 0; i < e->shape.rank; i++) {
@@ -595,11 +615,13 @@ static uint64_t hash_of(const entry *e) {
     return h ^ h >> 29;
 }
 
+/* Returns whether two entries are the same query. */
 static bool same_query(const entry *a, const entry *b) {
     return a->from == b->from && a->to == b->to && a->element == b->element &&
            a->bound == b->bound && trm_shape_equal(&a->shape, &b->shape);
 }
 
+/* Returns the hash slot of a query, or the free slot for it. */
 static int64_t *slot_of(const trmi_router *r, const entry *e) {
     uint64_t at = hash_of(e) & (uint64_t)(r->slots - 1);
     while (r->table[at] != 0 && !same_query(&r->entries[r->table[at] - 1], e)) {
@@ -608,6 +630,7 @@ static int64_t *slot_of(const trmi_router *r, const entry *e) {
     return &r->table[at];
 }
 
+/* Makes room for one more answer. False: no memory. */
 static bool make_room(trmi_router *r) {
     if (!trmi_grow((void **)&r->entries, &r->capacity, r->count + 1, sizeof *r->entries)) {
         return false;
@@ -649,6 +672,7 @@ trm_status trmi_route_find(trmi_router *r, const trm_shape *shape, trm_dtype dty
         *out = r->entries[*slot - 1].route;
         return TRM_OK;
     }
+    /* the answer from the cache, also "no route"; otherwise a search */
     const search known = {.router = r, .target = to, .bound = peak_elements};
     trm_status status =
         *slot != 0 ? no_route(&known, shape, from, err)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From letters to a strategy: spreads of inputs and outputs, own messages, the largest rank's work.
- */
+/* Computes a strategy from its letters: whether it is possible, the spreads of inputs and outputs,
+ * the operator's own messages, the work of the busiest rank; and lists all strategies of an
+ * operator. */
 #include "plan/lower/program.h"
 #include "plan/shard/shard_rules.h"
 
@@ -9,7 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Rows of the input that output rows [a, b) need, clipped; may be empty. */
+/* Computes the input rows [*begin, *end) that output rows [a, b) need, clipped to the image; may be
+ * empty. */
 static void rows_needed(const trmi_shard_window *w, int64_t a, int64_t b, int64_t *begin,
                         int64_t *end) {
     int64_t first = a * w->stride - w->before, last = (b - 1) * w->stride - w->before + w->extent;
@@ -43,6 +45,8 @@ uint32_t trmi_letters_mask(const char *letters, const char *loops) {
     return mask;
 }
 
+/* Returns the spread of a tensor whose dimensions have the letters `dims`. without: letter on axes
+ * whose loop the tensor lacks. */
 static trmi_spread spread_of(const trmi_mesh *mesh, const char *letters, const char *dims,
                              uint8_t without) {
     trmi_spread s = {{0}, {0}};
@@ -64,18 +68,20 @@ static trmi_spread spread_of(const trmi_mesh *mesh, const char *letters, const c
     return s;
 }
 
-/* ---- is it possible
- *  ----------------------------------------------------------------------------------------- */
+/* ---- is it possible ---- */
 
+/* Returns into how many parts the letters cut a loop. */
 static int64_t parts_of(const trmi_mesh *mesh, const char *letters, char letter) {
     return trmi_mesh_group(mesh, trmi_letters_mask(letters, (char[]){letter, '\0'}));
 }
 
+/* Returns whether groups are divided evenly. */
 static bool groups_fit(const trmi_loops *l, const trmi_mesh *mesh, const char *letters) {
     return l->groups == 0 || l->groups % parts_of(mesh, letters, 'g') == 0;
 }
 
-/* A cut of a reshape is one of both sides: the dimensions agree, or are cut evenly. */
+/* Returns whether every cut of a reshape is the same cut on both sides: the dimensions are equal,
+ * or divided evenly. */
 static bool reshape_fits(const trmi_loops *l, const trmi_mesh *mesh, const char *letters,
                          const trm_shape *in, const trm_shape *out) {
     for (int32_t d = 0; d < in->rank; d++) {
@@ -92,7 +98,8 @@ static bool reshape_fits(const trmi_loops *l, const trmi_mesh *mesh, const char 
     return true;
 }
 
-/* No rank's window lies wholly in the padding. */
+/* Returns whether every rank has output rows, and no rank's window lies completely in the padding.
+ */
 static bool windows_fit(const trmi_loops *l, const trmi_mesh *mesh, const char *letters) {
     for (int i = 0; l->windows && i < 2; i++) {
         int64_t parts = parts_of(mesh, letters, "hw"[i]);
@@ -112,6 +119,7 @@ static bool windows_fit(const trmi_loops *l, const trmi_mesh *mesh, const char *
     return true;
 }
 
+/* Returns whether the operator has loops of all letters. */
 static bool letters_fit(const trmi_loops *l, const trmi_mesh *mesh, const char *letters) {
     if (strlen(letters) != (size_t)mesh->axes) {
         return false;
@@ -126,9 +134,9 @@ static bool letters_fit(const trmi_loops *l, const trmi_mesh *mesh, const char *
     return true;
 }
 
-/* ---- what it costs
- *  -------------------------------------------------------------------------------------------- */
+/* ---- what it costs ---- */
 
+/* Appends a message, unless it is empty. */
 static void add_comm(trmi_shard_comm *list, int32_t *count, trmi_move move, uint32_t axes,
                      double bytes, const char *what) {
     if (axes != 0 && bytes > 0 && *count < TRMI_SHARD_COMMS) {
@@ -136,14 +144,14 @@ static void add_comm(trmi_shard_comm *list, int32_t *count, trmi_move move, uint
     }
 }
 
-/* The largest part of a loop over its whole length; places where several axes cut one loop
- * included. */
+/* Returns the largest part of a loop / its whole length, all axes that cut the loop together. */
 static double largest_part(const trmi_mesh *mesh, const char *letters, char letter,
                            int64_t length) {
     int64_t parts = parts_of(mesh, letters, letter);
     return parts <= 1 || length <= 0 ? 1 : (double)((length + parts - 1) / parts) / (double)length;
 }
 
+/* Returns the length of a loop, from the first tensor that has it. */
 static int64_t length_of(const trm_graph *g, const trmi_op *op, const trmi_loops *l, char letter) {
     for (int i = 0; i < op->outputs_count; i++) {
         const char *at = strchr(l->out[i], letter);
@@ -160,6 +168,7 @@ static int64_t length_of(const trm_graph *g, const trmi_op *op, const trmi_loops
     return 1;
 }
 
+/* Returns the work of the largest part / the work of the whole operator. */
 static double fraction_of(const trm_graph *g, const trmi_op *op, const trmi_loops *l,
                           const trmi_mesh *mesh, const char *letters) {
     double fraction = 1;
@@ -173,7 +182,8 @@ static double fraction_of(const trm_graph *g, const trmi_op *op, const trmi_loop
     return fraction;
 }
 
-/* Rows that come from neighbours, for a rank inside the image. */
+/* Adds the halo exchange: the bytes of the busiest of up to 16 ranks, evenly spaced. The gradient
+ * of a forward operator with a halo sums the same rows. */
 static void add_halo(const trm_graph *g, const trmi_op *op, const trmi_loops *l,
                      const trmi_mesh *mesh, const char *letters, trmi_strategy *out) {
     uint32_t axes = trmi_letters_mask(letters, "hw");
@@ -202,6 +212,7 @@ static void add_halo(const trm_graph *g, const trmi_op *op, const trmi_loops *l,
     }
 }
 
+/* Adds the exchange of batch norm statistics: two doubles for each channel, and a count. */
 static void add_statistics(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
                            const char *letters, trmi_strategy *out) {
     uint32_t axes = trmi_letters_mask(letters, trmi_norm_loops(g));
@@ -215,6 +226,7 @@ static void add_statistics(const trm_graph *g, const trmi_op *op, const trmi_mes
     }
 }
 
+/* Adds the messages of the operator itself. */
 static void add_comms(const trm_graph *g, const trmi_op *op, const trmi_loops *l,
                       const trmi_mesh *mesh, const char *letters, trmi_strategy *out) {
     if (l->windows && (l->window_adds || l->window_input >= 0)) {
@@ -239,9 +251,7 @@ static void add_comms(const trm_graph *g, const trmi_op *op, const trmi_loops *l
     }
 }
 
-/* ---- the strategy
- *  -------------------------------------------------------------------------------------------------
- */
+/* ---- the strategy ---- */
 
 bool trmi_shard_strategy(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
                          const char *letters, trmi_strategy *out) {
@@ -253,6 +263,7 @@ bool trmi_shard_strategy(const trm_graph *g, const trmi_op *op, const trmi_mesh 
     }
     memset(out, 0, sizeof *out);
     snprintf(out->letters, sizeof out->letters, "%s", letters);
+    /* spreads of inputs; a bias is partial where the sum is cut */
     for (int32_t i = 0; i < op->inputs_count; i++) {
         const trmi_value *v = trmi_input_of(g, op, i);
         if (v == NULL) {
@@ -268,6 +279,7 @@ bool trmi_shard_strategy(const trm_graph *g, const trmi_op *op, const trmi_mesh 
             return false;
         }
     }
+    /* spreads of outputs */
     for (int32_t i = 0; i < op->outputs_count; i++) {
         out->outputs[i] = spread_of(mesh, letters, l.out[i], l.without[i]);
         if (!trmi_spread_fits(mesh, &trmi_output_of(g, op, i)->shape, &out->outputs[i])) {
@@ -281,12 +293,13 @@ bool trmi_shard_strategy(const trm_graph *g, const trmi_op *op, const trmi_mesh 
     }
     out->fraction = fraction_of(g, op, &l, mesh, letters);
     add_comms(g, op, &l, mesh, letters, out);
+    /* local shapes of rank 0, which has the largest part */
     for (int32_t i = 0; i < 4 && i < op->inputs_count; i++) {
         const trmi_value *v = trmi_input_of(g, op, i);
         if (v != NULL) {
             trmi_box box = trmi_spread_box(mesh, &v->shape, &out->inputs[i], 0);
             if (l.windows && l.window_input == i) {
-                bool second = i == 1; /* gradients: y is the first input */
+                bool second = i == 1; /* of a gradient, y is the first input */
                 const trm_shape *y =
                     second ? &trmi_input_of(g, op, 0)->shape : &trmi_output_of(g, op, 0)->shape;
                 box = trmi_window_box(&l, mesh, &v->shape, y, &out->inputs[i],
@@ -316,6 +329,7 @@ bool trmi_shard_in_factors(const trm_graph *g, const trmi_op *op, const trmi_str
            trm_shape_count(&strategy->local_inputs[1]) >= TRMI_FACTORS_FROM;
 }
 
+/* Counts all strategies of an operator and, if list is not NULL, writes them. */
 static int64_t enumerate(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
                          trmi_strategy *list) {
     char choices[TRMI_SHARD_LETTERS + 1] = ".", letters[TRMI_MESH_AXES + 1] = "";
@@ -342,7 +356,7 @@ trm_status trmi_shard_strategies(const trm_graph *graph, const trmi_op *op, cons
                                  trmi_arena *arena, trmi_strategy **out, int32_t *count,
                                  trm_error *err) {
     int64_t found = enumerate(graph, op, mesh, NULL);
-    /* One more: the next candidate is tried in the place behind the last that fits. */
+    /* one more than found: the next candidate is computed in the place after the last one */
     trmi_strategy *list;
     TRMI_TRY(TRMI_NEW_IN(err, arena, list, found + 1, "for %lld strategies of %s", (long long)found,
                          op->name));
