@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Graph to program: the passes in their order, then what the program is predicted to take. */
+/* Compiles a graph to a program: runs the passes in order, lowers the result, and predicts the
+ * seconds of each step.
+ *
+ *      clone --fuse, precision, differentiate--> training graph --partition (with a plan)--> graph of a rank
+ *            --fuse, recompute, dead code--> lower_steps, lower_samples, lower_joint, lower_memory --> program
+ *
+ * trmi_plan_create() does all of it; trmi_shard_graph() stops at the training graph, which the
+ * search for a plan works on. Passes replace the graph; roots are renumbered each time. */
 #include "plan/passes/pass.h"
 #include "plan/shard/sharding.h"
 
@@ -11,8 +18,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Target without a back-end: plain layouts, no fusion. */
 static const trmi_target plain_target = {.name = "plain", .threads = 1};
 
+/* Collects loss, outputs and parameters. error INVALID: not a node of this graph */
 static trm_status roots_of(const trm_graph *graph, const trmi_plan_options *options,
                            trmi_roots *roots, trmi_arena *arena, trm_error *err) {
     int32_t outputs = options->outputs_count;
@@ -40,6 +49,7 @@ static trm_status roots_of(const trm_graph *graph, const trmi_plan_options *opti
     return TRM_OK;
 }
 
+/* Adds the gradients of all parameters; errors are recorded in the graph. */
 static void differentiate(trm_graph *graph, trmi_roots *roots, trmi_arena *arena) {
     size_t bytes = (size_t)(roots->params_count + 1) * sizeof(trm_node);
     trm_node *nodes = trmi_arena_alloc(arena, bytes), *grads = trmi_arena_alloc(arena, bytes);
@@ -58,7 +68,8 @@ static void differentiate(trm_graph *graph, trmi_roots *roots, trmi_arena *arena
     }
 }
 
-/* The later passes make new graphs: names and lists move to the program. */
+/* Copies names and list of the leaves into the program, because later passes replace the graph that
+ * owns them. */
 static trm_status own_leaves(trm_program *program, trm_error *err) {
     size_t bytes = (size_t)program->leaves_count * sizeof *program->leaves;
     trmi_shard_leaf *copy = trmi_arena_alloc(&program->arena, bytes + 1);
@@ -74,7 +85,7 @@ static trm_status own_leaves(trm_program *program, trm_error *err) {
     return TRM_OK;
 }
 
-/* To the training graph: what is differentiated, and split where it is to be split. */
+/* Runs the passes up to the training graph: fusion in forward, precision, differentiation. */
 static trm_status make_training(trm_graph **graph, const trmi_plan_options *options,
                                 trmi_roots *roots, trmi_arena *arena, trm_error *err) {
     const trmi_target *target = options->target;
@@ -96,6 +107,7 @@ static trm_status make_training(trm_graph **graph, const trmi_plan_options *opti
     return TRM_OK;
 }
 
+/* Runs all passes, with the partition if there is a plan. */
 static trm_status rewrite(trm_program *program, const trmi_plan_options *options, trmi_roots *roots,
                           trm_error *err) {
     const trmi_target *target = options->target;
@@ -117,13 +129,14 @@ static trm_status rewrite(trm_program *program, const trmi_plan_options *options
         *graph = local;
         TRMI_TRY(own_leaves(program, err));
     }
-    /* These look at the graph of a rank, and so at its cut; what they make rounds otherwise. */
+    /* the following fusions work on the graph of a rank and so depend on the plan; they round
+     * differently, so exact plans exclude them */
     bool exact = options->shard != NULL && options->shard->exact;
     if (train && !exact && !options->no_fusion && target->fuse_norm_act) {
         TRMI_TRY(trmi_pass_run(trmi_pass_fuse_grad_add, options, graph, roots, err));
     }
     if (!exact && !options->no_fusion && target->fuse_product) {
-        /* what nobody reads is no reader */
+        /* remove dead readers, which would prevent fusion */
         TRMI_TRY(trmi_pass_run(trmi_pass_dead, options, graph, roots, err));
         TRMI_TRY(trmi_pass_run(trmi_pass_fuse_product, options, graph, roots, err));
     }
@@ -155,6 +168,7 @@ trm_status trmi_shard_graph(const trm_graph *graph, const trmi_plan_options *giv
     return TRM_OK;
 }
 
+/* Returns the roofline seconds of a cost. */
 static double roofline(const trmi_target *target, const trmi_cost *cost) {
     double flops = target->flops_per_second > 0 ? target->flops_per_second : 1e11;
     double bytes = target->bytes_per_second > 0 ? target->bytes_per_second : 2e10;
@@ -162,6 +176,7 @@ static double roofline(const trmi_target *target, const trmi_cost *cost) {
     return compute > traffic ? compute : traffic;
 }
 
+/* Sets predicted_seconds of all steps and the begin of backward. */
 static void predict(trm_program *p, const trmi_target *target) {
     p->backward_begin = p->steps_count;
     for (int32_t i = p->steps_count - 1; i >= 0; i--) {

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Divides gradients into buckets: optimally by dynamic programming, by a size limit, or at given
+ * indices. Skipped items separate buckets. */
 #include "plan/lower/buckets.h"
 
 #include "base/error.h"
@@ -16,8 +18,8 @@ double trmi_buckets_end(const trmi_bucket_item *items, const trmi_bucket *bucket
     return end;
 }
 
-/* finish[j]: the first j items are through; from[j]: where the last bucket among them begins, or j
- * when item j - 1 stays on its rank. */
+/* Computes finish[j], the earliest time at which the first j items are reduced, and from[j], the
+ * first item of the last bucket among them, or j if item j - 1 is skipped. */
 static void solve(const trmi_bucket_item *items, int32_t n, double alpha, double beta,
                   double *finish, int32_t *from) {
     finish[0] = 0;
@@ -40,6 +42,7 @@ static void solve(const trmi_bucket_item *items, int32_t n, double alpha, double
     }
 }
 
+/* Returns the bytes of a range of items. */
 static int64_t bytes_of(const trmi_bucket_item *items, int32_t first, int32_t count) {
     int64_t bytes = 0;
     for (int32_t i = first; i < first + count; i++) {
@@ -48,7 +51,7 @@ static int64_t bytes_of(const trmi_bucket_item *items, int32_t first, int32_t co
     return bytes;
 }
 
-/* Walks from[] back from the end, then turns the list round. */
+/* Collects the buckets by following from[] from the end, then reverses the list. */
 static int32_t collect(const trmi_bucket_item *items, int32_t n, const int32_t *from,
                        trmi_bucket *out) {
     int32_t count = 0;
@@ -87,7 +90,8 @@ int32_t trmi_buckets_optimal(const trmi_bucket_item *items, int32_t items_count,
     return count;
 }
 
-/* Cuts before the items of `ends`, or else once limit_bytes are full; and around skipped items. */
+/* Divides before the items in `ends` or, if ends is NULL, as soon as limit_bytes are reached; and
+ * around skipped items. */
 static int32_t cut_greedily(const trmi_bucket_item *items, int32_t n, int64_t limit_bytes,
                             const int32_t *ends, int32_t ends_count, trmi_bucket *out) {
     int32_t count = 0, end = 0;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradients of weights that the ranks of a host make together instead of each its own:
+/* Cooperative gradients: weight gradients that the ranks of a host compute together instead of each
+ * rank its own.
  *
- *      each its own    rank r: dW(r) = dy(r)^T x(r)                     every dW(r) is written, and read to be summed
- *      jointly         rank r: some rows of  sum over q of dy(q)^T x(q)  x and dy are read where the ranks q have them
+ *      each its own    rank r: dW(r) = dy(r)^T x(r)                     every dW(r) is written, then read to be summed
+ *      cooperative     rank r: some rows of  sum over q of dy(q)^T x(q)  x and dy of all ranks q are read where they are
  *
- * Late layers of convolutional networks, and fully connected ones, have few pixels and many
- * weights: their x and dy are a fraction of dW. That they suffice is known of networks between
- * hosts (Xie et al. 2015, sufficient factors); here they are in memory that all reach, so that
- * nothing is sent, and each rank makes the rows whose weights it updates. The sum is longer and so
- * quicker, its order is fixed by shapes.
+ * Late layers of convolutional networks and fully connected layers have few pixels and many
+ * weights, so x and dy are much smaller than dW. Between hosts this is known as sufficient factors
+ * (Xie et al. 2015); here the factors are in memory that all ranks can read, so nothing is sent,
+ * and each rank computes the rows whose weights it updates.
  *
- * Which ones is decided by shapes alone: bits do not depend on measurements. Their steps go behind
- * all others, so that the ranks meet once; what they read has no other's bytes and lives to the
- * end.
- */
+ * Invariants: shapes alone decide which gradients are cooperative, so bits do not depend on
+ * measurements. The cooperative steps come after all other steps, following one barrier. Their
+ * inputs are in arena JOINT: they share bytes with no other buffer and live until the end of the
+ * training step. */
 #include "plan/passes/pass.h"
 #include "plan/shard/sharding.h"
 
@@ -22,11 +22,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of dW from which it is worth it; how many times those of x and dy; x and dy of all ranks
- * are one tensor. */
+/* LEAST: smallest dW in bytes; TIMES: dW must be so many times x + dy; LINE: x and dy must be
+ * multiples of a cache line, so that those of all ranks form one tensor. */
 enum { LEAST = 1 << 18, TIMES = 2, LINE = 64 };
 
-/* Rows of x and dy lie one behind the other, so that those of all ranks do. */
+/* Returns whether the step is a sum over rows of x and dy, which are contiguous, so that the rows
+ * of all ranks are, too. */
 static bool is_sum_over_rows(const trm_program *p, const trmi_step *s, bool products) {
     if (s->kind != TRMI_STEP_OP || s->inputs_count != 2 || s->inputs[0] == 0 || s->inputs[1] == 0) {
         return false;
@@ -42,7 +43,8 @@ static bool is_sum_over_rows(const trm_program *p, const trmi_step *s, bool prod
            s->attrs->matmul.columns == 0;
 }
 
-/* `axes`: over which the ranks' gradients are summed; 0 where nothing is split. */
+/* Returns whether the buffer is the gradient of a dense parameter that is summed over `axes`; 0 if
+ * nothing is partitioned. */
 static bool is_gradient(const trm_program *p, int32_t buffer, uint32_t axes) {
     const trmi_buffer *b = &p->buffers[buffer];
     for (int32_t i = 0;
@@ -55,6 +57,7 @@ static bool is_gradient(const trm_program *p, int32_t buffer, uint32_t axes) {
     return false;
 }
 
+/* Returns whether the buffer can be placed in arena JOINT. */
 static bool may_be_shared(const trm_program *p, int32_t buffer) {
     const trmi_buffer *b = &p->buffers[buffer], *root = &p->buffers[trmi_buffer_root(p, buffer)];
     bool known = b->dtype == TRM_FLOAT32 || b->dtype == TRM_BFLOAT16;
@@ -66,12 +69,13 @@ bool trmi_joint_is_worth_it(int64_t gradient, int64_t factors) {
     return gradient >= LEAST && gradient >= TIMES * factors;
 }
 
+/* Applies trmi_joint_is_worth_it() to a step. */
 static bool is_worth_it(const trm_program *p, const trmi_step *s) {
     return trmi_joint_is_worth_it(p->buffers[s->outputs[0]].bytes,
                                   p->buffers[s->inputs[0]].bytes + p->buffers[s->inputs[1]].bytes);
 }
 
-/* Joint steps behind all others, both in their order. */
+/* Moves the cooperative steps after all other steps; both keep their order. */
 static trm_status move_behind(trm_program *p, int32_t joint, trm_error *err) {
     trmi_step *last = malloc((size_t)(joint + 1) * sizeof *last);
     int32_t kept = 0, moved = 0;
@@ -101,6 +105,7 @@ trm_status trmi_lower_joint(trm_program *p, const trmi_plan_options *options, tr
         trmi_seed_buffer(p) == 0 || (mesh != NULL && !p->by_samples)) {
         return TRM_OK;
     }
+    /* mark the steps and move their inputs to arena JOINT */
     for (int32_t i = 0; i < p->steps_count; i++) {
         trmi_step *s = &p->steps[i];
         s->joint = is_sum_over_rows(p, s, options->joint_products) &&

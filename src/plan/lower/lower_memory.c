@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Places every buffer. PARAM and GRAD go in the order in which backward finishes the gradients;
- * activations share bytes over time (lower_places.c): here is how long each is needed, and which
- * are made where their input was. */
+/* Places every buffer in its arena. PARAM and GRAD are ordered by the time at which backward
+ * finishes the gradients; activations share bytes over time (lower_places.c). This file computes
+ * lifetimes, lets outputs take the bytes of inputs that die, and computes the offsets of all other
+ * arenas. The back-end reports its scratch last, when all layouts are known. */
 #include "plan/passes/pass.h"
 
 #include "base/checked.h"
@@ -9,9 +10,9 @@
 
 enum { ALIGNMENT = 64 };
 
-/* ---- liveness -----------------------------------------------------------------------------------
- */
+/* ---- liveness ---- */
 
+/* Extends the lifetime of a buffer to a step. */
 static void touch(trm_program *p, int32_t buffer, int32_t step) {
     if (buffer == 0) {
         return;
@@ -21,6 +22,8 @@ static void touch(trm_program *p, int32_t buffer, int32_t step) {
     b->first_step = step < b->first_step ? step : b->first_step;
 }
 
+/* Computes the lifetimes of all buffers. Outputs and gradients that stay apart live until the end.
+ */
 static void find_lives(trm_program *p) {
     for (int32_t i = 1; i < p->buffers_count; i++) {
         p->buffers[i].first_step = p->steps_count;
@@ -45,9 +48,10 @@ static void find_lives(trm_program *p) {
     }
 }
 
-/* ---- in place
- *  ------------------------------------------------------------------------------------- */
+/* ---- in place ---- */
 
+/* Lets output 0 of a step share the bytes of an input that dies there, where the back-end allows
+ * it. */
 static void share_in_place(trm_program *p, const trmi_target *target) {
     if (target->in_place == NULL) {
         return;
@@ -62,7 +66,7 @@ static void share_in_place(trm_program *p, const trmi_target *target) {
             int32_t root = step->inputs[i] == 0 ? 0 : trmi_buffer_root(p, step->inputs[i]);
             const trmi_buffer *in = &p->buffers[root];
             bool dies = root != 0 && in->last_step == s && in->arena == TRMI_ARENA_ACTIVATION;
-            /* Read twice by this step: the second read would see the output. */
+            /* an input that the step reads twice cannot be overwritten */
             for (int32_t j = 0; j < step->inputs_count && dies; j++) {
                 dies =
                     j == i || step->inputs[j] == 0 || trmi_buffer_root(p, step->inputs[j]) != root;
@@ -79,10 +83,9 @@ static void share_in_place(trm_program *p, const trmi_target *target) {
     }
 }
 
-/* ---- offsets
- *  ---------------------------------------------------------------------------------------- */
+/* ---- offsets ---- */
 
-/* Each with room for `copies` of it. */
+/* Places the buffers of an arena one after another, each with room for `copies` of it. */
 static void place_in_sequence(trm_program *p, trmi_arena_id arena, int32_t copies) {
     for (int32_t i = 1; i < p->buffers_count; i++) {
         trmi_buffer *b = &p->buffers[i];
@@ -93,13 +96,14 @@ static void place_in_sequence(trm_program *p, trmi_arena_id arena, int32_t copie
     }
 }
 
-/* By when gradients are ready; those in factors behind all others, so that one end of GRAD is never
- * touched. */
+/* Returns whether a comes after b: by the time at which gradients are ready; those in factors last,
+ * so that the end of GRAD is never written. */
 static bool later(const trmi_param *a, const trmi_param *b) {
     bool factors = a->factor_left != 0, other = b->factor_left != 0;
     return factors != other ? factors : a->ready_step > b->ready_step;
 }
 
+/* Sorts the parameters and gives PARAM and GRAD the same offsets. */
 static void place_parameters(trm_program *p) {
     for (int32_t i = 0; i < p->params_count; i++) {
         trmi_param *param = &p->params[i];
@@ -127,7 +131,7 @@ static void place_parameters(trm_program *p) {
     p->arena_bytes[TRMI_ARENA_GRAD] = p->training ? p->arena_bytes[TRMI_ARENA_PARAM] : 0;
 }
 
-/* Aliases get the place of what they alias. */
+/* Gives aliases the arena, offset and lifetime of the buffer that they alias. */
 static void resolve_aliases(trm_program *p) {
     for (int32_t i = 1; i < p->buffers_count; i++) {
         trmi_buffer *b = &p->buffers[i];

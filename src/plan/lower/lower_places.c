@@ -1,64 +1,71 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Places the activations: buffers share bytes over time.
+/* Places the activations so that buffers share bytes over time.
  *
- *      bytes ^   [ a       ]     [ d ]            each rectangle: a buffer's life x its bytes;
+ *      bytes ^   [ a       ]     [ d ]            each rectangle: lifetime x bytes of a buffer;
  *            |        [ b          ]  [ e   ]     no two overlap. Largest first, each at the lowest
- *            |   [ c  ]   [ f        ]            offset that is free for all of its life.
+ *            |   [ c  ]   [ f        ]            offset that is free for all of its lifetime.
  *            +---------------------------> steps
  *
  * (Pisarchyk & Lee, Efficient Memory Management for Deep Neural Net Inference, 2020: greedy by
- * size.) That says how many bytes are needed. Where several threads work, it is done once more
- * within them, and a buffer goes where its threads have just been:
+ * size.) The first pass finds the number of bytes. With several threads, a second pass stays within
+ * these bytes and prefers offsets whose cache lines are in the caches of the threads that will
+ * write them:
  *
- *      a buffer of 4 MB, dead         |  thread 0  |  thread 1  |      images are cut alike by all operators
+ *      a buffer of 4 MB, dead         |  thread 0  |  thread 1  |      all operators divide images among threads alike
  *      one of 2 MB at its begin       | t0  |  t1 !|                   t1 writes lines that CPU 0 has: 7 GB/s where CPUs
- *      at the place of another one          |  t0  |  t1 |             have no cache in common, its own ones come at 150
+ *      at the offset of another one         |  t0  |  t1 |             share no cache, against 150 for its own lines
  *      of 2 MB                        [     |  t0  |  t1 |     ]
- */
+ *
+ * Called by trmi_lower_memory() once all lifetimes are known. The result depends on the program and
+ * the number of threads only. */
 #include "plan/passes/pass.h"
 
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
 
+/* Alignment in bytes; candidates of one buffer: lowest gaps, offsets near its neighbours. */
 enum { ALIGNMENT = 64, GAPS = 8, SLOTS = 24 };
 
-/* Bytes that a step moves until caches have lost what was there before. */
+/* Bytes that steps move until caches have lost older lines. */
 static const double CACHED = 32 << 20;
-/* A byte that no cache has, against one that another CPU's cache has. */
+/* Cost of a byte that is in no cache, relative to one that is in another CPU's cache. */
 static const double COLD = 0.2;
 
+/* A placed buffer that was used shortly before or is used shortly after the present one. */
 typedef struct neighbour {
     const trmi_buffer *buffer;
-    double share; /* of its lines that are still in a cache when the other's life begins */
+    double share; /* fraction of its lines that are still in a cache */
 } neighbour;
 
+/* State of the placement. */
 typedef struct placer {
     trm_program *program;
     int threads;
-    int64_t limit;
-    int32_t *order, count; /* what is to be placed, largest first */
-    int32_t *placed, done; /* what is, by offset */
-    /* by step: bytes that all steps before it move; [steps_count]: a whole step of training */
+    int64_t limit;         /* of the second pass; 0: first pass */
+    int32_t *order, count; /* buffers to place, largest first */
+    int32_t *placed, done; /* placed buffers, by offset */
+    /* [steps + 1] bytes that all earlier steps move; [steps_count]: a whole training step */
     double *moved;
-    bool *of_images; /* by buffer: its threads' parts are images */
-    neighbour *near; /* of the buffer that is being placed */
+    bool *of_images; /* [buffers] threads divide it by images */
+    neighbour *near; /* neighbours of the buffer that is being placed */
     int32_t near_count;
 } placer;
 
+/* Returns whether two buffers live at the same time. */
 static bool lives_overlap(const trmi_buffer *a, const trmi_buffer *b) {
     return a->first_step <= b->last_step && b->first_step <= a->last_step;
 }
 
+/* Returns the aligned end of a buffer. */
 static int64_t end_of(const trmi_buffer *b) {
     return trmi_round_up(b->offset + b->bytes, ALIGNMENT);
 }
 
-/* ---- which bytes are free
- *  ------------------------------------------------------------------------------ */
+/* ---- which bytes are free ---- */
 
-/* The lowest gaps that hold the buffer, `most` of them; the last is the end of all that is placed
- * beside it. */
+/* Finds up to `most` of the lowest gaps that hold the buffer; the last one may be the end of all
+ * buffers that live at the same time. Returns their number. */
 static int32_t free_gaps(const placer *w, const trmi_buffer *b, int32_t most, int64_t *offsets) {
     int32_t found = 0;
     int64_t offset = 0;
@@ -78,6 +85,7 @@ static int32_t free_gaps(const placer *w, const trmi_buffer *b, int32_t most, in
     return found;
 }
 
+/* Returns whether a buffer fits at an offset, within the limit. */
 static bool is_free(const placer *w, const trmi_buffer *b, int64_t offset) {
     for (int32_t i = 0; i < w->done; i++) {
         const trmi_buffer *other = &w->program->buffers[w->placed[i]];
@@ -89,15 +97,15 @@ static bool is_free(const placer *w, const trmi_buffer *b, int64_t offset) {
     return offset + b->bytes <= w->limit;
 }
 
-/* ---- what a place costs
- *  ---------------------------------------------------------------------------------- */
+/* ---- what a place costs ---- */
 
+/* Returns the length of the intersection of two intervals. */
 static double common(double a, double a_end, double b, double b_end) {
     double from = a > b ? a : b, to = a_end < b_end ? a_end : b_end;
     return to > from ? to - from : 0;
 }
 
-/* Bytes that one thread has of both, with b at `offset`. */
+/* Returns the bytes that the same thread has of both buffers, with b at `offset`. */
 static double of_one_thread(const placer *w, const trmi_buffer *b, int64_t offset,
                             const trmi_buffer *other) {
     double same = 0, part = (double)b->bytes / w->threads,
@@ -110,7 +118,7 @@ static double of_one_thread(const placer *w, const trmi_buffer *b, int64_t offse
     return same;
 }
 
-/* Lines that another thread's cache has, and those that none has. */
+/* Returns the cost of an offset: bytes in another thread's cache, plus COLD x bytes in no cache. */
 static double price(const placer *w, const trmi_buffer *b, int64_t offset) {
     double moves = 0, stays = 0;
     for (int32_t i = 0; i < w->near_count; i++) {
@@ -124,7 +132,8 @@ static double price(const placer *w, const trmi_buffer *b, int64_t offset) {
     return moves + COLD * ((double)b->bytes - stays);
 }
 
-/* What is moved between two lives, the shorter way round: steps follow each other. */
+/* Returns the bytes that steps move between two lifetimes, in the shorter direction: training steps
+ * repeat. */
 static double between(const placer *w, const trmi_buffer *a, const trmi_buffer *b) {
     int32_t steps = w->program->steps_count;
     double whole = w->moved[steps], least = whole;
@@ -138,6 +147,7 @@ static double between(const placer *w, const trmi_buffer *a, const trmi_buffer *
     return least;
 }
 
+/* Lists the neighbours of a buffer in time. */
 static void find_near(placer *w, const trmi_buffer *b) {
     w->near_count = 0;
     for (int32_t i = 0; i < w->done; i++) {
@@ -149,8 +159,8 @@ static void find_near(placer *w, const trmi_buffer *b) {
     }
 }
 
-/* Of the lowest gaps, the places of others of its size, and those behind other ones, the one with
- * the least price. */
+/* Returns the offset with the least cost among the lowest gaps, the offsets of neighbours of equal
+ * size, and the ends of the other neighbours. */
 static int64_t cheapest(placer *w, const trmi_buffer *b) {
     int64_t offsets[GAPS + SLOTS];
     find_near(w, b);
@@ -174,9 +184,9 @@ static int64_t cheapest(placer *w, const trmi_buffer *b) {
     return best;
 }
 
-/* ---- all of them
- *  ------------------------------------------------------------------------------------------- */
+/* ---- all of them ---- */
 
+/* Places all buffers. Returns the bytes that they need. */
 static int64_t place_all(placer *w) {
     int64_t bytes = 0;
     w->done = 0;
@@ -197,7 +207,7 @@ static int64_t place_all(placer *w) {
     return bytes;
 }
 
-/* Largest first. Insertion sort: a few hundred buffers. */
+/* Sorts the buffers, largest first. Insertion sort: there are a few hundred. */
 static void sort_buffers(placer *w) {
     const trmi_buffer *all = w->program->buffers;
     for (int32_t i = 1; i < w->count; i++) {
@@ -209,8 +219,9 @@ static void sort_buffers(placer *w) {
     }
 }
 
-/* Threads cut images: what is made of the inputs, one row or several an image. Weights in another
- * type are read by all. */
+/* Finds the buffers that threads divide by images: everything computed from the inputs with one or
+ * more rows for each image. Weights in another type are read by all threads. Also sums up the bytes
+ * that steps move. */
 static void find_images(placer *w) {
     const trm_program *p = w->program;
     int64_t images = p->inputs_count > 0 ? p->buffers[p->inputs[0]].shape.dim[0] : 0;
@@ -235,6 +246,7 @@ static void find_images(placer *w) {
     }
 }
 
+/* Places the activations: fewest bytes first, then within these bytes by caches. */
 static void place(placer *w) {
     trm_program *p = w->program;
     for (int32_t i = 1; i < p->buffers_count; i++) {
@@ -248,7 +260,8 @@ static void place(placer *w) {
     if (w->threads > 1) {
         find_images(w);
         w->limit = least;
-        if (place_all(w) > least + least / 64) { /* gaps in the way of late, small ones */
+        /* late, small buffers did not fit: return to the first pass */
+        if (place_all(w) > least + least / 64) {
             w->limit = 0;
             place_all(w);
         }

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Split programs that cut nothing but samples run as data parallel's do: what they would ask other
- * ranks on the way is known, or can wait for what is agreed on behind forward
- * (exec/distributed/parallel_run.c):
+/* Recognises partitioned programs that cut nothing but samples. These run as data parallel training
+ * does: what other ranks would contribute during forward is known, or can be exchanged after
+ * forward (exec/distributed/parallel_run.c).
  *
- *      loss    each rank's own samples' mean; the mean over ranks is the whole batch's, as all have as many
- *      weight  1 / samples of all ranks, as none is ignored
- */
+ *      loss    mean over the rank's own samples; all ranks have equally many, so the mean over ranks is that of the batch
+ *      weight  1 / samples of all ranks, as no label is ignored */
 #include "plan/passes/pass.h"
 #include "plan/shard/sharding.h"
 
-/* Has every rank an equal part of each input's samples, and nothing else? Then all have the same
- * steps: no operator moves values between ranks, so what began as samples remains samples. */
+/* Returns whether every rank has an equal part of each input's samples and everything else whole.
+ * Then all ranks have the same steps: no operator moves values between ranks. */
 static bool is_split_by_samples(const trm_program *p, const trmi_mesh *mesh) {
     int64_t ranks = trmi_mesh_ranks(mesh);
     for (int64_t i = 1; i < p->graph->ops_count; i++) {
@@ -35,6 +34,7 @@ static bool is_split_by_samples(const trm_program *p, const trmi_mesh *mesh) {
     return ranks > 1;
 }
 
+/* Returns whether a step reads the buffer or an alias of it. */
 static bool is_read(const trm_program *p, int32_t buffer) {
     for (int32_t i = 0; i < p->steps_count; i++) {
         for (int32_t k = 0; k < p->steps[i].inputs_count; k++) {
@@ -47,6 +47,7 @@ static bool is_read(const trm_program *p, int32_t buffer) {
     return false;
 }
 
+/* Returns whether the buffer is an output beside the loss. */
 static bool is_asked_for(const trm_program *p, int32_t buffer) {
     bool asked = false;
     for (int32_t i = 1; i < p->outputs_count; i++) {
@@ -55,7 +56,8 @@ static bool is_asked_for(const trm_program *p, int32_t buffer) {
     return asked;
 }
 
-/* The loss itself, which nothing else is made of. */
+/* Makes the loss operator compute the loss of the rank's own samples, if no other operator reads
+ * it. */
 static void keep_own_loss(trm_program *p, const trmi_mesh *mesh) {
     for (int32_t i = 0; i < p->steps_count; i++) {
         const trmi_step *s = &p->steps[i];

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From operators to steps: each operator gets a layout, each value a buffer in every layout in
- * which it is wanted, and explicit REORDER steps where a value is wanted otherwise than it was
- * made.
+/* Converts operators to program steps: each operator gets a layout, each value a buffer in every
+ * layout in which it is read, and REORDER steps convert a value that is read in another layout than
+ * it was made in.
  *
- *      image PLAIN --reorder--> image CHANNELS_LAST --conv--> ... --global pool--> [N, C] PLAIN */
+ *      image PLAIN --reorder--> image CHANNELS_LAST --conv--> ... --global pool--> [N, C] PLAIN
+ *
+ * A parameter has one layout, the one that all its readers want; its gradient is made in the same
+ * layout, so that the optimiser works on equal offsets. */
 #include "plan/passes/pass.h"
 
 #include "base/error.h"
@@ -11,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* State of the conversion. */
 typedef struct lowering {
     trm_program *program;
     const trm_graph *graph;
@@ -23,9 +27,9 @@ typedef struct lowering {
     bool failed;
 } lowering;
 
-/* ---- which values are weights, and how parameters lie ------------------------------------------
- */
+/* ---- which values are weights, and how parameters lie ---- */
 
+/* Marks the values that have the form of convolution weights. */
 static void mark_weights(lowering *l) {
     const trm_graph *g = l->graph;
     for (int64_t i = 1; i < g->ops_count; i++) {
@@ -36,7 +40,8 @@ static void mark_weights(lowering *l) {
             l->weights[op->outputs[0]] = true;
         }
     }
-    /* Through what keeps the form, both ways: masters and their bf16 copies, summed gradients. */
+    /* propagate through operators that keep the form, in both directions: masters and their bf16
+     * copies, summed gradients */
     for (int round = 0; round < 3; round++) {
         for (int64_t i = 1; i < g->ops_count; i++) {
             const trmi_op *op = &g->ops[i];
@@ -57,12 +62,13 @@ static void mark_weights(lowering *l) {
     l->weights[0] = false;
 }
 
+/* Returns whether the back-end runs an operator in a layout. */
 static bool supports(const lowering *l, const trmi_op *op, trmi_layout layout) {
     return layout == TRMI_PLAIN || (l->target->channels_last && l->target->supports != NULL &&
                                     l->target->supports(l->target->context, l->graph, op, layout));
 }
 
-/* A convolution's weights lie as all its readers want them. */
+/* Returns the layout of a parameter: CHANNELS_LAST if all its readers support it. */
 static trmi_layout parameter_layout(const lowering *l, int32_t value) {
     const trm_graph *g = l->graph;
     if (!l->weights[value] || g->values[value].shape.rank != 4) {
@@ -85,9 +91,9 @@ static trmi_layout parameter_layout(const lowering *l, int32_t value) {
     return l->target->channels_last ? TRMI_CHANNELS_LAST : TRMI_PLAIN;
 }
 
-/* ---- buffers ------------------------------------------------------------------------------------
- */
+/* ---- buffers ---- */
 
+/* Appends a buffer of a value. Returns its index; 0: no memory. */
 static int32_t add_buffer(lowering *l, int32_t value, trmi_layout layout, trmi_arena_id arena) {
     trm_program *p = l->program;
     const trmi_value *v = &l->graph->values[value];
@@ -112,7 +118,7 @@ static int32_t add_buffer(lowering *l, int32_t value, trmi_layout layout, trmi_a
     return index;
 }
 
-/* Both layouts are the same bytes: one pixel, or one channel. */
+/* Returns whether the value has the same bytes in both layouts: one pixel, or one channel. */
 static bool same_bytes(const lowering *l, int32_t value) {
     const trm_shape *s = &l->graph->values[value].shape;
     if (s->rank != 4) {
@@ -124,6 +130,7 @@ static bool same_bytes(const lowering *l, int32_t value) {
     return s->dim[2] * s->dim[3] == 1 || s->dim[1] == 1;
 }
 
+/* Appends an empty step; NULL: no memory. */
 static trmi_step *add_step(lowering *l) {
     trm_program *p = l->program;
     if (!trmi_grow((void **)&p->steps, &l->steps_capacity, p->steps_count + 1, sizeof *p->steps)) {
@@ -133,6 +140,7 @@ static trmi_step *add_step(lowering *l) {
     return &p->steps[p->steps_count++];
 }
 
+/* Copies a list of indices into the program. */
 static const int32_t *keep(lowering *l, const int32_t *items, int32_t count) {
     int32_t *copy = trmi_arena_alloc(&l->program->arena, (size_t)(count + 1) * sizeof *copy);
     if (copy == NULL) {
@@ -143,6 +151,7 @@ static const int32_t *keep(lowering *l, const int32_t *items, int32_t count) {
     return copy;
 }
 
+/* Appends a REORDER step. */
 static void add_reorder(lowering *l, int32_t from, int32_t to, trmi_phase phase) {
     trmi_step *step = add_step(l);
     if (step == NULL) {
@@ -159,7 +168,8 @@ static void add_reorder(lowering *l, int32_t from, int32_t to, trmi_phase phase)
     step->outputs = keep(l, &to, 1);
 }
 
-/* The buffer of `value` in `layout`, made by a reorder (or an alias) if it is not there yet. */
+/* Returns the buffer of `value` in `layout`; adds an alias or a REORDER step if it does not exist
+ * yet. */
 static int32_t wanted_in(lowering *l, int32_t value, trmi_layout layout, trmi_phase phase) {
     if (value == 0) {
         return 0;
@@ -181,9 +191,9 @@ static int32_t wanted_in(lowering *l, int32_t value, trmi_layout layout, trmi_ph
     return to;
 }
 
-/* ---- operators
- *  ------------------------------------------------------------------------------------ */
+/* ---- operators ---- */
 
+/* Makes the buffer of a leaf in its arena. */
 static void lower_leaf(lowering *l, const trmi_op *op) {
     static const struct {
         trmi_op_kind kind;
@@ -202,7 +212,8 @@ static void lower_leaf(lowering *l, const trmi_op *op) {
     l->at[layout][value] = add_buffer(l, value, layout, arena);
 }
 
-/* Operators that back-ends compute in channels-last: worth a reorder of a plain input. */
+/* Returns whether back-ends compute the operator in channels-last; then a reorder of a plain input
+ * is worth it. */
 static bool prefers_channels_last(trmi_op_kind kind) {
     switch (kind) {
     case TRMI_OP_CONV2D:
@@ -224,7 +235,8 @@ static bool prefers_channels_last(trmi_op_kind kind) {
     }
 }
 
-/* Channels-last where the operator can, and either computes in it or is already in it. */
+/* Returns the layout of an operator: channels-last if it supports that and either prefers it or has
+ * an input in it. */
 static trmi_layout choose_layout(const lowering *l, const trmi_op *op) {
     bool has_image = false, any_last = false;
     for (int32_t i = 0; i < op->inputs_count; i++) {
@@ -242,6 +254,7 @@ static trmi_layout choose_layout(const lowering *l, const trmi_op *op) {
                : TRMI_PLAIN;
 }
 
+/* A reshape is an alias of its plain input; it needs no step. */
 static void lower_reshape(lowering *l, const trmi_op *op) {
     int32_t from = wanted_in(l, op->inputs[0], TRMI_PLAIN, op->phase);
     int32_t to = add_buffer(l, op->outputs[0], TRMI_PLAIN, TRMI_ARENA_ACTIVATION);
@@ -253,6 +266,7 @@ static void lower_reshape(lowering *l, const trmi_op *op) {
     l->at[TRMI_PLAIN][op->outputs[0]] = to;
 }
 
+/* Makes the step of an operator: inputs in its layout, new buffers for its outputs. */
 static void lower_op(lowering *l, int32_t index) {
     const trmi_op *op = &l->graph->ops[index];
     trmi_layout layout = choose_layout(l, op);
@@ -290,11 +304,10 @@ static void lower_op(lowering *l, int32_t index) {
     step->outputs = keep(l, outputs, op->outputs_count);
 }
 
-/* ---- parameters
- *  ------------------------------------------------------------------------------------ */
+/* ---- parameters ---- */
 
-/* The gradient in GRAD, in the parameter's layout: the producing step writes there directly, or a
- * REORDER (a copy, where only the place differs) is added. */
+/* Moves a gradient to GRAD in the layout of its parameter: the step that makes it writes there
+ * directly; if several parameters share it or the layout differs, a REORDER step copies it. */
 static int32_t place_gradient(lowering *l, int32_t grad, trmi_layout layout, bool shared) {
     trm_program *p = l->program;
     int32_t made = l->at[layout][grad];
@@ -309,7 +322,7 @@ static int32_t place_gradient(lowering *l, int32_t grad, trmi_layout layout, boo
     return to;
 }
 
-/* Made by lookups alone: an EMBEDDING_GRAD, or its sum over ranks. */
+/* Returns whether a gradient comes from lookups only: an EMBEDDING_GRAD, or its sum over ranks. */
 static bool is_of_lookups(const trm_graph *g, int32_t grad) {
     const trmi_op *op = &g->ops[g->values[grad].op];
     while (op->kind == TRMI_OP_ALL_REDUCE || op->kind == TRMI_OP_EXCHANGE) {
@@ -320,6 +333,7 @@ static bool is_of_lookups(const trm_graph *g, int32_t grad) {
             op->attrs.exact.what->kind == TRMI_OP_EMBEDDING_GRAD);
 }
 
+/* Fills in the parameters: dense, sparse or factored gradients. */
 static void lower_params(lowering *l, const trmi_roots *roots) {
     trm_program *p = l->program;
     p->params = trmi_arena_alloc(&p->arena, (size_t)(roots->params_count + 1) * sizeof *p->params);
@@ -359,7 +373,7 @@ static void lower_params(lowering *l, const trmi_roots *roots) {
     }
 }
 
-/* Wanted by the optimiser of one parameter, and by nobody else. */
+/* Returns whether a value is read by the optimiser of one parameter only. */
 static bool only_for_update(const trmi_roots *roots, const int32_t *uses, int32_t value) {
     int32_t parameters = 0;
     for (int32_t i = 0; i < roots->params_count; i++) {
@@ -369,9 +383,9 @@ static bool only_for_update(const trmi_roots *roots, const int32_t *uses, int32_
     return parameters == 1 && uses[value] == 0;
 }
 
-/* An embedding's gradient that goes straight to its table stays sparse; that of a matrix, dy^T x of
- * few samples, stays in its factors: the optimiser multiplies them where it stands, and the product
- * is never in memory. */
+/* Returns whether a gradient gets no step. The gradient of an embedding that only its table reads
+ * stays sparse. The gradient of a matrix, dy^T x of few samples, stays in its factors: the
+ * optimiser multiplies them, and the product is never stored. */
 static bool stays_apart(const lowering *l, const trmi_roots *roots, const int32_t *uses,
                         const trmi_op *op) {
     const trm_graph *g = l->graph;
@@ -389,6 +403,7 @@ static bool stays_apart(const lowering *l, const trmi_roots *roots, const int32_
            trm_shape_count(&trmi_output_of(g, op, 0)->shape) >= TRMI_FACTORS_FROM;
 }
 
+/* Lists the buffers of states and inputs. */
 static trm_status collect(lowering *l, trm_error *err) {
     trm_program *p = l->program;
     TRMI_TRY(TRMI_NEW_IN(err, &p->arena, p->states, p->buffers_count, "for the program"));
@@ -404,6 +419,7 @@ static trm_status collect(lowering *l, trm_error *err) {
     return TRM_OK;
 }
 
+/* Converts all operators in order, then outputs and parameters. */
 static trm_status lower_all(lowering *l, const trmi_roots *roots, const int32_t *uses,
                             trm_error *err) {
     trm_program *p = l->program;
@@ -426,7 +442,7 @@ static trm_status lower_all(lowering *l, const trmi_roots *roots, const int32_t 
     if (p->outputs == NULL || l->failed) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the program");
     }
-    /* The loss comes first, then what was asked. */
+    /* outputs: the loss first, then those that the caller gave, in plain layout */
     p->outputs[p->outputs_count++] =
         roots->loss == 0 ? 0 : l->at[l->made[roots->loss]][roots->loss];
     for (int32_t i = 0; i < roots->outputs_count; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Questions to a program that several passes and the executor ask. */
+/* Look-ups in a program that several passes and the executor use. */
 #include "plan/lower/program.h"
 
 int32_t trmi_buffer_root(const trm_program *p, int32_t buffer) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layouts: their names, and the bytes of a tensor in one (blocked channels are rounded up). */
+/* Names of layouts, and the bytes of a tensor in a layout (channels of BLOCKED16 are rounded up).
+ */
 #include "plan/lower/program.h"
 
 #include "base/checked.h"

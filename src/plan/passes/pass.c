@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The frame of all passes: copies operators into a new graph, emits new ones, renumbers the roots.
+ * Errors of emitted operators are kept in the new graph and returned at the end of the pass. */
 #include "plan/passes/pass.h"
 
 #include "base/error.h"
@@ -73,6 +75,7 @@ int32_t trmi_pass_copy(trmi_pass *pass, const trmi_op *op) {
         copy->output_dtype = op->output_dtype;
         pass->to->values[copy->outputs[0]].dtype = op->output_dtype;
     }
+    /* dtype and shape of a leaf are not derived from inputs */
     if (trmi_is_leaf(op)) {
         trmi_value *value = &pass->to->values[copy->outputs[0]];
         value->dtype = pass->from->values[op->outputs[0]].dtype;
@@ -93,6 +96,7 @@ trm_status trmi_pass_end(trmi_pass *pass, trm_graph **out, trm_error *err) {
     return TRM_OK;
 }
 
+/* Renumbers the roots. */
 static void map_roots(trmi_roots *roots, const int32_t *map) {
     roots->loss = map[roots->loss];
     for (int32_t i = 0; i < roots->outputs_count; i++) {

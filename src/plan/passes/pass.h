@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan/passes/pass.h: a pass reads one graph and writes the next. Operators are emitted in order,
- * so the result is in topological order again; map[v] is where value v of the old graph went.
+/* plan/passes/pass.h: passes over graphs. A pass reads one graph and writes the next. It emits
+ * operators in order, so the result is in topological order again; map[v] is the new value of value
+ * v of the old graph.
  *
  *      clone -> fuse (forward) -> precision -> differentiate -> tidy -> fuse (backward)
- *      -> recompute -> dead code */
+ *      -> recompute -> dead code
+ *
+ * A pass sets map[] for every value that a later operator reads. plan.c runs the passes through
+ * trmi_pass_run(). */
 #ifndef TRMI_PLAN_PASS_H
 #define TRMI_PLAN_PASS_H
 
 #include "plan/lower/program.h"
 
+/* State of a pass. */
 typedef struct trmi_pass {
     const trm_graph *from;
     trm_graph *to;
@@ -16,35 +21,41 @@ typedef struct trmi_pass {
     int32_t *uses; /* value of `from` -> number of operators that read it */
 } trmi_pass;
 
+/* Starts a pass: an empty graph `to`, an empty map, the number of readers of each value. error
+ * NOMEM */
 trm_status trmi_pass_begin(trmi_pass *pass, const trm_graph *from, trm_error *err);
-/* Copies the operator with mapped inputs; returns its index in `to` (0 after an error). */
+/* Copies an operator with mapped inputs and maps its outputs. Returns its index in `to`; 0 after an
+ * error, which the graph keeps. */
 int32_t trmi_pass_copy(trmi_pass *pass, const trmi_op *op);
-/* Emits a new operator whose inputs are values of `to`. */
+/* Emits a new operator whose inputs are values of `to`. Returns its index; 0 after an error. Maps
+ * nothing. */
 int32_t trmi_pass_emit(trmi_pass *pass, trmi_op_kind kind, trmi_phase phase, const char *name,
                        const int32_t *inputs, int32_t inputs_count, int32_t outputs,
                        const trmi_attrs *attrs);
-/* Frees the working arrays; on success *out is the new graph, on error it is destroyed. */
+/* Frees map and uses. On success *out is the new graph; on error it is destroyed and the error of
+ * the graph is returned. */
 trm_status trmi_pass_end(trmi_pass *pass, trm_graph **out, trm_error *err);
 
-/* What must survive the passes, renumbered by each of them. */
+/* Values that must survive the passes; each pass renumbers them. */
 typedef struct trmi_roots {
     int32_t loss;
     int32_t *outputs;
     int32_t outputs_count;
     int32_t *params; /* value ids of trainable parameters */
     int32_t *grads;  /* their gradients, 0 = none */
-    /* of a graph split over ranks: mesh axes over which they are still to be summed */
+    /* of a partitioned graph: mesh axes over which gradients are still to be summed */
     uint32_t *grad_axes;
     int32_t params_count;
 } trmi_roots;
 
-/* A rewriting pass: replaces *graph by the rewritten one and renumbers the roots. */
+/* The function of a pass. trmi_pass_run() runs it, replaces *graph by the result and renumbers the
+ * roots; after an error *graph is unchanged. */
 typedef trm_status (*trmi_pass_function)(trmi_pass *pass, const trmi_plan_options *options,
                                          const trmi_roots *roots, trm_error *err);
 trm_status trmi_pass_run(trmi_pass_function function, const trmi_plan_options *options,
                          trm_graph **graph, trmi_roots *roots, trm_error *err);
 
-/* The passes. */
+/* The passes; each is described in its file, plan/passes/. */
 trm_status trmi_pass_fuse_norm(trmi_pass *pass, const trmi_plan_options *options,
                                const trmi_roots *roots, trm_error *err);
 trm_status trmi_pass_fuse_loss(trmi_pass *pass, const trmi_plan_options *options,
@@ -64,21 +75,24 @@ trm_status trmi_pass_recompute(trmi_pass *pass, const trmi_plan_options *options
 trm_status trmi_pass_dead(trmi_pass *pass, const trmi_plan_options *options,
                           const trmi_roots *roots, trm_error *err);
 
-/* Lowering, in this order, on a program that has its graph. */
+/* Lowering, in this order, on a program that has its graph. lower_steps: layouts, reorders, steps.
+ */
 trm_status trmi_lower_steps(trm_program *program, const trmi_plan_options *options,
                             /* layouts, reorders, steps */
                             const trmi_roots *roots, trm_error *err);
-/* Does a split program cut nothing but samples? Then its loss need not ask other ranks. */
+/* Recognises a partitioned program that cuts nothing but samples (by_samples), whose loss needs no
+ * messages (own_loss). */
 void trmi_lower_samples(trm_program *program, const trmi_plan_options *options);
-/* Is a gradient of so many bytes, made of inputs of so many on a rank, worth making jointly? */
+/* Returns whether a gradient of `gradient` bytes, computed from `factors` bytes on a rank, is worth
+ * computing cooperatively. */
 bool trmi_joint_is_worth_it(int64_t gradient, int64_t factors);
-/* Which gradients are made jointly; their steps go behind all others. */
+/* Selects the cooperative gradients and moves their steps after all others. error NOMEM */
 trm_status trmi_lower_joint(trm_program *program, const trmi_plan_options *options, trm_error *err);
 trm_status trmi_lower_memory(trm_program *program, const trmi_plan_options *options,
                              const trmi_roots *roots, trm_error *err); /* arenas and offsets */
-/* Offsets of the activations, whose lives are known: the fewest bytes that greedy placing finds,
- * and within them places whose lines `threads` threads that cut images alike have in their own
- * caches. */
+/* Computes the offsets of the activations from their lifetimes: the fewest bytes that greedy
+ * placement finds and, within these, offsets whose lines are in the caches of `threads` threads
+ * that divide images alike. error NOMEM */
 trm_status trmi_lower_places(trm_program *program, int threads, trm_error *err);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keeps what the roots need: loss, asked outputs, gradients of parameters. Inputs stay, used or
- * not, so that feeding them is never an error. */
+/* Removes operators that no root needs: roots are the loss, outputs, parameters and their
+ * gradients. Inputs and states remain even if unused, so that feeding an input is never an error.
+ */
 #include "plan/passes/pass.h"
 
 #include "base/error.h"
@@ -23,6 +24,7 @@ trm_status trmi_pass_dead(trmi_pass *pass, const trmi_plan_options *options,
         live[roots->params[i]] = true;
         live[roots->grads[i]] = true;
     }
+    /* backwards: an operator is live if one of its outputs is */
     for (int64_t i = g->ops_count - 1; i > 0; i--) {
         const trmi_op *op = &g->ops[i];
         bool any =

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* At a fork the gradients of the two branches are added, and the sum is only read by the gradient
- * of the fused norm before the fork, which makes its own copy behind the ReLU anyway:
+/* Fuses the addition of two gradients into the gradient of a fused norm. At a fork the gradients of
+ * the two branches are added, and only the gradient of the norm before the fork reads the sum; that
+ * operator makes its own copy after the ReLU anyway.
  *
  *      da, db -> ADD -> NORM_ACT_GRAD        da, db -> NORM_ACT_GRAD (eighth input)
  *
- * One pass over memory less for each residual block. */
+ * Saves one pass over memory for each residual block. */
 #include "plan/passes/pass.h"
 
 #include "base/error.h"
@@ -12,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The ADD whose only reader is this operator's dy; NULL otherwise. */
+/* Returns the ADD whose only reader is dy of this operator; NULL: none. */
 static const trmi_op *sum_before(const trmi_pass *pass, const trmi_op *op) {
     const trm_graph *g = pass->from;
     if (op->kind != TRMI_OP_NORM_ACT_GRAD || op->inputs_count != 7 || !op->attrs.norm.residual ||

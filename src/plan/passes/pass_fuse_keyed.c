@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A layer on top of looked-up rows is made once for each id, not for each sample:
+/* Computes a linear layer on looked-up rows once for each id instead of once for each sample.
  *
  *      table, ids --EMBEDDING-- rows [N, F, D] --RESHAPE--\
  *                                             dense [N, M] -- CONCAT -- LINEAR     KEYED_LINEAR(rows, ids, w, dense, bias)
  *
- * In a batch of clicks most ids come many times, the common ones thousands of times. Rows that lie on servers
- * (graph/detach.h) count too: they know the input that has their keys. Before differentiation, because the gradient
- * of the rows is one sum per id as well. Others may read the CONCAT; then it stays. */
+ * In a batch of clicks most ids occur many times, the common ones thousands of times. Rows on
+ * parameter servers (graph/detach.h) are supported, too: their leaf names the input with the keys.
+ * The pass runs before differentiation, because the gradient of the rows is also one sum for each
+ * id. If other operators read the CONCAT, it remains. */
 #include "plan/passes/pass.h"
 
 #include <string.h>
 
 enum { LEAST_SAMPLES = 256 };
 
+/* Returns whether a value is float32. */
 static bool is_real(const trm_graph *g, int32_t value) {
     return g->values[value].dtype == TRM_FLOAT32;
 }
 
+/* Returns the input with a name; 0: none. */
 static int32_t input_named(const trm_graph *g, const char *name) {
     for (int64_t i = 1; i < g->ops_count; i++) {
         if (g->ops[i].kind == TRMI_OP_INPUT && strcmp(g->ops[i].name, name) == 0) {
@@ -26,7 +29,7 @@ static int32_t input_named(const trm_graph *g, const char *name) {
     return 0;
 }
 
-/* The value that names the rows, or 0. */
+/* Returns the ids of looked-up rows; 0: unknown. */
 static int32_t ids_of(const trm_graph *g, int32_t rows) {
     const trmi_op *op = &g->ops[g->values[rows].op];
     bool leaf =
@@ -41,7 +44,8 @@ static int32_t ids_of(const trm_graph *g, int32_t rows) {
                : 0;
 }
 
-/* Rows and ids of the layer's input, and what lies beside them; false when it is made otherwise. */
+/* Finds rows and ids of the layer's input, and the dense columns beside them (0: none). False: the
+ * input has another form. */
 static bool read_input(const trm_graph *g, int32_t x, int32_t *rows, int32_t *ids, int32_t *dense) {
     const trmi_op *concat = trmi_made_by(g, x, TRMI_OP_CONCAT);
     *dense = 0;
@@ -63,6 +67,7 @@ static bool read_input(const trm_graph *g, int32_t x, int32_t *rows, int32_t *id
     return *ids != 0 && g->values[x].shape.dim[0] == g->values[*rows].shape.dim[0];
 }
 
+/* Emits a KEYED_LINEAR in place of a LINEAR, if it applies. */
 static bool fuse(trmi_pass *pass, const trmi_op *op) {
     const trm_graph *g = pass->from;
     int32_t rows, ids, dense;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Guide 002 writes softmax cross-entropy with small operators so that a planner can split it:
+/* Fuses softmax cross-entropy that a user wrote with small operators, as guide 002 does so that a
+ * planner can split it:
  *
  *   mean(-1 * sum(log(e / sum(e)) * one_hot(label))),  e = exp(logit - max(logit))
  *
- * On one device that is the fused operator, which is faster and never takes the log of zero. The
- * match is exact: each link has one reader, the axis is the last, on/off values give the smoothing.
- */
+ * The fused operator is faster on one device and never takes the log of zero. The match is exact:
+ * each intermediate value has one reader, the axis is the last one, and the on/off values of
+ * one_hot give the label smoothing. */
 #include "plan/passes/pass.h"
 
 #include "base/error.h"
@@ -14,24 +15,27 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A matched expression. */
 typedef struct match {
     int32_t logits, labels; /* values of `from` */
     double smoothing;
     int32_t end;       /* the REDUCE_MEAN */
-    int32_t inner[16]; /* operators that vanish */
+    int32_t inner[16]; /* operators that disappear */
     int inner_count;
 } match;
 
+/* Adds an operator to those that disappear. */
 static void vanish(match *m, const trm_graph *g, const trmi_op *op) {
     m->inner[m->inner_count++] = (int32_t)(op - g->ops);
 }
 
+/* Returns whether a reduction is along the last axis only. */
 static bool last_axis(const trm_graph *g, const trmi_op *op, bool keep) {
     const trm_shape *shape = &trmi_input_of(g, op, 0)->shape;
     return op->attrs.reduce.axes == 1u << (shape->rank - 1) && op->attrs.reduce.keep_dims == keep;
 }
 
-/* x = -1 * y, written as SCALE or as MUL with a constant; y's value or 0. */
+/* Matches x = -1 * y, written as SCALE or as MUL with a constant. Returns y; 0 = no match. */
 static int32_t negated(match *m, const trm_graph *g, int32_t x) {
     const trmi_op *scale = trmi_made_by(g, x, TRMI_OP_SCALE);
     if (scale != NULL && scale->attrs.scale.factor == -1.0) {
@@ -50,7 +54,7 @@ static int32_t negated(match *m, const trm_graph *g, int32_t x) {
     return 0;
 }
 
-/* softmax written out: the logits' value or 0. */
+/* Matches a softmax. Returns the logits; 0 = no match. */
 static int32_t softmax_of(match *m, const trm_graph *g, int32_t x) {
     const trmi_op *div = trmi_made_by(g, x, TRMI_OP_DIV);
     const trmi_op *sum = div ? trmi_made_by(g, div->inputs[1], TRMI_OP_REDUCE_SUM) : NULL;
@@ -94,7 +98,7 @@ static bool match_at(const trm_graph *g, int32_t end, match *m) {
     vanish(m, g, log);
     vanish(m, g, hot);
     m->labels = hot->inputs[0];
-    /* on = 1 - s + s/K, off = s/K. */
+    /* label smoothing s of K classes: on = 1 - s + s/K, off = s/K */
     double classes = (double)hot->attrs.one_hot.classes;
     m->smoothing = hot->attrs.one_hot.off * classes;
     double on = 1 - m->smoothing + hot->attrs.one_hot.off;
@@ -102,7 +106,7 @@ static bool match_at(const trm_graph *g, int32_t end, match *m) {
            fabs(on - hot->attrs.one_hot.on) < 1e-12 && g->values[m->labels].dtype == TRM_INT32;
 }
 
-/* Every inner value is read only inside the match. */
+/* Returns whether every intermediate value is read inside the match only. */
 static bool closed(const trmi_pass *pass, const trmi_roots *roots, const match *m) {
     const trm_graph *g = pass->from;
     for (int i = 0; i < m->inner_count; i++) {

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batch-norm, the addition of a residual and ReLU become one operator, before differentiation, so
- * that the gradient is one operator too:
+/* Fuses batch norm, the addition of a residual and ReLU into one operator, before differentiation,
+ * so that the gradient is one operator, too.
  *
  *      x -> BATCH_NORM -> [ADD residual ->] [RELU ->] y      x, [residual] -> NORM_ACT -> y
  *
- * A BATCH_NORM with none of the rest becomes a NORM_ACT too: one kernel family serves all. The
- * fused operator stands where the last of the chain stood, where the residual is known. */
+ * A BATCH_NORM alone becomes a NORM_ACT, too: one family of kernels serves all. The fused operator
+ * is emitted in the place of the last operator of the chain, where the residual is known. Nothing
+ * is fused if another operator reads a value inside the chain. */
 #include "plan/passes/pass.h"
 
 #include "base/error.h"
 
 #include <stdlib.h>
 
+/* A norm and the operators that follow it. */
 typedef struct chain {
     int32_t norm; /* operators of `from`; 0 = none */
     int32_t add;
@@ -20,16 +22,18 @@ typedef struct chain {
     int32_t residual; /* value of `from` */
 } chain;
 
+/* Returns whether an operator is a batch norm. */
 static bool is_norm(const trmi_op *op) {
     return op->kind == TRMI_OP_BATCH_NORM || op->kind == TRMI_OP_BATCH_NORM_INFER;
 }
 
-/* The only reader of a value that is read once and is no root; 0 otherwise. */
+/* Returns the reader of a value that is read once and is no root; 0 otherwise. */
 static int32_t only_reader(const trmi_pass *pass, const int32_t *reader, const bool *root,
                            int32_t value) {
     return pass->uses[value] == 1 && !root[value] ? reader[value] : 0;
 }
 
+/* Finds the chain of a norm. claimed: operators that belong to another chain. */
 static chain chain_of(const trmi_pass *pass, const int32_t *reader, const bool *root,
                       const int32_t *claimed, int32_t norm) {
     const trm_graph *g = pass->from;
@@ -40,7 +44,7 @@ static chain chain_of(const trmi_pass *pass, const int32_t *reader, const bool *
         const trmi_op *add = &g->ops[next];
         int32_t other = add->inputs[0] == y ? add->inputs[1] : add->inputs[0];
         int32_t after = only_reader(pass, reader, root, add->outputs[0]);
-        /* An addition alone stays what it is: fused only when the ReLU follows. */
+        /* an addition is fused only if a ReLU follows */
         if (trm_shape_equal(&g->values[other].shape, &g->values[y].shape) && after != 0 &&
             g->ops[after].kind == TRMI_OP_RELU) {
             c.add = next;
@@ -53,6 +57,7 @@ static chain chain_of(const trmi_pass *pass, const int32_t *reader, const bool *
     return c;
 }
 
+/* Emits the fused operator and maps its outputs. */
 static void emit(trmi_pass *pass, const chain *c) {
     const trm_graph *g = pass->from;
     const trmi_op *norm = &g->ops[c->norm];
@@ -79,7 +84,8 @@ static void emit(trmi_pass *pass, const chain *c) {
     }
 }
 
-/* True when an output other than y is read: by a user who differentiated the graph himself. */
+/* Returns whether statistics are read: by a user who differentiated the graph without the planner.
+ */
 static bool statistics_read(const trmi_pass *pass, const trmi_op *norm) {
     bool read = false;
     for (int i = 1; i < norm->outputs_count; i++) {
@@ -101,6 +107,7 @@ trm_status trmi_pass_fuse_norm(trmi_pass *pass, const trmi_plan_options *options
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory to fuse norms");
         goto done;
     }
+    /* loss and outputs must remain; then the (last) reader of each value */
     root[roots->loss] = true;
     for (int32_t i = 0; i < roots->outputs_count; i++) {
         root[roots->outputs[i]] = true;
@@ -110,6 +117,7 @@ trm_status trmi_pass_fuse_norm(trmi_pass *pass, const trmi_plan_options *options
             reader[g->ops[i].inputs[j]] = i;
         }
     }
+    /* find all chains */
     for (int32_t i = 1; i < g->ops_count; i++) {
         if (!is_norm(&g->ops[i]) || statistics_read(pass, &g->ops[i])) {
             continue;

@@ -1,31 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What follows a large float32 product is done while its sums are in registers, or not at all:
+/* Fuses operators that follow a large float32 product into it: they are applied while the sums are
+ * in registers, or disappear.
  *
  *      LINEAR, KEYED_LINEAR -> RELU                   with relu
  *      MATMUL -> RELU_GRAD(., y)                      MATMUL(a, b, y)
  *      MATMUL -> SLICE of columns, SLICE of others    a MATMUL for each, of these columns of B
  *
- * Only where nobody else reads what vanishes. */
+ * Nothing is fused if another operator reads a value that would disappear. */
 #include "plan/passes/pass.h"
 
 #include "base/error.h"
 
 #include <stdlib.h>
 
-enum { LEAST_ROWS = 256 }; /* of the product: small ones have other loops */
+enum { LEAST_ROWS = 256 }; /* fewest rows of a product; small products use other kernels */
 
+/* State of the pass. */
 typedef struct fusion {
     const trmi_pass *pass;
     const trmi_roots *roots;
-    bool *kept;   /* by value: a root */
-    bool *skip;   /* by operator: vanishes */
-    bool *sliced; /* by operator: a MATMUL that only slices read */
-    int64_t *cut; /* by value: columns that slices take of it; -1 = somebody else reads it */
+    bool *kept;   /* [values] root */
+    bool *skip;   /* [operators] disappears */
+    bool *sliced; /* [operators] a MATMUL that only slices read */
+    int64_t *cut; /* [values] columns that slices read; -1 = another operator reads it */
 } fusion;
 
+/* Returns whether a value exists and is float32. */
 static bool real(const trmi_value *v) { return v != NULL && v->dtype == TRM_FLOAT32; }
 
-/* The operator of this kind that made `value`, if it is one of float32 and many rows. */
+/* Returns the large float32 product of this kind that made `value`; NULL: none. */
 static const trmi_op *product_of(const trm_graph *g, int32_t value, trmi_op_kind kind) {
     const trmi_op *op = &g->ops[g->values[value].op];
     if (kind == TRMI_OP_LINEAR && op->kind == TRMI_OP_KEYED_LINEAR) {
@@ -44,11 +47,12 @@ static const trmi_op *product_of(const trm_graph *g, int32_t value, trmi_op_kind
     return plain && columns > 0 && trm_shape_count(shape) / columns >= LEAST_ROWS ? op : NULL;
 }
 
+/* Returns whether a value has one reader and is no root. */
 static bool alone(const fusion *f, int32_t value) {
     return f->pass->uses[value] == 1 && !f->kept[value];
 }
 
-/* The product that this ReLU, or this gradient of one, is fused into. */
+/* Returns the product into which this ReLU, or gradient of a ReLU, is fused; NULL: none. */
 static const trmi_op *product_before(const fusion *f, const trmi_op *op) {
     const trm_graph *g = f->pass->from;
     bool backward = op->kind == TRMI_OP_RELU_GRAD;
@@ -64,7 +68,7 @@ static const trmi_op *product_before(const fusion *f, const trmi_op *op) {
     return product_of(g, op->inputs[0], backward ? TRMI_OP_MATMUL : TRMI_OP_LINEAR);
 }
 
-/* A slice of columns, all rows. */
+/* Returns whether an operator slices columns of all rows. */
 static bool takes_columns(const trm_graph *g, const trmi_op *op) {
     if (op->kind != TRMI_OP_SLICE) {
         return false;
@@ -74,6 +78,8 @@ static bool takes_columns(const trm_graph *g, const trmi_op *op) {
            op->attrs.slice.size[0] == from->dim[0];
 }
 
+/* Finds the products that only slices of columns read, if these do not compute more columns in
+ * total. */
 static void find_slices(fusion *f) {
     const trm_graph *g = f->pass->from;
     for (int64_t i = 1; i < g->ops_count; i++) {
@@ -92,6 +98,7 @@ static void find_slices(fusion *f) {
     }
 }
 
+/* Marks the roots. */
 static void keep_roots(fusion *f) {
     const trmi_roots *r = f->roots;
     f->kept[r->loss] = true;
@@ -104,7 +111,7 @@ static void keep_roots(fusion *f) {
     }
 }
 
-/* `product` with what `op` adds, in the place of `op`. */
+/* Emits `product` fused with `op`, in the place of `op`. */
 static void emit(trmi_pass *pass, const trmi_op *product, const trmi_op *op) {
     trmi_attrs attrs = product->attrs;
     int32_t inputs[5] = {0}, count = product->inputs_count;
@@ -128,6 +135,7 @@ static void emit(trmi_pass *pass, const trmi_op *product, const trmi_op *op) {
     }
 }
 
+/* Marks the products that disappear, then emits all operators. */
 static void rewrite(trmi_pass *pass, const fusion *f) {
     const trm_graph *g = pass->from;
     for (int64_t i = 1; i < g->ops_count; i++) {

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mixed precision (guide 000's allow_mix_precision), on the forward graph: casts are inserted where
- * an operator computes in bf16, and differentiation turns them around. Three kinds of operators:
+/* Mixed precision (allow_mix_precision of guide 000), on the forward graph: inserts casts around
+ * operators that compute in bf16; differentiation reverses the casts. Three kinds of operators:
  *
  *      bf16     convolution, linear, matmul: float inputs are cast to bf16 (weights too, not the bias)
  *      follow   norm, pooling, ReLU, add, reshapes...: bf16 in, bf16 out; statistics stay fp32
- *      fp32     everything else, the loss above all: bf16 inputs are cast back
+ *      fp32     all others, the loss above all: bf16 inputs are cast back
  *
- * Parameters stay fp32 masters; a weight's gradient is made in fp32 (pass_tidy).
- */
+ * Parameters stay fp32 masters; the gradient of a weight is made in fp32 (pass_tidy.c). */
 #include "plan/passes/pass.h"
 
 #include "trireme/plan.h"
 
+/* Returns whether an operator computes in bf16. */
 static bool computes_in_bf16(trmi_op_kind kind) {
     return kind == TRMI_OP_CONV2D || kind == TRMI_OP_LINEAR || kind == TRMI_OP_MATMUL;
 }
 
-/* Which inputs of a following operator carry the image; the rest (gamma, beta...) stay fp32. */
+/* Returns the inputs of a following operator that carry the image, as bits; the other ones (gamma,
+ * beta ...) stay fp32. 0: the operator does not follow. */
 static uint32_t followed_inputs(trmi_op_kind kind) {
     switch (kind) {
     case TRMI_OP_NORM_ACT:
@@ -37,12 +38,13 @@ static uint32_t followed_inputs(trmi_op_kind kind) {
     }
 }
 
+/* Returns the value cast to a dtype; values that are not fp32 or bf16 are not cast. */
 static int32_t cast_to(trmi_pass *pass, const trmi_op *op, int32_t value, trm_dtype dtype) {
     trm_dtype now = pass->to->values[value].dtype;
     if (now == dtype || (now != TRM_FLOAT32 && now != TRM_BFLOAT16)) {
         return value;
     }
-    /* One cast per value and dtype: the nearest earlier one serves again. */
+    /* reuse an earlier cast of the same value */
     for (int64_t i = pass->to->ops_count - 1; i > 0; i--) {
         const trmi_op *earlier = &pass->to->ops[i];
         if (earlier->kind == TRMI_OP_CAST && earlier->inputs[0] == value &&
@@ -57,6 +59,7 @@ static int32_t cast_to(trmi_pass *pass, const trmi_op *op, int32_t value, trm_dt
     return index == 0 ? value : pass->to->ops[index].outputs[0];
 }
 
+/* Returns the dtype in which an operator computes. */
 static trm_dtype wanted(const trmi_pass *pass, const trmi_op *op, uint32_t follow) {
     if (computes_in_bf16(op->kind)) {
         return TRM_BFLOAT16;
@@ -82,7 +85,7 @@ trm_status trmi_pass_precision(trmi_pass *pass, const trmi_plan_options *options
         trm_dtype dtype = wanted(pass, op, follow);
         int32_t saved[8];
         int32_t inputs = op->inputs_count < 8 ? op->inputs_count : 8;
-        /* Mapped inputs are swapped for their casts while this operator is copied. */
+        /* the map points to the casts while this operator is copied */
         for (int32_t j = 0; j < inputs; j++) {
             int32_t value = op->inputs[j];
             saved[j] = pass->map[value];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory for a little time: outputs of fused norms are not kept for backward; where backward first
- * reads one, NORM_ACT_APPLY makes it again from x and the saved statistics, which are kept anyway.
+/* Recomputation: saves memory for a little time. Outputs of fused norms are not kept for backward;
+ * where backward first reads one, NORM_ACT_APPLY computes it again from x and the saved statistics,
+ * which are kept anyway.
  *
  *      forward:   x -> NORM_ACT -> y -> conv          (y dies here)
  *      backward:  x, statistics -> NORM_ACT_APPLY -> y' -> CONV2D_GRAD_WEIGHTS, MAX_POOL_GRAD ...
@@ -9,13 +10,13 @@
  *
  *      y1 (kept) --+--> y2 = f(x2, y1) dropped --+--> y3 = f(x3, y2) dropped --+--> y4 kept ...
  *
- * and where r is the norm of a projection, which nobody else needs, r is made again first. What is
- * made again for the one after it lives until its own block's backward: of longer chains that is
- * more than keeping one would be.
+ * If r is the norm of a projection, which no other operator reads, r is recomputed first. A
+ * recomputed residual lives until the backward of its own block; in longer chains that costs more
+ * memory than keeping one output.
  *
- * That is the rule. A plan (plan/shard/sharding.h) may say otherwise for any operator: kept, or
- * made again, by NORM_ACT_APPLY or by running it a second time. What feeds it is kept then
- * (trmi_shard_repeatable), so that nothing else changes. */
+ * That is the rule of the back-end. A plan (plan/shard/sharding.h) can override it for any
+ * operator: keep, or recompute by NORM_ACT_APPLY or by running the operator a second time. The
+ * inputs of such an operator are kept (trmi_shard_repeatable), so that nothing else changes. */
 #include "plan/passes/pass.h"
 #include "plan/shard/sharding.h"
 
@@ -24,29 +25,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHAIN = 2 }; /* outputs in a row that are not kept */
+enum { CHAIN = 2 }; /* most consecutive residual outputs that are not kept */
 
+/* State of the pass. */
 typedef struct recompute {
     trmi_pass *pass;
-    bool *dropped;  /* value of `from`: backward makes it again */
-    int32_t *chain; /* value of `from` -> how many in a row are dropped, with it */
-    int32_t *again; /* value of `from` -> its copy in `to`, 0 = not made yet */
+    bool *dropped; /* [values of from] recomputed in backward */
+    /* [values of from] length of the chain of dropped values that ends here */
+    int32_t *chain;
+    int32_t *again; /* [values of from] recomputed value of `to`, 0 = not emitted yet */
 } recompute;
 
+/* Returns whether a value is the image output of a fused norm. */
 static bool is_norm(const trm_graph *g, int32_t value) {
     return value != 0 && trmi_maker_of(g, value)->kind == TRMI_OP_NORM_ACT &&
            trmi_maker_of(g, value)->outputs[0] == value && g->values[value].shape.rank == 4;
 }
 
+/* Returns whether a value is the norm of a projection: no ReLU, no residual. */
 static bool projection(const trm_graph *g, int32_t value) {
     return is_norm(g, value) && !trmi_maker_of(g, value)->attrs.norm.relu &&
            !trmi_maker_of(g, value)->attrs.norm.residual;
 }
 
-/* ---- what a plan may ask for
- *  -------------------------------------------------------------------------- */
+/* ---- what a plan may ask for ---- */
 
-/* The same inputs give the same bits, and nothing else changes. */
+/* Returns whether an operator is a function: the same inputs give the same bits, and it changes no
+ * state. */
 static bool is_function(trmi_op_kind kind) {
     switch (kind) {
     case TRMI_OP_CONV2D:
@@ -72,17 +77,20 @@ static bool is_function(trmi_op_kind kind) {
     }
 }
 
-/* Backward finds it, or its projection, which is made again with it. */
+/* Returns whether a value is available in backward: a leaf, kept because backward reads it, or a
+ * projection that is recomputed with its reader. */
 static bool stays(const trm_graph *g, int32_t value, const bool *read, const bool *can) {
     const trmi_op *maker = trmi_maker_of(g, value);
     return value == 0 || trmi_is_leaf(maker) || (read[value] && !can[g->values[value].op]) ||
            (projection(g, value) && stays(g, maker->inputs[0], read, can));
 }
 
+/* Returns whether an operator is expensive to recompute. */
 static bool is_product(trmi_op_kind kind) {
     return kind == TRMI_OP_CONV2D || kind == TRMI_OP_LINEAR || kind == TRMI_OP_MATMUL;
 }
 
+/* Returns whether an operator can be recomputed. */
 static bool repeats(const trm_graph *g, const trmi_op *op, const bool *read, const bool *needed,
                     const bool *can) {
     bool norm = op->kind == TRMI_OP_NORM_ACT;
@@ -95,11 +103,13 @@ static bool repeats(const trm_graph *g, const trmi_op *op, const bool *read, con
     return ok;
 }
 
-/* What costs little first: norms rather than the convolutions before them. */
+/* Decides cheap operators first: norms are recomputed rather than the convolutions before them. */
 void trmi_shard_repeatable(const trm_graph *g, bool *can) {
     memset(can, 0, (size_t)g->ops_count * sizeof *can);
-    bool *read = calloc(2 * (size_t)g->values_count, sizeof *read); /* by backward */
-    bool *needed = read + g->values_count;                          /* by what is made again */
+    /* [values] read by backward */
+    bool *read = calloc(2 * (size_t)g->values_count, sizeof *read);
+    /* [values] read by operators that can be recomputed */
+    bool *needed = read + g->values_count;
     for (int64_t i = 1; read != NULL && i < g->ops_count; i++) {
         const trmi_op *op = &g->ops[i];
         for (int32_t k = 0; op->phase == TRMI_BACKWARD && k < op->inputs_count; k++) {
@@ -113,7 +123,7 @@ void trmi_shard_repeatable(const trm_graph *g, bool *can) {
         can[i] = turn ? repeats(g, op, read, needed, can) : can[i];
         for (int32_t k = 0; turn && can[i] && k < op->inputs_count; k++) {
             needed[op->inputs[k]] = true;
-            /* and what a projection is made of */
+            /* a projection is recomputed, so its input is needed */
             needed[projection(g, op->inputs[k]) ? trmi_maker_of(g, op->inputs[k])->inputs[0] : 0] =
                 true;
         }
@@ -121,10 +131,10 @@ void trmi_shard_repeatable(const trm_graph *g, bool *can) {
     free(read);
 }
 
-/* ---- what is dropped
- *  ------------------------------------------------------------------------------------ */
+/* ---- what is dropped ---- */
 
-/* Lines of a plan are about operators of the whole graph; names are the same in a rank's. */
+/* Applies the lines of a plan. They name operators of the whole graph; those of a rank have the
+ * same names. */
 static void ask(recompute *r, const trmi_shard_plan *plan) {
     const trm_graph *g = r->pass->from;
     for (int64_t i = 1; i < g->ops_count; i++) {
@@ -138,8 +148,8 @@ static void ask(recompute *r, const trmi_shard_plan *plan) {
     }
 }
 
-/* In the order of the graph, so that a residual is decided before what adds it. `chain`: by value,
- * zeros. */
+/* Applies the rule to all norms, in the order of the graph, so that a residual is decided before
+ * its reader. chain: [values] zeros. */
 static void choose(const trm_graph *g, bool *dropped, int32_t *chain) {
     for (int64_t i = 1; i < g->ops_count; i++) {
         const trmi_op *op = &g->ops[i];
@@ -148,7 +158,7 @@ static void choose(const trm_graph *g, bool *dropped, int32_t *chain) {
         }
         int32_t residual = op->attrs.norm.residual ? op->inputs[5] : 0;
         int32_t before = residual == 0 || projection(g, residual) ? 0 : chain[residual];
-        /* A kept residual must be kept by somebody: the output of an earlier block is. */
+        /* a kept residual must be available: outputs of earlier norms are */
         bool kept_anyway = residual == 0 || projection(g, residual) || is_norm(g, residual);
         bool drop = op->attrs.norm.relu && before < CHAIN && kept_anyway;
         dropped[op->outputs[0]] = drop;
@@ -169,7 +179,8 @@ void trmi_shard_rule(const trm_graph *g, bool *dropped) {
     free(chain);
 }
 
-/* Any other operator: the same again. Its inputs were not dropped. */
+/* Emits an operator a second time, in backward. Its inputs are kept. Returns the new value; 0 after
+ * an error. */
 static int32_t run_again(recompute *r, int32_t value) {
     trmi_pass *pass = r->pass;
     const trmi_op *op = trmi_maker_of(pass->from, value);
@@ -193,6 +204,8 @@ static int32_t run_again(recompute *r, int32_t value) {
     return r->again[value];
 }
 
+/* Emits the recomputation of a value unless it exists already: of a norm from statistics, after its
+ * residual. Returns the new value. */
 static int32_t make_again(recompute *r, int32_t value) {
     trmi_pass *pass = r->pass;
     const trm_graph *g = pass->from;
@@ -218,7 +231,7 @@ static int32_t make_again(recompute *r, int32_t value) {
     return r->again[value];
 }
 
-/* Copies a backward operator; what it reads of dropped values is made again. */
+/* Copies a backward operator; dropped inputs are recomputed first. */
 static void copy_backward(recompute *r, const trmi_op *op) {
     trmi_pass *pass = r->pass;
     int32_t kept[8];

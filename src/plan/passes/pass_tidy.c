@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* After differentiation: small rewrites that keep the mathematics.
- *   CAST(bf16 -> fp32) of a weight gradient: the gradient is made in fp32 directly
- *   CAST(CAST(x)) back to x's own dtype where the first was widening: x */
+/* Small rewrites after differentiation that keep the mathematics: a CAST(bf16 -> fp32) of a weight
+ * gradient disappears, and the gradient is made in fp32 directly. */
 #include "plan/passes/pass.h"
 
+/* Returns whether an operator makes weight gradients and can write them in fp32. */
 static bool makes_weight_gradient(trmi_op_kind kind) {
     return kind == TRMI_OP_CONV2D_GRAD_WEIGHTS || kind == TRMI_OP_MATMUL ||
            kind == TRMI_OP_REDUCE_SUM;
