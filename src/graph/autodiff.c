@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reverse-mode differentiation as graph-to-graph: one loop over the operators, last to first
- * (Griewank & Walther, Evaluating Derivatives, ch. 3). Each row of the op table knows its own
- * gradient; here they are only chained and summed. */
+/* Reverse-mode differentiation that adds operators to the graph: one loop over the operators, last
+ * to first (Griewank & Walther, Evaluating Derivatives, ch. 3). Each row of the operator table has
+ * its own gradient function; this file chains and sums the results. Operators added here have the
+ * phase BACKWARD, and the name of their forward operator as origin. */
 #include "graph/graph_ir.h"
 
 #include "base/error.h"
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* needed[v]: a gradient with respect to value v is wanted, because some node depends on it. */
+/* Marks needed[v] for every value that depends on one of `nodes`: its gradient must be computed. */
 static void mark_needed(const trm_graph *graph, int64_t ops_count, const trm_node *nodes,
                         int32_t count, bool *needed) {
     for (int32_t i = 0; i < count; i++) {
@@ -27,13 +28,16 @@ static void mark_needed(const trm_graph *graph, int64_t ops_count, const trm_nod
     }
 }
 
+/* Returns whether values of a dtype have gradients. */
 static bool floating(trm_dtype dtype) {
     return dtype == TRM_FLOAT32 || dtype == TRM_FLOAT64 || dtype == TRM_BFLOAT16 ||
            dtype == TRM_FLOAT16;
 }
 
+/* Adds the gradient operators of one operator and sums their results into the gradients of its
+ * inputs. */
 static void backward_of(trm_graph *graph, int64_t index, const bool *needed, trm_node *gradient) {
-    /* A copy: adding operators moves the array. */
+    /* a copy, because adding operators moves the array */
     trmi_op op = graph->ops[index];
     trm_node d_outputs[TRMI_OP_OUTPUTS_MAX] = {{0}};
     bool any = false, wanted = false;
@@ -95,7 +99,7 @@ void trm_gradients(trm_graph *graph, trm_node loss, const trm_node *nodes, int32
             return;
         }
     }
-    /* Values made from here on are gradients themselves and need none. */
+    /* values added below are gradients and need none themselves */
     int64_t values_count = graph->values_count, ops_count = graph->values[loss.id].op + 1;
     bool *needed = calloc((size_t)values_count, sizeof *needed);
     trm_node *gradient = calloc((size_t)values_count, sizeof *gradient);
@@ -106,6 +110,7 @@ void trm_gradients(trm_graph *graph, trm_node loss, const trm_node *nodes, int32
         goto done;
     }
     mark_needed(graph, ops_count, nodes, count, needed);
+    /* names of gradient operators have no scope */
     char scope[sizeof graph->scope];
     memcpy(scope, graph->scope, sizeof scope);
     graph->scope[0] = '\0';

@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Takes embedding tables out of a graph (graph/detach.h). Operators are changed in place, so that
+ * values and their readers remain valid; removed operators become constants that the next dead-code
+ * pass drops. */
 #include "graph/detach.h"
 
 #include "base/error.h"
 
 #include <string.h>
 
+/* Returns whether an operator looks up rows of a table. */
 static bool is_gather_of(const trm_graph *graph, const trmi_op *op, int32_t table) {
     return op->kind == TRMI_OP_EMBEDDING && op->inputs[0] == table &&
            graph->values[op->inputs[1]].shape.rank < TRM_MAX_RANK;
 }
 
-/* How many gathers use the table; -1 if anything else does. */
+/* Returns how many look-ups read a table; -1 if another operator reads it. */
 static int32_t gathers_of(const trm_graph *graph, int32_t table) {
     int32_t found = 0;
     for (int64_t i = 1; i < graph->ops_count; i++) {
@@ -61,9 +65,10 @@ trm_status trmi_graph_find_tables(const trm_graph *graph, trmi_detached **out, i
     return TRM_OK;
 }
 
+/* Content of the constants that replace removed leaves. */
 static const uint8_t nothing[8];
 
-/* The gather becomes a leaf in place: its value, and all who read it, stay. */
+/* Turns a look-up into a leaf; its value and readers remain. Returns the name of the leaf. */
 static const char *replace(trm_graph *graph, int64_t index, const char *table) {
     trmi_op *op = &graph->ops[index];
     const trmi_op *ids = &graph->ops[graph->values[op->inputs[1]].op];
@@ -77,7 +82,7 @@ static const char *replace(trm_graph *graph, int64_t index, const char *table) {
     return op->name;
 }
 
-/* A constant that nobody reads: the next pass drops it. */
+/* Turns an operator into a constant without readers; the next pass drops it. */
 static void make_nothing(trmi_op *op) {
     op->kind = TRMI_OP_CONSTANT;
     op->attrs = (trmi_attrs){.constant = {.data = nothing, .bytes = sizeof nothing}};

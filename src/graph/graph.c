@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The builder: operators and values in topological order, a sticky first error, names by scope. */
+/* Builds graphs: appends operators and values in topological order, keeps the first error, gives
+ * names by scope. An operator is appended only if the shape rule of its row accepts it. Also copies
+ * graphs and prints them. */
 #include "graph/graph_ir.h"
 
 #include "base/error.h"
@@ -95,6 +97,7 @@ void trm_graph_pop_scope(trm_graph *graph) {
     graph->scope[graph->scopes[--graph->scopes_count]] = '\0';
 }
 
+/* Returns whether a node is a value of the graph. */
 static bool valid(const trm_graph *graph, trm_node node) {
     return node.id > 0 && node.id < graph->values_count;
 }
@@ -121,10 +124,12 @@ const char *trmi_value_text(const trm_graph *graph, int32_t id, char *text, size
     return text;
 }
 
+/* Reports that a graph has no memory. */
 static trm_status out_of_memory(trm_error *err) {
     return TRMI_FAIL(err, TRM_NOMEM, "no memory for the graph");
 }
 
+/* Returns the scoped name of a new operator; without a name, the row's name and a counter. */
 static const char *name_of(trm_graph *graph, trmi_op_kind kind, const char *name) {
     if (name != NULL) {
         return trmi_arena_printf(&graph->arena, "%s%s", graph->scope, name);
@@ -135,7 +140,7 @@ static const char *name_of(trm_graph *graph, trmi_op_kind kind, const char *name
                              number);
 }
 
-/* Appends the operator and its values with unset shapes. */
+/* Appends an operator and its values; shapes are not set yet. error NOMEM */
 static trm_status append(trm_graph *graph, const trmi_op *op, int32_t *index, trm_error *err) {
     if (!trmi_grow((void **)&graph->ops, &graph->ops_capacity, graph->ops_count + 1,
                    sizeof *graph->ops) ||
@@ -159,7 +164,8 @@ bool trmi_shape_possible(const trm_shape *shape) {
     return count >= 0 && count < INT64_MAX / 64;
 }
 
-/* What a row makes of possible shapes may still be impossible: a broadcast of two long vectors. */
+/* Checks the shapes of the outputs: they can be impossible although those of the inputs are
+ * possible, e.g. the broadcast of two long vectors. */
 static trm_status check_outputs(const trm_graph *graph, int32_t index, trm_error *err) {
     const trmi_op *op = &graph->ops[index];
     for (int32_t i = 0; i < op->outputs_count; i++) {
@@ -231,6 +237,7 @@ void trmi_set_output(trm_graph *graph, trmi_op *op, int output, trm_dtype dtype,
     value->shape = shape;
 }
 
+/* Copies bytes into the graph's arena; NULL: no memory. */
 static const void *keep(trm_graph *graph, const void *data, size_t bytes) {
     void *copy = trmi_arena_alloc(&graph->arena, bytes);
     if (copy != NULL && bytes > 0) {

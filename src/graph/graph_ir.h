@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graph/graph_ir.h: the graph as the other rooms read it.
+/* graph/graph_ir.h: the graph as the other rooms read it: arrays of operators and values,
+ * attributes, the table of operators, and the functions that build graphs.
  *
  *      ops:    [0 unused] [1] [2] ...          in topological order, always
- *      values: [0 broken] [1] [2] ...          op 3's outputs are consecutive values
+ *      values: [0 absent] [1] [2] ...          the outputs of operator 3 are consecutive values
  *
  *                   inputs (value ids)                outputs (value ids)
  *      value 4 ---\                             /---- value 7  y
  *      value 5 ----> op 3: BATCH_NORM, attrs -------- value 8  save_mean
  *      value 6 ---/                             \---- value 9  save_inv_std
- */
+ *
+ * Invariants: inputs precede their readers; value id 0 means absent; the first error of a graph
+ * stays, and no operator is added after it. Passes (plan/passes/pass.h) read one graph and build
+ * another. */
 #ifndef TRMI_GRAPH_GRAPH_IR_H
 #define TRMI_GRAPH_GRAPH_IR_H
 
@@ -16,6 +20,7 @@
 
 #include "base/memory.h"
 
+/* Kinds of operators, from graph/ops.def. */
 typedef enum trmi_op_kind {
     TRMI_OP_NONE = 0,
 #define X(KIND, row) TRMI_OP_##KIND,
@@ -26,13 +31,14 @@ typedef enum trmi_op_kind {
 
 enum { TRMI_OP_OUTPUTS_MAX = 4 };
 
-/* A part of a tensor: [begin, end) in each dimension. rank -1: nothing of it (a scalar has no
- * extents). */
+/* A part of a tensor: [begin, end) in each dimension. rank -1: empty (a scalar has no extents that
+ * could be empty). */
 typedef struct trmi_box {
     int32_t rank;
     int64_t begin[TRM_MAX_RANK], end[TRM_MAX_RANK];
 } trmi_box;
 
+/* How overlapping parts are combined. */
 typedef enum trmi_combine {
     TRMI_COMBINE_NONE,
     TRMI_COMBINE_SUM,
@@ -40,62 +46,69 @@ typedef enum trmi_combine {
     TRMI_COMBINE_MIN
 } trmi_combine;
 
-/* EXCHANGE: what each member of a group of ranks has and wants of one global tensor. Elements that
- * nobody has are zero. Boxes are in coordinates of the global tensor; empty boxes are allowed. */
+/* Attributes of EXCHANGE: which box of one global tensor each member of a group of ranks has and
+ * wants. Elements that no member has are zero. Boxes are in coordinates of the global tensor; empty
+ * boxes are allowed. */
 typedef struct trmi_exchange_attrs {
-    uint32_t axes; /* mesh axes in which the members differ; 0: this rank by itself */
+    uint32_t axes; /* mesh axes on which the members differ; 0: this rank alone */
     int32_t members, self;
-    /* what several have is put together, in the order of the members; NONE: equal copies; MAX, MIN:
-     * each has all that anyone wants */
+    /* how elements that several members have are combined, in the order of the members; NONE: they
+     * are equal copies; MAX, MIN: each member has everything that any member wants */
     trmi_combine combine;
-    trmi_box held;               /* the input tensor of this rank; has[self] lies inside */
+    /* box of the input tensor of this rank; has[self] lies inside */
+    trmi_box held;
     const trmi_box *has, *wants; /* [members]; in the graph's arena */
 } trmi_exchange_attrs;
 
-/* Attributes of every kind that has some; the kind says which member holds. */
+/* Attributes of an operator; its kind determines the member. */
 typedef union trmi_attrs {
     struct {
         trm_init init;
         bool trainable;
-        /* parameter: filled before each step by its owner elsewhere (graph/detach.h) */
+        /* parameter: a parameter server fills it before each training step (graph/detach.h) */
         bool remote;
-        /* rows of a table: the integer input that names them, of one shape; NULL = unknown */
+        /* rows of a table: name of the integer input that holds their ids; NULL = unknown */
         const char *keys;
     } leaf;
     struct {
         const void *data; /* in the graph's arena */
         int64_t bytes;
-        bool seed; /* d(loss)/d(loss): where a loss scale is written */
+        bool seed; /* d(loss)/d(loss): the executor writes the loss scale here */
     } constant;
     struct {
         int64_t stride[2], dilation[2], pad[4], groups; /* pad: top, bottom, left, right */
-        int64_t shape[4]; /* gradients: the shape of what is produced (x or w) */
+        int64_t shape[4]; /* gradients: shape of the result (x or w) */
     } conv;
     struct {
         bool transpose_a, transpose_b;
-        bool relu;              /* LINEAR: fused behind it */
-        int64_t begin, columns; /* MATMUL: only these columns of B'; columns 0 = all */
-    } matmul;                   /* LINEAR too */
+        bool relu; /* LINEAR: a fused ReLU follows */
+        /* MATMUL: computes only these columns of B'; columns 0 = all */
+        int64_t begin, columns;
+    } matmul; /* LINEAR too */
     struct {
         double epsilon, momentum;
         bool relu;     /* fused kinds */
         bool residual; /* fused kinds */
-        bool from_y;   /* NORM_ACT_GRAD: the mask comes from y, which is then an input */
-        uint32_t sync; /* mesh axes over which the statistics are taken together; 0 = this rank's */
+        /* NORM_ACT_GRAD: the ReLU mask is computed from y, which is then an input */
+        bool from_y;
+        /* mesh axes over which statistics are combined; 0 = of this rank only */
+        uint32_t sync;
     } norm;
     struct {
         int64_t kernel[2], stride[2], pad[4];
         bool count_padding;
         int64_t shape[4]; /* gradients: the shape of x */
-        int64_t pixels;   /* GLOBAL_AVG_POOL_GRAD: that the mean was over, 0 = those here */
+        /* GLOBAL_AVG_POOL_GRAD: pixels of the mean, 0 = those of the local image */
+        int64_t pixels;
     } pool;
     struct {
         double factor;
     } scale;
     struct {
         double rate;
-        uint64_t key; /* mask stream: a function of the operator's name */
-        bool part;    /* of a global tensor: its shape, and where this part begins */
+        /* selects the stream of random masks: the number of the dropout in its graph */
+        uint64_t key;
+        bool part; /* part of a global tensor: shape of the whole, begin of this part */
         int64_t begin[TRM_MAX_RANK], global[TRM_MAX_RANK];
     } dropout;
     struct {
@@ -120,7 +133,7 @@ typedef union trmi_attrs {
     struct {
         int64_t classes;
         double on, off;
-        int64_t begin; /* the label of column 0 */
+        int64_t begin; /* label of column 0 */
     } one_hot;
     struct {
         uint32_t axes; /* bit i: dimension i is reduced */
@@ -130,21 +143,23 @@ typedef union trmi_attrs {
         double label_smoothing;
         bool use_ignore_index;
         int32_t ignore_index;
-        /* Logits of a part of the classes, or of the samples: */
-        uint32_t sync_classes, sync_samples; /* mesh axes that hold the other parts */
-        /* label of column 0; all classes, 0 = the columns here */
+        /* If the logits are a part of the classes or samples: */
+        /* mesh axes on which other ranks hold the other parts */
+        uint32_t sync_classes, sync_samples;
+        /* label of column 0; number of all classes, 0 = the columns of this part */
         int64_t begin, classes;
-        /* of all ranks, where that is known: the loss is then that of those here; 0 = as they say
+        /* samples of all ranks, if known; then the loss is that of the local samples; 0 = not known
          */
         int64_t samples;
     } xent;
     struct {
         int64_t rows; /* EMBEDDING_GRAD: rows of the table */
-        bool part;    /* rows [begin, begin + rows of the table) only: other ids give zeros */
-        int64_t begin, global; /* ... of `global` rows */
+        /* the table is rows [begin, begin + its rows) of `global` rows; other ids give zeros */
+        bool part;
+        int64_t begin, global; /* see part */
     } embed;
     struct {
-        uint32_t axes;        /* of the mesh */
+        uint32_t axes;        /* mesh axes */
         trmi_combine combine; /* not NONE */
     } all_reduce;
     struct {
@@ -154,13 +169,14 @@ typedef union trmi_attrs {
         const struct trmi_exact *what; /* EXACT_SUM, EXACT_ROUND */
     } exact;
     struct {
-        int64_t count; /* BCE_LOGITS_GRAD: elements of the mean, 0 = those here */
+        /* BCE_LOGITS_GRAD: elements of the mean, 0 = those of the local input */
+        int64_t count;
     } bce;
     struct {
         trm_bag_pooling pooling;
-        int64_t rows; /* BAG_POOL_GRAD: of what was pooled */
-        /* offsets and weights are those of all `global` rows; here are bags [bag, bag + bags) of
-         * the rows */
+        int64_t rows; /* BAG_POOL_GRAD: number of rows that were pooled */
+        /* offsets and weights are those of all `global` rows; the local part is bags [bag, bag +
+         * bags) of the rows ... */
         bool part;
         int64_t bag, bags, begin, global; /* ... from `begin` on */
     } bag;
@@ -169,45 +185,49 @@ typedef union trmi_attrs {
     } custom;
 } trmi_attrs;
 
-/* EXACT_SUM: what an operator adds up, in integers of a unit that the largest inputs of all ranks
- * decide, so that no order of additions and no cut changes a bit. EXACT_ROUND: from there to
- * numbers. */
+/* EXACT_SUM: the sums of an operator as integers of a unit that the largest inputs of all ranks
+ * determine, so that no order of additions and no plan changes a bit. EXACT_ROUND: converts the
+ * sums to numbers. */
 typedef struct trmi_exact {
     trmi_op_kind kind; /* the operator whose sums these are */
     trmi_attrs attrs;  /* its attributes, of this rank's part */
-    trm_shape shape;   /* of the output here */
-    int64_t terms;     /* that the whole operator adds up for one output, at most */
-    double divide;     /* ROUND: a mean's count, else 1 */
-    trm_dtype dtype;   /* ROUND: of the output */
+    trm_shape shape;   /* shape of the local output */
+    int64_t terms;     /* most terms that the whole operator sums for one output */
+    double divide;     /* ROUND: divisor of a mean, else 1 */
+    trm_dtype dtype;   /* ROUND: dtype of the output */
 } trmi_exact;
 
 typedef enum trmi_phase { TRMI_FORWARD, TRMI_BACKWARD } trmi_phase;
 
+/* A value of a graph. */
 typedef struct trmi_value {
-    int32_t op;     /* the operator that makes it */
+    int32_t op;     /* operator that makes it */
     int32_t output; /* which of its outputs */
     trm_dtype dtype;
     trm_shape shape;
 } trmi_value;
 
+/* An operator of a graph. */
 typedef struct trmi_op {
     trmi_op_kind kind;
     trmi_phase phase;
     const char *name;
-    /* backward: the name of the operator whose gradient this is part of; or NULL */
+    /* backward: name of the operator whose gradient this is a part of; or NULL */
     const char *origin;
     int32_t inputs_count, outputs_count;
     int32_t *inputs;                      /* value ids; 0 = absent optional input */
     int32_t outputs[TRMI_OP_OUTPUTS_MAX]; /* value ids */
-    trm_dtype output_dtype; /* output 0 is made in this dtype; NONE = as the shape rule says */
+    trm_dtype output_dtype;               /* dtype of output 0; NONE = by the shape rule */
     trmi_attrs attrs;
 } trmi_op;
 
 enum { TRMI_SCOPES_MAX = 32 };
+/* A graph. Names, attributes and lists lie in its arena. */
 struct trm_graph {
     bool training;
-    bool local_norms; /* of a graph that is to be cut: batch norm over each rank's samples */
-    /* of a graph that is to be cut (trmi_shard_graph): large matrices' gradients may stay in
+    /* of a graph to be partitioned: batch norm over the samples of each rank */
+    bool local_norms;
+    /* of a graph to be partitioned (trmi_shard_graph): gradients of large matrices may stay in
      * factors */
     bool factored_gradients;
     trmi_arena arena;
@@ -215,116 +235,128 @@ struct trm_graph {
     int64_t ops_count, ops_capacity;
     trmi_value *values;
     int64_t values_count, values_capacity;
-    trmi_phase phase;                 /* of operators being added */
-    char scope[256];                  /* of names, "a.b." */
+    trmi_phase phase;                 /* phase of operators that are added */
+    char scope[256];                  /* prefix of names, "a.b." */
     uint16_t scopes[TRMI_SCOPES_MAX]; /* length of the scope before each push */
     int32_t scopes_count;
     int64_t unnamed[TRMI_OP_KINDS]; /* counters for default names */
     trm_error first_error;          /* status 0 = none */
 };
 
-/* Work of one operator: floating-point operations (2 per multiply-add) and compulsory traffic. */
+/* Work of one operator: floating-point operations (2 per multiply-add) and compulsory memory
+ * traffic. */
 typedef struct trmi_cost {
     double flops, bytes;
-    /* Of bytes: what a first pass reads and writes that must end before the rest begins; 0 = there
-     * is one pass. */
+    /* Part of bytes that a first pass reads and writes, which must end before the rest begins; 0 =
+     * one pass. */
     double first_read, first_written;
 } trmi_cost;
 
-/* One row of the op table: everything that the operator means on one device. How it is cut over
- * ranks is its row in plan/shard/shard_loops.c. */
+/* One row of the table of operators: its meaning on one device. How it is partitioned is in
+ * plan/shard/shard_loops.c. */
 typedef struct trmi_op_def {
     const char *name;
-    /* Checks inputs, sets shape and dtype of graph->values[op->outputs[i]] (and outputs_count). */
+    /* Checks inputs; sets shape and dtype of graph->values[op->outputs[i]]. */
     trm_status (*infer)(trm_graph *graph, trmi_op *op, trm_error *err);
-    /* Writes d_inputs[i] for each input from the op's values and d_outputs (id 0 = zero; at least
-     * one is not). Pre-set to TRM_NO_NODE. NULL: no gradient flows to any input. */
+    /* Writes the gradient d_inputs[i] of each input, given the gradients of the outputs (id 0 =
+     * zero; at least one is not). d_inputs is preset to TRM_NO_NODE. NULL: no gradient flows to any
+     * input. */
     void (*gradient)(trm_graph *graph, const trmi_op *op, const trm_node *d_outputs,
                      trm_node *d_inputs);
-    /* NULL: no arithmetic; bytes = all inputs and outputs once. */
+    /* Returns the cost. NULL: no arithmetic; bytes = all inputs and outputs once. */
     trmi_cost (*cost)(const trm_graph *graph, const trmi_op *op);
 } trmi_op_def;
 
 extern const trmi_op_def *const trmi_op_table[TRMI_OP_KINDS];
 
+/* Returns the table row of an operator. */
 static inline const trmi_op_def *trmi_op_def_of(const trmi_op *op) {
     return trmi_op_table[op->kind];
 }
-/* Its value comes from outside the graph, not from inputs. */
+/* Returns whether an operator is a leaf: its value comes from outside the graph. */
 static inline bool trmi_is_leaf(const trmi_op *op) {
     return op->kind == TRMI_OP_INPUT || op->kind == TRMI_OP_PARAMETER ||
            op->kind == TRMI_OP_STATE || op->kind == TRMI_OP_CONSTANT;
 }
+/* Returns a value by its id. */
 static inline const trmi_value *trmi_value_of(const trm_graph *graph, int32_t id) {
     return &graph->values[id];
 }
-/* The operator that makes a value; of 0, the NONE at the graph's beginning. */
+/* Returns the operator that makes a value; for value 0 the unused operator 0. */
 static inline const trmi_op *trmi_maker_of(const trm_graph *graph, int32_t value) {
     return &graph->ops[graph->values[value].op];
 }
-/* The same, if it is of this kind; else NULL. */
+/* Returns the operator that makes a value if it is of this kind; else NULL. */
 static inline const trmi_op *trmi_made_by(const trm_graph *graph, int32_t value,
                                           trmi_op_kind kind) {
     const trmi_op *op = trmi_maker_of(graph, value);
     return value != 0 && op->kind == kind ? op : NULL;
 }
-/* The parameter that `value` is, as it lies or cast to another precision; NULL: it is something
- * else. */
+/* Returns the parameter that `value` is, directly or cast to another precision; NULL: it is not a
+ * parameter. */
 static inline const trmi_op *trmi_parameter_of(const trm_graph *graph, int32_t value) {
     const trmi_op *cast = trmi_made_by(graph, value, TRMI_OP_CAST);
     return trmi_made_by(graph, cast != NULL ? cast->inputs[0] : value, TRMI_OP_PARAMETER);
 }
+/* Returns input i of an operator; NULL: absent. */
 static inline const trmi_value *trmi_input_of(const trm_graph *graph, const trmi_op *op, int i) {
     return i < op->inputs_count && op->inputs[i] != 0 ? &graph->values[op->inputs[i]] : NULL;
 }
+/* Returns output i of an operator. */
 static inline const trmi_value *trmi_output_of(const trm_graph *graph, const trmi_op *op, int i) {
     return &graph->values[op->outputs[i]];
 }
 
-/* Adds an operator; returns its index, 0 when an input is broken or a rule is violated (the first
- * error is then kept). `name` NULL = "<row><counter>"; the scope is prefixed. `outputs` is how many
- * outputs it has. */
+/* Adds an operator and returns its index; 0 if an input is broken or a rule is violated: the graph
+ * keeps the first error and accepts no further operators.
+ *   name     NULL = "<row><counter>"; the scope is prefixed
+ *   outputs  number of outputs
+ *   attrs    copied; memory that it points to must be in the graph's arena; NULL = zeros */
 int32_t trmi_graph_add(trm_graph *graph, trmi_op_kind kind, const char *name,
                        const trm_node *inputs, int32_t inputs_count, int32_t outputs,
                        const trmi_attrs *attrs);
-/* The usual case: one output, its node (TRM_NO_NODE when broken). */
+/* Adds an operator with one output and returns its node; TRM_NO_NODE after an error. */
 trm_node trmi_graph_add1(trm_graph *graph, trmi_op_kind kind, const char *name,
                          const trm_node *inputs, int32_t inputs_count, const trmi_attrs *attrs);
-/* KEYED_LINEAR: y = [rows, dense] w^T + bias; dense and bias may be TRM_NO_NODE. Rows of a field
- * whose ids are equal must be equal, and only the sum of their gradients is right. */
+/* Adds a KEYED_LINEAR: y = [rows, dense] w^T + bias; dense and bias may be TRM_NO_NODE. Rows of a
+ * field with equal ids must be equal; of their gradients only the sum is defined. */
 trm_node trmi_graph_keyed_linear(trm_graph *graph, trm_node rows, trm_node ids, trm_node weights,
                                  trm_node dense, trm_node bias);
-/* Can its elements be counted, and bytes of several such values be added up? */
+/* Returns whether the elements of a shape, and the bytes of several such values, fit into 64 bits.
+ */
 bool trmi_shape_possible(const trm_shape *shape);
-/* Keeps the first error. */
+/* Records an error in the graph; only the first one is kept. */
 void trmi_graph_fail(trm_graph *graph, const trm_error *err);
-/* What a user's function said in `why`, which was zero before, or that it said nothing. Returns the
- * status. */
+/* Writes the error of a user's function: its message `why` (zeroed before the call), or that it
+ * left none. Returns the status. */
 trm_status trmi_custom_failed(const trm_custom_op *custom, const char *function, trm_status status,
                               const trm_error *why, trm_error *err);
-/* A full copy, for passes that rewrite. */
+/* Copies a graph completely. owns: caller. error NOMEM */
 trm_status trmi_graph_clone(const trm_graph *graph, trm_graph **out, trm_error *err);
-/* Copies what an operator's attributes point at (constants, boxes) into the graph's arena. */
+/* Copies the memory that an operator's attributes point to (constants, boxes, names) into the
+ * graph's arena. False: no memory. */
 bool trmi_graph_own_attrs(trm_graph *graph, trmi_op_kind kind, trmi_attrs *attrs);
-/* Sum over the dimensions that broadcasting added, so that the result has `shape`. */
+/* Sums x over the dimensions that broadcasting added, so that the result has `shape`. */
 trm_node trmi_sum_to(trm_graph *graph, trm_node x, const trm_shape *shape);
-/* Cost of any operator, by its row or the default. */
+/* Returns the cost of an operator, by its row or the default. */
 trmi_cost trmi_op_cost(const trm_graph *graph, const trmi_op *op);
 
+/* Sets dtype and shape of an output; for shape rules. */
 void trmi_set_output(trm_graph *graph, trmi_op *op, int output, trm_dtype dtype, trm_shape shape);
 
-/* A value's full text for messages: "conv1 [32, 64, 8, 8] float32". */
+/* Writes a value for messages: "conv1 [32, 64, 8, 8] float32". Returns text. */
 const char *trmi_value_text(const trm_graph *graph, int32_t id, char *text, size_t size);
 
-/* An initialiser as numbers: constant `value`, or drawn from `stream` and times `scale`: normal, or
- * uniform in +-scale. Element i is number i % 4 of Philox block i / 4. */
+/* An initialiser as numbers: a constant `value`, or random numbers of `stream` times `scale`:
+ * normal, or uniform in +-scale. Element i is number i % 4 of Philox block i / 4. */
 typedef struct trmi_init_rule {
     enum { TRMI_INIT_CONSTANT, TRMI_INIT_UNIFORM, TRMI_INIT_NORMAL } kind;
     double value, scale;
     uint64_t stream;
 } trmi_init_rule;
+/* Returns the rule of an initialiser for a leaf of this name and shape. */
 trmi_init_rule trmi_init_rule_of(trm_init init, const char *name, const trm_shape *shape);
-/* The same for a part of the leaf, whose whole has `shape`. */
+/* Fills the part `box` of a leaf of shape `shape`: the same numbers as in the whole leaf. */
 void trmi_init_fill_box(trm_init init, uint64_t seed, const char *name, const trm_shape *shape,
                         const trmi_box *box, trm_dtype dtype, void *data);
 /* Fills `data` (plain layout) with the initial value of a leaf: a function of (seed, name,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Leaves: inputs, parameters, states, constants, and how parameters begin. */
+/* Leaves: inputs, parameters, states, constants; and the initial values of parameters, which are
+ * functions of (seed, name, element), so that any part of a leaf can be filled on any rank. */
 #include "graph/graph_ir.h"
 
 #include "base/element.h"
@@ -10,13 +11,14 @@
 #include <math.h>
 #include <string.h>
 
-/* The builder sets the shape before anything reads it. */
+/* Does nothing: the builder sets the shape of a leaf. */
 static trm_status infer_leaf(trm_graph *graph, trmi_op *op, trm_error *err) {
     (void)graph;
     (void)op;
     (void)err;
     return TRM_OK;
 }
+/* A leaf costs nothing. */
 static trmi_cost no_cost(const trm_graph *graph, const trmi_op *op) {
     (void)graph;
     (void)op;
@@ -27,6 +29,7 @@ const trmi_op_def trmi_op_parameter = {.name = "parameter", .infer = infer_leaf,
 const trmi_op_def trmi_op_state = {.name = "state", .infer = infer_leaf, .cost = no_cost};
 const trmi_op_def trmi_op_constant = {.name = "constant", .infer = infer_leaf, .cost = no_cost};
 
+/* Returns whether a leaf has this name. */
 static bool name_taken(const trm_graph *graph, const char *scoped) {
     for (int64_t i = 1; i < graph->ops_count; i++) {
         const trmi_op *op = &graph->ops[i];
@@ -39,6 +42,7 @@ static bool name_taken(const trm_graph *graph, const char *scoped) {
     return false;
 }
 
+/* Adds a leaf. error (in the graph) INVALID: name taken, impossible shape or dtype */
 static trm_node add_leaf(trm_graph *graph, trmi_op_kind kind, const char *name, trm_dtype dtype,
                          trm_shape shape, const trmi_attrs *attrs) {
     trm_error err;
@@ -104,13 +108,14 @@ trm_node trm_scalar(trm_graph *graph, double value) {
     return trm_constant(graph, &tensor);
 }
 
-/* ---- initial values ---------------------------------------------------------------------- */
+/* ---- initial values ---- */
 
+/* Returns the random stream of a name. */
 static uint64_t name_stream(const char *name) {
     return trmi_mix(trmi_hash(TRMI_HASH_BEGIN, name, strlen(name)), TRMI_STREAM_INIT);
 }
 
-/* fan_in and fan_out as torch.nn.init counts them: [O, I, ...kernel]. */
+/* Computes fan_in and fan_out as torch.nn.init does: [O, I, ...kernel]. */
 static void fans(const trm_shape *shape, double *fan_in, double *fan_out) {
     double kernel = 1;
     for (int32_t i = 2; i < shape->rank; i++) {
@@ -147,7 +152,7 @@ trmi_init_rule trmi_init_rule_of(trm_init init, const char *name, const trm_shap
     return rule;
 }
 
-/* Elements [begin, begin + count) of the leaf to data[to ...]. */
+/* Writes elements [begin, begin + count) of a leaf to data[to ...]. */
 static void fill_run(const trmi_init_rule *rule, uint64_t seed, int64_t begin, int64_t count,
                      trm_dtype dtype, void *data, int64_t to) {
     for (int64_t i = 0; rule->kind == TRMI_INIT_CONSTANT && i < count; i++) {

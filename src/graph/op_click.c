@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What recommendation models add: bags of rows, and inner products of all pairs of rows. */
+/* Operators of recommendation models: pooling of bags of rows, and inner products of all pairs of
+ * rows. */
 #include "graph/graph_ir.h"
 
 #include "base/error.h"
 
-/* ---- bags
- *  ----------------------------------------------------------------------------------------- */
+/* ---- bags ---- */
 
+/* Reports wrong inputs of a bag pooling. */
 static trm_status fail_bag(const trm_graph *graph, const trmi_op *op, trm_error *err) {
     char rows[128] = "nothing", offsets[128] = "nothing";
     if (op->inputs[0] != 0 && op->inputs[1] != 0) {
@@ -19,11 +20,13 @@ static trm_status fail_bag(const trm_graph *graph, const trmi_op *op, trm_error 
         rows, offsets);
 }
 
+/* Returns whether a value is a vector of integer offsets. */
 static bool is_offsets(const trmi_value *v) {
     return v != NULL && v->shape.rank == 1 && v->shape.dim[0] >= 1 &&
            (v->dtype == TRM_INT32 || v->dtype == TRM_INT64);
 }
 
+/* rows [K, D], offsets [B + 1], weights [K] or absent -> [B, D]. */
 static trm_status infer_bag(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *rows = trmi_input_of(graph, op, 0), *offsets = trmi_input_of(graph, op, 1);
     const trmi_value *weights = trmi_input_of(graph, op, 2);
@@ -64,9 +67,9 @@ trm_node trm_bag_pool(trm_graph *graph, trm_node rows, trm_node offsets, trm_nod
                            &attrs);
 }
 
-/* ---- pairs
- *  ------------------------------------------------------------------------------------------ */
+/* ---- pairs ---- */
 
+/* x [N, V, W] -> [N, V (V - 1) / 2]. */
 static trm_status infer_pairs(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0);
     if (x == NULL || x->shape.rank != 3 || x->shape.dim[1] < 2) {

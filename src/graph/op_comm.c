@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Communication as operators: what a graph that is split over ranks says to its neighbours. They
- * are made after differentiation, so they have no gradient of their own. */
+/* Communication as operators of a partitioned graph, and the operators of exact sums. The partition
+ * (plan/shard) adds them after differentiation, so they have no gradients. */
 #include "graph/graph_ir.h"
 
 #include "base/error.h"

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolution and its two gradients. Images [N, C, H, W], weights [O, C/groups, KH, KW]. */
+/* 2-D convolution and its two gradients. Images [N, C, H, W], weights [O, C/groups, KH, KW], bias
+ * [O]. The gradients carry the shape of their result as an attribute. */
 #include "graph/graph_ir.h"
 
 #include "base/error.h"
 
-/* Beyond this sums and products of extents would not fit. */
+/* Returns whether all values are below 2^31; sums and products of larger extents could overflow. */
 static bool is_small(const int64_t *values, int count) {
     for (int i = 0; i < count; i++) {
         if (values[i] > INT32_MAX) {
@@ -14,6 +15,7 @@ static bool is_small(const int64_t *values, int count) {
     return true;
 }
 
+/* Returns the extent of the output in one dimension; 0: the window does not fit. */
 static int64_t out_extent(int64_t in, int64_t before, int64_t after, int64_t kernel, int64_t stride,
                           int64_t dilation) {
     int64_t window = dilation * (kernel - 1) + 1;
@@ -74,7 +76,7 @@ static trm_status infer_conv(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
-/* Gradients are made by the rule below from shapes already checked. */
+/* Gradients are added below, with shapes that are already checked. */
 static trm_status infer_grad(trm_graph *graph, trmi_op *op, trm_error *err) {
     (void)err;
     trmi_set_output(graph, op, 0, trmi_input_of(graph, op, 0)->dtype,
@@ -103,7 +105,7 @@ static void grad_conv(trm_graph *graph, const trmi_op *op, const trm_node *dy, t
 }
 
 static trmi_cost cost_conv(const trm_graph *graph, const trmi_op *op) {
-    /* All three directions do the same multiply-adds: |y| * C/groups * KH * KW. */
+    /* forward and both gradients do the same multiply-adds: |y| * C/groups * KH * KW */
     const trmi_value *a = trmi_input_of(graph, op, 0), *b = trmi_input_of(graph, op, 1);
     const trmi_value *out = trmi_output_of(graph, op, 0);
     const trm_shape *w = op->kind == TRMI_OP_CONV2D_GRAD_WEIGHTS ? &out->shape : &b->shape;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operators of the user's own: shape, numbers and gradient are his functions. */
+/* Custom operators: shape rule, kernel and gradient are functions of the user (trm_custom_op).
+ * Errors of these functions are reported with their messages. */
 #include "graph/graph_ir.h"
 
 #include "base/error.h"
 
+/* Describes the inputs as tensors without data. */
 static void views(const trm_graph *graph, const trmi_op *op, trm_tensor *inputs) {
     for (int32_t i = 0; i < op->inputs_count; i++) {
         const trmi_value *value = trmi_input_of(graph, op, i);
@@ -77,6 +79,7 @@ static void grad_custom(trm_graph *graph, const trmi_op *op, const trm_node *dy,
     custom->gradient(custom, graph, inputs, op->inputs_count, outputs, dy, dx);
 }
 
+/* Operations by the user's function, if there is one for up to 16 inputs; all tensors once. */
 static trmi_cost cost_custom(const trm_graph *graph, const trmi_op *op) {
     const trm_custom_op *custom = op->attrs.custom.op;
     trmi_cost cost = {0};

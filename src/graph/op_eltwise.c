@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Elementwise operators: shape by NumPy broadcasting, gradients summed back to each input's shape.
- */
+/* Elementwise operators. Shapes follow NumPy broadcasting; gradients are summed back to the shape
+ * of each input. */
 #include "graph/graph_ir.h"
 
 #include "base/error.h"
 
 #include <stdio.h>
 
-/* ---- shape rules --------------------------------------------------------------------------- */
+/* ---- shape rules ---- */
 
-/* Fails with both shapes in the sentence. */
+/* Computes the broadcast shape of two inputs. error INVALID, with both shapes */
 static trm_status broadcast(const trm_graph *graph, const trmi_op *op, trm_shape *out,
                             trm_error *err) {
     const trm_shape *a = &trmi_input_of(graph, op, 0)->shape;
@@ -30,6 +30,7 @@ static trm_status broadcast(const trm_graph *graph, const trmi_op *op, trm_shape
     return TRM_OK;
 }
 
+/* Two inputs of one dtype, broadcast. */
 static trm_status infer_binary(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *a = trmi_input_of(graph, op, 0), *b = trmi_input_of(graph, op, 1);
     if (a == NULL || b == NULL) {
@@ -45,7 +46,7 @@ static trm_status infer_binary(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
-/* All inputs have the shape of the first (gradients: dy, y). */
+/* Checks that all inputs have the shape of the first one (gradients: dy, y). */
 static trm_status infer_same(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0);
     if (x == NULL) {
@@ -82,6 +83,7 @@ static trm_status infer_dropout(trm_graph *graph, trmi_op *op, trm_error *err) {
     return infer_same(graph, op, err);
 }
 
+/* One operation for each element of the output. */
 static trmi_cost cost_eltwise(const trm_graph *graph, const trmi_op *op) {
     trmi_cost cost = {0};
     for (int i = 0; i < op->inputs_count; i++) {
@@ -97,7 +99,7 @@ static trmi_cost cost_eltwise(const trm_graph *graph, const trmi_op *op) {
     return cost;
 }
 
-/* ---- gradients ----------------------------------------------------------------------------- */
+/* ---- gradients ---- */
 
 static trm_node node_of(int32_t id) { return (trm_node){id}; }
 
@@ -117,6 +119,7 @@ trm_node trmi_sum_to(trm_graph *graph, trm_node x, const trm_shape *shape) {
     return trm_reshape(graph, sum, *shape);
 }
 
+/* Sums a gradient to the shape of an input. */
 static trm_node to_input(trm_graph *graph, const trmi_op *op, int input, trm_node gradient) {
     trm_shape shape = trmi_input_of(graph, op, input)->shape;
     return trmi_sum_to(graph, gradient, &shape);
@@ -145,6 +148,7 @@ static void grad_div(trm_graph *graph, const trmi_op *op, const trm_node *dy, tr
     dx[1] = to_input(graph, op, 1, trm_neg(graph, trm_mul(graph, da, y)));
 }
 
+/* Adds a gradient operator that reads dy and y. */
 static void grad_from_y(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx,
                         trmi_op_kind kind) {
     trm_node inputs[] = {dy[0], node_of(op->outputs[0])};
@@ -174,12 +178,12 @@ static void grad_scale(trm_graph *graph, const trmi_op *op, const trm_node *dy, 
 static void grad_cast(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     dx[0] = trm_cast(graph, dy[0], trmi_input_of(graph, op, 0)->dtype);
 }
-/* The same mask: DROPOUT's mask is a function of its key, not of its input. */
+/* The gradient applies the same mask, which is a function of the key and not of the input. */
 static void grad_dropout(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     dx[0] = trmi_graph_add1(graph, TRMI_OP_DROPOUT, NULL, dy, 1, &op->attrs);
 }
 
-/* ---- rows ----------------------------------------------------------------------------------- */
+/* ---- rows ---- */
 
 const trmi_op_def trmi_op_add = {"add", infer_binary, grad_add, cost_eltwise};
 const trmi_op_def trmi_op_sub = {"sub", infer_binary, grad_sub, cost_eltwise};
@@ -198,7 +202,7 @@ const trmi_op_def trmi_op_scale = {"scale", infer_same, grad_scale, cost_eltwise
 const trmi_op_def trmi_op_cast = {"cast", infer_cast, grad_cast, cost_eltwise};
 const trmi_op_def trmi_op_dropout = {"dropout", infer_dropout, grad_dropout, cost_eltwise};
 
-/* ---- builders ------------------------------------------------------------------------------- */
+/* ---- builders ---- */
 
 static trm_node binary(trm_graph *graph, trmi_op_kind kind, trm_node a, trm_node b) {
     return trmi_graph_add1(graph, kind, NULL, (trm_node[]){a, b}, 2, NULL);
@@ -244,7 +248,8 @@ trm_node trm_dropout(trm_graph *graph, trm_node x, double rate) {
     if (!graph->training) {
         return x;
     }
-    /* Keyed by position among the graph's dropouts: the same whatever else the graph holds. */
+    /* the key is the number of the dropout in the graph, so it does not depend on other operators
+     */
     trmi_attrs attrs = {
         .dropout = {.rate = rate, .key = (uint64_t)graph->unnamed[TRMI_OP_DROPOUT] + 1}};
     return trmi_graph_add1(graph, TRMI_OP_DROPOUT, NULL, &x, 1, &attrs);

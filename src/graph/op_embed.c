@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of a table by id. The gradient is sparse: the operator that makes it names ids and rows, and
- * the executor applies them to the table directly; only an accumulated or shared one becomes dense.
- */
+/* Embedding: rows of a table by id. The gradient is sparse: its operator names ids and rows, and
+ * the executor applies them to the table directly. Only an accumulated or shared gradient becomes
+ * dense. */
 #include "graph/graph_ir.h"
 
 #include "base/error.h"
@@ -39,7 +39,7 @@ static void grad_embedding(trm_graph *graph, const trmi_op *op, const trm_node *
     dx[0] = trmi_graph_add1(graph, TRMI_OP_EMBEDDING_GRAD, NULL, inputs, 2, &attrs);
 }
 
-/* Only the rows that are named move. */
+/* Counts the traffic of the rows that are looked up, not of the table. */
 static trmi_cost cost_rows(const trm_graph *graph, const trmi_op *op) {
     const trmi_value *rows =
         op->kind == TRMI_OP_EMBEDDING ? trmi_output_of(graph, op, 0) : trmi_input_of(graph, op, 0);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A linear layer of rows that keys name: rows of one field with equal ids are equal, so that the
- * layer's products need only be made once for each id that a batch has
- * (plan/passes/pass_fuse_keyed.c makes it). */
+/* Linear layer on looked-up rows. Rows of one field with equal ids are equal, so the layer computes
+ * each product once for each distinct id of a batch. Added by plan/passes/pass_fuse_keyed.c. */
 #include "graph/graph_ir.h"
 
 #include "base/error.h"
 
-/* rows [N, F, D], ids [N, F], weights [O, F * D + M], dense [N, M] or absent. */
+/* Checks shapes: rows [N, F, D], ids [N, F], weights [O, F * D + M], dense [N, M] or absent. */
 static bool fits(const trmi_value *rows, const trmi_value *ids, const trmi_value *weights,
                  const trmi_value *dense) {
     bool ranks = rows->shape.rank == 3 && ids->shape.rank == 2 && weights->shape.rank == 2;
@@ -63,7 +62,7 @@ static void grad_keyed(trm_graph *graph, const trmi_op *op, const trm_node *dy, 
     }
 }
 
-/* As if no id came twice. */
+/* Upper bound: counts as if all ids were distinct. */
 static trmi_cost cost_keyed(const trm_graph *graph, const trmi_op *op) {
     bool backward = op->kind == TRMI_OP_KEYED_LINEAR_GRAD;
     const trm_shape *rows = &trmi_input_of(graph, op, backward ? 1 : 0)->shape;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Softmax and the fused losses. */
+/* Softmax, and the fused losses softmax cross-entropy (logits [N, K], labels [N]; mean over
+ * samples) and binary cross-entropy with logits. The cross-entropy passes log_sum_exp and the
+ * weight of a sample to its gradient as outputs 1 and 2. */
 #include "graph/graph_ir.h"
 
 #include "base/error.h"
@@ -38,6 +40,7 @@ static trm_status infer_xent(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* The result is like the second input. */
 static trm_status infer_as_second(trm_graph *graph, trmi_op *op, trm_error *err) {
     (void)err;
     const trmi_value *z = trmi_input_of(graph, op, 1);

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Linear layers and matrix products. */
+/* Linear layers y = x w^T + b and matrix products, plain or batched. Gradients are matrix products,
+ * too. The plan can add a fused ReLU, a mask or a range of columns
+ * (plan/passes/pass_fuse_product.c). */
 #include "graph/graph_ir.h"
 
 #include "base/error.h"
 
+/* x [..., I], w [O, I], bias [O] -> [..., O]. */
 static trm_status infer_linear(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0), *w = trmi_input_of(graph, op, 1);
     const trmi_value *bias = trmi_input_of(graph, op, 2);
@@ -29,14 +32,14 @@ static trm_status infer_linear(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
-/* Rows and columns after the optional transpose. */
+/* Computes rows and columns of a matrix after the optional transpose. */
 static void extents(const trm_shape *s, bool transposed, int64_t *rows, int64_t *columns) {
     *rows = s->dim[s->rank - (transposed ? 1 : 2)];
     *columns = s->dim[s->rank - (transposed ? 2 : 1)];
 }
 
-/* What the plan adds: some columns of b, and y of the ReLU whose gradient is taken of the product.
- */
+/* Checks what the plan adds: a range of columns of b, and y of the ReLU whose gradient is applied
+ * to the product. */
 static trm_status check_fused(trm_graph *graph, trmi_op *op, int64_t columns,
                               const trm_shape *shape, trm_error *err) {
     const trmi_value *y = trmi_input_of(graph, op, 2);
@@ -80,6 +83,7 @@ static trm_status infer_matmul(trm_graph *graph, trmi_op *op, trm_error *err) {
     return check_fused(graph, op, n, &shape, err);
 }
 
+/* Returns x as a matrix: all leading dimensions become rows. */
 static trm_node flattened(trm_graph *graph, trm_node x) {
     trm_shape shape = trm_node_shape(graph, x);
     return shape.rank == 2 ? x : trm_reshape(graph, x, trm_shape_of(-1, shape.dim[shape.rank - 1]));
@@ -107,6 +111,7 @@ static void grad_matmul(trm_graph *graph, const trmi_op *op, const trm_node *dy,
     dx[1] = tb ? trm_matmul(graph, dy[0], a, true, ta) : trm_matmul(graph, a, dy[0], !ta, false);
 }
 
+/* 2 x outputs x inner extent; all tensors once. */
 static trmi_cost cost_product(const trm_graph *graph, const trmi_op *op) {
     const trmi_value *a = trmi_input_of(graph, op, 0), *b = trmi_input_of(graph, op, 1);
     const trmi_value *y = trmi_output_of(graph, op, 0);

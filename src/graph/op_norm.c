@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batch normalisation (Ioffe & Szegedy, 2015), alone and fused with what follows it:
+/* Batch normalisation (Ioffe & Szegedy, 2015), alone and fused with the operators that follow:
  *
  *      y = relu(gamma * (x - mean) * inv_std + beta [+ residual])
  *
- * Training rows take batch statistics, hand them on for the gradient and update the running ones
- * (their state inputs) in place: running = (1 - momentum) * running + momentum * batch, with the
- * unbiased variance, as PyTorch does. */
+ * Training operators compute statistics of the batch, pass them to the gradient as outputs 1 and 2,
+ * and update the running statistics (their state inputs) in place: running = (1 - momentum) *
+ * running + momentum * batch, with the unbiased variance, as PyTorch does. */
 #include "graph/graph_ir.h"
 
 #include "base/error.h"
 
+/* Checks that an input is a float32 vector of `channels` elements. */
 static trm_status check_vector(const trm_graph *graph, const trmi_op *op, int input,
                                int64_t channels, trm_error *err) {
     const trmi_value *v = trmi_input_of(graph, op, input);
@@ -24,6 +25,7 @@ static trm_status check_vector(const trm_graph *graph, const trmi_op *op, int in
     return TRM_OK;
 }
 
+/* x [N, C, ...], four vectors [C], optional residual -> y, save_mean, save_inv_std. */
 static trm_status infer_forward(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0);
     if (x == NULL || x->shape.rank < 2) {
@@ -93,7 +95,8 @@ static void grad_batch_norm(trm_graph *graph, const trmi_op *op, const trm_node 
     }
 }
 
-/* The ReLU mask is y > 0; without a residual it is recomputed from x, so that y need not live. */
+/* Adds the gradient of a fused norm. The ReLU mask is y > 0; without a residual the kernel
+ * recomputes it from x, so that y need not be kept. */
 static void grad_norm_act(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     if (dy[0].id == 0) {
         return;
@@ -113,7 +116,7 @@ static void grad_norm_act(trm_graph *graph, const trmi_op *op, const trm_node *d
     }
 }
 
-/* Evaluation statistics are constants: y = a x + b per channel. */
+/* In evaluation the statistics are constants: y = a x + b for each channel. */
 static void grad_infer(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trm_shape shape = trmi_input_of(graph, op, 0)->shape;
     trm_shape per_channel = {.rank = shape.rank};
@@ -133,8 +136,8 @@ static void grad_infer(trm_graph *graph, const trmi_op *op, const trm_node *dy, 
     dx[2] = trm_reshape(graph, trmi_sum_to(graph, dy[0], &per_channel), channels);
 }
 
-/* Passes over memory: statistics, then normalise; gradient: sums (the residual's gradient on the
- * way), then apply. */
+/* Counts passes over memory. Forward: statistics, then normalise. Gradient: sums (and the
+ * residual's gradient), then apply. */
 static trmi_cost cost_norm(const trm_graph *graph, const trmi_op *op) {
     const trmi_value *x = trmi_input_of(graph, op, 0);
     double count = (double)trm_shape_count(&x->shape),

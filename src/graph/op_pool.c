@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pooling over windows of [N, C, H, W], and over the whole image. */
+/* Pooling over windows of [N, C, H, W], and over the whole image [N, C, H, W] -> [N, C]. */
 #include "graph/graph_ir.h"
 
 #include "base/error.h"
@@ -16,7 +16,7 @@ static trm_status infer_pool(trm_graph *graph, trmi_op *op, trm_error *err) {
     for (int d = 0; d < 2; d++) {
         int64_t kernel = op->attrs.pool.kernel[d], stride = op->attrs.pool.stride[d];
         int64_t before = op->attrs.pool.pad[2 * d], after = op->attrs.pool.pad[2 * d + 1];
-        /* sums of larger ones would not fit */
+        /* larger extents could overflow in sums */
         int64_t most = x->shape.dim[2 + d] > INT32_MAX ? 0 : INT32_MAX;
         if (kernel < 1 || stride < 1 || before < 0 || after < 0 || before >= kernel ||
             after >= kernel || kernel > most || stride > most ||
@@ -51,6 +51,7 @@ static trm_status infer_global(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* Sets the shape of x, which the gradient operator returns. */
 static void with_shape(trmi_attrs *attrs, const trm_graph *graph, const trmi_op *op) {
     for (int i = 0; i < 4; i++) {
         attrs->pool.shape[i] = trmi_input_of(graph, op, 0)->shape.dim[i];

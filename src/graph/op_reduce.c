@@ -36,7 +36,7 @@ static trm_status infer_max_grad(trm_graph *graph, trmi_op *op, trm_error *err) 
     return TRM_OK;
 }
 
-/* dy with the reduced dimensions kept as 1, then spread over x. */
+/* Broadcasts dy to the shape of x; reduced dimensions are inserted with extent 1. */
 static trm_node spread(trm_graph *graph, const trmi_op *op, trm_node dy) {
     trm_shape x = trmi_input_of(graph, op, 0)->shape, kept = x;
     for (int32_t i = 0; i < x.rank; i++) {
@@ -71,7 +71,7 @@ static trm_node reduce(trm_graph *graph, trmi_op_kind kind, trm_node x, const in
     trmi_attrs attrs = {.reduce = {.keep_dims = keep_dims}};
     for (int32_t i = 0; i < count; i++) {
         int32_t axis = axes[i] < 0 ? axes[i] + rank : axes[i];
-        /* Outside on either side: a bit that the shape rule refuses. */
+        /* an axis out of range sets bit 31, which the shape rule refuses */
         attrs.reduce.axes |= 1u << (axis < 0 || axis > 30 ? 31 : axis);
     }
     if (count == 0) {

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operators that move elements and compute nothing. */
+/* Operators that move elements and compute nothing: reshape, broadcast, transpose, concat, slice,
+ * pad, one_hot. One_hot has no gradient. */
 #include "graph/graph_ir.h"
 
 #include "base/checked.h"
 #include "base/error.h"
 
+/* Returns the first input. error INVALID: absent */
 static trm_status need_input(const trm_graph *graph, const trmi_op *op, const trmi_value **x,
                              trm_error *err) {
     *x = trmi_input_of(graph, op, 0);
     return *x != NULL ? TRM_OK : TRMI_FAIL(err, TRM_INVALID, "%s: needs an input", op->name);
 }
 
+/* One dimension may be -1: it is derived from the number of elements. */
 static trm_status infer_reshape(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x;
     TRMI_TRY(need_input(graph, op, &x, err));
@@ -152,8 +155,7 @@ static trm_status infer_one_hot(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- gradients ----------------------------------------------------------------------------------
- */
+/* ---- gradients ---- */
 
 static void grad_reshape(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     dx[0] = trm_reshape(graph, dy[0], trmi_input_of(graph, op, 0)->shape);
@@ -198,8 +200,7 @@ const trmi_op_def trmi_op_slice = {"slice", infer_slice, grad_slice, NULL};
 const trmi_op_def trmi_op_pad = {"pad", infer_pad, grad_pad, NULL};
 const trmi_op_def trmi_op_one_hot = {"one_hot", infer_one_hot, NULL, NULL};
 
-/* ---- builders
- *  ------------------------------------------------------------------------------------ */
+/* ---- builders ---- */
 
 trm_node trm_reshape(trm_graph *graph, trm_node x, trm_shape shape) {
     trmi_attrs attrs = {.shape = {.shape = shape}};

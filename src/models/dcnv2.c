@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* DCN V2 (Wang et al., 2021, arXiv:2008.13535). */
+/* DCN V2 (Wang et al., 2021, arXiv:2008.13535): cross layers and a tower of ReLU layers, parallel
+ * or stacked. */
 #include "models/recommender.h"
 
 #include <stdio.h>
 
-/* x0 * (W x + b) + x, W full or U V^T. */
+/* Adds a cross layer: x0 * (W x + b) + x, W full or of low rank U V^T. */
 static trm_node cross(trm_graph *g, int32_t layer, trm_node x0, trm_node x,
                       const trm_recommender_options *o) {
     int64_t n = trm_node_shape(g, x).dim[1];

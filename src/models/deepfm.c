@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* DeepFM (Guo et al., 2017, arXiv:1703.04247). */
+/* DeepFM (Guo et al., 2017, arXiv:1703.04247): linear part, factorisation machine and tower, added
+ * up. */
 #include "models/recommender.h"
 
-/* The sum over pairs of fields of <v_i, v_j>: half of |sum v|^2 - sum |v|^2. [N, 1] */
+/* Returns the sum over pairs of fields of <v_i, v_j>, as half of |sum v|^2 - sum |v|^2: [N, 1]. */
 static trm_node pairs(trm_graph *g, trm_node rows) {
     const int32_t fields = 1, both[] = {1, 2}, width = 1;
     trm_node sum = trm_reduce_sum(g, rows, &fields, 1, false);

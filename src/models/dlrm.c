@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* DLRM (Naumov et al., 2019, arXiv:1906.00091), interactions "dot". */
+/* DLRM (Naumov et al., 2019, arXiv:1906.00091) with interactions "dot": inner products of all pairs
+ * of rows. */
 #include "models/recommender.h"
 
-/* The dense inputs as one more row: [N, 1, width]. */
+/* Returns the dense inputs as one more row of the interactions: [N, width]. */
 static trm_node bottom(trm_graph *g, const trm_click_inputs *in, int64_t width,
                        const trm_recommender_options *o) {
     static const int64_t usual[] = {512, 256, 64};

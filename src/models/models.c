@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Small networks and the registry of names. */
+/* Small networks (MLP, LeNet) and the registry of image networks by name. Parameter names follow
+ * PyTorch's ("fc1.weight"). */
 #include "trireme/models.h"
 
 #include "graph/graph_ir.h"
@@ -9,11 +10,13 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Returns x as [N, features]. */
 static trm_node flatten(trm_graph *g, trm_node x) {
     trm_shape shape = trm_node_shape(g, x);
     return shape.rank == 2 ? x : trm_reshape(g, x, trm_shape_of(shape.dim[0], -1));
 }
 
+/* Adds a linear layer with parameters name.weight and name.bias. */
 static trm_node dense(trm_graph *g, const char *name, trm_node x, int64_t out) {
     int64_t in = trm_node_shape(g, x).dim[1];
     trm_graph_push_scope(g, "%s", name);
@@ -34,6 +37,7 @@ trm_node trm_mlp(trm_graph *g, trm_node x, const int64_t *hidden, int32_t count,
     return x;
 }
 
+/* Adds a 5x5 convolution with bias. */
 static trm_node conv5(trm_graph *g, const char *name, trm_node x, int64_t out, int64_t pad) {
     int64_t in = trm_node_shape(g, x).dim[1];
     trm_graph_push_scope(g, "%s", name);
@@ -47,7 +51,7 @@ static trm_node conv5(trm_graph *g, const char *name, trm_node x, int64_t out, i
 
 trm_node trm_lenet(trm_graph *g, trm_node image, int64_t classes) {
     const trm_pool_options pool = {.kernel = {2, 2}};
-    /* 28x28 as in the paper's 32x32 frame; larger images need no padding. */
+    /* 28x28 images are padded to the 32x32 of the paper; larger images need no padding */
     int64_t pad = trm_node_shape(g, image).dim[2] < 32 ? 2 : 0;
     trm_node x = trm_max_pool(g, trm_relu(g, conv5(g, "conv1", image, 6, pad)), &pool);
     x = trm_max_pool(g, trm_relu(g, conv5(g, "conv2", x, 16, 0)), &pool);
@@ -57,7 +61,7 @@ trm_node trm_lenet(trm_graph *g, trm_node image, int64_t classes) {
     return dense(g, "fc3", x, classes);
 }
 
-/* ---- by name -------------------------------------------------------------------------------- */
+/* ---- by name ---- */
 
 static trm_node resnet(trm_graph *g, trm_node image, const trm_network_options *o, int32_t depth) {
     return trm_resnet(g, image,
@@ -77,11 +81,12 @@ static trm_node lenet(trm_graph *g, trm_node image, const trm_network_options *o
     return trm_lenet(g, image, o->classes);
 }
 
+/* The image networks by name. */
 static const struct {
     const char *name;
     trm_node (*build)(trm_graph *g, trm_node image, const trm_network_options *options,
                       int32_t depth);
-    int32_t depth; /* of a resnet */
+    int32_t depth; /* depth of a resnet */
 } registry[] = {{"resnet18", resnet, 18},   {"resnet34", resnet, 34},   {"resnet50", resnet, 50},
                 {"resnet101", resnet, 101}, {"resnet152", resnet, 152}, {"mlp", mlp, 0},
                 {"lenet", lenet, 0}};

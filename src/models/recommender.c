@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Building blocks of the recommendation models (models/recommender.h): checks of the inputs,
+ * look-up of rows from one or several tables, layers. */
 #include "models/recommender.h"
 
 #include "base/error.h"
@@ -6,9 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- the inputs -------------------------------------------------------------------------------
- */
+/* ---- the inputs ---- */
 
+/* Records an error of a model in the graph. Returns false. */
 static bool broken(trm_graph *g, const char *model, const char *what) {
     trm_error err;
     (void)TRMI_FAIL(&err, TRM_INVALID, "%s: %s", model, what);
@@ -16,13 +18,15 @@ static bool broken(trm_graph *g, const char *model, const char *what) {
     return false;
 }
 
+/* Records an error of a table in the graph. Returns false. */
 static bool broken_table(trm_graph *g, const char *model, const char *table, const char *what) {
     char text[200];
     snprintf(text, sizeof text, "table '%.40s': %s", table, what);
     return broken(g, model, text);
 }
 
-/* Each field is in one table, each table has rows and a name of its own. */
+/* Checks the tables of the options: each field is in exactly one table, each table has rows and a
+ * unique name. */
 static bool tables_fit(trm_graph *g, const char *model, const trm_click_inputs *in,
                        const trm_recommender_options *o, int64_t fields) {
     bool taken[TRMI_CLICK_FIELDS_MAX] = {false};
@@ -102,14 +106,15 @@ bool trmi_click_one_width(trm_graph *g, const char *model, const trm_recommender
 
 int64_t trmi_click_width(const trm_recommender_options *o) { return o->width == 0 ? 16 : o->width; }
 
-/* One table, or that of some fields. */
+/* A table and the keys that are looked up in it. */
 typedef struct source {
     trm_node keys;
     int64_t fields, rows, width;
     trm_init init;
 } source;
 
-/* [N, fields, width] of the parameter "weight" in this scope. */
+/* Adds the look-up [N, fields, width] in the parameter "weight" of the present scope; bags are
+ * pooled. */
 static trm_node gather(trm_graph *g, const source *s, const trm_click_inputs *in,
                        const trm_recommender_options *o, const trmi_click_shape *shape) {
     trm_node table = trm_parameter(g, "weight", trm_shape_of(s->rows, s->width), s->init);
@@ -121,7 +126,7 @@ static trm_node gather(trm_graph *g, const source *s, const trm_click_inputs *in
     return trm_reshape(g, rows, trm_shape_of(shape->batch, s->fields, s->width));
 }
 
-/* The keys of a table's fields: a slice for each run of neighbours. */
+/* Returns the keys of a table's fields: a slice for each run of consecutive fields. */
 static trm_node keys_of(trm_graph *g, const trm_field_table *t, trm_node keys,
                         const trmi_click_shape *shape) {
     trm_node runs[TRMI_CLICK_FIELDS_MAX];
@@ -144,7 +149,8 @@ int64_t trmi_click_width_of(const trm_recommender_options *o, int32_t table) {
     return own == 0 ? trmi_click_width(o) : own;
 }
 
-/* Rows of the parameter `name`.weight, or of those of all tables; width 0 = the options'. */
+/* Adds the look-up in the parameter `name`.weight, or in those of all tables; width 0 = that of the
+ * options. Tables of different widths are flattened and joined. */
 static trm_node rows_of_all(trm_graph *g, const char *name, int64_t width, trm_init init,
                             const trm_click_inputs *in, const trm_recommender_options *o,
                             const trmi_click_shape *shape) {
@@ -180,8 +186,7 @@ trm_node trmi_click_embedding(trm_graph *g, const trm_click_inputs *in,
     return rows_of_all(g, "embedding", 0, init, in, o, shape);
 }
 
-/* ---- layers -------------------------------------------------------------------------------------
- */
+/* ---- layers ---- */
 
 trm_node trmi_click_layer(trm_graph *g, const char *name, trm_node x, int64_t out,
                           const trm_recommender_options *o) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The recommendation models by name. */
+/* Registry of the recommendation models by name. */
 #include "models/recommender.h"
 
 #include "base/error.h"

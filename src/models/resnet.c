@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Residual networks (He et al., 2015, arXiv:1512.03385) of depth 18 to 152. Parameter names are
+ * those of torchvision, so that its checkpoints can be loaded. The stride of a bottleneck is in its
+ * 3x3 convolution (ResNet v1.5), as in torchvision. */
 #include "trireme/models.h"
 
 #include "graph/graph_ir.h"
 
 #include "base/error.h"
 
-/* The input channels of x. */
+/* Returns the channels of x. */
 static int64_t channels_of(const trm_graph *g, trm_node x) { return trm_node_shape(g, x).dim[1]; }
 
+/* Adds a convolution without bias, padded to keep the extent at stride 1. */
 static trm_node conv(trm_graph *g, const char *name, trm_node x, int64_t out, int64_t kernel,
                      int64_t stride) {
     int64_t pad = kernel / 2;
@@ -21,6 +25,7 @@ static trm_node conv(trm_graph *g, const char *name, trm_node x, int64_t out, in
     return y;
 }
 
+/* Adds a batch norm with its parameters and running statistics. */
 static trm_node norm(trm_graph *g, const char *name, trm_node x, trm_init gamma) {
     int64_t c = channels_of(g, x);
     trm_graph_push_scope(g, "%s", name);
@@ -33,6 +38,7 @@ static trm_node norm(trm_graph *g, const char *name, trm_node x, trm_init gamma)
     return y;
 }
 
+/* Blocks of each stage by depth. */
 typedef struct layout {
     int32_t depth, blocks[4];
     bool bottleneck;
@@ -44,7 +50,7 @@ static const layout layouts[] = {{18, {2, 2, 2, 2}, false},
                                  {101, {3, 4, 23, 3}, true},
                                  {152, {3, 8, 36, 3}, true}};
 
-/* The shortcut: the input itself, or a 1x1 projection where shape changes. */
+/* Returns the shortcut: the input itself, or a 1x1 projection if the shape changes. */
 static trm_node shortcut(trm_graph *g, trm_node x, int64_t out, int64_t stride) {
     if (stride == 1 && channels_of(g, x) == out) {
         return x;
@@ -55,6 +61,7 @@ static trm_node shortcut(trm_graph *g, trm_node x, int64_t out, int64_t stride) 
     return y;
 }
 
+/* Adds a residual block: two 3x3 convolutions, or a bottleneck of 1x1, 3x3 and 1x1. */
 static trm_node block(trm_graph *g, trm_node x, int64_t width, int64_t stride, bool bottleneck,
                       trm_init last_gamma) {
     trm_node y = x;
@@ -80,6 +87,7 @@ trm_node trm_resnet(trm_graph *g, trm_node image, const trm_resnet_options *opti
         trmi_graph_fail(g, &err);
         return TRM_NO_NODE;
     }
+    /* stem: 7x7 and max pooling, or 3x3 for small images */
     bool cifar = options->stem == TRM_STEM_CIFAR;
     trm_init last_gamma = options->zero_init_residual ? TRM_INIT_ZERO : TRM_INIT_ONE;
     trm_node x = conv(g, "conv1", image, 64, cifar ? 3 : 7, cifar ? 1 : 2);
@@ -88,6 +96,7 @@ trm_node trm_resnet(trm_graph *g, trm_node image, const trm_resnet_options *opti
         x = trm_max_pool(
             g, x, &(trm_pool_options){.kernel = {3, 3}, .stride = {2, 2}, .pad = {1, 1, 1, 1}});
     }
+    /* four stages; each but the first halves the extent */
     for (int stage = 0; stage < 4; stage++) {
         for (int32_t i = 0; i < shape->blocks[stage]; i++) {
             trm_graph_push_scope(g, "layer%d", stage + 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Wide & Deep (Cheng et al., 2016, arXiv:1606.07792). */
+/* Wide & Deep (Cheng et al., 2016, arXiv:1606.07792): a linear part and a tower, added up. */
 #include "models/recommender.h"
 
 trm_node trm_widedeep(trm_graph *g, const trm_click_inputs *in, const trm_recommender_options *o) {
