@@ -4,6 +4,7 @@
 #include "comm/api/communicator.h"
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/memory.h"
 
 #include <stdio.h>
@@ -165,7 +166,7 @@ trm_status trm_comm_split(trm_comm *comm, int32_t colour, int32_t key, trm_comm 
 trm_status trm_comm_group(trm_comm *comm, const int32_t *ranks, int32_t count, trm_comm **out,
                           trm_error *err) {
     choice mine = {.colour = -1, .rank = comm->group.rank, .valid = count >= 1};
-    uint64_t list = 1469598103934665603u;
+    uint64_t list = TRMI_HASH_BEGIN;
     trm_error cause = {.status = TRM_OK};
     for (int32_t i = 0; i < count; i++) {
         bool repeated = false;
@@ -178,7 +179,7 @@ trm_status trm_comm_group(trm_comm *comm, const int32_t *ranks, int32_t count, t
                       comm->group.size, i, repeated ? " is there twice" : "");
             break;
         }
-        list = (list ^ (uint64_t)ranks[i]) * 1099511628211u;
+        list = trmi_hash(list, &ranks[i], sizeof ranks[i]);
         if (ranks[i] == comm->group.rank) {
             mine.colour = 0;
             mine.key = i;

@@ -3,6 +3,7 @@
 #include "comm/api/engine.h"
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/os.h"
 
@@ -21,12 +22,12 @@ const char *trm_collective_name(trm_collective_kind kind) {
 
 /* signature[0] = kind | dtype << 8 | reduce << 16 | root << 24 | hash of the counts << 40 */
 void trmi_op_sign(trmi_engine_call *op, int32_t size) {
-    uint64_t hash = 0xcbf29ce484222325u;
+    uint64_t hash = TRMI_HASH_BEGIN;
     int64_t count = op->count;
     if (op->counts != NULL) {
         count = 0;
+        hash = trmi_hash(hash, op->counts, (size_t)size * sizeof *op->counts);
         for (int32_t i = 0; i < size; i++) {
-            hash = (hash ^ (uint64_t)op->counts[i]) * 0x100000001b3u;
             count += op->counts[i];
         }
     }

@@ -3,6 +3,7 @@
 #include "comm/cluster/ranktable.h"
 
 #include "base/error.h"
+#include "base/hash.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -57,18 +58,11 @@ trm_status trmi_table_add_row(trm_rank_table *table, const trmi_table_row *row, 
     return TRM_OK;
 }
 
-static uint32_t hash_text(const char *text) {
-    uint32_t hash = 2166136261u;
-    for (; *text != '\0'; text++) {
-        hash = (hash ^ (uint8_t)*text) * 16777619u;
-    }
-    return hash ^ (hash >> 15);
-}
-
 /* The bucket of `id`: where its index is, or where it belongs. */
 static int32_t *find_bucket(trm_rank_table *table, const char *id) {
     uint32_t mask = (uint32_t)table->bucket_count - 1;
-    uint32_t at = hash_text(id) & mask;
+    uint64_t hash = trmi_hash(TRMI_HASH_BEGIN, id, strlen(id));
+    uint32_t at = (uint32_t)(hash ^ hash >> 32) & mask;
     while (table->buckets[at] != 0 && strcmp(table->servers[table->buckets[at] - 1].id, id) != 0) {
         at = (at + 1) & mask;
     }

@@ -10,6 +10,7 @@
 #include "comm/net/transport.h"
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/memory.h"
 #include "base/os.h"
 #include "base/rng.h"
@@ -27,7 +28,7 @@ typedef struct frame {
     double arrival;
     trmi_tag tag;
     uint64_t bytes;
-    uint32_t sum;
+    uint64_t sum;
     char data[];
 } frame;
 
@@ -66,14 +67,6 @@ static pair *pair_of(world *w, int32_t from, int32_t to, int32_t channel) {
                      (size_t)channel];
 }
 
-static uint32_t checksum(const char *data, uint64_t bytes) {
-    uint32_t sum = 2166136261u;
-    for (uint64_t i = 0; i < bytes; i++) {
-        sum = (sum ^ (uint8_t)data[i]) * 16777619u;
-    }
-    return sum;
-}
-
 /* --- sending
  *  -------------------------------------------------------------------------------------- */
 static void put_in_flight(world *w, pair *p, frame *f, uint64_t stream) {
@@ -106,7 +99,7 @@ static trm_status send_frame(sim *self, trmi_transfer *t, trm_error *err) {
     if (t->bytes > 0) {
         memcpy(f->data, t->data, t->bytes);
     }
-    f->sum = checksum(f->data, f->bytes);
+    f->sum = trmi_hash(TRMI_HASH_BEGIN, f->data, f->bytes);
     int32_t me = self->base.group.rank;
     pthread_mutex_lock(&w->mutex);
     pair *p = pair_of(w, me, t->peer, t->channel);
@@ -153,7 +146,7 @@ static trm_status deliver(sim *self, trmi_transfer *t, const frame *f, trm_error
         self->base.found_bytes = f->bytes;
         return TRMI_FAIL(err, TRM_INVALID, "unexpected frame");
     }
-    if (f->sum != checksum(f->data, f->bytes)) {
+    if (f->sum != trmi_hash(TRMI_HASH_BEGIN, f->data, f->bytes)) {
         return TRMI_FAIL(err, TRM_CORRUPT,
                          "rank %d received damaged bytes from rank %d in operation "
                          "%llu",

@@ -3,6 +3,7 @@
 #include "folder.h"
 #include "real_data.h"
 
+#include "base/hash.h"
 #include "base/memory.h"
 #include "base/os.h"
 #include "data/image/cifar10.h"
@@ -43,19 +44,11 @@ static trm_dataset *make(const setup *s) {
     return data;
 }
 
-static uint64_t hash(const void *data, size_t bytes) {
-    uint64_t h = 1469598103934665603u;
-    for (size_t i = 0; i < bytes; i++) {
-        h = (h ^ ((const uint8_t *)data)[i]) * 1099511628211u;
-    }
-    return h;
-}
-
 static uint64_t batch_hash(const trm_batch *batch) {
     uint64_t h = (uint64_t)(batch->epoch * 1000003 + batch->index * 1009 + batch->samples);
     for (int i = 0; i < batch->field_count; i++) {
         const trm_tensor *t = &batch->fields[i].tensor;
-        h = h * 31 + hash(t->data, (size_t)trm_tensor_bytes(t));
+        h = h * 31 + trmi_hash(TRMI_HASH_BEGIN, t->data, (size_t)trm_tensor_bytes(t));
     }
     return h;
 }
@@ -145,7 +138,8 @@ static int64_t epoch_samples(trm_dataset *data, uint64_t *out) {
         const trm_tensor *image = trm_batch_tensor(batch, "image");
         size_t bytes = (size_t)trm_tensor_bytes(image) / (size_t)image->shape.dim[0];
         for (int64_t i = 0; i < batch->samples; i++) {
-            out[count++] = hash((const uint8_t *)image->data + (size_t)i * bytes, bytes);
+            out[count++] =
+                trmi_hash(TRMI_HASH_BEGIN, (const uint8_t *)image->data + (size_t)i * bytes, bytes);
         }
         const int32_t *label = trm_batch_tensor(batch, "label")->data;
         for (int64_t i = batch->samples; i < image->shape.dim[0]; i++) {
@@ -364,7 +358,7 @@ static void random_batches_are_constant(void **state) {
     for (int i = 0; i < 9; i++) {
         CHECK_OK(trm_dataset_next(data, &batch, &err), err);
         const trm_tensor *image = &batch->fields[0].tensor;
-        uint64_t h = hash(image->data, (size_t)trm_tensor_bytes(image));
+        uint64_t h = trmi_hash(TRMI_HASH_BEGIN, image->data, (size_t)trm_tensor_bytes(image));
         assert_true(i == 0 || h == first);
         first = h;
         sum += ((const float *)image->data)[i];
