@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/element.h"
 #include "base/half.h"
+#include "base/hash_index.h"
 #include "base/memory.h"
 #include "base/order.h"
 #include "base/mapping.h"
@@ -332,8 +333,36 @@ static void queue_keeps_order_and_ends(void **state) {
     trmi_queue_destroy(queue);
 }
 
+/* Entries of equal hashes are all found, in the order of their adding, while the index grows. */
+static void entries_are_found_by_hash(void **state) {
+    enum { ENTRIES = 3000, HASHES = 700 };
+    trmi_hash_index index = {0};
+    uint64_t probe = 0;
+    assert_int_equal(trmi_hash_index_next(&index, 5, &probe), -1);
+    for (int64_t i = 0; i < ENTRIES; i++) {
+        assert_true(trmi_hash_index_add(&index, (uint64_t)(i % HASHES) << 7, i));
+    }
+    for (int64_t h = 0; h < HASHES; h++) {
+        probe = 0;
+        for (int64_t i = h; i < ENTRIES; i += HASHES) {
+            assert_int_equal(trmi_hash_index_next(&index, (uint64_t)h << 7, &probe), i);
+        }
+        assert_int_equal(trmi_hash_index_next(&index, (uint64_t)h << 7, &probe), -1);
+    }
+    trmi_hash_index_clear(&index);
+    probe = 0;
+    assert_int_equal(trmi_hash_index_next(&index, 0, &probe), -1);
+    trmi_alloc_fail_after(1);
+    for (int64_t i = 0; i < ENTRIES; i++) { /* there is room for as many as there were */
+        assert_true(trmi_hash_index_add(&index, (uint64_t)i, i));
+    }
+    trmi_alloc_fail_after(0);
+    trmi_hash_index_free(&index);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(entries_are_found_by_hash),
         cmocka_unit_test(error_record_survives_the_wire),
         cmocka_unit_test(a_long_sentence_keeps_its_ends),
         cmocka_unit_test(a_median_is_the_middle),

@@ -120,7 +120,7 @@ void trm_rank_table_destroy(trm_rank_table *table) {
     }
     trmi_free(table->rows);
     trmi_free(table->servers);
-    trmi_free(table->buckets);
+    trmi_hash_index_free(&table->by_id);
     trmi_free(table->pods);
     trmi_arena_free(&table->arena);
     trmi_free(table);

@@ -9,6 +9,7 @@
 
 #include "trireme/cluster.h"
 
+#include "base/hash_index.h"
 #include "base/memory.h"
 #include "comm/cluster/cluster_json.h"
 
@@ -44,8 +45,7 @@ struct trm_rank_table {
     trmi_table_server *servers;
     int32_t server_count;
     int64_t server_capacity;
-    int32_t *buckets; /* server index + 1 by hash of the id, open addressing */
-    int32_t bucket_count;
+    trmi_hash_index by_id;   /* of servers */
     trmi_table_server *pods; /* template 2: one per instance, in rank order */
     int32_t pod_count;
     int64_t pod_capacity;

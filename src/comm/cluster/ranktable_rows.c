@@ -58,54 +58,31 @@ trm_status trmi_table_add_row(trm_rank_table *table, const trmi_table_row *row, 
     return TRM_OK;
 }
 
-/* The bucket of `id`: where its index is, or where it belongs. */
-static int32_t *find_bucket(trm_rank_table *table, const char *id) {
-    uint32_t mask = (uint32_t)table->bucket_count - 1;
-    uint64_t hash = trmi_hash(TRMI_HASH_BEGIN, id, strlen(id));
-    uint32_t at = (uint32_t)(hash ^ hash >> 32) & mask;
-    while (table->buckets[at] != 0 && strcmp(table->servers[table->buckets[at] - 1].id, id) != 0) {
-        at = (at + 1) & mask;
-    }
-    return &table->buckets[at];
-}
-
-static bool grow_buckets(trm_rank_table *table) {
-    if (table->server_count * 2 < table->bucket_count) {
-        return true;
-    }
-    int32_t count = table->bucket_count ? table->bucket_count * 2 : 64;
-    int32_t *buckets = trmi_alloc((size_t)count * sizeof *buckets);
-    if (buckets == NULL) {
-        return false;
-    }
-    trmi_free(table->buckets);
-    table->buckets = buckets;
-    table->bucket_count = count;
-    for (int32_t s = 0; s < table->server_count; s++) {
-        *find_bucket(table, table->servers[s].id) = s + 1;
-    }
-    return true;
-}
-
 trm_status trmi_table_server_index(trm_rank_table *table, const char *id, const char *host_ip,
                                    int32_t *index, bool *exists, trm_error *err) {
-    if (!grow_buckets(table) || !trmi_grow((void **)&table->servers, &table->server_capacity,
-                                           table->server_count + 1, sizeof *table->servers)) {
-        goto no_memory;
-    }
-    int32_t *bucket = find_bucket(table, id);
-    *exists = *bucket != 0;
+    uint64_t hash = trmi_hash(TRMI_HASH_BEGIN, id, strlen(id)), probe = 0;
+    int64_t found;
+    do {
+        found = trmi_hash_index_next(&table->by_id, hash, &probe);
+    } while (found >= 0 && strcmp(table->servers[found].id, id) != 0);
+    *exists = found >= 0;
     if (!*exists) {
-        trmi_table_server *server = &table->servers[table->server_count];
+        found = table->server_count;
+        if (!trmi_grow((void **)&table->servers, &table->server_capacity, found + 1,
+                       sizeof *table->servers)) {
+            goto no_memory;
+        }
+        trmi_table_server *server = &table->servers[found];
         memset(server, 0, sizeof *server);
         server->id = trmi_arena_strdup(&table->arena, id);
         server->host_ip = host_ip != NULL ? trmi_arena_strdup(&table->arena, host_ip) : NULL;
-        if (server->id == NULL || (host_ip != NULL && server->host_ip == NULL)) {
+        if (server->id == NULL || (host_ip != NULL && server->host_ip == NULL) ||
+            !trmi_hash_index_add(&table->by_id, hash, found)) {
             goto no_memory;
         }
-        *bucket = ++table->server_count;
+        table->server_count++;
     }
-    *index = *bucket - 1;
+    *index = (int32_t)found;
     return TRM_OK;
 no_memory:
     return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for %d servers", table->name,

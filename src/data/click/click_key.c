@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keys of categorical values: hashing trick or vocabulary. */
 #include "base/error.h"
+#include "base/hash_index.h"
 #include "base/os.h"
 #include "base/rng.h"
 #include "data/click/click.h"
@@ -43,8 +44,7 @@ struct trm_vocabulary {
     int64_t *base;
     vocabulary_word *words; /* in order of appearance */
     int64_t word_count, word_capacity;
-    int64_t *slots;     /* 1 + index into words; 0 = free */
-    int64_t slot_count; /* a power of two */
+    trmi_hash_index by_word;
 };
 
 static int64_t unbounded(uint64_t hash) { return (int64_t)(hash >> 1); }
@@ -103,17 +103,14 @@ int64_t trmi_key_of_number(const trmi_keyer *keyer, int32_t field, int64_t numbe
 
 trm_status trmi_vocabulary_create(int32_t fields, uint64_t seed, trm_vocabulary **out,
                                   trm_error *err) {
-    enum { FIRST_SLOTS = 1024 };
     trm_vocabulary *v = trmi_alloc(sizeof *v);
     if (v != NULL) {
         v->fields = fields;
         v->seed = seed;
         v->rows = trmi_alloc((size_t)fields * sizeof *v->rows);
         v->base = trmi_alloc((size_t)fields * sizeof *v->base);
-        v->slots = trmi_alloc(FIRST_SLOTS * sizeof *v->slots);
-        v->slot_count = FIRST_SLOTS;
     }
-    if (v == NULL || v->rows == NULL || v->base == NULL || v->slots == NULL) {
+    if (v == NULL || v->rows == NULL || v->base == NULL) {
         trm_vocabulary_destroy(v);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a vocabulary");
     }
@@ -127,53 +124,37 @@ void trm_vocabulary_destroy(trm_vocabulary *vocabulary) {
     }
     trmi_free(vocabulary->rows);
     trmi_free(vocabulary->base);
-    trmi_free(vocabulary->slots);
+    trmi_hash_index_free(&vocabulary->by_word);
     free(vocabulary->words);
     trmi_free(vocabulary);
 }
 
-/* The slot that holds the word, or the free one where it belongs. */
-static int64_t *slot_of(const trm_vocabulary *v, int32_t field, uint64_t hash) {
-    uint64_t mask = (uint64_t)v->slot_count - 1;
-    uint64_t at = trmi_mix(hash, (uint64_t)field) & mask;
-    for (;; at = (at + 1) & mask) {
-        int64_t *slot = &v->slots[at];
-        if (*slot == 0) {
-            return slot;
-        }
-        const vocabulary_word *w = &v->words[*slot - 1];
-        if (w->hash == hash && w->field == field) {
-            return slot;
-        }
-    }
+/* The word's index, -1 if it is not there. */
+static int64_t find_word(const trm_vocabulary *v, int32_t field, uint64_t hash) {
+    uint64_t probe = 0;
+    int64_t i;
+    do {
+        i = trmi_hash_index_next(&v->by_word, trmi_mix(hash, (uint64_t)field), &probe);
+    } while (i >= 0 && (v->words[i].hash != hash || v->words[i].field != field));
+    return i;
 }
 
-static bool enlarge(trm_vocabulary *v) {
-    int64_t *grown = trmi_alloc((size_t)v->slot_count * 2 * sizeof *grown);
-    if (grown == NULL) {
-        return false;
-    }
-    trmi_free(v->slots);
-    v->slots = grown;
-    v->slot_count *= 2;
-    for (int64_t i = 0; i < v->word_count; i++) {
-        *slot_of(v, v->words[i].field, v->words[i].hash) = i + 1;
-    }
-    return true;
+static bool index_word(trm_vocabulary *v, int64_t i) {
+    const vocabulary_word *w = &v->words[i];
+    return trmi_hash_index_add(&v->by_word, trmi_mix(w->hash, (uint64_t)w->field), i);
 }
 
 bool trmi_vocabulary_count(trm_vocabulary *v, int32_t field, uint64_t hash) {
-    int64_t *slot = slot_of(v, field, hash);
-    if (*slot != 0) {
-        v->words[*slot - 1].count++;
+    int64_t i = find_word(v, field, hash);
+    if (i >= 0) {
+        v->words[i].count++;
         return true;
     }
     if (!trmi_grow((void **)&v->words, &v->word_capacity, v->word_count + 1, sizeof *v->words)) {
         return false;
     }
-    v->words[v->word_count++] = (vocabulary_word){.hash = hash, .count = 1, .field = field};
-    *slot = v->word_count;
-    return v->word_count * 2 < v->slot_count || enlarge(v);
+    v->words[v->word_count] = (vocabulary_word){.hash = hash, .count = 1, .field = field};
+    return index_word(v, v->word_count) && ++v->word_count > 0;
 }
 
 trm_status trmi_vocabulary_number(trm_vocabulary *v, int64_t min_count, trm_error *err) {
@@ -189,13 +170,14 @@ trm_status trmi_vocabulary_number(trm_vocabulary *v, int64_t min_count, trm_erro
         }
     }
     v->word_count = kept;
-    memset(v->slots, 0, (size_t)v->slot_count * sizeof *v->slots);
+    trmi_hash_index_clear(&v->by_word);
     for (int64_t i = 0; i < kept; i++) {
-        int64_t *slot = slot_of(v, v->words[i].field, v->words[i].hash);
-        if (*slot != 0) {
+        if (find_word(v, v->words[i].field, v->words[i].hash) >= 0) {
             return TRMI_FAIL(err, TRM_CORRUPT, "vocabulary: word %lld comes twice", (long long)i);
         }
-        *slot = i + 1;
+        if (!index_word(v, i)) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a vocabulary");
+        }
     }
     for (int32_t f = 1; f < v->fields; f++) {
         v->base[f] = v->base[f - 1] + v->rows[f - 1];
@@ -204,8 +186,8 @@ trm_status trmi_vocabulary_number(trm_vocabulary *v, int64_t min_count, trm_erro
 }
 
 int64_t trmi_vocabulary_id(const trm_vocabulary *v, int32_t field, uint64_t hash) {
-    int64_t slot = field < v->fields ? *slot_of(v, field, hash) : 0;
-    return slot == 0 ? 0 : v->words[slot - 1].id;
+    int64_t i = field < v->fields ? find_word(v, field, hash) : -1;
+    return i < 0 ? 0 : v->words[i].id;
 }
 
 uint64_t trmi_vocabulary_seed(const trm_vocabulary *v) { return v->seed; }

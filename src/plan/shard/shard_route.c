@@ -14,6 +14,7 @@
 #include "plan/shard/sharding.h"
 
 #include "base/error.h"
+#include "base/hash_index.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -159,8 +160,7 @@ typedef struct map {
     int64_t element;
     place *places;
     int64_t count, capacity;
-    int32_t *table; /* open addressing: hash of the spread -> place + 1 */
-    int64_t slots;
+    trmi_hash_index by_spread; /* of places */
     uint32_t searches;
 } map;
 
@@ -172,50 +172,27 @@ struct trmi_router {
     int64_t maps_count, maps_capacity;
     struct entry *entries; /* cached answers */
     int64_t count, capacity;
-    int64_t *table; /* open addressing: hash of the query -> entry + 1 */
-    int64_t slots;
+    trmi_hash_index by_query; /* of entries */
 };
-
-/* Returns the hash slot of a spread, or the free slot for it. */
-static int32_t *place_slot(const map *m, const trmi_spread *spread) {
-    uint32_t key = trmi_spread_key(spread);
-    int64_t at = (int64_t)((key * 0x9E3779B1u) >> 4) & (m->slots - 1);
-    while (m->table[at] != 0 && !trmi_spread_equal(&m->places[m->table[at] - 1].spread, spread)) {
-        at = (at + 1) & (m->slots - 1);
-    }
-    return &m->table[at];
-}
-
-/* Doubles the hash table. False: no memory. */
-static bool more_slots(map *m) {
-    int64_t slots = m->slots == 0 ? 64 : 2 * m->slots;
-    int32_t *table = calloc((size_t)slots, sizeof *table);
-    if (table == NULL) {
-        return false;
-    }
-    free(m->table);
-    m->table = table;
-    m->slots = slots;
-    for (int64_t i = 0; i < m->count; i++) {
-        *place_slot(m, &m->places[i].spread) = (int32_t)i + 1;
-    }
-    return true;
-}
 
 /* Returns the place of a spread that fits the shape, made if it is new; -1: no memory. Pointers to
  * places become invalid. */
 static int32_t place_of(const trmi_router *r, map *m, const trmi_spread *spread) {
-    if ((m->slots < 2 * (m->count + 1) && !more_slots(m)) ||
-        !trmi_grow((void **)&m->places, &m->capacity, m->count + 1, sizeof *m->places)) {
+    uint64_t hash = trmi_spread_key(spread) * UINT64_C(0x9E3779B97F4A7C15), probe = 0;
+    int64_t i;
+    do {
+        i = trmi_hash_index_next(&m->by_spread, hash, &probe);
+    } while (i >= 0 && !trmi_spread_equal(&m->places[i].spread, spread));
+    if (i >= 0) {
+        return (int32_t)i;
+    }
+    if (!trmi_grow((void **)&m->places, &m->capacity, m->count + 1, sizeof *m->places) ||
+        !trmi_hash_index_add(&m->by_spread, hash, m->count)) {
         return -1;
     }
-    int32_t *slot = place_slot(m, spread);
-    if (*slot == 0) {
-        m->places[m->count++] =
-            (place){.spread = *spread, .most = trmi_spread_most(&r->mesh, &m->shape, spread)};
-        *slot = (int32_t)m->count;
-    }
-    return *slot - 1;
+    m->places[m->count] =
+        (place){.spread = *spread, .most = trmi_spread_most(&r->mesh, &m->shape, spread)};
+    return (int32_t)m->count++;
 }
 
 /* ---- moves from a place ---- */
@@ -594,11 +571,11 @@ void trmi_router_destroy(trmi_router *r) {
                 free(r->maps[i].places[k].direct.list);
             }
             free(r->maps[i].places);
-            free(r->maps[i].table);
+            trmi_hash_index_free(&r->maps[i].by_spread);
         }
         free(r->maps);
         free(r->entries);
-        free(r->table);
+        trmi_hash_index_free(&r->by_query);
         trmi_free(r);
     }
 }
@@ -621,37 +598,6 @@ static bool same_query(const entry *a, const entry *b) {
            a->bound == b->bound && trm_shape_equal(&a->shape, &b->shape);
 }
 
-/* Returns the hash slot of a query, or the free slot for it. */
-static int64_t *slot_of(const trmi_router *r, const entry *e) {
-    uint64_t at = hash_of(e) & (uint64_t)(r->slots - 1);
-    while (r->table[at] != 0 && !same_query(&r->entries[r->table[at] - 1], e)) {
-        at = (at + 1) & (uint64_t)(r->slots - 1);
-    }
-    return &r->table[at];
-}
-
-/* Makes room for one more answer. False: no memory. */
-static bool make_room(trmi_router *r) {
-    if (!trmi_grow((void **)&r->entries, &r->capacity, r->count + 1, sizeof *r->entries)) {
-        return false;
-    }
-    if (r->slots >= 2 * (r->count + 1)) {
-        return true;
-    }
-    int64_t slots = r->slots == 0 ? 256 : 2 * r->slots;
-    int64_t *table = calloc((size_t)slots, sizeof *table);
-    if (table == NULL) {
-        return false;
-    }
-    free(r->table);
-    r->table = table;
-    r->slots = slots;
-    for (int64_t i = 0; i < r->count; i++) {
-        *slot_of(r, &r->entries[i]) = i + 1;
-    }
-    return true;
-}
-
 trm_status trmi_route_find(trmi_router *r, const trm_shape *shape, trm_dtype dtype,
                            const trmi_spread *from, const trmi_spread *to, int64_t peak_elements,
                            trmi_route *out, trm_error *err) {
@@ -664,23 +610,27 @@ trm_status trmi_route_find(trmi_router *r, const trm_shape *shape, trm_dtype dty
                    .bound = peak_elements,
                    .from = trmi_spread_key(from),
                    .to = trmi_spread_key(to)};
-    if (!make_room(r)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for routes");
-    }
-    int64_t *slot = slot_of(r, &query);
-    if (*slot != 0 && !r->entries[*slot - 1].none) {
-        *out = r->entries[*slot - 1].route;
+    uint64_t hash = hash_of(&query), probe = 0;
+    int64_t i;
+    do {
+        i = trmi_hash_index_next(&r->by_query, hash, &probe);
+    } while (i >= 0 && !same_query(&r->entries[i], &query));
+    if (i >= 0 && !r->entries[i].none) {
+        *out = r->entries[i].route;
         return TRM_OK;
     }
     /* the answer from the cache, also "no route"; otherwise a search */
     const search known = {.router = r, .target = to, .bound = peak_elements};
     trm_status status =
-        *slot != 0 ? no_route(&known, shape, from, err)
-                   : find(r, shape, query.element, from, to, peak_elements, &query.route, err);
+        i >= 0 ? no_route(&known, shape, from, err)
+               : find(r, shape, query.element, from, to, peak_elements, &query.route, err);
     query.none = status != TRM_OK;
-    if (*slot == 0 && status != TRM_NOMEM) {
+    if (i < 0 && status != TRM_NOMEM) {
+        if (!trmi_grow((void **)&r->entries, &r->capacity, r->count + 1, sizeof *r->entries) ||
+            !trmi_hash_index_add(&r->by_query, hash, r->count)) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for routes");
+        }
         r->entries[r->count++] = query;
-        *slot = r->count;
     }
     if (status == TRM_OK) {
         *out = query.route;

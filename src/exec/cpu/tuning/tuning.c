@@ -4,6 +4,7 @@
 #include "base/cpu.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/hash_index.h"
 #include "base/memory.h"
 #include "base/os.h"
 
@@ -34,8 +35,7 @@ struct trmi_tuning {
     char machine[192];
     entry *entries;
     int64_t count, capacity;
-    int32_t *places; /* entries by hash of machine and problem, + 1; 0 = free; half empty */
-    int64_t places_count;
+    trmi_hash_index by_problem; /* of machine and problem */
     bool added;
 };
 
@@ -79,54 +79,27 @@ void trmi_tuning_destroy(trmi_tuning *t) {
     }
     trmi_arena_free(&t->arena);
     free(t->entries);
-    trmi_free(t->places);
+    trmi_hash_index_free(&t->by_problem);
     trmi_free(t);
 }
 
 bool trmi_tuning_has_file(const trmi_tuning *t) { return t->path != NULL; }
 int64_t trmi_tuning_count(const trmi_tuning *t) { return t->count; }
 
-/* Where the entry is, or would be. */
-static int32_t *place_of(const trmi_tuning *t, const char *machine, const char *problem) {
-    uint64_t hash =
-        trmi_hash(trmi_hash(TRMI_HASH_BEGIN, machine, strlen(machine)), problem, strlen(problem));
-    for (uint64_t at = hash ^ hash >> 32;; at++) {
-        int32_t *place = &t->places[at & (uint64_t)(t->places_count - 1)];
-        const entry *e = *place == 0 ? NULL : &t->entries[*place - 1];
-        if (e == NULL || (strcmp(e->problem, problem) == 0 && strcmp(e->machine, machine) == 0)) {
-            return place;
-        }
-    }
+static uint64_t hash_of(const char *machine, const char *problem) {
+    uint64_t hash = trmi_hash(TRMI_HASH_BEGIN, machine, strlen(machine));
+    return trmi_hash(hash, problem, strlen(problem));
 }
 
 static entry *look_up(const trmi_tuning *t, const char *machine, const char *problem) {
-    int32_t at = t->places_count == 0 ? 0 : *place_of(t, machine, problem);
-    return at == 0 ? NULL : &t->entries[at - 1];
-}
-
-/* Room for one more entry and its place. */
-static bool grow(trmi_tuning *t) {
-    if (!trmi_grow((void **)&t->entries, &t->capacity, t->count + 1, sizeof *t->entries)) {
-        return false;
+    uint64_t hash = hash_of(machine, problem), probe = 0;
+    for (;;) {
+        int64_t i = trmi_hash_index_next(&t->by_problem, hash, &probe);
+        entry *e = i < 0 ? NULL : &t->entries[i];
+        if (e == NULL || (strcmp(e->problem, problem) == 0 && strcmp(e->machine, machine) == 0)) {
+            return e;
+        }
     }
-    if (t->places_count >= 2 * t->capacity) {
-        return true;
-    }
-    int64_t count = 64;
-    while (count < 2 * t->capacity) {
-        count *= 2;
-    }
-    int32_t *places = trmi_alloc((size_t)count * sizeof *places);
-    if (places == NULL) {
-        return false;
-    }
-    trmi_free(t->places);
-    t->places = places;
-    t->places_count = count;
-    for (int64_t i = 0; i < t->count; i++) {
-        *place_of(t, t->entries[i].machine, t->entries[i].problem) = (int32_t)i + 1;
-    }
-    return true;
 }
 
 bool trmi_tuning_find(const trmi_tuning *t, const char *problem, const char **algorithm,
@@ -156,11 +129,12 @@ static bool put(trmi_tuning *t, const char *machine, const char *problem, const 
     e.machine =
         strcmp(machine, t->machine) == 0 ? t->machine : trmi_arena_strdup(&t->arena, machine);
     e.problem = trmi_arena_strdup(&t->arena, problem);
-    if (e.machine == NULL || e.problem == NULL || !grow(t)) {
+    if (e.machine == NULL || e.problem == NULL ||
+        !trmi_grow((void **)&t->entries, &t->capacity, t->count + 1, sizeof *t->entries) ||
+        !trmi_hash_index_add(&t->by_problem, hash_of(e.machine, e.problem), t->count)) {
         return false;
     }
-    t->entries[t->count] = e;
-    *place_of(t, e.machine, e.problem) = (int32_t)++t->count;
+    t->entries[t->count++] = e;
     return true;
 }
 

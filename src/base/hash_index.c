@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/hash_index.h"
+
+#include <string.h>
+
+enum { FIRST_PLACES = 64 };
+
+static void put(trmi_hash_index *index, uint64_t hash, int64_t entry) {
+    uint64_t at = hash ^ hash >> 32, mask = (uint64_t)(index->place_count - 1);
+    while (index->places[at & mask].entry != 0) {
+        at++;
+    }
+    index->places[at & mask] = (trmi_hash_place){hash, entry + 1};
+}
+
+static bool grow(trmi_hash_index *index) {
+    trmi_hash_index more = {.count = index->count,
+                            .place_count =
+                                index->place_count == 0 ? FIRST_PLACES : 2 * index->place_count};
+    more.places = trmi_alloc((size_t)more.place_count * sizeof *more.places);
+    if (more.places == NULL) {
+        return false;
+    }
+    for (int64_t i = 0; i < index->place_count; i++) {
+        if (index->places[i].entry != 0) {
+            put(&more, index->places[i].hash, index->places[i].entry - 1);
+        }
+    }
+    trmi_free(index->places);
+    *index = more;
+    return true;
+}
+
+bool trmi_hash_index_add(trmi_hash_index *index, uint64_t hash, int64_t entry) {
+    if (2 * (index->count + 1) > index->place_count && !grow(index)) {
+        return false;
+    }
+    put(index, hash, entry);
+    index->count++;
+    return true;
+}
+
+void trmi_hash_index_clear(trmi_hash_index *index) {
+    if (index->places != NULL) {
+        memset(index->places, 0, (size_t)index->place_count * sizeof *index->places);
+    }
+    index->count = 0;
+}
+
+void trmi_hash_index_free(trmi_hash_index *index) {
+    trmi_free(index->places);
+    *index = (trmi_hash_index){0};
+}

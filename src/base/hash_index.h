@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* base/hash_index.h: finds the entries of an array by a hash of their keys (open addressing). Entries,
+ * keys and what makes two keys equal are the caller's:
+ *
+ *     uint64_t probe = 0;
+ *     int64_t i;
+ *     while ((i = trmi_hash_index_next(&index, hash, &probe)) >= 0 && !equal(&entries[i], key)) {
+ *     }
+ *     if (i < 0 && (!trmi_grow(...) || !trmi_hash_index_add(&index, hash, count++))) ... no memory
+ */
+#ifndef TRMI_BASE_HASH_INDEX_H
+#define TRMI_BASE_HASH_INDEX_H
+
+#include "base/memory.h"
+
+typedef struct trmi_hash_place {
+    uint64_t hash;
+    int64_t entry; /* + 1; 0 = free */
+} trmi_hash_place;
+
+/* Starts as {0}. */
+typedef struct trmi_hash_index {
+    trmi_hash_place *places;
+    int64_t place_count, count; /* a power of two; at most half of them are taken */
+} trmi_hash_index;
+
+/* The next entry of this hash, -1 when there is none; *probe is 0 at first. */
+static inline int64_t trmi_hash_index_next(const trmi_hash_index *index, uint64_t hash,
+                                           uint64_t *probe) {
+    while (index->place_count > 0) {
+        uint64_t at = (hash ^ hash >> 32) + (*probe)++;
+        const trmi_hash_place *place = &index->places[at & (uint64_t)(index->place_count - 1)];
+        if (place->entry == 0 || place->hash == hash) {
+            return place->entry - 1;
+        }
+    }
+    return -1;
+}
+
+/* False when there is no memory; nothing has changed then. */
+bool trmi_hash_index_add(trmi_hash_index *index, uint64_t hash, int64_t entry);
+/* Without entries again; keeps the memory. */
+void trmi_hash_index_clear(trmi_hash_index *index);
+void trmi_hash_index_free(trmi_hash_index *index);
+
+#endif
