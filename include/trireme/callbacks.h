@@ -38,7 +38,9 @@ typedef struct trm_model_checkpoint_options {
     int64_t every_epochs;
 } trm_model_checkpoint_options;
 /* Saves as asked, and at the end of training or when it is stopped. In sink mode between epochs
- * only (and when stopped): at the end of the epoch in which it was due. */
+ * only (and when stopped): at the end of the epoch in which it was due. Without room on the disk
+ * (NOSPACE) a save is left out with a warning, and tried again when the next one is due; the last
+ * one then fails. */
 TRM_API trm_callback trm_model_checkpoint(const trm_model_checkpoint_options *options);
 
 /* Evaluates on `data` (borrowed) at the end of every `every_epochs`-th epoch (0 = 1) and tells the

@@ -6,7 +6,9 @@
 #include "train/model.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/os.h"
+#include "save/checkpoint/checkpoint.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -118,10 +120,12 @@ trm_callback trm_time_monitor(trm_print print) {
 
 typedef struct checkpoints {
     trm_model_checkpoint_options options; /* directory is a copy */
+    const trmi_os *os;
     char *directory;
     trm_checkpoint_writer *writer;
     double saved_at;
     uint64_t asked_at; /* the global step then */
+    bool left_out;     /* rank 0: the newest save found no room */
     /* What the newest checkpoint holds; epoch -1 before the first. */
     int64_t epoch, epoch_step;
 } checkpoints;
@@ -137,23 +141,48 @@ static trm_status checkpoint_begin(void *context, const trm_progress *p, trm_err
     }
     const trm_checkpoint_options options = {.keep = c->options.keep,
                                             .keep_every_hours = c->options.keep_every_hours};
-    return trm_checkpoint_writer_open(c->directory, &options, &c->writer, err);
+    return trmi_checkpoint_writer_open_on(c->os, c->directory, &options, &c->writer, err);
 }
 
-static trm_status checkpoint_save(checkpoints *c, const trm_progress *p, trm_error *err) {
+/* Ranks agree on what is saved already; whether the disk had room only rank 0 knows. */
+static trm_status is_saved(const checkpoints *c, const trm_progress *p, bool last, bool *saved,
+                           trm_error *err) {
+    bool left_out = c->left_out;
+    *saved = c->epoch == p->model->epoch && c->epoch_step == p->model->epoch_step;
+    if (*saved && last) {
+        TRMI_TRY(trmi_model_ask_first(p->model, &left_out, err));
+        *saved = !left_out;
+    }
+    return TRM_OK;
+}
+
+static trm_status checkpoint_save(checkpoints *c, const trm_progress *p, bool last,
+                                  trm_error *err) {
     const trm_model *model = p->model;
-    if (c->epoch == model->epoch && c->epoch_step == model->epoch_step) {
+    trm_error why = {0};
+    bool saved;
+    TRMI_TRY(is_saved(c, p, last, &saved, err));
+    if (saved) {
         return TRM_OK;
     }
-    trm_status status = trm_model_save(p->model, c->writer, err);
-    if (status != TRM_OK) {
+    trm_status status = trm_model_save(p->model, c->writer, &why);
+    c->left_out = status == TRM_NOSPACE;
+    if (status != TRM_OK && (last || !c->left_out)) {
+        if (err != NULL) {
+            *err = why;
+        }
         return trmi_error_append(err, " (while saving step %llu)",
                                  (unsigned long long)p->global_step);
     }
     c->epoch = model->epoch;
     c->epoch_step = model->epoch_step;
     c->saved_at = trmi_os_now();
-    if (trmi_model_rank(model) != 0) {
+    if (c->left_out) {
+        trmi_log(TRM_LOG_WARN, "train",
+                 "step %llu is not saved: %s; training goes on, the next save tries again",
+                 (unsigned long long)p->global_step, why.message);
+    }
+    if (c->left_out || trmi_model_rank(model) != 0) {
         return TRM_OK;
     }
     char path[4096];
@@ -176,7 +205,7 @@ static trm_status checkpoint_step(void *context, const trm_progress *p, trm_erro
     if (c->options.every_seconds > 0) { /* clocks differ */
         TRMI_TRY(trmi_model_ask_first(p->model, &due, err));
     }
-    return due ? checkpoint_save(c, p, err) : TRM_OK;
+    return due ? checkpoint_save(c, p, false, err) : TRM_OK;
 }
 
 static trm_status checkpoint_epoch(void *context, const trm_progress *p, trm_error *err) {
@@ -185,12 +214,12 @@ static trm_status checkpoint_epoch(void *context, const trm_progress *p, trm_err
     if (every == 0 && c->options.every_steps == 0 && c->options.every_seconds == 0) {
         every = 1;
     }
-    return every > 0 && p->epoch % every == 0 ? checkpoint_save(c, p, err) : TRM_OK;
+    return every > 0 && p->epoch % every == 0 ? checkpoint_save(c, p, false, err) : TRM_OK;
 }
 
 static trm_status checkpoint_end(void *context, const trm_progress *p, trm_error *err) {
     checkpoints *c = context;
-    TRMI_TRY(checkpoint_save(c, p, err));
+    TRMI_TRY(checkpoint_save(c, p, true, err));
     if (c->writer == NULL) {
         return TRM_OK;
     }
@@ -207,6 +236,11 @@ static void checkpoint_destroy(void *context) {
 }
 
 trm_callback trm_model_checkpoint(const trm_model_checkpoint_options *options) {
+    return trmi_model_checkpoint_on(NULL, options);
+}
+
+trm_callback trmi_model_checkpoint_on(const trmi_os *os,
+                                      const trm_model_checkpoint_options *options) {
     if (options->directory == NULL) {
         return trmi_callback_unusable();
     }
@@ -219,6 +253,7 @@ trm_callback trm_model_checkpoint(const trm_model_checkpoint_options *options) {
     }
     strcpy(directory, options->directory);
     c->options = *options;
+    c->os = os;
     c->directory = directory;
     c->epoch = -1;
     return (trm_callback){.on_begin = checkpoint_begin,

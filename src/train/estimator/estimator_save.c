@@ -41,6 +41,7 @@ typedef struct saver {
     bool servers_save;   /* they have a folder */
     uint64_t step;       /* of the last checkpoint */
     bool any;
+    bool left_out; /* it found no room */
     double time;
 } saver;
 
@@ -185,9 +186,16 @@ static trm_status write_weights(saver *s, const trm_progress *p, trm_error *err)
     return status;
 }
 
+static void note_save(saver *s, uint64_t step, bool left_out) {
+    s->any = true;
+    s->left_out = left_out;
+    s->step = step;
+    s->time = trmi_os_now();
+}
+
 static trm_status save_now(saver *s, const trm_progress *p, trm_error *err) {
     uint64_t step = trm_model_global_step(p->model);
-    if (s->writer == NULL || (s->any && s->step == step)) {
+    if (s->writer == NULL || (s->any && s->step == step && !s->left_out)) {
         return TRM_OK;
     }
     char path[4096];
@@ -203,9 +211,7 @@ static trm_status save_now(saver *s, const trm_progress *p, trm_error *err) {
         }
     }
     TRMI_TRY(write_weights(s, p, err));
-    s->any = true;
-    s->step = step;
-    s->time = trmi_os_now();
+    note_save(s, step, false);
     snprintf(path, sizeof path, "%s/ckpt-%llu", s->estimator->config.model_dir,
              (unsigned long long)step);
     return trmi_tell_checkpoint(p, path, err);
@@ -238,7 +244,7 @@ static trm_status take_up(saver *s, const trm_progress *p, double patience, trm_
 static void lay_down(saver *s) {
     (void)!trm_checkpoint_writer_close(s->writer, NULL);
     s->writer = NULL;
-    s->any = s->estimator->acts = false;
+    s->any = s->left_out = s->estimator->acts = false;
 }
 
 /* Begins or ends to be the chief, as server 0 says. */
@@ -267,13 +273,23 @@ static trm_status saver_begin(void *context, const trm_progress *p, trm_error *e
     return s->duty.mine ? take_up(s, p, lock_seconds, err) : TRM_OK;
 }
 
-static trm_status save(saver *s, const trm_progress *p, trm_error *err) {
-    trm_error why;
+static trm_status save(saver *s, const trm_progress *p, bool last, trm_error *err) {
+    trm_error why, failed = {0};
     TRMI_TRY(follow(s, p, true, err));
     if (!s->estimator->acts) {
         return TRM_OK;
     }
-    trm_status status = save_now(s, p, err);
+    trm_status status = save_now(s, p, &failed);
+    if (status == TRM_NOSPACE && !last) {
+        trmi_log(TRM_LOG_WARN, "train",
+                 "step %llu is not saved: %s; training goes on, the next save tries again",
+                 (unsigned long long)p->global_step, failed.message);
+        note_save(s, trm_model_global_step(p->model), true);
+        return TRM_OK;
+    }
+    if (status != TRM_OK && err != NULL) {
+        *err = failed;
+    }
     /* What failed may be another's by now. */
     if (status == TRM_OK || trmi_duty_ask(&s->duty, true, &why) != TRM_OK || s->duty.mine) {
         return status;
@@ -291,7 +307,7 @@ static trm_status saver_step(void *context, const trm_progress *p, trm_error *er
     bool due =
         !s->any || (every > 0 && p->global_step / every != s->step / every) ||
         (c->save_checkpoints_secs > 0 && trmi_os_now() - s->time >= c->save_checkpoints_secs);
-    return due && s->estimator->acts ? save(s, p, err) : TRM_OK;
+    return due && s->estimator->acts ? save(s, p, false, err) : TRM_OK;
 }
 
 /* Others that still work; -1 when that could not be found out. */
@@ -358,7 +374,7 @@ static trm_status saver_end(void *context, const trm_progress *p, trm_error *err
     if (!e->strategy.hybrid) { /* others have gone on */
         trm_exec_set_step(p->model->train.exec, trmi_remote_step(p->model->remote));
     }
-    TRMI_TRY(save(s, p, err));
+    TRMI_TRY(save(s, p, true, err));
     trm_checkpoint_writer *writer = s->writer;
     s->writer = NULL;
     return trm_checkpoint_writer_close(writer, err);
