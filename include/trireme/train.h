@@ -170,7 +170,11 @@ typedef struct trm_model_options {
      * (trireme/context.h). Borrowed during the call. */
     struct trm_context *context;
     trm_metric metrics[TRM_MAX_METRICS]; /* of evaluations; the first without `add` ends the list */
-    bool evaluation_only;    /* no gradients, no optimiser: only evaluate, load and export */
+    bool evaluation_only; /* no gradients, no optimiser: only evaluate, load and export */
+    /* A checkpoint is resumed although data, network, precision, backend or optimiser are not those
+     * that it was made with; else it is refused. Learning rate, schedule, momentum, weight decay,
+     * epochs and steps may always change: one warning says how. */
+    bool accept_changes;
     const char *description; /* JSON object kept in checkpoints; NULL = "{}" */
 } trm_model_options;
 

@@ -40,7 +40,7 @@ typedef struct app_options {
     bool sink;
     /* output */
     const char *output, *init, *metrics, *profile;
-    bool resume, tensorboard;
+    bool resume, accept_changes, tensorboard;
     int64_t save_every_steps, keep, log_every, summary_every, eval_every_epochs, early_stop,
         histogram_epochs;
     double save_every_seconds, keep_every_hours;

@@ -116,6 +116,8 @@ static const app_flag OUTPUT[] = {
      "checkpoints and records go there (nothing is saved without it)", 0, 0},
     {"resume", APP_BOOL, OPTION(resume), NULL,
      "continue the newest checkpoint of --output, if there is one", 0, 0},
+    {"accept-changes", APP_BOOL, OPTION(accept_changes), NULL,
+     "resume although data, network, precision, backend or optimizer have changed", 0, 0},
     {"init", APP_TEXT, OPTION(init), "FILE",
      "begin with the weights of a checkpoint or .safetensors file (with servers all roles read it)",
      0, 0},

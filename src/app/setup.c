@@ -211,6 +211,7 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
         .memory_bytes = o->plan_memory,
         .choices_file = o->choices_file,
         .evaluation_only = evaluation_only,
+        .accept_changes = o->accept_changes,
         .description = description,
         .parallel = {.comm = app_comm(app),
                      .mesh = splits ? o->split_mesh : NULL,

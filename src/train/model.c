@@ -400,6 +400,8 @@ void trm_model_destroy(trm_model *model) {
     trmi_compiled_free(&model->evaluate); /* before what it shares */
     trmi_compiled_free(&model->train);
     trm_auc_destroy(model->auc);
+    trmi_text_free(&model->job);
+    trmi_text_free(&model->resumed_job);
     trmi_arena_free(&model->arena);
     trmi_free(model);
 }

@@ -50,10 +50,14 @@ struct trm_model {
     trmi_remote *remote; /* NULL: parameters are here */
     /* borrowed; workers that keep step: where in the data they are. NULL: step by step from 0 */
     struct trmi_dealt *dealt;
-    struct trm_auc *auc;     /* made when first needed */
-    int64_t epoch;           /* epochs done */
-    int64_t epoch_step;      /* steps of the next epoch that are done */
-    int64_t data_samples;    /* of the dataset of the latest training call */
+    struct trm_auc *auc;                 /* made when first needed */
+    int64_t epoch;                       /* epochs done */
+    int64_t epoch_step;                  /* steps of the next epoch that are done */
+    int64_t data_samples;                /* of the dataset of the latest training call */
+    const trm_dataset *data;             /* of the running training; NULL = none runs */
+    int64_t wanted_epochs, wanted_steps; /* of it */
+    trmi_text job;                       /* its description (job.h), empty until it is asked for */
+    trmi_text resumed_job;               /* that of the checkpoint, until training begins */
     int64_t resumed_samples; /* of the resumed run's, until training begins; 0 = not resumed */
     float loss;              /* of the last step */
     int32_t notes_count;

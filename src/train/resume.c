@@ -5,17 +5,19 @@
  *      part "optimizer"  slots                      "conv1.weight/momentum"
  *      part "layerwise"  the other ranks' own        layerwise.c
  *      info              step, seed, data position, the model's description
- *      info.state_json   {"epoch", "epoch_step", "batch", "accumulate", "samples", "loss", "loss_scale", "notes"}
+ *      info.state_json   {"job": job.h, "epoch", "epoch_step", "batch", "accumulate", "samples", "loss", "loss_scale", "notes"}
  *
  * What is read is checked as a whole before the first variable is written.
  */
 #include "train/export/gather.h"
+#include "train/job.h"
 #include "train/model.h"
 
 #include "base/error.h"
 
 #include <jansson.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- saving ---------------------------------------------------------------------------------- */
@@ -34,6 +36,9 @@ static void write_state(const trm_model *model, trmi_text *text) {
         trmi_text_json_number(text, scale.scale);
         trmi_text_printf(text, ",\"good\":%d,\"bad\":%d,\"skipped\":%lld}", (int)scale.good,
                          (int)scale.bad, (long long)scale.skipped);
+    }
+    if (model->job.length > 0) {
+        trmi_text_printf(text, ",\"job\":%s", model->job.data);
     }
     trmi_text_printf(text, ",\"notes\":{");
     for (int32_t i = 0; i < model->notes_count; i++) {
@@ -76,6 +81,13 @@ trm_status trmi_gather(trm_exec *exec, bool slots, trmi_arena *arena, trm_named_
     return TRM_OK;
 }
 
+/* Once a training. */
+static trm_status describe_job(trm_model *model, trm_error *err) {
+    return model->job.length > 0 || model->data == NULL
+               ? TRM_OK
+               : trmi_job_describe(model, model->data, &model->job, err);
+}
+
 trm_status trm_model_save(trm_model *model, trm_checkpoint_writer *writer, trm_error *err) {
     trm_exec *exec = trm_model_exec(model);
     TRMI_TRY(trm_exec_gather_slots(exec, err));
@@ -93,6 +105,7 @@ trm_status trm_model_save(trm_model *model, trm_checkpoint_writer *writer, trm_e
                       done);
         parts[p].tensors = lists[p];
     }
+    TRMI_TRY_GOTO(status, describe_job(model, err), done);
     write_state(model, &state);
     if (state.failed) {
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a checkpoint's state");
@@ -262,17 +275,18 @@ typedef struct saved_state {
     json_int_t epoch, epoch_step, batch, samples;
     int accumulate;
     double loss;
-    json_t *scale, *notes; /* borrowed from the root; scale NULL = no loss was scaled */
+    json_t *scale, *notes, *job; /* borrowed from the root; scale NULL = no loss was scaled */
 } saved_state;
 
 static trm_status parse_state(const char *where, const char *text, json_t **root, saved_state *s,
                               trm_error *err) {
     json_error_t bad;
     *root = json_loads(text, 0, &bad);
-    if (*root == NULL || json_unpack(*root, "{s:I,s:I,s:I,s:i,s:I,s:F,s?o,s:o}", "epoch", &s->epoch,
-                                     "epoch_step", &s->epoch_step, "batch", &s->batch, "accumulate",
-                                     &s->accumulate, "samples", &s->samples, "loss", &s->loss,
-                                     "loss_scale", &s->scale, "notes", &s->notes) != 0) {
+    if (*root == NULL ||
+        json_unpack(*root, "{s:I,s:I,s:I,s:i,s:I,s:F,s?o,s?o,s:o}", "epoch", &s->epoch,
+                    "epoch_step", &s->epoch_step, "batch", &s->batch, "accumulate", &s->accumulate,
+                    "samples", &s->samples, "loss", &s->loss, "loss_scale", &s->scale, "job",
+                    &s->job, "notes", &s->notes) != 0) {
         return TRMI_FAIL(err, TRM_CORRUPT,
                          "%s: its training state cannot be read; only its weights "
                          "can be used (load, --init)",
@@ -352,6 +366,19 @@ static trm_status take_scale(trm_exec *exec, const char *where, json_t *saved, t
     return trm_exec_set_loss_scale(exec, &state, err);
 }
 
+/* The data is compared when training begins: only then it is known. */
+static trm_status take_job(trm_model *model, const char *where, const json_t *job, trm_error *err) {
+    char *text = job == NULL ? NULL : json_dumps(job, JSON_COMPACT);
+    trm_status status = trmi_job_compare(model, NULL, text, where, err);
+    trmi_text_free(&model->resumed_job);
+    if (status == TRM_OK && text != NULL) {
+        trmi_text_append(&model->resumed_job, text, strlen(text));
+        status = TRMI_CHECK_MEMORY(err, &model->resumed_job, "for the description of a job");
+    }
+    free(text);
+    return status;
+}
+
 static void take_state(trm_model *model, const trm_checkpoint_info *info, const saved_state *s) {
     trm_exec_set_step(model->train.exec, (uint64_t)info->global_step);
     model->epoch = s->epoch;
@@ -381,6 +408,7 @@ static trm_status resume_from(trm_model *model, const trm_checkpoint *checkpoint
     }
     TRMI_TRY_GOTO(status, parse_state(where, info->state_json, &root, &s, err), done);
     TRMI_TRY_GOTO(status, check_same_run(model, checkpoint, &s, err), done);
+    TRMI_TRY_GOTO(status, take_job(model, where, s.job, err), done);
     if (slots != NULL) {
         TRMI_TRY_GOTO(status,
                       load_part(model->train.exec, slots, true, false, where, &skipped, err), done);

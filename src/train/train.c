@@ -12,6 +12,7 @@
  */
 #include "train/estimator/dealt.h"
 #include "train/diverge.h"
+#include "train/job.h"
 #include "train/model.h"
 #include "train/profile.h"
 
@@ -426,6 +427,26 @@ static trm_status check_options(const run *r, trm_error *err) {
     return TRM_OK;
 }
 
+/* Ranks may each have data of their own; rank 0 described the job that is resumed. */
+static trm_status check_job(run *r, trm_error *err) {
+    trm_model *model = r->model;
+    trm_status status = TRM_OK;
+    trmi_text_free(&model->job);
+    model->data = r->options->data;
+    model->wanted_epochs = r->options->epochs;
+    model->wanted_steps = r->options->steps;
+    if (model->resumed_job.length == 0) {
+        return TRM_OK;
+    }
+    if (trmi_model_rank(model) == 0) {
+        status =
+            trmi_job_compare(model, model->data, model->resumed_job.data, "the checkpoint", err);
+    }
+    TRMI_TRY(trmi_model_agree(model, status, 0, "the resumed job", err));
+    trmi_text_free(&model->resumed_job);
+    return TRM_OK;
+}
+
 static trm_status check_data(run *r, trm_error *err) {
     trm_dataset *data = r->options->data;
     TRMI_TRY(trm_dataset_check(data, err));
@@ -443,6 +464,7 @@ static trm_status check_data(run *r, trm_error *err) {
                          (long long)r->model->resumed_samples, (long long)samples);
     }
     r->model->resumed_samples = 0;
+    TRMI_TRY(check_job(r, err));
     r->model->data_samples = samples;
     return TRM_OK;
 }
@@ -545,5 +567,6 @@ trm_status trm_model_train(trm_model *model, const trm_train_options *options, t
         }
     }
     atomic_store(&model->stop, 0);
+    model->data = NULL;
     return status;
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The step loop on a small network over the generated shapes, with the reference back-end. */
+#include "fault_os.h"
 #include "folder.h"
 
 #include "trireme/callbacks.h"
 #include "trireme/train.h"
 
 #include "base/error.h"
+#include "train/callback.h"
 #include "base/os.h"
 
 #include <math.h>
@@ -503,6 +505,47 @@ static void sink_mode_saves_in_the_epoch_in_which_it_is_due(void **state) {
     end(&j);
 }
 
+/* The disk is full from the third step on, for one call or for ever. */
+static fault_os disk;
+static trm_status fill_disk(void *kind, const trm_progress *p, trm_error *err) {
+    if (p->global_step == 3) {
+        disk.kind = *(fault_kind *)kind;
+        disk.at = disk.calls + 1;
+        disk.error = ENOSPC;
+    }
+    return TRM_OK;
+}
+
+static trm_status train_and_save(fault_kind kind, trm_error *err) {
+    job j = begin();
+    const trm_model_checkpoint_options options = {.directory = folder, .every_steps = 4};
+    const trmi_os *os = fault_arm(&disk, FAULT_NONE, 0, "");
+    const trm_train_options training = {.data = j.train,
+                                        .steps = 8,
+                                        .callbacks = {{.on_step_end = fill_disk, .context = &kind},
+                                                      trmi_model_checkpoint_on(os, &options),
+                                                      {.on_checkpoint = note_saved}}};
+    saved_count = 0;
+    trm_status status = trm_model_train(j.model, &training, err);
+    assert_int_equal(trm_model_global_step(j.model), 8);
+    end(&j);
+    return status;
+}
+
+static void a_save_without_room_is_tried_again(void **state) {
+    trm_error err;
+    CHECK_OK(train_and_save(FAULT_ONCE, &err), err);
+    assert_int_equal(saved_count, 1);
+    assert_int_equal(saved_at[0], 8);
+}
+
+/* No step was trained between the save that is left out and the last one. */
+static void the_last_save_needs_room(void **state) {
+    trm_error err;
+    CHECK_FAILS(train_and_save(FAULT_FROM_THEN_ON, &err), TRM_NOSPACE, err, "while saving step 8");
+    assert_int_equal(saved_count, 0);
+}
+
 /* Dropout, momentum, cosine, accumulation; stopped at every kind of place. */
 static void resumed_equals_uninterrupted(void **state) {
     trm_error err;
@@ -557,6 +600,60 @@ static void epoch_end_is_done_once(void **state) {
     assert_int_equal(b.steps, EPOCH_STEPS);
     end(&first);
     end(&second);
+}
+
+static void refuses_to_resume(trm_model_options o, const char *text) {
+    trm_error err;
+    trm_model *model;
+    CHECK_OK(trm_model_create(&o, &model, &err), err);
+    CHECK_FAILS(trm_model_resume(model, folder, &err), TRM_INVALID, err, text);
+    trm_model_destroy(model);
+    o.accept_changes = true;
+    CHECK_OK(trm_model_create(&o, &model, &err), err);
+    CHECK_OK(trm_model_resume(model, folder, &err), err);
+    trm_model_destroy(model);
+}
+
+/* Other data have the same shapes and counts. */
+static void another_job_is_refused(void **state) {
+    trm_error err;
+    job j = begin(), same = begin();
+    CHECK_OK(trm_model_train(
+                 j.model,
+                 &(trm_train_options){.data = j.train, .epochs = 1, .callbacks = {saver(0)}}, &err),
+             err);
+    trm_model_options o = j.options;
+    o.backend = "onednn";
+    refuses_to_resume(o, "backend differs (found ref, expected onednn)");
+    o = j.options;
+    o.precision = TRM_PRECISION_ORIGIN;
+    refuses_to_resume(o, "precision differs (found fp32, expected origin)");
+
+    const trm_shapes_options other = {.train_count = 260, .test_count = 70, .seed = 4};
+    static const double mean[3] = {0.5, 0.5, 0.5}, std[3] = {0.25, 0.25, 0.25};
+    trm_dataset *data;
+    CHECK_OK(trm_dataset_shapes(&other, TRM_USAGE_TRAIN, &data, &err), err);
+    CHECK_OK(trm_dataset_map(data,
+                             (trm_transform[]){trm_transform_rescale(1 / 255.0, 0),
+                                               trm_transform_normalize(mean, std),
+                                               trm_transform_hwc2chw()},
+                             3, &err),
+             err);
+    CHECK_OK(trm_dataset_batch(data, BATCH, true, &err), err);
+    const trm_train_options training = {.data = data, .epochs = 2};
+    CHECK_OK(trm_model_resume(same.model, folder, &err), err);
+    CHECK_FAILS(trm_model_train(same.model, &training, &err), TRM_INVALID, err, "data differs");
+    assert_int_equal(trm_model_global_step(same.model), EPOCH_STEPS);
+    CHECK_OK(
+        trm_model_train(same.model, &(trm_train_options){.data = same.train, .epochs = 2}, &err),
+        err);
+    job meant = begin_with((trm_model_options){.accept_changes = true}, BATCH);
+    CHECK_OK(trm_model_resume(meant.model, folder, &err), err);
+    CHECK_OK(trm_model_train(meant.model, &training, &err), err);
+    trm_dataset_destroy(data);
+    end(&j);
+    end(&same);
+    end(&meant);
 }
 
 static void other_runs_are_refused(void **state) {
@@ -635,9 +732,12 @@ int main(void) {
         cmocka_unit_test(wrong_use_is_refused),
         cmocka_unit_test(unknown_field_is_named),
         IN_FOLDER(sink_mode_saves_in_the_epoch_in_which_it_is_due),
+        IN_FOLDER(a_save_without_room_is_tried_again),
+        IN_FOLDER(the_last_save_needs_room),
         IN_FOLDER(resumed_equals_uninterrupted),
         IN_FOLDER(epoch_end_is_done_once),
         IN_FOLDER(other_runs_are_refused),
+        IN_FOLDER(another_job_is_refused),
         IN_FOLDER(weights_load_into_an_evaluation_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,6 +28,7 @@ trm_status trm_estimator_create(trm_model_fn model_fn, void *params, const trm_r
 
 void trm_estimator_destroy(trm_estimator *e) {
     if (e != NULL) {
+        trmi_text_free(&e->job);
         trmi_arena_free(&e->arena);
         trmi_free(e);
     }

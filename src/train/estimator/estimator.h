@@ -33,6 +33,7 @@ struct trm_estimator {
     size_t ring_bytes; /* of a worker's connections */
     trm_comm *workers; /* hybrid: of this life; NULL = they have not met */
     trmi_dealt dealt;  /* of job.json, and since; where samples are dealt */
+    trmi_text job;     /* of job.json, too: what makes this job (train/job.h); empty before */
     double over_since; /* the job, as far as this process has seen; 0 = it is not */
     _Atomic int stop;
     _Atomic(trm_model *) model; /* that trains or evaluates now */
@@ -119,6 +120,10 @@ typedef enum trmi_job_state {
 trm_status trmi_job_write(const trm_estimator *e, trmi_job_state state, uint64_t global_step,
                           trm_error *err);
 trmi_job_state trmi_job_read(const trm_estimator *e, uint64_t *global_step);
+/* Before it trains: a job that goes on is the one of job.json (the chief looks), which from now on
+ * describes this run.   errors  INVALID (another job: train/job.h), NOMEM */
+trm_status trmi_job_check(trm_estimator *e, trm_model *model, const trm_dataset *data,
+                          trm_error *err);
 /* Who had which samples so far; nothing where no job.json says so.   errors  CORRUPT */
 trm_status trmi_job_read_dealt(const trm_estimator *e, trmi_dealt *out, trm_error *err);
 

@@ -3,12 +3,16 @@
  * disk. */
 #include "train/estimator/estimator.h"
 
+#include "train/job.h"
+#include "train/model.h"
+
 #include "base/error.h"
 #include "base/os.h"
 
 #include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -117,14 +121,16 @@ static const char *const state_words[] = {"none", "running", "done", "failed"};
 
 trm_status trmi_job_write(const trm_estimator *e, trmi_job_state state, uint64_t global_step,
                           trm_error *err) {
-    char path[4096], text[256 + TRMI_STRETCHES * 160];
+    char path[4096], text[4096 + TRMI_STRETCHES * 160];
     if (e->config.model_dir == NULL) {
         return TRM_OK;
     }
     snprintf(path, sizeof path, "%s/job.json", e->config.model_dir);
     int length = snprintf(text, sizeof text,
-                          "{\"state\": \"%s\", \"global_step\": %llu, \"pid\": %d, \"dealt\": [",
-                          state_words[state], (unsigned long long)global_step, (int)getpid());
+                          "{\"state\": \"%s\", \"global_step\": %llu, \"pid\": %d, "
+                          "\"job\": %.3000s, \"dealt\": [",
+                          state_words[state], (unsigned long long)global_step, (int)getpid(),
+                          e->job.length > 0 ? e->job.data : "{}");
     for (int32_t i = 0; i < e->dealt.count; i++) {
         const trmi_stretch *s = &e->dealt.list[i];
         length += snprintf(text + length, sizeof text - (size_t)length,
@@ -166,6 +172,23 @@ trm_status trmi_job_read_dealt(const trm_estimator *e, trmi_dealt *out, trm_erro
                 : TRMI_FAIL(err, TRM_CORRUPT,
                             "%s/job.json: \"dealt\" is no list of at most %d stretches",
                             e->config.model_dir, TRMI_STRETCHES);
+}
+
+trm_status trmi_job_check(trm_estimator *e, trm_model *model, const trm_dataset *data,
+                          trm_error *err) {
+    char where[4096];
+    trmi_text_free(&e->job);
+    if (e->is_chief && trm_model_global_step(model) > 0) {
+        json_t *root = load_job(e);
+        char *saved = json_dumps(json_object_get(root, "job"), JSON_COMPACT);
+        snprintf(where, sizeof where, "%s/job.json",
+                 e->config.model_dir != NULL ? e->config.model_dir : "");
+        trm_status status = trmi_job_compare(model, data, saved, where, err);
+        free(saved);
+        json_decref(root);
+        TRMI_TRY(status);
+    }
+    return trmi_job_describe(model, data, &e->job, err);
 }
 
 trmi_job_state trmi_job_read(const trm_estimator *e, uint64_t *global_step) {

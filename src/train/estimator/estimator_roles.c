@@ -332,6 +332,9 @@ static trm_status train(trainer *t, const trm_train_spec *spec, trm_error *err) 
         options.callbacks[count++].destroy = NULL; /* not after a life of several */
     }
     t->callbacks = count;
+    t->model->wanted_epochs = spec->epochs;
+    t->model->wanted_steps = spec->max_steps;
+    TRMI_TRY(trmi_job_check(e, t->model, t->data, err));
     options.callbacks[count++] = (trm_callback){.on_step_end = note_step, .context = t};
     if (e->config.log_step_count_steps > 0) {
         options.callbacks[count++] = trmi_step_log(e);

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A number that tells two data sets apart without reading them whole. */
+#include "data/pipeline/dataset.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+enum { SAMPLES = 64 };
+
+/* A sample that cannot be read counts as empty: the training that needs it reports the error. */
+static void add_images(const trmi_source *source, const int64_t *indices, int64_t count,
+                       XXH3_state_t *state) {
+    trmi_picture_scratch scratch = {0};
+    for (int64_t i = 0; i < count; i++) {
+        trmi_sample sample = {0};
+        trm_error unheard;
+        if (source->ops->load(source, &scratch, indices[i], &sample, &unheard) != TRM_OK) {
+            continue;
+        }
+        const int64_t head[4] = {sample.label, sample.height, sample.width, (int64_t)sample.bytes};
+        XXH3_64bits_update(state, head, sizeof head);
+        if (sample.bytes > 0) {
+            XXH3_64bits_update(state, sample.data, sample.bytes);
+        }
+    }
+    trmi_scratch_free(&scratch);
+}
+
+static trm_status make_tensors(const trmi_field *fields, int32_t field_count, trm_tensor *tensors,
+                               trm_error *err) {
+    for (int32_t i = 0; i < field_count; i++) {
+        tensors[i] = (trm_tensor){.dtype = fields[i].dtype, .shape = fields[i].shape};
+        tensors[i].data = trmi_alloc((size_t)trm_tensor_bytes(&tensors[i]) + 1);
+        if (tensors[i].data == NULL) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d samples of the data", SAMPLES);
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status add_rows(const trmi_source *source, const int64_t *indices, int64_t count,
+                           XXH3_state_t *state, trm_error *err) {
+    trmi_field fields[TRM_MAX_BATCH_FIELDS];
+    trm_tensor tensors[TRM_MAX_BATCH_FIELDS] = {0};
+    trmi_picture_scratch scratch = {0};
+    trm_error unheard;
+    int32_t field_count = source->ops->fields(source, count, fields);
+    trm_status status = make_tensors(fields, field_count, tensors, err);
+    if (status == TRM_OK && source->ops->prepare != NULL) {
+        source->ops->prepare(source, count, tensors);
+    }
+    const trmi_batch_work work = {
+        .indices = indices, .count = count, .slots = count, .tensors = tensors};
+    if (status == TRM_OK && source->ops->fill(source, &scratch, &work, &unheard) == TRM_OK) {
+        for (int32_t i = 0; i < field_count; i++) {
+            XXH3_64bits_update(state, fields[i].name, strlen(fields[i].name));
+            XXH3_64bits_update(state, tensors[i].data, (size_t)trm_tensor_bytes(&tensors[i]));
+        }
+    }
+    for (int32_t i = 0; i < field_count; i++) {
+        trmi_free(tensors[i].data);
+    }
+    trmi_scratch_free(&scratch);
+    return status;
+}
+
+trm_status trm_dataset_fingerprint(const trm_dataset *dataset, uint64_t *out, trm_error *err) {
+    const trmi_source *source = dataset->source;
+    const int64_t count = trmi_min_i64(SAMPLES, source->count);
+    const int64_t head[2] = {source->count, source->classes};
+    int64_t indices[SAMPLES];
+    XXH3_state_t state;
+    XXH3_64bits_reset(&state);
+    XXH3_64bits_update(&state, head, sizeof head);
+    for (int64_t i = 0; i < count; i++) { /* the first and the last among them */
+        indices[i] = count == 1
+                         ? 0
+                         : (int64_t)((double)i / (double)(count - 1) * (double)(source->count - 1));
+    }
+    if (source->ops->load != NULL) {
+        add_images(source, indices, count, &state);
+    } else {
+        TRMI_TRY(add_rows(source, indices, count, &state, err));
+    }
+    *out = XXH3_64bits_digest(&state);
+    return TRM_OK;
+}

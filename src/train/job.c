@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/job.h"
+
+#include "train/model.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "graph/graph_ir.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+/* Other values make other bits, or weights that do not fit. */
+static const char *const fixed[] = {"data", "network", "precision", "backend", "optimizer"};
+enum { FIXED = sizeof fixed / sizeof fixed[0] };
+
+/* ---- describing ---------------------------------------------------------------------------------- */
+
+/* Kinds of operators in their order, and the parameters; not the batch, which may be dealt to another
+ * number of ranks. */
+static uint64_t digest_network(const trm_model *model) {
+    const trm_graph *graph = model->train.graph;
+    XXH3_state_t state;
+    XXH3_64bits_reset(&state);
+    for (int32_t i = 0; model->remote != NULL && i < trmi_remote_table_count(model->remote); i++) {
+        const trmi_remote_table t = trmi_remote_table_at(model->remote, i);
+        const int64_t size[2] = {t.rows, t.width};
+        XXH3_64bits_update(&state, t.name, strlen(t.name));
+        XXH3_64bits_update(&state, size, sizeof size);
+    }
+    for (int64_t i = 0; i < graph->ops_count; i++) {
+        const trmi_op *op = &graph->ops[i];
+        const int32_t kind = (int32_t)op->kind;
+        XXH3_64bits_update(&state, &kind, sizeof kind);
+        if (op->kind == TRMI_OP_PARAMETER && op->outputs_count > 0) {
+            const trm_shape *shape = &trmi_value_of(graph, op->outputs[0])->shape;
+            XXH3_64bits_update(&state, op->name, strlen(op->name));
+            XXH3_64bits_update(&state, shape->dim, (size_t)shape->rank * sizeof *shape->dim);
+        }
+    }
+    return XXH3_64bits_digest(&state);
+}
+
+static const char *precision_name(trm_precision precision) {
+    static const char *const names[] = {"fp32", "mixed", "origin"};
+    return (unsigned)precision < 3 ? names[precision] : "unknown";
+}
+
+static const char *decay_name(trm_decay decay) {
+    static const char *const names[] = {"constant", "step", "cosine", "polynomial"};
+    return (unsigned)decay < 4 ? names[decay] : "unknown";
+}
+
+static void add_number(trmi_text *text, const char *name, double value) {
+    trmi_text_printf(text, ",\"%s\":", name);
+    trmi_text_json_number(text, value);
+}
+
+trm_status trmi_job_describe(const trm_model *model, const trm_dataset *data, trmi_text *text,
+                             trm_error *err) {
+    const trm_model_options *o = &model->options;
+    const trm_learning_rate *rate = &o->learning_rate;
+    uint64_t digest = 0;
+    trmi_text_printf(text, "{\"network\":\"%016" PRIx64 "\"", digest_network(model));
+    trmi_text_printf(text, ",\"precision\":\"%s\",\"backend\":", precision_name(o->precision));
+    trmi_text_json_string(text, o->backend == NULL ? "onednn" : o->backend);
+    trmi_text_printf(text, ",\"optimizer\":\"kind %d\"", (int)o->optimizer.kind);
+    if (data != NULL) {
+        TRMI_TRY(trm_dataset_fingerprint(data, &digest, err));
+        trmi_text_printf(text, ",\"data\":\"%lld samples, digest %016" PRIx64 "\"",
+                         (long long)trm_dataset_sample_count(data), digest);
+    }
+    trmi_text_printf(text, ",\"schedule\":\"%s\"", decay_name(rate->decay));
+    add_number(text, "learning_rate", rate->base);
+    add_number(text, "end_learning_rate", rate->end);
+    add_number(text, "warmup_steps", (double)rate->warmup_steps);
+    add_number(text, "schedule_steps", (double)rate->total_steps);
+    add_number(text, "momentum", o->optimizer.momentum);
+    add_number(text, "weight_decay", o->optimizer.weight_decay);
+    add_number(text, "epochs", (double)model->wanted_epochs);
+    add_number(text, "steps", (double)model->wanted_steps);
+    trmi_text_printf(text, "}");
+    return TRMI_CHECK_MEMORY(err, text, "for the description of a job");
+}
+
+/* ---- comparing ----------------------------------------------------------------------------------- */
+
+static bool is_fixed(const char *key) {
+    for (int i = 0; i < FIXED; i++) {
+        if (strcmp(fixed[i], key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void put_value(const json_t *value, char *text, size_t size) {
+    if (json_is_string(value)) {
+        snprintf(text, size, "%.60s", json_string_value(value));
+    } else {
+        snprintf(text, size, "%.9g", json_number_value(value));
+    }
+}
+
+/* One key whose values differ. */
+static trm_status differ(const trm_model *model, const char *key, const char *was, const char *is,
+                         const char *where, trmi_text *changes, trm_error *err) {
+    if (is_fixed(key) && !model->options.accept_changes) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "%s: of another job, %s differs (found %s, expected %s): give what the job "
+            "was begun with, or accept_changes (--accept-changes) if this is meant",
+            where, key, was, is);
+    }
+    trmi_text_printf(changes, "%s%s %s -> %s", changes->length > 0 ? ", " : "", key, was, is);
+    return TRM_OK;
+}
+
+static trm_status compare(const trm_model *model, const json_t *mine, const json_t *theirs,
+                          const char *where, trmi_text *changes, trm_error *err) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)mine, key, value) {
+        const json_t *other = json_object_get(theirs, key);
+        char was[80], is[80];
+        if (other == NULL) {
+            continue;
+        }
+        put_value(other, was, sizeof was);
+        put_value(value, is, sizeof is);
+        if (strcmp(was, is) != 0) {
+            TRMI_TRY(differ(model, key, was, is, where, changes, err));
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_job_compare(const trm_model *model, const trm_dataset *data, const char *saved,
+                            const char *where, trm_error *err) {
+    trmi_text text = {0}, changes = {0};
+    json_error_t why;
+    json_t *mine = NULL, *theirs = saved == NULL ? NULL : json_loads(saved, 0, &why);
+    trm_status status = TRM_OK;
+    if (json_object_size(theirs) == 0) {
+        goto done;
+    }
+    TRMI_TRY_GOTO(status, trmi_job_describe(model, data, &text, err), done);
+    mine = json_loads(text.data, 0, &why);
+    status = mine == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to compare jobs")
+                          : compare(model, mine, theirs, where, &changes, err);
+    if (status == TRM_OK && data != NULL && changes.length > 0 && trmi_model_rank(model) == 0) {
+        trmi_log(TRM_LOG_WARN, "train", "resumed with changes: %s", changes.data);
+    }
+done:
+    json_decref(mine);
+    json_decref(theirs);
+    trmi_text_free(&text);
+    trmi_text_free(&changes);
+    return status;
+}
