@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Detects the instruction sets of this CPU by CPUID, then applies TRIREME_ISA. */
 #include "base/cpu.h"
 
 #include <pthread.h>
@@ -13,6 +14,7 @@ static trmi_cpu_features features;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 #if defined(__x86_64__)
+/* Reads features, vendor, signature and name by CPUID. */
 static void ask_x86(void) {
     __builtin_cpu_init();
     features.sse42 = __builtin_cpu_supports("sse4.2");
@@ -41,6 +43,7 @@ static void ask_x86(void) {
 }
 #endif
 
+/* Fills in the features; runs once. */
 static void ask(void) {
 #if defined(__x86_64__)
     ask_x86();

@@ -1,31 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/cpu.h: what this CPU can do, asked once. TRIREME_ISA=plain|avx2|avx512|avx512_bf16 lowers it
- * (read once, for tests of the fallbacks only: the one environment variable below app). */
+/* base/cpu.h: instruction sets of this CPU, detected once.
+ * TRIREME_ISA=plain|avx2|avx512|avx512_bf16 lowers them; it is read once and exists for tests of
+ * the fallbacks only. */
 #ifndef TRMI_BASE_CPU_H
 #define TRMI_BASE_CPU_H
 
 #include <stdbool.h>
 
+/* Features of this CPU; all false on CPUs other than x86-64. */
 typedef struct trmi_cpu_features {
     bool sse42;
     bool avx2;        /* with FMA and F16C */
     bool avx512;      /* F, BW, DQ, VL */
     bool avx512_bf16; /* dot product of bf16 pairs */
     bool amx_bf16;
-    bool amd;       /* whose first-level cache waits for as many lines as its second */
+    /* AMD: its first-level cache supports as many outstanding misses as the second-level cache */
+    bool amd;
     char model[64]; /* "Intel(R) Xeon(R) Processor" */
-    /* family, model, stepping (x86: CPUID 1, EAX): names alone may be shared; 0 = unknown */
+    /* family, model, stepping (x86: CPUID 1, EAX), because different CPUs can have one name; 0 =
+     * unknown */
     unsigned signature;
 } trmi_cpu_features;
 
+/* Returns the features; detects them in the first call. Thread-safe; static memory. */
 const trmi_cpu_features *trmi_cpu(void);
 
-/* The widest of the three bodies of a kernel that this CPU runs. `name` is what precedes _avx512,
- * _avx2 and _plain: a function, or a table's address (TRMI_CPU_CHOICE(&trmi_reduce)). */
+/* Selects the widest of the three versions of a kernel that this CPU runs. `name` precedes _avx512,
+ * _avx2 and _plain: a function, or the address of a table (TRMI_CPU_CHOICE(&trmi_reduce)). */
 #if defined(__x86_64__)
 #define TRMI_CPU_CHOICE(name)                                                                      \
     (trmi_cpu()->avx512 ? name##_avx512 : trmi_cpu()->avx2 ? name##_avx2 : name##_plain)
-/* The same of kernels that have a fourth body, for what rounds to bfloat16. */
+/* The same for kernels with a fourth version, which uses bfloat16 instructions. */
 #define TRMI_CPU_CHOICE_OF_FOUR(name)                                                              \
     (trmi_cpu()->avx512_bf16 ? name##_avx512bf16 : TRMI_CPU_CHOICE(name))
 #else

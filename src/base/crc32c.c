@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* CRC-32C by table and by the SSE4.2 instruction. */
 #include "base/crc32c.h"
 
 #include "base/cpu.h"
@@ -10,6 +11,7 @@
 static uint32_t table[256];
 static pthread_once_t table_once = PTHREAD_ONCE_INIT;
 
+/* Fills the table for one byte; the polynomial is reflected. */
 static void make_table(void) {
     for (uint32_t i = 0; i < 256; i++) {
         uint32_t value = i;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/element.h: an element of a dense array as a number, whatever its type: for what is not hot.
- */
+/* base/element.h: reads and writes one element of a dense array of any type as a number. For code
+ * that is not performance critical. */
 #ifndef TRMI_BASE_ELEMENT_H
 #define TRMI_BASE_ELEMENT_H
 
@@ -8,7 +8,7 @@
 
 #include "base/half.h"
 
-/* Integers beyond 2^53 are rounded. */
+/* Returns element `index` of `data`. Integers beyond 2^53 are rounded. */
 static inline double trmi_element(const void *data, trm_dtype dtype, int64_t index) {
     switch (dtype) {
     case TRM_FLOAT32: return (double)((const float *)data)[index];
@@ -24,8 +24,8 @@ static inline double trmi_element(const void *data, trm_dtype dtype, int64_t ind
     return (double)((const uint8_t *)data)[index];
 }
 
-/* Rounds to the nearest number of a floating type, cuts towards zero for an integer, which wraps
- * round. */
+/* Writes element `index` of `data`. Rounds to the nearest number of a floating type; truncates
+ * towards zero for an integer type, where values out of range wrap around. */
 static inline void trmi_element_set(void *data, trm_dtype dtype, int64_t index, double value) {
     switch (dtype) {
     case TRM_FLOAT32: ((float *)data)[index] = (float)value; break;

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Error records: formatting, context, system errors, the wire form. A message that is too long
+ * loses its middle. */
 #include "base/error.h"
 
 #include "base/endian.h"
@@ -11,6 +13,7 @@
 
 _Static_assert(sizeof(trm_error) == 256, "the error record is 256 bytes on every platform");
 
+/* Stores file and line; of a long path the end is kept. */
 static void write_place(trm_error *err, const char *file, int line) {
     size_t length = strlen(file);
     size_t room = sizeof err->file - 1;
@@ -20,10 +23,11 @@ static void write_place(trm_error *err, const char *file, int line) {
     err->line = line;
 }
 
-/* A sentence as it was formatted; what does not fit the record loses its middle, which is a path's
- * most likely: the beginning says where, the end what is wrong. */
+/* Longest formatted message. If it does not fit the record, its middle is dropped, most likely a
+ * part of a path: the beginning names the place, the end the fault. */
 enum { TEXT_BYTES = 4096 + 1024 };
 
+/* Stores a message, without its middle if it is too long. */
 static void put_message(trm_error *err, const char *text) {
     size_t length = strlen(text), room = sizeof err->message - 1, head = room / 4,
            tail = room - head - 3;
@@ -36,6 +40,7 @@ static void put_message(trm_error *err, const char *text) {
     memcpy(err->message + head + 3, text + length - tail, tail + 1);
 }
 
+/* Fills in everything but the message. */
 static void begin(trm_error *err, trm_status status, int sys_errno, const char *file, int line) {
     memset(err, 0, sizeof *err);
     err->status = status;
@@ -74,7 +79,7 @@ trm_status trmi_error_append(trm_error *err, const char *format, ...) {
     return (trm_status)err->status;
 }
 
-/* A limit of the system, not of one file. */
+/* Returns whether errno reports a limit on open files. */
 static bool is_limit(int number) { return number == EMFILE || number == ENFILE; }
 
 trm_status trmi_error_sys(trm_error *err, const char *file, int line, const char *format, ...) {
@@ -121,7 +126,7 @@ void trmi_error_decode(trm_error *err, const uint8_t wire[256]) {
     err->line = (int32_t)trmi_get32(wire + 12);
     memcpy(err->file, wire + 16, sizeof err->file);
     memcpy(err->message, wire + 40, sizeof err->message);
-    /* A peer's bytes: never trust the terminators. */
+    /* bytes from a peer: terminate both strings */
     err->file[sizeof err->file - 1] = '\0';
     err->message[sizeof err->message - 1] = '\0';
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Scalar conversions of float16 with integer arithmetic; subnormal numbers and NaN included. */
 #include "base/half.h"
 
 float trmi_f16_to_float(uint16_t value) {

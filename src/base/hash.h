@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/hash.h: FNV-1a, 64 bits: for digests that ranks compare and for tables; nothing that has to
- * withstand intent. */
+/* base/hash.h: FNV-1a hash, 64 bits, for digests that ranks compare and for hash tables. Not
+ * secure: an attacker can construct collisions. */
 #ifndef TRMI_BASE_HASH_H
 #define TRMI_BASE_HASH_H
 
@@ -9,7 +9,7 @@
 
 static const uint64_t TRMI_HASH_BEGIN = UINT64_C(0xCBF29CE484222325);
 
-/* `hash` is TRMI_HASH_BEGIN, or what the bytes before these gave. */
+/* Returns the hash of `data` after bytes with hash `hash` (TRMI_HASH_BEGIN at the start). */
 static inline uint64_t trmi_hash(uint64_t hash, const void *data, size_t bytes) {
     const uint8_t *byte = data;
     for (size_t i = 0; i < bytes; i++) {

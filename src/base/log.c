@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The log sink of the process. Set it before threads start: it is not locked. */
 #include "base/log.h"
 
 #include <stdarg.h>

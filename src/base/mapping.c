@@ -45,8 +45,9 @@ static uintptr_t page_bytes;
 /* Set while a fault is passed on: a handler that calls the one that it replaced may come back here. */
 static _Thread_local volatile sig_atomic_t passing __attribute__((tls_model("initial-exec")));
 
-/* ---- the handler ----------------------------------------------------------------------------- */
+/* ---- the handler ---- */
 
+/* Returns the region that contains an address; NULL: none. Safe in a signal handler. */
 static region *find_region(uintptr_t address) {
     for (chunk *c = &first_chunk; c != NULL; c = atomic_load(&c->next)) {
         for (int i = 0; i < REGIONS_IN_CHUNK; i++) {
@@ -60,7 +61,8 @@ static region *find_region(uintptr_t address) {
     return NULL;
 }
 
-/* Zeros from the page of the fault to the end, so that the reader goes on and fails in its own time. */
+/* Replaces the mapping by zeros from the page of the fault to the end, so that the reader continues
+ * and then finds the error in trmi_mapping_check(). */
 static bool replace_rest(region *r, uintptr_t address) {
     uintptr_t page = address & ~(page_bytes - 1);
     void *at = mmap((void *)page, atomic_load(&r->end) - page, PROT_READ,
@@ -69,8 +71,9 @@ static bool replace_rest(region *r, uintptr_t address) {
     return at != MAP_FAILED;
 }
 
-/* What would have happened without this handler. A fault comes again when the handler returns, a
- * signal that was sent does not. */
+/* Does what would have happened without this handler: calls the previous one, or restores the
+ * default. A fault repeats when the handler returns; a signal sent by a process does not, and is
+ * raised again. */
 static void pass_on(int number, siginfo_t *info, void *context) {
     const struct sigaction *p = &previous_action;
     bool sent = info->si_code <= 0, circle = passing;
@@ -88,6 +91,7 @@ static void pass_on(int number, siginfo_t *info, void *context) {
     passing = false;
 }
 
+/* SIGBUS handler: replaces pages of mapped files, passes all other faults on. */
 static void on_bus_error(int number, siginfo_t *info, void *context) {
     int saved = errno;
     region *r = info->si_code > 0 ? find_region((uintptr_t)info->si_addr) : NULL;
@@ -98,7 +102,8 @@ static void on_bus_error(int number, siginfo_t *info, void *context) {
     }
 }
 
-/* At each mapping, because a program may have set another handler since the last one. */
+/* Installs the handler unless it is installed. Called for each mapping, because the program may
+ * have set another handler since. */
 static void install_handler(void) {
     struct sigaction current;
     pthread_mutex_lock(&table_lock);
@@ -114,7 +119,7 @@ static void install_handler(void) {
     pthread_mutex_unlock(&table_lock);
 }
 
-/* ---- the table ------------------------------------------------------------------------------- */
+/* ---- the table ---- */
 
 /* A free slot of the table, under its lock; NULL when there is no memory. */
 static region *find_free_slot(void) {
@@ -134,6 +139,8 @@ static region *find_free_slot(void) {
     }
 }
 
+/* Registers a mapping; NULL: no memory. `begin` is written last: from then on the handler sees it.
+ */
 static region *add_region(const void *data, size_t bytes) {
     uintptr_t begin = (uintptr_t)data;
     pthread_mutex_lock(&table_lock);
@@ -147,8 +154,9 @@ static region *add_region(const void *data, size_t bytes) {
     return r;
 }
 
-/* ---- mappings -------------------------------------------------------------------------------- */
+/* ---- mappings ---- */
 
+/* Maps an open file and registers it. */
 static trm_status map_open_file(int fd, const char *path, int64_t bytes, trmi_mapping *out,
                                 trm_error *err) {
     struct stat info;
@@ -195,7 +203,7 @@ trm_status trmi_mapping_check(const trmi_mapping *mapping, trm_status status, tr
     if (file == NULL) {
         return status;
     }
-    /* A path that names another file now says nothing about this one. */
+    /* if the path names another file now, its size is of no interest */
     bool known =
         stat(file->path, &info) == 0 && info.st_dev == file->device && info.st_ino == file->inode;
     if (known && info.st_size < (off_t)mapping->bytes) {

@@ -29,14 +29,14 @@ typedef struct trmi_mapping {
 /* Maps a regular file.   error  IO, NOMEM */
 trm_status trmi_mapping_open(const char *path, trmi_mapping *out, trm_error *err);
 
-/* Whether what was read from the mapping so far was the file's content: TRM_IO, with both sizes, if
- * the file is shorter than it was when it was opened; else `status`, what the reader returned. The
- * shorter file wins over any other error: a parser that meets zeros finds its own fault with them.
- * Costs one stat; call it once for each batch, after the reads.
+/* Returns whether everything read from the mapping so far was content of the file: TRM_IO, with
+ * both sizes, if the file is shorter now than when it was opened; else `status`, the result of the
+ * reader. The shorter file takes precedence over any other error, because a parser that reads zeros
+ * reports an error of its own. Costs one stat; call it once for each batch, after the reads.
  *   thread  any */
 trm_status trmi_mapping_check(const trmi_mapping *mapping, trm_status status, trm_error *err);
 
-/* A zeroed mapping is fine. Nobody may read any more. */
+/* Unmaps the file. A zeroed mapping is fine. No thread may still read it. */
 void trmi_mapping_close(trmi_mapping *mapping);
 
 #endif

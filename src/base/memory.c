@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Allocation of memory (base/memory.h): blocks from the C library, mappings from the kernel, arenas
+ * of chunks, growable arrays, strings. Every path to the system passes allocation_refused(), so
+ * that tests can make any allocation fail. */
 #include "base/memory.h"
 
 #include "base/checked.h"
@@ -19,10 +22,12 @@ enum {
     PAGE_BYTES = 4096
 };
 
+/* Allocations until one fails; 0 = none. */
 static _Thread_local int64_t fail_after;
 
 void trmi_alloc_fail_after(int64_t k) { fail_after = k; }
 
+/* Counts an allocation; true: this one must fail. */
 static bool allocation_refused(void) { return fail_after > 0 && --fail_after == 0; }
 
 void *trmi_alloc(size_t bytes) {
@@ -47,12 +52,14 @@ void *trmi_alloc(size_t bytes) {
 void trmi_free(void *memory) { free(memory); }
 void trm_free(void *memory) { free(memory); }
 
-/* Of a mapping, what is huge pages: all whole ones, and one more where most of it would be used. */
+/* Returns how much of a mapping is huge pages: all whole ones, and one more if more than half of it
+ * would be used. */
 static size_t huge_part(size_t bytes) {
     size_t rest = bytes % HUGE_PAGE_BYTES;
     return bytes - rest + (rest > HUGE_PAGE_BYTES / 2 ? HUGE_PAGE_BYTES : 0);
 }
 
+/* Returns the bytes of the mapping for a request. */
 static size_t mapped_bytes(size_t bytes) {
     size_t huge = huge_part(bytes);
     return bytes == 0      ? PAGE_BYTES
@@ -60,8 +67,8 @@ static size_t mapped_bytes(size_t bytes) {
                            : (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
 }
 
-/* The kernel places a mapping at a page; what lies before and after the aligned part is given back.
- */
+/* The kernel aligns a mapping to small pages only: a larger one is taken, and the parts before and
+ * after the aligned range are unmapped. */
 void *trmi_map(size_t bytes) {
     if (allocation_refused() || bytes > SIZE_MAX / 2) {
         return NULL;
@@ -94,7 +101,8 @@ void trmi_release_pages(void *memory, size_t bytes) {
     uintptr_t begin = ((uintptr_t)memory + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
     uintptr_t end = ((uintptr_t)memory + bytes) / PAGE_BYTES * PAGE_BYTES;
     if (end > begin && madvise((void *)begin, end - begin, MADV_REMOVE) != 0) {
-        madvise((void *)begin, end - begin, MADV_DONTNEED); /* private: there is no file to cut */
+        /* private memory has no file from which pages could be removed */
+        madvise((void *)begin, end - begin, MADV_DONTNEED);
     }
 }
 
@@ -125,7 +133,7 @@ struct trmi_arena_chunk {
     size_t capacity;
 };
 
-/* The chunk header takes one alignment unit, so that what follows stays aligned. */
+/* The header of a chunk takes one alignment unit, so that the memory after it is aligned. */
 _Static_assert(sizeof(trmi_arena_chunk) <= ALIGNMENT, "the header fits its slot");
 
 enum { ARENA_ALIGNMENT = 16, ARENA_CHUNK_BYTES = 64 << 10 };
@@ -204,6 +212,7 @@ bool trmi_grow(void **items, int64_t *capacity, int64_t needed, size_t item_byte
     return true;
 }
 
+/* Writes the error "no memory PURPOSE (N bytes)". */
 static void write_no_memory(trmi_caller caller, size_t bytes, const char *purpose, va_list args) {
     char what[160], size[40] = "";
     vsnprintf(what, sizeof what, purpose, args);
@@ -237,6 +246,7 @@ void *trmi_new_items(trmi_caller caller, size_t count, size_t item_bytes, const 
     return memory;
 }
 
+/* Makes room for `extra` bytes and a terminator. False: no memory. */
 static bool text_reserve(trmi_text *text, size_t extra) {
     if (text->failed || extra > SIZE_MAX / 4 || text->length > SIZE_MAX / 4) {
         text->failed = true;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sockets with deadlines. The header says what each call promises. */
+/* Sockets with deadlines (base/net.h). All sockets are non-blocking; every wait is a poll() in
+ * slices of look_seconds, between which the caller can stop it. */
 #define _GNU_SOURCE /* struct ucred */
 #include "base/net.h"
 
@@ -16,7 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static const double look_seconds = 0.25; /* between looks whether to stop */
+static const double look_seconds = 0.25; /* longest time between two checks of `stopped` */
 
 trm_status trmi_net_split(const char *address, char host[64], int32_t *port, trm_error *err) {
     const char *colon = strrchr(address, ':'), *start = address;
@@ -49,6 +50,7 @@ static void format_address(const struct sockaddr_storage *address, socklen_t len
              port);
 }
 
+/* Resolves a host name. error INVALID */
 static trm_status resolve(const char *host, int32_t port, int flags, struct addrinfo **out,
                           trm_error *err) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
@@ -88,12 +90,13 @@ trm_status trmi_net_bind(const char *host, int32_t port, int *out, char name[TRM
     return TRM_OK;
 }
 
+/* Returns whether the caller wants to stop. */
 static bool is_stopped(const trmi_patience *patience) {
     return patience->stopped != NULL && patience->stopped(patience->context);
 }
 
-/* Waits until the socket is ready for `events`.   errors  TIMEOUT, CANCELLED (no message: the
- * caller knows of what) */
+/* Waits until the socket is ready for `events`. error TIMEOUT, CANCELLED, without a message: the
+ * caller describes what it waited for */
 static trm_status wait_ready(int fd, short events, const trmi_patience *patience) {
     for (;;) {
         double left = patience->deadline - trmi_os_now();
@@ -112,8 +115,8 @@ static trm_status wait_ready(int fd, short events, const trmi_patience *patience
     }
 }
 
-/* On one host a connection to a port where no process listens may be given that very port as its
- * own end. */
+/* Returns whether a socket is connected to itself: on one host, a connection to a port without a
+ * listener can get that very port as its own end. */
 static bool is_own_end(int fd) {
     struct sockaddr_storage here = {0}, there = {0};
     socklen_t a = sizeof here, b = sizeof there;
@@ -122,7 +125,7 @@ static bool is_own_end(int fd) {
            here.ss_family != AF_UNIX && memcmp(&here, &there, a) == 0;
 }
 
-/* 0, or errno of why not; ECANCELED: stopped. */
+/* Connects to one address. Returns 0, or errno; ECANCELED: stopped. */
 static int connect_one(const struct addrinfo *to, const trmi_patience *patience, int *out) {
     int fd = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), yes = 1;
     if (fd < 0) {
@@ -167,6 +170,7 @@ trm_status trmi_net_connect(const char *host, int32_t port, const trmi_patience 
                                     strerror(problem));
 }
 
+/* Returns whether an address is a loopback address. */
 static bool is_loopback(const struct sockaddr_storage *address) {
     if (address->ss_family == AF_INET) {
         return ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 ==
@@ -177,6 +181,7 @@ static bool is_loopback(const struct sockaddr_storage *address) {
            (IN6_IS_ADDR_LOOPBACK(six) || (IN6_IS_ADDR_V4MAPPED(six) && six->s6_addr[12] == 127));
 }
 
+/* Returns whether two addresses have the same IP address. */
 static bool same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b) {
     if (a->ss_family == AF_INET && b->ss_family == AF_INET) {
         return ((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr ==
@@ -215,7 +220,7 @@ void trmi_net_own(int fd, char name[TRMI_NET_NAME_BYTES]) {
     format_address(&own, bytes, name);
 }
 
-/* All of `bytes` one way or the other. */
+/* Sends or receives exactly `bytes`. error PEER, TIMEOUT, CANCELLED, without a message */
 static trm_status transfer(int fd, void *data, size_t bytes, bool sends,
                            const trmi_patience *patience) {
     for (size_t done = 0; done < bytes;) {
@@ -236,6 +241,7 @@ static trm_status transfer(int fd, void *data, size_t bytes, bool sends,
     return TRM_OK;
 }
 
+/* Writes the message for a failed transfer. */
 static trm_status describe(trm_status status, int fd, const char *what, trm_error *err) {
     char name[TRMI_NET_NAME_BYTES];
     if (status == TRM_OK) {

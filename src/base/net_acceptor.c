@@ -29,19 +29,21 @@
 
 enum { LISTENERS_MAX = 8, BACKLOG = 1024, EVENTS = 32, ACCEPTS = 16 };
 
+/* Seconds for which an unproved connection is not closed to make room. */
 static const double YOUNG = 0.1;
 
-/* A connection that has proved nothing yet. fd -1: the entry is free. */
+/* A connection that has not proved the token yet. fd -1: the entry is free. */
 typedef struct half {
     int fd;
     bool challenged;
     double since;
-    size_t have; /* bytes of the message under way */
+    size_t have; /* bytes received of the present message */
     trmi_proof proof;
     uint8_t answer[TRMI_PROOF_BYTES];
     char peer[TRMI_NET_NAME_BYTES];
 } half;
 
+/* The acceptor. */
 struct trmi_acceptor {
     trmi_acceptor_options options;
     char name[48];
@@ -50,18 +52,19 @@ struct trmi_acceptor {
     int count;
     half halves[TRMI_HALF_OPEN_MAX];
     double logged;
-    int64_t unlogged; /* refused since then */
+    int64_t unlogged; /* connections refused since the last log line */
     char refused[160];
     _Atomic bool stopped;
 };
 
-/* What an event is about: a listener's index, or LISTENERS_MAX + a half's; the bell has no need of
- * one. */
+/* Adds a descriptor to epoll. about: index of a listener, or LISTENERS_MAX + index of a half; any
+ * other number for the bell. */
 static bool watch(const trmi_acceptor *a, int fd, uint64_t about) {
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = about};
     return epoll_ctl(a->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
+/* Closes a connection and logs the reason, at most once a second. */
 static void refuse(trmi_acceptor *a, half *h, const char *why) {
     double now = trmi_os_now();
     snprintf(a->refused, sizeof a->refused, "%.64s: %.80s", h->peer, why);
@@ -82,6 +85,7 @@ static void refuse(trmi_acceptor *a, half *h, const char *why) {
     h->fd = -1;
 }
 
+/* Returns a free entry; NULL: none. */
 static half *free_half(trmi_acceptor *a) {
     for (int i = 0; i < TRMI_HALF_OPEN_MAX; i++) {
         if (a->halves[i].fd < 0) {
@@ -91,15 +95,15 @@ static half *free_half(trmi_acceptor *a) {
     return NULL;
 }
 
-/* All entries are taken and one more connection waits: the oldest makes room, once it has had YOUNG
- * seconds, because many ranks may come at once. NULL: not yet. */
+/* Closes the oldest unproved connection to make room for a waiting one; but only after YOUNG
+ * seconds, because many ranks may connect at once. NULL: not yet. */
 static half *free_oldest(trmi_acceptor *a) {
     half *oldest = &a->halves[0];
     for (int i = 1; i < TRMI_HALF_OPEN_MAX; i++) {
         oldest = a->halves[i].since < oldest->since ? &a->halves[i] : oldest;
     }
     if (trmi_os_now() - oldest->since < YOUNG) {
-        usleep(1000); /* epoll would return at once, again and again */
+        usleep(1000); /* the listener stays readable, so epoll would return immediately */
         return NULL;
     }
     refuse(a, oldest,
@@ -107,12 +111,14 @@ static half *free_oldest(trmi_acceptor *a) {
     return oldest;
 }
 
+/* Returns whether a connection waits at a listener. */
 static bool waits(int listener) {
     struct pollfd one = {.fd = listener, .events = POLLIN};
     return poll(&one, 1, 0) > 0;
 }
 
-/* False: no more can be taken now; who waits stays in the listener's queue. */
+/* Accepts one connection. False: none can be accepted now; it stays in the queue of the listener.
+ */
 static bool take_connection(trmi_acceptor *a, int listener) {
     half *h = free_half(a);
     if (h == NULL) {
@@ -149,7 +155,8 @@ static bool take_connection(trmi_acceptor *a, int listener) {
     return true;
 }
 
-/* The whole HELLO is there. */
+/* Sends the CHALLENGE for a complete HELLO. Returns why the connection is refused; NULL = it goes
+ * on. */
 static const char *challenge(trmi_acceptor *a, half *h) {
     const trmi_credentials *mine = &a->options.credentials;
     h->proof.hello_bytes = h->have;
@@ -169,7 +176,8 @@ static const char *challenge(trmi_acceptor *a, half *h) {
     return NULL;
 }
 
-/* Reads what one connection has sent. True: it has proved the token, and is handed out. */
+/* Reads from one connection as far as its messages go. True: the connection has proved the token
+ * and *out is its session. */
 static bool hear(trmi_acceptor *a, half *h, trmi_session *out) {
     const trmi_credentials *mine = &a->options.credentials;
     for (;;) {
@@ -210,7 +218,8 @@ static bool hear(trmi_acceptor *a, half *h, trmi_session *out) {
     }
 }
 
-/* Closes what has taken too long. Returns the seconds until the next one will have. */
+/* Closes connections that exceeded TRMI_HALF_OPEN_SECONDS. Returns the seconds until the next one
+ * does. */
 static double close_late(trmi_acceptor *a, double now) {
     double next = 3600;
     for (int i = 0; i < TRMI_HALF_OPEN_MAX; i++) {
@@ -225,7 +234,7 @@ static double close_late(trmi_acceptor *a, double now) {
     return next;
 }
 
-/* One look at what has come: halves first, then new connections. */
+/* Handles events: first unproved connections, then listeners. True: *out is a session. */
 static bool serve_events(trmi_acceptor *a, const struct epoll_event *events, int count,
                          trmi_session *out) {
     for (int i = 0; i < count; i++) {
@@ -234,7 +243,7 @@ static bool serve_events(trmi_acceptor *a, const struct epoll_event *events, int
                       ? &a->halves[about - LISTENERS_MAX]
                       : NULL;
         if (h != NULL && h->fd >= 0 && hear(a, h, out)) {
-            return true; /* the other events come again */
+            return true; /* epoll reports the remaining events again */
         }
     }
     for (int i = 0; i < count; i++) {

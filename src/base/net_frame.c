@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Encodes, decodes and checks the head of frames (base/net_frame.h). */
 #include "base/net_frame.h"
 
 #include <string.h>

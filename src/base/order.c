@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Sorting and medians of a few measurements. */
 #include "base/order.h"
 
 #include <stdlib.h>
@@ -9,7 +10,7 @@ static int by_value(const void *a, const void *b) {
 }
 
 void trmi_sort(double *values, int64_t count) {
-    if (count > 0) { /* qsort wants a place even for none */
+    if (count > 0) { /* qsort requires a valid pointer even for 0 items */
         qsort(values, (size_t)count, sizeof *values, by_value);
     }
 }

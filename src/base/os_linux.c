@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The operating system on Linux (base/os.h): durable files through the table trmi_os, time, CPUs
+ * and memory from system calls, /proc and /sys. A file of /proc or /sys that is missing gives the
+ * documented default, never an error. */
 #define _GNU_SOURCE
 #include "base/os.h"
 
@@ -71,6 +74,7 @@ const trmi_os *trmi_os_real(void) {
     return &table;
 }
 
+/* Returns the table, or that of the real system for NULL. */
 static const trmi_os *or_real(const trmi_os *os) { return os != NULL ? os : trmi_os_real(); }
 
 trm_status trmi_os_write_all(const trmi_os *os, int fd, const void *data, size_t bytes,
@@ -107,6 +111,7 @@ trm_status trmi_os_fsync_dir(const trmi_os *os, const char *path, trm_error *err
     return status;
 }
 
+/* Writes the directory of a path; "." if it has none. */
 static void parent_of(const char *path, char *parent, size_t size) {
     snprintf(parent, size, "%s", path);
     char *slash = strrchr(parent, '/');
@@ -123,7 +128,7 @@ trm_status trmi_os_cannot_create(const char *path, trm_error *err) {
         path);
 }
 
-/* `path` is what messages call it. */
+/* Writes data to the temporary file and flushes it to disk. path: the final name, for messages. */
 static trm_status write_and_flush(const trmi_os *os, const char *temporary, const char *path,
                                   const void *data, size_t bytes, trm_error *err) {
     int fd = os->open(os->context, temporary, O_WRONLY | O_CREAT | O_TRUNC, 0644);
@@ -267,7 +272,7 @@ trm_status trmi_os_remove_tree(const trmi_os *os, const char *path, trm_error *e
 }
 
 trm_status trmi_os_open_regular(const char *path, int *out, int64_t *bytes, trm_error *err) {
-    /* of a pipe it would wait for a writer */
+    /* O_NONBLOCK: opening a pipe must not wait for a writer */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         return TRMI_FAIL_SYS(err, "%s: cannot open", path);
@@ -275,7 +280,8 @@ trm_status trmi_os_open_regular(const char *path, int *out, int64_t *bytes, trm_
     struct stat info = {0};
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         close(fd);
-        errno = S_ISDIR(info.st_mode) ? EISDIR : 0; /* the error tells of it */
+        /* only this errno is of use in the error */
+        errno = S_ISDIR(info.st_mode) ? EISDIR : 0;
         return TRMI_FAIL(err, TRM_IO, "%s: not a regular file", path);
     }
     *out = fd;
@@ -324,6 +330,7 @@ done:
     return status;
 }
 
+/* Returns the time of a clock in seconds. */
 static double clock_seconds(clockid_t clock) {
     struct timespec now;
     clock_gettime(clock, &now);
@@ -333,6 +340,7 @@ static double clock_seconds(clockid_t clock) {
 double trmi_os_now(void) { return clock_seconds(CLOCK_MONOTONIC); }
 double trmi_os_wall(void) { return clock_seconds(CLOCK_REALTIME); }
 
+/* Reads the first line of a small file; false: not there. */
 static bool read_line(const char *path, char *line, size_t size) {
     FILE *file = fopen(path, "re");
     if (file == NULL) {
@@ -370,7 +378,7 @@ bool trmi_os_openmp_waits(void) {
 }
 
 double trmi_os_cpu_wait(void) {
-    char line[128]; /* no stream: steps call this, and they take no memory */
+    char line[128]; /* no stdio: called in training steps, which allocate nothing */
     int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
     ssize_t bytes = fd >= 0 ? read(fd, line, sizeof line - 1) : -1;
     if (fd >= 0) {
@@ -381,15 +389,16 @@ double trmi_os_cpu_wait(void) {
     return sscanf(line, "%lf %lf", &ran, &waited) == 2 ? 1e-9 * waited : -1;
 }
 
-/* As the kernel has it; C libraries know it since 2025. */
+/* Scheduling attributes as the kernel defines them; C libraries have them since 2025. */
 typedef struct scheduling {
     uint32_t size, policy;
     uint64_t flags;
     int32_t nice;
     uint32_t priority;
-    uint64_t runtime, deadline, period; /* nanoseconds; runtime: of a slice */
+    uint64_t runtime, deadline, period; /* nanoseconds; runtime: length of a slice */
 } scheduling;
 
+/* Reads the attributes of the calling thread. False: no time slices. */
 static bool read_scheduling(scheduling *s) {
     *s = (scheduling){.size = sizeof *s};
     return syscall(SYS_sched_getattr, 0, s, sizeof *s, 0) == 0 &&
@@ -454,7 +463,7 @@ int64_t trmi_os_resident_bytes(void) {
                : 0;
 }
 
-/* Kilobytes behind `label` in a file of /proc; -1: not there. */
+/* Returns the kilobytes after `label` in a file of /proc; -1: not there. */
 static long long kilobytes_of(const char *path, const char *label) {
     char line[128];
     long long value = -1;
@@ -468,8 +477,8 @@ static long long kilobytes_of(const char *path, const char *label) {
     return value;
 }
 
-/* getrusage also knows what the process was before it became this program: torchrun's half a
- * gigabyte of Python. */
+/* VmHWM is preferred, because getrusage includes the process before it became this program: half a
+ * gigabyte of Python under torchrun. */
 int64_t trmi_os_peak_bytes(void) {
     long long peak = kilobytes_of("/proc/self/status", "VmHWM:");
     struct rusage usage;
@@ -505,9 +514,8 @@ int64_t trmi_os_own_bytes(void) {
 }
 
 #ifdef __GLIBC__
-/* Where another allocator stands in front of the C library's (a sanitizer's, a preloaded one),
- * trimming would only set up a heap that nobody uses, and whose count of threads is wrong ever
- * after. */
+/* Returns whether malloc is that of the C library. With another allocator (of a sanitizer, or
+ * preloaded), malloc_trim would only set up an unused heap, whose thread count is then wrong. */
 static bool allocates_by_libc(void) {
     Dl_info a, b;
     void *malloc_at = dlsym(RTLD_DEFAULT, "malloc"), *trim_at = dlsym(RTLD_DEFAULT, "malloc_trim");

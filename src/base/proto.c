@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Writes fields in the wire form of protocol buffers (base/proto.h). */
 #include "base/proto.h"
 
 #include <string.h>
@@ -14,6 +15,7 @@ void trmi_proto_raw_varint(trmi_text *out, uint64_t value) {
     trmi_text_append(out, bytes, count);
 }
 
+/* Appends the tag of a field. */
 static void put_tag(trmi_text *out, uint32_t field, int wire) {
     trmi_proto_raw_varint(out, (uint64_t)field << 3 | (uint64_t)wire);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/proto.h: the wire form of protocol buffers: fields to bytes, and a bounded reader of
- * fields. https://protobuf.dev/programming-guides/encoding/ */
+/* base/proto.h: the wire form of protocol buffers: writes fields, and reads them with bounds
+ * checks. https://protobuf.dev/programming-guides/encoding/ */
 #ifndef TRMI_BASE_PROTO_H
 #define TRMI_BASE_PROTO_H
 
@@ -39,14 +39,16 @@ typedef struct trmi_proto_field {
 typedef struct trmi_proto {
     const uint8_t *data;
     size_t bytes, at;
-    bool broken; /* sticks; `broken_at` is the offset of the field */
+    bool broken; /* stays set after an error; `broken_at` is the offset of the field */
     size_t broken_at;
 } trmi_proto;
 
-/* Reading is inline: a tf.Example has hundreds of fields of a few bytes. */
+/* Reads a varint. False: cut off or longer than 64 bits. Reading is inline, because a tf.Example
+ * has hundreds of fields of a few bytes. */
 static inline bool trmi_proto_take_varint(trmi_proto *proto, uint64_t *value) {
     uint64_t result = 0;
-    if (proto->at < proto->bytes && proto->data[proto->at] < 0x80) { /* as most are */
+    /* most varints have one byte */
+    if (proto->at < proto->bytes && proto->data[proto->at] < 0x80) {
         *value = proto->data[proto->at++];
         return true;
     }
@@ -64,6 +66,7 @@ static inline bool trmi_proto_take_varint(trmi_proto *proto, uint64_t *value) {
     return false;
 }
 
+/* Reads a little-endian number of 4 or 8 bytes. False: cut off. */
 static inline bool trmi_proto_take_fixed(trmi_proto *proto, size_t bytes, uint64_t *value) {
     if (proto->bytes - proto->at < bytes) {
         return false;
@@ -74,6 +77,8 @@ static inline bool trmi_proto_take_fixed(trmi_proto *proto, size_t bytes, uint64
     return true;
 }
 
+/* Reads the content of a field of known wire type. False: cut off, or a type that does not exist.
+ */
 static inline bool trmi_proto_take_content(trmi_proto *proto, trmi_proto_field *field) {
     switch (field->wire) {
     case TRMI_PROTO_VARINT: return trmi_proto_take_varint(proto, &field->value);
@@ -92,7 +97,7 @@ static inline bool trmi_proto_take_content(trmi_proto *proto, trmi_proto_field *
     }
 }
 
-/* The next field; false at the end or when broken. Groups (deprecated) are broken. */
+/* Reads the next field; false at the end or after an error. Groups (deprecated) are errors. */
 static inline bool trmi_proto_next(trmi_proto *proto, trmi_proto_field *field) {
     if (proto->broken || proto->at >= proto->bytes) {
         return false;
@@ -113,7 +118,7 @@ static inline bool trmi_proto_next(trmi_proto *proto, trmi_proto_field *field) {
     return ok;
 }
 
-/* The next number of a packed array of varints. */
+/* Reads the next number of a packed array of varints; false at the end or after an error. */
 static inline bool trmi_proto_packed(trmi_proto *proto, uint64_t *value) {
     if (proto->broken || proto->at >= proto->bytes) {
         return false;
@@ -127,11 +132,12 @@ static inline bool trmi_proto_packed(trmi_proto *proto, uint64_t *value) {
     return true;
 }
 
-/* The fields of a bytes field. */
+/* Returns a reader of the fields within a bytes field. */
 static inline trmi_proto trmi_proto_inside(const trmi_proto_field *field) {
     return (trmi_proto){.data = field->data, .bytes = field->bytes};
 }
 
+/* Convert fixed64 and fixed32 values to numbers. */
 static inline double trmi_proto_to_double(uint64_t value) {
     double out;
     memcpy(&out, &value, sizeof out);

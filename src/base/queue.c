@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A bounded queue (base/queue.h): a ring of slots under one mutex, with a condition for "not full"
+ * and one for "not empty". Deadlines use the monotonic clock. */
 #include "base/queue.h"
 
 #include "base/error.h"
@@ -47,6 +49,7 @@ void trmi_queue_destroy(trmi_queue *queue) {
     trmi_free(queue);
 }
 
+/* Adds an item; the lock is held and there is room. */
 static trm_status put(trmi_queue *queue, void *item) {
     if (queue->closed) {
         return TRM_CANCELLED;
@@ -67,6 +70,7 @@ trm_status trmi_queue_push(trmi_queue *queue, void *item) {
     return status;
 }
 
+/* Doubles the ring; the lock is held. False: no memory. */
 static bool grow(trmi_queue *queue) {
     void **slots = trmi_alloc((size_t)(2 * queue->capacity) * sizeof *slots);
     for (int64_t i = 0; slots != NULL && i < queue->count; i++) {
@@ -91,6 +95,7 @@ trm_status trmi_queue_append(trmi_queue *queue, void *item) {
     return status;
 }
 
+/* Returns the monotonic time in `seconds` from now. */
 static struct timespec deadline_in(double seconds) {
     struct timespec at;
     clock_gettime(CLOCK_MONOTONIC, &at);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/queue.h: a bounded hand-off of pointers between threads, first in, first out.
+/* base/queue.h: a bounded queue of pointers between threads, first in, first out.
  *
  *      producers --push--> [ slot | slot | ... ] --pop--> consumers
- *                       close(): no more pushes; pops drain, then say TRM_END
- */
+ *                       close(): no more pushes; pops drain the queue, then return TRM_END */
 #ifndef TRMI_BASE_QUEUE_H
 #define TRMI_BASE_QUEUE_H
 
@@ -11,16 +10,20 @@
 
 typedef struct trmi_queue trmi_queue;
 
+/* Creates a queue for `capacity` items. owns: caller. error NOMEM */
 trm_status trmi_queue_create(int64_t capacity, trmi_queue **out, trm_error *err);
-void trmi_queue_destroy(trmi_queue *queue); /* after all threads have left */
-/* Waits while full. TRM_CANCELLED once closed (the item stays the caller's). */
-trm_status trmi_queue_push(trmi_queue *queue, void *item);
-/* Never waits: a full queue grows. For whoever may hold what its consumer waits for.   errors as push; NOMEM
+/* frees the queue; no thread may use it any more */
+void trmi_queue_destroy(trmi_queue *queue);
+/* Adds an item; waits while the queue is full. error CANCELLED: closed; the caller keeps the item
  */
+trm_status trmi_queue_push(trmi_queue *queue, void *item);
+/* Adds an item without waiting: a full queue grows. For producers that may hold something that the
+ * consumer waits for. error CANCELLED, NOMEM */
 trm_status trmi_queue_append(trmi_queue *queue, void *item);
-/* Waits while empty. TRM_END once closed and drained. timeout_seconds < 0 waits for ever,
- * otherwise TRM_TIMEOUT. */
+/* Removes the oldest item; waits while the queue is empty. timeout_seconds < 0: without limit.
+ * error END (closed and empty), TIMEOUT */
 trm_status trmi_queue_pop(trmi_queue *queue, double timeout_seconds, void **item);
+/* Closes the queue and wakes all waiting threads. */
 void trmi_queue_close(trmi_queue *queue);
 
 #endif

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Counter-based random numbers (base/rng.h). Every function returns the same bits on every CPU and
+ * with every C library; floating point operations are written out in a fixed order for that reason.
+ */
 #include "base/rng.h"
 
 #include "base/error.h"
@@ -31,13 +34,13 @@ void trmi_philox(uint64_t seed, uint64_t stream, uint64_t counter, uint32_t out[
     out[3] = c3;
 }
 
-/* Logarithm, sine and cosine of our own: additions, products, a quotient, in an order that is
- * written here, so that a seed gives the same bits with any C library (whose functions differ by
- * CPU); and without their special cases, in a fifth of the time. Errors are below 1e-15, so the
- * float is the exact value's but for one in about ten million. */
+/* Own logarithm, sine and cosine: additions, products and a quotient in a fixed order, so that a
+ * seed gives the same bits with any C library (whose functions differ by CPU). Without special
+ * cases they take a fifth of the time. Errors are below 1e-15; the result differs from the
+ * correctly rounded float in about one of ten million numbers. */
 
-/* log(n / 2^32), n from 1 to 2^32: n = m 2^k, m from sqrt(1/2) to sqrt(2), log m = 2 artanh((m - 1)
- * / (m + 1)). */
+/* Returns log(n / 2^32), n from 1 to 2^32: n = m 2^k, m from sqrt(1/2) to sqrt(2), log m = 2
+ * artanh((m - 1) / (m + 1)). */
 static double log_of_unit(double n) {
     const uint64_t one = (uint64_t)0x3FF00000 << 32, root_half = (uint64_t)0x3FE6A09E << 32,
                    mantissa = ((uint64_t)1 << 52) - 1;
@@ -58,8 +61,8 @@ static double log_of_unit(double n) {
     return k * ln2_high + (2.0 * s + (2.0 * s * (z * series) + k * ln2_low));
 }
 
-/* Cosine and sine of turn / 2^32 turns: the quarter, and an angle within an eighth to either side.
- */
+/* Computes cosine and sine of turn / 2^32 turns: reduces to a quarter and an angle of at most an
+ * eighth of a turn. */
 static void circle(uint32_t turn, double out[2]) {
     const uint32_t quarter = (turn + ((uint32_t)1 << 29)) >> 30;
     const double x = (double)(int32_t)(turn - (quarter << 30)) * (0x1p-32 * 6.283185307179586),
@@ -81,7 +84,8 @@ static void circle(uint32_t turn, double out[2]) {
                                                       z * (1.0 / 479001600.0 +
                                                            z * (-1.0 / 87178291200.0 +
                                                                 z * (1.0 / 20922789888000.0))))))));
-    /* Exchanged in odd quarters, and their signs, without branches: nobody foresees a quarter. */
+    /* Exchange them in odd quarters and set signs without branches, because the quarter is random
+     * and branches would be mispredicted. */
     uint64_t both[2], exchange = -(uint64_t)(quarter & 1);
     memcpy(&both[0], &cosine, sizeof cosine);
     memcpy(&both[1], &sine, sizeof sine);
@@ -94,7 +98,7 @@ static void circle(uint32_t turn, double out[2]) {
 void trmi_normal_pair(const uint32_t bits[2], float normal[2]) {
     double at[2];
     circle(bits[1], at);
-    /* (0, 1]: the logarithm never sees zero */
+    /* (0, 1]: the logarithm of zero never occurs */
     const double radius = sqrt(-2.0 * log_of_unit((double)bits[0] + 1.0));
     normal[0] = (float)(radius * at[0]);
     normal[1] = (float)(radius * at[1]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/sanitizers.h: what this is built with. gcc says it by macros, clang by features. */
+/* base/sanitizers.h: whether the build uses a sanitizer. gcc defines macros, clang has features. */
 #ifndef TRIREME_BASE_SANITIZERS_H
 #define TRIREME_BASE_SANITIZERS_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Statuses by name, in words, and as exit codes. */
+/* Names, texts and exit codes of statuses; the version. */
 #include "trireme/base.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Types and shapes: sizes that cannot overflow, and their names. */
+/* Types, shapes and tensors: sizes with overflow checks, and names. */
 #include "trireme/base.h"
 
 #include "base/checked.h"

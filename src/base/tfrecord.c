@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The framing of TFRecord and event files. */
+/* Writes and reads the frames of TFRecord and event files (base/tfrecord.h). Lengths and checksums
+ * are checked before data is returned. */
 #include "base/tfrecord.h"
 
 #include "base/crc32c.h"
 #include "base/endian.h"
 #include "base/error.h"
 
+/* Returns the masked CRC-32C. */
 static uint32_t masked(const void *data, size_t bytes) {
     return trmi_crc32c_mask(trmi_crc32c(0, data, bytes));
 }

@@ -8,7 +8,7 @@
 
 enum { TRMI_TFRECORD_OVERHEAD = 16 };
 
-/* A file in memory, and where the next record is looked for. */
+/* A file in memory and the offset of its next record. */
 typedef struct trmi_tfrecord_reader {
     const char *name; /* for messages */
     const uint8_t *file;
@@ -17,13 +17,13 @@ typedef struct trmi_tfrecord_reader {
     bool data_unchecked; /* only frames are checked, which reads 12 bytes of a record */
 } trmi_tfrecord_reader;
 
-/* Appends the framed record. */
+/* Appends a record with its frame. */
 void trmi_tfrecord_append(trmi_text *out, const void *data, size_t bytes);
-/* The record at the reader's offset; moves the reader behind it.
- *   errors  TRM_END at the end; TRM_CORRUPT with record number, offset and what is wrong there */
+/* Returns the record at the reader's offset and advances the reader. error END; CORRUPT with record
+ * number, offset and fault */
 trm_status trmi_tfrecord_next(trmi_tfrecord_reader *reader, const uint8_t **data, size_t *bytes,
                               trm_error *err);
-/* Do the first 12 bytes frame a record? (They are a strong signature.) */
+/* Returns whether the first 12 bytes frame a record, by their checksum. */
 bool trmi_tfrecord_starts(const uint8_t *file, size_t file_bytes);
 
 #endif

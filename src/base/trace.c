@@ -11,15 +11,17 @@
 
 enum { NAME_BYTES = 48, TRACKS_MAX = 64 };
 
-/* ---- the writer ------------------------------------------------------------------------------- */
+/* ---- the writer ---- */
 
-/* A comma behind the event before, if there is one: what begins a list ends in a new line. */
+/* Appends a comma after the previous event, if there is one: a text that begins a list ends with a
+ * new line. */
 static void put_comma(trmi_text *text) {
     if (text->length > 0 && text->data[text->length - 1] != '\n') {
         trmi_text_append(text, ",\n", 2);
     }
 }
 
+/* Appends the name of a process or a track (track < 0: none). */
 static void put_name(trmi_text *text, const char *kind, int32_t process, int32_t track,
                      const char *name) {
     put_comma(text);
@@ -44,8 +46,8 @@ void trmi_trace_put_track(trmi_text *text, int32_t process, int32_t track, const
     put_name(text, "thread_name", process, track, name);
 }
 
-/* Readers count nanoseconds, and drop an event that begins before its forerunner's end: ends are
- * rounded, not lengths. */
+/* Rounds to nanoseconds. Begin and end are rounded, not the length: trace viewers drop an event
+ * that begins before the end of the previous one. */
 static double nanoseconds(double seconds) { return round(seconds * 1e9); }
 
 void trmi_trace_put_event(trmi_text *text, int32_t process, const trmi_trace_event *event) {
@@ -69,8 +71,9 @@ void trmi_trace_put_event(trmi_text *text, int32_t process, const trmi_trace_eve
 
 void trmi_trace_put_end(trmi_text *text) { trmi_text_printf(text, "\n]}\n"); }
 
-/* ---- the recorder ----------------------------------------------------------------------------- */
+/* ---- the recorder ---- */
 
+/* A recorded event with a copy of its name. */
 typedef struct record {
     trmi_trace_event event; /* its name is in `name` */
     char name[NAME_BYTES];

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/trace.h: timelines in Chrome's trace format, which Perfetto (ui.perfetto.dev) shows.
+/* base/trace.h: timelines in Chrome's trace format, which Perfetto (ui.perfetto.dev) displays.
  *
  *   trmi_trace_put_*            the writer: lines of JSON from processes, threads and events
  *   trmi_trace_create .. add    a recorder: events of a running program, written at its end
  *
- * A process of the file is a rank; a thread is one of its tracks. Events of one track may lie inside
- * each other, but do not cut each other.
- */
+ * A process of the file is a rank; a thread is one of its tracks. Events of one track are nested or
+ * disjoint; they must not overlap partially. */
 #ifndef TRMI_BASE_TRACE_H
 #define TRMI_BASE_TRACE_H
 
 #include "base/memory.h"
 
-/* ---- the writer ------------------------------------------------------------------------------- */
+/* ---- the writer ---- */
 
 typedef struct trmi_trace_event {
     const char *category, *name;
@@ -22,33 +21,31 @@ typedef struct trmi_trace_event {
     int32_t track;
 } trmi_trace_event;
 
-/* A file is: begin, then names and events in any order, end. A text without a begin is a part of one;
- * parts are joined by ",\n". */
+/* A file consists of begin, names and events in any order, end. A text without a begin is a part of
+ * a file; parts are joined by ",\n". */
 void trmi_trace_put_begin(trmi_text *text);
 void trmi_trace_put_process(trmi_text *text, int32_t process, const char *name);
 void trmi_trace_put_track(trmi_text *text, int32_t process, int32_t track, const char *name);
 void trmi_trace_put_event(trmi_text *text, int32_t process, const trmi_trace_event *event);
 void trmi_trace_put_end(trmi_text *text);
 
-/* ---- the recorder ----------------------------------------------------------------------------- */
+/* ---- the recorder ---- */
 
 typedef struct trmi_trace trmi_trace;
 
-/* Room for `most` events, taken now; later ones are counted and left out.
- *   owns  trmi_trace_destroy   error  NOMEM */
+/* Creates a recorder for `most` events; later events are counted and dropped. owns:
+ * trmi_trace_destroy. error NOMEM */
 trm_status trmi_trace_create(int64_t most, trmi_trace **out, trm_error *err);
 void trmi_trace_destroy(trmi_trace *trace);
-/* The track of this name, made at its first mention; track 0 is the one that was mentioned first. At
- * most 64; what is beyond is on the last one.
- *   thread  any */
+/* Returns the track with this name; made by its first mention, track 0 first. At most 64 tracks;
+ * further names share the last one. thread: any */
 int32_t trmi_trace_track(trmi_trace *trace, const char *name);
-/* One event; times are those of trmi_os_now. The category outlives the trace, the name is copied up
- * to 47 letters. A NULL trace records nothing.
- *   thread  any */
+/* Records an event; times are those of trmi_os_now(). The category must outlive the trace; the name
+ * is copied, up to 47 characters. A NULL trace records nothing. thread: any */
 void trmi_trace_add(trmi_trace *trace, const trmi_trace_event *event);
-/* Events that had no room. */
+/* Returns the number of dropped events. */
 int64_t trmi_trace_dropped(const trmi_trace *trace);
-/* All tracks and events as those of `process`, `shift` seconds later. */
+/* Writes all tracks and events as those of `process`, `shift` seconds later. */
 void trmi_trace_put(const trmi_trace *trace, int32_t process, double shift, trmi_text *text);
 
 #endif

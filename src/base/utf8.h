@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/utf8.h: is this text? */
+/* base/utf8.h: checks UTF-8. */
 #ifndef TRMI_BASE_UTF8_H
 #define TRMI_BASE_UTF8_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Bytes of the UTF-8 sequence at `text` (RFC 3629), 0 if it is not valid or cut off. */
+/* Returns the bytes of the UTF-8 sequence at `text` (RFC 3629); 0 if it is invalid or cut off. */
 int trmi_utf8_length(const char *text, size_t bytes);
+/* Returns whether all bytes are valid UTF-8. */
 bool trmi_utf8_valid(const char *text, size_t bytes);
 
 #endif
