@@ -47,7 +47,7 @@ static void a_median_is_the_middle(void **state) {
                 trmi_median(even, 0) == 0);
 }
 
-/* However long a path is, the sentence says which file and what is wrong with it. */
+/* However long a path is, the message has the file and the fault. */
 static void a_long_sentence_keeps_its_ends(void **state) {
     trm_error err;
     char path[1000];
@@ -232,7 +232,7 @@ static void arena_is_aligned_and_zeroed(void **state) {
     trmi_arena_free(&arena);
 }
 
-/* The macros take memory, write the sentence, and refuse counts that overflow. */
+/* The macros allocate, write the message, and refuse counts that overflow. */
 static void allocation_writes_its_error(void **state) {
     trm_error err;
     trmi_arena arena = {0};
@@ -289,7 +289,8 @@ static void replace_file_is_old_or_new(void **state) {
     CHECK_FAILS(trmi_os_read_file(path, 2, &data, &bytes, &err), TRM_IO, err, "No such file");
 }
 
-/* A pipe, as /dev/null, would be gone; to open one for reading would wait for a writer. */
+/* A pipe and /dev/null are not replaced, and opening a pipe for reading does not wait for a writer.
+ */
 static void pipes_are_neither_replaced_nor_waited_for(void **state) {
     trm_error err;
     char path[64];
@@ -333,7 +334,8 @@ static void queue_keeps_order_and_ends(void **state) {
     trmi_queue_destroy(queue);
 }
 
-/* Entries of equal hashes are all found, in the order of their adding, while the index grows. */
+/* Entries with equal hashes are all found, in the order in which they were added, while the index
+ * grows. */
 static void entries_are_found_by_hash(void **state) {
     enum { ENTRIES = 3000, HASHES = 700 };
     trmi_hash_index index = {0};
@@ -353,7 +355,8 @@ static void entries_are_found_by_hash(void **state) {
     probe = 0;
     assert_int_equal(trmi_hash_index_next(&index, 0, &probe), -1);
     trmi_alloc_fail_after(1);
-    for (int64_t i = 0; i < ENTRIES; i++) { /* there is room for as many as there were */
+    /* the memory is kept: no allocation is needed for as many entries */
+    for (int64_t i = 0; i < ENTRIES; i++) {
         assert_true(trmi_hash_index_add(&index, (uint64_t)i, i));
     }
     trmi_alloc_fail_after(0);

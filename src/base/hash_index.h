@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/hash_index.h: finds the entries of an array by a hash of their keys (open addressing). Entries,
- * keys and what makes two keys equal are the caller's:
+/* base/hash_index.h: finds the entries of an array by a hash of their keys (open addressing). The
+ * caller owns the entries and compares the keys:
  *
  *     uint64_t probe = 0;
  *     int64_t i;
@@ -13,18 +13,20 @@
 
 #include "base/memory.h"
 
+/* A place of the table. */
 typedef struct trmi_hash_place {
     uint64_t hash;
-    int64_t entry; /* + 1; 0 = free */
+    int64_t entry; /* index of the entry + 1; 0 = free */
 } trmi_hash_place;
 
-/* Starts as {0}. */
+/* A hash index; starts as {0}. */
 typedef struct trmi_hash_index {
     trmi_hash_place *places;
-    int64_t place_count, count; /* a power of two; at most half of them are taken */
+    /* places (a power of two, at most half of them taken); entries */
+    int64_t place_count, count;
 } trmi_hash_index;
 
-/* The next entry of this hash, -1 when there is none; *probe is 0 at first. */
+/* Returns the next entry with this hash, -1 = no more; *probe is 0 at the start. */
 static inline int64_t trmi_hash_index_next(const trmi_hash_index *index, uint64_t hash,
                                            uint64_t *probe) {
     while (index->place_count > 0) {
@@ -37,10 +39,11 @@ static inline int64_t trmi_hash_index_next(const trmi_hash_index *index, uint64_
     return -1;
 }
 
-/* False when there is no memory; nothing has changed then. */
+/* Adds an entry. False: no memory; nothing has changed. */
 bool trmi_hash_index_add(trmi_hash_index *index, uint64_t hash, int64_t entry);
-/* Without entries again; keeps the memory. */
+/* Removes all entries and keeps the memory. */
 void trmi_hash_index_clear(trmi_hash_index *index);
+/* Frees the memory; the index can be used again. */
 void trmi_hash_index_free(trmi_hash_index *index);
 
 #endif

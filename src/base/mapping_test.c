@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mapped files that are shortened: an error with both sizes for their reader, and SIGBUS as ever for
- * all other memory. */
+/* Tests of mapped files that are shortened: the reader gets an error with both sizes, and SIGBUS in
+ * all other memory has its usual effect. */
 #include "folder.h"
 
 #include "base/mapping.h"
@@ -40,7 +40,7 @@ static void whole_files_are_as_read(void **state) {
     assert_int_equal(sum_of(&mapping), 7 * BYTES);
     CHECK_OK(trmi_mapping_check(&mapping, TRM_OK, &err), err);
     assert_int_equal(trmi_mapping_check(&mapping, TRM_CORRUPT, &err), TRM_CORRUPT);
-    /* A longer file, as a log that grows, and another one by the same name are no faults. */
+    /* a longer file (a growing log) and another file with the same name are no errors */
     assert_int_equal(truncate(path, 2 * BYTES), 0);
     CHECK_OK(trmi_mapping_check(&mapping, TRM_OK, &err), err);
     assert_int_equal(rename(write_file("other", 10), path), 0);
@@ -86,7 +86,7 @@ static void *read_all(void *argument) {
                               trmi_mapping_check(mapping, TRM_OK, NULL) == TRM_IO);
 }
 
-/* More mappings than a chunk of the table has slots, each read by a thread of its own. */
+/* More mappings than a chunk of the table has slots, each read by its own thread. */
 static void many_mappings_and_threads(void **state) {
     enum { MAPPINGS = 600, READERS = 8 };
     static trmi_mapping mappings[MAPPINGS];
@@ -111,14 +111,14 @@ static void many_mappings_and_threads(void **state) {
     }
 }
 
-/* ---- other memory ------------------------------------------------------------------------------ */
+/* ---- other memory ---- */
 
 static void say_and_leave(int number) {
     (void)number;
     _exit(41);
 }
 
-/* A page without content that is none of ours. */
+/* A page without content outside of all mappings. */
 static const volatile char *broken_page(void) {
     const char *path = write_file("foreign", 4096);
     int fd = open(path, O_RDONLY);
@@ -129,7 +129,8 @@ static const volatile char *broken_page(void) {
     return page;
 }
 
-/* How a child ends that has a mapping, and then meets the broken page or is sent SIGBUS. */
+/* Returns how a child process with a mapping ends when it reads the broken page or is sent SIGBUS.
+ */
 static int end_of_child(void (*before)(int), bool sent) {
     const volatile char *page = broken_page();
     const char *path = write_file("mine", BYTES);
@@ -153,7 +154,7 @@ static int end_of_child(void (*before)(int), bool sent) {
     return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* Runs first: the handler is installed by the child's mapping, behind the one that is there. */
+/* Runs first: the child's mapping installs the handler, which replaces the one that is there. */
 static void other_faults_are_passed_on(void **state) {
     assert_int_equal(end_of_child(SIG_DFL, false), -SIGBUS);
     assert_int_equal(end_of_child(SIG_DFL, true), -SIGBUS);

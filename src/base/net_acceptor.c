@@ -181,6 +181,7 @@ static const char *challenge(trmi_acceptor *a, half *h) {
 static bool hear(trmi_acceptor *a, half *h, trmi_session *out) {
     const trmi_credentials *mine = &a->options.credentials;
     for (;;) {
+        /* a complete HELLO is answered by the CHALLENGE */
         size_t wanted = TRMI_PROOF_BYTES;
         const char *why =
             h->challenged ? NULL : trmi_net_check_hello(&h->proof, h->have, mine, &wanted);
@@ -192,6 +193,7 @@ static bool hear(trmi_acceptor *a, half *h, trmi_session *out) {
             refuse(a, h, why);
             return false;
         }
+        /* read as much of the present message as is there */
         uint8_t *into = h->challenged ? h->answer : h->proof.hello;
         ssize_t got = recv(h->fd, into + h->have, wanted - h->have, MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
@@ -205,6 +207,7 @@ static bool hear(trmi_acceptor *a, half *h, trmi_session *out) {
             return false;
         }
         h->have += (size_t)got;
+        /* a complete PROOF ends the proof */
         if (h->challenged && h->have == TRMI_PROOF_BYTES) {
             if (!trmi_net_check_answer(mine, &h->proof, h->answer)) {
                 refuse(a, h, "it has another token than this job's");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of connections between processes of a job: the proof of the token, and what strangers can
- * cause. */
+/* Tests of connections between the processes of a job: the proof of the token, and what processes
+ * without the token can cause. */
 #include "base/net.h"
 
 #include "base/os.h"
@@ -100,6 +100,8 @@ static trmi_credentials credentials(const uint8_t *own) {
     return mine;
 }
 
+/* A connector and an acceptor with one token agree on keys and detail; another token, version or
+ * service is refused. */
 static void both_ends_prove_the_token(void **state) {
     (void)state;
     gate g;
@@ -133,8 +135,7 @@ static void both_ends_prove_the_token(void **state) {
     stop(&g);
 }
 
-/* What the connector sends after a right HELLO must be the proof: a CHALLENGE that is sent back is
- * none. */
+/* After a valid HELLO only the PROOF is accepted: a CHALLENGE that is sent back is refused. */
 static void a_wrong_proof_is_refused(void **state) {
     (void)state;
     gate g;
@@ -187,8 +188,8 @@ static int threads_of_this_process(void) {
     return count;
 }
 
-/* Five hundred connections that say nothing: no thread, no memory, and who knows the token still
- * gets in at once. */
+/* Five hundred silent connections cause no thread and no allocation, and a process with the token
+ * still connects at once. */
 static void idle_connections_cost_nothing(void **state) {
     (void)state;
     gate g;

@@ -307,6 +307,7 @@ trm_status trmi_os_read_file(const char *path, size_t limit, uint8_t **out, size
         status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for %zu bytes", path, size);
         goto done;
     }
+    /* read all of it; the file may have become shorter since */
     while (have < size) {
         ssize_t got = read(fd, data + have, size - have);
         if (got < 0 && errno == EINTR) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trace writer's JSON, and a recorder with several threads and no more room. */
+/* Tests of the trace writer's JSON, and of a recorder that several threads fill up. */
 #include "check.h"
 
 #include "base/trace.h"
@@ -7,6 +7,7 @@
 #include <jansson.h>
 #include <pthread.h>
 
+/* The text is valid JSON with the names and times of the events. */
 static void names_and_events_are_json(void **state) {
     trmi_text text = {0};
     const trmi_trace_event event = {.category = "compute",
@@ -25,7 +26,7 @@ static void names_and_events_are_json(void **state) {
     const json_t *list = json_object_get(root, "traceEvents"), *last = json_array_get(list, 2);
     assert_int_equal(json_array_size(list), 3);
     assert_string_equal(json_string_value(json_object_get(last, "name")), event.name);
-    /* Microseconds; ends are rounded to whole nanoseconds, not lengths. */
+    /* microseconds; begin and end are rounded to nanoseconds, not the length */
     assert_true(json_real_value(json_object_get(last, "ts")) == 1000000.001);
     assert_true(json_real_value(json_object_get(last, "dur")) == 1000000.001);
     assert_int_equal(json_integer_value(json_object_get(last, "tid")), 3);
@@ -52,6 +53,7 @@ static void *add_events(void *argument) {
     return NULL;
 }
 
+/* Events beyond the capacity are counted and dropped. */
 static void later_events_are_counted(void **state) {
     trm_error err;
     trmi_trace *trace;
@@ -71,7 +73,7 @@ static void later_events_are_counted(void **state) {
     trmi_trace_put_end(&text);
     json_t *root = json_loadb(text.data, text.length, 0, NULL);
     const json_t *list = json_object_get(root, "traceEvents");
-    assert_int_equal(json_array_size(list), ROOM + 2); /* and the names of two tracks */
+    assert_int_equal(json_array_size(list), ROOM + 2); /* plus the names of two tracks */
     for (size_t i = 2; i < json_array_size(list); i++) {
         const json_t *e = json_array_get(list, i);
         double begin = json_real_value(json_object_get(e, "ts")) / 1e6 - 5;
@@ -80,7 +82,7 @@ static void later_events_are_counted(void **state) {
     }
     json_decref(root);
     trmi_text_free(&text);
-    trmi_trace_add(NULL, NULL); /* nobody records */
+    trmi_trace_add(NULL, NULL); /* without a recorder */
     trmi_trace_destroy(trace);
 }
 

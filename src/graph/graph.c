@@ -201,6 +201,7 @@ int32_t trmi_graph_add(trm_graph *graph, trmi_op_kind kind, const char *name,
         trmi_graph_fail(graph, &err);
         return 0;
     }
+    /* inputs must be values of this graph */
     for (int32_t i = 0; i < inputs_count; i++) {
         if (inputs[i].id < 0 || inputs[i].id >= graph->values_count) {
             TRMI_FAIL(&err, TRM_INVALID, "%s: input %d is not a node of this graph", op.name, i);
@@ -215,6 +216,7 @@ int32_t trmi_graph_add(trm_graph *graph, trmi_op_kind kind, const char *name,
         trmi_graph_fail(graph, &err);
         return 0;
     }
+    /* the shape rule decides; after an error the operator is removed again */
     if (trmi_op_table[kind]->infer(graph, &graph->ops[index], &err) != TRM_OK ||
         check_outputs(graph, index, &err) != TRM_OK) {
         graph->ops_count--;

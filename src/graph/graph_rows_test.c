@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The shape rules of every row: what they refuse, and that the sentence says both shapes. */
+/* Tests of the shape rules of every operator: what they refuse, and that the message has both
+ * shapes. */
 #include "check.h"
 
 #include "graph/graph_ir.h"
@@ -28,6 +29,7 @@ static trm_status no_run(const trm_custom_op *self, const trm_tensor *inputs, in
     return TRM_OK;
 }
 
+/* Builds the wrong expression number `index`. */
 static void build(int index) {
     trm_node none = TRM_NO_NODE, out[4];
     trm_shape x4 = trm_shape_of(2, 3, 5, 5);
@@ -185,7 +187,8 @@ static const char *const sentences[] = {
     "custom operator 'mute': infer failed and left no message",
 };
 
-/* "in3 [2]" -> "in [2]": C leaves open in which order arguments are made. */
+/* Removes numbers of inputs from a message, "in3 [2]" -> "in [2]": C does not define the order in
+ * which arguments are evaluated. */
 static void strip_numbers(char *text) {
     char *to = text;
     for (const char *from = text; *from != '\0';) {
@@ -213,7 +216,7 @@ static void impossible_shapes_get_one_clear_sentence(void **state) {
         if (status != TRM_INVALID || strstr(err.message, sentences[i]) == NULL) {
             fail_msg("case %d: '%s', expected '...%s...'", i, err.message, sentences[i]);
         }
-        /* The first error stays, and what is built on broken nodes is broken too. */
+        /* the first error remains, and nodes built on broken ones are broken */
         trm_node after = trm_add(graph, TRM_NO_NODE, TRM_NO_NODE);
         assert_int_equal(after.id, 0);
         trm_error again;
@@ -223,6 +226,7 @@ static void impossible_shapes_get_one_clear_sentence(void **state) {
     }
 }
 
+/* Shapes of valid expressions. */
 static void shapes_follow_the_rules(void **state) {
     trm_error err;
     CHECK_OK(trm_graph_create(NULL, &graph, &err), err);
@@ -266,14 +270,15 @@ static void shapes_follow_the_rules(void **state) {
             fail_msg("case %d: %s", (int)i, trm_shape_format(&shape, text, sizeof text));
         }
     }
-    /* Dropout is the identity in evaluation; a cast to the same dtype is no operator. */
+    /* dropout is the identity in evaluation; a cast to the same dtype adds no operator */
     trm_node x = f32(trm_shape_of(3));
     assert_int_equal(trm_dropout(graph, x, 0.5).id, x.id);
     assert_int_equal(trm_cast(graph, x, TRM_FLOAT32).id, x.id);
     trm_graph_destroy(graph);
 }
 
-/* Two multiply-adds a product in every direction; pooling and arithmetic count their bytes. */
+/* Two operations for each multiply-add in every direction; pooling and arithmetic count their
+ * bytes. */
 static void costs_are_counted(void **state) {
     trm_error err;
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &graph, &err), err);
@@ -313,6 +318,8 @@ static void gradients_of_another_dtype_start_as_that_dtype(void **state) {
     trm_graph_destroy(graph);
 }
 
+/* A pop removes exactly what its push added; a pop without a push and too many pushes are errors.
+ */
 static void scopes_close_what_their_push_opened(void **state) {
     trm_error err;
     CHECK_OK(trm_graph_create(NULL, &graph, &err), err);

@@ -52,6 +52,8 @@ static trm_status infer_custom(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* Calls the user's gradient function, which adds operators to the graph. error (in the graph)
+ * UNSUPPORTED: the operator has none */
 static void grad_custom(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     const trm_custom_op *custom = op->attrs.custom.op;
     if (custom->gradient == NULL) {

@@ -56,6 +56,7 @@ static trm_status check_fused(trm_graph *graph, trmi_op *op, int64_t columns,
     return TRM_OK;
 }
 
+/* a [M, K], b [K, N] after transposes, both with an equal batch dimension or none -> [M, N]. */
 static trm_status infer_matmul(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *a = trmi_input_of(graph, op, 0), *b = trmi_input_of(graph, op, 1);
     if (a == NULL || b == NULL) {

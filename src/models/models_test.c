@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parameter counts and names are those of the field. */
+/* Tests of the networks: parameter counts and names are those of the literature and of other
+ * frameworks. */
 #include "check.h"
 
 #include "graph/graph_ir.h"
@@ -55,7 +56,7 @@ static void small_models_take_small_images(void **state) {
     assert_int_equal(elements, 11173962);
 }
 
-/* Every layer counts; a name that there is not is answered with those that there are. */
+/* Every layer counts; an unknown name is reported together with the known ones. */
 static void depth_and_names_are_taken_as_given(void **state) {
     trm_error err;
     trm_graph *g;
@@ -99,9 +100,10 @@ static void names_are_torchvisions(void **state) {
     trm_graph_destroy(g);
 }
 
-/* ---- recommendation models
- *  ------------------------------------------------------------------------- */
+/* ---- recommendation models ---- */
 
+/* Builds a recommendation model; checks its logits, the expected parameters and the number of
+ * elements. */
 static void click_model(const char *name, const trm_recommender_options *options, bool bags,
                         int64_t dense, const char *const *expected, int64_t *elements) {
     trm_error err;
@@ -210,6 +212,7 @@ static void fields_have_tables(void **state) {
     click_model("deepfm", &o, false, 3, (const char *[]){"deep.0.weight [8, 19]", NULL}, &n);
 }
 
+/* Wrong tables of fields are reported. */
 static void wrong_tables_of_fields_are_answered(void **state) {
     static const int32_t fields[] = {0, 1, 2, 3, 4, 2};
     static const struct {

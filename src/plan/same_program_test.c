@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plan that cuts nothing but samples, as a search writes it, is compiled to the program of the
- * mode data_parallel: the same steps on the same shapes, the same bytes in every arena. */
+/* Test: a plan that cuts samples only, as a search writes it, is compiled to the program of data
+ * parallel training: the same program steps on the same shapes, the same bytes in every arena. */
 #include "check.h"
 
 #include "trireme/graph.h"
@@ -32,7 +32,7 @@ static trm_node conv(trm_graph *g, trm_node x, int in, int out, const char *name
                       &(trm_conv_options){.stride = {1, 1}, .pad = {1, 1, 1, 1}});
 }
 
-/* A stem and three residual blocks: of a chain of outputs some are kept. */
+/* A stem and three residual blocks, so that some outputs of a chain are kept. */
 static trm_graph *network(int64_t samples, trm_node *loss) {
     trm_graph *g;
     trm_error err;
@@ -73,12 +73,14 @@ static void are_equal(const trm_program *a, const trm_program *b) {
         assert_int_equal(x->arena, y->arena);
         assert_int_equal(x->offset, y->offset);
     }
-    assert_true(again > 2); /* outputs of norms, by the rule */
+    assert_true(again > 2); /* outputs of norms, recomputed by the rule */
     for (int arena = 1; arena < TRMI_ARENAS; arena++) {
         assert_int_equal(a->arena_bytes[arena], b->arena_bytes[arena]);
     }
 }
 
+/* Compiles the batch of all ranks with the plan "by samples", and one rank's batch without a plan;
+ * the programs must be equal. */
 static void by_samples_is_data_parallel(void **state) {
     (void)state;
     trm_error err;

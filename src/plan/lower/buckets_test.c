@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Buckets against brute force over every cut. */
+/* Tests of buckets against enumeration of every division. */
 #include "check.h"
 
 #include "plan/lower/buckets.h"
@@ -14,7 +14,8 @@ static double draw(uint64_t *counter) {
     return (double)trmi_unit_float(trmi_random_u32(5, TRMI_STREAM_TEST, (*counter)++));
 }
 
-/* All 2^(n-1) cuts; bit i cuts behind item i. Cuts that ignore skipped items are passed over. */
+/* Enumerates all 2^(n-1) divisions; bit i divides after item i. Divisions that ignore skipped items
+ * are left out. */
 static double brute_force(const trmi_bucket_item *items, int32_t n, double alpha, double beta) {
     double best = INFINITY;
     for (uint32_t cut = 0; cut < 1u << (n - 1); cut++) {
@@ -77,7 +78,8 @@ static void the_cut_is_optimal(void **state) {
     }
 }
 
-/* Start-up only: one bucket. No start-up: nothing waits for a later gradient. */
+/* With start-up cost only, one bucket is best; without start-up cost, no gradient waits for a later
+ * one. */
 static void extremes(void **state) {
     trmi_bucket_item items[4] = {{10, 1, false}, {10, 2, false}, {10, 3, false}, {10, 4, false}};
     trmi_bucket out[4];

@@ -354,17 +354,20 @@ static void lower_params(lowering *l, const trmi_roots *roots) {
             continue;
         }
         const trmi_op *producer = &l->graph->ops[l->graph->values[grad].op];
+        /* sparse gradient: ids and rows */
         if (producer->kind == TRMI_OP_EMBEDDING_GRAD && l->at[TRMI_PLAIN][grad] == 0) {
             param->sparse_rows = l->at[TRMI_PLAIN][producer->inputs[0]];
             param->sparse_ids = l->at[TRMI_PLAIN][producer->inputs[1]];
             continue;
         }
         param->table = is_of_lookups(l->graph, grad);
+        /* gradient in factors */
         if (l->at[l->made[grad]][grad] == 0) {
             param->factor_left = l->at[TRMI_PLAIN][producer->inputs[0]];
             param->factor_right = l->at[TRMI_PLAIN][producer->inputs[1]];
             continue;
         }
+        /* dense gradient; it may be the gradient of several parameters */
         bool shared = false;
         for (int32_t j = 0; j < i; j++) {
             shared = shared || roots->grads[j] == grad;

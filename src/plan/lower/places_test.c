@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Places of activations: none that live together overlap, several threads cost next to no bytes,
- * and a buffer goes where its threads have just been. */
+/* Tests of the placement of activations: buffers that live at the same time do not overlap; with
+ * several threads the memory grows by next to nothing, and a buffer goes where its threads have
+ * just been. */
 #include "check.h"
 
 #include "plan/passes/pass.h"
@@ -91,9 +92,9 @@ static void lives_do_not_overlap(void **state) {
     }
 }
 
-/* Long ago 8 MB, then 4 | 2 | 2 | 4 MB, one after the other: those of 2 MB do not go where one
- * thread's half lies in the other's half of 4 MB, and of equal ones the second lies where the first
- * was. */
+/* 8 MB long before, then 4 | 2 | 2 | 4 MB one after another: a buffer of 2 MB is not placed where
+ * the half of one thread lies in the other thread's half of 4 MB; the second of two equal ones goes
+ * to the offset of the first. */
 static void threads_stay_where_they_were(void **state) {
     sketch s;
     begin(&s, STEPS, 6);
@@ -103,7 +104,7 @@ static void threads_stay_where_they_were(void **state) {
     live(&s, 5, 32, 64, 65);
     live(&s, 6, 64, 66, 66);
     bytes_of(&s, 1);
-    assert_int_equal(s.buffers[4].offset, 0); /* the lowest */
+    assert_int_equal(s.buffers[4].offset, 0); /* lowest offset */
     bytes_of(&s, 2);
     assert_int_equal(s.buffers[3].offset, 0);
     assert_int_equal(s.buffers[6].offset, 0);

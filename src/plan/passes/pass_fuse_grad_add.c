@@ -37,6 +37,7 @@ trm_status trmi_pass_fuse_grad_add(trmi_pass *pass, const trmi_plan_options *opt
     if (skip == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to fuse gradients");
     }
+    /* additions that disappear */
     for (int64_t i = 1; i < g->ops_count; i++) {
         const trmi_op *add = sum_before(pass, &g->ops[i]);
         if (add != NULL) {
@@ -53,6 +54,7 @@ trm_status trmi_pass_fuse_grad_add(trmi_pass *pass, const trmi_plan_options *opt
             trmi_pass_copy(pass, op);
             continue;
         }
+        /* the fused gradient reads both summands */
         int32_t inputs[8];
         for (int j = 1; j < 7; j++) {
             inputs[j] = pass->map[op->inputs[j]];

@@ -73,6 +73,8 @@ static int32_t softmax_of(match *m, const trm_graph *g, int32_t x) {
     return sub->inputs[0];
 }
 
+/* Matches the loss expression that ends in operator `index`: mean, negation, sum, product of a
+ * logarithm and one_hot, softmax. Fills in the match. */
 static bool match_at(const trm_graph *g, int32_t end, match *m) {
     *m = (match){.end = end};
     const trmi_op *mean = &g->ops[end];

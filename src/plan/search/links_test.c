@@ -11,6 +11,7 @@ static trmi_links parsed(const char *text) {
     return links;
 }
 
+/* Each point is the median of the descriptions that have it. */
 static void the_median_of_each_point(void **state) {
     (void)state;
     const trmi_links looks[3] = {

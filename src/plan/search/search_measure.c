@@ -190,6 +190,7 @@ static void gather_parameters(walk *w, int32_t node) {
         if (parameter == NULL) {
             continue;
         }
+        /* memory of the parameter, its cast, its gradient and its slots */
         bool parts = stored_as(w, node, i, &stored, &made),
              trained = parameter->attrs.leaf.trainable;
         double bytes = trmi_space_bytes(w->s, parameter->outputs[0], &stored), cast;
@@ -207,6 +208,7 @@ static void gather_parameters(walk *w, int32_t node) {
         w->gathered += trained && w->sliced ? bytes : 0;
         w->updated += trained && !apart ? share * bytes : 0;
         w->m->slot_bytes += trained ? share * bytes * w->s->costs.slots : 0;
+        /* gather, then cast */
         if (parts) {
             read = strategy_of(w, node)->inputs[i];
             w->m->kept_bytes += trmi_space_bytes(w->s, parameter->outputs[0], &read);
@@ -231,6 +233,7 @@ static void send_gradients(walk *w, int32_t node) {
             continue;
         }
         trmi_spread stored, made;
+        /* parameters in parts: scatter the gradient now */
         if (stored_as(w, node, i, &stored, &made)) {
             store_move(w, node, parameter->outputs[0], &stored, &strategy_of(w, node)->inputs[i],
                        true);
@@ -242,6 +245,7 @@ static void send_gradients(walk *w, int32_t node) {
         if (seconds == 0 || joint) {
             continue;
         }
+        /* otherwise add it to the gradients that are reduced beside backward */
         if (!trmi_grow((void **)&w->items, &w->items_capacity, w->items_count + 1,
                        sizeof *w->items)) {
             w->failed = true;

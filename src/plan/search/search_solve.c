@@ -210,6 +210,7 @@ static bool fill_tables(const trmi_space *s, const trmi_weights *w, tables *t, t
     if (t->states == NULL || t->nodes == NULL || t->of_class == NULL || t->edges == NULL) {
         return false;
     }
+    /* costs of strategies, by class */
     for (int64_t k = 0; k < s->classes_count; k++) {
         const trmi_space_class *c = &s->classes[k];
         float *costs = t->of_class[k] = trmi_arena_alloc(arena, (size_t)c->count * sizeof *costs);
@@ -226,6 +227,7 @@ static bool fill_tables(const trmi_space *s, const trmi_weights *w, tables *t, t
         t->states[n] = trmi_space_class_of(s, n)->count;
         t->nodes[n] = t->of_class[s->nodes[n].group];
     }
+    /* tables of edges, each priced once */
     const float **priced = trmi_arena_alloc(arena, ((size_t)s->tables_count + 1) * sizeof *priced);
     for (int64_t e = 0; priced != NULL && e < s->edges_count; e++) {
         const float **table = &priced[s->edges[e].table];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The search: prices against the router, plans against every other plan, bounds, memory, pins, the
- * other modes. */
+/* Tests of the search: prices against the router, plans against every other plan, bounds, memory
+ * limits, pins, the other search modes. Small graphs are searched exhaustively, so that optimality
+ * and bounds are checked, not assumed. */
 #include "check.h"
 
 #include "plan/search/search.h"
@@ -16,7 +17,7 @@ typedef struct net {
     trm_program *program;
 } net;
 
-/* Two convolutions with norm and a shortcut, pool, classifier over `classes`. */
+/* Two convolutions with ReLU and a shortcut, pooling, a classifier over `classes`. */
 static net make_net(int64_t batch, int64_t channels, int64_t image, int64_t classes) {
     net n;
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &n.graph, &err), err);
@@ -68,6 +69,7 @@ static trmi_space *space_of(const net *n, const char *mesh_text, double overlap,
     return s;
 }
 
+/* Prices of random pairs of spreads agree with routes found by the router. */
 static void prices_are_the_routers(void **state) {
     (void)state;
     static const char *const meshes[] = {"8", "2x4", "2x2x2", "3x2"};
@@ -101,8 +103,8 @@ static void prices_are_the_routers(void **state) {
                     assert_true(own == INFINITY);
                     continue;
                 }
-                /* The router may also pass through other orders of axes; zeros may here follow any
-                 * exchange. */
+                /* the router also uses other orders of axes; in the table, zeros can follow any
+                 * exchange */
                 assert_true(own >= route * 0.85 - 2e-7);
                 other += fabs(own - route) > route * 1e-5;
                 all++;
@@ -115,8 +117,8 @@ static void prices_are_the_routers(void **state) {
     assert_true(all > 4000 && other * 5 < all);
 }
 
-/* B + w G and M of node n with strategy i: parameters whole or in parts (1), output kept or made
- * again (2). */
+/* Returns B + w G and M of node n with strategy i; way bits: parameters in parts (1), output
+ * recomputed (2). */
 static trmi_way node_cost(const trmi_space *s, int32_t n, int32_t i, int way, double gradient) {
     const trmi_space_class *c = trmi_space_class_of(s, n);
     const trmi_store_cost *t = &c->stores[2 * i + (way & 1)];
@@ -130,6 +132,7 @@ static trmi_way node_cost(const trmi_space *s, int32_t n, int32_t i, int way, do
     return cost;
 }
 
+/* Returns seconds and bytes of all edges of a choice. */
 static trmi_way edges_cost(const trmi_space *s, const int32_t *strategy) {
     trmi_way sum = {0, 0};
     for (int64_t e = 0; e < s->edges_count; e++) {
@@ -142,7 +145,7 @@ static trmi_way edges_cost(const trmi_space *s, const int32_t *strategy) {
     return sum;
 }
 
-/* B + w G + lambda M of a choice, from the parts of the space. */
+/* Returns B + w G + lambda M of a choice, summed from the parts of the space. */
 static double cost_of(const trmi_space *s, const int32_t *strategy, const trmi_weights *w) {
     trmi_way edges = edges_cost(s, strategy);
     double sum = edges.seconds + w->memory * edges.bytes;
@@ -157,6 +160,8 @@ static double cost_of(const trmi_space *s, const int32_t *strategy, const trmi_w
     return sum;
 }
 
+/* Random plans, half of them near the optimum, are never cheaper than the plan that the search
+ * finds. */
 static void no_other_plan_is_cheaper(void **state) {
     (void)state;
     net n = make_net(8, 6, 6, 40);
@@ -174,7 +179,8 @@ static void no_other_plan_is_cheaper(void **state) {
         assert_int_equal(solution.branches, 0);
         int32_t other[64];
         assert_true(s->nodes_count < 64);
-        for (uint64_t i = 0; i < 60000; i++) { /* anything, and near the optimum */
+        /* random plans and plans near the optimum, in turns */
+        for (uint64_t i = 0; i < 60000; i++) {
             for (int32_t v = 0; v < s->nodes_count; v++) {
                 uint32_t count = (uint32_t)trmi_space_class_of(s, v)->count;
                 bool keep = i % 2 == 0 && trmi_random_u32(5, 1, i * 64 + (uint64_t)v) % 4 != 0;
@@ -191,14 +197,14 @@ static void no_other_plan_is_cheaper(void **state) {
 }
 
 /* A classifier of one or two layers with random sizes: few operators, so that every plan can be
- * looked at. */
+ * enumerated. */
 static net small_net(uint64_t seed) {
     net n;
     uint32_t r[6];
     for (uint64_t i = 0; i < 6; i++) {
         r[i] = trmi_random_u32(11, TRMI_STREAM_TEST, seed * 6 + i);
     }
-    bool wide = seed % 8 < 4; /* many classes for few samples; else the other way round */
+    bool wide = seed % 8 < 4; /* many classes and few samples, or the reverse */
     int64_t batch = wide ? 4 + r[0] % 61 : 4096 + r[0] % 8192,
             in = wide ? 4 + r[1] % 60 : 256 + r[1] % 256, hidden = 4 + r[2] % 500;
     int64_t classes = wide ? 4 + r[3] % 4000 : 64 + r[3] % 512;
@@ -220,8 +226,8 @@ static net small_net(uint64_t seed) {
     return n;
 }
 
-/* 240 small graphs, meshes, costs and prices of memory: the exact search against every strategy of
- * every operator, with its parameters whole and in parts. */
+/* 240 small graphs, meshes, costs and prices of memory: compares the exact search with every
+ * strategy of every operator, with parameters whole and in parts. */
 static void equal_to_brute_force(void **state) {
     (void)state;
     static const char *const meshes[] = {"2", "3", "4", "2x2"};
@@ -239,7 +245,7 @@ static void equal_to_brute_force(void **state) {
         int32_t at[8] = {0}, v;
         double least = INFINITY;
         assert_true(s->nodes_count <= 5);
-        do { /* cost_of takes the cheaper way of storing each parameter */
+        do { /* cost_of() uses the cheaper way of storing each parameter */
             least = fmin(least, cost_of(s, at, &w));
             looked++;
             for (v = 0; v < s->nodes_count && ++at[v] == trmi_space_class_of(s, v)->count; v++) {
@@ -261,7 +267,8 @@ static void equal_to_brute_force(void **state) {
     assert_true(looked > 20000 && parts > 20);
 }
 
-/* Every way of each operator beside a strategy for each: the fastest within two limits. */
+/* Enumerates every way of each operator for given strategies; finds the fastest within two limits.
+ */
 static void fastest_ways(const trmi_space *s, const int32_t *strategy, double gradient,
                          const double limit[2], double best[2]) {
     trmi_way ways[8][4], edges = edges_cost(s, strategy);
@@ -300,8 +307,8 @@ static void fastest_within(const trmi_space *s, double gradient, const double li
     } while (v < s->nodes_count);
 }
 
-/* Limits between the smallest and the fastest plan of small graphs: what is found is the fastest of
- * all that fit. */
+/* For limits between the smallest and the fastest plan of small graphs, the search finds the
+ * fastest plan that fits. */
 static void limits_equal_brute_force(void **state) {
     (void)state;
     static const char *const meshes[] = {"2", "3", "4"};
@@ -354,8 +361,8 @@ static void limits_equal_brute_force(void **state) {
     assert_true(proved > limits * 9 / 10 && parts > 20 && again > 20);
 }
 
-/* Ranks of one host have one copy of what a plan leaves whole: no plan of all strategies is faster
- * than what the search finds, and its bound is the step, whichever kind is best. */
+/* Ranks of one host share one copy of whole parameters: no plan is faster than the one found, and
+ * its bound is the step, whichever kind of plan is best. */
 static void plans_in_slices_equal_brute_force(void **state) {
     (void)state;
     static const char *const meshes[] = {"2", "3", "4", "2x2"};
@@ -387,8 +394,8 @@ static void plans_in_slices_equal_brute_force(void **state) {
             }
         } while (v < s->nodes_count);
         assert_true(f.objective <= least * (1 + 1e-6) && f.lower_bound <= f.objective);
-        /* Where slices cost more than they save, plans with whole parameters are bounded as if they
-         * could do without. */
+        /* where slices cost more than they save, the bound does not include the cost of their
+         * barriers */
         assert_true(f.objective - f.lower_bound <= trmi_space_meetings(s) + 1e-3 * f.objective);
         sliced += trmi_choice_sliced(s, &f.best.choice);
         cut += !trmi_choice_sliced(s, &f.best.choice);
@@ -400,6 +407,7 @@ static void plans_in_slices_equal_brute_force(void **state) {
     assert_true(sliced > 5 && cut > 5 && gained > 60);
 }
 
+/* The search never predicts a slower step than data parallel, and its bound holds. */
 static void never_slower_than_data_parallel(void **state) {
     (void)state;
     static const char *const meshes[] = {"2", "4", "8", "2x2", "2x4", "3", "2x2x2"};
@@ -423,7 +431,7 @@ static void never_slower_than_data_parallel(void **state) {
                     assert_true(f.objective <= f.baselines[b].measure.step);
                     assert_true(f.lower_bound <= f.baselines[b].measure.step * (1 + 1e-6));
                 }
-                /* Nothing overlaps: the sum of parts is the step, and the optimum is proved. */
+                /* without overlap the sum of the parts is the step, and the optimum is proved */
                 if (k % 2 == 0) {
                     CHECK_CLOSE(f.lower_bound / f.objective, 1, 1e-3);
                 }
@@ -457,6 +465,7 @@ static void an_axis_more_is_never_slower(void **state) {
     free_net(&n);
 }
 
+/* Plans keep the memory limit; an impossible limit is reported; the curve is monotonic. */
 static void memory_limits_are_kept_and_bounded(void **state) {
     (void)state;
     net n = make_net(32, 16, 12, 20000);
@@ -472,7 +481,7 @@ static void memory_limits_are_kept_and_bounded(void **state) {
         assert_true(free_run.frontier[i].measure.bytes < free_run.frontier[i - 1].measure.bytes);
         assert_true(free_run.frontier[i].measure.step >= free_run.frontier[i - 1].measure.step);
     }
-    /* Looking at the frontier changes neither the plan nor the proof. */
+    /* computing the curve changes neither the plan nor the certificate */
     CHECK_OK(trmi_search(s, NULL, &arena, &f, &err), err);
     CHECK_CLOSE(free_run.lower_bound / f.lower_bound, 1, 1e-9);
     CHECK_CLOSE(free_run.objective / f.objective, 1, 1e-9);
@@ -498,6 +507,7 @@ static void memory_limits_are_kept_and_bounded(void **state) {
     free_net(&n);
 }
 
+/* Pinned operators keep their strategy; a plan written to text and read back is the same choice. */
 static void pins_are_kept_and_plans_survive_their_file(void **state) {
     (void)state;
     net n = make_net(16, 8, 8, 50);
@@ -516,7 +526,7 @@ static void pins_are_kept_and_plans_survive_their_file(void **state) {
     CHECK_OK(trmi_space_choice(s, again, &back, &err), err);
     assert_memory_equal(back.strategy, f.best.choice.strategy,
                         (size_t)s->nodes_count * sizeof *back.strategy);
-    /* An operator pinned to what nobody would choose stays there. */
+    /* an operator that is pinned to a bad strategy keeps it */
     const trmi_op *op = trmi_space_op(s, 0);
     CHECK_OK(trmi_shard_plan_set(again, op->name, "wk", true, NULL, &err), err);
     trmi_space *pinned = space_of(&n, "2x2", 0, again);
@@ -534,6 +544,7 @@ static void pins_are_kept_and_plans_survive_their_file(void **state) {
     free_net(&n);
 }
 
+/* With many classes and few samples the best plan cuts the classifier by classes. */
 static void many_classes_split_the_head(void **state) {
     (void)state;
     net n = make_net(16, 16, 8, 100000);
@@ -569,6 +580,7 @@ static void many_classes_split_the_head(void **state) {
     free_net(&n);
 }
 
+/* trmi_search_plan() searches all meshes, and reports limits that no plan fits. */
 static void one_call_searches_all_meshes(void **state) {
     (void)state;
     net n = make_net(16, 16, 8, 20000);

@@ -335,6 +335,7 @@ static trm_status read_line(reader *r, char *line, trm_error *err) {
     if (count == 0) {
         return TRM_OK;
     }
+    /* the first line identifies the format, the mesh must come before all other lines */
     if (r->line == 1) {
         return count == 2 && strcmp(words[0], "trireme-plan") == 0 && strcmp(words[1], "1") == 0
                    ? TRM_OK

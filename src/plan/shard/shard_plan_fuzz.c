@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plan files, meshes and spreads of any bytes: what is taken is written and read back as the same
- * text. */
+/* Fuzz target: plan files, meshes and spreads from any bytes. What the parser accepts is written
+ * and read back as the same text. */
 #include "fuzz_seed.h"
 
 #include "plan/shard/sharding.h"

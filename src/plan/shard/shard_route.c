@@ -160,7 +160,7 @@ typedef struct map {
     int64_t element;
     place *places;
     int64_t count, capacity;
-    trmi_hash_index by_spread; /* of places */
+    trmi_hash_index by_spread; /* index of `places` by the key of the spread */
     uint32_t searches;
 } map;
 
@@ -172,7 +172,7 @@ struct trmi_router {
     int64_t maps_count, maps_capacity;
     struct entry *entries; /* cached answers */
     int64_t count, capacity;
-    trmi_hash_index by_query; /* of entries */
+    trmi_hash_index by_query; /* index of `entries` by the hash of the query */
 };
 
 /* Returns the place of a spread that fits the shape, made if it is new; -1: no memory. Pointers to

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every pair of spreads on small meshes: the route's result, played on all ranks, and its price,
- * against brute force over the graph of all spreads. */
+/* Tests of routes for every pair of spreads on small meshes: the result of the route, played on all
+ * ranks in memory, and its price, compared with a search over the graph of all spreads. */
 #include "check.h"
 
 #include "plan/shard/sharding.h"
@@ -15,7 +15,7 @@ typedef struct world {
     trmi_mesh mesh;
     trm_shape shape;
     int32_t ranks;
-    uint8_t partial; /* the letter of partial axes: sums, maxima, minima */
+    uint8_t partial; /* letter of partial axes: sum, maximum or minimum */
     double global[ELEMENTS];
     double part[RANKS][ELEMENTS]; /* row-major in the rank's box */
 } world;
@@ -31,7 +31,7 @@ static int64_t global_index(const trm_shape *s, const trmi_box *box, int64_t loc
     return index;
 }
 
-/* Place of a global element in a box; -1 outside. */
+/* Returns the index of a global element in a box; -1 outside. */
 static int64_t local_index(const trm_shape *s, const trmi_box *box, int64_t global) {
     int64_t at[TRM_MAX_RANK], index = 0;
     for (int32_t d = s->rank - 1; d >= 0; d--) {
@@ -75,8 +75,8 @@ static double combined(const world *w, double a, double b) {
                                             : fmin(a, b);
 }
 
-/* Maxima and minima: one rank of each group has it, another one for each element; the others have
- * less, or more. */
+/* Returns a value for a maximum or minimum: one rank of each group, a different one for each
+ * element, has the extreme; the others have less, or more. */
 static double extreme(const world *w, uint32_t partial, int32_t rank, int64_t element,
                       double less) {
     int32_t place = 0;
@@ -87,7 +87,8 @@ static double extreme(const world *w, uint32_t partial, int32_t rank, int64_t el
     return w->global[element] + (has ? 0 : w->partial == TRMI_PARTIAL_MAX ? -less : less);
 }
 
-/* Sums: every rank a random share, the first what is missing (sums of small integers are exact). */
+/* Fills the parts: for sums every rank gets a random share and the first one the remainder (sums of
+ * small integers are exact). */
 static void fill(world *w, const trmi_spread *s, uint64_t *counter) {
     uint32_t partial = 0;
     for (int32_t i = 0; i < w->mesh.axes; i++) {
@@ -117,12 +118,13 @@ static void fill(world *w, const trmi_spread *s, uint64_t *counter) {
     }
 }
 
+/* Plays one move on all ranks: exchanges, reductions, local copies. */
 static void play(world *w, const trmi_spread *from, const trmi_route_step *step) {
     static double next[RANKS][ELEMENTS];
     bool puts = step->move == TRMI_MOVE_ALL_REDUCE || step->move == TRMI_MOVE_REDUCE_SCATTER;
     for (int32_t r = 0; r < w->ranks; r++) {
         trmi_box wants = trmi_spread_box(&w->mesh, &w->shape, &step->to, r);
-        /* S or R to P(sum): zeros but for what this rank is the one to hold. */
+        /* S or R to P(sum): zeros, except where this rank holds the data */
         bool demoted = false;
         int32_t at[TRMI_MESH_AXES];
         trmi_mesh_coordinates(&w->mesh, r, at);
@@ -170,11 +172,10 @@ static void is_right(world *w, const trmi_spread *s) {
     }
 }
 
-/* ---- price: brute force
- *  ------------------------------------------------------------------------------------ */
+/* ---- price: brute force ---- */
 
-/* One move from a to b, INFINITY where there is none. Written from the table of moves, not from the
- * router. */
+/* Returns the price of one move from a to b, INFINITY if there is none. Written from the table of
+ * moves, independently of the router. */
 static double one_move(const world *w, const trmi_prices *prices, const trmi_spread *a,
                        const trmi_spread *b) {
     uint32_t sums = 0, made = 0, other = 0;
@@ -201,7 +202,7 @@ static double one_move(const world *w, const trmi_prices *prices, const trmi_spr
             return equal ? trmi_price(prices, &w->mesh, TRMI_MOVE_ALL_REDUCE, sums, most_a)
                          : INFINITY;
         }
-        /* New cuts come innermost, in mesh order. */
+        /* new cuts are innermost, in mesh order */
         int32_t before = 0, place = 0;
         for (int32_t i = 0; i < w->mesh.axes; i++) {
             before += a->at[i] == letters[0];
@@ -214,8 +215,10 @@ static double one_move(const world *w, const trmi_prices *prices, const trmi_spr
         return trmi_price(prices, &w->mesh, TRMI_MOVE_REDUCE_SCATTER, sums, most_a);
     }
     if (made != 0) {
-        bool single = other == 0 && w->partial == TRMI_PARTIAL_SUM; /* nothing pads a maximum */
-        for (int32_t i = 0; i < w->mesh.axes; i++) { /* cuts that go must have been innermost */
+        /* a maximum has no neutral padding */
+        bool single = other == 0 && w->partial == TRMI_PARTIAL_SUM;
+        /* a removed cut must have been innermost */
+        for (int32_t i = 0; i < w->mesh.axes; i++) {
             for (int32_t j = 0; j < w->mesh.axes; j++) {
                 single = single && !(made >> i & 1 && !(made >> j & 1) && a->at[i] >= TRMI_SPLIT &&
                                      a->at[j] == a->at[i] && a->place[j] > a->place[i]);
@@ -235,7 +238,8 @@ static bool boxes_only(const world *w, const trmi_spread *a, const trmi_spread *
     }
     return same;
 }
-/* Letters that differ; the order of the others among themselves must stay. */
+/* Returns 1 if the spreads differ on one axis only, with the order of the other axes unchanged;
+ * else TRMI_MESH_AXES. */
 static int axes_apart(const world *w, const trmi_spread *a, const trmi_spread *b) {
     int best = TRMI_MESH_AXES;
     for (int32_t moved = 0; moved < w->mesh.axes; moved++) {
@@ -253,7 +257,8 @@ static int axes_apart(const world *w, const trmi_spread *a, const trmi_spread *b
     }
     return best;
 }
-/* Exchanges of boxes along several axes at once go to the target's cuts, in the target's order. */
+/* Returns whether a move leads towards the target: exchanges along several axes go to the target's
+ * cuts, in its order. */
 static bool reaches(const world *w, const trmi_spread *a, const trmi_spread *b,
                     const trmi_spread *target) {
     bool same = true;
@@ -268,6 +273,7 @@ static bool reaches(const world *w, const trmi_spread *a, const trmi_spread *b,
     return same;
 }
 
+/* Compares prices of the router with shortest paths over all spreads. */
 static void compare_prices(const world *w, trmi_router *router, const trmi_prices *prices,
                            const trmi_spread *list, int32_t count) {
     assert_true(count > 0);
@@ -281,7 +287,8 @@ static void compare_prices(const world *w, trmi_router *router, const trmi_price
             cost[a * count + b] = a == b ? 0 : INFINITY;
         }
     }
-    for (int32_t target = 0; target < count; target++) { /* backwards from each target */
+    /* shortest paths backwards from each target */
+    for (int32_t target = 0; target < count; target++) {
         memset(done, 0, (size_t)count * sizeof *done);
         for (;;) {
             int32_t near = -1;
@@ -300,7 +307,7 @@ static void compare_prices(const world *w, trmi_router *router, const trmi_price
                 bool allowed = !boxes_only(w, &list[a], &list[near]) ||
                                axes_apart(w, &list[a], &list[near]) == 1 ||
                                reaches(w, &list[a], &list[near], &list[target]);
-                /* zeros are padded only where the target is partial */
+                /* zeros are allowed only where the target is partial */
                 for (int32_t i = 0; i < w->mesh.axes; i++) {
                     bool made = list[near].at[i] == w->partial && list[a].at[i] != w->partial;
                     allowed = allowed && (!made || list[target].at[i] == w->partial);
@@ -330,7 +337,7 @@ static void compare_prices(const world *w, trmi_router *router, const trmi_price
     free(done);
 }
 
-/* Nothing becomes a maximum that was none. */
+/* Returns whether there is a route: no value becomes a maximum that was none. */
 static bool has_way(const world *w, const trmi_spread *from, const trmi_spread *to) {
     bool way = true;
     for (int32_t i = 0; i < w->mesh.axes && w->partial != TRMI_PARTIAL_SUM; i++) {
@@ -339,6 +346,7 @@ static bool has_way(const world *w, const trmi_spread *from, const trmi_spread *
     return way;
 }
 
+/* Checks all pairs of spreads of one shape on one mesh. */
 static void all_pairs_of(const char *mesh, trm_shape shape, bool latency, uint8_t partial) {
     static world w;
     trm_error err;
@@ -347,7 +355,7 @@ static void all_pairs_of(const char *mesh, trm_shape shape, bool latency, uint8_
     trmi_spread *list;
     int32_t count;
     uint64_t counter = 0;
-    /* moves of one rank cost next to nothing: messages are compared */
+    /* local copies cost next to nothing, so that messages are compared */
     trmi_prices prices = {.alpha = {3e-6, 2e-6, 1e-6}, .beta = {1e-9, 5e-10, 2e-10}, .copy = 1e-18};
     for (int i = 0; latency && i < 3; i++) {
         prices.alpha[i] *= 100;
@@ -415,6 +423,7 @@ static void cube(void **state) {
     all_pairs("4x2", trm_shape_of(9, 8), true);
 }
 
+/* Routes respect the bound on intermediate parts. */
 static void peak_is_bounded(void **state) {
     (void)state;
     trm_error err;
@@ -424,7 +433,7 @@ static void peak_is_bounded(void **state) {
     trmi_route route;
     CHECK_OK(trmi_mesh_parse("2x2x2", &mesh, &err), err);
     CHECK_OK(trmi_router_create(&mesh, NULL, &router, &err), err);
-    /* XLA's worst-known case: (y,-,x) -> (-,(x,y),-) must not go through the whole tensor. */
+    /* the worst known case of XLA: (y,-,x) -> (-,(x,y),-) must not gather the whole tensor */
     trm_shape shape = trm_shape_of(16, 16, 16);
     CHECK_OK(trmi_spread_parse(&mesh, "S2,S0,R", &from, &err), err);
     CHECK_OK(trmi_spread_parse(&mesh, "S1,S1,R", &to, &err), err);
@@ -432,7 +441,7 @@ static void peak_is_bounded(void **state) {
     assert_true(route.peak_elements <= 4096 / 4);
     CHECK_FAILS(trmi_route_find(router, &shape, TRM_FLOAT32, &from, &to, 16, &route, &err),
                 TRM_INVALID, err, "no way");
-    /* partial in two ways: not one value */
+    /* partial in two ways: not a valid spread */
     CHECK_OK(trmi_spread_parse(&mesh, "Pmax,P+,R", &to, &err), err);
     assert_false(trmi_spread_fits(&mesh, &shape, &to));
     CHECK_FAILS(trmi_route_find(router, &shape, TRM_FLOAT32, &to, &from, 0, &route, &err),
@@ -443,6 +452,7 @@ static void peak_is_bounded(void **state) {
     trmi_router_destroy(router);
 }
 
+/* Texts of spreads are parsed back to the same spreads; bad texts are refused. */
 static void texts_come_back(void **state) {
     (void)state;
     trm_error err;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Time against memory: the whole curve and choices within limits, against every choice of random
- * graphs. */
+/* Tests of the Pareto front: the whole curve and choices within limits, compared with every choice
+ * of random graphs. */
 #include "check.h"
 
 #include "plan/solve/solve_front.h"
@@ -25,7 +25,7 @@ static uint64_t counter;
 static uint32_t draw(uint32_t bound) {
     return trmi_bounded(trmi_random_u32(17, TRMI_STREAM_TEST, counter++), bound);
 }
-/* Integers: sums are exact in float32, and equal ones are many where the range is small. */
+/* Integers: sums are exact in float32; small ranges produce many ties. */
 static double cost(uint32_t range) { return (double)draw(range); }
 
 static void connect(problem *p, int32_t a, int32_t b, uint32_t range, uint32_t illegal) {
@@ -65,7 +65,8 @@ static void make(problem *p, int kind, int32_t nodes, uint32_t range, uint32_t i
 }
 
 enum { FRONT = 4000 };
-/* Every choice: points that no other beats, by rising memory. Returns how many. */
+/* Enumerates every choice: writes the points that no other beats, by rising memory. Returns their
+ * number. */
 static int brute_force(const problem *p, trmi_tradeoff front[FRONT]) {
     int32_t at[NODES] = {0}, choice[NODES] = {0}, n;
     uint8_t option[NODES] = {0};
@@ -130,6 +131,7 @@ static void check_curve(const problem *p, const trmi_tradeoff *every, int count)
     trmi_arena_free(&arena);
 }
 
+/* Checks the solution within a limit against the enumerated points. */
 static void check_limit(const problem *p, const trmi_tradeoff *every, int count, double limit,
                         int *exact) {
     trmi_arena arena = {0};
@@ -159,6 +161,7 @@ static void check_limit(const problem *p, const trmi_tradeoff *every, int count,
     trmi_arena_free(&arena);
 }
 
+/* The front of random graphs is the one found by enumeration. */
 static void equal_to_brute_force(void **state) {
     (void)state;
     static problem p;
@@ -192,7 +195,7 @@ static void equal_to_brute_force(void **state) {
     assert_true(graphs >= 200 && exact > limits / 2);
 }
 
-/* Short lists and little work: what is said about the rest still holds. */
+/* With short lists and little work the reported bounds still hold. */
 static void what_is_cut_short_is_bounded(void **state) {
     (void)state;
     static problem p;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The solver against brute force: chains, residual blocks, dense graphs, illegal states, ties. */
+/* Tests of the solver against enumeration of all choices: chains, residual blocks, dense graphs,
+ * illegal states, ties. */
 #include "check.h"
 
 #include "plan/solve/solve.h"
@@ -70,7 +71,7 @@ static void make(problem *p, int kind, int32_t nodes, uint32_t states, bool ties
     }
 }
 
-/* The least cost of all assignments; least[i][j] with node i in state j. */
+/* Returns the least cost of all assignments; least[i][j]: with node i in state j. */
 static double brute_force(const problem *p, float least[NODES][STATES]) {
     int32_t choice[NODES] = {0};
     double best = INFINITY;
@@ -128,7 +129,7 @@ static void equals_brute_force(void **state) {
         }
         check_solution(&p, best, NULL);
         check_solution(&p, best, &(trmi_solve_options){.last_first = true});
-        /* nothing but the tree */
+        /* branch and bound only */
         check_solution(&p, best, &(trmi_solve_options){.table_limit = 4});
         check_solution(&p, best, &(trmi_solve_options){.table_limit = 30, .start = start});
     }
@@ -178,6 +179,7 @@ static void a_search_cut_short_keeps_its_bound(void **state) {
     }
 }
 
+/* The vector versions of the (min,+) product give the bits of the plain one. */
 static void vectors_give_the_same_bits(void **state) {
     (void)state;
     enum { M = 37, J = 41, N = 71 };
@@ -211,6 +213,7 @@ static void vectors_give_the_same_bits(void **state) {
     }
 }
 
+/* Equal blocks share their products: more products are reused than computed. */
 static void equal_blocks_are_multiplied_once(void **state) {
     (void)state;
     enum { BLOCKS = 16, LONG = BLOCKS * 3 + 1 };
