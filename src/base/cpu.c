@@ -34,6 +34,7 @@ static void ask_x86(void) {
     if (__get_cpuid(1, &a, &b, &c, &d)) {
         features.signature = a;
     }
+    /* name of the CPU: three leaves of 16 bytes */
     unsigned brand[12] = {0};
     for (unsigned i = 0; i < 3; i++) {
         __get_cpuid(0x80000002u + i, &brand[4 * i], &brand[4 * i + 1], &brand[4 * i + 2],
@@ -51,6 +52,7 @@ static void ask(void) {
     if (features.model[0] == '\0') {
         snprintf(features.model, sizeof features.model, "unknown CPU");
     }
+    /* the environment can only lower what the CPU has */
     const char *isa = getenv("TRIREME_ISA");
     if (isa == NULL) {
         return;

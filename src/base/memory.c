@@ -34,6 +34,7 @@ void *trmi_alloc(size_t bytes) {
     if (allocation_refused() || bytes > SIZE_MAX - HUGE_PAGE_BYTES) {
         return NULL;
     }
+    /* large blocks are aligned to huge pages, so that the kernel can use them */
     bool huge = bytes >= HUGE_BLOCK_BYTES;
     size_t alignment = huge ? HUGE_PAGE_BYTES : ALIGNMENT;
     size_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -78,6 +79,7 @@ void *trmi_map(size_t bytes) {
     if (origin == MAP_FAILED) {
         return NULL;
     }
+    /* cut the mapping to an aligned range */
     size_t before = (HUGE_PAGE_BYTES - (uintptr_t)origin % HUGE_PAGE_BYTES) % HUGE_PAGE_BYTES;
     if (before > 0) {
         munmap(origin, before);
@@ -145,6 +147,7 @@ void *trmi_arena_alloc(trmi_arena *arena, size_t bytes) {
     }
     bytes = (bytes + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
     trmi_arena_chunk *chunk = arena->chunks;
+    /* a new chunk; a larger allocation gets one of its own size */
     if (chunk == NULL || chunk->capacity - chunk->used < bytes) {
         size_t capacity = arena->chunk_bytes ? arena->chunk_bytes : ARENA_CHUNK_BYTES;
         capacity = bytes > capacity ? bytes : capacity;
@@ -171,6 +174,7 @@ char *trmi_arena_strdup(trmi_arena *arena, const char *text) {
 char *trmi_arena_printf(trmi_arena *arena, const char *format, ...) {
     va_list args;
     va_start(args, format);
+    /* measure first, then format */
     int length = vsnprintf(NULL, 0, format, args);
     va_end(args);
     char *text = length < 0 ? NULL : trmi_arena_alloc(arena, (size_t)length + 1);
@@ -197,6 +201,7 @@ bool trmi_grow(void **items, int64_t *capacity, int64_t needed, size_t item_byte
     if (needed <= *capacity) {
         return true;
     }
+    /* at least twice the old capacity */
     int64_t grown = trmi_max_i64(needed, trmi_max_i64(16, *capacity * 2));
     size_t bytes;
     if (!trmi_mul_size((size_t)grown, item_bytes, &bytes) || allocation_refused()) {
@@ -254,6 +259,7 @@ static bool text_reserve(trmi_text *text, size_t extra) {
     }
     size_t needed = text->length + extra + 1;
     if (needed > text->capacity) {
+        /* at least 256 bytes, else twice what is needed */
         size_t grown = needed < 256 ? 256 : needed * 2;
         char *moved = allocation_refused() ? NULL : realloc(text->data, grown);
         if (moved == NULL) {
@@ -293,6 +299,7 @@ void trmi_text_printf(trmi_text *text, const char *format, ...) {
 void trmi_text_json_string(trmi_text *text, const char *value) {
     trmi_text_append(text, "\"", 1);
     for (const char *s = value, *end = value + strlen(value); s < end;) {
+        /* invalid bytes, quotes and backslashes, control characters, all others */
         int length = trmi_utf8_length(s, (size_t)(end - s));
         if (length == 0) {
             trmi_text_append(text, "\xEF\xBF\xBD", 3);
@@ -315,6 +322,7 @@ void trmi_text_json_number(trmi_text *text, double value) {
         return;
     }
     char digits[40];
+    /* the shortest number of digits that reads back to the same double */
     for (int precision = 6; precision <= 17; precision++) {
         snprintf(digits, sizeof digits, "%.*g", precision, value);
         if (strtod(digits, NULL) == value) {

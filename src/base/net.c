@@ -24,6 +24,7 @@ trm_status trmi_net_split(const char *address, char host[64], int32_t *port, trm
     size_t length = colon == NULL ? 0 : (size_t)(colon - address);
     char *end = NULL;
     long number = colon == NULL ? -1 : strtol(colon + 1, &end, 10);
+    /* brackets around an IPv6 address */
     if (length > 2 && address[0] == '[' && address[length - 1] == ']') {
         start++;
         length -= 2;
@@ -132,6 +133,7 @@ static int connect_one(const struct addrinfo *to, const trmi_patience *patience,
         return errno;
     }
     int problem = connect(fd, to->ai_addr, to->ai_addrlen) == 0 ? 0 : errno;
+    /* wait until the connection is made or refused */
     if (problem == EINPROGRESS) {
         socklen_t length = sizeof problem;
         trm_status status = wait_ready(fd, POLLOUT, patience);
@@ -156,6 +158,7 @@ trm_status trmi_net_connect(const char *host, int32_t port, const trmi_patience 
     struct addrinfo *found;
     TRMI_TRY(resolve(host, port, 0, &found, err));
     int problem = ECONNREFUSED;
+    /* try all addresses of the name in order */
     for (const struct addrinfo *one = found; one != NULL && problem != 0 && problem != ECANCELED;
          one = one->ai_next) {
         problem = connect_one(one, patience, fd);
@@ -200,6 +203,7 @@ bool trmi_net_peer(int fd, char name[TRMI_NET_NAME_BYTES]) {
         getsockname(fd, (struct sockaddr *)&own, &own_bytes) != 0) {
         return false;
     }
+    /* a unix socket: the kernel reports the peer's process and user */
     if (own.ss_family == AF_UNIX) {
         struct ucred who;
         socklen_t bytes = sizeof who;

@@ -53,14 +53,14 @@ typedef enum trmi_service {
     TRMI_SERVICE_PARAMETERS = 3
 } trmi_service;
 
-/* How long a call may wait: until `deadline` (trmi_os_now()), or until `stopped` says so. */
+/* Limit of a wait: until `deadline` (trmi_os_now()), or until `stopped` returns true. */
 typedef struct trmi_patience {
     double deadline;
-    bool (*stopped)(void *context); /* asked a few times a second; NULL: never */
+    bool (*stopped)(void *context); /* called a few times a second; NULL: never stopped */
     void *context;
 } trmi_patience;
 
-/* ---- sockets: all are non-blocking and close-on-exec ---------------------------------------------- */
+/* ---- sockets: all are non-blocking and close-on-exec ---- */
 
 /* Splits "host:port" or "[v6]:port".   errors  INVALID */
 trm_status trmi_net_split(const char *address, char host[64], int32_t *port, trm_error *err);
@@ -87,7 +87,7 @@ trm_status trmi_net_send(int fd, const void *data, size_t bytes, const trmi_pati
 trm_status trmi_net_receive(int fd, void *data, size_t bytes, const trmi_patience *patience,
                             trm_error *err);
 
-/* ---- the proof ------------------------------------------------------------------------------------ */
+/* ---- the proof ---- */
 
 /* What one end brings to the proof. */
 typedef struct trmi_credentials {
@@ -119,14 +119,14 @@ trm_status trmi_net_random(void *out, size_t bytes, trm_error *err);
 trm_status trmi_net_introduce(int fd, const trmi_credentials *mine, const trmi_patience *patience,
                               trmi_session *out, trm_error *err);
 
-/* ---- the acceptor --------------------------------------------------------------------------------- */
+/* ---- the acceptor ---- */
 
 typedef struct trmi_acceptor trmi_acceptor;
 
 typedef struct trmi_acceptor_options {
     trmi_credentials credentials;
     const char *room, *name; /* for the log: "ps", "server 0" */
-    /* Asked before a connection may say anything: NULL, or why it is refused. */
+    /* Called before anything is read from a connection: returns NULL, or why it is refused. */
     const char *(*refuses)(void *context, bool is_local);
     void *context;
 } trmi_acceptor_options;

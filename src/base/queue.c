@@ -120,6 +120,8 @@ trm_status trmi_queue_pop(trmi_queue *queue, double timeout_seconds, void **item
             status = TRM_TIMEOUT;
         }
     }
+    /* an item counts even if the deadline has passed; otherwise the queue is closed and empty, or
+     * it is a timeout */
     if (queue->count > 0) {
         *item = queue->slots[queue->head];
         queue->head = (queue->head + 1) % queue->capacity;

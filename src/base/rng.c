@@ -122,6 +122,7 @@ uint64_t trmi_permute(uint64_t seed, uint64_t stream, uint64_t count, uint64_t i
     uint64_t half_mask = ((uint64_t)1 << half_bits) - 1;
     uint64_t value = index;
     do {
+        /* six rounds of a Feistel network are a bijection of all numbers of 2 * half_bits bits */
         uint64_t left = value >> half_bits, right = value & half_mask;
         for (uint64_t round = 0; round < 6; round++) {
             uint64_t f = trmi_mix(seed ^ (stream * 0xD6E8FEB86659FD93u), right * 8 + round);

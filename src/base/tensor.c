@@ -37,6 +37,7 @@ trm_shape trm_shape_make(int32_t rank, const int64_t *dim) {
     return shape;
 }
 
+/* -1 if the product overflows or the shape is invalid. */
 int64_t trm_shape_count(const trm_shape *shape) {
     int64_t count = 1;
     if (shape->rank < 0 || shape->rank > TRM_MAX_RANK) {

@@ -24,6 +24,7 @@ static trmi_cost no_cost(const trm_graph *graph, const trmi_op *op) {
     (void)op;
     return (trmi_cost){0};
 }
+/* Leaves have no gradient functions. */
 const trmi_op_def trmi_op_input = {.name = "input", .infer = infer_leaf, .cost = no_cost};
 const trmi_op_def trmi_op_parameter = {.name = "parameter", .infer = infer_leaf, .cost = no_cost};
 const trmi_op_def trmi_op_state = {.name = "state", .infer = infer_leaf, .cost = no_cost};
@@ -47,6 +48,7 @@ static trm_node add_leaf(trm_graph *graph, trmi_op_kind kind, const char *name, 
                          trm_shape shape, const trmi_attrs *attrs) {
     trm_error err;
     char text[96];
+    /* names of leaves are unique: checkpoints use them */
     if (name != NULL) {
         char *scoped = trmi_arena_printf(&graph->arena, "%s%s", graph->scope, name);
         if (scoped != NULL && name_taken(graph, scoped)) {
@@ -127,6 +129,7 @@ static void fans(const trm_shape *shape, double *fan_in, double *fan_out) {
 
 trmi_init_rule trmi_init_rule_of(trm_init init, const char *name, const trm_shape *shape) {
     double fan_in, fan_out;
+    /* scales as in torch.nn.init; LINEAR is that of torch.nn.Linear */
     trmi_init_rule rule = {.kind = TRMI_INIT_UNIFORM, .stream = name_stream(name)};
     fans(shape, &fan_in, &fan_out);
     switch (init) {
@@ -158,6 +161,7 @@ static void fill_run(const trmi_init_rule *rule, uint64_t seed, int64_t begin, i
     for (int64_t i = 0; rule->kind == TRMI_INIT_CONSTANT && i < count; i++) {
         trmi_element_set(data, dtype, to + i, (double)(float)rule->value);
     }
+    /* random numbers come in blocks of four; the first and the last block may be partial */
     for (int64_t block = begin / 4; rule->kind != TRMI_INIT_CONSTANT && block * 4 < begin + count;
          block++) {
         uint32_t bits[4];
@@ -193,6 +197,8 @@ void trmi_init_fill_box(trm_init init, uint64_t seed, const char *name, const tr
     for (int32_t d = 0; d < last; d++) {
         rows *= box->end[d] - box->begin[d];
     }
+    /* one run along the last dimension after another; `begin` is its first element in the whole
+     * leaf */
     for (int64_t row = 0; row < rows; row++) {
         int64_t rest = row, begin = 0, stride = last < 0 ? 1 : shape->dim[last];
         for (int32_t d = last - 1; d >= 0; d--) {

@@ -50,6 +50,7 @@ static trm_status infer_bag_grad(trm_graph *graph, trmi_op *op, trm_error *err) 
     return TRM_OK;
 }
 
+/* The gradient of a bag goes to each of its rows; offsets and weights have none. */
 static void grad_bag(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trmi_attrs attrs = op->attrs;
     attrs.bag.rows = trmi_input_of(graph, op, 0)->shape.dim[0];
@@ -98,6 +99,7 @@ static void grad_pairs(trm_graph *graph, const trmi_op *op, const trm_node *dy, 
     dx[0] = trmi_graph_add1(graph, TRMI_OP_PAIR_DOTS_GRAD, NULL, inputs, 2, NULL);
 }
 
+/* 2 operations for each pair and column, twice as many backward. */
 static trmi_cost cost_pairs(const trm_graph *graph, const trmi_op *op) {
     bool backward = op->kind == TRMI_OP_PAIR_DOTS_GRAD;
     const trm_shape *x = &trmi_input_of(graph, op, backward ? 1 : 0)->shape;

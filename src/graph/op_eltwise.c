@@ -204,6 +204,7 @@ const trmi_op_def trmi_op_dropout = {"dropout", infer_dropout, grad_dropout, cos
 
 /* ---- builders ---- */
 
+/* Adds an operator with two inputs. */
 static trm_node binary(trm_graph *graph, trmi_op_kind kind, trm_node a, trm_node b) {
     return trmi_graph_add1(graph, kind, NULL, (trm_node[]){a, b}, 2, NULL);
 }

@@ -15,6 +15,7 @@ static trm_status infer_softmax(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* logits [N, K], labels [N] -> loss (scalar), log_sum_exp [N], weight [1]. */
 static trm_status infer_xent(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *z = trmi_input_of(graph, op, 0), *t = trmi_input_of(graph, op, 1);
     char left[128] = "nothing", right[128] = "nothing";
@@ -48,6 +49,7 @@ static trm_status infer_as_second(trm_graph *graph, trmi_op *op, trm_error *err)
     return TRM_OK;
 }
 
+/* logits, targets of one shape -> loss (scalar), the mean over all elements. */
 static trm_status infer_bce(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *z = trmi_input_of(graph, op, 0), *t = trmi_input_of(graph, op, 1);
     if (z == NULL || t == NULL || !trm_shape_equal(&z->shape, &t->shape) || z->dtype != t->dtype) {

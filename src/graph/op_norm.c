@@ -119,6 +119,7 @@ static void grad_norm_act(trm_graph *graph, const trmi_op *op, const trm_node *d
 /* In evaluation the statistics are constants: y = a x + b for each channel. */
 static void grad_infer(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trm_shape shape = trmi_input_of(graph, op, 0)->shape;
+    /* dx = dy gamma / sqrt(var + epsilon); dgamma and dbeta are sums over all but the channels */
     trm_shape per_channel = {.rank = shape.rank};
     for (int32_t i = 0; i < shape.rank; i++) {
         per_channel.dim[i] = i == 1 ? shape.dim[1] : 1;
@@ -172,6 +173,7 @@ trm_node trm_batch_norm(trm_graph *graph, trm_node x, trm_node gamma, trm_node b
                         trm_node running_mean, trm_node running_variance,
                         const trm_norm_options *options) {
     trmi_attrs attrs = {.norm = {.epsilon = 1e-5, .momentum = 0.1}};
+    /* zero means the default of PyTorch */
     if (options != NULL) {
         attrs.norm.epsilon = options->epsilon == 0 ? 1e-5 : options->epsilon;
         attrs.norm.momentum = options->momentum == 0 ? 0.1 : options->momentum;

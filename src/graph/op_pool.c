@@ -60,6 +60,7 @@ static void with_shape(trmi_attrs *attrs, const trm_graph *graph, const trmi_op 
     }
 }
 
+/* The positions of the maxima are not kept: the gradient kernel finds them again. */
 static void grad_max(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trmi_attrs attrs = op->attrs;
     with_shape(&attrs, graph, op);
@@ -83,6 +84,7 @@ const trmi_op_def trmi_op_global_avg_pool = {"global_avg_pool", infer_global, gr
 const trmi_op_def trmi_op_global_avg_pool_grad = {"global_avg_pool_grad", infer_pool_grad, NULL,
                                                   NULL};
 
+/* Adds a pooling; a stride of 0 means the kernel's extent. */
 static trm_node pool(trm_graph *graph, trmi_op_kind kind, trm_node x,
                      const trm_pool_options *options) {
     trmi_attrs attrs = {.pool = {.kernel = {0}}};

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 
+/* Reduced dimensions disappear, or keep the extent 1 with keep_dims. */
 static trm_status infer_reduce(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0);
     if (x == NULL) {
@@ -50,6 +51,7 @@ static trm_node spread(trm_graph *graph, const trmi_op *op, trm_node dy) {
 static void grad_sum(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     dx[0] = spread(graph, op, dy[0]);
 }
+/* Each element gets dy / count. */
 static void grad_mean(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     double in = (double)trm_shape_count(&trmi_input_of(graph, op, 0)->shape);
     double out = (double)trm_shape_count(&trmi_output_of(graph, op, 0)->shape);
@@ -65,6 +67,7 @@ const trmi_op_def trmi_op_reduce_mean = {"reduce_mean", infer_reduce, grad_mean,
 const trmi_op_def trmi_op_reduce_max = {"reduce_max", infer_reduce, grad_max, NULL};
 const trmi_op_def trmi_op_reduce_max_grad = {"reduce_max_grad", infer_max_grad, NULL, NULL};
 
+/* Adds a reduction. Negative axes count from the end; no axes: all dimensions. */
 static trm_node reduce(trm_graph *graph, trmi_op_kind kind, trm_node x, const int32_t *axes,
                        int32_t count, bool keep_dims) {
     int32_t rank = trm_node_shape(graph, x).rank;

@@ -40,6 +40,7 @@ static trm_status infer_reshape(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* Dimensions are aligned to the right; an extent of 1 can become any extent. */
 static trm_status infer_broadcast_to(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x;
     TRMI_TRY(need_input(graph, op, &x, err));
@@ -59,6 +60,7 @@ static trm_status infer_broadcast_to(trm_graph *graph, trmi_op *op, trm_error *e
     return TRM_OK;
 }
 
+/* The order must be a permutation of the dimensions. */
 static trm_status infer_transpose(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x;
     TRMI_TRY(need_input(graph, op, &x, err));
@@ -105,6 +107,7 @@ static trm_status infer_concat(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* Checked without overflow: begin and size come from users. */
 static trm_status infer_slice(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x;
     TRMI_TRY(need_input(graph, op, &x, err));
@@ -124,6 +127,7 @@ static trm_status infer_slice(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* Extents grow by the padding before and after. */
 static trm_status infer_pad(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x;
     TRMI_TRY(need_input(graph, op, &x, err));
@@ -140,6 +144,7 @@ static trm_status infer_pad(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* labels [...] -> [..., classes] float32. */
 static trm_status infer_one_hot(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x;
     TRMI_TRY(need_input(graph, op, &x, err));
@@ -158,6 +163,8 @@ static trm_status infer_one_hot(trm_graph *graph, trmi_op *op, trm_error *err) {
 
 /* ---- gradients ---- */
 
+/* Gradients move the elements back: concat by slices, slice by pad, pad by slice, broadcast by a
+ * sum. */
 static void grad_reshape(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     dx[0] = trm_reshape(graph, dy[0], trmi_input_of(graph, op, 0)->shape);
 }

@@ -47,6 +47,7 @@ static bool tables_fit(trm_graph *g, const char *model, const trm_click_inputs *
                 return broken_table(g, model, t->name, "there are two of this name");
             }
         }
+        /* fields exist and are in no earlier table */
         for (int32_t k = 0; k < t->count; k++, covered++) {
             int32_t f = t->fields[k];
             if (f < 0 || f >= fields || f >= TRMI_CLICK_FIELDS_MAX || taken[f]) {
@@ -73,6 +74,7 @@ bool trmi_click_shape_of(trm_graph *g, const char *model, const trm_click_inputs
     if (!sized || o->width < 0 || o->width > 65536) {
         return broken(g, model, "a table needs at least one row, and rows of 1 to 65536 numbers");
     }
+    /* bags: N comes from the caller, F from the number of bags */
     if (in->offsets.id != 0) {
         trm_shape offsets = trm_node_shape(g, in->offsets);
         int64_t bags = offsets.rank == 1 ? offsets.dim[0] - 1 : 0;
@@ -157,6 +159,7 @@ static trm_node rows_of_all(trm_graph *g, const char *name, int64_t width, trm_i
     trm_node parts[TRMI_CLICK_FIELDS_MAX];
     bool alike = true;
     trm_graph_push_scope(g, "%s", name);
+    /* one table for all fields */
     if (o->tables_count == 0) {
         const source all = {in->keys, shape->fields, o->rows,
                             width == 0 ? trmi_click_width(o) : width, init};
@@ -174,6 +177,7 @@ static trm_node rows_of_all(trm_graph *g, const char *name, int64_t width, trm_i
         alike = alike && trm_node_shape(g, parts[i]).dim[2] == trm_node_shape(g, parts[0]).dim[2];
     }
     trm_graph_pop_scope(g);
+    /* rows of different widths cannot be stacked: flatten them */
     for (int32_t i = 0; i < o->tables_count && !alike; i++) {
         parts[i] = trm_reshape(g, parts[i], trm_shape_of(shape->batch, -1));
     }
@@ -182,6 +186,7 @@ static trm_node rows_of_all(trm_graph *g, const char *name, int64_t width, trm_i
 
 trm_node trmi_click_embedding(trm_graph *g, const trm_click_inputs *in,
                               const trm_recommender_options *o, const trmi_click_shape *shape) {
+    /* zero, the default, selects a normal distribution of deviation 0.01 */
     trm_init init = o->table_init == TRM_INIT_ZERO ? TRM_INIT_NORMAL_001 : o->table_init;
     return rows_of_all(g, "embedding", 0, init, in, o, shape);
 }

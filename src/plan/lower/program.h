@@ -41,7 +41,7 @@ typedef enum trmi_arena_id {
 
 /* Order of the elements of a buffer in memory. The shape of a buffer is independent of it. */
 typedef enum trmi_layout {
-    TRMI_PLAIN,         /* row-major as the shape says: NCHW, OIHW */
+    TRMI_PLAIN,         /* row-major in the order of the shape: NCHW, OIHW */
     TRMI_CHANNELS_LAST, /* rank 4: images NHWC; conv weights HWIO (the matmul's right side) */
     TRMI_BLOCKED16,     /* rank 4: images nChw16c; conv weights OIhw16i16o; channels padded to 16 */
     TRMI_LAYOUTS
@@ -82,7 +82,7 @@ typedef struct trmi_step {
     const int32_t *outputs; /* buffer indices, 0 = not read by any step */
     trmi_cost cost;
     double predicted_seconds;
-    int64_t scratch_bytes; /* scratch that the back-end asked for when the plan was made */
+    int64_t scratch_bytes; /* bytes of scratch that the back-end needs for it */
     /* cooperative gradient: each rank computes a slice of the output from the samples of all ranks
      * (lower_joint.c) */
     bool joint;

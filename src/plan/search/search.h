@@ -330,7 +330,7 @@ enum {
     TRMI_WAY_PARTS = 1,
     TRMI_WAY_AGAIN = 2,
     TRMI_WAYS = 4,
-    TRMI_WAY_SLICED = 4 /* beside the others */
+    TRMI_WAY_SLICED = 4 /* added to the other bits */
 };
 /* Returns the cost of a node of class `of` in a strategy and a way, for weight w = gradient. */
 trmi_way trmi_space_node_way(const trmi_space *space, const trmi_space_class *of, int32_t strategy,

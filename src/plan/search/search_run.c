@@ -274,7 +274,7 @@ static trm_status trace_frontier(run *r, double mu) {
     return TRM_OK;
 }
 
-/* Applies the memory limit and computes the curve if asked for. */
+/* Applies the memory limit, and computes the curve if options->frontier is set. */
 static trm_status memory(run *r, bool sweep) {
     bool binds = false;
     for (int32_t i = 0; i < r->pool_count; i++) {

@@ -42,6 +42,7 @@ static void key_of(const building *b, const trmi_space_node *node, trmi_text *ke
     const trmi_op *op = &g->ops[node->op];
     char shape[96];
     trmi_text_printf(key, "%d:", (int)op->kind);
+    /* kind and attributes, then inputs, outputs and gradient operators */
     const uint8_t *attrs = (const uint8_t *)&op->attrs;
     for (size_t i = 0; i < sizeof op->attrs && !trmi_is_leaf(op); i++) {
         trmi_text_printf(key, "%x", attrs[i]);
@@ -268,6 +269,7 @@ static trm_status fill_class(building *b, const trmi_space_node *node, trmi_spac
     } else if (s->bounded) {
         leave_out(c);
     }
+    /* costs of all strategies */
     size_t n = (size_t)c->count;
     c->forward = trmi_arena_alloc(&s->arena, n * sizeof *c->forward);
     c->backward = trmi_arena_alloc(&s->arena, n * sizeof *c->backward);
@@ -304,6 +306,7 @@ static trm_status find_class(building *b, trmi_space_node *node) {
             return TRM_OK;
         }
     }
+    /* no such class yet */
     bool ok = !key.failed && trmi_grow((void **)&s->classes, &s->classes_capacity,
                                        s->classes_count + 1, sizeof *s->classes);
     trmi_space_class made = {.op = node->op, .members = 1};
@@ -500,6 +503,7 @@ static trm_status fill_edge(building *b, trmi_space_edge *e, int32_t output) {
         numbers[k] = trmi_price_number(t, &s->mesh, read);
         numbers[to->count + k] = trmi_price_number(t, &s->mesh, &made);
     }
+    /* for each pair of strategies: way of the value, plus way of the gradient */
     for (int32_t i = 0; i < from->count; i++) {
         const trmi_spread *made = &from->strategies[i].outputs[output];
         trmi_spread wanted = trmi_space_wanted(&s->mesh, made);
@@ -566,6 +570,7 @@ static trm_status make_edges(building *b) {
             if (from < 0) {
                 continue;
             }
+            /* kept: a gradient operator of the reader reads the value, too */
             trmi_space_edge e = {.from = from, .to = n, .value = op->inputs[i], .input = i};
             e.gradient = b->moving[op->inputs[i]] && s->nodes[n].backward_count > 0;
             for (int32_t k = 0; k < s->nodes[n].backward_count; k++) {

@@ -47,13 +47,15 @@ static bool letters_of_spread(trmi_sharder *s, const trmi_op *op, const trmi_spr
     return trmi_shard_strategy(s->from, op, s->mesh, letters, &strategy);
 }
 
-/* Decides the spread of a leaf, or of its cast: a store of the plan, otherwise what the first
- * reader wants. */
+/* Decides the spread of a leaf, or of its cast: the store of the plan, otherwise the spread in
+ * which the first reader reads it. */
 static void decide(trmi_sharder *s, int32_t value, const trmi_spread *wanted) {
     trmi_shard_value *v = &s->values[value];
     const trmi_op *op = &s->from->ops[s->from->values[value].op];
     trmi_spread spread = without_partials(*wanted);
     v->lazy = false;
+    /* the cast of a parameter is cut like its output, or not at all; its input has the same spread
+     */
     if (op->kind == TRMI_OP_CAST) {
         char letters[TRMI_MESH_AXES + 1];
         if (!letters_of_spread(s, op, &spread, letters)) {
@@ -168,6 +170,7 @@ static double follow_cost(trmi_sharder *s, const trmi_op *op, const trmi_strateg
             made = source >= 0 ? v->versions[source].spread : made;
         }
         /* the gradient of a parameter is brought to its store */
+        /* add the way of the gradient back */
         if (trains && !data && cost < INFINITY) {
             trmi_spread back = trmi_spread_adjoint(s->mesh, &strategy->inputs[i]),
                         store = v->lazy ? made : without_partials(made);

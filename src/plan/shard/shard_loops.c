@@ -59,6 +59,7 @@ static void loops_conv(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     const trm_shape *out = &trmi_output_of(g, op, 0)->shape;
     strcpy(l->letters, groups ? "nghw" : "nkchw");
     l->groups = groups ? op->attrs.conv.groups : 0;
+    /* forward: x, w, bias -> y; data: dy, w -> dx; weights: dy, x -> dw */
     switch (op->kind) {
     case TRMI_OP_CONV2D:
         set(l->in[0], x), set(l->in[1], w), set(l->in[2], groups ? "g" : "k"), set(l->out[0], y);
@@ -122,6 +123,7 @@ static void loops_norm(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
         set(l->in[i], v != NULL && v->shape.rank == 1 ? "c" : image);
     }
     for (int i = 0; i < op->outputs_count; i++) {
+        /* outputs 1 and 2 are per channel: saved statistics, or dgamma and dbeta */
         bool vector = i == 1 || i == 2;
         set(l->out[i], vector ? "c" : image);
         /* the kernel combines statistics over all ranks */
@@ -231,6 +233,7 @@ static void loops_eltwise(const trm_graph *g, const trmi_op *op, trmi_loops *l) 
     for (int i = 0; i < op->inputs_count && i < TRMI_LOOP_TENSORS; i++) {
         follow(out, &trmi_input_of(g, op, i)->shape, l->in[i]);
     }
+    /* a cast to fewer bits rounds, so a sum of casts is not the cast of the sum */
     bool narrow = op->kind == TRMI_OP_CAST && trmi_output_of(g, op, 0)->dtype != TRM_FLOAT32;
     l->linear = op->kind == TRMI_OP_ADD || op->kind == TRMI_OP_SUB || op->kind == TRMI_OP_SCALE ||
                 op->kind == TRMI_OP_BROADCAST || (op->kind == TRMI_OP_CAST && !narrow);
@@ -310,6 +313,7 @@ static void loops_crop(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     const trm_shape *in = &trmi_input_of(g, op, 0)->shape, *out = &trmi_output_of(g, op, 0)->shape;
     follow(in, in, l->in[0]);
     for (int32_t d = 0; d < in->rank; d++) {
+        /* a dimension is unchanged if it is taken as a whole and not padded */
         bool touched = op->kind == TRMI_OP_SLICE
                            ? op->attrs.slice.begin[d] != 0 || in->dim[d] != out->dim[d]
                            : op->attrs.pad.before[d] != 0 || op->attrs.pad.after[d] != 0;
@@ -336,6 +340,7 @@ static void loops_reduce(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     int32_t used = 0;
     follow(x, x, whole);
     for (int32_t d = 0; d < x->rank; d++) {
+        /* reduced dimensions lose their letter in the output */
         bool reduced = op->attrs.reduce.axes >> d & 1;
         if (gradient && reduced) {
             /* equal maxima on two ranks would share the gradient, so this dimension is not cut */
@@ -457,6 +462,7 @@ void trmi_shard_loops(const trm_graph *graph, const trmi_op *op, char letters[TR
     trmi_loops_of(graph, op, &l);
     size_t length = strlen(l.letters);
     memcpy(letters, l.letters, length + 1);
+    /* the final '+': partial sums can pass */
     if (l.linear) {
         memcpy(letters + length, "+", 2);
     }

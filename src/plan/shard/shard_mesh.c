@@ -43,6 +43,7 @@ static const char *parse_name(const char *at, int32_t axis, char name[8]) {
 trm_status trmi_mesh_parse(const char *text, trmi_mesh *out, trm_error *err) {
     trmi_mesh mesh = {0};
     int64_t ranks = 1;
+    /* one axis after another: name, size, separator */
     for (const char *at = text;; at++) {
         char name[8] = "";
         at = parse_name(at, mesh.axes, name);
@@ -52,6 +53,7 @@ trm_status trmi_mesh_parse(const char *text, trmi_mesh *out, trm_error *err) {
             !trmi_mul_i64(ranks, size, &ranks) || ranks > 1 << 20) {
             return bad_mesh(text, at, err);
         }
+        /* axes of size 1 are dropped; names must be unique */
         if (size > 1) {
             for (int32_t i = 0; i < mesh.axes; i++) {
                 if (strcmp(mesh.name[i], name) == 0) {
@@ -175,6 +177,7 @@ bool trmi_spread_equal(const trmi_spread *a, const trmi_spread *b) {
 
 trmi_spread trmi_spread_adjoint(const trmi_mesh *mesh, const trmi_spread *spread) {
     trmi_spread out = *spread;
+    /* a whole value has a partial gradient, and the reverse; cuts remain */
     for (int i = 0; i < mesh->axes; i++) {
         if (out.at[i] < TRMI_SPLIT) {
             out.at[i] = out.at[i] == TRMI_WHOLE ? TRMI_PARTIAL_SUM : TRMI_WHOLE;
@@ -370,6 +373,8 @@ static void list_places(lister *l, trmi_spread s, int32_t axis) {
         }
         return;
     }
+    /* places among the axes that cut the same dimension; in mesh order it is the number of earlier
+     * ones */
     int32_t same = 0, before = 0;
     for (int32_t i = 0; i < l->mesh->axes; i++) {
         same += s.at[i] == s.at[axis];
@@ -412,6 +417,7 @@ trm_status trmi_spread_list(const trmi_mesh *mesh, const trm_shape *shape, bool 
 
 /* ---- boxes ---- */
 
+/* Boxes are half-open: [begin, end) in each dimension. */
 trmi_box trmi_box_whole(const trm_shape *shape) {
     trmi_box box = {.rank = shape->rank};
     for (int32_t d = 0; d < shape->rank; d++) {

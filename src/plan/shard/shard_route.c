@@ -33,6 +33,7 @@ double trmi_price(const trmi_prices *prices, const trmi_mesh *mesh, trmi_move mo
     if (prices != NULL && prices->seconds != NULL) {
         return prices->seconds(prices->context, move, axes, bytes);
     }
+    /* built-in model: the slowest axis determines start-up and bandwidth; ring algorithms */
     double alpha = 0, beta = 0, n = trmi_mesh_group(mesh, axes);
     for (int32_t i = 0; i < mesh->axes; i++) {
         if (axes >> i & 1) {
@@ -322,6 +323,7 @@ static void add_zeros(explorer *e) {
     }
     for (uint32_t mask = all; mask != 0; mask = (mask - 1) & all) {
         trmi_route_step step = {.move = TRMI_MOVE_LOCAL, .to = e->from};
+        /* the axes of mask become partial; their cuts must be innermost */
         bool innermost = true;
         for (int32_t i = 0; i < mesh->axes; i++) {
             if (mask >> i & 1) {
@@ -365,6 +367,7 @@ static bool straight(const trmi_router *r, map *m, int32_t at, const trmi_spread
     trmi_spread from = m->places[at].spread, to = *target;
     *out = NULL;
     for (int32_t i = 0; i < r->mesh.axes; i++) {
+        /* axes that are still partial stay so; other places close up */
         if (trmi_is_partial(from.at[i])) {
             for (int32_t j = 0; j < r->mesh.axes; j++) {
                 to.place[j] =
