@@ -143,8 +143,8 @@ typedef union trmi_attrs {
         double label_smoothing;
         bool use_ignore_index;
         int32_t ignore_index;
-        /* If the logits are a part of the classes or samples: */
-        /* mesh axes on which other ranks hold the other parts */
+        /* if the logits are a part of the classes or samples: mesh axes on which other ranks hold
+         * the other parts */
         uint32_t sync_classes, sync_samples;
         /* label of column 0; number of all classes, 0 = the columns of this part */
         int64_t begin, classes;
@@ -156,7 +156,7 @@ typedef union trmi_attrs {
         int64_t rows; /* EMBEDDING_GRAD: rows of the table */
         /* the table is rows [begin, begin + its rows) of `global` rows; other ids give zeros */
         bool part;
-        int64_t begin, global; /* see part */
+        int64_t begin, global;
     } embed;
     struct {
         uint32_t axes;        /* mesh axes */
@@ -175,10 +175,10 @@ typedef union trmi_attrs {
     struct {
         trm_bag_pooling pooling;
         int64_t rows; /* BAG_POOL_GRAD: number of rows that were pooled */
-        /* offsets and weights are those of all `global` rows; the local part is bags [bag, bag +
-         * bags) of the rows ... */
+        /* the local part is bags [bag, bag + bags), of rows that start at `begin`; offsets and
+         * weights are those of all `global` rows */
         bool part;
-        int64_t bag, bags, begin, global; /* ... from `begin` on */
+        int64_t bag, bags, begin, global;
     } bag;
     struct {
         const trm_custom_op *op;

@@ -152,8 +152,8 @@ struct trm_program {
     int32_t joint_ranks;
     double plan_seconds;
     /* Members of a program that is one rank's part of a partitioned graph (plan/shard/sharding.h);
-     * otherwise NULL and 0. */
-    /* which part of the global tensor each input, parameter and state is */
+     * otherwise NULL and 0. leaves: which part of the global tensor each input, parameter and
+     * state is */
     struct trmi_shard_leaf *leaves;
     int32_t leaves_count;
     /* every rank has an equal part of the samples and everything else is whole: the program of data

@@ -169,8 +169,7 @@ static double follow_cost(trmi_sharder *s, const trmi_op *op, const trmi_strateg
             cost += seconds;
             made = source >= 0 ? v->versions[source].spread : made;
         }
-        /* the gradient of a parameter is brought to its store */
-        /* add the way of the gradient back */
+        /* add the redistribution of the gradient; that of a parameter goes to its store */
         if (trains && !data && cost < INFINITY) {
             trmi_spread back = trmi_spread_adjoint(s->mesh, &strategy->inputs[i]),
                         store = v->lazy ? made : without_partials(made);
