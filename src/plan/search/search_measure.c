@@ -43,8 +43,8 @@ typedef struct walk {
     bool joint;      /* ranks compute cooperative gradients */
     double factors;  /* seconds of updating weights whose gradients stay in factors */
     double gathered; /* bytes of parameters that are updated in slices */
-    /* now: seconds since the start; updated: bytes of the other parameters that the optimiser
-     * updates */
+    /* now: seconds since the start; updated: bytes of parameters that the optimiser updates,
+     * without those whose gradients stay in factors */
     double now, updated;
     bool failed;
 } walk;
