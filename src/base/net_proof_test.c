@@ -208,7 +208,9 @@ static void idle_connections_cost_nothing(void **state) {
         assert_true(trmi_os_now() - begun < 2 * check_patience());
     }
     assert_int_equal(threads_of_this_process(), threads);
-    assert_true(trmi_os_resident_bytes() - before < 1 << 20);
+    if (!TRMI_THREAD_SANITIZER) { /* which keeps memory of its own for each access */
+        assert_true(trmi_os_resident_bytes() - before < 1 << 20);
+    }
     for (int i = 0; i < IDLE; i++) {
         char byte;
         ssize_t got = recv(idle[i], &byte, 1, MSG_DONTWAIT);

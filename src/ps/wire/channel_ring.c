@@ -48,9 +48,9 @@ static const double patience_most = 50e-6;
 
 typedef struct block {
     _Atomic uint32_t state;
-    uint32_t empty; /* 1: no message, skip */
-    uint64_t block_bytes;
-    uint64_t bytes;
+    _Atomic uint32_t empty; /* 1: no message, skip */
+    _Atomic uint64_t block_bytes;
+    _Atomic uint64_t bytes;
     uint8_t pad[BLOCK_HEAD - 24];
 } block;
 
@@ -157,6 +157,13 @@ static uint64_t start_again(const ring_channel *c) {
     return tail;
 }
 
+/* Before its state says that it can be read. */
+static void describe_block(block *b, bool empty, uint64_t block_bytes, uint64_t bytes) {
+    atomic_store_explicit(&b->empty, empty, memory_order_relaxed);
+    atomic_store_explicit(&b->block_bytes, block_bytes, memory_order_relaxed);
+    atomic_store_explicit(&b->bytes, bytes, memory_order_relaxed);
+}
+
 static trm_status ring_reserve(trmi_channel *channel, size_t bytes, double timeout_seconds,
                                trmi_message *out, trm_error *err) {
     ring_channel *c = (ring_channel *)channel;
@@ -185,15 +192,12 @@ static trm_status ring_reserve(trmi_channel *channel, size_t bytes, double timeo
     }
     if (pad > 0) {
         block *skip = block_at(c, r, tail);
-        skip->empty = 1;
-        skip->block_bytes = pad;
+        describe_block(skip, true, pad, 0);
         atomic_store(&skip->state, COMMITTED);
         tail += pad;
     }
     block *b = block_at(c, r, tail);
-    b->empty = 0;
-    b->block_bytes = need;
-    b->bytes = bytes;
+    describe_block(b, false, need, bytes);
     atomic_store(&b->state, RESERVED);
     c->tail = tail + need;
     atomic_store(&r->tail, c->tail);
@@ -207,8 +211,8 @@ static trm_status ring_commit(trmi_channel *channel, trmi_message *message, doub
     block *b = message->block;
     (void)timeout_seconds;
     (void)err;
-    b->bytes = message->bytes;
-    b->empty = message->bytes == 0;
+    atomic_store_explicit(&b->bytes, message->bytes, memory_order_relaxed);
+    atomic_store_explicit(&b->empty, message->bytes == 0, memory_order_relaxed);
     atomic_store(&b->state, COMMITTED);
     ring_bell(&c->out->bell, &c->out->consumer_sleeps);
     *message = (trmi_message){0};
@@ -245,9 +249,9 @@ static void ring_release(trmi_channel *channel, trmi_message *message) {
 static bool take_block(ring_channel *c, trmi_message *out, bool *empty) {
     block *b = block_at(c, c->in, c->read);
     const uint64_t place = c->read & (c->ring_bytes - 1);
-    const uint64_t block_bytes = *(volatile uint64_t *)&b->block_bytes,
-                   bytes = *(volatile uint64_t *)&b->bytes;
-    *empty = *(volatile uint32_t *)&b->empty != 0;
+    const uint64_t block_bytes = atomic_load_explicit(&b->block_bytes, memory_order_relaxed),
+                   bytes = atomic_load_explicit(&b->bytes, memory_order_relaxed);
+    *empty = atomic_load_explicit(&b->empty, memory_order_relaxed) != 0;
     if (block_bytes < BLOCK_HEAD || block_bytes % BLOCK_HEAD != 0 ||
         block_bytes > c->ring_bytes - place || (!*empty && bytes > block_bytes - BLOCK_HEAD)) {
         return false;
