@@ -9,7 +9,8 @@
 #include "check.h"
 
 #include "exec/exec.h"
-#include "exec/distributed/shard.h"
+#include "exec/distributed/ranks_state.h"
+#include "exec/distributed/split.h"
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -62,9 +63,7 @@ static inline int64_t trials(int64_t usual) {
     return more != NULL ? atoll(more) : usual;
 }
 
-/* ---- one job
- *  ----------------------------------------------------------------------------------------------------------
- */
+/* ---- one job --------------------------------------------------------------------------------- */
 
 static inline void feed(trm_exec *exec, int step) {
     trm_error err;

@@ -28,7 +28,7 @@ typedef struct trmi_kernel_env {
     int threads;
     trmi_norm_sync *norm_sync;    /* NULL = this rank by itself */
     trmi_norm_sync *sync[16];     /* split programs: by mask of mesh axes; [0] = NULL */
-    struct trmi_shard_run *shard; /* split programs: exec/distributed/shard.h */
+    struct trmi_shard_run *shard; /* split programs: exec/distributed/split.h */
     /* the same bits however the graph is cut: exec/determinism/exact.h */
     bool exact;
 } trmi_kernel_env;

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A step of an executor, and what goes in and comes out:
  *
- *      feed -> inputs | forward, backward: here, in lanes, or with other ranks | gradients, loss,
- *      outputs -> read
+ *      feed -> inputs | forward, backward: the array of steps, and the actions between them
+ *      (exec_run.c) | gradients, loss, outputs -> read
  *
- * The update of the parameters is exec_update.c; who makes and ends an executor is exec_create.c.
- */
+ * exec_update.c updates the parameters; exec_create.c makes and destroys an executor. */
 #include "exec/exec.h"
 #include "exec/threads.h"
-#include "exec/distributed/shard.h"
 
 #include "exec/convert.h"
 
@@ -18,20 +16,26 @@
 
 #include <string.h>
 
-/* ---- run
- *  ------------------------------------------------------------------------------------------ */
+/* ---- run ------------------------------------------------------------------------------------- */
 
 trm_status trm_exec_forward(trm_exec *exec, trm_error *err) {
     trmi_threads_use(exec->env.threads);
-    if (exec->parallel != NULL) {
-        exec->parallel->valid = false;
+    TRMI_TRY(trmi_distribution_before_step(exec, false, err));
+    TRMI_TRY(exec->walk(exec, 0, exec->program->backward_begin, err));
+    return trmi_distribution_finish_forward(exec, err);
+}
+
+/* Adds the gradients of this batch to those of the batches before. */
+static void accumulate(trm_exec *exec) {
+    if (exec->accumulator == NULL) {
+        return;
     }
-    TRMI_TRY(trmi_shard_take_inputs(exec, err));
-    if (exec->lanes != NULL) {
-        return trmi_lanes_forward(exec, err);
+    if (!exec->adds_up) {
+        trmi_update_accumulate(exec->accumulator, (const float *)exec->env.arena[TRMI_ARENA_GRAD],
+                               exec->program->arena_bytes[TRMI_ARENA_GRAD] / (int64_t)sizeof(float),
+                               1.0f / (float)exec->accumulate, exec->accumulated == 0);
     }
-    TRMI_TRY(trmi_exec_run(exec, 0, exec->program->backward_begin, err));
-    return exec->program->own_loss ? trmi_parallel_agree(exec, err) : TRM_OK;
+    exec->accumulated++;
 }
 
 trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
@@ -42,45 +46,34 @@ trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
     }
     trmi_threads_use(exec->env.threads);
     double begin = trmi_os_now();
-    TRMI_TRY(trmi_shard_take_inputs(exec, err));
-    if (exec->parallel != NULL) {
-        trmi_parallel_note_step(exec);
-    }
-    if (exec->parallel != NULL && exec->lanes == NULL) {
-        trm_status status = trmi_parallel_forward_backward(exec, err);
-        trmi_exec_multiply_factors(exec);
-        exec->step_seconds += trmi_os_now() - begin;
-        return status;
-    }
-    TRMI_TRY(exec->lanes != NULL ? trmi_lanes_forward_backward(exec, err)
-                                 : trmi_exec_run(exec, 0, exec->program->steps_count, err));
+    trm_error own; /* the other ranks are told what the caller does not want to know */
+    err = err != NULL ? err : &own;
+    trm_status status = trmi_distribution_before_step(exec, true, err);
+    status = status == TRM_OK ? trmi_exec_walk_program(exec, err) : status;
+    TRMI_TRY(trmi_distribution_finish_backward(exec, status, err));
     trmi_exec_multiply_factors(exec);
     exec->step_seconds += trmi_os_now() - begin;
-    if (exec->accumulator != NULL) {
-        trmi_update_accumulate(exec->accumulator, (const float *)exec->env.arena[TRMI_ARENA_GRAD],
-                               exec->program->arena_bytes[TRMI_ARENA_GRAD] / (int64_t)sizeof(float),
-                               1.0f / (float)exec->accumulate, exec->accumulated == 0);
-        exec->accumulated++;
-    }
+    accumulate(exec);
     return TRM_OK;
 }
 
 /* ---- feed and read -----------------------------------------------------------------------------
  */
 
-static const trmi_buffer *input_named(const trm_exec *exec, const char *name) {
+/* Its number among the program's inputs, -1: there is none. */
+static int32_t input_named(const trm_exec *exec, const char *name) {
     const trm_program *p = exec->program;
     for (int32_t i = 0; i < p->inputs_count; i++) {
         if (strcmp(p->buffers[p->inputs[i]].name, name) == 0) {
-            return &p->buffers[p->inputs[i]];
+            return i;
         }
     }
-    return NULL;
+    return -1;
 }
 
 trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out, trm_error *err) {
-    const trmi_buffer *b = input_named(exec, name);
-    if (b == NULL) {
+    int32_t index = input_named(exec, name);
+    if (index < 0) {
         trmi_text names = {0};
         const trm_program *p = exec->program;
         for (int32_t i = 0; i < p->inputs_count; i++) {
@@ -91,17 +84,16 @@ trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out, trm
         trmi_text_free(&names);
         return status;
     }
+    const trmi_buffer *b = &exec->program->buffers[exec->program->inputs[index]];
     *out = (trm_tensor){
         .data = exec->env.arena[b->arena] + b->offset, .dtype = b->dtype, .shape = b->shape};
-    for (int32_t i = 0; exec->whole_inputs != NULL && i < exec->program->inputs_count; i++) {
-        if (&exec->program->buffers[exec->program->inputs[i]] == b) {
-            trmi_shard_input *in = &exec->whole_inputs[i];
-            in->taken = false; /* the caller writes */
-            out->data = in->own != NULL ? in->own : in->data;
-            out->shape = trmi_shard_fed_shape(exec, &in->leaf->global);
-        }
-    }
+    trmi_distribution_input(exec, index, out);
     return TRM_OK;
+}
+
+bool trmi_exec_feed_input(trm_exec *exec, const char *name, const trm_tensor *place,
+                          const void *data) {
+    return trmi_distribution_feed(exec, input_named(exec, name), place, data);
 }
 
 trm_status trm_exec_feed(trm_exec *exec, const char *name, const trm_tensor *tensor,
@@ -109,8 +101,8 @@ trm_status trm_exec_feed(trm_exec *exec, const char *name, const trm_tensor *ten
     trm_tensor place;
     TRMI_TRY(trm_exec_input(exec, name, &place, err));
     trm_shape whole = place.shape;
-    if (exec->lanes != NULL && whole.rank > 0) {
-        whole.dim[0] *= exec->lanes->count;
+    if (whole.rank > 0) {
+        whole.dim[0] *= exec->blocks;
     }
     if (place.dtype != tensor->dtype || !trm_shape_equal(&whole, &tensor->shape)) {
         char want[96], have[96];
@@ -119,19 +111,14 @@ trm_status trm_exec_feed(trm_exec *exec, const char *name, const trm_tensor *ten
                          trm_shape_format(&tensor->shape, have, sizeof have),
                          trm_dtype_name(tensor->dtype));
     }
-    if (exec->lanes != NULL) {
-        trmi_lanes_feed(exec, &place, tensor->data);
-    } else if (!trmi_shard_feed(exec, name, tensor->data)) {
+    if (!trmi_exec_feed_input(exec, name, &place, tensor->data)) {
         memcpy(place.data, tensor->data, (size_t)trm_tensor_bytes(tensor));
     }
     return TRM_OK;
 }
 
 float trm_exec_loss(const trm_exec *exec) {
-    const trmi_parallel *p = exec->parallel;
-    return p != NULL && p->valid && (p->shard == NULL || exec->program->own_loss)
-               ? p->agreed->loss
-               : trmi_exec_own_loss(exec);
+    return exec->loss != NULL ? *exec->loss : trmi_exec_own_loss(exec);
 }
 
 trm_status trm_exec_output(trm_exec *exec, int32_t index, trm_tensor *out, trm_error *err) {
@@ -156,10 +143,8 @@ uint64_t trm_exec_step(const trm_exec *exec) { return exec->env.step; }
 void trm_exec_set_step(trm_exec *exec, uint64_t step) { exec->env.step = step; }
 
 void trm_exec_ranges(trm_exec *exec, float **parameters, float **gradients, int64_t *count) {
-    if (exec->parallel != NULL) {
-        exec->parallel->parameters_handed_out = true;
-        exec->parallel->casts_fresh = false;
-    }
+    exec->parameters_handed_out = true;
+    trmi_exec_parameters_changed(exec);
     exec->gradients_handed_out = true;
     trmi_exec_multiply_factors(exec); /* of a step that is between backward and update */
     *parameters = (float *)exec->env.arena[TRMI_ARENA_PARAM];

@@ -11,8 +11,7 @@
 #include "trireme/exec.h"
 
 #include "exec/backend.h"
-#include "exec/determinism/lanes.h"
-#include "exec/distributed/parallel.h"
+#include "exec/distributed/distribution.h"
 #include "exec/optimizer/loss_scale.h"
 #include "exec/optimizer/update.h"
 
@@ -36,6 +35,16 @@ typedef trm_status trmi_exec_search(trm_exec *exec, const trm_graph *graph,
                                     const trmi_plan_options *options, const trm_graph *training,
                                     trm_error *err);
 
+/* Which back-end makes the kernels. */
+typedef struct trmi_kernel_source {
+    const char *backend; /* NULL: the fastest */
+    bool unmeasured;     /* one thread and no measured choices: the program depends on no machine */
+    bool others_retune;  /* another process of this host measures again what was guessed */
+} trmi_kernel_source;
+
+/* Runs the steps [begin, end). */
+typedef trm_status trmi_exec_walk(trm_exec *exec, int32_t begin, int32_t end, trm_error *err);
+
 struct trm_exec {
     trmi_exec_search *search;
     trmi_arena memory; /* names and small arrays */
@@ -51,6 +60,7 @@ struct trm_exec {
     int32_t threads; /* of a step (exec/threads.h) */
     int32_t accumulate, accumulated;
     float *accumulator; /* NULL when accumulate is 1 */
+    bool owns_accumulator;
     trmi_output *outputs;
     trm_variable *variables;
     int32_t *variable_buffers; /* slots: the parameter's buffer */
@@ -61,11 +71,28 @@ struct trm_exec {
     int32_t variables_count;
     trm_step_profile *profile;
     struct trmi_trace *trace; /* records each step of the program; NULL: nothing does */
-    trmi_parallel *parallel;  /* NULL: one rank */
-    trmi_lanes *lanes;        /* NULL: the batch as one */
+    /* The ways of training that are active, in the order of the table. */
+    const trmi_distribution *ways[TRMI_DISTRIBUTIONS_MAX];
+    int32_t ways_count;
+    struct trmi_parallel *parallel; /* of the way `ranks`; NULL: one rank */
+    struct trmi_lanes *lanes;       /* of the way `strict_blocks`; NULL: not active */
+    /* What ways ask of the executor. */
+    trmi_kernel_source kernels_from;
+    int32_t blocks;       /* of a rank's batch: the program is compiled for one of them */
+    bool fixed_bits;      /* nothing may depend on times that were measured */
+    trmi_exec_walk *walk; /* runs steps of the program */
+    const uint8_t *made;  /* by step: 0 = runs; else its output is there already; NULL = all run */
+    double *step_end,
+        step_begin;    /* where the end of each step is noted, since step_begin; NULL: nowhere */
+    const float *loss; /* of all ranks or blocks; NULL: it is the program's own */
+    bool adds_up;      /* a way adds the gradients of this batch to the accumulator */
+    trmi_update_exchange norms; /* of strict sums, in place of other ways'; NULL: not active */
+    uint64_t parameter_seed;    /* of initial values; rank 0's where ranks have one copy of them */
+    trmi_action *actions;
+    int32_t actions_count, actions_room;
     /* one rank, exact or within a limit of memory: its plan; owned */
     struct trmi_shard_plan *alone;
-    int64_t memory_bytes; /* the limit (exec/limit.h); 0 = none */
+    int64_t memory_bytes; /* the limit (exec/memory_limit.h); 0 = none */
     double create_seconds, step_seconds;
     bool scaling;
     trmi_loss_scale scale;
@@ -75,6 +102,7 @@ struct trm_exec {
     float seed_share;
     int64_t overhead_bytes; /* that creation made resident outside the arenas */
     int64_t parameter_count;
+    bool parameters_handed_out; /* and may change at any time: trm_exec_ranges */
     /* trm_exec_ranges: those in factors are multiplied after each backward */
     bool gradients_handed_out;
 };
@@ -111,8 +139,23 @@ double trmi_exec_unscale(const trm_exec *exec);
 /* exec_diagnose.c: runs the steps one by one and names the first whose output is not finite. */
 trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err);
 
-/* exec_run.c: runs the kernels [begin, end). */
-trm_status trmi_exec_run(trm_exec *exec, int32_t begin, int32_t end, trm_error *err);
+/* exec_run.c: runs the kernels [begin, end) in exec->env. */
+trmi_exec_walk trmi_exec_run;
+/* All steps of the program, and the actions between them. */
+trm_status trmi_exec_walk_program(trm_exec *exec, trm_error *err);
+/* exec_bind.c: a kernel for each step, into an array of as many. */
+trm_status trmi_exec_bind(trm_exec *exec, trmi_kernel *kernels, trm_error *err);
+/* Parameters have changed in another way than by the optimiser. */
+static inline void trmi_exec_parameters_changed(trm_exec *exec) { exec->made = NULL; }
+/* exec.c: `data` of a whole batch of this rank for the input `name`, whose place is `place`;
+ * false: the caller writes it to its place. `data` NULL: from now on it does. */
+bool trmi_exec_feed_input(trm_exec *exec, const char *name, const trm_tensor *place,
+                          const void *data);
+/* A flag of this rank that travels with its next step; whether any rank had raised its flag in the last step; forgets
+ * both. Of one rank by itself nothing is kept. */
+void trmi_exec_set_flag(trm_exec *exec, bool flag);
+bool trmi_exec_flagged(const trm_exec *exec);
+void trmi_exec_forget_flag(trm_exec *exec);
 /* The loss of this rank's last forward. */
 float trmi_exec_own_loss(const trm_exec *exec);
 

@@ -62,53 +62,39 @@ static trm_status look_at_step(const trm_exec *exec, const trmi_kernel_env *env,
     return TRM_OK;
 }
 
+/* The first place in any block of this rank's batch. */
+static trm_status look_at_blocks(const trm_exec *exec, int32_t step, trm_error *err) {
+    trm_status found = TRM_OK;
+    for (int32_t v = 0; v < exec->blocks && found == TRM_OK; v++) {
+        trmi_kernel_env env = trmi_distribution_environment(exec, v, step < 0 ? 0 : step);
+        found = step < 0 ? look_at_leaves(exec, &env, err)
+                         : look_at_step(exec, &env, &exec->program->steps[step], err);
+    }
+    return found;
+}
+
 /* The first place on this rank, or TRM_OK. With many ranks all steps run on all of them: some
  * kernels wait for each other. */
 static trm_status look(trm_exec *exec, trm_error *err) {
-    trm_status found = look_at_leaves(exec, &exec->env, err);
-    /* behind them there is only what others' samples made, too */
+    trm_status found = look_at_blocks(exec, -1, err);
+    /* The steps behind joint_begin read what other ranks' samples made, too. */
     for (int32_t i = 0; i < exec->program->joint_begin; i++) {
-        if (found == TRM_DIVERGED && exec->parallel == NULL) {
+        if (found == TRM_DIVERGED && exec->ways_count == 0) {
             break;
         }
-        TRMI_TRY(trmi_exec_run(exec, i, i + 1, found == TRM_OK ? err : NULL));
+        TRMI_TRY(exec->walk(exec, i, i + 1, found == TRM_OK ? err : NULL));
         if (found == TRM_OK) {
-            found = look_at_step(exec, &exec->env, &exec->program->steps[i], err);
+            found = look_at_blocks(exec, i, err);
         }
     }
     return found;
-}
-
-/* The same on lanes; those of other ranks too, as kernels wait for each other. */
-static trm_status look_on_lanes(trm_exec *exec, trm_error *err) {
-    trm_status found = TRM_OK;
-    for (int32_t v = 0; v < exec->lanes->count && found == TRM_OK; v++) {
-        trmi_kernel_env env = trmi_lanes_env(exec, v, 0);
-        found = look_at_leaves(exec, &env, err);
-    }
-    for (int32_t i = 0; i < exec->program->steps_count; i++) {
-        TRMI_TRY(trmi_lanes_step(exec, i, found == TRM_OK ? err : NULL));
-        for (int32_t v = 0; v < exec->lanes->count && found == TRM_OK; v++) {
-            trmi_kernel_env env = trmi_lanes_env(exec, v, i);
-            found = look_at_step(exec, &env, &exec->program->steps[i], err);
-        }
-    }
-    return found;
-}
-
-/* The lowest rank that found something, -1 if none did. */
-static trm_status first_finder(trm_exec *exec, bool found, int32_t *first, trm_error *err) {
-    int32_t rank = found ? exec->parallel->rank : INT32_MAX;
-    TRMI_TRY(trm_comm_allreduce(exec->parallel->comm, &rank, 1, TRM_INT32, TRM_REDUCTION_MIN, err));
-    *first = rank == INT32_MAX ? -1 : rank;
-    return TRM_OK;
 }
 
 /* Of many ranks: what this one found, or that another one did; OK: none of them. */
 static trm_status compare(trm_exec *exec, trm_status found, trm_error *err) {
     int32_t first;
     trm_error broken;
-    trm_status status = first_finder(exec, found == TRM_DIVERGED, &first, &broken);
+    trm_status status = trmi_distribution_first(exec, found == TRM_DIVERGED, &first, &broken);
     if (found == TRM_DIVERGED) {
         return found;
     }
@@ -133,11 +119,11 @@ static trm_status look_at_joint(const trm_exec *exec, trm_error *err) {
 }
 
 trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err) {
-    trm_status found = exec->lanes != NULL ? look_on_lanes(exec, err) : look(exec, err);
+    trm_status found = look(exec, err);
     if (found != TRM_OK && found != TRM_DIVERGED) {
         return found;
     }
-    found = exec->parallel != NULL ? compare(exec, found, err) : found;
+    found = compare(exec, found, err);
     if (found == TRM_OK && exec->program->joint_begin < exec->program->steps_count) {
         found = compare(exec, look_at_joint(exec, err), err);
     }

@@ -11,40 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of each peer's gradients a rank reads its slices, or its share of a sum: a process' resident set
- * has those pages, too, and memory that ranks share is in huge ones. */
-static int64_t peers_bytes(const trm_exec *exec) {
-    const trmi_parallel *p = exec->parallel;
-    int64_t pages = 0, seen = 0;
-    bool here =
-        p != NULL && p->shared_count > 0 && trm_comm_reaches_first(p->comm) && p->wire == NULL;
-    for (int32_t i = 0; here && i < p->ranges_count; i++) {
-        const trmi_range *range = &p->ranges[i];
-        bool travels = !range->still && !range->joint && !range->summed &&
-                       trm_comm_size(range->comm) == p->size;
-        int64_t share = range->count / p->size, begin = range->begin + p->rank * share,
-                count = share;
-        if (p->options.shard_optimizer) {
-            begin = trmi_parallel_slice_begin(p, range);
-            count = range->counts[p->rank];
-        }
-        if (travels && count > 0) {
-            int64_t first = begin * (int64_t)sizeof(float) / TRMI_HUGE_PAGE_BYTES;
-            int64_t end = ((begin + count) * (int64_t)sizeof(float) - 1) / TRMI_HUGE_PAGE_BYTES + 1;
-            pages += end - trmi_min_i64(end, trmi_max_i64(first, seen));
-            seen = trmi_max_i64(seen, end);
-        }
-    }
-    int64_t each =
-        trmi_min_i64(pages * TRMI_HUGE_PAGE_BYTES,
-                     here ? trmi_program_arena_resident(exec->program, TRMI_ARENA_GRAD, true) : 0);
-    return here ? each * (p->size - 1) : 0;
-}
-
 /* Kernels' tables, the compiled program and the back-end's code, as creation found them; the graph
  * of another exec may have brought some of it before. And the ends of the last pages. */
-static int64_t overhead_bytes(const trm_exec *exec) {
-    int64_t bytes = exec->overhead_bytes;
+static int64_t overhead_bytes(const trm_exec *exec, const trm_exec_info *info) {
+    int64_t bytes = exec->overhead_bytes + info->overhead_bytes;
     for (int a = 1; a < TRMI_ARENAS; a++) {
         int64_t used = exec->program->arena_bytes[a] -
                        (a == TRMI_ARENA_GRAD ? exec->program->untouched_bytes : 0);
@@ -53,19 +23,10 @@ static int64_t overhead_bytes(const trm_exec *exec) {
                      : 0;
     }
     int64_t slots = trmi_update_bytes(exec->update), count = trmi_update_slots(exec->update);
-    for (int64_t i = 0; i < count && trmi_parallel_slot_bytes(exec) == slots; i++) {
+    for (int64_t i = 0; i < count && info->slot_bytes == slots; i++) {
         bytes += (int64_t)trmi_map_resident((size_t)(slots / count)) - slots / count;
     }
-    bytes += peers_bytes(exec);
     return bytes > 0 ? bytes : 0;
-}
-
-static int64_t fed_bytes(const trm_exec *exec) {
-    const trmi_parallel *p = exec->parallel;
-    return exec->whole_inputs == NULL
-               ? 0
-               : trmi_program_fed_bytes(exec->program, p != NULL ? p->size : 1,
-                                        p != NULL && p->options.own_samples);
 }
 
 void trm_exec_describe(const trm_exec *exec, trm_exec_info *out) {
@@ -75,25 +36,24 @@ void trm_exec_describe(const trm_exec *exec, trm_exec_info *out) {
         .parameter_bytes = p->arena_bytes[TRMI_ARENA_PARAM],
         .gradient_bytes = (p->arena_bytes[TRMI_ARENA_GRAD] -
                            (exec->gradients_handed_out ? 0 : p->untouched_bytes)) *
-                              (exec->accumulator != NULL ? 2 : 1) -
-                          trmi_parallel_untouched(exec),
-        .slot_bytes = trmi_parallel_slot_bytes(exec),
-        .activation_bytes = p->arena_bytes[TRMI_ARENA_ACTIVATION] +
-                            p->arena_bytes[TRMI_ARENA_JOINT] +
-                            (exec->lanes != NULL ? trmi_lanes_bytes(exec->lanes) : 0),
+                          (exec->accumulator != NULL ? 2 : 1),
+        .slot_bytes = trmi_update_bytes(exec->update),
+        .activation_bytes =
+            p->arena_bytes[TRMI_ARENA_ACTIVATION] + p->arena_bytes[TRMI_ARENA_JOINT],
         .other_bytes = p->arena_bytes[TRMI_ARENA_INPUT] + p->arena_bytes[TRMI_ARENA_STATE] +
                        p->arena_bytes[TRMI_ARENA_CONSTANT] + p->arena_bytes[TRMI_ARENA_SCRATCH] +
-                       p->arena_bytes[TRMI_ARENA_CAST] + fed_bytes(exec),
-        .overhead_bytes = overhead_bytes(exec),
+                       p->arena_bytes[TRMI_ARENA_CAST],
         .create_seconds = exec->create_seconds,
         .steps = p->steps_count,
         .threads = exec->threads,
     };
+    trmi_distribution_describe(exec, out);
+    out->overhead_bytes = overhead_bytes(exec, out);
     out->backend = exec->backend->target.name;
     out->total_bytes = out->parameter_bytes + out->gradient_bytes + out->slot_bytes +
                        out->activation_bytes + out->other_bytes + out->overhead_bytes;
     for (int32_t i = 0; i < p->steps_count; i++) {
-        out->flops += p->steps[i].cost.flops * (exec->lanes != NULL ? exec->lanes->count : 1);
+        out->flops += p->steps[i].cost.flops * exec->blocks;
         out->predicted_seconds += p->steps[i].predicted_seconds;
     }
 }

@@ -3,8 +3,8 @@
 
 #include "base/checked.h"
 #include "base/memory.h"
-#include "exec/distributed/parallel.h"
-#include "exec/distributed/shard.h"
+#include "exec/distributed/ranks_state.h"
+#include "exec/distributed/split.h"
 
 /* What is allocated beside the arenas, as a trace of the heap has it: first chunks of the arenas
  * (base/memory.h) of the graph, the graph that is compiled, its program, the executor, the plan and

@@ -4,7 +4,7 @@
 
 #include "exec/exec.h"
 #include "exec/exec_memory.h"
-#include "exec/distributed/parallel.h"
+#include "exec/distributed/ranks_state.h"
 
 #include "base/memory.h"
 #include "base/os.h"

@@ -2,7 +2,7 @@
 /* An executor for any program: one whose plan is to be searched, too. Apart from exec_create.c
  * because the search measures operators with executors of its own. */
 #include "exec/exec.h"
-#include "exec/distributed/shard.h"
+#include "exec/distributed/split.h"
 
 trm_status trm_exec_create(const trm_graph *graph, const trm_exec_options *options, trm_exec **out,
                            trm_error *err) {

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Walks a range of the program: the step's own loop. */
+/* Walks the program: its steps, and between them what ways of training add. */
 #include "exec/convert.h"
 #include "exec/exec.h"
-#include "exec/determinism/lanes.h"
-#include "exec/distributed/parallel.h"
 
 #include "base/error.h"
 #include "base/os.h"
@@ -28,22 +26,40 @@ static trm_status run_recorded(trm_exec *exec, int32_t index, trm_error *err) {
 }
 
 trm_status trmi_exec_run(trm_exec *exec, int32_t begin, int32_t end, trm_error *err) {
-    const trmi_parallel *p = exec->parallel;
-    const uint8_t *made = p != NULL && p->casts_fresh ? p->casts : NULL; /* with the last update */
     for (int32_t i = begin; i < end; i++) {
         const trmi_kernel *kernel = &exec->kernels[i];
-        if (made == NULL || made[i] == TRMI_CAST_NONE) {
+        if (exec->made == NULL || exec->made[i] == 0) {
             TRMI_TRY(exec->trace == NULL ? kernel->run(kernel, &exec->env, err)
                                          : run_recorded(exec, i, err));
+        }
+        if (exec->step_end != NULL) {
+            exec->step_end[i] = trmi_os_now() - exec->step_begin;
         }
     }
     return TRM_OK;
 }
 
+trm_status trmi_exec_walk_program(trm_exec *exec, trm_error *err) {
+    bool last = exec->accumulated + 1 >= exec->accumulate;
+    int32_t at = 0, end = exec->program->steps_count;
+    for (int32_t i = 0; i < exec->actions_count; i++) {
+        const trmi_action *action = &exec->actions[i];
+        if (action->last_only && !last) {
+            continue;
+        }
+        if (action->before > at) {
+            TRMI_TRY(exec->walk(exec, at, action->before, err));
+            at = action->before;
+        }
+        TRMI_TRY(action->run(exec, action->item, err));
+    }
+    return at < end ? exec->walk(exec, at, end, err) : TRM_OK;
+}
+
 float trmi_exec_own_loss(const trm_exec *exec) {
     const trm_program *p = exec->program;
-    float loss = exec->lanes != NULL ? exec->lanes->loss : 0;
-    if (exec->lanes == NULL && p->outputs_count > 0 && p->outputs[0] != 0) {
+    float loss = 0;
+    if (p->outputs_count > 0 && p->outputs[0] != 0) {
         const trmi_buffer *b = &p->buffers[p->outputs[0]];
         trmi_convert_to_float(exec->env.arena[b->arena] + b->offset, b->dtype, &loss, 1);
     }

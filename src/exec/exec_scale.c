@@ -21,8 +21,7 @@ static void write_seed(const trm_exec *exec) {
 trm_status trmi_exec_make_scale(trm_exec *exec, const trm_loss_scale_options *options,
                                 trm_error *err) {
     const trm_program *p = exec->program;
-    bool mean = p->joint_ranks > 1 && !exec->parallel->options.sum;
-    exec->seed_share = mean ? 1 / (float)p->joint_ranks : 1;
+    bool mean = exec->seed_share != 1; /* where gradients are averaged when they are made */
     exec->scaling = options->on && p->training;
     if (!exec->scaling && !mean) {
         return TRM_OK;

@@ -56,9 +56,10 @@ trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
         trmi_update_create(&exec->optimizer, segments, segments_count, count, &exec->update, err));
     if (p->training && exec->accumulate > 1) {
         size_t bytes = (size_t)p->arena_bytes[TRMI_ARENA_GRAD];
-        exec->accumulator = exec->parallel != NULL
-                                ? trmi_parallel_memory(exec->parallel, bytes, err)
-                                : trmi_alloc(bytes);
+        void *memory = NULL;
+        trm_status status = trmi_distribution_memory(exec, bytes, &memory, err);
+        exec->owns_accumulator = status == TRM_UNSUPPORTED;
+        exec->accumulator = exec->owns_accumulator ? trmi_alloc(bytes) : memory;
         if (exec->accumulator == NULL) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory to accumulate %.1f MB of gradients",
                              (double)p->arena_bytes[TRMI_ARENA_GRAD] / 1e6);
@@ -141,12 +142,9 @@ trm_status trm_exec_update(trm_exec *exec, double learning_rate, trm_error *err)
         status = trmi_update_run(exec->update, (float *)exec->env.arena[TRMI_ARENA_PARAM],
                                  gradients, learning_rate, exec->env.step + 1, err);
     }
-    if (exec->parallel != NULL && trmi_parallel_norms_differ(exec)) {
-        bool diverged = status == TRM_DIVERGED;
-        TRMI_TRY(trmi_parallel_any(exec->parallel, &diverged, err));
-        status = diverged && status == TRM_OK ? TRM_DIVERGED : status;
-    }
     bool overflow = status == TRM_DIVERGED;
+    TRMI_TRY(trmi_distribution_agree(exec, &overflow, err));
+    status = overflow && status == TRM_OK ? TRM_DIVERGED : status;
     bool skips = (status == TRM_OK || overflow) && trmi_exec_skips(exec, overflow);
     if (overflow && !skips) {
         return trmi_exec_find_nonfinite(exec, err);
@@ -154,7 +152,7 @@ trm_status trm_exec_update(trm_exec *exec, double learning_rate, trm_error *err)
     if (!skips) {
         TRMI_TRY(status);
         TRMI_TRY(each_table(exec, false, learning_rate, err));
-        TRMI_TRY(trmi_parallel_publish(exec, err));
+        TRMI_TRY(trmi_distribution_publish(exec, err));
     }
     exec->accumulated = 0;
     exec->env.step++;

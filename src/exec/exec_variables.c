@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parameters, states and slots by name, in plain layout whatever the program uses. */
 #include "exec/exec.h"
-#include "exec/distributed/shard.h"
+#include "exec/distributed/split.h"
 
 #include "exec/convert.h"
 
@@ -84,8 +84,7 @@ static bool initialise_one(trm_exec *exec, int32_t index) {
     trmi_box box = part != NULL ? part->box : trmi_box_whole(&v->shape);
     size_t bytes = (size_t)trmi_box_count(&box) * trm_dtype_bytes(v->dtype);
     bool in_place = b->layout == TRMI_PLAIN;
-    bool for_all = exec->parallel != NULL && exec->parallel->common && b->arena == TRMI_ARENA_PARAM;
-    uint64_t seed = for_all ? exec->parallel->first_seed : exec->env.seed;
+    uint64_t seed = b->arena == TRMI_ARENA_PARAM ? exec->parameter_seed : exec->env.seed;
     bool borrows = !in_place && b->arena == TRMI_ARENA_PARAM && p->training;
     void *plain = in_place  ? trmi_exec_variable_address(exec, index)
                   : borrows ? exec->env.arena[TRMI_ARENA_GRAD] + b->offset
@@ -109,44 +108,27 @@ static bool initialise_one(trm_exec *exec, int32_t index) {
     return true;
 }
 
-/* One copy of the parameters for all ranks, by rank 0's seed: each variable is made by the one that
- * has least to make so far. All meet before anyone reads them (trmi_parallel_begin). */
-static void deal_out(const trm_exec *exec, uint8_t *mine, int64_t *loads) {
-    const trmi_parallel *ranks = exec->parallel;
-    bool common = ranks != NULL && ranks->common;
-    for (int32_t i = 0; i < exec->variables_count; i++) {
-        const trm_variable *v = &exec->variables[i];
-        int32_t least = 0;
-        mine[i] = v->kind != TRM_VARIABLE_SLOT;
-        if (!common || v->kind != TRM_VARIABLE_PARAMETER) {
-            continue;
-        }
-        for (int32_t r = 1; r < ranks->size; r++) {
-            least = loads[r] < loads[least] ? r : least;
-        }
-        loads[least] += trm_shape_count(&v->shape);
-        mine[i] = least == ranks->rank;
-    }
-}
-
 /* Each variable is a function of (seed, name, element): any thread of any rank may make it. */
 trm_status trmi_exec_initialise(trm_exec *exec, trm_error *err) {
-    int32_t failed = 0, ranks = exec->parallel != NULL ? exec->parallel->size : 1;
+    int32_t failed = 0;
     uint8_t *mine = trmi_alloc((size_t)exec->variables_count + 1);
-    int64_t *loads = trmi_alloc((size_t)ranks * sizeof *loads);
-    if (mine == NULL || loads == NULL) {
-        trmi_free(mine);
-        trmi_free(loads);
+    if (mine == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to initialise %d variables",
                          exec->variables_count);
     }
-    deal_out(exec, mine, loads);
+    for (int32_t i = 0; i < exec->variables_count; i++) {
+        mine[i] = exec->variables[i].kind != TRM_VARIABLE_SLOT;
+    }
+    trm_status dealt = trmi_distribution_deal(exec, mine, err);
+    if (dealt != TRM_OK) {
+        trmi_free(mine);
+        return dealt;
+    }
 #pragma omp parallel for schedule(dynamic, 1) reduction(+ : failed)
     for (int32_t i = 0; i < exec->variables_count; i++) {
         failed += mine[i] && !initialise_one(exec, i);
     }
     trmi_free(mine);
-    trmi_free(loads);
     return failed == 0 ? TRM_OK
                        : TRMI_FAIL(err, TRM_NOMEM, "no memory to initialise %d variables", failed);
 }
@@ -189,7 +171,7 @@ void trm_exec_read(const trm_exec *exec, int32_t index, void *data) {
 
 void trm_exec_write(trm_exec *exec, int32_t index, const void *data) {
     const trmi_shard_leaf *leaf = trmi_shard_cut(exec, index);
-    trmi_parallel_parameters_changed(exec);
+    trmi_exec_parameters_changed(exec);
     if (leaf == NULL) {
         trmi_exec_write_part(exec, index, data);
         return;
@@ -295,4 +277,8 @@ trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, t
         data[i] = (float)(data[i] * unscale);
     }
     return TRM_OK;
+}
+
+trm_status trm_exec_gather_slots(trm_exec *exec, trm_error *err) {
+    return trmi_distribution_gather(exec, err);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/job.h"
 
+#include "train/estimator/remote.h"
+
 #include "train/model.h"
 
 #include "base/error.h"

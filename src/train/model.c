@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A model from its options to a compiled program whose inputs are bound to the fields of a dataset.
  */
+#include "train/gradient_sink.h"
 #include "train/model.h"
 
 #include "trireme/context.h"
 #include "trireme/metrics.h"
 
 #include "base/error.h"
-#include "exec/determinism/lanes.h"
-#include "exec/distributed/shard.h"
+#include "exec/exec.h"
+#include "graph/detach.h"
 #include "graph/graph_ir.h"
 
 #include <jansson.h>
@@ -48,11 +49,6 @@ static trm_status cut_batch(const trm_model *model, trm_inputs *inputs, int32_t 
     int64_t batch = inputs->fields[0].tensor.shape.dim[0], block = model->options.parallel.block;
     if (block == 0) {
         return TRM_OK;
-    }
-    if (model->options.ps.client != NULL) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "strict determinism is for gradients that ranks reduce; this model trains "
-                         "on parameter servers");
     }
     block = block < 0 ? block_of(batch * trmi_model_size(model)) : block;
     if (batch % block != 0 || batch / block > INT16_MAX) {
@@ -136,7 +132,7 @@ static trm_status build_exec(trm_model *model, bool training, trmi_compiled *out
         exec.memory_bytes = o->memory_bytes;
         exec.parallel = o->parallel;
         exec.lanes = out->lanes;
-        exec.updated_elsewhere = o->ps.client != NULL && !o->ps.tables_only;
+        exec.updated_elsewhere = model->sink->updates;
     } else {
         exec.outputs = &out->logits;
         exec.outputs_count = 1;
@@ -183,15 +179,14 @@ trm_status trmi_compile(trm_model *model, trm_dataset *data, bool training, trmi
     TRMI_TRY_GOTO(status, trm_graph_create(&options, &out->graph, err), failed);
     inputs.graph = out->graph;
     TRMI_TRY_GOTO(status, build_graph(model, &inputs, out, err), failed);
-    bool remote = training && model->options.ps.client != NULL;
-    if (remote) {
-        TRMI_TRY_GOTO(status, trmi_remote_create(&model->options, out->graph, &model->remote, err),
-                      failed);
+    const trmi_gradient_sink *sink = model->sink;
+    if (training && sink->prepare != NULL) {
+        TRMI_TRY_GOTO(status, sink->prepare(model, out->graph, err), failed);
     }
     TRMI_TRY_GOTO(status, build_exec(model, training, out, err), failed);
     TRMI_TRY_GOTO(status, bind_feeds(model, &inputs, out, err), failed);
-    if (remote) {
-        TRMI_TRY_GOTO(status, trmi_remote_bind(model->remote, out, err), failed);
+    if (training && sink->bind != NULL) {
+        TRMI_TRY_GOTO(status, sink->bind(model, err), failed);
     }
     return TRM_OK;
 failed:
@@ -229,38 +224,6 @@ done:
     trmi_free(tables);
     trmi_compiled_free(&compiled);
     return status;
-}
-
-/* ---- feeding ------------------------------------------------------------------------------- */
-
-trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, trm_error *err) {
-    for (int32_t i = 0; i < compiled->fields; i++) {
-        const trm_tensor *to = &compiled->target[i];
-        if (to->data == NULL) {
-            continue;
-        }
-        const trm_tensor *from = &batch->fields[i].tensor;
-        int64_t bytes = trm_tensor_bytes(from), room = trm_tensor_bytes(to);
-        bool fits = compiled->lanes > 0 ? bytes == room * compiled->lanes : bytes <= room;
-        if (from->dtype != to->dtype || !fits) {
-            char a[96], b[96];
-            return TRMI_FAIL(err, TRM_INVALID,
-                             "field '%s' is %s %s, the model was compiled for %s %s",
-                             batch->fields[i].name, trm_dtype_name(from->dtype),
-                             trm_shape_format(&from->shape, a, sizeof a), trm_dtype_name(to->dtype),
-                             trm_shape_format(&to->shape, b, sizeof b));
-        }
-        if (compiled->lanes > 0) {
-            trmi_lanes_feed(compiled->exec, to, from->data);
-        } else if (!trmi_shard_feed(compiled->exec, batch->fields[i].name,
-                                    bytes == room ? from->data : NULL)) {
-            memcpy(to->data, from->data, (size_t)bytes);
-            /* Behind a ragged field: always the same, so that a run has the same bits when it is
-             * resumed. */
-            memset((char *)to->data + bytes, 0, (size_t)(room - bytes));
-        }
-    }
-    return TRM_OK;
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
@@ -314,9 +277,6 @@ static trm_status check_options(const trm_model_options *o, trm_error *err) {
     }
     if (o->data == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "a model needs a dataset, for the shapes of its inputs");
-    }
-    if (o->evaluation_only && o->ps.client != NULL) {
-        return TRMI_FAIL(err, TRM_INVALID, "a model for evaluation only needs no servers");
     }
     if ((unsigned)o->precision > TRM_PRECISION_ORIGIN || o->accumulate < 0 || o->threads < 0) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -382,6 +342,10 @@ trm_status trm_model_create(const trm_model_options *options, trm_model **out, t
     }
     trm_status status;
     TRMI_TRY_GOTO(status, copy_options(options, model, err), failed);
+    model->sink = trmi_gradient_sink_of(&model->options);
+    if (model->sink->check != NULL) {
+        TRMI_TRY_GOTO(status, model->sink->check(&model->options, err), failed);
+    }
     bool training = !options->evaluation_only;
     TRMI_TRY_GOTO(
         status, trmi_compile(model, options->data, training, trmi_model_owner(model), err), failed);
@@ -396,7 +360,9 @@ void trm_model_destroy(trm_model *model) {
     if (model == NULL) {
         return;
     }
-    trmi_remote_destroy(model->remote);
+    if (model->sink != NULL && model->sink->destroy != NULL) {
+        model->sink->destroy(model);
+    }
     trmi_compiled_free(&model->evaluate); /* before what it shares */
     trmi_compiled_free(&model->train);
     trm_auc_destroy(model->auc);

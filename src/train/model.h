@@ -12,7 +12,6 @@
 #include "trireme/train.h"
 
 #include "base/memory.h"
-#include "train/estimator/remote.h"
 
 #include <stdatomic.h>
 
@@ -47,7 +46,8 @@ struct trm_model {
     trm_model_options options; /* strings are copies in the arena, `data` is NULL */
     trmi_arena arena;
     trmi_compiled train, evaluate;
-    trmi_remote *remote; /* NULL: parameters are here */
+    const struct trmi_gradient_sink *sink;
+    struct trmi_remote *remote; /* of the sinks on servers; NULL: parameters are here */
     /* borrowed; workers that keep step: where in the data they are. NULL: step by step from 0 */
     struct trmi_dealt *dealt;
     struct trm_auc *auc;                 /* made when first needed */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec/autoparallel/search_costs.h: what operators cost a search of plans: measured
- * (exec/autoparallel/probe.h), kept in a file, or guessed.
+ * (exec/autoparallel/op_benchmark.h), kept in a file, or guessed.
  *
  *      roofline --> known by key? --> measured seconds
  *                   else the roofline x what the measured operator of its kind that is nearest in
@@ -8,7 +8,7 @@
 #ifndef TRMI_EXEC_SEARCH_COSTS_H
 #define TRMI_EXEC_SEARCH_COSTS_H
 
-#include "exec/autoparallel/probe.h"
+#include "exec/autoparallel/op_benchmark.h"
 #include "plan/search/search.h"
 
 enum { TRMI_COSTS_LOOKS = 8 };

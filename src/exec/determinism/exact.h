@@ -16,7 +16,4 @@ double trmi_exact_anchor(double largest, double count);
 /* Sums of squares by parameter, the same bits on any number of ranks: trmi_update_exchange.
  * `context`: the exec. Collective. */
 trm_status trmi_exact_norms(void *context, double *sums, int64_t count, trm_error *err);
-/* The options fit; one rank by itself gets its plan.   error  INVALID */
-trm_status trmi_exact_prepare(struct trm_exec *exec, trm_error *err);
-
 #endif

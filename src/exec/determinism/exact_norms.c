@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The optimiser's norms and the options of executors whose results do not depend on the cut. */
 #include "exec/exec.h"
+#include "exec/distributed/ranks_state.h"
 #include "exec/determinism/exact.h"
-#include "exec/distributed/shard.h"
+#include "exec/distributed/split.h"
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -13,30 +14,62 @@
 /* ---- options
  *  --------------------------------------------------------------------------------------------- */
 
-trm_status trmi_exact_prepare(trm_exec *exec, trm_error *err) {
-    const trmi_parallel *p = exec->parallel;
-    trmi_mesh mesh = {.axes = 0};
-    if (p == NULL) { /* one rank by itself, with the same operators */
-        TRMI_TRY(trmi_shard_plan_create(&mesh, &exec->alone, err));
+static trm_status open_sums(trm_exec *exec, const trm_exec_options *options, bool *active,
+                            trm_error *err) {
+    const trm_parallel_options *o = &options->parallel;
+    bool ranks = o->comm != NULL && trm_comm_size(o->comm) > 1;
+    if (!o->exact) {
         return TRM_OK;
     }
-    if (p->shard == NULL) {
+    if (ranks && o->split == TRM_SPLIT_NONE) {
         return TRMI_FAIL(
             err, TRM_INVALID,
             "exact is for split graphs and for one rank; data parallel ranks have lanes");
     }
-    if (p->options.wire != TRM_FLOAT32) {
+    if (ranks && o->wire != 0 && o->wire != TRM_FLOAT32) {
         return TRMI_FAIL(
             err, TRM_INVALID,
             "strict determinism sends sums as they are: the wire must be float32, not %s",
-            trm_dtype_name(p->options.wire));
+            trm_dtype_name(o->wire));
+    }
+    *active = true;
+    exec->env.exact = true;
+    exec->kernels_from.backend = "ref";
+    exec->norms = trmi_exact_norms;
+    const trmi_mesh mesh = {.axes = 0};
+    /* One rank by itself has the same operators. */
+    return ranks ? TRM_OK : trmi_shard_plan_create(&mesh, &exec->alone, err);
+}
+
+static trm_status plan_sums(trm_exec *exec, const trm_graph *graph, const trm_exec_options *options,
+                            trmi_plan_options *plan, trm_error *err) {
+    (void)graph;
+    (void)options;
+    (void)err;
+    plan->dense_gradients = true;
+    plan->factored_gradients = false;
+    if (exec->alone != NULL) {
+        exec->alone->exact = true;
+        plan->shard = exec->alone;
     }
     return TRM_OK;
 }
 
-/* ---- norms
- *  --------------------------------------------------------------------------------------------------
- */
+static trm_status bind_sums(trm_exec *exec, trmi_kernel *kernel, trm_error *err) {
+    (void)exec;
+    return trmi_exact_bind(kernel, err);
+}
+
+/* Of many ranks `split` and `slices` do it. */
+static trm_status begin_sums(trm_exec *exec, trm_error *err) {
+    (void)err;
+    if (exec->parallel == NULL && exec->update != NULL) {
+        trmi_update_share(exec->update, NULL, exec->norms, exec);
+    }
+    return TRM_OK;
+}
+
+/* ---- norms ----------------------------------------------------------------------------------- */
 
 typedef struct norms {
     trm_exec *exec;
@@ -178,3 +211,11 @@ trm_status trmi_exact_norms(void *context, double *sums, int64_t count, trm_erro
     trmi_free(n.sums);
     return status;
 }
+
+const trmi_distribution trmi_way_strict_sums = {
+    .name = "strict_sums",
+    .open = open_sums,
+    .plan = plan_sums,
+    .bind = bind_sums,
+    .begin = begin_sums,
+};

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lanes: their memory and kernels. */
 #include "exec/exec.h"
+#include "exec/determinism/lanes.h"
+#include "exec/distributed/ranks_state.h"
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -10,11 +12,8 @@
 
 enum { CHUNK = TRMI_LANES_CHUNK };
 
-trm_status trmi_lanes_check(const trm_exec_options *o, trm_error *err) {
+static trm_status check_options(const trm_exec_options *o, trm_error *err) {
     const trm_parallel_options *p = &o->parallel;
-    if (o->lanes <= 0) {
-        return TRM_OK;
-    }
     if (o->outputs_count > 0 || o->share != NULL) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "lanes are for training programs without outputs of their own");
@@ -95,6 +94,17 @@ static void find_gradients(const trm_program *program, trmi_lanes *l) {
     l->stride = trmi_round_up(l->stride, 4096);
 }
 
+/* Parameters are in the order in which backward finishes their gradients. */
+static void find_ready(const trm_program *program, int32_t *ready) {
+    int32_t param = 0;
+    for (int32_t i = 0; i <= program->steps_count; i++) {
+        while (param < program->params_count && program->params[param].ready_step < i) {
+            param++;
+        }
+        ready[i] = param;
+    }
+}
+
 static int64_t count_chunks(const trm_program *program) {
     int64_t chunks = 0;
     for (int32_t i = 0; i < program->params_count; i++) {
@@ -110,8 +120,9 @@ static int64_t count_chunks(const trm_program *program) {
 
 /* Where peers reach it, with many ranks. */
 static void *reachable(trm_exec *exec, size_t bytes, trm_error *err) {
-    return exec->parallel != NULL ? trmi_parallel_memory(exec->parallel, bytes, err)
-                                  : trmi_map(bytes);
+    void *memory = NULL;
+    return trmi_distribution_memory(exec, bytes, &memory, err) == TRM_UNSUPPORTED ? trmi_map(bytes)
+                                                                                  : memory;
 }
 
 static trm_status take_shared(trm_exec *exec, trmi_lanes *l, trm_error *err) {
@@ -177,17 +188,17 @@ static trm_status take_lane(trm_exec *exec, trmi_lanes *l, int32_t index, trm_er
                             (double)exec->program->arena_bytes[TRMI_ARENA_ACTIVATION] / 1e6);
 }
 
-static trm_status fill(trm_exec *exec, trmi_lanes *l,
-                       trm_status (*bind)(trm_exec *exec, trmi_kernel *kernels, trm_error *err),
-                       trm_error *err) {
+static trm_status fill(trm_exec *exec, trmi_lanes *l, trm_error *err) {
     const trm_program *program = exec->program;
     l->lanes = trmi_alloc((size_t)l->count * sizeof *l->lanes);
     l->low = trmi_alloc((size_t)(program->steps_count + 1) * sizeof *l->low);
-    if (l->lanes == NULL || l->low == NULL) {
+    l->ready = trmi_alloc((size_t)(program->steps_count + 1) * sizeof *l->ready);
+    if (l->lanes == NULL || l->low == NULL || l->ready == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d lanes", l->count);
     }
     l->capacity = widest_exchange(program);
     find_gradients(program, l);
+    find_ready(program, l->ready);
     TRMI_TRY(take_own(program, l, err));
     TRMI_TRY(take_shared(exec, l, err));
     l->scratch[0] = exec->env.arena[TRMI_ARENA_SCRATCH];
@@ -197,7 +208,7 @@ static trm_status fill(trm_exec *exec, trmi_lanes *l,
         if (l->kernels[w] == NULL) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d kernels", program->steps_count);
         }
-        TRMI_TRY(bind(exec, l->kernels[w], err));
+        TRMI_TRY(trmi_exec_bind(exec, l->kernels[w], err));
     }
     for (int32_t i = 0; i < l->count; i++) {
         TRMI_TRY(take_lane(exec, l, i, err));
@@ -205,21 +216,13 @@ static trm_status fill(trm_exec *exec, trmi_lanes *l,
     return TRM_OK;
 }
 
-trm_status trmi_lanes_create(trm_exec *exec, int32_t count, int32_t workers,
-                             trm_status (*bind)(trm_exec *exec, trmi_kernel *kernels,
-                                                trm_error *err),
-                             trm_error *err) {
-    trmi_lanes *l = trmi_alloc(sizeof *l);
-    if (l == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d lanes", count);
-    }
-    exec->lanes = l;
+trm_status trmi_lanes_create(trm_exec *exec, trm_error *err) {
+    trmi_lanes *l = exec->lanes;
     l->ranks = exec->parallel != NULL ? exec->parallel->size : 1;
     l->rank = exec->parallel != NULL ? exec->parallel->rank : 0;
-    l->count = count;
-    l->total = count * l->ranks;
-    l->workers = workers < count ? workers : count;
-    return fill(exec, l, bind, err);
+    l->total = l->count * l->ranks;
+    l->workers = l->workers < l->count ? l->workers : l->count;
+    return fill(exec, l, err);
 }
 
 static void unmap(void *memory, size_t bytes) {
@@ -237,12 +240,10 @@ static void destroy_kernels(const trm_exec *exec, trmi_kernel *kernels) {
     trmi_free(kernels);
 }
 
-void trmi_lanes_destroy(trm_exec *exec) {
+static void close_blocks(trm_exec *exec) {
     trmi_lanes *l = exec->lanes;
-    if (l == NULL) {
-        return;
-    }
-    const int64_t *bytes = exec->program->arena_bytes;
+    const int64_t none[TRMI_ARENAS] = {0};
+    const int64_t *bytes = exec->program != NULL ? exec->program->arena_bytes : none;
     for (int32_t i = 0; l->lanes != NULL && i < l->count; i++) {
         for (int a = 0; a < TRMI_ARENAS; a++) {
             unmap(l->lanes[i].owned[a], (size_t)bytes[a] + 1);
@@ -257,7 +258,8 @@ void trmi_lanes_destroy(trm_exec *exec) {
             unmap(l->scratch[w], (size_t)bytes[TRMI_ARENA_SCRATCH] + 1);
         }
     }
-    if (exec->parallel == NULL) { /* else freed with the communicator's memory */
+    trm_comm_destroy(l->comm);
+    if (l->ranks == 1) { /* else freed with the communicator's memory */
         unmap(l->sums, l->sums_bytes);
         unmap(l->gathered, l->gathered_bytes);
         unmap(l->largest, l->largest_bytes);
@@ -268,6 +270,7 @@ void trmi_lanes_destroy(trm_exec *exec) {
     trmi_free(l->scratch);
     trmi_free(l->kernels);
     trmi_free(l->low);
+    trmi_free(l->ready);
     trmi_free(l->lanes);
     trmi_free(l);
     exec->lanes = NULL;
@@ -305,3 +308,79 @@ static trm_status gather(trmi_norm_sync *sync, const double *values, int64_t cou
     }
     return TRMI_FAIL(err, TRM_PENDING, "waits for other lanes");
 }
+
+/* ---- the way of training --------------------------------------------------------------------- */
+
+static trm_status open_blocks(trm_exec *exec, const trm_exec_options *options, bool *active,
+                              trm_error *err) {
+    if (options->lanes <= 0) {
+        return TRM_OK;
+    }
+    TRMI_TRY(check_options(options, err));
+    exec->lanes = trmi_alloc(sizeof *exec->lanes);
+    if (exec->lanes == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d lanes", options->lanes);
+    }
+    *active = true;
+    exec->lanes->count = exec->blocks = options->lanes;
+    exec->lanes->workers = exec->env.threads;
+    exec->env.threads = 1; /* lanes share threads out themselves */
+    exec->kernels_from.unmeasured = true;
+    exec->fixed_bits = true;
+    exec->walk = trmi_lanes_walk;
+    return TRM_OK;
+}
+
+static trm_status plan_blocks(trm_exec *exec, const trm_graph *graph,
+                              const trm_exec_options *options, trmi_plan_options *plan,
+                              trm_error *err) {
+    (void)exec;
+    (void)graph;
+    (void)options;
+    (void)err;
+    plan->dense_gradients = true; /* sums over lanes need them whole */
+    plan->factored_gradients = false;
+    return TRM_OK;
+}
+
+static trm_status connect_blocks(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
+    (void)options;
+    TRMI_TRY(trmi_lanes_create(exec, err));
+    if (exec->parallel != NULL) {
+        exec->parallel->payload = (trmi_payload){.data = (char *)exec->lanes->sums,
+                                                 .dtype = TRM_FLOAT64,
+                                                 .arrived = trmi_lanes_conclude,
+                                                 .of_blocks = true};
+    }
+    return TRM_OK;
+}
+
+static trm_status begin_blocks(trm_exec *exec, trm_error *err) {
+    const trmi_parallel *p = exec->parallel;
+    return p != NULL ? trm_comm_split(p->comm, 0, p->rank, &exec->lanes->comm, err) : TRM_OK;
+}
+
+static void schedule_blocks(trm_exec *exec) {
+    trmi_distribution_add(
+        exec, (trmi_action){.before = exec->program->backward_begin, .run = trmi_lanes_agree});
+}
+
+static void describe_blocks(const trm_exec *exec, trm_exec_info *info) {
+    info->activation_bytes += trmi_lanes_bytes(exec->lanes);
+}
+
+const trmi_distribution trmi_way_strict_blocks = {
+    .name = "strict_blocks",
+    .open = open_blocks,
+    .plan = plan_blocks,
+    .connect = connect_blocks,
+    .begin = begin_blocks,
+    .close = close_blocks,
+    .schedule = schedule_blocks,
+    .before_step = trmi_lanes_before_step,
+    .finish_forward = trmi_lanes_finish_forward,
+    .finish_backward = trmi_lanes_finish_backward,
+    .feed = trmi_lanes_feed,
+    .environment = trmi_lanes_env,
+    .describe = describe_blocks,
+};

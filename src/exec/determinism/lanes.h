@@ -49,6 +49,7 @@ struct trmi_lanes {
     int32_t count, total; /* here; on all ranks */
     int32_t workers;      /* threads */
     int32_t ranks, rank;
+    trm_comm *comm; /* owned: exchanges, beside the gradients' communicator; NULL = one rank */
     trmi_lane *lanes;
     trmi_kernel **kernels; /* [workers][steps]; those of worker 0 are exec->kernels */
     char **scratch;        /* [workers] */
@@ -66,33 +67,31 @@ struct trmi_lanes {
     double *sums;     /* [elements of GRAD]; peers reach it */
     int32_t *largest; /* by chunk of the step's gradients: bits of the largest magnitude */
     int64_t chunks;
+    /* [steps + 1]: the parameters [ready[i], ready[i + 1]) have their gradients behind step i */
+    int32_t *ready;
     float loss;
     size_t sums_bytes, gathered_bytes, largest_bytes, answers_bytes, stage_bytes;
 };
 
-/* The options fit each other and `lanes`.   error  INVALID */
-trm_status trmi_lanes_check(const trm_exec_options *options, trm_error *err);
-/* After kernels are bound and exec->env has its arenas, with env.threads 1; `bind` fills a set of
- * kernels.
- *   owns  exec->lanes, trmi_lanes_destroy before the communicator's memory goes    error  NOMEM */
-trm_status trmi_lanes_create(struct trm_exec *exec, int32_t count, int32_t workers,
-                             trm_status (*bind)(struct trm_exec *exec, trmi_kernel *kernels,
-                                                trm_error *err),
-                             trm_error *err);
-void trmi_lanes_destroy(struct trm_exec *exec);
+/* lanes.c: memory and kernels for the lanes of exec->lanes, after the kernels of the executor are
+ * bound.   error  NOMEM */
+trm_status trmi_lanes_create(struct trm_exec *exec, trm_error *err);
 /* Extra bytes beside the program's own arenas. */
 int64_t trmi_lanes_bytes(const trmi_lanes *lanes);
 
-/* Rows of `from`, count times as many as of `to` (an input of lane 0), dealt out to the lanes in
- * turn. */
-void trmi_lanes_feed(struct trm_exec *exec, const trm_tensor *to, const void *from);
-/* Forward only; the loss is that of this rank's lanes. */
-trm_status trmi_lanes_forward(struct trm_exec *exec, trm_error *err);
-/* Forward, backward, reduction over lanes and ranks: GRAD and the loss are those of all. */
-trm_status trmi_lanes_forward_backward(struct trm_exec *exec, trm_error *err);
-/* One step of the program for all lanes. Collective, as far as kernels exchange something. */
-trm_status trmi_lanes_step(struct trm_exec *exec, int32_t step, trm_error *err);
-/* What a lane saw of a step that has just run. */
+/* lanes_run.c: hooks of the way `strict_blocks` (distributed/distribution.h). */
+bool trmi_lanes_feed(struct trm_exec *exec, int32_t index, const trm_tensor *to, const void *from);
+/* The mean loss of all lanes, and whether any rank raised its flag: an action behind forward. */
+trm_status trmi_lanes_agree(struct trm_exec *exec, int32_t item, trm_error *err);
+trm_status trmi_lanes_before_step(struct trm_exec *exec, bool training, trm_error *err);
+trm_status trmi_lanes_finish_forward(struct trm_exec *exec, trm_error *err);
+trm_status trmi_lanes_finish_backward(struct trm_exec *exec, trm_status status, trm_error *err);
+/* What a lane sees of a step. */
 trmi_kernel_env trmi_lanes_env(const struct trm_exec *exec, int32_t lane, int32_t step);
+/* Steps [begin, end), each for all lanes: trmi_exec_walk. Collective, as far as kernels exchange
+ * something. */
+trm_status trmi_lanes_walk(struct trm_exec *exec, int32_t begin, int32_t end, trm_error *err);
+/* Sums of all lanes to gradients: trmi_range_arrived. */
+void trmi_lanes_conclude(struct trm_exec *exec, int64_t begin, int64_t count);
 
 #endif

@@ -2,6 +2,8 @@
 /* A step on lanes: each kernel for all of them, their gradients folded as soon as they are there.
  */
 #include "exec/exec.h"
+#include "exec/determinism/lanes.h"
+#include "exec/distributed/ranks_state.h"
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -15,9 +17,7 @@
 
 enum { CHUNK = TRMI_LANES_CHUNK };
 
-static trm_comm *side_comm(const trm_exec *exec) {
-    return exec->parallel != NULL ? exec->parallel->norm_comm : NULL;
-}
+static trm_comm *side_comm(const trm_exec *exec) { return exec->lanes->comm; }
 
 /* ---- kernels
  *  -------------------------------------------------------------------------------------------- */
@@ -119,7 +119,7 @@ static trm_status all_asked(const trmi_lanes *l, bool *asked, trm_error *err) {
     return TRM_OK;
 }
 
-trm_status trmi_lanes_step(trm_exec *exec, int32_t step, trm_error *err) {
+static trm_status run_step(trm_exec *exec, int32_t step, trm_error *err) {
     trmi_lanes *l = exec->lanes;
     l->answered = 0;
     l->answers_used = 0;
@@ -232,7 +232,7 @@ static trm_status fold(trm_exec *exec, int32_t step, int32_t first, int32_t end,
 }
 
 /* Sums to gradients: the mean of all samples, or the sum of the ranks' means. */
-static void conclude(trm_exec *exec, int64_t begin, int64_t count) {
+void trmi_lanes_conclude(trm_exec *exec, int64_t begin, int64_t count) {
     trmi_lanes *l = exec->lanes;
     bool sum = exec->parallel != NULL && exec->parallel->options.sum;
     double scale = 1.0 / (sum ? l->count : l->total);
@@ -247,34 +247,30 @@ static void conclude(trm_exec *exec, int64_t begin, int64_t count) {
     }
 }
 
-/* ---- ranks
- *  ------------------------------------------------------------------------------------------------
- */
-
-static trm_status start_range(trm_exec *exec, trmi_range *range, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
-    bool slices = p->options.shard_optimizer;
-    const trm_collective op = {.kind = slices ? TRM_REDUCE_SCATTERV : TRM_ALLREDUCE,
-                               .recv = exec->lanes->sums + range->begin,
-                               .count = range->count,
-                               .counts = slices ? range->counts : NULL,
-                               .dtype = TRM_FLOAT64,
-                               .reduce = TRM_REDUCTION_SUM,
-                               .tag = range->name};
-    return trm_comm_start(p->comm, &op, &range->request, err);
+trm_status trmi_lanes_walk(trm_exec *exec, int32_t begin, int32_t end, trm_error *err) {
+    const trmi_lanes *l = exec->lanes;
+    for (int32_t i = begin; i < end; i++) {
+        TRMI_TRY(run_step(exec, i, err));
+        if (l->ready[i + 1] > l->ready[i] && i >= exec->program->backward_begin) {
+            TRMI_TRY(fold(exec, i, l->ready[i], l->ready[i + 1], err));
+        }
+    }
+    return TRM_OK;
 }
 
 /* ---- forward and backward
  *  ----------------------------------------------------------------------------------- */
 
-void trmi_lanes_feed(trm_exec *exec, const trm_tensor *to, const void *from) {
+bool trmi_lanes_feed(trm_exec *exec, int32_t index, const trm_tensor *to, const void *from) {
+    (void)index;
     trmi_lanes *l = exec->lanes;
     int64_t rows = to->shape.dim[0], each = trm_tensor_bytes(to) / (rows > 0 ? rows : 1);
     int64_t offset = (char *)to->data - l->lanes[0].env.arena[TRMI_ARENA_INPUT];
-    for (int64_t i = 0; i < rows * l->count; i++) {
+    for (int64_t i = 0; from != NULL && i < rows * l->count; i++) {
         memcpy(l->lanes[i % l->count].env.arena[TRMI_ARENA_INPUT] + offset + i / l->count * each,
                (const char *)from + i * each, (size_t)each);
     }
+    return from != NULL;
 }
 
 static float loss_of(const trm_exec *exec, int32_t lane) {
@@ -285,8 +281,8 @@ static float loss_of(const trm_exec *exec, int32_t lane) {
     return loss;
 }
 
-/* The mean loss of all lanes, and whether any rank raised its flag. */
-static trm_status agree(trm_exec *exec, trm_error *err) {
+trm_status trmi_lanes_agree(trm_exec *exec, int32_t item, trm_error *err) {
+    (void)item;
     trmi_lanes *l = exec->lanes;
     trmi_parallel *p = exec->parallel;
     double loss = 0, flags = 0;
@@ -317,65 +313,36 @@ static void copy_states(trm_exec *exec, bool back) {
     }
 }
 
-static trm_status run_backward(trm_exec *exec, trm_error *err) {
-    const trm_program *program = exec->program;
-    trmi_parallel *p = exec->parallel;
-    int32_t ready = 0, range = 0;
-    for (int32_t i = program->backward_begin; i < program->steps_count; i++) {
-        TRMI_TRY(trmi_lanes_step(exec, i, err));
-        int32_t first = ready;
-        while (ready < program->params_count && program->params[ready].ready_step == i) {
-            ready++;
-        }
-        if (ready > first) {
-            TRMI_TRY(fold(exec, i, first, ready, err));
-        }
-        while (p != NULL && range < p->ranges_count && p->ranges[range].ready_step <= i) {
-            TRMI_TRY(start_range(exec, &p->ranges[range++], err));
-        }
-    }
-    return TRM_OK;
-}
-
-static trm_status run_forward(trm_exec *exec, trm_error *err) {
+trm_status trmi_lanes_before_step(trm_exec *exec, bool training, trm_error *err) {
+    (void)training;
+    (void)err;
+    exec->loss = NULL;
     copy_states(exec, false);
-    for (int32_t i = 0; i < exec->program->backward_begin; i++) {
-        TRMI_TRY(trmi_lanes_step(exec, i, err));
-    }
     return TRM_OK;
 }
 
-trm_status trmi_lanes_forward(trm_exec *exec, trm_error *err) {
+/* The loss is that of this rank's lanes. */
+trm_status trmi_lanes_finish_forward(trm_exec *exec, trm_error *err) {
+    (void)err;
     double loss = 0;
-    TRMI_TRY(run_forward(exec, err));
     copy_states(exec, true);
     for (int32_t i = 0; i < exec->lanes->count; i++) {
         loss += (double)loss_of(exec, i);
     }
     exec->lanes->loss = (float)(loss / exec->lanes->count);
+    exec->loss = &exec->lanes->loss;
     return TRM_OK;
 }
 
-trm_status trmi_lanes_forward_backward(trm_exec *exec, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
-    trm_error own = {.status = TRM_OK};
-    err = err != NULL ? err : &own;
-    if (p != NULL) {
-        p->valid = false;
+/* Where there are other ranks their sums have come before (trmi_payload). */
+trm_status trmi_lanes_finish_backward(trm_exec *exec, trm_status status, trm_error *err) {
+    (void)err;
+    TRMI_TRY(status);
+    if (exec->parallel == NULL) {
+        trmi_lanes_conclude(exec, 0,
+                            exec->program->arena_bytes[TRMI_ARENA_GRAD] / (int64_t)sizeof(float));
     }
-    trm_status status = run_forward(exec, err);
-    status = status == TRM_OK ? agree(exec, err) : status;
-    status = status == TRM_OK ? run_backward(exec, err) : status;
-    if (p == NULL) {
-        TRMI_TRY(status);
-        conclude(exec, 0, exec->program->arena_bytes[TRMI_ARENA_GRAD] / (int64_t)sizeof(float));
-    } else {
-        if (status != TRM_OK) {
-            trm_comm_abort(p->comm, err); /* the others must not wait for what never comes */
-        }
-        TRMI_TRY(trmi_parallel_finish(exec, status, conclude, err));
-        p->valid = true;
-    }
+    exec->loss = &exec->lanes->loss;
     copy_states(exec, true);
     return TRM_OK;
 }

@@ -4,10 +4,10 @@
  *      1.4 ms each    0 1 2 3 0 1 2 3 0 1 ...     who is on again finds its caches full of what the others had there: 100 us
  *      20 ms each     0.............. 1 .....
  *
- * Nobody's share of the CPUs changes, and who has slept still comes before whoever runs; only ranks
- * do not interrupt each other.
- */
+ * Nobody's share of the CPUs changes, and who has slept still comes before whoever runs; only
+ * ranks do not interrupt each other. */
 #include "exec/exec.h"
+#include "exec/distributed/ranks_state.h"
 
 #include "base/os.h"
 

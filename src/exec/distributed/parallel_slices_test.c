@@ -4,6 +4,7 @@
 #include "check.h"
 
 #include "exec/exec.h"
+#include "exec/distributed/ranks_state.h"
 
 #include "ranks.h"
 

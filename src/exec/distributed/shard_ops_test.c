@@ -9,9 +9,7 @@
 
 #include "base/checked.h"
 
-/* ---- drawing
- *  -------------------------------------------------------------------------------------------------------
- */
+/* ---- drawing --------------------------------------------------------------------------------- */
 
 typedef struct dice {
     uint64_t variant, rolls;
@@ -47,9 +45,7 @@ static trm_node labels(trm_graph *g, int64_t count) {
     return trm_input(g, "label", TRM_INT32, trm_shape_of(count));
 }
 
-/* ---- operators
- *  ------------------------------------------------------------------------------------------------------
- */
+/* ---- operators ------------------------------------------------------------------------------- */
 
 static trm_shape an_image(dice *d) {
     return trm_shape_of(roll(d, 3, 6), 2 * roll(d, 2, 4), roll(d, 9, 17), roll(d, 9, 17));
@@ -285,9 +281,7 @@ static trm_node pairs(trm_graph *g, dice *d) {
     return weighed(g, trm_pair_dots(g, made(g, "x", some_shape(d, 3))));
 }
 
-/* ---- all of them
- *  --------------------------------------------------------------------------------------------------
- */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;

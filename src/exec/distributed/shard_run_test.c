@@ -3,9 +3,7 @@
  * (tests/shard_trial.h). TRIREME_TEST_FILTER='clicks*' runs these alone. */
 #include "shard_trial.h"
 
-/* ---- networks
- *  -------------------------------------------------------------------------------------------------------
- */
+/* ---- networks -------------------------------------------------------------------------------- */
 
 static trm_node conv(trm_graph *g, const char *name, trm_node x, int64_t out, int64_t kernel,
                      int64_t stride, int64_t dilation, int64_t groups, bool bias) {

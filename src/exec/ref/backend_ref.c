@@ -16,7 +16,7 @@ NO_KERNEL(input)
 NO_KERNEL(parameter)
 NO_KERNEL(state)
 NO_KERNEL(constant)
-/* exec/distributed/shard_kernels.c binds these. */
+/* exec/distributed/communication.c binds these. */
 NO_KERNEL(all_reduce)
 NO_KERNEL(exchange)
 /* exec/determinism/exact*.c binds these. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Recognises partitioned programs that cut nothing but samples. These run as data parallel training
  * does: what other ranks would contribute during forward is known, or can be exchanged after
- * forward (exec/distributed/parallel_run.c).
+ * forward (exec/distributed/reduction.c).
  *
  *      loss    mean over the rank's own samples; all ranks have equally many, so the mean over ranks is that of the batch
  *      weight  1 / samples of all ranks, as no label is ignored */

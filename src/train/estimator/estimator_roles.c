@@ -5,6 +5,7 @@
 #include "train/estimator/hybrid.h"
 #include "train/model.h"
 #include "train/estimator/warm_start.h"
+#include "train/estimator/remote.h"
 
 #include "base/error.h"
 #include "base/log.h"

@@ -13,6 +13,7 @@
 #include "train/callback.h"
 #include "train/export/gather.h"
 #include "train/model.h"
+#include "train/estimator/remote.h"
 
 #include "base/error.h"
 #include "base/log.h"

@@ -2,6 +2,7 @@
 #include "train/estimator/hybrid.h"
 
 #include "train/export/gather.h"
+#include "train/estimator/remote.h"
 
 #include "base/error.h"
 #include "base/log.h"

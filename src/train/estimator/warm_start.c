@@ -6,6 +6,7 @@
 #include "train/estimator/warm_start.h"
 
 #include "train/model.h"
+#include "train/estimator/remote.h"
 
 #include "base/error.h"
 #include "base/half.h"

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/os.h"
-#include "exec/limit.h"
+#include "exec/memory_limit.h"
 #include "train/model.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* train/planner/planner.h: inside of the planner.
  *
- *      model options --batch x ranks--> training graph --exec/autoparallel/search_drive.h--> the
+ *      model options --batch x ranks--> training graph --exec/autoparallel/auto_parallel.h--> the
  *      best of all
  *      meshes --> report, flips, simulator
  *                                            ^ measured operators, links */
@@ -11,7 +11,7 @@
 #include "trireme/planner.h"
 
 #include "base/memory.h"
-#include "exec/autoparallel/search_drive.h"
+#include "exec/autoparallel/auto_parallel.h"
 #include "plan/search/links.h"
 
 /* ---- the planner
@@ -73,7 +73,7 @@ static inline bool trmi_planner_local_norms(const trm_planner *p) {
     return p->model.parallel.sync_batch_norm == TRM_NORM_LOCAL;
 }
 /* Which gradients ranks make jointly in plans that cut only samples, as their job would
- * (exec/distributed/parallel_joint.c). */
+ * (exec/distributed/cooperative.c). */
 trm_joint trmi_planner_joint(const trm_planner *p);
 static inline const trmi_drive_mesh *trmi_planner_best(const trm_planner *p) {
     return trmi_drive_best(&p->drive);

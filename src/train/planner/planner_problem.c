@@ -17,7 +17,7 @@ static bool has_hosts(const trm_planner *p) {
     return p->options.links != NULL || p->options.hosts > 1 || p->options.own_devices;
 }
 
-/* As a job of these ranks would have it (exec/distributed/shard.h): on one host always, on several
+/* As a job of these ranks would have it (exec/distributed/split.h): on one host always, on several
  * if it was asked for. */
 static bool has_slices(const trm_planner *p) {
     return p->ranks > 1 && (!has_hosts(p) || p->model.parallel.shard_optimizer);

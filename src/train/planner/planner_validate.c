@@ -6,8 +6,8 @@
 #include "base/error.h"
 #include "base/order.h"
 #include "base/os.h"
-#include "exec/autoparallel/race.h"
-#include "exec/autoparallel/trial.h"
+#include "exec/autoparallel/plan_benchmark.h"
+#include "exec/autoparallel/plan_selection.h"
 #include "train/model.h"
 
 #include <string.h>

@@ -120,7 +120,7 @@ static const trmi_onednn_row rows[TRMI_OP_KINDS] = {
                                 NULL},
     [TRMI_OP_BAG_POOL] = {trmi_onednn_bind_bags, trmi_onednn_plain_supports, NULL, NULL, NULL},
     [TRMI_OP_BAG_POOL_GRAD] = {trmi_onednn_bind_bags, trmi_onednn_plain_supports, NULL, NULL, NULL},
-    /* exec/distributed/shard_kernels.c: bound before the back-end is asked */
+    /* exec/distributed/communication.c: bound before the back-end is asked */
     [TRMI_OP_ALL_REDUCE] = {.bind = trmi_onednn_bind_move},
     [TRMI_OP_EXCHANGE] = {.bind = trmi_onednn_bind_move},
     [TRMI_OP_NONE] = {NULL, NULL, NULL, NULL, NULL},

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The search for a plan from beginning to end: meshes, the search on each, measurements of what the
+ * plans found use, the memory limit, and plans run in turns. */
+#include "exec/autoparallel/auto_parallel.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/os.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROUNDS = 4, LIMIT_ROUNDS = 12 };
+/* Seconds to measure in for ranks that are not here: the largest part of a step is known by then,
+ * the rest is scaled from it. */
+static const double alone = 8;
+
+/* ---- meshes
+ *  ----------------------------------------------------------------------------------------------
+ */
+
+trm_status trmi_drive_meshes(trmi_drive *d, const trmi_mesh *only, int32_t ranks, int32_t hosts,
+                             trm_error *err) {
+    trmi_mesh list[TRMI_MESH_LIST];
+    int32_t count = 1;
+    if (only != NULL) {
+        list[0] = *only;
+    } else if (ranks < 1 || ranks % hosts != 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "%d ranks do not divide among %d hosts", (int)ranks,
+                         (int)hosts);
+    } else {
+        count = trmi_mesh_list(hosts, ranks / hosts, list);
+    }
+    d->meshes = trmi_arena_alloc(&d->arena, ((size_t)count + 1) * sizeof *d->meshes);
+    if (d->meshes == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+    }
+    for (int32_t i = 0; i < count; i++) {
+        if (list[i].axes <= 3 || count == 1) {
+            d->meshes[d->meshes_count++].mesh = list[i];
+        }
+    }
+    return TRM_OK;
+}
+
+void trmi_drive_free(trmi_drive *d) {
+    for (int32_t i = 0; i < d->meshes_count; i++) {
+        trmi_space_destroy(d->meshes[i].space);
+    }
+    trmi_trial_free(&d->trial);
+    trmi_arena_free(&d->arena);
+}
+
+/* ---- search
+ *  ----------------------------------------------------------------------------------------------
+ */
+
+static trm_status search_mesh(trmi_drive *d, trmi_drive_mesh *m, bool frontier, trm_error *err) {
+    trmi_space_destroy(m->space);
+    m->space = NULL;
+    TRMI_TRY(d->make_space(d->context, &m->mesh, &m->space, err));
+    trmi_choice own, *given = NULL;
+    if (d->given != NULL && trmi_choice_open(&own, m->space, &d->arena)) {
+        TRMI_TRY(trmi_space_choice(m->space, d->given, &own, err));
+        given = &own;
+    }
+    const trmi_search_options options = {.mode = d->mode,
+                                         .memory_bytes = trmi_drive_limit(d),
+                                         .frontier = frontier,
+                                         .own = given,
+                                         .take = m->taken};
+    return trmi_search(m->space, &options, &d->arena, &m->found, err);
+}
+
+static void choose_mesh(trmi_drive *d) {
+    for (int32_t i = 0; i < d->meshes_count; i++) {
+        const trmi_found *a = &d->meshes[i].found, *b = &d->meshes[d->best].found;
+        bool fits = b->infeasible && !a->infeasible;
+        bool better = a->infeasible == b->infeasible &&
+                      (a->infeasible ? a->best.measure.bytes < b->best.measure.bytes
+                                     : a->objective < b->objective * (1 - 1e-9));
+        d->best = fits || better ? i : d->best;
+    }
+}
+
+static trm_status search_meshes(trmi_drive *d, trm_error *err) {
+    double begin = trmi_os_now();
+    for (int32_t i = 0; i < d->meshes_count; i++) {
+        TRMI_TRY(search_mesh(d, &d->meshes[i], false, err));
+    }
+    choose_mesh(d);
+    d->search_seconds = trmi_os_now() - begin;
+    return TRM_OK;
+}
+
+trm_status trmi_drive_compile(trmi_drive *d, trm_error *err) {
+    const trmi_drive_mesh *best = trmi_drive_best(d);
+    d->compiled_bytes = 0;
+    return d->compile(d->context, best->space, &best->found.best.choice, &d->compiled_bytes, err);
+}
+
+/* The search counts what is kept; a program also has what lives for a moment. What it takes beyond
+ * is kept off the limit. */
+static trm_status respect_limit(trmi_drive *d, trm_error *err) {
+    double limit = (double)d->memory_bytes;
+    for (int i = 0; i < LIMIT_ROUNDS && limit > 0; i++) {
+        TRMI_TRY(trmi_drive_compile(d, err));
+        const trmi_found *f = &trmi_drive_best(d)->found;
+        double beyond = d->compiled_bytes - f->best.measure.bytes;
+        if (d->compiled_bytes <= limit || f->infeasible || beyond <= d->beyond) {
+            break;
+        }
+        /* other plans take a little more than the last one */
+        d->beyond = beyond + 1e-3 * i * limit;
+        TRMI_TRY(search_meshes(d, err));
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_drive_measure(trmi_drive *d, const trmi_candidate *plans, int32_t count,
+                              int32_t *news, trm_error *err) {
+    for (int32_t i = 0; i < count; i++) {
+        TRMI_TRY(
+            trmi_costs_measure(d->costs, trmi_drive_best(d)->space, &plans[i].choice, news, err));
+    }
+    return TRM_OK;
+}
+
+/* Once: the footprint is that of a rank's data-parallel step, and so much time is worth such a
+ * step. */
+static void settle_measuring(trmi_drive *d) {
+    const trmi_found *first = &d->meshes[0].found;
+    if (d->probe->footprint == 0 && first->baselines_count > 0) {
+        d->probe->footprint = (int64_t)first->baselines[0].measure.bytes;
+        double seconds =
+            trmi_costs_limit(d->costs, d->measure_seconds, first->baselines[0].measure.step);
+        d->costs->limit_seconds =
+            d->probe->comm == NULL && d->measure_seconds <= 0 ? alone : seconds;
+    }
+}
+
+trm_status trmi_drive_search(trmi_drive *d, trm_error *err) {
+    bool measure = d->costs->probe != NULL;
+    for (d->rounds = 1;; d->rounds++) {
+        int32_t news = 0;
+        TRMI_TRY(search_meshes(d, err));
+        for (int32_t i = 0; measure && i < d->meshes_count; i++) {
+            const trmi_drive_mesh *m = &d->meshes[i];
+            settle_measuring(d);
+            TRMI_TRY(trmi_costs_measure(d->costs, m->space, &m->found.best.choice, &news, err));
+            if (m->found.baselines_count > 0) {
+                TRMI_TRY(trmi_costs_measure(d->costs, m->space, &m->found.baselines[0].choice,
+                                            &news, err));
+            }
+        }
+        if (news == 0 || d->rounds == ROUNDS) {
+            break;
+        }
+    }
+    TRMI_TRY(respect_limit(d, err));
+    return d->frontier ? search_mesh(d, &d->meshes[d->best], true, err) : TRM_OK;
+}
+
+/* ---- the plans beside the best
+ *  ---------------------------------------------------------------------------- */
+
+static int by_step(const void *a, const void *b) {
+    double x = ((const trmi_ranked *)a)->candidate->measure.step,
+           y = ((const trmi_ranked *)b)->candidate->measure.step;
+    return (x > y) - (x < y);
+}
+
+static bool apart(const trmi_ranked *list, int32_t count, const trmi_ranked *from) {
+    for (int32_t i = 0; i < count; i++) {
+        if (fabs(list[i].candidate->measure.step / from->candidate->measure.step - 1) < 0.03) {
+            return false;
+        }
+    }
+    return true;
+}
+
+int32_t trmi_drive_list(const trmi_drive *d, trmi_ranked list[TRMI_RANKED]) {
+    const trmi_drive_mesh *m = trmi_drive_best(d);
+    int32_t count = 0, kept = 1;
+    list[count++] = (trmi_ranked){&m->found.best, d->best};
+    for (int32_t i = 0; i < m->found.baselines_count; i++) {
+        list[count++] = (trmi_ranked){&m->found.baselines[i], d->best};
+    }
+    for (int32_t i = 0; i < d->meshes_count && count < TRMI_CANDIDATES; i++) {
+        if (i != d->best) {
+            list[count++] = (trmi_ranked){&d->meshes[i].found.best, i};
+        }
+    }
+    for (int32_t i = 0; i < m->found.frontier_count && count < 2 * TRMI_CANDIDATES; i++) {
+        const trmi_ranked point = {&m->found.frontier[i], d->best};
+        /* neighbours on the curve are alike: runs cannot tell them apart */
+        if (apart(list, count, &point)) {
+            list[count++] = point;
+        }
+    }
+    for (int32_t i = 0; i < d->others_count; i++) {
+        list[count++] = (trmi_ranked){&d->others[i], d->best};
+    }
+    for (int32_t i = 1; i < count; i++) {
+        bool known = false;
+        for (int32_t k = 0; k < kept && !known; k++) {
+            known = list[k].mesh == list[i].mesh &&
+                    trmi_choice_equal(&list[k].candidate->choice, &list[i].candidate->choice,
+                                      d->meshes[list[i].mesh].space);
+        }
+        if (!known) {
+            list[kept++] = list[i];
+        }
+    }
+    qsort(list + 1, (size_t)kept - 1, sizeof *list, by_step);
+    return kept;
+}
+
+/* ---- in turns
+ *  -----------------------------------------------------------------------------------------------
+ */
+
+static trm_status add(trmi_drive *d, trmi_ranked *r, trm_error *err) {
+    const trmi_candidate *c = r->candidate;
+    const trmi_drive_mesh *m = &d->meshes[r->mesh];
+    trmi_shard_plan *plan;
+    TRMI_TRY(trmi_space_plan(m->space, &c->choice, &plan, err));
+    trmi_trial_plan about = {.what = r,
+                             .group = r->mesh,
+                             .simple =
+                                 strcmp(c->name, trmi_baseline_name(TRMI_BASELINE_SAMPLES)) == 0,
+                             .predicted = c->measure.step,
+                             .bytes = c->measure.bytes};
+    char mesh[48];
+    if (c == &m->found.best) {
+        snprintf(about.name, sizeof about.name, "best on mesh %.24s",
+                 trmi_mesh_text(&m->mesh, mesh, sizeof mesh));
+    } else {
+        snprintf(about.name, sizeof about.name, "%s",
+                 strcmp(c->name, "frontier") == 0 ? "one of less memory" : c->name);
+    }
+    trm_status status = trmi_trial_add(&d->trial, plan, &about, err);
+    trmi_shard_plan_destroy(plan);
+    return status;
+}
+
+/* What a program takes beyond what the search counts is known when it is compiled; what does not
+ * keep the limit does not run. */
+static trm_status weigh(trmi_drive *d, trm_error *err) {
+    for (int32_t i = d->trial.count - 1; i >= 0; i--) {
+        trmi_trial_plan *t = &d->trial.list[i];
+        const trmi_ranked *r = t->what;
+        TRMI_TRY(d->compile(d->context, d->meshes[r->mesh].space, &r->candidate->choice, &t->bytes,
+                            err));
+        if (d->memory_bytes > 0 && t->bytes > (double)d->memory_bytes) {
+            trmi_trial_drop(&d->trial, i);
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_drive_try(trmi_drive *d, trm_error *err) {
+    const trmi_found *best = &trmi_drive_best(d)->found;
+    double seconds = trmi_trial_seconds(d->trial_seconds, best->objective);
+    if (d->costs->probe == NULL || d->probe->comm == NULL || d->mode != TRMI_SEARCH_OPTIMAL ||
+        best->infeasible || seconds <= 0) {
+        return TRM_OK;
+    }
+    trmi_ranked list[TRMI_RANKED];
+    int32_t count = trmi_drive_list(d, list);
+    for (int32_t i = 0; i < count; i++) {
+        const trmi_candidate *c = list[i].candidate;
+        if (c->fits && c->measure.step <= best->objective * (1 + TRMI_TRIAL_BAND)) {
+            TRMI_TRY(add(d, &list[i], err));
+        }
+    }
+    trmi_trial_narrow(&d->trial, seconds);
+    TRMI_TRY(d->trial.count > 1 ? weigh(d, err) : TRM_OK);
+    TRMI_TRY(trmi_trial_run(&d->trial, d->probe, d->costs, seconds, (double)d->memory_bytes, err));
+    if (d->trial.turns == 0) {
+        return TRM_OK;
+    }
+    const trmi_ranked *chosen = d->trial.list[d->trial.chosen].what;
+    /* what is found is found again */
+    trmi_choice *taken = trmi_arena_alloc(&d->arena, sizeof *taken);
+    if (taken == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan");
+    }
+    *taken = chosen->candidate->choice;
+    d->best = chosen->mesh;
+    d->meshes[d->best].taken = taken;
+    return search_mesh(d, &d->meshes[d->best], d->frontier, err);
+}

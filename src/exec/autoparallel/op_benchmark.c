@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "exec/autoparallel/op_benchmark.h"
+
+#include "exec/exec.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/os.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { REPEATS = 11, BRIEF = 5, LEAST = 3, BACKWARD_MAX = 64 };
+/* Of what a step touches between two uses so much lies between forward and backward: slots and
+ * updates do not, and late layers' backward comes at once. */
+enum { BACKWARD_PART = 4 };
+static const double enough = 0.4, rough = 0.1; /* seconds for one operator */
+
+enum { ASK_END, ASK_OP, ASK_LINKS, ASK_LOAD, ASK_RACE };
+typedef struct request {
+    int32_t what, op;
+    int64_t footprint, reach;
+    bool brief;
+    trmi_mesh mesh;
+    char letters[TRMI_MESH_AXES + 1];
+    trmi_race race; /* without what has an address */
+} request;
+
+/* ---- load
+ *  --------------------------------------------------------------------------------------------- */
+
+/* All threads of all ranks work for 30 ms of their own: how long does it take? */
+static trm_status find_load(trmi_probe *probe, trm_error *err) {
+    double wall = 0, ranks = probe->comm != NULL ? trm_comm_local_size(probe->comm) : 1;
+    struct timespec t;
+    volatile double sum = 0;
+    TRMI_TRY(trmi_probe_largest(probe, &wall, 1, err)); /* together */
+    double begin = trmi_os_now(), own = 0, first = -1;
+    while (own < 0.03 && trmi_os_now() - begin < 1) {
+        for (int i = 0; i < 20000; i++) {
+            sum += i;
+        }
+        own = clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0
+                  ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec
+                  : begin;
+        first = first < 0 ? own : first;
+        own -= first;
+    }
+    (void)sum;
+    wall = own > 0 ? (trmi_os_now() - begin) / own : 1;
+    TRMI_TRY(trmi_probe_largest(probe, &wall, 1, err));
+    probe->load = fmax(1, wall / fmax(1, ranks / probe->cores));
+    return TRM_OK;
+}
+
+/* ---- an operator by itself
+ *  ------------------------------------------------------------------------------ */
+
+static bool is_float(trm_dtype dtype) {
+    return dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16;
+}
+
+/* A leaf for input i. Activations are parameters too, so that their gradients are computed. */
+static trm_node leaf_for(trm_graph *to, const trm_graph *g, const trmi_op *op, int32_t i,
+                         trm_shape shape) {
+    const trmi_value *v = trmi_input_of(g, op, i);
+    trmi_op_kind kind =
+        trmi_parameter_of(g, op->inputs[i]) != NULL ? TRMI_OP_PARAMETER : g->ops[v->op].kind;
+    char name[32];
+    snprintf(name, sizeof name, "input%d", (int)i);
+    if (kind == TRMI_OP_STATE) {
+        return trm_state(to, name, v->dtype, shape, TRM_INIT_ONE);
+    }
+    if (!is_float(v->dtype) || kind == TRMI_OP_INPUT) {
+        return trm_input(to, name, v->dtype, shape);
+    }
+    /* Images come from a small convolution, in the layout that it likes. */
+    bool image = shape.rank == 4 && kind != TRMI_OP_PARAMETER;
+    trm_shape small = image ? trm_shape_of(shape.dim[0], 4, shape.dim[2], shape.dim[3]) : shape;
+    trm_node x = trm_parameter(to, name, small, TRM_INIT_LINEAR);
+    if (image) {
+        snprintf(name, sizeof name, "weights%d", (int)i);
+        trm_node w = trm_parameter(to, name, trm_shape_of(shape.dim[1], 4, 1, 1), TRM_INIT_LINEAR);
+        x = trm_conv2d(to, x, w, TRM_NO_NODE, &(trm_conv_options){.stride = {1, 1}});
+    }
+    return v->dtype == TRM_FLOAT32 ? x : trm_cast(to, x, v->dtype);
+}
+
+static trm_status build(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
+                        const trmi_strategy *s, trm_graph *to, trm_node *loss, trm_error *err) {
+    trm_node inputs[TRMI_SHARD_INPUTS];
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        inputs[i] = TRM_NO_NODE;
+        if (op->inputs[i] != 0) {
+            trmi_box box = trmi_spread_box(mesh, &trmi_input_of(g, op, i)->shape, &s->inputs[i], 0);
+            inputs[i] = leaf_for(to, g, op, i, i < 4 ? s->local_inputs[i] : trmi_box_shape(&box));
+        }
+    }
+    trmi_attrs attrs = op->attrs;
+    if (op->kind == TRMI_OP_BAG_POOL) {
+        attrs.bag.part = true;
+        attrs.bag.bags = s->local_output.dim[0];
+        attrs.bag.global = trmi_input_of(g, op, 0)->shape.dim[0];
+    }
+    int32_t made = trmi_graph_add(to, op->kind, "measured", inputs, op->inputs_count,
+                                  op->outputs_count, &attrs);
+    TRMI_TRY(trm_graph_check(to, err));
+    trm_node y = {to->ops[made].outputs[0]};
+    trm_shape shape = trm_node_shape(to, y);
+    /* Gradients of images arrive in the layout in which images lie; the mean's own would be plain.
+     */
+    bool image = shape.rank == 4 && to->values[y.id].dtype == TRM_FLOAT32;
+    y = image ? trm_relu(to, y) : y;
+    y = to->values[y.id].dtype != TRM_FLOAT32 ? trm_cast(to, y, TRM_FLOAT32) : y;
+    *loss = trm_shape_count(&shape) == 1 ? y : trm_reduce_mean(to, y, NULL, 0, false);
+    return trm_graph_check(to, err);
+}
+
+/* A product that makes the gradient of weights is another kind than one that makes that of an
+ * input: a first layer has no such. */
+static int32_t kind_of(trmi_op_kind kind, const trmi_attrs *attrs) {
+    return 2 * (int32_t)kind + (kind == TRMI_OP_MATMUL && attrs->matmul.transpose_a);
+}
+
+/* Kinds of the gradient operators of `op`. */
+static int32_t backward_of(const trm_graph *g, int32_t op, int32_t kinds[BACKWARD_MAX]) {
+    int32_t count = 0;
+    for (int64_t i = op + 1; i < g->ops_count && count < BACKWARD_MAX; i++) {
+        const trmi_op *back = &g->ops[i];
+        if (back->phase == TRMI_BACKWARD && back->origin != NULL &&
+            strcmp(back->origin, g->ops[op].name) == 0) {
+            kinds[count++] = kind_of(back->kind, &back->attrs);
+        }
+    }
+    return count;
+}
+
+/* What a step computes: of exact sums (plan/shard/shard_exact.c) the operator that they are of. */
+static int32_t kind_of_step(const trmi_step *step) {
+    bool sums = step->op_kind == TRMI_OP_EXACT_SUM;
+    return sums ? kind_of(step->attrs->exact.what->kind, &step->attrs->exact.what->attrs)
+                : kind_of(step->op_kind, step->attrs);
+}
+
+/* "NAME", "NAME magnitudes", "NAME sums": is it of the operator whose step is called `name` or
+ * "NAME sums"? */
+static bool is_part_of(const char *part, const char *name) {
+    size_t length = strcspn(name, " ");
+    return strncmp(part, name, length) == 0 && (part[length] == ' ' || part[length] == '\0');
+}
+
+/* Which steps count: 0 none, 1 forward, 2 backward. The gradient of the last operator comes first:
+ * each kind is taken as often as the operator has it. */
+static void mark_steps(const trm_program *p, const int32_t *kinds, int32_t kinds_count,
+                       uint8_t *marks) {
+    uint64_t found = 0;
+    for (int32_t i = 0; i < p->steps_count; i++) {
+        const trmi_step *step = &p->steps[i];
+        /* an input is brought into the layout that its reader likes, each step again */
+        if (step->phase == TRMI_FORWARD) {
+            bool brings = step->kind == TRMI_STEP_REORDER &&
+                          p->buffers[step->inputs[0]].arena == TRMI_ARENA_INPUT;
+            marks[i] = brings || is_part_of(step->name, "measured");
+            continue;
+        }
+        for (int32_t k = 0; k < kinds_count; k++) {
+            if (!(found >> k & 1) && step->kind == TRMI_STEP_OP && kind_of_step(step) == kinds[k]) {
+                marks[i] = 2;
+                found |= 1ull << k;
+                break;
+            }
+        }
+    }
+    /* of an exact sum what comes before and behind it, too */
+    for (int32_t i = 0; i < p->steps_count; i++) {
+        bool sums = marks[i] == 2 && p->steps[i].op_kind == TRMI_OP_EXACT_SUM;
+        for (int32_t k = 0; sums && k < p->steps_count; k++) {
+            bool part =
+                p->steps[k].kind == TRMI_STEP_OP && (p->steps[k].op_kind == TRMI_OP_LARGEST ||
+                                                     p->steps[k].op_kind == TRMI_OP_EXACT_ROUND);
+            marks[k] = part && p->steps[k].phase == TRMI_BACKWARD &&
+                               is_part_of(p->steps[k].name, p->steps[i].name)
+                           ? 2
+                           : marks[k];
+        }
+    }
+}
+
+/* What caches lose is what a step touches meanwhile; what every operator uses they still have:
+ * scratch. */
+static void leave_behind(trmi_probe *probe, trm_exec *exec, int64_t own, int part) {
+    trmi_probe_sweep(probe, own, part);
+    if (exec->env.arena[TRMI_ARENA_SCRATCH] != NULL) {
+        memset(exec->env.arena[TRMI_ARENA_SCRATCH], 0,
+               (size_t)exec->program->arena_bytes[TRMI_ARENA_SCRATCH]);
+    }
+}
+
+static trm_status time_op(trmi_probe *probe, trm_exec *exec, const uint8_t *marks,
+                          trmi_probe_time *out, trm_error *err) {
+    double times[3][REPEATS], begin = trmi_os_now(), used = 0;
+    const int64_t *arenas = exec->program->arena_bytes;
+    int64_t own =
+        arenas[TRMI_ARENA_PARAM] + arenas[TRMI_ARENA_GRAD] + arenas[TRMI_ARENA_ACTIVATION];
+    int32_t count = 0;
+    /* By itself a process measures for ranks that are not here: many operators roughly say more
+     * than few well. */
+    bool here = probe->comm != NULL;
+    int32_t most = probe->brief ? BRIEF : REPEATS;
+    /* the first touches pages */
+    for (int32_t r = -1; r < most && (r < (here ? LEAST : 1) || used < (here ? enough : rough));
+         r++) {
+        leave_behind(probe, exec, own, 1);
+        used = trmi_os_now() - begin;
+        TRMI_TRY(trmi_probe_largest(probe, &used, 1, err)); /* all begin together */
+        double sums[3] = {0, 0, 0};
+        for (int32_t i = 0; i < exec->program->steps_count; i++) {
+            /* some of what forward left in caches is gone until backward comes by */
+            if (i == exec->program->backward_begin) {
+                leave_behind(probe, exec, own, BACKWARD_PART);
+            }
+            double at = trmi_probe_clock(probe);
+            TRMI_TRY(trmi_exec_run(exec, i, i + 1, err));
+            sums[marks[i]] += trmi_probe_clock(probe) - at;
+        }
+        for (int k = 0; k < 3 && r >= 0; k++) {
+            times[k][r] = k == 0 ? sums[1] + sums[2] : sums[k];
+        }
+        count = r + 1;
+    }
+    out->forward = trmi_probe_usual(times[1], count, NULL);
+    out->backward = trmi_probe_usual(times[2], count, NULL);
+    (void)trmi_probe_usual(times[0], count, &out->spread);
+    return TRM_OK;
+}
+
+/* Bags of equal length, as no keys would make empty ones. */
+static trm_status fill_bags(trm_exec *exec, const trm_graph *g, const trmi_op *op, trm_error *err) {
+    trm_tensor offsets;
+    int64_t rows = trmi_input_of(g, op, 0)->shape.dim[0];
+    TRMI_TRY(trm_exec_input(exec, "input1", &offsets, err));
+    for (int64_t i = 0, bags = offsets.shape.dim[0] - 1; i <= bags; i++) {
+        int64_t at = bags > 0 ? rows * i / bags : 0;
+        if (offsets.dtype == TRM_INT64) {
+            ((int64_t *)offsets.data)[i] = at;
+        } else {
+            ((int32_t *)offsets.data)[i] = (int32_t)at;
+        }
+    }
+    return TRM_OK;
+}
+
+/* What measuring it takes, about: its inputs, outputs and their gradients, in two layouts. */
+static int64_t working_set(const trmi_probe *probe, const trmi_op *op, const trmi_mesh *mesh,
+                           const trmi_strategy *s) {
+    enum { COPIES = 4 };
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        const trmi_value *v = trmi_input_of(probe->graph, op, i);
+        bytes += v == NULL ? 0
+                           : trmi_spread_most(mesh, &v->shape, &s->inputs[i]) *
+                                 (int64_t)trm_dtype_bytes(v->dtype);
+    }
+    for (int32_t i = 0; i < op->outputs_count; i++) {
+        const trmi_value *v = trmi_output_of(probe->graph, op, i);
+        bytes +=
+            trmi_spread_most(mesh, &v->shape, &s->outputs[i]) * (int64_t)trm_dtype_bytes(v->dtype);
+    }
+    return COPIES * bytes;
+}
+
+static trm_status make_exec(const trmi_probe *probe, const request *ask, trmi_strategy *strategy,
+                            trm_exec **exec, uint8_t **marks, trm_error *err) {
+    const trmi_op *op = &probe->graph->ops[ask->op];
+    trm_graph *graph;
+    trm_node loss = TRM_NO_NODE;
+    if (!trmi_shard_strategy(probe->graph, op, &ask->mesh, ask->letters, strategy)) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s cannot be cut by '%s'", op->name, ask->letters);
+    }
+    if (probe->limit > 0 && working_set(probe, op, &ask->mesh, strategy) > probe->limit) {
+        return TRMI_FAIL(err, TRM_UNSUPPORTED,
+                         "%s cut by '%s' needs more memory to be measured than there is", op->name,
+                         ask->letters);
+    }
+    TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &graph, err));
+    trm_status status = build(probe->graph, op, &ask->mesh, strategy, graph, &loss, err);
+    const trm_exec_options options = {.loss = loss,
+                                      .backend = probe->backend,
+                                      .threads = probe->threads,
+                                      .tuning_file = probe->tuning_file,
+                                      .whole_gradients =
+                                          !trmi_shard_in_factors(probe->graph, op, strategy, 1),
+                                      .parallel = {.exact = probe->exact}};
+    status = status == TRM_OK ? trmi_exec_create(graph, &options, NULL, exec, err) : status;
+    trm_graph_destroy(graph);
+    TRMI_TRY(status);
+    if (op->kind == TRMI_OP_BAG_POOL) {
+        TRMI_TRY(fill_bags(*exec, probe->graph, op, err));
+    }
+    int32_t kinds[BACKWARD_MAX];
+    int32_t kinds_count = backward_of(probe->graph, ask->op, kinds);
+    *marks = trmi_alloc((size_t)(*exec)->program->steps_count + 1);
+    if (*marks == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure %s", op->name);
+    }
+    mark_steps((*exec)->program, kinds, kinds_count, *marks);
+    return TRM_OK;
+}
+
+/* Every rank does this. One after the other chooses kernels, which may be measured for it. */
+static trm_status run_op(trmi_probe *probe, const request *ask, trmi_probe_time *out,
+                         trm_error *err) {
+    trm_exec *exec = NULL;
+    uint8_t *marks = NULL;
+    trmi_strategy strategy;
+    const trmi_op *op = &probe->graph->ops[ask->op];
+    if (probe->limit > 0) {
+        trmi_probe_close(probe); /* until it is known what the operator leaves for it */
+    }
+    int32_t size = probe->comm != NULL ? trm_comm_size(probe->comm) : 1,
+            rank = probe->comm != NULL ? trm_comm_rank(probe->comm) : 0;
+    trm_error own;
+    trm_status status = TRM_OK;
+    for (int32_t r = 0; r < size; r++) {
+        if (r == rank) {
+            status = make_exec(probe, ask, &strategy, &exec, &marks, &own);
+        }
+        double turn = 0;
+        TRMI_TRY(trmi_probe_largest(probe, &turn, 1, err));
+    }
+    double failed = status != TRM_OK;
+    status = trmi_probe_largest(probe, &failed, 1, err);
+    if (status == TRM_OK && failed > 0) {
+        status = TRMI_FAIL(err, TRM_UNSUPPORTED, "%s cut by '%s' does not run by itself", op->name,
+                           ask->letters);
+    }
+    status = status == TRM_OK ? time_op(probe, exec, marks, out, err) : status;
+    trm_exec_destroy(exec);
+    trmi_free(marks);
+    if (status == TRM_OK && trmi_shard_in_factors(probe->graph, op, &strategy, 1)) {
+        status = trmi_probe_factors(probe, &strategy, trmi_input_of(probe->graph, op, 0)->dtype,
+                                    &out->factors, err);
+    }
+    double all[4] = {out->forward, out->backward, out->factors, out->spread};
+    status = status == TRM_OK ? trmi_probe_largest(probe, all, 4, err) : status;
+    *out = (trmi_probe_time){all[0], all[1], all[2], all[3]};
+    if (probe->limit > 0) {
+        trmi_os_trim();
+    }
+    return status;
+}
+
+/* ---- asking
+ *  ------------------------------------------------------------------------------------------------
+ */
+
+/* Rank 0's word to all. */
+static trm_status send(trmi_probe *probe, request *what, trm_error *err) {
+    what->reach = probe->reach;
+    what->brief = probe->brief;
+    TRMI_TRY(probe->comm == NULL
+                 ? TRM_OK
+                 : trm_comm_broadcast(probe->comm, what, (int64_t)sizeof *what, TRM_UINT8, 0, err));
+    probe->reach = what->reach;
+    probe->brief = what->brief;
+    return TRM_OK;
+}
+
+trm_status trmi_probe_op(trmi_probe *probe, int32_t op, const trmi_mesh *mesh, const char *letters,
+                         trmi_probe_time *out, trm_error *err) {
+    request ask;
+    memset(&ask, 0, sizeof ask);
+    memset(out, 0, sizeof *out);
+    ask.what = ASK_OP;
+    ask.op = op;
+    ask.footprint = probe->footprint;
+    ask.mesh = *mesh;
+    snprintf(ask.letters, sizeof ask.letters, "%s", letters);
+    TRMI_TRY(send(probe, &ask, err));
+    return run_op(probe, &ask, out, err);
+}
+
+trm_status trmi_probe_links(trmi_probe *probe, trmi_text *out, trm_error *err) {
+    request ask = {.what = ASK_LINKS};
+    TRMI_TRY(send(probe, &ask, err));
+    return trmi_probe_run_links(probe, out, err);
+}
+
+trm_status trmi_probe_load(trmi_probe *probe, trm_error *err) {
+    request ask = {.what = ASK_LOAD};
+    TRMI_TRY(send(probe, &ask, err));
+    return find_load(probe, err);
+}
+
+/* Every rank. Plans have the memory that was swept with. */
+static trm_status run_race(trmi_probe *probe, const request *ask, const char *const *plans,
+                           trmi_race_result *out, trm_error *err) {
+    trmi_race race = ask->race;
+    trmi_probe_close(probe);
+    race.comm = probe->comm;
+    race.graph = probe->whole;
+    race.options = probe->whole_options;
+    for (int32_t i = 0; i < race.count; i++) {
+        race.plans[i] = plans != NULL ? plans[i] : NULL;
+    }
+    return trmi_race_run(&race, out, err);
+}
+
+trm_status trmi_probe_race(trmi_probe *probe, const trmi_race *race, trmi_race_result *out,
+                           trm_error *err) {
+    request ask;
+    memset(&ask, 0, sizeof ask);
+    ask.what = ASK_RACE;
+    ask.race = *race;
+    ask.race.comm = NULL;
+    ask.race.graph = NULL;
+    ask.race.options = NULL;
+    memset(ask.race.plans, 0, sizeof ask.race.plans);
+    TRMI_TRY(send(probe, &ask, err));
+    return run_race(probe, &ask, race->plans, out, err);
+}
+
+trm_status trmi_probe_end(trmi_probe *probe, trm_error *err) {
+    request ask = {.what = ASK_END};
+    return send(probe, &ask, err);
+}
+
+trm_status trmi_probe_serve(trmi_probe *probe, trm_error *err) {
+    for (;;) {
+        request ask;
+        trmi_probe_time time = {.spread = 0};
+        trmi_race_result result;
+        trmi_text none = {0};
+        trm_status status = TRM_OK;
+        TRMI_TRY(send(probe, &ask, err));
+        switch (ask.what) {
+        case ASK_OP:
+            probe->footprint = ask.footprint;
+            status = run_op(probe, &ask, &time, err);
+            status = status == TRM_UNSUPPORTED ? TRM_OK : status; /* rank 0 knows */
+            break;
+        case ASK_LINKS:
+            status = trmi_probe_run_links(probe, &none, err);
+            trmi_text_free(&none);
+            break;
+        case ASK_RACE: status = run_race(probe, &ask, NULL, &result, err); break;
+        case ASK_LOAD: status = find_load(probe, err); break;
+        default: return TRM_OK;
+        }
+        TRMI_TRY(status);
+    }
+}

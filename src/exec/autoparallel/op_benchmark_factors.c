@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the optimiser takes for weights whose gradient stays in factors
+ * (exec/optimizer/update_factors.c): few of them, and memory decides; many, and their product does;
+ * few weights, and caches hold some of them. So it is measured, out of caches as a step leaves
+ * them. */
+#include "exec/autoparallel/op_benchmark.h"
+#include "exec/optimizer/update.h"
+
+#include "base/memory.h"
+#include "base/error.h"
+#include "base/os.h"
+
+#include <string.h>
+
+/* SOME: a byte that makes 0.01 of a float32 or a bfloat16 */
+enum { REPEATS = 11, LEAST = 3, SOME = 0x3c };
+static const double enough = 0.2, little = 1e-6; /* seconds; learning rate */
+
+typedef struct weights {
+    trmi_update *update;
+    float *parameters;
+    void *left, *right;
+    int64_t count;
+} weights;
+
+static trm_status make(const trmi_probe *probe, const trmi_strategy *strategy, trm_dtype dtype,
+                       weights *w, trm_error *err) {
+    int64_t factors = strategy->local_inputs[0].dim[0], columns = strategy->local_inputs[1].dim[1];
+    size_t element = trm_dtype_bytes(dtype);
+    w->count = trm_shape_count(&strategy->local_inputs[1]);
+    size_t left = (size_t)(factors * w->count / columns) * element,
+           right = (size_t)(factors * columns) * element;
+    const trmi_update_segment segment = {
+        .count = w->count, .decay = true, .factors = factors, .columns = columns};
+    w->parameters = trmi_map((size_t)w->count * sizeof(float));
+    w->left = trmi_alloc(left);
+    w->right = trmi_alloc(right);
+    if (w->parameters == NULL || w->left == NULL || w->right == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure an update");
+    }
+    memset(w->left, SOME, left);
+    memset(w->right, SOME, right);
+    return trmi_update_create(&probe->optimizer, &segment, 1, w->count, &w->update, err);
+}
+
+static trm_status time_updates(trmi_probe *probe, const weights *w, trm_dtype dtype,
+                               double *seconds, trm_error *err) {
+    double times[REPEATS], begin = trmi_os_now(), used = 0;
+    int64_t own = w->count * (int64_t)sizeof(float) * (1 + trmi_update_slots(w->update));
+    int32_t count = 0;
+    /* the first touches pages */
+    for (int32_t r = -1; r < REPEATS && (r < LEAST || used < enough); r++) {
+        trmi_probe_sweep(probe, own, 1);
+        used = trmi_os_now() - begin;
+        TRMI_TRY(trmi_probe_largest(probe, &used, 1, err)); /* all begin together */
+        double at = trmi_probe_clock(probe);
+        trmi_update_factors(w->update, 0, w->left, w->right, dtype);
+        TRMI_TRY(trmi_update_run(w->update, w->parameters, w->parameters, little, (uint64_t)(r + 2),
+                                 err));
+        if (r >= 0) {
+            times[r] = trmi_probe_clock(probe) - at;
+        }
+        count = r + 1;
+    }
+    *seconds = trmi_probe_usual(times, count, NULL);
+    return TRM_OK;
+}
+
+trm_status trmi_probe_factors(trmi_probe *probe, const trmi_strategy *strategy, trm_dtype dtype,
+                              double *seconds, trm_error *err) {
+    weights w = {.update = NULL};
+    trm_error own;
+    trm_status status = make(probe, strategy, dtype, &w, &own);
+    double failed = status != TRM_OK;
+    status = trmi_probe_largest(probe, &failed, 1, err);
+    if (status == TRM_OK && failed > 0) {
+        status = TRMI_FAIL(err, TRM_UNSUPPORTED,
+                           "there is no memory to measure an update of %lld weights",
+                           (long long)w.count);
+    }
+    status = status == TRM_OK ? time_updates(probe, &w, dtype, seconds, err) : status;
+    trmi_update_destroy(w.update);
+    trmi_free(w.left);
+    trmi_free(w.right);
+    trmi_unmap(w.parameters, (size_t)w.count * sizeof(float));
+    return status;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a rank times: its clock, what it sweeps out of caches before, what it makes of the times,
+ * which CPUs all have. */
+#define _GNU_SOURCE
+#include "exec/autoparallel/op_benchmark.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/order.h"
+#include "base/os.h"
+
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+/* bytes: what a step touches is not known; is little; is much */
+enum { SWEEP = 8 << 20, SWEEP_LEAST = 1 << 20, SWEEP_MAX = 512 << 20 };
+
+double trmi_probe_clock(const trmi_probe *probe) {
+    struct timespec t;
+    if (probe->threads > 1 || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) != 0) {
+        return trmi_os_now();
+    }
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void trmi_probe_close(trmi_probe *probe) {
+    trmi_free((void *)(uintptr_t)probe->block);
+    probe->block = NULL;
+    probe->block_bytes = 0;
+}
+
+void trmi_probe_sweep(trmi_probe *probe, int64_t own_bytes, int part) {
+    /* What is touched twice a step was last touched half a step ago. */
+    int64_t others = trmi_min_i64((probe->footprint - own_bytes) / 2 / part, SWEEP_MAX);
+    int64_t least = probe->footprint > 0 ? SWEEP_LEAST : SWEEP;
+    size_t bytes = (size_t)(others > least ? others : least);
+    /* kernels have tables, too */
+    size_t rest = probe->limit > 2 * own_bytes ? (size_t)(probe->limit - 2 * own_bytes) : 0;
+    bytes = probe->limit > 0 && rest < bytes ? rest : bytes;
+    bool beyond = probe->limit > 0 && probe->block_bytes > rest;
+    if (probe->block == NULL || probe->block_bytes < bytes || beyond) {
+        trmi_probe_close(probe);
+        char *block = trmi_alloc(bytes);
+        if (block != NULL) {
+            memset(block, 1, bytes); /* pages of its own */
+        }
+        probe->block = block;
+        probe->block_bytes = bytes;
+    }
+    volatile long kept = 0;
+    long sum = 0;
+    for (size_t i = 0; probe->block != NULL && i < bytes; i += 64) {
+        sum += probe->block[i];
+    }
+    kept += sum;
+    (void)kept;
+}
+
+int trmi_probe_affords(const trmi_probe *probe, const int64_t *bytes, int count, int least,
+                       int copies) {
+    int64_t sum = 0;
+    int some = 0;
+    while (some < count &&
+           (probe->limit == 0 || some < least || (sum + bytes[some]) * copies <= probe->limit)) {
+        sum += bytes[some++];
+    }
+    return some;
+}
+
+double trmi_probe_usual(double *times, int32_t count, double *spread) {
+    double middle = trmi_median(times, count);
+    if (spread != NULL) {
+        *spread = middle > 0 ? (times[count * 3 / 4] - times[count / 4]) / middle : 0;
+    }
+    return middle;
+}
+
+trm_status trmi_probe_largest(const trmi_probe *probe, double *values, int32_t count,
+                              trm_error *err) {
+    return probe->comm == NULL ? TRM_OK
+                               : trm_comm_allreduce(probe->comm, values, count, TRM_FLOAT64,
+                                                    TRM_REDUCTION_MAX, err);
+}
+
+trm_status trmi_probe_cores(trm_comm *comm, int *cores, trm_error *err) {
+    enum { CPUS = 1024 };
+    int32_t *used = trmi_alloc(CPUS * sizeof *used);
+    cpu_set_t set;
+    int own = trmi_os_cpu_count(), any = 0, mine = 0;
+    *cores = own;
+    if (used == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure");
+    }
+    CPU_ZERO(&set);
+    if (comm == NULL || sched_getaffinity(0, sizeof set, &set) != 0) {
+        trmi_free(used);
+        return TRM_OK;
+    }
+    for (int i = 0; i < CPUS && i < CPU_SETSIZE; i++) {
+        used[i] = CPU_ISSET(i, &set);
+        mine += used[i];
+    }
+    trm_status status = trm_comm_allreduce(comm, used, CPUS, TRM_INT32, TRM_REDUCTION_MAX, err);
+    for (int i = 0; i < CPUS; i++) {
+        any += used[i];
+    }
+    trmi_free(used);
+    *cores = own < mine ? own : any; /* a quota is all ranks' */
+    return status;
+}

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs candidate plans in turns on all ranks, a few steps each, and compares the medians of their
+ * step times. */
+#include "exec/autoparallel/plan_benchmark.h"
+
+#include "exec/exec.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/order.h"
+#include "base/os.h"
+#include "base/rng.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { SETTLE = 6 };               /* turns, before anything is concluded from them */
+static const double little = 1e-6; /* learning rate: what an update costs does not depend on it */
+
+typedef struct runner {
+    char *plan;
+    trm_exec *exec;
+} runner;
+
+/* ---- inputs
+ *  --------------------------------------------------------------------------------------------- */
+
+/* Below what integers of an input must be: rows of the table that they look up, classes that they
+ * name. */
+static uint32_t bound_of(const trm_graph *g, int32_t value) {
+    int64_t least = INT32_MAX;
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        const trmi_op *op = &g->ops[i];
+        for (int32_t k = 0; k < op->inputs_count; k++) {
+            const trm_shape *first =
+                op->inputs[k] == value ? &trmi_input_of(g, op, 0)->shape : NULL;
+            int64_t most = first == NULL                      ? INT32_MAX
+                           : op->kind == TRMI_OP_EMBEDDING    ? first->dim[0]
+                           : op->kind == TRMI_OP_SOFTMAX_XENT ? first->dim[first->rank - 1]
+                                                              : 1;
+            least = most < least ? most : least;
+        }
+    }
+    return least == INT32_MAX ? 1 : (uint32_t)least;
+}
+
+static void fill(trm_tensor *to, uint32_t bound) {
+    int64_t count = trm_shape_count(&to->shape);
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits = trmi_random_u32(1, TRMI_STREAM_SYNTH, (uint64_t)i);
+        if (to->dtype == TRM_FLOAT32) {
+            ((float *)to->data)[i] = trmi_unit_float(bits);
+        } else if (to->dtype == TRM_INT32) {
+            ((int32_t *)to->data)[i] = (int32_t)trmi_bounded(bits, bound);
+        } else if (to->dtype == TRM_INT64) {
+            ((int64_t *)to->data)[i] = (int64_t)trmi_bounded(bits, bound);
+        }
+    }
+}
+
+trm_status trmi_race_feed(trm_exec *exec, const char *name, uint32_t bound, trm_error *err) {
+    trm_tensor batch;
+    trm_error none;
+    /* one that nobody reads is not there */
+    if (trm_exec_input(exec, name, &batch, &none) != TRM_OK) {
+        return TRM_OK;
+    }
+    batch.data = trmi_alloc((size_t)trm_tensor_bytes(&batch));
+    if (batch.data == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch");
+    }
+    fill(&batch, bound);
+    trm_status status = trm_exec_feed(exec, name, &batch, err);
+    trmi_free(batch.data);
+    return status;
+}
+
+static trm_status feed(const trmi_race *r, trm_exec *exec, trm_error *err) {
+    const trm_graph *g = r->graph;
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        if (g->ops[i].kind == TRMI_OP_INPUT) {
+            TRMI_TRY(trmi_race_feed(exec, g->ops[i].name, bound_of(g, g->ops[i].outputs[0]), err));
+        }
+    }
+    return TRM_OK;
+}
+
+/* ---- one plan
+ *  --------------------------------------------------------------------------------------------- */
+
+static trm_status open_runner(const trmi_race *r, runner *of, trm_error *err) {
+    trm_exec_options options = *r->options;
+    options.parallel.split = TRM_SPLIT_PLANNED;
+    options.parallel.comm = r->comm;
+    options.parallel.plan = of->plan;
+    options.parallel.mesh = options.parallel.save_plan = options.parallel.save_groups = NULL;
+    options.choices_file = NULL;
+    options.retune_seconds = 0;
+    options.memory_bytes = 0; /* who wants it kept asks for plans that keep it */
+    TRMI_TRY(trmi_exec_create(r->graph, &options, NULL, &of->exec, err));
+    return feed(r, of->exec, err);
+}
+
+static void close_runner(runner *of) {
+    trm_exec_destroy(of->exec);
+    of->exec = NULL;
+}
+
+static trm_status step(const trmi_race *r, trm_exec *exec, trm_error *err) {
+    for (int32_t i = 0; i < (r->options->accumulate > 1 ? r->options->accumulate : 1); i++) {
+        TRMI_TRY(trm_exec_forward_backward(exec, err));
+    }
+    return trm_exec_update(exec, little, err);
+}
+
+/* Seconds of a step, of the slowest rank; *used: since `start`. */
+static trm_status time_turn(const trmi_race *r, runner *of, double start, double *seconds,
+                            double *used, trm_error *err) {
+    for (int32_t warm = of->exec == NULL ? 2 : 1; warm > 0; warm--) {
+        if (of->exec == NULL) {
+            TRMI_TRY(open_runner(r, of, err));
+        }
+        TRMI_TRY(step(r, of->exec, err));
+    }
+    TRMI_TRY(trm_comm_barrier(r->comm, err));
+    double begin = trmi_os_now();
+    for (int32_t i = 0; i < r->steps; i++) {
+        TRMI_TRY(step(r, of->exec, err));
+    }
+    double both[2] = {(trmi_os_now() - begin) / r->steps, trmi_os_now() - start};
+    if (r->one_at_a_time) {
+        close_runner(of);
+    }
+    /* all stop together */
+    TRMI_TRY(trm_comm_allreduce(r->comm, both, 2, TRM_FLOAT64, TRM_REDUCTION_MAX, err));
+    *seconds = both[0];
+    *used = both[1];
+    return TRM_OK;
+}
+
+/* ---- all
+ *  ---------------------------------------------------------------------------------------------------
+ */
+
+static trm_status share_plan(const trmi_race *r, int32_t index, runner *of, trm_error *err) {
+    const char *text = trm_comm_rank(r->comm) == 0 ? r->plans[index] : NULL;
+    int64_t length = text != NULL ? (int64_t)strlen(text) : 0;
+    TRMI_TRY(trm_comm_broadcast(r->comm, &length, 1, TRM_INT64, 0, err));
+    of->plan = trmi_alloc((size_t)length + 1);
+    if (of->plan == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan");
+    }
+    if (text != NULL) {
+        memcpy(of->plan, text, (size_t)length);
+    }
+    return trm_comm_broadcast(r->comm, of->plan, length, TRM_UINT8, 0, err);
+}
+
+static double median_of(const double *values, int32_t count, double *quartiles) {
+    double sorted[TRMI_RACE_TURNS];
+    memcpy(sorted, values, (size_t)count * sizeof *sorted);
+    trmi_sort(sorted, count);
+    if (quartiles != NULL) {
+        *quartiles = sorted[count * 3 / 4] - sorted[count / 4];
+    }
+    return trmi_middle(sorted, count);
+}
+
+/* There and back, until time is up. */
+static trm_status take_turns(const trmi_race *r, runner *runners, trmi_race_result *out,
+                             trm_error *err) {
+    for (int32_t i = 0; i < r->count && !r->one_at_a_time; i++) {
+        TRMI_TRY(open_runner(r, &runners[i], err));
+        TRMI_TRY(step(r, runners[i].exec, err));
+    }
+    double start = trmi_os_now(), used = 0, before = 0, last = 0;
+    bool running[TRMI_RACE_PLANS], settled = false;
+    for (int32_t i = 0; i < r->count; i++) {
+        running[i] = true;
+    }
+    while (!settled && out->turns < TRMI_RACE_TURNS &&
+           (out->turns < r->at_least || used + last < r->seconds)) {
+        for (int32_t i = 0; i < r->count; i++) {
+            int32_t k = out->turns % 2 == 0 ? i : r->count - 1 - i;
+            if (!running[k]) {
+                continue;
+            }
+            TRMI_TRY(time_turn(r, &runners[k], start, &out->took[k][out->turns], &used, err));
+            if (used > r->seconds && i + 1 < r->count && out->turns >= r->at_least) {
+                return TRM_OK;
+            }
+        }
+        out->turns++;
+        for (int32_t i = 0; i < r->count; i++) {
+            out->ran[i] += running[i];
+        }
+        settled = r->fine > 0 && trmi_race_settle(out, r->count, r->fine, running);
+        for (int32_t i = 0; i < r->count; i++) {
+            if (!running[i]) {
+                close_runner(&runners[i]);
+            }
+        }
+        last = used - before;
+        before = used;
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_race_run(const trmi_race *r, trmi_race_result *out, trm_error *err) {
+    runner runners[TRMI_RACE_PLANS];
+    memset(runners, 0, sizeof runners);
+    memset(out, 0, sizeof *out);
+    trm_status status = TRM_OK;
+    for (int32_t i = 0; status == TRM_OK && i < r->count; i++) {
+        status = share_plan(r, i, &runners[i], err);
+    }
+    status = status == TRM_OK ? take_turns(r, runners, out, err) : status;
+    for (int32_t i = 0; i < r->count; i++) {
+        close_runner(&runners[i]);
+        trmi_free(runners[i].plan);
+        out->seconds[i] =
+            status == TRM_OK && out->ran[i] > 0 ? median_of(out->took[i], out->ran[i], NULL) : 0;
+    }
+    return status;
+}
+
+double trmi_race_behind(const trmi_race_result *result, int32_t a, int32_t b, double *resolution) {
+    double ratios[TRMI_RACE_TURNS], spread;
+    int32_t turns = result->ran[a] < result->ran[b] ? result->ran[a] : result->ran[b];
+    for (int32_t i = 0; i < turns; i++) {
+        ratios[i] = result->took[a][i] / result->took[b][i];
+    }
+    double median = median_of(ratios, turns, &spread);
+    /* of a median: 1.25 standard deviations over the root of the count; quartiles are 1.35 of them
+     * apart */
+    if (resolution != NULL) {
+        *resolution = 2 * 1.25 / 1.35 * spread / sqrt(turns);
+    }
+    return median - 1;
+}
+
+int32_t trmi_race_fastest(const trmi_race_result *result, int32_t count) {
+    int32_t first = -1;
+    for (int32_t i = 0; i < count; i++) {
+        bool all = result->ran[i] == result->turns;
+        first = all && (first < 0 || trmi_race_behind(result, i, first, NULL) < 0) ? i : first;
+    }
+    return first;
+}
+
+bool trmi_race_settle(const trmi_race_result *result, int32_t count, double fine, bool *running) {
+    int32_t first = trmi_race_fastest(result, count);
+    bool known = result->turns >= SETTLE;
+    for (int32_t i = 0; i < count && result->turns >= SETTLE; i++) {
+        double resolution, behind = trmi_race_behind(result, i, first, &resolution);
+        /* Who looks many times sees chance more often: half as much again as for one look. */
+        running[i] = running[i] && behind <= 1.5 * resolution + fine;
+        known = known && (!running[i] || resolution <= fine);
+    }
+    return known;
+}

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* auto_parallel without a plan: rank 0 searches every mesh of so many ranks, all ranks measure what
+ * it asks for (what the plans found use, and messages; kept in the cache directory, as trireme plan
+ * does), and its plan goes to all. Without the fast back-end or a place to keep measurements:
+ * operators by the machine's rates, links by two sums. */
+#include "exec/exec.h"
+#include "exec/distributed/ranks_state.h"
+#include "exec/memory_limit.h"
+#include "exec/autoparallel/auto_parallel.h"
+#include "exec/distributed/split.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/os.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { SMALL = 1024, LARGE = 1 << 18, TURNS = 5 };
+
+typedef struct searching {
+    trm_exec *exec;
+    const trm_graph *training;
+    trmi_probe probe;
+    trmi_costs costs;
+    trmi_links links;
+    trmi_prices prices; /* guessed */
+    trmi_drive drive;
+    trmi_shard_plan *plan;
+    const trm_graph *graph; /* as it was given, and how it is compiled: what a plan takes */
+    const trmi_plan_options *options;
+} searching;
+
+/* Ranks of several hosts have no memory in common. */
+static bool has_hosts(const searching *s) {
+    const trm_comm *comm = s->exec->parallel->comm;
+    return trm_comm_local_size(comm) != trm_comm_size(comm);
+}
+
+static bool makes_jointly(const searching *s) {
+    return trmi_joint_ranks(s->exec, s->exec->parallel->shard->options) > 1;
+}
+
+/* ---- without measuring
+ *  ----------------------------------------------------------------------------------- */
+
+static trm_status time_sum(trmi_parallel *p, float *data, int64_t count, double *best,
+                           trm_error *err) {
+    *best = 1e9;
+    for (int i = 0; i < TURNS; i++) {
+        TRMI_TRY(trm_comm_barrier(p->comm, err));
+        double begin = trmi_os_now();
+        TRMI_TRY(trm_comm_allreduce(p->comm, data, count, TRM_FLOAT32, TRM_REDUCTION_SUM, err));
+        double seconds = trmi_os_now() - begin;
+        *best = i > 0 && seconds < *best ? seconds : *best;
+    }
+    return TRM_OK;
+}
+
+/* Start-up and seconds a byte of these ranks, as a ring's all-reduce shows them. Collective. */
+static trm_status guess(searching *s, trm_error *err) {
+    trmi_parallel *p = s->exec->parallel;
+    trmi_prices *prices = &s->prices;
+    const trmi_target *target = &s->exec->backend->target;
+    float *data = trm_comm_alloc_shared(p->comm, LARGE * sizeof *data, err);
+    if (data == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure links");
+    }
+    double small = 0, large = 0, n = p->size;
+    trm_status status = time_sum(p, data, SMALL, &small, err);
+    status = status == TRM_OK ? time_sum(p, data, LARGE, &large, err) : status;
+    trm_comm_free_shared(p->comm, data);
+    TRMI_TRY(status);
+    double alpha = small / (2 * (n - 1)),
+           beta = (large - small) / ((LARGE - SMALL) * 4.0 * 2 * (n - 1) / n);
+    for (int i = 0; i < TRMI_MESH_AXES; i++) {
+        prices->alpha[i] = alpha > 1e-7 ? alpha : 1e-7;
+        prices->beta[i] = beta > 1e-12 ? beta : 1e-12;
+    }
+    double crowd =
+        fmax(1, (double)s->exec->env.threads * trm_comm_local_size(p->comm) / s->probe.cores);
+    prices->flop = target->flops_per_second > 0 ? crowd / target->flops_per_second : 0;
+    prices->byte = target->bytes_per_second > 0 ? crowd / target->bytes_per_second : 0;
+    prices->copy = prices->byte;
+    return TRM_OK;
+}
+
+/* ---- what the drive asks
+ *  ---------------------------------------------------------------------------------------- */
+
+/* What a step of this executor is priced by, whatever operators and messages cost. */
+static trmi_search_costs costs_of(const searching *s) {
+    const trmi_parallel *p = s->exec->parallel;
+    return (trmi_search_costs){.prices = &s->prices,
+                               .fuse = true,
+                               .rule =
+                                   s->options->target->recompute_norm_act && !s->exec->env.exact,
+                               .slices = p->shard->slices,
+                               .gathers = has_hosts(s),
+                               .joint = makes_jointly(s),
+                               .wire = trmi_wire_part(p->options.wire),
+                               .slots = trmi_optimizer_slots(&s->exec->optimizer),
+                               .gradients = s->exec->accumulate > 1 ? 2 : 1};
+}
+
+static trm_status guessed_space(void *context, const trmi_mesh *mesh, trmi_space **out,
+                                trm_error *err) {
+    const searching *s = context;
+    trmi_search_costs costs = costs_of(s);
+    costs.overlap = 0.5;
+    return trmi_space_create(s->training, mesh, &costs, s->drive.given, out, err);
+}
+
+static trm_status measured_space(void *context, const trmi_mesh *mesh, trmi_space **out,
+                                 trm_error *err) {
+    searching *s = context;
+    trmi_search_costs costs = costs_of(s);
+    trmi_links *links = trmi_arena_alloc(&s->drive.arena, sizeof *links);
+    if (links == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+    }
+    *links = s->links;
+    links->mesh = mesh;
+    const trmi_prices prices = {.seconds = trmi_links_seconds,
+                                .context = links,
+                                .flop = s->costs.flop,
+                                .byte = s->costs.byte};
+    costs.prices = &prices;
+    costs.seconds = trmi_costs_seconds;
+    costs.context = &s->costs;
+    costs.overlap = s->links.overlap;
+    costs.slowdown = s->links.slowdown;
+    costs.shard_stores = true;
+    costs.overhead = s->links.overhead;
+    costs.update = links->update.count > 0 ? &links->update : NULL;
+    costs.sliced = links->sliced.count > 0 ? &links->sliced : NULL;
+    costs.update_flop = s->costs.flop * s->costs.factor;
+    return trmi_space_create(s->training, mesh, &costs, s->drive.given, out, err);
+}
+
+static trm_status compile(void *context, const trmi_space *space, const trmi_choice *choice,
+                          double *bytes, trm_error *err) {
+    const searching *s = context;
+    trmi_shard_plan *plan;
+    int64_t taken;
+    TRMI_TRY(trmi_space_plan(space, choice, &plan, err));
+    trm_status status = trmi_limit_compiled(s->exec, s->graph, s->options, plan, &taken, err);
+    trmi_shard_plan_destroy(plan);
+    *bytes = status == TRM_OK ? (double)taken : *bytes;
+    return status;
+}
+
+/* ---- rank 0 ---------------------------------------------------------------------------------- */
+
+static void tell_trial(const trmi_trial *trial) {
+    if (trial->turns > 0) {
+        const trmi_trial_plan *best = &trial->list[trial->chosen];
+        trmi_log(TRM_LOG_INFO, "plan",
+                 "%d plans were run%s: taken is %s, %.4g ms a step (%.4g predicted)",
+                 (int)trial->count, trial->kept ? " earlier" : "",
+                 best->simple         ? "data parallel"
+                 : trial->chosen == 0 ? "the one predicted to be the fastest"
+                                      : "one that was predicted to be slower",
+                 best->measured * 1e3, best->predicted * 1e3);
+    }
+}
+
+static trm_status drive(searching *s, trm_error *err) {
+    trmi_drive *d = &s->drive;
+    const trmi_parallel *p = s->exec->parallel;
+    const trmi_shard_plan *given = p->shard->plan;
+    int32_t local = trm_comm_local_size(p->comm),
+            hosts = p->size % local == 0 ? p->size / local : 1;
+    bool one = p->options.mesh != NULL || given->choices_count > 0;
+    d->given = given->choices_count > 0 ? given : NULL;
+    d->probe = &s->probe;
+    d->costs = &s->costs;
+    d->memory_bytes = s->exec->memory_bytes;
+    d->trial_seconds = p->options.trial_seconds;
+    d->frontier = s->costs.probe != NULL; /* plans of less memory are tried, too */
+    d->compile = compile;
+    d->context = s;
+    TRMI_TRY(trmi_drive_meshes(d, one ? &given->mesh : NULL, p->size, hosts, err));
+    TRMI_TRY(trmi_drive_search(d, err));
+    if (d->memory_bytes > 0 &&
+        (trmi_drive_best(d)->found.infeasible || d->compiled_bytes > (double)d->memory_bytes)) {
+        char limit[TRMI_BYTES_TEXT], least[TRMI_BYTES_TEXT];
+        return TRMI_FAIL(err, TRM_NOMEM,
+                         "no plan fits %s a rank; the one of least memory takes %s (trireme plan "
+                         "-n %d --memory shows it)",
+                         trmi_bytes_text((double)d->memory_bytes, limit),
+                         trmi_bytes_text(d->compiled_bytes, least), p->size);
+    }
+    TRMI_TRY(trmi_drive_try(d, err));
+    tell_trial(&d->trial);
+    const trmi_drive_mesh *best = trmi_drive_best(d);
+    return trmi_space_plan(best->space, &best->found.best.choice, &s->plan, err);
+}
+
+static trm_status settle_costs(searching *s, trm_error *err) {
+    const trm_exec *exec = s->exec;
+    int32_t ranks = trm_comm_local_size(s->probe.comm);
+    const trmi_costs_options options = {
+        .probe = &s->probe,
+        .backend = s->probe.backend,
+        .tuning_file = s->probe.tuning_file,
+        .threads = exec->env.threads,
+        .ranks = trm_comm_size(s->probe.comm),
+        .together = (int)fmin((double)ranks * exec->env.threads, s->probe.cores)};
+    char *text = NULL;
+    TRMI_TRY(trmi_costs_open(&s->costs, &options, err));
+    TRMI_TRY(trmi_probe_load(&s->probe, err));
+    /* a job of a small model shall not take a large one's memory to begin */
+    s->probe.reach = trmi_probe_longest(s->probe.graph);
+    TRMI_TRY(trmi_costs_links(&s->costs, &text, err));
+    trm_status status = trmi_links_parse(text, &s->links, err);
+    trm_free(text);
+    s->costs.factor = fmax(1, (double)ranks * exec->env.threads / s->probe.cores);
+    s->drive.make_space = measured_space;
+    return status;
+}
+
+/* Rank 0's plan; the others measure. */
+static trm_status find_plan(searching *s, trm_error *err) {
+    bool leads = s->exec->parallel->rank == 0,
+         measured = s->probe.tuning_file == NULL || s->probe.tuning_file[0] != '\0';
+    const char *asked = s->exec->parallel->shard->options->backend;
+    const char *backend = s->probe.exact ? asked : s->exec->backend->target.name;
+    measured = measured && (backend == NULL || strcmp(backend, "ref") != 0);
+    if (!measured) {
+        TRMI_TRY(guess(s, err));
+        s->drive.make_space = guessed_space;
+        return leads ? drive(s, err) : TRM_OK;
+    }
+    if (!leads) {
+        return trmi_probe_serve(&s->probe, err);
+    }
+    trm_error later;
+    trm_status status = settle_costs(s, err);
+    status = status == TRM_OK ? drive(s, err) : status;
+    trm_status ended = trmi_probe_end(&s->probe, status == TRM_OK ? err : &later);
+    return status == TRM_OK ? ended : status;
+}
+
+/* ---- to all ---------------------------------------------------------------------------------- */
+
+/* Rank 0's plan, or its reason, on every rank. */
+static trm_status share(searching *s, trm_status status, const trm_error *why, trm_error *err) {
+    trmi_parallel *p = s->exec->parallel;
+    char *text = s->plan != NULL && status == TRM_OK ? trmi_shard_plan_text(s->plan) : NULL;
+    int64_t head[2] = {status, text != NULL ? (int64_t)strlen(text) : 0};
+    trm_status sent = trm_comm_broadcast(p->comm, head, 2, TRM_INT64, 0, err);
+    if (sent != TRM_OK || head[0] != TRM_OK || head[1] == 0) {
+        trm_free(text);
+        TRMI_TRY(sent);
+        return TRMI_FAIL(err, head[0] != TRM_OK ? (trm_status)head[0] : TRM_NOMEM,
+                         "rank 0 found no plan%s%s", status != TRM_OK ? ": " : "",
+                         status != TRM_OK ? why->message : "");
+    }
+    char *copy = trmi_alloc((size_t)head[1] + 1);
+    if (copy == NULL) {
+        trm_free(text);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan");
+    }
+    if (text != NULL) {
+        memcpy(copy, text, (size_t)head[1]);
+    }
+    trm_free(text);
+    status = trm_comm_broadcast(p->comm, copy, head[1], TRM_UINT8, 0, err);
+    trmi_shard_plan *shared = NULL;
+    status = status == TRM_OK
+                 ? trmi_shard_plan_parse(copy, (size_t)head[1], "the plan of rank 0", &shared, err)
+                 : status;
+    trmi_free(copy);
+    if (status == TRM_OK) {
+        trmi_shard_plan_destroy(p->shard->plan);
+        p->shard->plan = shared;
+    }
+    return status;
+}
+
+trm_status trmi_shard_search(trm_exec *exec, const trm_graph *graph,
+                             const trmi_plan_options *options, const trm_graph *training,
+                             trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    searching *s = trmi_alloc(sizeof *s);
+    trm_error own;
+    if (s == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+    }
+    s->exec = exec;
+    s->training = training;
+    s->graph = graph;
+    s->options = options;
+    /* its kernels are the reference's, messages and the optimiser are not */
+    bool exact = exec->env.exact;
+    s->probe = (trmi_probe){.comm = p->comm,
+                            .graph = training,
+                            .backend = exact ? NULL : exec->backend->target.name,
+                            .exact = exact,
+                            .tuning_file = p->shard->tuning_file,
+                            .threads = exec->env.threads,
+                            .optimizer = exec->optimizer,
+                            .whole = graph,
+                            .whole_options = p->shard->options,
+                            .limit = exec->memory_bytes,
+                            .load = 1};
+    trm_status status = trmi_search_mode_parse(p->options.search, &s->drive.mode, err);
+    status = status == TRM_OK ? trmi_probe_cores(p->comm, &s->probe.cores, err) : status;
+    if (status == TRM_OK) {
+        status = find_plan(s, &own);
+        bool lost = status != TRM_OK && (p->rank != 0 || trm_comm_health(p->comm, err) != TRM_OK);
+        if (lost && err != NULL) {
+            *err = own;
+        }
+        status = lost ? status : share(s, status, &own, err);
+    }
+    trmi_shard_plan_destroy(s->plan);
+    trmi_drive_free(&s->drive);
+    trmi_costs_close(&s->costs);
+    trmi_probe_close(&s->probe);
+    trmi_free(s);
+    return status;
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Chooses among the plans that the search predicts to be nearly as fast as the best: runs them
+ * (plan_benchmark.c) within a time limit and keeps the result with the measured costs. */
+#include "exec/autoparallel/plan_selection.h"
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/os.h"
+#ifdef TRIREME_ONEDNN
+#include "exec/cpu/tuning/tuning.h"
+#endif
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PLANS = 5, STEPS_MOST = 8, TURNS_LEAST = 4 };
+/* If nobody says for how long: so many steps of plans, within bounds. What long steps are made of
+ * takes long to tell apart. */
+static const double shortest = 10, longest = 40, steps_tried = 240;
+/* predictions that differ by less are of plans that hardly differ */
+static const double apart = 0.01;
+static const double turn = 0.05; /* seconds that steps of a turn take, about */
+/* a resolution beyond this says that the machine is busy: simplicity is then worth no more */
+static const double cautious = 0.02;
+
+double trmi_trial_seconds(double said, double step) {
+    return said > 0 ? said : said < 0 ? 0 : fmin(longest, fmax(shortest, steps_tried * step));
+}
+
+/* ---- who runs
+ *  -------------------------------------------------------------------------------------------- */
+
+trm_status trmi_trial_add(trmi_trial *t, const trmi_shard_plan *plan, const trmi_trial_plan *about,
+                          trm_error *err) {
+    char *text = trmi_shard_plan_text(plan);
+    if (text == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan");
+    }
+    for (int32_t i = 0; i < t->count; i++) {
+        if (strcmp(t->list[i].text, text) == 0) {
+            t->list[i].simple = t->list[i].simple || about->simple;
+            trm_free(text);
+            return TRM_OK;
+        }
+    }
+    if (t->count == (int32_t)(sizeof t->list / sizeof *t->list)) {
+        trm_free(text);
+        return TRM_OK;
+    }
+    t->list[t->count] = *about;
+    t->list[t->count++].text = text;
+    return TRM_OK;
+}
+
+void trmi_trial_free(trmi_trial *t) {
+    for (int32_t i = 0; i < t->count; i++) {
+        trm_free(t->list[i].text);
+    }
+    t->count = 0;
+}
+
+void trmi_trial_drop(trmi_trial *t, int32_t index) {
+    trm_free(t->list[index].text);
+    memmove(&t->list[index], &t->list[index + 1], (size_t)(t->count - 1 - index) * sizeof *t->list);
+    t->count--;
+}
+
+static int by_prediction(const void *a, const void *b) {
+    const trmi_trial_plan *x = a, *y = b;
+    return x->predicted != y->predicted
+               ? (x->predicted > y->predicted) - (x->predicted < y->predicted)
+               : strcmp(x->text, y->text);
+}
+
+static bool is_apart(const trmi_trial *t, int32_t count, const trmi_trial_plan *from) {
+    for (int32_t i = 0; i < count; i++) {
+        if (t->list[i].group == from->group &&
+            from->predicted <= t->list[i].predicted * (1 + apart)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The best, data parallel, and others that lie apart, all within the band. */
+static void keep_few(trmi_trial *t) {
+    int32_t kept = 0, all = t->count;
+    qsort(t->list, (size_t)all, sizeof *t->list, by_prediction);
+    double most = all > 0 ? t->list[0].predicted * (1 + TRMI_TRIAL_BAND) : 0;
+    bool simple = false; /* one place is data parallel's */
+    for (int32_t i = 0; i < all; i++) {
+        simple = simple || (t->list[i].simple && t->list[i].predicted <= most);
+    }
+    for (int32_t i = 0; i < all; i++) {
+        trmi_trial_plan *p = &t->list[i];
+        bool other = is_apart(t, kept, p) && kept < PLANS - simple;
+        if (p->predicted <= most && (p->simple || other)) {
+            simple = simple && !p->simple;
+            trmi_trial_plan one = *p;
+            *p = t->list[kept];
+            t->list[kept++] = one;
+        }
+    }
+    while (t->count > kept) {
+        trmi_trial_drop(t, t->count - 1);
+    }
+}
+
+/* ---- what is known
+ *  ----------------------------------------------------------------------------------------- */
+
+#ifdef TRIREME_ONEDNN
+static void key_of(const trmi_trial *t, const trmi_probe *probe, const trmi_costs *c, int32_t index,
+                   char *key, size_t size) {
+    uint64_t h = TRMI_HASH_BEGIN;
+    const trm_exec_options *o = probe->whole_options;
+    const int32_t how[5] = {(int32_t)o->precision, o->accumulate, (int32_t)o->parallel.wire,
+                            o->parallel.sync_batch_norm, (int32_t)o->parallel.joint};
+    for (int32_t i = 0; i < t->count; i++) {
+        h = trmi_hash(h, t->list[i].text, strlen(t->list[i].text) + 1);
+    }
+    h = trmi_hash(h, how, sizeof how);
+    h = trmi_hash(h, &o->optimizer.kind, sizeof o->optimizer.kind);
+    snprintf(key, size, "plan %016llx t%d x%d %d", (unsigned long long)h, c->threads, c->ranks,
+             (int)index);
+}
+#endif
+
+static bool recall(trmi_trial *t, const trmi_probe *probe, const trmi_costs *c) {
+#ifdef TRIREME_ONEDNN
+    for (int32_t i = 0; i < t->count && c->file != NULL && !c->refresh; i++) {
+        char key[96];
+        const char *how;
+        trmi_trial_plan *p = &t->list[i];
+        key_of(t, probe, c, i, key, sizeof key);
+        if (!trmi_tuning_find(c->file, key, &how, &p->measured) ||
+            sscanf(how, "turns %d;behind %lf;resolution %lf", &t->turns, &p->behind,
+                   &p->resolution) != 3) {
+            t->turns = 0;
+            break;
+        }
+    }
+    t->kept = t->turns > 0;
+#else
+    (void)t, (void)probe, (void)c;
+#endif
+    return t->kept;
+}
+
+static void keep(const trmi_trial *t, const trmi_probe *probe, trmi_costs *c) {
+#ifdef TRIREME_ONEDNN
+    trm_error ignored;
+    for (int32_t i = 0; i < t->count && c->file != NULL; i++) {
+        char key[96], how[80];
+        const trmi_trial_plan *p = &t->list[i];
+        key_of(t, probe, c, i, key, sizeof key);
+        snprintf(how, sizeof how, "turns %d;behind %.5f;resolution %.5f", (int)t->turns, p->behind,
+                 p->resolution);
+        trmi_tuning_add(c->file, key, how, p->measured);
+    }
+    if (c->file != NULL) {
+        (void)trmi_tuning_save(c->file, &ignored);
+    }
+#else
+    (void)t, (void)probe, (void)c;
+#endif
+}
+
+/* ---- run and choose
+ *  ------------------------------------------------------------------------------------------ */
+
+static int32_t steps_of(const trmi_trial *t) {
+    double steps = ceil(turn / fmax(1e-6, t->list[0].predicted));
+    return steps < 2 ? 2 : steps > STEPS_MOST ? STEPS_MOST : (int32_t)steps;
+}
+
+/* Of so many plans, with what their making takes. */
+static double least_seconds(const trmi_trial *t, int32_t count) {
+    return TURNS_LEAST * count * (1 + steps_of(t)) * t->list[0].predicted;
+}
+
+void trmi_trial_narrow(trmi_trial *t, double seconds) {
+    keep_few(t);
+    /* of two data parallel is the second, if it is there */
+    while (t->count > 1 && least_seconds(t, t->count) > seconds) {
+        trmi_trial_drop(t,
+                        t->list[t->count - 1].simple && t->count > 2 ? t->count - 2 : t->count - 1);
+    }
+}
+
+static trm_status run(trmi_trial *t, trmi_probe *probe, double seconds, double memory,
+                      trm_error *err) {
+    trmi_race race = {
+        .count = t->count, .steps = steps_of(t), .seconds = seconds, .fine = TRMI_TRIAL_FINE};
+    trmi_race_result result;
+    double all = 0, begin = trmi_os_now(), ranks = trm_comm_local_size(probe->comm);
+    for (int32_t i = 0; i < t->count; i++) {
+        race.plans[i] = t->list[i].text;
+        all += t->list[i].bytes;
+    }
+    race.one_at_a_time = all > (memory > 0 ? memory : 0.5 * (double)trmi_os_memory_bytes() / ranks);
+    trmi_log(TRM_LOG_INFO, "plan",
+             "%d plans are predicted within %.0f %% of each other: they are run in turns, %.0f s "
+             "at most",
+             (int)t->count, 100 * (t->list[t->count - 1].predicted / t->list[0].predicted - 1),
+             seconds);
+    TRMI_TRY(trmi_probe_race(probe, &race, &result, err));
+    t->seconds = trmi_os_now() - begin;
+    if (result.turns < TURNS_LEAST) {
+        trmi_log(TRM_LOG_INFO, "plan",
+                 "%d turns in %.1f s are too few to tell them apart: predictions decide",
+                 (int)result.turns, t->seconds);
+        return TRM_OK;
+    }
+    int32_t first = trmi_race_fastest(&result, t->count);
+    for (int32_t i = 0; i < t->count; i++) {
+        t->list[i].measured = result.seconds[i];
+        t->list[i].behind = trmi_race_behind(&result, i, first, &t->list[i].resolution);
+    }
+    t->turns = result.turns;
+    return TRM_OK;
+}
+
+static bool as_good(const trmi_trial_plan *p) { return p->behind <= fmin(p->resolution, cautious); }
+
+void trmi_trial_choose(trmi_trial *t) {
+    int32_t fastest = 0;
+    for (int32_t i = t->count - 1; i >= 0; i--) {
+        fastest = t->list[i].behind <= t->list[fastest].behind ? i : fastest;
+    }
+    t->chosen = as_good(&t->list[0]) ? 0 : fastest;
+    for (int32_t i = 0; i < t->count; i++) {
+        t->chosen = t->list[i].simple && as_good(&t->list[i]) ? i : t->chosen;
+    }
+}
+
+trm_status trmi_trial_run(trmi_trial *t, trmi_probe *probe, trmi_costs *costs, double seconds,
+                          double memory, trm_error *err) {
+    t->chosen = 0;
+    if (t->count < 2 || probe->comm == NULL || probe->whole == NULL) {
+        return TRM_OK;
+    }
+    if (!recall(t, probe, costs)) {
+        TRMI_TRY(trmi_probe_load(probe, err));
+        if (probe->load > TRMI_COSTS_BUSY) {
+            trmi_log(TRM_LOG_INFO, "plan",
+                     "others load this machine (threads take %.1f times as long): %d plans that "
+                     "are predicted alike are "
+                     "not run, predictions decide",
+                     probe->load, (int)t->count);
+            return TRM_OK;
+        }
+        TRMI_TRY(run(t, probe, seconds, memory, err));
+    }
+    if (t->turns > 0) {
+        trmi_trial_choose(t);
+        if (!t->kept) {
+            keep(t, probe, costs);
+        }
+    }
+    return TRM_OK;
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The way `cooperative`: ranks of a host make large weight gradients together
+ * (plan/lower/lower_joint.c says which, and why):
+ *
+ *      forward, backward   each rank its own x and dy, in its part of the arena JOINT
+ *      buckets             the gradients that each rank made by itself are summed
+ *      meet                all x and dy are there
+ *      joint steps         each rank the rows that its slice needs, from all samples
+ *      update, meet        and JOINT may be written again
+ *
+ * These gradients are the mean over all samples at once, so backward begins with 1/ranks
+ * (exec->seed_share), and the gradients that each rank made by itself are added, not averaged. */
+#include "exec/exec.h"
+#include "exec/distributed/ranks_state.h"
+#include "exec/distributed/split.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "comm/net/reserve.h"
+
+int32_t trmi_joint_ranks(const trm_exec *exec, const trm_exec_options *options) {
+    const trmi_parallel *p = exec->parallel;
+    const trm_parallel_options *o = &options->parallel;
+    bool alike = p != NULL && o->joint != TRM_JOINT_OFF &&
+                 (p->shard != NULL ? p->shard->slices : o->shard_optimizer) &&
+                 o->bucket == TRM_BUCKET_AUTO && !o->no_broadcast && o->layerwise_count == 0 &&
+                 !o->exact && o->block == 0;
+    bool once = options->lanes == 0 && options->arena_alloc == NULL && options->share == NULL &&
+                exec->accumulate == 1 && !exec->updated_elsewhere && options->memory_bytes == 0;
+    return alike && once && trm_comm_reaches_first(p->comm) ? p->size : 0;
+}
+
+static trm_status open_cooperative(trm_exec *exec, const trm_exec_options *options, bool *active,
+                                   trm_error *err) {
+    (void)err;
+    *active = exec->parallel != NULL && options->parallel.joint != TRM_JOINT_OFF;
+    return TRM_OK;
+}
+
+static trm_status plan_cooperative(trm_exec *exec, const trm_graph *graph,
+                                   const trm_exec_options *options, trmi_plan_options *plan,
+                                   trm_error *err) {
+    (void)graph;
+    (void)err;
+    plan->joint_ranks = trmi_joint_ranks(exec, options);
+    plan->joint_products = options->parallel.joint == TRM_JOINT_ALL;
+    return TRM_OK;
+}
+
+/* This rank's part of JOINT is behind those of the ranks before it. */
+static trm_status place_parts(trm_exec *exec, const trm_exec_options *options,
+                              const trmi_plan_options *plan, trm_error *err) {
+    (void)options;
+    (void)plan;
+    (void)err;
+    trm_program *p = exec->program;
+    for (int32_t i = 1; i < p->buffers_count; i++) {
+        trmi_buffer *b = &p->buffers[i];
+        b->offset += b->arena == TRMI_ARENA_JOINT ? exec->parallel->rank * b->bytes : 0;
+    }
+    bool mean = p->joint_ranks > 1 && !exec->parallel->options.sum;
+    exec->seed_share = mean ? 1 / (float)p->joint_ranks : 1;
+    return TRM_OK;
+}
+
+/* Kernels of joint steps are bound once the ranks' slices are known (begin_cooperative). */
+static trm_status bind_later(trm_exec *exec, trmi_kernel *kernel, trm_error *err) {
+    (void)exec;
+    (void)err;
+    return kernel->step->joint ? TRM_OK : TRM_UNSUPPORTED;
+}
+
+/* What this rank's slices have of a parameter's gradient, from the first element to the last. */
+static trmi_joint_part part_of(const trm_exec *exec, const trmi_buffer *gradient) {
+    const trmi_parallel *p = exec->parallel;
+    int64_t first = gradient->offset / (int64_t)sizeof(float),
+            end = first + gradient->bytes / (int64_t)sizeof(float);
+    int64_t from = end, to = first;
+    for (int32_t i = 0; i < p->ranges_count; i++) {
+        const trmi_range *range = &p->ranges[i];
+        int64_t begin = trmi_parallel_slice_begin(p, range),
+                behind = begin + range->counts[p->rank];
+        if (range->joint && !range->always_zero && behind > first && begin < end &&
+            behind > begin) {
+            from = trmi_min_i64(from, trmi_max_i64(begin, first));
+            to = trmi_max_i64(to, trmi_min_i64(behind, end));
+        }
+    }
+    return (trmi_joint_part){
+        .rank = p->rank, .begin = from - first, .count = trmi_max_i64(to - from, 0)};
+}
+
+static trm_status make_nothing(const trmi_kernel *kernel, const trmi_kernel_env *env,
+                               trm_error *err) {
+    (void)kernel;
+    (void)env;
+    (void)err;
+    return TRM_OK;
+}
+
+/* This rank neither reads nor writes the slices of others; calibration did (gradient_buckets.c). */
+static void take_slices(trm_exec *exec) {
+    const trmi_parallel *p = exec->parallel;
+    float *gradients = (float *)(void *)exec->env.arena[TRMI_ARENA_GRAD];
+    for (int32_t i = 0; i < p->ranges_count; i++) {
+        const trmi_range *range = &p->ranges[i];
+        int64_t own = trmi_parallel_slice_begin(p, range), behind = own + range->counts[p->rank],
+                end = range->begin + range->count;
+        if (range->joint) {
+            trmi_release_pages(gradients + range->begin,
+                               (size_t)(own - range->begin) * sizeof *gradients);
+            trmi_release_pages(gradients + behind, (size_t)(end - behind) * sizeof *gradients);
+            trmi_comm_fill_shared(gradients + own, (size_t)(behind - own) * sizeof *gradients);
+        }
+    }
+}
+
+static trm_status begin_cooperative(trm_exec *exec, trm_error *err) {
+    const trm_program *p = exec->program;
+    if (p->joint_ranks < 2) {
+        return TRM_OK;
+    }
+    take_slices(exec);
+    for (int32_t i = p->joint_begin; i < p->steps_count; i++) {
+        trmi_kernel *kernel = &exec->kernels[i];
+        trmi_joint_part part = part_of(exec, &p->buffers[p->steps[i].outputs[0]]);
+        kernel->run = make_nothing;
+        if (part.count > 0) {
+            TRMI_TRY(exec->backend->bind_joint(exec->backend, kernel, &part, err));
+        }
+    }
+    return TRM_OK;
+}
+
+/* Peers may still read what this rank has in JOINT, unless the last update ended with a meeting. */
+static trm_status wait_for_readers(trm_exec *exec, bool training, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    if (!training || !p->joint_read) {
+        return TRM_OK;
+    }
+    p->joint_read = false;
+    return trmi_parallel_meet(p, "the next step", err);
+}
+
+/* Before the first joint step: x and dy of all ranks are there. */
+static trm_status meet(trm_exec *exec, int32_t item, trm_error *err) {
+    (void)item;
+    TRMI_TRY(trmi_parallel_meet(exec->parallel, "gradients of all ranks", err));
+    exec->parallel->joint_read = true;
+    return TRM_OK;
+}
+
+static void schedule_meeting(trm_exec *exec) {
+    const trm_program *p = exec->program;
+    if (p->joint_begin < p->steps_count) {
+        trmi_distribution_add(exec, (trmi_action){.before = p->joint_begin, .run = meet});
+    }
+}
+
+/* Of such gradients a rank touches its slices only. */
+static void describe_cooperative(const trm_exec *exec, trm_exec_info *info) {
+    const trmi_parallel *p = exec->parallel;
+    for (int32_t i = 0; i < p->ranges_count; i++) {
+        const trmi_range *range = &p->ranges[i];
+        info->gradient_bytes -=
+            range->joint ? (range->count - range->counts[p->rank]) * (int64_t)sizeof(float) : 0;
+    }
+}
+
+const trmi_distribution trmi_way_cooperative = {
+    .name = "cooperative",
+    .open = open_cooperative,
+    .plan = plan_cooperative,
+    .place = place_parts,
+    .bind = bind_later,
+    .begin = begin_cooperative,
+    .schedule = schedule_meeting,
+    .before_step = wait_for_readers,
+    .describe = describe_cooperative,
+};

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls the active ways of training, in the order of the table (ways.c). */
+#include "exec/distributed/distribution.h"
+
+#include "exec/exec.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <string.h>
+
+/* Calls `hook` of each active way until one fails. */
+#define CALL_EACH(exec, hook, ...)                                                                 \
+    for (int32_t way_ = 0; way_ < (exec)->ways_count; way_++) {                                    \
+        if ((exec)->ways[way_]->hook != NULL) {                                                    \
+            TRMI_TRY((exec)->ways[way_]->hook(__VA_ARGS__));                                       \
+        }                                                                                          \
+    }                                                                                              \
+    return TRM_OK
+
+/* The last active way of the table, the most special one, that does not answer UNSUPPORTED. */
+#define CALL_LAST(exec, hook, ...)                                                                 \
+    for (int32_t way_ = (exec)->ways_count - 1; way_ >= 0; way_--) {                               \
+        trm_status status_ = (exec)->ways[way_]->hook != NULL                                      \
+                                 ? (exec)->ways[way_]->hook(__VA_ARGS__)                           \
+                                 : TRM_UNSUPPORTED;                                                \
+        if (status_ != TRM_UNSUPPORTED) {                                                          \
+            return status_;                                                                        \
+        }                                                                                          \
+    }                                                                                              \
+    return TRM_UNSUPPORTED
+
+/* ---- creation -------------------------------------------------------------------------------- */
+
+trm_status trmi_distribution_open(trm_exec *exec, const trmi_distribution *const *table,
+                                  int32_t count, const trm_exec_options *options, trm_error *err) {
+    for (int32_t i = 0; i < count; i++) {
+        bool active = false;
+        trm_status status = table[i]->open(exec, options, &active, err);
+        if (active) { /* `close` frees what a failed `open` has made, too */
+            exec->ways[exec->ways_count++] = table[i];
+        }
+        TRMI_TRY(status);
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_distribution_await_turn(trm_exec *exec, trm_error *err) {
+    CALL_EACH(exec, await_turn, exec, err);
+}
+
+trm_status trmi_distribution_plan(trm_exec *exec, const trm_graph *graph,
+                                  const trm_exec_options *options, trmi_plan_options *plan,
+                                  trm_error *err) {
+    CALL_EACH(exec, plan, exec, graph, options, plan, err);
+}
+
+trm_status trmi_distribution_place(trm_exec *exec, const trm_exec_options *options,
+                                   const trmi_plan_options *plan, trm_error *err) {
+    CALL_EACH(exec, place, exec, options, plan, err);
+}
+
+trm_status trmi_distribution_arena(trm_exec *exec, trmi_arena_id arena, size_t bytes,
+                                   trm_error *err) {
+    CALL_LAST(exec, arena, exec, arena, bytes, err);
+}
+
+trm_status trmi_distribution_bind(trm_exec *exec, trmi_kernel *kernel, trm_error *err) {
+    CALL_LAST(exec, bind, exec, kernel, err);
+}
+
+trm_status trmi_distribution_connect(trm_exec *exec, const trm_exec_options *options,
+                                     trm_error *err) {
+    CALL_EACH(exec, connect, exec, options, err);
+}
+
+trm_status trmi_distribution_deal(trm_exec *exec, uint8_t *mine, trm_error *err) {
+    CALL_EACH(exec, deal, exec, mine, err);
+}
+
+static trm_status begin_each(trm_exec *exec, trm_error *err) { CALL_EACH(exec, begin, exec, err); }
+
+trm_status trmi_distribution_begin(trm_exec *exec, trm_error *err) {
+    const trm_program *p = exec->program;
+    TRMI_TRY(begin_each(exec, err));
+    /* One action behind each step, one for each range of gradients, and a few for the whole
+     * step. */
+    enum { RANGES_EACH = 5, FEW = 16 };
+    exec->actions_room = p->steps_count + RANGES_EACH * p->params_count + FEW;
+    exec->actions =
+        exec->ways_count == 0
+            ? NULL
+            : trmi_arena_alloc(&exec->memory, (size_t)exec->actions_room * sizeof *exec->actions);
+    if (exec->ways_count > 0 && exec->actions == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the actions of %d steps", p->steps_count);
+    }
+    trmi_distribution_reschedule(exec);
+    return TRM_OK;
+}
+
+void trmi_distribution_close(trm_exec *exec) {
+    while (exec->ways_count > 0) {
+        const trmi_distribution *way = exec->ways[--exec->ways_count];
+        if (way->close != NULL) {
+            way->close(exec);
+        }
+    }
+}
+
+trm_status trmi_distribution_memory(trm_exec *exec, size_t bytes, void **out, trm_error *err) {
+    for (int32_t i = 0; i < exec->ways_count; i++) {
+        if (exec->ways[i]->memory != NULL) {
+            *out = exec->ways[i]->memory(exec, bytes, err);
+            return *out != NULL ? TRM_OK : TRM_NOMEM;
+        }
+    }
+    return TRM_UNSUPPORTED;
+}
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+
+void trmi_distribution_add(trm_exec *exec, trmi_action action) {
+    TRMI_ASSERT(exec->actions_count < exec->actions_room);
+    int32_t at = exec->actions_count++;
+    for (; at > 0 && exec->actions[at - 1].before > action.before; at--) {
+        exec->actions[at] = exec->actions[at - 1];
+    }
+    exec->actions[at] = action;
+}
+
+void trmi_distribution_reschedule(trm_exec *exec) {
+    exec->actions_count = 0;
+    for (int32_t i = 0; i < exec->ways_count; i++) {
+        if (exec->ways[i]->schedule != NULL) {
+            exec->ways[i]->schedule(exec);
+        }
+    }
+}
+
+trm_status trmi_distribution_before_step(trm_exec *exec, bool training, trm_error *err) {
+    CALL_EACH(exec, before_step, exec, training, err);
+}
+
+trm_status trmi_distribution_finish_forward(trm_exec *exec, trm_error *err) {
+    CALL_EACH(exec, finish_forward, exec, err);
+}
+
+trm_status trmi_distribution_finish_backward(trm_exec *exec, trm_status status, trm_error *err) {
+    for (int32_t i = 0; i < exec->ways_count; i++) {
+        if (exec->ways[i]->finish_backward != NULL) {
+            status = exec->ways[i]->finish_backward(exec, status, err);
+        }
+    }
+    return status;
+}
+
+trm_status trmi_distribution_agree(trm_exec *exec, bool *diverged, trm_error *err) {
+    CALL_EACH(exec, agree, exec, diverged, err);
+}
+
+trm_status trmi_distribution_first(trm_exec *exec, bool found, int32_t *rank, trm_error *err) {
+    *rank = -1;
+    CALL_EACH(exec, first, exec, found, rank, err);
+}
+
+trm_status trmi_distribution_publish(trm_exec *exec, trm_error *err) {
+    CALL_EACH(exec, publish, exec, err);
+}
+
+/* ---- state, inputs, reports ------------------------------------------------------------------ */
+
+trm_status trmi_distribution_gather(trm_exec *exec, trm_error *err) {
+    CALL_EACH(exec, gather, exec, err);
+}
+
+void trmi_distribution_input(trm_exec *exec, int32_t index, trm_tensor *place) {
+    for (int32_t i = 0; i < exec->ways_count; i++) {
+        if (exec->ways[i]->input != NULL) {
+            exec->ways[i]->input(exec, index, place);
+        }
+    }
+}
+
+bool trmi_distribution_feed(trm_exec *exec, int32_t index, const trm_tensor *place,
+                            const void *data) {
+    for (int32_t i = 0; i < exec->ways_count; i++) {
+        if (exec->ways[i]->feed != NULL && exec->ways[i]->feed(exec, index, place, data)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+trmi_kernel_env trmi_distribution_environment(const trm_exec *exec, int32_t block, int32_t step) {
+    for (int32_t i = 0; i < exec->ways_count; i++) {
+        if (exec->ways[i]->environment != NULL) {
+            return exec->ways[i]->environment(exec, block, step);
+        }
+    }
+    return exec->env;
+}
+
+void trmi_distribution_describe(const trm_exec *exec, trm_exec_info *info) {
+    for (int32_t i = 0; i < exec->ways_count; i++) {
+        if (exec->ways[i]->describe != NULL) {
+            exec->ways[i]->describe(exec, info);
+        }
+    }
+}
+
+void trmi_distribution_count(const trm_exec *exec, const trm_program *program,
+                             const struct trmi_mesh *mesh, struct trmi_training *training) {
+    for (int32_t i = 0; i < exec->ways_count; i++) {
+        if (exec->ways[i]->count != NULL) {
+            exec->ways[i]->count(exec, program, mesh, training);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec/distributed/distribution.h: what differs between ways of training, behind one interface.
+ *
+ * There is one executor. It compiles a graph to a program, gives the arenas memory, binds a
+ * kernel to each step and walks the array of steps. A way of training (ranks that sum
+ * gradients, slices of the optimiser, a split graph, strict determinism, ...) is a table of the
+ * functions below. The executor calls them at fixed points, for each active way in the order of
+ * the table in ways.c; it knows none of them by name.
+ *
+ *      trm_exec_create             open  await_turn  plan  place  arena  bind  connect  deal  begin
+ *      trm_exec_forward_backward   before_step  [steps and actions]  finish_backward
+ *      trm_exec_update             agree  publish
+ *      trm_exec_gather_slots       gather
+ *      trm_exec_destroy            close
+ *
+ * Between the steps of the program a way runs actions: a collective that starts behind the step
+ * which completes a gradient, a meeting before the steps that read other ranks' memory.
+ * `schedule` adds them to exec->actions, sorted by the step that they precede; a training step
+ * walks both arrays once.
+ *
+ * docs/internals/distribution.md shows how to add a way. All functions but `open` may be NULL. Unless
+ * stated otherwise they are called on the thread that uses the executor, on every rank in the
+ * same order, and may be collective. */
+#ifndef TRMI_EXEC_DISTRIBUTED_DISTRIBUTION_H
+#define TRMI_EXEC_DISTRIBUTED_DISTRIBUTION_H
+
+#include "trireme/exec.h"
+
+#include "exec/backend.h"
+
+struct trmi_training;
+struct trmi_mesh;
+
+typedef struct trmi_distribution {
+    const char *name;
+
+    /* ---- creation, in this order ---- */
+
+    /* Sets *active when the options ask for this way; reads and checks them, makes the way's state.
+     * May change what the executor asks of back-ends (exec->kernels_from), its threads and its
+     * number of blocks. Not called for ways that come later when an earlier one fails.
+     *   error  INVALID: options that do not fit each other */
+    trm_status (*open)(trm_exec *exec, const trm_exec_options *options, bool *active,
+                       trm_error *err);
+    /* Before back-ends measure kernels: returns when this rank may. `connect` releases the next. */
+    trm_status (*await_turn)(trm_exec *exec, trm_error *err);
+    /* Before the program is made: what the plan shall make of the graph. */
+    trm_status (*plan)(trm_exec *exec, const trm_graph *graph, const trm_exec_options *options,
+                       trmi_plan_options *plan, trm_error *err);
+    /* After the program is made, before memory is taken: may move buffers between arenas.
+     * `plan` is what the program was made by, with its report. */
+    trm_status (*place)(trm_exec *exec, const trm_exec_options *options,
+                        const trmi_plan_options *plan, trm_error *err);
+    /* Memory for an arena of `bytes`, to exec->env.arena[arena]; the way frees it in `close`. It
+     * may leave that to `connect`. UNSUPPORTED: another way, or else the executor, takes it.
+     * Asked from the last way of the table to the first, as `bind` is. */
+    trm_status (*arena)(trm_exec *exec, trmi_arena_id arena, size_t bytes, trm_error *err);
+    /* Memory that the other ranks can reach, freed in `close`; NULL: no memory. */
+    void *(*memory)(trm_exec *exec, size_t bytes, trm_error *err);
+    /* A kernel for a step. UNSUPPORTED: the back-end binds it. */
+    trm_status (*bind)(trm_exec *exec, trmi_kernel *kernel, trm_error *err);
+    /* Kernels are bound and arenas have memory, as far as `arena` gave it: communicators, staging,
+     * arenas that ranks have in common. */
+    trm_status (*connect)(trm_exec *exec, const trm_exec_options *options, trm_error *err);
+    /* Which variables this rank makes the first values of: clears mine[index] of the others. */
+    trm_status (*deal)(trm_exec *exec, uint8_t *mine, trm_error *err);
+    /* Initial values are there: makes them equal on all ranks, and what the steps need.
+     * After `begin` nothing is allocated. */
+    trm_status (*begin)(trm_exec *exec, trm_error *err);
+    void (*close)(trm_exec *exec);
+
+    /* ---- a step ---- */
+
+    /* Adds this way's actions (trmi_distribution_add). Called again after
+     * trmi_distribution_reschedule. */
+    void (*schedule)(trm_exec *exec);
+    /* Before the first step of the program. `training`: backward follows. */
+    trm_status (*before_step)(trm_exec *exec, bool training, trm_error *err);
+    /* After a forward pass without backward. */
+    trm_status (*finish_forward)(trm_exec *exec, trm_error *err);
+    /* After the last step, also when the step failed (`status`): waits for all that was started.
+     * Gradients are then what the optimiser shall use. Returns the first error. */
+    trm_status (*finish_backward)(trm_exec *exec, trm_status status, trm_error *err);
+    /* After the optimiser has measured gradients, before parameters change for good: *diverged
+     * on any rank is *diverged on all. */
+    trm_status (*agree)(trm_exec *exec, bool *diverged, trm_error *err);
+    /* Collective: the lowest rank that passes `found`, -1 = none. */
+    trm_status (*first)(trm_exec *exec, bool found, int32_t *rank, trm_error *err);
+    /* The optimiser has changed this rank's parameters: the other ranks get them. */
+    trm_status (*publish)(trm_exec *exec, trm_error *err);
+
+    /* ---- state, inputs, reports ---- */
+
+    /* Before saving: parameters, states and slots whole on every rank. */
+    trm_status (*gather)(trm_exec *exec, trm_error *err);
+    /* What a caller feeds as input `index`, where that is not the program's buffer. */
+    void (*input)(trm_exec *exec, int32_t index, trm_tensor *place);
+    /* Takes `data`, fed for input `index` (NULL: written to its place); false: not this way. */
+    bool (*feed)(trm_exec *exec, int32_t index, const trm_tensor *place, const void *data);
+    /* The environment in which step `step` of block `block` runs; only where exec->blocks says
+     * so. */
+    trmi_kernel_env (*environment)(const trm_exec *exec, int32_t block, int32_t step);
+    /* Corrects what one rank by itself would take. */
+    void (*describe)(const trm_exec *exec, trm_exec_info *info);
+    /* The same for a program that is not made into an executor; `mesh`: of a split program. */
+    void (*count)(const trm_exec *exec, const trm_program *program, const struct trmi_mesh *mesh,
+                  struct trmi_training *training);
+} trmi_distribution;
+
+enum { TRMI_DISTRIBUTIONS_MAX = 8 };
+
+/* What happens between two steps of the program. */
+typedef struct trmi_action {
+    int32_t before; /* the step that it precedes; steps_count: behind the last */
+    bool last_only; /* of accumulated batches only in the last one */
+    trm_status (*run)(trm_exec *exec, int32_t item, trm_error *err);
+    int32_t item;
+} trmi_action;
+
+/* ---- the executor's side: each calls the active ways in the order of the table ---- */
+
+/* Opens the ways of `table` that the options ask for. */
+trm_status trmi_distribution_open(trm_exec *exec, const trmi_distribution *const *table,
+                                  int32_t count, const trm_exec_options *options, trm_error *err);
+trm_status trmi_distribution_await_turn(trm_exec *exec, trm_error *err);
+trm_status trmi_distribution_plan(trm_exec *exec, const trm_graph *graph,
+                                  const trm_exec_options *options, trmi_plan_options *plan,
+                                  trm_error *err);
+trm_status trmi_distribution_place(trm_exec *exec, const trm_exec_options *options,
+                                   const trmi_plan_options *plan, trm_error *err);
+/* UNSUPPORTED: no way takes it. */
+trm_status trmi_distribution_arena(trm_exec *exec, trmi_arena_id arena, size_t bytes,
+                                   trm_error *err);
+trm_status trmi_distribution_bind(trm_exec *exec, trmi_kernel *kernel, trm_error *err);
+trm_status trmi_distribution_connect(trm_exec *exec, const trm_exec_options *options,
+                                     trm_error *err);
+trm_status trmi_distribution_deal(trm_exec *exec, uint8_t *mine, trm_error *err);
+trm_status trmi_distribution_begin(trm_exec *exec, trm_error *err);
+void trmi_distribution_close(trm_exec *exec);
+trm_status trmi_distribution_before_step(trm_exec *exec, bool training, trm_error *err);
+trm_status trmi_distribution_finish_forward(trm_exec *exec, trm_error *err);
+trm_status trmi_distribution_finish_backward(trm_exec *exec, trm_status status, trm_error *err);
+trm_status trmi_distribution_agree(trm_exec *exec, bool *diverged, trm_error *err);
+/* -1 also where this executor has no other ranks. */
+trm_status trmi_distribution_first(trm_exec *exec, bool found, int32_t *rank, trm_error *err);
+trm_status trmi_distribution_publish(trm_exec *exec, trm_error *err);
+trm_status trmi_distribution_gather(trm_exec *exec, trm_error *err);
+void trmi_distribution_input(trm_exec *exec, int32_t index, trm_tensor *place);
+bool trmi_distribution_feed(trm_exec *exec, int32_t index, const trm_tensor *place,
+                            const void *data);
+trmi_kernel_env trmi_distribution_environment(const trm_exec *exec, int32_t block, int32_t step);
+void trmi_distribution_describe(const trm_exec *exec, trm_exec_info *info);
+void trmi_distribution_count(const trm_exec *exec, const trm_program *program,
+                             const struct trmi_mesh *mesh, struct trmi_training *training);
+
+/* ---- what ways use of the executor ---- */
+
+/* Memory that the other ranks can reach, freed when the ways are closed. UNSUPPORTED: this executor
+ * has no other ranks. */
+trm_status trmi_distribution_memory(trm_exec *exec, size_t bytes, void **out, trm_error *err);
+/* Adds an action: in `schedule` only. Actions before the same step run in the order of the
+ * table, then in the order in which they were added. */
+void trmi_distribution_add(trm_exec *exec, trmi_action action);
+/* Asks all active ways for their actions again. Takes no memory. */
+void trmi_distribution_reschedule(trm_exec *exec);
+
+#endif

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The contract of distribution.h, with ways that only note what is called. */
+#include "check.h"
+
+#include "exec/exec.h"
+
+#include "base/error.h"
+
+#include <string.h>
+
+static char calls[256]; /* a letter for each call */
+
+static void note(const char *what) { strncat(calls, what, sizeof calls - strlen(calls) - 1); }
+static void forget(void) { calls[0] = '\0'; }
+
+/* ---- two ways, and one that the options do not ask for --------------------------------------- */
+
+static trm_status open_a(trm_exec *exec, const trm_exec_options *o, bool *active, trm_error *err) {
+    *active = true;
+    return TRM_OK;
+}
+static trm_status open_b(trm_exec *exec, const trm_exec_options *o, bool *active, trm_error *err) {
+    *active = true;
+    return o->lanes > 0 ? TRMI_FAIL(err, TRM_INVALID, "refused") : TRM_OK;
+}
+static trm_status open_idle(trm_exec *exec, const trm_exec_options *o, bool *active,
+                            trm_error *err) {
+    return TRM_OK;
+}
+static void close_a(trm_exec *exec) { note("a"); }
+static void close_b(trm_exec *exec) { note("b"); }
+static trm_status before_a(trm_exec *exec, bool training, trm_error *err) {
+    note(training ? "A" : "a");
+    return TRM_OK;
+}
+static trm_status before_b(trm_exec *exec, bool training, trm_error *err) {
+    note(training ? "B" : "b");
+    return TRM_OK;
+}
+static trm_status before_idle(trm_exec *exec, bool training, trm_error *err) {
+    note("?");
+    return TRM_OK;
+}
+static trm_status finish_a(trm_exec *exec, trm_status status, trm_error *err) {
+    note(status == TRM_OK ? "a" : "x");
+    return status;
+}
+static trm_status finish_b(trm_exec *exec, trm_status status, trm_error *err) {
+    note(status == TRM_OK ? "b" : "y");
+    return status;
+}
+static trm_status arena_a(trm_exec *exec, trmi_arena_id arena, size_t bytes, trm_error *err) {
+    note("a");
+    return arena == TRMI_ARENA_GRAD ? TRM_OK : TRM_UNSUPPORTED;
+}
+static trm_status arena_b(trm_exec *exec, trmi_arena_id arena, size_t bytes, trm_error *err) {
+    note("b");
+    return arena == TRMI_ARENA_PARAM ? TRM_OK : TRM_UNSUPPORTED;
+}
+
+static trm_status act(trm_exec *exec, int32_t item, trm_error *err) {
+    const char name[2] = {(char)('0' + item), '\0'};
+    note(name);
+    return item == 9 ? TRMI_FAIL(err, TRM_PEER, "action 9") : TRM_OK;
+}
+
+static bool fails; /* does way b add an action that fails? */
+
+static void schedule_a(trm_exec *exec) {
+    trmi_distribution_add(exec, (trmi_action){.before = 4, .run = act, .item = 1});
+    trmi_distribution_add(exec,
+                          (trmi_action){.before = 2, .run = act, .item = 2, .last_only = true});
+}
+static void schedule_b(trm_exec *exec) {
+    trmi_distribution_add(exec, (trmi_action){.before = 2, .run = act, .item = 3});
+    trmi_distribution_add(exec, (trmi_action){.before = 0, .run = act, .item = 4});
+    trmi_distribution_add(exec, (trmi_action){.before = 6, .run = act, .item = fails ? 9 : 5});
+}
+
+static const trmi_distribution way_a = {.name = "a",
+                                        .open = open_a,
+                                        .close = close_a,
+                                        .before_step = before_a,
+                                        .finish_backward = finish_a,
+                                        .arena = arena_a,
+                                        .schedule = schedule_a};
+static const trmi_distribution way_idle = {
+    .name = "idle", .open = open_idle, .before_step = before_idle};
+static const trmi_distribution way_b = {.name = "b",
+                                        .open = open_b,
+                                        .close = close_b,
+                                        .before_step = before_b,
+                                        .finish_backward = finish_b,
+                                        .arena = arena_b,
+                                        .schedule = schedule_b};
+static const trmi_distribution *const table[] = {&way_a, &way_idle, &way_b};
+
+/* Steps are noted as "[begin-end)". */
+static trm_status walk(trm_exec *exec, int32_t begin, int32_t end, trm_error *err) {
+    char text[16];
+    snprintf(text, sizeof text, "[%d-%d)", (int)begin, (int)end);
+    note(text);
+    return TRM_OK;
+}
+
+typedef struct fixture {
+    trm_exec exec;
+    trm_program program;
+} fixture;
+
+static void open_fixture(fixture *f) {
+    trm_error err;
+    memset(f, 0, sizeof *f);
+    f->program.steps_count = 6;
+    f->exec.program = &f->program;
+    f->exec.walk = walk;
+    f->exec.accumulate = 2;
+    CHECK_OK(trmi_distribution_open(&f->exec, table, 3, &(trm_exec_options){0}, &err), err);
+    CHECK_OK(trmi_distribution_begin(&f->exec, &err), err);
+    forget();
+}
+
+static void close_fixture(fixture *f) {
+    trmi_distribution_close(&f->exec);
+    trmi_arena_free(&f->exec.memory);
+}
+
+/* ---- cases ----------------------------------------------------------------------------------- */
+
+static void active_ways_are_called_in_order(void **state) {
+    fixture f;
+    trm_error err;
+    open_fixture(&f);
+    assert_int_equal(f.exec.ways_count, 2);
+    CHECK_OK(trmi_distribution_before_step(&f.exec, true, &err), err);
+    CHECK_OK(trmi_distribution_before_step(&f.exec, false, &err), err);
+    assert_string_equal(calls, "ABab");
+    forget();
+    close_fixture(&f);
+    assert_string_equal(calls, "ba");
+}
+
+static void the_last_way_that_takes_an_arena_has_it(void **state) {
+    fixture f;
+    trm_error err;
+    open_fixture(&f);
+    CHECK_OK(trmi_distribution_arena(&f.exec, TRMI_ARENA_PARAM, 1, &err), err);
+    assert_string_equal(calls, "b");
+    forget();
+    CHECK_OK(trmi_distribution_arena(&f.exec, TRMI_ARENA_GRAD, 1, &err), err);
+    assert_string_equal(calls, "ba");
+    assert_int_equal(trmi_distribution_arena(&f.exec, TRMI_ARENA_STATE, 1, &err), TRM_UNSUPPORTED);
+    void *memory;
+    assert_int_equal(trmi_distribution_memory(&f.exec, 1, &memory, &err), TRM_UNSUPPORTED);
+    close_fixture(&f);
+}
+
+/* Actions run before their step, in the order of the table; some with the last batch only. */
+static void actions_run_between_steps(void **state) {
+    fixture f;
+    trm_error err;
+    open_fixture(&f);
+    CHECK_OK(trmi_exec_walk_program(&f.exec, &err), err);
+    assert_string_equal(calls, "4[0-2)3[2-4)1[4-6)5");
+    f.exec.accumulated = 1;
+    forget();
+    CHECK_OK(trmi_exec_walk_program(&f.exec, &err), err);
+    assert_string_equal(calls, "4[0-2)23[2-4)1[4-6)5");
+    trmi_distribution_reschedule(&f.exec);
+    assert_int_equal(f.exec.actions_count, 5);
+    close_fixture(&f);
+}
+
+/* A failed step is finished by all ways, with its error. */
+static void failures_reach_every_way(void **state) {
+    fixture f;
+    trm_error err;
+    fails = true;
+    open_fixture(&f);
+    trm_status status = trmi_exec_walk_program(&f.exec, &err);
+    assert_int_equal(status, TRM_PEER);
+    forget();
+    assert_int_equal(trmi_distribution_finish_backward(&f.exec, status, &err), TRM_PEER);
+    assert_string_equal(calls, "xy");
+    assert_string_equal(err.message, "action 9");
+    close_fixture(&f);
+    fails = false;
+}
+
+/* What a failed `open` has made is closed, too. */
+static void a_refused_way_is_closed(void **state) {
+    fixture f;
+    trm_error err;
+    memset(&f, 0, sizeof f);
+    assert_int_equal(
+        trmi_distribution_open(&f.exec, table, 3, &(trm_exec_options){.lanes = 1}, &err),
+        TRM_INVALID);
+    forget();
+    close_fixture(&f);
+    assert_string_equal(calls, "ba");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(active_ways_are_called_in_order),
+        cmocka_unit_test(the_last_way_that_takes_an_arena_has_it),
+        cmocka_unit_test(actions_run_between_steps),
+        cmocka_unit_test(failures_reach_every_way),
+        cmocka_unit_test(a_refused_way_is_closed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Cuts GRAD into ranges that are reduced together (buckets), and ranges into one slice for each
+ * rank.
+ *
+ * AUTO minimises the predicted end of the last reduction from the times at which gradients are
+ * ready and the cost of a message (alpha + beta * bytes), both measured; every rank uses rank
+ * 0's numbers, so that all cut alike. Where the ranks' threads fill the cores there is one
+ * bucket: the communicator's thread would take a core from a kernel. */
+#include "exec/exec.h"
+#include "exec/distributed/ranks_state.h"
+#include "exec/distributed/split.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/os.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { SMALL_BYTES = 4096, LARGE_BYTES = 4 << 20, SMALL_TURNS = 7, LARGE_TURNS = 3 };
+
+/* ---- what a reduction costs
+ *  ----------------------------------------------------------------------- */
+
+/* Does the communicator's thread have a core of its own? The same answer on all ranks. */
+static trm_status find_crowd(trm_exec *exec, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    int32_t crowded =
+        trm_comm_local_size(p->comm) == p->size && p->size * exec->env.threads >= p->cores;
+    TRMI_TRY(trm_comm_broadcast(p->comm, &crowded, 1, TRM_INT32, 0, err));
+    p->crowded = crowded != 0;
+    return TRM_OK;
+}
+
+/* Seconds of one started reduction of `count` elements: the best of a few turns. */
+static trm_status time_reduction(trm_exec *exec, int64_t count, int turns, double *best,
+                                 trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    const trm_collective op = {.kind = TRM_ALLREDUCE,
+                               .recv = exec->env.arena[TRMI_ARENA_GRAD],
+                               .count = count,
+                               .dtype = TRM_FLOAT32,
+                               .reduce = TRM_REDUCTION_SUM,
+                               .tag = "calibration"};
+    *best = 1e9;
+    for (int i = 0; i <= turns; i++) {
+        trm_request *request;
+        TRMI_TRY(trm_comm_barrier(p->comm, err));
+        double begin = trmi_os_now();
+        TRMI_TRY(trm_comm_start(p->comm, &op, &request, err));
+        TRMI_TRY(trm_request_wait(request, -1, err));
+        double seconds = trmi_os_now() - begin;
+        *best = i > 0 && seconds < *best ? seconds : *best; /* the first touches memory */
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_parallel_measure_link(trm_exec *exec, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    int64_t total = exec->program->arena_bytes[TRMI_ARENA_GRAD] - exec->program->untouched_bytes;
+    if (p->shard != NULL && p->options.bucket == TRM_BUCKET_AUTO) { /* parts differ in size */
+        TRMI_TRY(trm_comm_allreduce(p->comm, &total, 1, TRM_INT64, TRM_REDUCTION_MIN, err));
+    }
+    int64_t small = trmi_min_i64(total, SMALL_BYTES), large = trmi_min_i64(total, LARGE_BYTES);
+    double seconds[2] = {0, 0};
+    if (p->options.bucket != TRM_BUCKET_AUTO || total == 0) {
+        return TRM_OK;
+    }
+    TRMI_TRY(find_crowd(exec, err));
+    TRMI_TRY(time_reduction(exec, small / 4, SMALL_TURNS, &seconds[0], err));
+    TRMI_TRY(time_reduction(exec, large / 4, LARGE_TURNS, &seconds[1], err));
+    TRMI_TRY(trm_comm_broadcast(p->comm, seconds, 2, TRM_FLOAT64, 0, err));
+    p->alpha = seconds[0];
+    p->beta = large > small && seconds[1] > seconds[0]
+                  ? (seconds[1] - seconds[0]) / (double)(large - small)
+                  : 0;
+    return TRM_OK;
+}
+
+/* ---- the cut
+ *  ----------------------------------------------------------------------------------------- */
+
+/* Split graphs: gradients that are not summed over all ranks. */
+static bool elsewhere(const trmi_parallel *p, const trmi_param *param) {
+    return p->shard != NULL && param->grad_axes != (1u << p->shard->plan->mesh.axes) - 1;
+}
+
+static void fill_items(trm_exec *exec, bool measured) {
+    trmi_parallel *p = exec->parallel;
+    const trm_program *program = exec->program;
+    double at = 0;
+    if (!measured) {
+        for (int32_t i = 0; i < program->steps_count; i++) {
+            at += program->steps[i].predicted_seconds;
+            p->step_end[i] = at;
+        }
+    }
+    p->backward_end = program->steps_count > 0 ? p->step_end[program->steps_count - 1] : 0;
+    double half = (double)trm_dtype_bytes(p->payload.dtype) / sizeof(float);
+    for (int32_t i = 0; i < program->params_count; i++) {
+        const trmi_param *param = &program->params[i];
+        bool ready = param->ready_step < program->steps_count;
+        int64_t bytes = trmi_round_up(program->buffers[param->param_buffer].bytes, 64);
+        p->items[i] = (trmi_bucket_item){
+            .bytes = (int64_t)((double)bytes * half),
+            .ready_seconds = ready ? p->step_end[param->ready_step] : p->backward_end,
+            .skip = elsewhere(p, param) || param->grad_buffer == 0 || param->remote ||
+                    trmi_parallel_is_layerwise(p, param->name) || trmi_joint_makes(program, param)};
+    }
+}
+
+static int64_t begin_of(const trm_program *program, int32_t param) {
+    return param < program->params_count
+               ? program->buffers[program->params[param].param_buffer].offset /
+                     (int64_t)sizeof(float)
+               : program->arena_bytes[TRMI_ARENA_PARAM] / (int64_t)sizeof(float);
+}
+
+static void fill_ranges(trm_exec *exec, int32_t count) {
+    trmi_parallel *p = exec->parallel;
+    const trm_program *program = exec->program;
+    for (int32_t i = 0; i < count; i++) {
+        const trmi_bucket *b = &p->cut[i];
+        int32_t last = b->first + b->count - 1;
+        int64_t begin = begin_of(program, b->first);
+        p->ranges[i] = (trmi_range){.begin = begin,
+                                    .count = begin_of(program, last + 1) - begin,
+                                    .ready_step = program->params[last].ready_step,
+                                    .comm = p->comm,
+                                    .counts = p->counts + (int64_t)i * p->size};
+        snprintf(p->ranges[i].name, sizeof p->ranges[i].name, "gradients %d/%d %s", i + 1, count,
+                 program->params[b->first].name);
+    }
+    p->ranges_count = count;
+}
+
+/* Gradients that only some ranks hold in common, and, to be sliced, those that all ranks have
+ * already: runs of neighbours with the same axes, in their place among the others. */
+static void add_group_ranges(trm_exec *exec) {
+    trmi_parallel *p = exec->parallel;
+    const trm_program *program = exec->program;
+    for (int32_t i = 0; p->shard != NULL && i < program->params_count;) {
+        uint32_t axes = program->params[i].grad_axes;
+        int32_t end = i + 1;
+        bool idle = axes == 0 && !p->options.shard_optimizer;
+        if (!elsewhere(p, &program->params[i]) || idle || program->params[i].grad_buffer == 0) {
+            i = end;
+            continue;
+        }
+        while (end < program->params_count && program->params[end].grad_axes == axes &&
+               program->params[end].grad_buffer != 0) {
+            end++;
+        }
+        int32_t number = p->ranges_count++, at = number;
+        int64_t begin = begin_of(program, i);
+        for (; at > 0 && p->ranges[at - 1].begin > begin; at--) {
+            p->ranges[at] = p->ranges[at - 1];
+        }
+        p->ranges[at] = (trmi_range){.begin = begin,
+                                     .count = begin_of(program, end) - begin,
+                                     .ready_step = program->params[end - 1].ready_step,
+                                     .counts = p->counts + (int64_t)number * p->size,
+                                     .comm = axes != 0 ? p->shard->groups[axes].comm : p->comm,
+                                     .summed = axes == 0};
+        snprintf(p->ranges[at].name, sizeof p->ranges[at].name, "gradients %s",
+                 program->params[i].name);
+        i = end;
+    }
+}
+
+/* Gradients that are made jointly are neighbours, behind those of the buckets. */
+static void add_joint_range(trm_exec *exec) {
+    trmi_parallel *p = exec->parallel;
+    const trm_program *program = exec->program;
+    int32_t first = 0, end;
+    while (first < program->params_count && !trmi_joint_makes(program, &program->params[first])) {
+        first++;
+    }
+    for (end = first;
+         end < program->params_count && trmi_joint_makes(program, &program->params[end]);) {
+        end++;
+    }
+    if (end > first) {
+        int32_t at = p->ranges_count++;
+        p->ranges[at] = (trmi_range){.begin = begin_of(program, first),
+                                     .count = begin_of(program, end) - begin_of(program, first),
+                                     .ready_step = program->params[end - 1].ready_step,
+                                     .joint = true,
+                                     .comm = p->comm,
+                                     .counts = p->counts + (int64_t)at * p->size,
+                                     .name = "gradients of all ranks"};
+    }
+}
+
+/* Cuts a range into slices of whole blocks, as equal as those allow. */
+static void slice(trm_exec *exec, trmi_range *range, int64_t *block) {
+    trmi_parallel *p = exec->parallel;
+    int64_t end = range->begin + range->count, at = range->begin;
+    while (*block < p->blocks && trmi_update_block_offset(exec->update, *block) < range->begin) {
+        p->everyones[(*block)++] = 1;
+    }
+    for (int32_t r = 0; r < p->size; r++) {
+        int64_t ideal = range->begin + range->count * (r + 1) / p->size, next = end;
+        while (*block < p->blocks) {
+            int64_t offset = trmi_update_block_offset(exec->update, *block);
+            if (offset >= end || (r + 1 < p->size && offset >= ideal)) {
+                break;
+            }
+            p->mine[(*block)++] = r == p->rank;
+        }
+        if (r + 1 < p->size && *block < p->blocks) {
+            next = trmi_min_i64(end, trmi_update_block_offset(exec->update, *block));
+        }
+        range->counts[r] = next - at;
+        at = next;
+    }
+}
+
+static void slice_all(trm_exec *exec) {
+    trmi_parallel *p = exec->parallel;
+    int64_t block = 0;
+    memset(p->mine, 0, (size_t)p->blocks);
+    memset(p->everyones, 0, (size_t)p->blocks);
+    for (int32_t i = 0; i < p->ranges_count; i++) {
+        slice(exec, &p->ranges[i], &block);
+    }
+    for (; block < p->blocks; block++) {
+        p->everyones[block] = 1;
+    }
+    for (int64_t b = 0; b < p->blocks; b++) {
+        if (p->common && p->everyones[b]) { /* there is one copy: rank 0's */
+            p->mine[b] = p->rank == 0;
+            p->everyones[b] = 0;
+        }
+        p->mine[b] |= p->everyones[b];
+    }
+}
+
+/* The sums of all ranks, added: trmi_update_exchange. `context`: the exec. */
+static trm_status add_over_ranks(void *context, double *sums, int64_t count, trm_error *err) {
+    const trm_exec *exec = context;
+    const trm_collective op = {.kind = TRM_ALLREDUCE,
+                               .recv = sums,
+                               .count = count,
+                               .dtype = TRM_FLOAT64,
+                               .reduce = TRM_REDUCTION_SUM,
+                               .tag = "norms of layerwise gradients"};
+    return trm_comm_run(exec->parallel->comm, &op, err);
+}
+
+trm_status trmi_parallel_set_apart(trm_exec *exec, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    const trm_program *program = exec->program;
+    if (p->options.layerwise_count == 0) {
+        return TRM_OK;
+    }
+    p->apart = trmi_alloc((size_t)p->blocks + 1);
+    if (p->apart == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to list layerwise parameters");
+    }
+    int64_t block = 0;
+    for (int32_t i = 0; i < program->params_count; i++) {
+        bool own = trmi_parallel_is_layerwise(p, program->params[i].name);
+        while (block < p->blocks &&
+               trmi_update_block_offset(exec->update, block) < begin_of(program, i + 1)) {
+            p->apart[block++] = own;
+        }
+    }
+    trmi_update_set_apart(exec->update, p->apart, add_over_ranks, exec);
+    return TRM_OK;
+}
+
+trm_status trmi_parallel_cut(trm_exec *exec, bool measured, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    const trm_parallel_options *o = &p->options;
+    int32_t params = exec->program->params_count, count = 0;
+    fill_items(exec, measured);
+    if (o->bucket == TRM_BUCKET_AUTO) {
+        /* Every rank cuts by rank 0's times. */
+        const trm_collective op = {.kind = TRM_BROADCAST,
+                                   .recv = p->items,
+                                   .count = (int64_t)params * (int64_t)sizeof *p->items,
+                                   .dtype = TRM_UINT8,
+                                   .tag = "gradient times"};
+        TRMI_TRY(trm_comm_run(p->comm, &op, err));
+        count = p->crowded ? trmi_buckets_fixed(p->items, params, INT64_MAX, p->cut)
+                           : trmi_buckets_optimal(p->items, params, p->alpha, p->beta, p->cut,
+                                                  &p->predicted_end);
+        if (count < 0) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory to cut gradients into buckets");
+        }
+        p->predicted_end = p->crowded ? trmi_buckets_end(p->items, p->cut, count, p->alpha, p->beta)
+                                      : p->predicted_end;
+    } else if (o->bucket == TRM_BUCKET_LIST) {
+        TRMI_TRY(trmi_buckets_list(p->items, params, o->bucket_list, o->bucket_list_count, p->cut,
+                                   &count, err));
+    } else {
+        int64_t limit = o->bucket == TRM_BUCKET_SIZE ? o->bucket_bytes : 0;
+        count = trmi_buckets_fixed(p->items, params, limit, p->cut);
+    }
+    fill_ranges(exec, count);
+    add_group_ranges(exec);
+    add_joint_range(exec);
+    trmi_cut_zero_gradients(exec);
+    if (o->shard_optimizer) {
+        slice_all(exec);
+    }
+    return TRM_OK;
+}

@@ -1,0 +1,516 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What many ranks add to an executor's life: shared arenas, the same beginning, synchronised norms,
+ * slots gathered for a save. */
+#include "exec/exec.h"
+#include "exec/exec_memory.h"
+#include "exec/distributed/ranks_state.h"
+#include "exec/autoparallel/op_benchmark.h"
+#include "exec/distributed/split.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/memory.h"
+#include "base/os.h"
+#include "comm/net/reserve.h"
+
+#include <string.h>
+
+/* ---- open
+ *  ------------------------------------------------------------------------------------------ */
+
+static trm_status check_options(const trm_parallel_options *o, int32_t size, trm_error *err) {
+    if (o->wire != 0 && o->wire != TRM_FLOAT32 && o->wire != TRM_BFLOAT16 &&
+        o->wire != TRM_FLOAT16) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "gradients cannot travel as %s; float32, bfloat16, float16",
+                         trm_dtype_name(o->wire));
+    }
+    if (o->bucket == TRM_BUCKET_SIZE && o->bucket_bytes <= 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "gradient buckets of %lld bytes",
+                         (long long)o->bucket_bytes);
+    }
+    if (o->sync_batch_norm > 0 && (o->sync_batch_norm > size || size % o->sync_batch_norm != 0)) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "batch norm over groups of %d ranks: %d ranks do not divide",
+                         o->sync_batch_norm, size);
+    }
+    return TRM_OK;
+}
+
+static trm_status copy_lists(trm_exec *exec, trmi_parallel *p, trm_error *err) {
+    trm_parallel_options *o = &p->options;
+    size_t bytes = (size_t)o->bucket_list_count * sizeof(int32_t);
+    int32_t *list = trmi_arena_alloc(&exec->memory, bytes + 1);
+    const char **names =
+        trmi_arena_alloc(&exec->memory, (size_t)(o->layerwise_count + 1) * sizeof *names);
+    if (list == NULL || names == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for parallel options");
+    }
+    if (bytes > 0) {
+        memcpy(list, o->bucket_list, bytes);
+    }
+    for (int32_t i = 0; i < o->layerwise_count; i++) {
+        names[i] = trmi_arena_strdup(&exec->memory, o->layerwise[i]);
+        if (names[i] == NULL) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for parallel options");
+        }
+    }
+    o->bucket_list = list;
+    o->layerwise = names;
+    return TRM_OK;
+}
+
+static trm_status open_ranks(trm_exec *exec, const trm_exec_options *given, bool *active,
+                             trm_error *err) {
+    const trm_parallel_options *options = &given->parallel;
+    if (options->comm == NULL || trm_comm_size(options->comm) == 1) {
+        return TRM_OK;
+    }
+    int32_t size = trm_comm_size(options->comm);
+    TRMI_TRY(check_options(options, size, err));
+    trmi_parallel *p = trmi_arena_alloc(&exec->memory, sizeof *p);
+    if (p == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for an executor of many ranks");
+    }
+    *p = (trmi_parallel){.options = *options,
+                         .comm = options->comm,
+                         .size = size,
+                         .rank = trm_comm_rank(options->comm)};
+    p->options.wire = options->wire == 0 ? TRM_FLOAT32 : options->wire;
+    p->payload = (trmi_payload){.dtype = TRM_FLOAT32};
+    exec->parallel = p;
+    *active = true;
+    /* Of the ranks of a host the first measures for all; of split graphs each its own program. */
+    exec->kernels_from.others_retune =
+        options->split == TRM_SPLIT_NONE && trm_comm_local_rank(p->comm) != 0;
+    return copy_lists(exec, p, err);
+}
+
+/* Sums over ranks need gradients whole; of a split graph those that are not summed stay in
+ * factors. */
+static trm_status plan_sums(trm_exec *exec, const trm_graph *graph, const trm_exec_options *options,
+                            trmi_plan_options *plan, trm_error *err) {
+    (void)exec;
+    (void)graph;
+    (void)err;
+    plan->dense_gradients = true;
+    plan->factored_gradients =
+        plan->factored_gradients && options->parallel.split != TRM_SPLIT_NONE;
+    return TRM_OK;
+}
+
+/* Split programs have shapes of their own on every rank: one rank after the other measures and
+ * chooses. */
+static trm_status take_turns(const trm_exec *exec, int32_t turns, trm_error *err) {
+    const trmi_parallel *p = exec->parallel;
+    if (exec->env.exact) {
+        return TRM_OK; /* nothing is measured */
+    }
+    for (int32_t i = 0; i < turns; i++) {
+        TRMI_TRY(trm_comm_barrier(p->comm, err));
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_parallel_await_turn(trm_exec *exec, trm_error *err) {
+    const trmi_parallel *p = exec->parallel;
+    if (p->shard != NULL) { /* first the plan, together; then compile calls again */
+        return exec->backend == NULL ? TRM_OK : take_turns(exec, p->rank, err);
+    }
+    if (trm_comm_local_rank(p->comm) == 0) {
+        return TRM_OK;
+    }
+    return trm_comm_barrier(p->comm, err);
+}
+
+/* Kernels are bound: the next rank may measure. */
+static trm_status release_turn(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
+    (void)options;
+    const trmi_parallel *p = exec->parallel;
+    if (p->shard != NULL) {
+        return take_turns(exec, p->size - 1 - p->rank, err);
+    }
+    if (trm_comm_local_rank(p->comm) != 0) {
+        return TRM_OK;
+    }
+    return trm_comm_barrier(p->comm, err);
+}
+
+/* ---- memory that peers reach ----------------------------------------------------------------- */
+
+/* GRAD: gradients that all ranks make together are the last of it, and of those a rank has its
+ * slices only, as it has nothing of those that stay in factors. */
+static char *reserve_gradients(trm_exec *exec, trm_error *err) {
+    const trm_program *p = exec->program;
+    size_t bytes = (size_t)p->arena_bytes[TRMI_ARENA_GRAD];
+    size_t used = bytes - (size_t)p->untouched_bytes;
+    size_t end = used < bytes ? used : trmi_shared_resident(bytes);
+    char *memory = trmi_parallel_reserve(exec->parallel, bytes, err);
+    for (int32_t i = 0; i < p->params_count; i++) {
+        size_t at = (size_t)p->buffers[p->params[i].param_buffer].offset;
+        end = trmi_joint_makes(p, &p->params[i]) && at < end ? at : end;
+    }
+    if (memory != NULL) {
+        trmi_comm_fill_shared(memory, end);
+    }
+    return memory;
+}
+
+static trm_status take_reachable(trm_exec *exec, trmi_arena_id arena, size_t bytes,
+                                 trm_error *err) {
+    char **memory = &exec->env.arena[arena];
+    if (arena == TRMI_ARENA_GRAD) {
+        *memory = reserve_gradients(exec, err);
+    } else if (arena == TRMI_ARENA_PARAM || arena == TRMI_ARENA_CAST || arena == TRMI_ARENA_JOINT) {
+        *memory = trmi_parallel_memory(exec->parallel, bytes, err);
+    } else {
+        return TRM_UNSUPPORTED;
+    }
+    return *memory != NULL ? TRM_OK : TRM_NOMEM;
+}
+
+static void *reachable(trm_exec *exec, size_t bytes, trm_error *err) {
+    return trmi_parallel_memory(exec->parallel, bytes, err);
+}
+
+static void close_ranks(trm_exec *exec) {
+    trmi_parallel *p = exec->parallel;
+    trmi_parallel_leave_slices(exec);
+    trm_comm_destroy(p->norm_comm);
+    /* Peers may still read: after an error they are told by the poison, otherwise every operation
+     * that touches this memory has ended on all ranks before it ended here. */
+    for (int64_t i = 0; i < p->shared_count; i++) {
+        trm_comm_free_shared(p->comm, p->shared[i]);
+    }
+    trmi_free(p->shared);
+    trmi_free(p->items);
+    trmi_free(p->cut);
+    trmi_free(p->ranges);
+    trmi_free(p->counts);
+    trmi_free(p->step_end);
+    trmi_free(p->mine);
+    trmi_free(p->everyones);
+    trmi_free(p->sums);
+    trmi_free(p->apart);
+    trmi_free(p->norm_sync.values);
+    exec->parallel = NULL;
+}
+
+/* ---- the same program everywhere
+ *  ----------------------------------------------------------------- */
+
+static uint64_t digest_of(const trm_exec *exec) {
+    const trm_program *program = exec->program;
+    const trm_parallel_options *o = &exec->parallel->options;
+    uint64_t hash = TRMI_HASH_BEGIN;
+    for (int32_t i = 0; i < program->params_count; i++) {
+        const trmi_buffer *b = &program->buffers[program->params[i].param_buffer];
+        hash = trmi_hash(hash, b->name, strlen(b->name));
+        if (exec->parallel->shard == NULL || o->shard_optimizer) {
+            hash = trmi_hash(hash, &b->offset, sizeof b->offset);
+            hash = trmi_hash(hash, &b->bytes, sizeof b->bytes);
+        }
+        int32_t form[2] = {(int32_t)b->layout, b->weights};
+        hash = trmi_hash(hash, form, sizeof form);
+    }
+    hash = exec->parallel->shard != NULL ? trmi_shard_mix(exec, hash) : hash;
+    int32_t settings[9] = {(int32_t)o->wire,
+                           (int32_t)o->bucket,
+                           o->bucket_list_count,
+                           o->sync_batch_norm,
+                           o->layerwise_count,
+                           exec->accumulate,
+                           o->sum | o->shard_optimizer << 1,
+                           exec->fixed_bits ? exec->blocks : 0,
+                           program->joint_ranks};
+    hash = trmi_hash(hash, settings, sizeof settings);
+    hash = trmi_hash(hash, o->bucket_list, (size_t)o->bucket_list_count * sizeof *o->bucket_list);
+    hash = trmi_hash(hash, &exec->optimizer.kind, sizeof exec->optimizer.kind);
+    return trmi_hash(hash, &o->bucket_bytes, sizeof o->bucket_bytes);
+}
+
+trm_status trmi_parallel_check_same(trm_exec *exec, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    int64_t *all = trmi_alloc((size_t)p->size * sizeof *all);
+    if (all == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to compare programs");
+    }
+    int64_t mine = (int64_t)digest_of(exec);
+    const trm_collective gather = {.kind = TRM_ALLGATHER,
+                                   .send = &mine,
+                                   .recv = all,
+                                   .count = 1,
+                                   .dtype = TRM_INT64,
+                                   .tag = "program"};
+    trm_status status = trm_comm_run(p->comm, &gather, err);
+    for (int32_t r = 0; r < p->size && status == TRM_OK; r++) {
+        if (all[r] != all[0]) {
+            status = TRMI_FAIL(
+                err, TRM_INVALID,
+                "rank %d has another program than rank 0: parameters, their layouts, the "
+                "optimiser or the parallel options differ (of a split graph: the plan, the seed)",
+                r);
+        }
+    }
+    trmi_free(all);
+    return status;
+}
+
+/* ---- synchronised batch norm
+ *  --------------------------------------------------------------------- */
+
+static trm_status gather_norm(trmi_norm_sync *sync, const double *values, int64_t count,
+                              const double **all, trm_error *err) {
+    trmi_parallel *p = (trmi_parallel *)((char *)sync - offsetof(trmi_parallel, norm_sync));
+    TRMI_ASSERT(count <= p->norm_capacity);
+    int32_t rank = trm_comm_rank(p->norm_comm);
+    memcpy(p->norm_all + rank * count, values, (size_t)count * sizeof *values);
+    const trm_collective gather = {.kind = TRM_ALLGATHER,
+                                   .recv = p->norm_all,
+                                   .count = count,
+                                   .dtype = TRM_FLOAT64,
+                                   .tag = "batch norm"};
+    TRMI_TRY(trm_comm_run(p->norm_comm, &gather, err));
+    *all = p->norm_all;
+    return TRM_OK;
+}
+
+static int64_t widest_norm(const trm_program *program) {
+    int64_t widest = 0;
+    for (int32_t i = 0; i < program->steps_count; i++) {
+        const trmi_step *s = &program->steps[i];
+        bool norm = s->kind == TRMI_STEP_OP &&
+                    (s->op_kind == TRMI_OP_BATCH_NORM || s->op_kind == TRMI_OP_NORM_ACT);
+        int64_t channels = norm ? program->buffers[s->inputs[0]].shape.dim[1] : 0;
+        widest = channels > widest ? channels : widest;
+    }
+    return widest;
+}
+
+static trm_status begin_norm_sync(trm_exec *exec, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    int32_t group = p->options.sync_batch_norm;
+    int64_t widest = widest_norm(exec->program);
+    /* they exchange by themselves, over a communicator beside the gradients' */
+    group = group < 0 ? p->size : group;
+    if (group < 2 || widest == 0) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trm_comm_split(p->comm, p->rank / group, p->rank, &p->norm_comm, err));
+    p->norm_capacity = 2 * widest + 1; /* and the count */
+    p->norm_all = trmi_parallel_memory(p, (size_t)(group * p->norm_capacity) * sizeof(double), err);
+    if (p->norm_all == NULL) {
+        return err == NULL ? TRM_NOMEM : err->status;
+    }
+    p->norm_sync =
+        (trmi_norm_sync){.size = group,
+                         .gather = gather_norm,
+                         .values = trmi_alloc((size_t)p->norm_capacity * sizeof(double))};
+    if (p->norm_sync.values == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for synchronised batch norm");
+    }
+    exec->env.norm_sync = &p->norm_sync;
+    return TRM_OK;
+}
+
+/* ---- all of rank 0
+ *  -------------------------------------------------------------------------------- */
+
+static trm_status broadcast_variable(trm_exec *exec, int32_t index, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
+    const trm_collective op = {.kind = TRM_BROADCAST,
+                               .recv = trmi_exec_variable_address(exec, index),
+                               .count = b->bytes,
+                               .dtype = TRM_UINT8,
+                               .tag = exec->variables[index].name};
+    return trm_comm_run(p->comm, &op, err);
+}
+
+static trm_status broadcast_kind(trm_exec *exec, trm_variable_kind kind, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    for (int32_t i = 0; i < exec->variables_count; i++) {
+        const trm_variable *v = &exec->variables[i];
+        if (v->kind == kind && !trmi_parallel_is_layerwise(p, v->name)) {
+            TRMI_TRY(broadcast_variable(exec, i, err));
+        }
+    }
+    return TRM_OK;
+}
+
+/* Slots begin equal everywhere; they stay untouched, so that slices take memory only where they
+ * live. */
+static trm_status broadcast_initial(trm_exec *exec, trm_error *err) {
+    if (!exec->parallel->common) {
+        TRMI_TRY(broadcast_kind(exec, TRM_VARIABLE_PARAMETER, err));
+    }
+    return broadcast_kind(exec, TRM_VARIABLE_STATE, err);
+}
+
+trm_status trm_exec_broadcast_states(trm_exec *exec, trm_error *err) {
+    return exec->parallel == NULL || exec->parallel->shard != NULL
+               ? TRM_OK
+               : broadcast_kind(exec, TRM_VARIABLE_STATE, err);
+}
+
+trm_status trm_exec_broadcast(trm_exec *exec, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    if (p == NULL || p->shard != NULL) {
+        return TRM_OK;
+    }
+    trmi_exec_parameters_changed(exec);
+    TRMI_TRY(broadcast_initial(exec, err));
+    TRMI_TRY(trm_exec_gather_slots(exec, err));
+    TRMI_TRY(broadcast_kind(exec, TRM_VARIABLE_SLOT, err));
+    int64_t step = (int64_t)exec->env.step;
+    TRMI_TRY(trm_comm_broadcast(p->comm, &step, 1, TRM_INT64, 0, err));
+    exec->env.step = (uint64_t)step;
+    return TRM_OK;
+}
+
+/* ---- begin
+ *  ----------------------------------------------------------------------------------------- */
+
+static trm_status take_memory(trm_exec *exec, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    const trm_program *program = exec->program;
+    size_t params = (size_t)program->params_count + 1;
+    int64_t count = program->arena_bytes[TRMI_ARENA_GRAD] / (int64_t)sizeof(float);
+    p->agreed = trmi_parallel_memory(p, sizeof *p->agreed, err);
+    if (p->agreed != NULL && p->options.wire != TRM_FLOAT32) {
+        p->wire = trmi_parallel_memory(p, (size_t)count * sizeof *p->wire, err);
+        p->payload = (trmi_payload){.data = (char *)p->wire,
+                                    .dtype = p->options.wire,
+                                    .arrived = trmi_parallel_wire_arrived};
+    }
+    if (p->agreed == NULL || (p->options.wire != TRM_FLOAT32 && p->wire == NULL)) {
+        return err == NULL ? TRM_NOMEM : err->status;
+    }
+    p->blocks = trmi_update_block_count(exec->update);
+    size_t blocks = (size_t)p->blocks + 1;
+    p->items = trmi_alloc(params * sizeof *p->items);
+    p->cut = trmi_alloc(params * sizeof *p->cut);
+    p->ranges = trmi_alloc(TRMI_RANGES_MOST * params * sizeof *p->ranges);
+    p->counts = trmi_alloc(TRMI_RANGES_MOST * params * (size_t)p->size * sizeof *p->counts);
+    p->step_end = trmi_alloc((size_t)(program->steps_count + 1) * sizeof *p->step_end);
+    p->mine = trmi_alloc(blocks);
+    p->everyones = trmi_alloc(blocks);
+    p->sums = trmi_alloc(2 * blocks * sizeof *p->sums);
+    if (p->items == NULL || p->cut == NULL || p->ranges == NULL || p->counts == NULL ||
+        p->step_end == NULL || p->mine == NULL || p->everyones == NULL || p->sums == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for gradient buckets");
+    }
+    return TRM_OK;
+}
+
+static trm_status begin_ranks(trm_exec *exec, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    TRMI_TRY(trmi_parallel_check_same(exec, err));
+    TRMI_TRY(trmi_parallel_check_layerwise(exec, err));
+    TRMI_TRY(trmi_probe_cores(p->comm, &p->cores, err));
+    trmi_parallel_take_slices(exec);
+    if (exec->program->training) {
+        TRMI_TRY(take_memory(exec, err));
+        TRMI_TRY(trmi_parallel_measure_link(exec, err));
+        TRMI_TRY(trmi_parallel_cut(exec, false, err));
+        TRMI_TRY(begin_norm_sync(exec, err));
+        TRMI_TRY(trmi_parallel_set_apart(exec, err));
+    }
+    if (p->shard != NULL) {
+        /* Initial values are a function of the seed; of one copy, each rank has made some. */
+        return p->common ? trm_comm_barrier(p->comm, err) : TRM_OK;
+    }
+    return p->options.no_broadcast ? TRM_OK : broadcast_initial(exec, err);
+}
+
+/* ---- reports --------------------------------------------------------------------------------- */
+
+/* Of each peer's gradients a rank reads its slices, or its share of a sum: a process' resident set
+ * has those pages, too, and memory that ranks share is in huge ones. */
+static int64_t peers_bytes(const trm_exec *exec) {
+    const trmi_parallel *p = exec->parallel;
+    int64_t pages = 0, seen = 0;
+    bool here =
+        p != NULL && p->shared_count > 0 && trm_comm_reaches_first(p->comm) && p->wire == NULL;
+    for (int32_t i = 0; here && i < p->ranges_count; i++) {
+        const trmi_range *range = &p->ranges[i];
+        bool travels = !range->always_zero && !range->joint && !range->summed &&
+                       trm_comm_size(range->comm) == p->size;
+        int64_t share = range->count / p->size, begin = range->begin + p->rank * share,
+                count = share;
+        if (p->options.shard_optimizer) {
+            begin = trmi_parallel_slice_begin(p, range);
+            count = range->counts[p->rank];
+        }
+        if (travels && count > 0) {
+            int64_t first = begin * (int64_t)sizeof(float) / TRMI_HUGE_PAGE_BYTES;
+            int64_t end = ((begin + count) * (int64_t)sizeof(float) - 1) / TRMI_HUGE_PAGE_BYTES + 1;
+            pages += end - trmi_min_i64(end, trmi_max_i64(first, seen));
+            seen = trmi_max_i64(seen, end);
+        }
+    }
+    int64_t each =
+        trmi_min_i64(pages * TRMI_HUGE_PAGE_BYTES,
+                     here ? trmi_program_arena_resident(exec->program, TRMI_ARENA_GRAD, true) : 0);
+    return here ? each * (p->size - 1) : 0;
+}
+
+static void describe_ranks(const trm_exec *exec, trm_exec_info *info) {
+    info->overhead_bytes += peers_bytes(exec);
+}
+
+static void count_ranks(const trm_exec *exec, const trm_program *program,
+                        const struct trmi_mesh *mesh, trmi_training *how) {
+    (void)program;
+    (void)mesh;
+    const trmi_parallel *p = exec->parallel;
+    how->ranks = p->size;
+    how->sliced = p->options.shard_optimizer;
+    how->one_copy = how->sliced && trm_comm_local_size(p->comm) == p->size;
+    how->ordered = trm_comm_deterministic(p->comm) != TRM_DETERMINISTIC_FALSE;
+    how->packs = p->options.wire != TRM_FLOAT32;
+}
+
+static trm_status agree_on_divergence(trm_exec *exec, bool *diverged, trm_error *err) {
+    int32_t any = *diverged;
+    if (!trmi_parallel_norms_differ(exec)) {
+        return TRM_OK;
+    }
+    const trm_collective op = {.kind = TRM_ALLREDUCE,
+                               .recv = &any,
+                               .count = 1,
+                               .dtype = TRM_INT32,
+                               .reduce = TRM_REDUCTION_MAX,
+                               .tag = "whether a number is not finite"};
+    TRMI_TRY(trm_comm_run(exec->parallel->comm, &op, err));
+    *diverged = any != 0;
+    return TRM_OK;
+}
+
+static trm_status first_of_ranks(trm_exec *exec, bool found, int32_t *first, trm_error *err) {
+    int32_t rank = found ? exec->parallel->rank : INT32_MAX;
+    TRMI_TRY(trm_comm_allreduce(exec->parallel->comm, &rank, 1, TRM_INT32, TRM_REDUCTION_MIN, err));
+    *first = rank == INT32_MAX ? -1 : rank;
+    return TRM_OK;
+}
+
+const trmi_distribution trmi_way_ranks = {
+    .name = "ranks",
+    .open = open_ranks,
+    .await_turn = trmi_parallel_await_turn,
+    .plan = plan_sums,
+    .arena = take_reachable,
+    .memory = reachable,
+    .connect = release_turn,
+    .begin = begin_ranks,
+    .close = close_ranks,
+    .schedule = trmi_parallel_schedule,
+    .before_step = trmi_parallel_before_step,
+    .finish_forward = trmi_parallel_finish_forward,
+    .finish_backward = trmi_parallel_finish_backward,
+    .agree = agree_on_divergence,
+    .first = first_of_ranks,
+    .describe = describe_ranks,
+    .count = count_ranks,
+};

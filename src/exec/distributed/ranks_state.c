@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Queries and changes of a rank's state that need no communication, and the barrier of all
+ * ranks. */
+#include "exec/exec.h"
+#include "exec/distributed/ranks_state.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/os.h"
+#include "comm/net/reserve.h"
+
+#include <string.h>
+
+void *trmi_parallel_reserve(trmi_parallel *p, size_t bytes, trm_error *err) {
+    if (!trmi_grow((void **)&p->shared, &p->shared_capacity, p->shared_count + 1,
+                   sizeof *p->shared)) {
+        (void)TRMI_FAIL(err, TRM_NOMEM, "no memory to list what ranks share");
+        return NULL;
+    }
+    void *memory = trmi_comm_reserve_shared(p->comm, bytes, err);
+    if (memory != NULL) {
+        p->shared[p->shared_count++] = memory;
+    }
+    return memory;
+}
+
+void *trmi_parallel_memory(trmi_parallel *p, size_t bytes, trm_error *err) {
+    void *memory = trmi_parallel_reserve(p, bytes, err);
+    if (memory != NULL) {
+        trmi_comm_fill_shared(memory, trmi_shared_resident(bytes));
+    }
+    return memory;
+}
+
+bool trmi_parallel_may_share(const trm_exec *exec) {
+    const trmi_parallel *p = exec->parallel;
+    return p != NULL && p->options.shard_optimizer && !p->options.no_broadcast &&
+           p->options.layerwise_count == 0 && exec->program->training && !exec->fixed_bits &&
+           trm_comm_local_size(p->comm) == p->size;
+}
+
+trm_status trmi_parallel_meet(trmi_parallel *p, const char *what, trm_error *err) {
+    const trm_collective op = {.kind = TRM_BARRIER, .tag = what};
+    double begin = trmi_os_now();
+    trm_status status = trm_comm_run(p->comm, &op, err);
+    trmi_parallel_waited(p, begin);
+    return status;
+}
+
+bool trmi_parallel_norms_differ(const trm_exec *exec) {
+    const trmi_parallel *p = exec->parallel;
+    return p->options.layerwise_count > 0 ||
+           (p->shard != NULL && (!p->options.shard_optimizer || exec->env.exact));
+}
+
+int64_t trmi_parallel_slice_begin(const trmi_parallel *p, const trmi_range *range) {
+    int64_t begin = range->begin;
+    for (int32_t r = 0; r < p->rank; r++) {
+        begin += range->counts[r];
+    }
+    return begin;
+}
+
+bool trmi_joint_makes(const trm_program *p, const trmi_param *param) {
+    return param->grad_buffer != 0 && param->ready_step >= p->joint_begin &&
+           param->ready_step < p->steps_count;
+}
+
+/* "fc" names fc, fc.weight and the slot fc.weight/momentum. */
+static bool names(const char *layerwise, const char *name) {
+    size_t length = strlen(layerwise);
+    return strncmp(name, layerwise, length) == 0 &&
+           (name[length] == '\0' || name[length] == '.' || name[length] == '/');
+}
+
+bool trmi_parallel_is_layerwise(const trmi_parallel *p, const char *name) {
+    for (int32_t i = 0; i < p->options.layerwise_count; i++) {
+        if (names(p->options.layerwise[i], name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool trm_exec_layerwise(const trm_exec *exec, int32_t index) {
+    return exec->parallel != NULL &&
+           trmi_parallel_is_layerwise(exec->parallel, exec->variables[index].name);
+}
+
+trm_status trmi_parallel_check_layerwise(const trm_exec *exec, trm_error *err) {
+    const trmi_parallel *p = exec->parallel;
+    const trm_program *program = exec->program;
+    for (int32_t i = 0; i < p->options.layerwise_count; i++) {
+        int32_t k = 0;
+        while (k < program->params_count &&
+               !names(p->options.layerwise[i], program->params[k].name)) {
+            k++;
+        }
+        if (k == program->params_count) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "layerwise parameter '%s': no parameter has this name or is below it; "
+                             "there is '%s', for one",
+                             p->options.layerwise[i], k > 0 ? program->params[0].name : "none");
+        }
+    }
+    return TRM_OK;
+}
+
+void trmi_exec_set_flag(trm_exec *exec, bool flag) {
+    if (exec->parallel != NULL) {
+        exec->parallel->flag = flag ? 1 : 0;
+    }
+}
+
+bool trmi_exec_flagged(const trm_exec *exec) {
+    return exec->parallel != NULL && exec->parallel->valid && exec->parallel->agreed->flag > 0;
+}
+
+void trmi_exec_forget_flag(trm_exec *exec) {
+    if (exec->parallel != NULL && exec->parallel->agreed != NULL) {
+        exec->parallel->flag = exec->parallel->agreed->flag = 0;
+    }
+}
+
+void trm_exec_parallel_info(const trm_exec *exec, trm_parallel_info *out) {
+    const trmi_parallel *p = exec->parallel;
+    *out = (trm_parallel_info){.size = 1};
+    if (p == NULL) {
+        return;
+    }
+    *out = (trm_parallel_info){.rank = p->rank,
+                               .size = p->size,
+                               .one_copy = p->common,
+                               .casts = p->common ? p->casts_count : 0,
+                               .alpha = p->alpha,
+                               .bytes_per_second = p->beta > 0 ? 1 / p->beta : 0,
+                               .predicted_end_seconds = p->predicted_end,
+                               .backward_end_seconds = p->backward_end};
+    for (int32_t i = 0; i < p->ranges_count; i++) {
+        if (p->ranges[i].always_zero) {
+            out->still_bytes += p->ranges[i].count * (int64_t)sizeof(float);
+            continue;
+        }
+        if (p->ranges[i].joint) {
+            out->joint_bytes += p->ranges[i].count * (int64_t)sizeof(float);
+            continue;
+        }
+        out->buckets++;
+        out->bytes += p->ranges[i].count * (int64_t)trm_dtype_bytes(p->options.wire);
+    }
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec/distributed/ranks_state.h: one graph on the ranks of a communicator.
+ *
+ *      backward   ---[k]---[k]---[k]----------|            kernels, this thread
+ *                     | bucket 0 ready  | bucket 1
+ *      reduction      '--all-reduce 0---'--all-reduce 1--|  the communicator's thread
+ *                                             |exposed|
+ *      update                                         ---[all or own slice]--publish slices
+ *
+ * A bucket is a range of GRAD. Its reduction is started behind the kernel of its last gradient.
+ * Where the ranks' threads fill the cores, the communicator's thread would take one from a kernel:
+ * one bucket then. With shard_optimizer it is a reduce-scatter: rank r keeps the slice counts[r],
+ * updates it in PARAM, and the slices are gathered again. Slices end where blocks of the optimiser
+ * do, so that norms, and with them all bits, are those of the whole. Gradients that all ranks make
+ * jointly are in such slices from the beginning. PARAM, GRAD and what travels lie in memory that
+ * peers reach. */
+#ifndef TRMI_EXEC_DISTRIBUTED_RANKS_STATE_H
+#define TRMI_EXEC_DISTRIBUTED_RANKS_STATE_H
+
+#include "trireme/exec.h"
+
+#include "exec/backend.h"
+#include "plan/lower/buckets.h"
+
+typedef struct trmi_range {
+    int64_t begin, count; /* float32 elements of PARAM and GRAD */
+    int32_t ready_step;
+    bool always_zero; /* zero on all ranks: nothing travels (zero_gradients.c) */
+    int64_t *counts;  /* [size] slices, with shard_optimizer */
+    bool summed;      /* already, on every rank: nothing travels */
+    /* the ranks make their slices of it together: nothing travels (parallel_joint.c) */
+    bool joint;
+    trm_comm *comm; /* of all ranks; split graphs: of those that hold the same parameters */
+    char name[40];  /* "gradients 2/7 fc.weight": of the first parameter, for reports */
+    trm_request *request;
+} trmi_range;
+
+/* Called with what this rank looks at of each range that has come. */
+typedef void trmi_range_arrived(struct trm_exec *exec, int64_t begin, int64_t count);
+
+/* What ranges send in place of the float32 gradients. */
+typedef struct trmi_payload {
+    char *data; /* of the gradients' first element; NULL = the gradients themselves */
+    trm_dtype dtype;
+    trmi_range_arrived *arrived; /* makes gradients of it; NULL = nothing to do */
+    /* Sums over blocks of the batch: they travel with each batch, also where batches are
+     * accumulated, and their owner averages them and agrees on the loss. */
+    bool of_blocks;
+} trmi_payload;
+
+/* What is averaged with each forward and backward: 4 floats. */
+typedef struct trmi_agreed {
+    float loss, flag, spare[2];
+} trmi_agreed;
+
+/* Seconds that this rank has waited at its meetings with the others: rank_waiting.c. */
+enum { TRMI_WAITS_MOST = 1024 };
+typedef struct trmi_waits {
+    float seconds[TRMI_WAITS_MOST];
+    int32_t count, half; /* half: of them, which go first; 0 = not yet known */
+    /* of the steps, when the first of them began, and behind the half */
+    double begin_seconds, half_seconds;
+} trmi_waits;
+
+typedef enum trmi_cast { TRMI_CAST_NONE, TRMI_CAST_MINE, TRMI_CAST_OTHERS } trmi_cast;
+
+typedef struct trmi_parallel {
+    trm_parallel_options options; /* lists are copies */
+    trm_comm *comm;
+    int32_t rank, size;
+    /* buckets */
+    trmi_bucket_item *items; /* one a parameter */
+    trmi_bucket *cut;
+    trmi_range *ranges;
+    int64_t *counts; /* [TRMI_RANGES_MOST * params * size], the ranges point into it */
+    int32_t ranges_count;
+    double alpha, beta; /* seconds, seconds a byte */
+    int cores;          /* that all ranks have between them */
+    /* seconds, as it was before there were longer ones; 0: there are none (parallel_slices.c) */
+    double own_slice;
+    /* all ranks are on this host and their threads fill its cores: nothing runs beside backward */
+    bool crowded;
+    double *step_end;   /* [steps + 1] measured, from the start of forward */
+    int32_t measured;   /* steps so far */
+    uint8_t *mine;      /* by block of the optimiser */
+    uint8_t *everyones; /* by block: in no bucket */
+    double *sums;       /* what of everyones is kept during an exchange */
+    uint8_t *apart;     /* by block: of layerwise parameters; NULL = none */
+    int64_t blocks;
+    /* memory that peers reach */
+    uint16_t *wire; /* NULL: float32 as they are */
+    trmi_payload payload;
+    trmi_agreed *agreed;
+    trm_request *agreement;
+    void **shared; /* owned list; a mesh of three axes alone adds eight */
+    int64_t shared_count, shared_capacity;
+    bool common;    /* PARAM is rank 0's memory on all ranks, each writes its slice */
+    uint8_t *casts; /* by step, a trmi_cast: shared_casts.c; NULL = none */
+    int32_t casts_count;
+    float flag;      /* of this rank, for the next step */
+    bool valid;      /* agreed holds the last step's */
+    bool joint_read; /* peers may still read what this rank has in JOINT */
+    /* synchronised batch norm */
+    trm_comm *norm_comm; /* owned; NULL = off */
+    trmi_norm_sync norm_sync;
+    double *norm_all;
+    int64_t norm_capacity;
+    struct trmi_shard_run *shard; /* split graph; NULL = none */
+    trmi_waits waits;
+    double predicted_end, backward_end;
+} trmi_parallel;
+
+struct trm_exec;
+
+/* shared_casts.c: casts of parameters find their place in CAST, before memory is taken; and are
+ * made by all ranks together, collectively, once all slices of PARAM are updated. */
+trm_status trmi_parallel_place_casts(struct trm_exec *exec, trm_error *err);
+/* Bytes by which a rank grows when they are given that place: theirs, less the pages of ACTIVATION
+ * that no other buffer is in. */
+int64_t trmi_parallel_casts_bytes(const trm_program *program);
+trm_status trmi_parallel_run_casts(struct trm_exec *exec, trm_error *err);
+/* Parts of split programs may differ, and with them the layout in which kernels want a parameter:
+ * are the casts alike on all ranks? Where not, each rank makes its own. Collective. */
+trm_status trmi_parallel_compare_casts(struct trm_exec *exec, bool *alike, trm_error *err);
+
+/* ranks.c: ranks of a host measure one after the other: waits until this rank may. Of split
+ * programs called again once their plan is known. */
+trm_status trmi_parallel_await_turn(struct trm_exec *exec, trm_error *err);
+/* Compares the programs of all ranks.   error  INVALID */
+trm_status trmi_parallel_check_same(struct trm_exec *exec, trm_error *err);
+
+/* gradient_buckets.c: cuts by the options, from the predicted or (measured) rank 0's measured
+ * times. */
+trm_status trmi_parallel_cut(struct trm_exec *exec, bool measured, trm_error *err);
+trm_status trmi_parallel_measure_link(struct trm_exec *exec, trm_error *err);
+/* Parameters that each rank keeps to itself: each rank's part counts in the norm that gradients are
+ * clipped by. */
+trm_status trmi_parallel_set_apart(struct trm_exec *exec, trm_error *err);
+
+/* parallel_slices.c: longer turns where threads share CPUs, for this thread and those of its team;
+ * and their own again. */
+void trmi_parallel_take_slices(struct trm_exec *exec);
+void trmi_parallel_leave_slices(struct trm_exec *exec);
+
+/* zero_gradients.c: cuts what is zero on all ranks out of the ranges, TRMI_ZEROS_MOST times a
+ * parameter. */
+enum { TRMI_ZEROS_MOST = 2, TRMI_RANGES_MOST = 1 + 2 * TRMI_ZEROS_MOST };
+void trmi_cut_zero_gradients(struct trm_exec *exec);
+
+/* cooperative.c: gradients that are made from all ranks' samples (plan/lower/lower_joint.c): how
+ * many ranks make them, 0 = none. */
+int32_t trmi_joint_ranks(const struct trm_exec *exec, const trm_exec_options *options);
+
+/* reduction.c: hooks of the way `ranks` during a step (distribution.h). */
+void trmi_parallel_schedule(struct trm_exec *exec);
+trm_status trmi_parallel_before_step(struct trm_exec *exec, bool training, trm_error *err);
+/* Gradients of what came over the wire. */
+trmi_range_arrived trmi_parallel_wire_arrived;
+trm_status trmi_parallel_finish_forward(struct trm_exec *exec, trm_error *err);
+trm_status trmi_parallel_finish_backward(struct trm_exec *exec, trm_status status, trm_error *err);
+/* rank_waiting.c: this rank has waited for the others since `begin`, which all of them do; a step
+ * begins. */
+void trmi_parallel_waited(trmi_parallel *parallel, double begin);
+void trmi_parallel_note_step(struct trm_exec *exec);
+
+/* ---- ranks_state.c: no communication, but for trmi_parallel_meet ---- */
+
+/* Memory for PARAM, GRAD and an accumulator of gradients; freed by close. */
+void *trmi_parallel_memory(trmi_parallel *parallel, size_t bytes, trm_error *err);
+/* The same without its pages (comm/net/reserve.h). */
+void *trmi_parallel_reserve(trmi_parallel *parallel, size_t bytes, trm_error *err);
+/* Slices of an optimiser on one host: may all ranks map rank 0's PARAM, so that no rank copies the
+ * slices of others? Until they do the others have no PARAM. */
+bool trmi_parallel_may_share(const struct trm_exec *exec);
+/* Collective: until all are here; `what` they wait for, for who reports that it lasts. Counts as
+ * waiting. */
+trm_status trmi_parallel_meet(trmi_parallel *parallel, const char *what, trm_error *err);
+/* Does each rank see gradients that others do not have, without a sum over ranks of what it
+ * finds? With slices the norms are such sums. */
+bool trmi_parallel_norms_differ(const struct trm_exec *exec);
+/* Where this rank's slice of a range begins. */
+int64_t trmi_parallel_slice_begin(const trmi_parallel *parallel, const trmi_range *range);
+/* Is a parameter's gradient made by all ranks together? */
+bool trmi_joint_makes(const trm_program *program, const trmi_param *param);
+/* A name of the options, or below one. */
+bool trmi_parallel_is_layerwise(const trmi_parallel *parallel, const char *name);
+/* INVALID: a name that no parameter of the program has. */
+trm_status trmi_parallel_check_layerwise(const struct trm_exec *exec, trm_error *err);
+
+#endif

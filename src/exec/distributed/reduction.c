@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A step on many ranks: what the executor does between the steps of the program.
+ *
+ *      [forward] agree [backward ... ] start 0 [...] start 1 [...]   wait for all
+ *
+ * The reduction of a range of gradients starts when its last gradient is there. */
+#include "exec/exec.h"
+#include "exec/distributed/ranks_state.h"
+
+#include "base/error.h"
+#include "base/half.h"
+#include "base/os.h"
+
+#include <string.h>
+
+enum { MEASURED_STEPS = 2, CHUNK = 16384 };
+
+static float *gradients_of(const trm_exec *exec) {
+    return exec->accumulator != NULL ? exec->accumulator
+                                     : (float *)exec->env.arena[TRMI_ARENA_GRAD];
+}
+
+/* ---- what travels
+ *  -------------------------------------------------------------------------------------- */
+
+static void pack(trmi_parallel *p, const float *from, int64_t begin, int64_t count) {
+    bool bf16 = p->options.wire == TRM_BFLOAT16;
+#pragma omp parallel for schedule(static)
+    for (int64_t at = begin; at < begin + count; at += CHUNK) {
+        int64_t end = at + CHUNK < begin + count ? at + CHUNK : begin + count;
+        for (int64_t i = at; i < end; i++) {
+            p->wire[i] = bf16 ? trmi_float_to_bf16(from[i]) : trmi_float_to_f16(from[i]);
+        }
+    }
+}
+
+static void unpack(trm_exec *exec, int64_t begin, int64_t count) {
+    const trmi_parallel *p = exec->parallel;
+    float *to = gradients_of(exec);
+    bool bf16 = p->options.wire == TRM_BFLOAT16;
+#pragma omp parallel for schedule(static)
+    for (int64_t at = begin; at < begin + count; at += CHUNK) {
+        int64_t end = at + CHUNK < begin + count ? at + CHUNK : begin + count;
+        for (int64_t i = at; i < end; i++) {
+            to[i] = bf16 ? trmi_bf16_to_float(p->wire[i]) : trmi_f16_to_float(p->wire[i]);
+        }
+    }
+}
+
+/* A range is complete on this rank: its reduction starts. */
+static trm_status start_range(trm_exec *exec, int32_t index, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    trmi_range *range = &p->ranges[index];
+    const trmi_payload *payload = &p->payload;
+    float *gradients = gradients_of(exec);
+    if (exec->adds_up) {
+        const float *fresh = (const float *)exec->env.arena[TRMI_ARENA_GRAD];
+        trmi_update_accumulate(gradients + range->begin, fresh + range->begin, range->count,
+                               1.0f / (float)exec->accumulate, exec->accumulated == 0);
+    }
+    if (range->summed || range->always_zero || range->joint) {
+        return TRM_OK;
+    }
+    if (p->wire != NULL) {
+        pack(p, gradients, range->begin, range->count);
+    }
+    char *data = payload->data != NULL ? payload->data : (char *)gradients;
+    bool slices = p->options.shard_optimizer;
+    bool sums = p->options.sum || payload->of_blocks || exec->seed_share != 1;
+    const trm_collective op = {.kind = slices ? TRM_REDUCE_SCATTERV : TRM_ALLREDUCE,
+                               .recv =
+                                   data + range->begin * (int64_t)trm_dtype_bytes(payload->dtype),
+                               .count = range->count,
+                               .counts = slices ? range->counts : NULL,
+                               .dtype = payload->dtype,
+                               .reduce = sums ? TRM_REDUCTION_SUM : TRM_REDUCTION_MEAN,
+                               .tag = range->name};
+    return trm_comm_start(range->comm, &op, &range->request, err);
+}
+
+/* Waits for all that was started, whatever happens; `status` is how it went before, the first error
+ * counts. */
+static trm_status wait_for_ranges(trm_exec *exec, trm_status status, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    trm_error later;
+    double begin = trmi_os_now();
+    if (p->agreement != NULL) {
+        trm_status ended = trm_request_wait(p->agreement, -1, status == TRM_OK ? err : &later);
+        p->agreement = NULL;
+        status = status == TRM_OK ? ended : status;
+    }
+    for (int32_t i = 0; i < p->ranges_count; i++) {
+        trmi_range *range = &p->ranges[i];
+        if (range->request == NULL) {
+            continue;
+        }
+        trm_status ended = trm_request_wait(range->request, -1, status == TRM_OK ? err : &later);
+        range->request = NULL;
+        status = status == TRM_OK ? ended : status;
+        if (status == TRM_OK && p->payload.arrived != NULL) {
+            bool slices = p->options.shard_optimizer;
+            p->payload.arrived(exec, slices ? trmi_parallel_slice_begin(p, range) : range->begin,
+                               slices ? range->counts[p->rank] : range->count);
+        }
+    }
+    trmi_parallel_waited(p, begin);
+    return status;
+}
+
+void trmi_parallel_wire_arrived(trm_exec *exec, int64_t begin, int64_t count) {
+    unpack(exec, begin, count);
+}
+
+/* ---- the loss and the flag ------------------------------------------------------------------- */
+
+static trm_status start_agreement(trm_exec *exec, int32_t item, trm_error *err) {
+    (void)item;
+    trmi_parallel *p = exec->parallel;
+    *p->agreed = (trmi_agreed){.loss = trmi_exec_own_loss(exec), .flag = p->flag};
+    const trm_collective op = {.kind = TRM_ALLREDUCE,
+                               .recv = p->agreed,
+                               .count = 4,
+                               .dtype = TRM_FLOAT32,
+                               .reduce = TRM_REDUCTION_MEAN,
+                               .tag = "loss"};
+    return trm_comm_start(p->comm, &op, &p->agreement, err);
+}
+
+/* What was agreed on holds. The loss of a split program is that of all ranks already, unless it
+ * is of own samples. */
+static void take_agreement(trm_exec *exec) {
+    trmi_parallel *p = exec->parallel;
+    p->valid = true;
+    exec->loss = p->shard == NULL || exec->program->own_loss ? &p->agreed->loss : NULL;
+}
+
+trm_status trmi_parallel_finish_forward(trm_exec *exec, trm_error *err) {
+    if (!exec->program->own_loss) {
+        return TRM_OK;
+    }
+    TRMI_TRY(start_agreement(exec, 0, err));
+    trm_status status = trm_request_wait(exec->parallel->agreement, -1, err);
+    exec->parallel->agreement = NULL;
+    TRMI_TRY(status);
+    take_agreement(exec);
+    return TRM_OK;
+}
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+
+void trmi_parallel_schedule(trm_exec *exec) {
+    const trmi_parallel *p = exec->parallel;
+    const trm_program *program = exec->program;
+    if (!program->training) {
+        return;
+    }
+    if (!p->payload.of_blocks) {
+        trmi_distribution_add(
+            exec, (trmi_action){.before = program->backward_begin, .run = start_agreement});
+    }
+    for (int32_t i = 0; i < p->ranges_count; i++) {
+        /* Gradients that all ranks make together come last, and no sum of them travels. */
+        int32_t before = p->ranges[i].ready_step + 1;
+        before = before < program->joint_begin ? before : program->joint_begin;
+        trmi_distribution_add(exec, (trmi_action){.before = before,
+                                                  .last_only = !p->payload.of_blocks,
+                                                  .run = start_range,
+                                                  .item = i});
+    }
+}
+
+/* Once two steps have been timed the buckets are cut anew; not where slots lie by slices, nor where
+ * the bits are promised not to depend on time. */
+static trm_status cut_again(trm_exec *exec, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    bool free_to = p->options.bucket == TRM_BUCKET_AUTO && !p->options.shard_optimizer &&
+                   trm_comm_deterministic(p->comm) == TRM_DETERMINISTIC_FALSE;
+    if (p->measured++ != MEASURED_STEPS || !free_to) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trmi_parallel_cut(exec, true, err));
+    trmi_distribution_reschedule(exec);
+    return TRM_OK;
+}
+
+trm_status trmi_parallel_before_step(trm_exec *exec, bool training, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    p->valid = false;
+    exec->loss = NULL;
+    if (!training) {
+        return TRM_OK;
+    }
+    trmi_parallel_note_step(exec);
+    exec->adds_up = exec->accumulator != NULL && exec->accumulated + 1 >= exec->accumulate &&
+                    !p->payload.of_blocks;
+    if (exec->fixed_bits) {
+        return TRM_OK;
+    }
+    TRMI_TRY(cut_again(exec, err));
+    exec->step_end = p->measured <= MEASURED_STEPS ? p->step_end : NULL;
+    exec->step_begin = trmi_os_now();
+    return TRM_OK;
+}
+
+/* Is a gradient in no range? Then start_range does not add the last batch's to it. */
+static bool in_no_range(const trmi_parallel *p, const trmi_param *param, int32_t index) {
+    bool group = p->shard != NULL && (param->grad_axes != 0 || p->options.shard_optimizer) &&
+                 param->grad_buffer != 0;
+    return p->items[index].skip && !group;
+}
+
+static void accumulate_skipped(trm_exec *exec) {
+    const trmi_parallel *p = exec->parallel;
+    const trm_program *program = exec->program;
+    float *fresh = (float *)exec->env.arena[TRMI_ARENA_GRAD];
+    for (int32_t i = 0; i < program->params_count; i++) {
+        const trmi_buffer *b = &program->buffers[program->params[i].param_buffer];
+        if (in_no_range(p, &program->params[i], i)) {
+            int64_t begin = b->offset / (int64_t)sizeof(float);
+            trmi_update_accumulate(exec->accumulator + begin, fresh + begin,
+                                   b->bytes / (int64_t)sizeof(float),
+                                   1.0f / (float)exec->accumulate, exec->accumulated == 0);
+        }
+    }
+}
+
+trm_status trmi_parallel_finish_backward(trm_exec *exec, trm_status status, trm_error *err) {
+    exec->step_end = NULL;
+    if (status != TRM_OK) {
+        trm_comm_abort(exec->parallel->comm,
+                       err); /* the others must not wait for what never comes */
+    }
+    TRMI_TRY(wait_for_ranges(exec, status, err));
+    take_agreement(exec);
+    if (exec->adds_up) {
+        accumulate_skipped(exec);
+    }
+    return TRM_OK;
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Mixed precision on the ranks of one host: one bfloat16 copy of the parameters for all of them.
+ *
+ *      update       [slice][slice][slice]      each rank its slice of PARAM
+ *      barrier
+ *      casts        [conv1, fc] [layer4] ...   each rank some of the parameters, whole
+ *      barrier
+ *      forward      skips those steps
+ *
+ * Otherwise each rank converts all parameters before each batch, which takes an eighth of a
+ * step with 8 ranks and small batches. The kernels and their inputs are the same, and so are
+ * the bits. */
+#include "exec/exec.h"
+#include "exec/distributed/ranks_state.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/memory.h"
+#include "base/os.h"
+
+#include <string.h>
+
+enum { ALIGNMENT = 64 };
+
+/* Is it read as it was made? Views, and what writes in its place, go by its name, too. */
+static bool has_alias(const trm_program *p, int32_t buffer) {
+    for (int32_t i = 1; i < p->buffers_count; i++) {
+        if (p->buffers[i].alias_of == buffer) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_cast_of_parameter(const trm_program *p, const trmi_step *s) {
+    if (s->kind != TRMI_STEP_OP || s->op_kind != TRMI_OP_CAST || s->outputs[0] == 0) {
+        return false;
+    }
+    const trmi_buffer *from = &p->buffers[s->inputs[0]], *to = &p->buffers[s->outputs[0]];
+    return from->arena == TRMI_ARENA_PARAM && to->arena == TRMI_ARENA_ACTIVATION &&
+           to->alias_of == 0 && !has_alias(p, s->outputs[0]);
+}
+
+/* Small pages of which a byte's page of ACTIVATION consists, and the first of them: its beginning
+ * is in huge pages. */
+static int64_t page_of(int64_t at, int64_t huge, int64_t *first) {
+    enum { PAGE = 4096, EACH = TRMI_HUGE_PAGE_BYTES / PAGE };
+    *first = at < huge ? at / TRMI_HUGE_PAGE_BYTES * EACH : at / PAGE;
+    return at < huge ? EACH : 1;
+}
+
+int64_t trmi_parallel_casts_bytes(const trm_program *p) {
+    int64_t bytes = p->arena_bytes[TRMI_ARENA_ACTIVATION],
+            huge = (int64_t)trmi_map_huge((size_t)bytes), casts = 0, first;
+    int64_t page = (int64_t)trmi_map_resident(1),
+            pages = (int64_t)trmi_map_resident((size_t)bytes) / page, left = pages;
+    bool *moves = trmi_alloc((size_t)p->buffers_count), *used = trmi_alloc((size_t)pages + 1);
+    for (int32_t i = 0; moves != NULL && i < p->steps_count; i++) {
+        if (is_cast_of_parameter(p, &p->steps[i])) {
+            moves[p->steps[i].outputs[0]] = true;
+            casts += trmi_round_up(p->buffers[p->steps[i].outputs[0]].bytes, ALIGNMENT);
+        }
+    }
+    for (int32_t i = 1; moves != NULL && used != NULL && i < p->buffers_count; i++) {
+        const trmi_buffer *b = &p->buffers[i];
+        bool stays = b->arena == TRMI_ARENA_ACTIVATION && b->alias_of == 0 && !moves[i];
+        for (int64_t at = b->offset, end = at + b->bytes; stays && at < end;) {
+            int64_t count = page_of(at, huge, &first);
+            left -= used[first] ? 0 : count;
+            used[first] = true;
+            at = (first + count) * page;
+        }
+    }
+    trmi_free(moves);
+    trmi_free(used);
+    return casts > 0 ? (int64_t)trmi_shared_resident((size_t)casts) - left * page : 0;
+}
+
+trm_status trmi_parallel_place_casts(trm_exec *exec, trm_error *err) {
+    trm_program *p = exec->program;
+    trmi_parallel *ranks = exec->parallel;
+    int64_t bytes = 0;
+    if (!trmi_parallel_may_share(exec)) {
+        return TRM_OK;
+    }
+    ranks->casts = trmi_arena_alloc(&exec->memory, (size_t)p->steps_count + 1);
+    int64_t *loads = trmi_arena_alloc(&exec->memory, (size_t)ranks->size * sizeof *loads);
+    if (ranks->casts == NULL || loads == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the casts of %d ranks", ranks->size);
+    }
+    memset(ranks->casts, TRMI_CAST_NONE, (size_t)p->steps_count);
+    memset(loads, 0, (size_t)ranks->size * sizeof *loads);
+    for (int32_t i = 0; i < p->steps_count; i++) {
+        if (!is_cast_of_parameter(p, &p->steps[i])) {
+            continue;
+        }
+        trmi_buffer *to = &p->buffers[p->steps[i].outputs[0]];
+        int32_t least = 0;
+        for (int32_t r = 1; r < ranks->size; r++) {
+            least = loads[r] < loads[least] ? r : least;
+        }
+        loads[least] += to->bytes;
+        ranks->casts[i] = least == ranks->rank ? TRMI_CAST_MINE : TRMI_CAST_OTHERS;
+        ranks->casts_count++;
+        to->arena = TRMI_ARENA_CAST;
+        to->offset = bytes;
+        bytes += trmi_round_up(to->bytes, ALIGNMENT);
+    }
+    p->arena_bytes[TRMI_ARENA_CAST] = bytes;
+    return TRM_OK;
+}
+
+trm_status trmi_parallel_compare_casts(trm_exec *exec, bool *alike, trm_error *err) {
+    const trm_program *p = exec->program;
+    trmi_parallel *ranks = exec->parallel;
+    uint64_t hash = TRMI_HASH_BEGIN;
+    for (int32_t i = 0; i < p->steps_count; i++) {
+        if (ranks->casts[i] != TRMI_CAST_NONE) {
+            const trmi_buffer *to = &p->buffers[p->steps[i].outputs[0]];
+            const int64_t form[4] = {i, to->offset, (int64_t)to->layout, to->weights};
+            hash = trmi_hash(hash, form, sizeof form);
+        }
+    }
+    int64_t ends[2] = {(int64_t)(hash >> 1), -(int64_t)(hash >> 1)};
+    TRMI_TRY(trm_comm_allreduce(ranks->comm, ends, 2, TRM_INT64, TRM_REDUCTION_MAX, err));
+    *alike = ends[0] == -ends[1];
+    if (!*alike) {
+        memset(ranks->casts, TRMI_CAST_NONE, (size_t)p->steps_count);
+        ranks->casts_count = 0;
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_parallel_run_casts(trm_exec *exec, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    if (exec->program->arena_bytes[TRMI_ARENA_CAST] == 0) {
+        return TRM_OK;
+    }
+    for (int32_t i = 0; i < exec->program->steps_count; i++) {
+        if (p->casts[i] == TRMI_CAST_MINE) {
+            TRMI_TRY(exec->kernels[i].run(&exec->kernels[i], &exec->env, err));
+        }
+    }
+    TRMI_TRY(trmi_parallel_meet(p, "casts of parameters", err));
+    exec->made = exec->parameters_handed_out ? NULL : p->casts; /* a rank alone may know that */
+    return TRM_OK;
+}

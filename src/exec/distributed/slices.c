@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The way `slices`: each rank reduces, updates and publishes a slice of the parameters (ZeRO 1).
+ *
+ *      gradients   reduce-scatter: rank r has the sums of its slice
+ *      norms       sums of squares by block, of the own slice; those of all ranks are added
+ *      update      own slice of PARAM and of the slots
+ *      publish     one host: PARAM is rank 0's memory on all ranks, a meeting suffices; then the
+ *                  ranks share out the bfloat16 copies (shared_casts.c). Hosts: an all-gather
+ *
+ * A split graph has slices where its plan leaves every parameter whole: shard_optimizer in
+ * trmi_parallel's options is false until that is known. */
+#include "exec/exec.h"
+#include "exec/distributed/ranks_state.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/os.h"
+
+static trm_status open_slices(trm_exec *exec, const trm_exec_options *options, bool *active,
+                              trm_error *err) {
+    (void)err;
+    *active = exec->parallel != NULL && options->parallel.shard_optimizer;
+    return TRM_OK;
+}
+
+static trm_status place_casts(trm_exec *exec, const trm_exec_options *options,
+                              const trmi_plan_options *plan, trm_error *err) {
+    (void)plan;
+    return options->arena_alloc == NULL ? trmi_parallel_place_casts(exec, err) : TRM_OK;
+}
+
+/* ---- one copy of the parameters on a host ---------------------------------------------------- */
+
+/* Arenas that rank 0 makes for all ranks of the host: the others reach them in `connect`. */
+static trm_status leave_to_first(trm_exec *exec, trmi_arena_id arena, size_t bytes,
+                                 trm_error *err) {
+    (void)bytes;
+    (void)err;
+    bool first = arena == TRMI_ARENA_PARAM || arena == TRMI_ARENA_CAST || arena == TRMI_ARENA_JOINT;
+    return first && trmi_parallel_may_share(exec) && exec->parallel->rank != 0 ? TRM_OK
+                                                                               : TRM_UNSUPPORTED;
+}
+
+/* Rank 0's arena for all, or where that cannot be each rank its own. */
+static trm_status share_arena(trm_exec *exec, trmi_arena_id arena, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    char **own = &exec->env.arena[arena];
+    size_t bytes = (size_t)exec->program->arena_bytes[arena];
+    void *first;
+    TRMI_TRY(trm_comm_reach_first(p->comm, *own, bytes, &first, err));
+    p->common = first != NULL;
+    if (p->rank != 0 && *own == NULL) {
+        *own = p->common ? first : trmi_parallel_memory(p, bytes, err);
+    }
+    return *own != NULL ? TRM_OK : TRM_NOMEM;
+}
+
+static trm_status share_casts(trm_exec *exec, trm_error *err) {
+    char **own = &exec->env.arena[TRMI_ARENA_CAST];
+    bool alike;
+    TRMI_TRY(trmi_parallel_compare_casts(exec, &alike, err));
+    if (alike) {
+        return share_arena(exec, TRMI_ARENA_CAST, err);
+    }
+    size_t bytes = (size_t)exec->program->arena_bytes[TRMI_ARENA_CAST];
+    *own = *own == NULL ? trmi_parallel_memory(exec->parallel, bytes, err) : *own;
+    return *own != NULL ? TRM_OK : TRM_NOMEM;
+}
+
+static trm_status share_arenas(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
+    (void)options;
+    if (!trmi_parallel_may_share(exec)) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trmi_parallel_check_same(exec, err));
+    int64_t casts = exec->program->arena_bytes[TRMI_ARENA_CAST];
+    TRMI_TRY(
+        trm_comm_allreduce(exec->parallel->comm, &casts, 1, TRM_INT64, TRM_REDUCTION_MAX, err));
+    if (casts > 0) {
+        TRMI_TRY(share_casts(exec, err));
+    }
+    if (exec->program->joint_ranks > 1) {
+        TRMI_TRY(share_arena(exec, TRMI_ARENA_JOINT, err));
+    }
+    TRMI_TRY(share_arena(exec, TRMI_ARENA_PARAM, err));
+    int64_t seed = (int64_t)exec->env.seed;
+    TRMI_TRY(trm_comm_broadcast(exec->parallel->comm, &seed, 1, TRM_INT64, 0, err));
+    exec->parameter_seed = exec->parallel->common ? (uint64_t)seed : exec->env.seed;
+    return TRM_OK;
+}
+
+/* One copy of the parameters for all ranks, by rank 0's seed: each variable is made by the rank
+ * that has least to make so far. All meet before one of them reads them (the ranks begin). */
+static trm_status deal_parameters(trm_exec *exec, uint8_t *mine, trm_error *err) {
+    const trmi_parallel *p = exec->parallel;
+    int64_t *loads = p->common ? trmi_alloc((size_t)p->size * sizeof *loads) : NULL;
+    if (p->common && loads == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to share out initial values");
+    }
+    for (int32_t i = 0; p->common && i < exec->variables_count; i++) {
+        const trm_variable *v = &exec->variables[i];
+        int32_t least = 0;
+        if (v->kind != TRM_VARIABLE_PARAMETER) {
+            continue;
+        }
+        for (int32_t r = 1; r < p->size; r++) {
+            least = loads[r] < loads[least] ? r : least;
+        }
+        loads[least] += trm_shape_count(&v->shape);
+        mine[i] = least == p->rank;
+    }
+    trmi_free(loads);
+    return TRM_OK;
+}
+
+/* ---- the update ------------------------------------------------------------------------------ */
+
+/* Fills in the sums of the blocks of other ranks: trmi_update_exchange. `context`: the exec.
+ * Blocks that every rank updates (everyones) are in no sum. */
+static trm_status add_norms(void *context, double *sums, int64_t count, trm_error *err) {
+    trm_exec *exec = context;
+    trmi_parallel *p = exec->parallel;
+    for (int64_t i = 0; i < count; i++) {
+        p->sums[i] = sums[i];
+        sums[i] = p->everyones[i % p->blocks] ? 0 : sums[i];
+    }
+    const trm_collective op = {.kind = TRM_ALLREDUCE,
+                               .recv = sums,
+                               .count = count,
+                               .dtype = TRM_FLOAT64,
+                               .reduce = TRM_REDUCTION_SUM,
+                               .tag = "norms of the update"};
+    double begin = trmi_os_now();
+    TRMI_TRY(trm_comm_run(p->comm, &op, err));
+    trmi_parallel_waited(p, begin);
+    for (int64_t i = 0; i < count; i++) {
+        sums[i] = p->everyones[i % p->blocks] ? p->sums[i] : sums[i];
+    }
+    return TRM_OK;
+}
+
+static trm_status begin_slices(trm_exec *exec, trm_error *err) {
+    (void)err;
+    const trmi_parallel *p = exec->parallel;
+    if (p->options.shard_optimizer && exec->program->training) {
+        trmi_update_share(exec->update, p->mine, exec->norms != NULL ? exec->norms : add_norms,
+                          exec);
+    }
+    return TRM_OK;
+}
+
+/* Where all have one copy of the parameters no rank needs the old ones any more when the first
+ * slice is written: norms were exchanged before (add_norms). */
+static trm_status publish_slices(trm_exec *exec, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    if (!p->options.shard_optimizer) {
+        return TRM_OK;
+    }
+    if (p->common) {
+        TRMI_TRY(trmi_parallel_meet(p, "parameters", err));
+        p->joint_read = false;
+        return trmi_parallel_run_casts(exec, err);
+    }
+    double begin = trmi_os_now();
+    for (int32_t i = 0; i < p->ranges_count; i++) {
+        trmi_range *range = &p->ranges[i];
+        const trm_collective op = {.kind = TRM_ALLGATHERV,
+                                   .recv =
+                                       (float *)exec->env.arena[TRMI_ARENA_PARAM] + range->begin,
+                                   .counts = range->counts,
+                                   .dtype = TRM_FLOAT32,
+                                   .tag = "parameters"};
+        TRMI_TRY(trm_comm_run(p->comm, &op, err));
+    }
+    trmi_parallel_waited(p, begin);
+    return TRM_OK;
+}
+
+static trm_status gather_slots(trm_exec *exec, trm_error *err) {
+    const trmi_parallel *p = exec->parallel;
+    if (!p->options.shard_optimizer || !exec->program->training) {
+        return TRM_OK;
+    }
+    for (int32_t s = 0; s < trmi_update_slots(exec->update); s++) {
+        for (int32_t i = 0; i < p->ranges_count; i++) {
+            const trmi_range *range = &p->ranges[i];
+            const trm_collective op = {.kind = TRM_ALLGATHERV,
+                                       .recv = trmi_update_slot(exec->update, s) + range->begin,
+                                       .dtype = TRM_FLOAT32,
+                                       .counts = range->counts,
+                                       .tag = "slots"};
+            TRMI_TRY(trm_comm_run(p->comm, &op, err));
+        }
+    }
+    return TRM_OK;
+}
+
+/* ---- reports --------------------------------------------------------------------------------- */
+
+/* Of the slots a rank uses its slices. */
+static void describe_slices(const trm_exec *exec, trm_exec_info *info) {
+    const trmi_parallel *p = exec->parallel;
+    int64_t elements = 0, slots = trmi_update_slots(exec->update);
+    if (!p->options.shard_optimizer || p->blocks == 0) {
+        return;
+    }
+    for (int64_t b = 0; b < p->blocks; b++) {
+        elements += p->mine[b] ? trmi_update_block_offset(exec->update, b + 1) -
+                                     trmi_update_block_offset(exec->update, b)
+                               : 0;
+    }
+    info->slot_bytes = elements * slots * (int64_t)sizeof(float);
+}
+
+const trmi_distribution trmi_way_slices = {
+    .name = "slices",
+    .open = open_slices,
+    .place = place_casts,
+    .arena = leave_to_first,
+    .connect = share_arenas,
+    .deal = deal_parameters,
+    .begin = begin_slices,
+    .publish = publish_slices,
+    .gather = gather_slots,
+    .describe = describe_slices,
+};

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The way `split`: the graph is cut operator by operator over a mesh of ranks
+ * (plan/shard/sharding.h), so that each rank has a program of its own. This file says what the
+ * executor does with such a program; split_plan.c, split_groups.c and split_variables.c do it. */
+#include "exec/exec.h"
+#include "exec/exec_memory.h"
+#include "exec/distributed/ranks_state.h"
+#include "exec/distributed/split.h"
+
+#include "base/error.h"
+
+static trm_status open_split(trm_exec *exec, const trm_exec_options *options, bool *active,
+                             trm_error *err) {
+    *active = exec->parallel != NULL && options->parallel.split != TRM_SPLIT_NONE;
+    return *active ? trmi_shard_prepare(exec, err) : TRM_OK;
+}
+
+/* Completes the plan with the other ranks; then one rank after the other measures its own
+ * program. */
+static trm_status plan_split(trm_exec *exec, const trm_graph *graph,
+                             const trm_exec_options *options, trmi_plan_options *plan,
+                             trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    trmi_shard_run *run = p->shard;
+    run->tuning_file = options->tuning_file;
+    run->options = options;
+    run->slices = trmi_shard_may_slice(exec, options);
+    TRMI_TRY(trmi_shard_complete(exec, graph, plan, err));
+    TRMI_TRY(trmi_parallel_await_turn(exec, err));
+    run->plan->exact = exec->env.exact;
+    plan->shard = run->plan;
+    plan->rank = p->rank;
+    plan->report = p->rank == 0 ? &run->report : NULL;
+    return TRM_OK;
+}
+
+static trm_status place_split(trm_exec *exec, const trm_exec_options *options,
+                              const trmi_plan_options *plan, trm_error *err) {
+    (void)options;
+    (void)plan;
+    (void)err;
+    trmi_shard_warn(exec, &exec->parallel->shard->report);
+    trmi_shard_report_free(&exec->parallel->shard->report);
+    trmi_shard_settle_slices(exec);
+    return TRM_OK;
+}
+
+static trm_status connect_split(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
+    (void)options;
+    TRMI_TRY(trmi_shard_open(exec, err));
+    TRMI_TRY(trmi_shard_save_groups(exec, err));
+    return trmi_shard_make_inputs(exec, err);
+}
+
+/* Without slices each rank updates its own parts of the parameters: norms are those of the
+ * whole. */
+static trm_status begin_split(trm_exec *exec, trm_error *err) {
+    (void)err;
+    if (!exec->parallel->options.shard_optimizer) {
+        trmi_update_share(exec->update, NULL, exec->norms != NULL ? exec->norms : trmi_shard_norms,
+                          exec);
+    }
+    return TRM_OK;
+}
+
+static trm_status take_inputs(trm_exec *exec, bool training, trm_error *err) {
+    (void)training;
+    return trmi_shard_take_inputs(exec, err);
+}
+
+/* ---- reports --------------------------------------------------------------------------------- */
+
+static void describe_split(const trm_exec *exec, trm_exec_info *info) {
+    const trmi_parallel *p = exec->parallel;
+    info->other_bytes +=
+        exec->whole_inputs == NULL
+            ? 0
+            : trmi_program_fed_bytes(exec->program, p->size, p->options.own_samples);
+}
+
+static void count_split(const trm_exec *exec, const trm_program *program,
+                        const struct trmi_mesh *mesh, trmi_training *how) {
+    const trmi_parallel *p = exec->parallel;
+    mesh = mesh != NULL ? mesh : &p->shard->plan->mesh;
+    how->own_samples = p->options.own_samples;
+    how->sliced = p->shard->slices && trmi_shard_is_sliced(program, mesh);
+    how->one_copy = how->sliced && trm_comm_local_size(p->comm) == p->size;
+}
+
+const trmi_distribution trmi_way_split = {
+    .name = "split",
+    .open = open_split,
+    .plan = plan_split,
+    .place = place_split,
+    .connect = connect_split,
+    .begin = begin_split,
+    .close = trmi_shard_close,
+    .before_step = take_inputs,
+    .gather = trmi_shard_gather,
+    .input = trmi_shard_input_place,
+    .feed = trmi_shard_feed,
+    .describe = describe_split,
+    .count = count_split,
+};

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec/distributed/split.h: one rank of a graph that is split over a mesh
+ * (plan/shard/sharding.h).
+ *
+ *      program: conv2d  EXCHANGE halo  conv2d  ALL_REDUCE  norm_act ...       the same steps on every rank
+ *                           |                     |
+ *      groups:   comm[mask]: the ranks that differ from this one only in the mesh axes of mask */
+#ifndef TRMI_EXEC_SHARD_H
+#define TRMI_EXEC_SHARD_H
+
+#include "trireme/comm.h"
+#include "trireme/exec.h"
+
+#include "exec/backend.h"
+#include "plan/shard/sharding.h"
+
+enum { TRMI_SHARD_MASKS = 1 << TRMI_MESH_AXES };
+
+typedef struct trmi_shard_run trmi_shard_run;
+
+/* What one group of axes shares: a communicator and an exchange of numbers for kernels. */
+typedef struct trmi_shard_group {
+    trmi_norm_sync sync; /* first: the exchange's context is the group */
+    trm_comm *comm;      /* owned */
+    double *all;         /* shared memory */
+    int64_t capacity;    /* numbers of one rank */
+} trmi_shard_group;
+
+struct trmi_shard_run {
+    trm_comm *world;
+    trmi_shard_plan *plan;           /* owned */
+    bool slices;                     /* trmi_shard_may_slice */
+    const trm_exec_options *options; /* that the executor is made by; while it is made */
+    /* of the options; NULL = in the cache directory, "" = nothing is measured */
+    trmi_shard_report report; /* of operators without a rule; until the program is made */
+    const char *tuning_file;
+    trmi_shard_group groups[TRMI_SHARD_MASKS];
+    char *staging; /* shared memory: what is sent, then what is received */
+    int64_t send_bytes, recv_bytes;
+};
+
+struct trm_exec;
+/* split_plan.c: reads the options: mesh, plan. */
+trm_status trmi_shard_prepare(struct trm_exec *exec, trm_error *err);
+/* Before the program is made: completes the plan for this graph. Collective when it is searched. */
+trm_status trmi_shard_complete(struct trm_exec *exec, const trm_graph *graph,
+                               const trmi_plan_options *options, trm_error *err);
+/* Asked for shard_optimizer: where the plan leaves every parameter whole, ranks have a slice of the
+ * optimiser each, as data parallel has it: those of one host one copy of the parameters, else each
+ * gathers what the others have updated. After the program is made; the same on all ranks. */
+void trmi_shard_settle_slices(struct trm_exec *exec);
+/* Does the program leave every parameter whole? */
+bool trmi_shard_is_sliced(const trm_program *program, const trmi_mesh *mesh);
+/* Would a plan that leaves all of them whole have that? */
+bool trmi_shard_may_slice(const struct trm_exec *exec, const trm_exec_options *options);
+/* Says what operators without a rule cost, which run whole on every rank. */
+void trmi_shard_warn(const struct trm_exec *exec, const trmi_shard_report *report);
+/* What must agree between ranks of a split program. */
+uint64_t trmi_shard_mix(const struct trm_exec *exec, uint64_t hash);
+/* plan_search.c: the plan of `training`, what `graph` becomes by `options`, for these ranks.
+ * Collective. */
+trm_status trmi_shard_search(struct trm_exec *exec, const trm_graph *graph,
+                             const trmi_plan_options *options, const trm_graph *training,
+                             trm_error *err);
+/* split_variables.c: sums of squares of cut parameters over all ranks: trmi_update_exchange.
+ * `context`: the exec. */
+trm_status trmi_shard_norms(void *context, double *sums, int64_t count, trm_error *err);
+/* Cut variables, whole, on every rank. Collective. */
+trm_status trmi_shard_gather(struct trm_exec *exec, trm_error *err);
+/* A part of each rank (plain layout), put together on every rank. Collective. */
+trm_status trmi_shard_assemble(struct trm_exec *exec, const trmi_shard_leaf *leaf, trm_dtype dtype,
+                               const void *part, void *whole, trm_error *err);
+/* Takes this rank's parts of what was fed. Collective where ranks feed their own samples. */
+trm_status trmi_shard_take_inputs(struct trm_exec *exec, trm_error *err);
+/* What a caller feeds: the whole batch, or this rank's samples. */
+trm_shape trmi_shard_fed_shape(const struct trm_exec *exec, const trm_shape *global);
+/* Hooks of the way `split` (distributed/distribution.h): where a caller writes a whole batch;
+ * this rank's part of a whole batch, to where kernels read it: the rest is not copied. */
+void trmi_shard_input_place(struct trm_exec *exec, int32_t index, trm_tensor *place);
+bool trmi_shard_feed(struct trm_exec *exec, int32_t index, const trm_tensor *place,
+                     const void *whole);
+trm_status trmi_shard_make_inputs(struct trm_exec *exec, trm_error *err);
+/* Is it cut? NULL when not. */
+const trmi_shard_leaf *trmi_shard_cut(const struct trm_exec *exec, int32_t variable);
+/* After the program is made, before kernels run: groups and staging for all its steps. Collective.
+ */
+trm_status trmi_shard_open(struct trm_exec *exec, trm_error *err);
+void trmi_shard_close(struct trm_exec *exec);
+/* rank_groups.c: the file of trm_parallel_options.save_groups, by rank 0. */
+trm_status trmi_shard_save_groups(const struct trm_exec *exec, trm_error *err);
+/* Kernels of ALL_REDUCE and EXCHANGE; UNSUPPORTED for all else. */
+trm_status trmi_shard_bind(trmi_kernel *kernel, trm_error *err);
+/* Bytes that the EXCHANGEs of a program stage at most: sent, received. `ordered`: sums keep an
+ * order (a communicator that is deterministic). */
+void trmi_shard_staging(const trm_program *program, bool ordered, int64_t *send, int64_t *recv);
+
+/* The part of a leaf by name; NULL: not split. */
+const trmi_shard_leaf *trmi_shard_leaf_named(const trm_program *program, const char *name);
+/* Copies the part `box` out of (or, with `into`, into) a whole tensor in plain layout. */
+void trmi_shard_copy_box(void *whole, const trm_shape *shape, const trmi_box *box, void *part,
+                         size_t element, bool into);
+
+#endif

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a split program needs beside its kernels: a communicator for each set of mesh axes over
+ * which it communicates, memory in which kernels exchange statistics, and staging for EXCHANGE. */
+#include "exec/distributed/split.h"
+
+#include "exec/exec.h"
+#include "exec/distributed/ranks_state.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <string.h>
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+static trm_status gather(trmi_norm_sync *sync, const double *values, int64_t count,
+                         const double **all, trm_error *err) {
+    trmi_shard_group *g = (trmi_shard_group *)(void *)sync;
+    TRMI_ASSERT(count <= g->capacity);
+    memcpy(g->all + trm_comm_rank(g->comm) * count, values, (size_t)count * sizeof *values);
+    const trm_collective op = {.kind = TRM_ALLGATHER,
+                               .recv = g->all,
+                               .count = count,
+                               .dtype = TRM_FLOAT64,
+                               .tag = "statistics"};
+    TRMI_TRY(trm_comm_run(g->comm, &op, err));
+    *all = g->all;
+    return TRM_OK;
+}
+
+/* Which groups the program needs, and how many numbers its kernels exchange in them. */
+static void need(trmi_shard_run *run, bool used[TRMI_SHARD_MASKS], uint32_t axes, int64_t numbers) {
+    if (axes != 0) {
+        used[axes] = true;
+        run->groups[axes].capacity =
+            numbers > run->groups[axes].capacity ? numbers : run->groups[axes].capacity;
+    }
+}
+
+static void find_needs(const trm_program *p, trmi_shard_run *run, bool used[TRMI_SHARD_MASKS]) {
+    for (int32_t i = 0; i < p->steps_count; i++) {
+        const trmi_step *s = &p->steps[i];
+        if (s->kind != TRMI_STEP_OP) {
+            continue;
+        }
+        switch (s->op_kind) {
+        case TRMI_OP_ALL_REDUCE: need(run, used, s->attrs->all_reduce.axes, 0); break;
+        case TRMI_OP_EXCHANGE: need(run, used, s->attrs->exchange.what->axes, 0); break;
+        case TRMI_OP_BATCH_NORM:
+        case TRMI_OP_NORM_ACT:
+        case TRMI_OP_BATCH_NORM_GRAD:
+        case TRMI_OP_NORM_ACT_GRAD:
+            need(run, used, s->attrs->norm.sync, 2 * p->buffers[s->inputs[0]].shape.dim[1] + 1);
+            break;
+        case TRMI_OP_SOFTMAX_XENT:
+            need(run, used, s->attrs->xent.sync_classes, 3 * p->buffers[s->inputs[0]].shape.dim[0]);
+            need(run, used, s->attrs->xent.sync_samples, 2);
+            break;
+        default: break;
+        }
+    }
+    for (int32_t i = 0; i < p->params_count; i++) {
+        need(run, used, p->params[i].grad_axes, 0);
+    }
+}
+
+static trm_status open_group(trmi_shard_run *run, trmi_parallel *p, uint32_t axes, trm_error *err) {
+    trmi_shard_group *g = &run->groups[axes];
+    int32_t at[TRMI_MESH_AXES];
+    trmi_mesh_coordinates(&run->plan->mesh, p->rank, at);
+    for (int32_t i = 0; i < run->plan->mesh.axes; i++) {
+        at[i] = axes >> i & 1 ? 0 : at[i];
+    }
+    TRMI_TRY(trm_comm_split(p->comm, trmi_mesh_rank(&run->plan->mesh, at), p->rank, &g->comm, err));
+    int32_t size = trm_comm_size(g->comm);
+    g->sync.size = size;
+    g->sync.gather = gather;
+    if (g->capacity > 0) {
+        g->all = trmi_parallel_memory(p, (size_t)(size * g->capacity) * sizeof(double), err);
+        g->sync.values = trmi_alloc((size_t)g->capacity * sizeof(double));
+        if (g->all == NULL || g->sync.values == NULL) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for the groups of the mesh");
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_shard_open(trm_exec *exec, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    trmi_shard_run *run = p->shard;
+    bool used[TRMI_SHARD_MASKS] = {false};
+    find_needs(exec->program, run, used);
+    trmi_shard_staging(exec->program, trm_comm_deterministic(p->comm) != TRM_DETERMINISTIC_FALSE,
+                       &run->send_bytes, &run->recv_bytes);
+    /* Parts differ by one: all ranks take the largest. */
+    int64_t most[2 + TRMI_SHARD_MASKS] = {run->send_bytes, run->recv_bytes};
+    for (int i = 0; i < TRMI_SHARD_MASKS; i++) {
+        most[2 + i] = run->groups[i].capacity + used[i];
+    }
+    TRMI_TRY(
+        trm_comm_allreduce(p->comm, most, 2 + TRMI_SHARD_MASKS, TRM_INT64, TRM_REDUCTION_MAX, err));
+    for (uint32_t axes = 1; axes < TRMI_SHARD_MASKS; axes++) {
+        run->groups[axes].capacity = most[2 + axes];
+        if (most[2 + axes] > 0) {
+            TRMI_TRY(open_group(run, p, axes, err));
+            exec->env.sync[axes] = &run->groups[axes].sync;
+        }
+    }
+    run->send_bytes = (most[0] + 63) / 64 * 64;
+    run->recv_bytes = (most[1] + 63) / 64 * 64;
+    run->staging = trmi_parallel_memory(p, (size_t)(run->send_bytes + run->recv_bytes), err);
+    exec->env.shard = run;
+    return run->staging != NULL ? TRM_OK : err == NULL ? TRM_NOMEM : err->status;
+}
+
+/* What was gathered, and whole inputs. */
+static void free_wholes(trm_exec *exec) {
+    for (int32_t i = 0; exec->wholes != NULL && i < exec->variables_count; i++) {
+        trmi_free(exec->wholes[i]);
+    }
+    for (int32_t i = 0; exec->whole_inputs != NULL && i < exec->program->inputs_count; i++) {
+        trmi_unmap(exec->whole_inputs[i].data, exec->whole_inputs[i].bytes);
+        trmi_free(exec->whole_inputs[i].own);
+    }
+}
+
+void trmi_shard_close(trm_exec *exec) {
+    trmi_shard_run *run = exec->parallel->shard;
+    if (run == NULL) { /* `open` has failed */
+        return;
+    }
+    for (int i = 0; i < TRMI_SHARD_MASKS; i++) {
+        trm_comm_destroy(run->groups[i].comm);
+        trmi_free(run->groups[i].sync.values);
+    }
+    trmi_shard_report_free(&run->report);
+    trmi_shard_plan_destroy(run->plan);
+    free_wholes(exec);
+}

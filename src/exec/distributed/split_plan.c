@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Chooses the plan of a split executor: the one in its options, one that is searched (by
+ * exec->search), or every operator by samples. Then decides whether ranks have slices of the
+ * optimiser, which needs a plan that leaves every parameter whole. */
+#include "exec/exec.h"
+#include "exec/distributed/ranks_state.h"
+#include "exec/distributed/split.h"
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <stdio.h>
+#include <string.h>
+
+trm_status trmi_shard_prepare(trm_exec *exec, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    const trm_parallel_options *o = &p->options;
+    trmi_mesh mesh;
+    char text[32];
+    trmi_shard_run *run = trmi_arena_alloc(&exec->memory, sizeof *run);
+    if (run == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to split a graph");
+    }
+    if (o->layerwise_count > 0 || o->sync_batch_norm > 0) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "a split graph has its own place for each parameter and batch norm over all samples or "
+            "each rank's: "
+            "layerwise parameters and groups of sync_batch_norm are for data parallel");
+    }
+    p->options.shard_optimizer = false; /* until the plan is known */
+    if (o->exact && o->sync_batch_norm == TRM_NORM_LOCAL) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "results that do not depend on the ranks want batch norm over all samples, not "
+            "each rank's (sync_batch_norm off)");
+    }
+    run->world = p->comm;
+    p->options.sum = true;
+    p->options.sync_batch_norm = 0; /* the graph says it */
+    if (o->plan != NULL) {
+        TRMI_TRY(trmi_shard_plan_parse(o->plan, strlen(o->plan), "plan", &run->plan, err));
+        p->shard = run;
+    }
+    snprintf(text, sizeof text, "%d", p->size);
+    TRMI_TRY(trmi_mesh_parse(o->mesh != NULL ? o->mesh : text, &mesh, err));
+    if (run->plan == NULL) {
+        TRMI_TRY(trmi_shard_plan_create(&mesh, &run->plan, err));
+        p->shard = run;
+    } else if (o->mesh != NULL) {
+        TRMI_TRY(trmi_shard_plan_on(run->plan, &mesh, err));
+    }
+    if (trmi_mesh_ranks(&run->plan->mesh) != p->size) {
+        return TRMI_FAIL(err, TRM_INVALID, "mesh %s has %d ranks, this job has %d",
+                         trmi_mesh_text(&run->plan->mesh, text, sizeof text),
+                         trmi_mesh_ranks(&run->plan->mesh), p->size);
+    }
+    return TRM_OK;
+}
+
+/* What reads the batch, and is not pinned, is cut by samples on every axis. */
+static trm_status default_samples(trmi_shard_plan *plan, const trm_graph *graph, trm_error *err) {
+    char all[TRMI_MESH_AXES + 1] = "";
+    memset(all, 'n', (size_t)plan->mesh.axes);
+    for (int64_t i = 1; i < graph->ops_count; i++) {
+        const trmi_op *op = &graph->ops[i];
+        bool reads = false;
+        for (int32_t j = 0; j < op->inputs_count; j++) {
+            const trmi_value *v = trmi_input_of(graph, op, j);
+            reads = reads ||
+                    (v != NULL && graph->ops[v->op].kind == TRMI_OP_INPUT && v->shape.rank >= 2);
+        }
+        trmi_strategy strategy;
+        if (reads && op->phase == TRMI_FORWARD && trmi_shard_plan_find(plan, op->name) == NULL &&
+            trmi_shard_strategy(graph, op, &plan->mesh, all, &strategy)) {
+            TRMI_TRY(trmi_shard_plan_set(plan, op->name, all, false, NULL, err));
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_shard_complete(trm_exec *exec, const trm_graph *graph,
+                               const trmi_plan_options *options, trm_error *err) {
+    trmi_shard_run *run = exec->parallel->shard;
+    bool pinned = run->plan->choices_count > 0;
+    trmi_arena arena = {0};
+    trmi_roots roots;
+    trm_graph *training;
+    trm_status status = trmi_shard_graph(graph, options, &training, &roots, &arena, err);
+    if (status == TRM_OK) {
+        if (exec->parallel->options.split == TRM_SPLIT_SEARCHED) {
+            status = exec->search(exec, graph, options, training, err);
+        } else if (!pinned && run->plan->stores_count == 0) {
+            trmi_shard_plan *samples;
+            status = trmi_shard_plan_samples(training, &run->plan->mesh, &samples, err);
+            if (status == TRM_OK) {
+                trmi_shard_plan_destroy(run->plan);
+                run->plan = samples;
+            }
+        } else {
+            status = trmi_shard_plan_check(run->plan, training, exec->parallel->size, err);
+            status = status == TRM_OK ? default_samples(run->plan, training, err) : status;
+        }
+        run->plan->digest = status == TRM_OK ? trmi_shard_digest(training) : 0;
+        trm_graph_destroy(training);
+    }
+    trmi_arena_free(&arena);
+    const char *file = exec->parallel->options.save_plan;
+    if (status == TRM_OK && file != NULL && exec->parallel->rank == 0) {
+        status = trmi_shard_plan_save(run->plan, file, err);
+    }
+    return status;
+}
+
+/* Whole on every rank, and its gradient is summed over all of them, or there whole on each of them.
+ */
+static bool is_everybodys(const trm_program *p, const trmi_mesh *mesh, const trmi_param *param) {
+    uint32_t all = (1u << mesh->axes) - 1;
+    const trmi_shard_leaf *leaf = trmi_shard_leaf_named(p, p->buffers[param->param_buffer].name);
+    bool summed = param->grad_axes == all || param->grad_axes == 0;
+    bool whole = leaf != NULL && summed && param->factor_left == 0 && param->sparse_rows == 0 &&
+                 !param->remote;
+    for (int32_t i = 0; whole && i < TRMI_MESH_AXES; i++) {
+        whole = leaf->spread.at[i] == TRMI_WHOLE;
+    }
+    return whole;
+}
+
+bool trmi_shard_may_slice(const trm_exec *exec, const trm_exec_options *options) {
+    return options->parallel.shard_optimizer && options->lanes == 0 &&
+           options->arena_alloc == NULL && !exec->updated_elsewhere && !options->whole_gradients;
+}
+
+bool trmi_shard_is_sliced(const trm_program *program, const trmi_mesh *mesh) {
+    bool slices = program->training && program->params_count > 0;
+    for (int32_t i = 0; slices && i < program->params_count; i++) {
+        slices = is_everybodys(program, mesh, &program->params[i]);
+    }
+    return slices;
+}
+
+void trmi_shard_settle_slices(trm_exec *exec) {
+    trmi_parallel *p = exec->parallel;
+    p->options.shard_optimizer =
+        p->shard->slices && trmi_shard_is_sliced(exec->program, &p->shard->plan->mesh);
+}
+
+void trmi_shard_warn(const trm_exec *exec, const trmi_shard_report *report) {
+    const trmi_target *target = &exec->backend->target;
+    double flops = target->flops_per_second > 0 ? target->flops_per_second : 1e11;
+    double bytes = target->bytes_per_second > 0 ? target->bytes_per_second : 2e10;
+    int32_t ranks = exec->parallel->size, passes = exec->program->training ? 3 : 1;
+    for (int64_t i = 0; i < report->work_count; i++) {
+        const trmi_shard_work *w = &report->work[i];
+        double compute = w->cost.flops / flops, traffic = w->cost.bytes / bytes;
+        double seconds = (compute > traffic ? compute : traffic) * passes * (1 - 1.0 / ranks);
+        if (w->phase == TRMI_FORWARD && w->warning != NULL && w->cost.bytes > 0) {
+            trmi_log(TRM_LOG_WARN, "plan",
+                     "%s runs whole on each of %d ranks: %s; about %.3g ms of a step that they "
+                     "could share, "
+                     "and its input gathered",
+                     w->op, ranks, w->warning, seconds * 1e3);
+        }
+    }
+}
+
+uint64_t trmi_shard_mix(const trm_exec *exec, uint64_t hash) {
+    const trm_program *p = exec->program;
+    char *text = trmi_shard_plan_text(exec->parallel->shard->plan);
+    hash = text != NULL ? trmi_hash(hash, text, strlen(text)) : hash;
+    /* each rank makes its parts from it */
+    hash = trmi_hash(hash, &exec->env.seed, sizeof exec->env.seed);
+    trm_free(text);
+    for (int32_t i = 0; i < p->steps_count; i++) {
+        const trmi_step *s = &p->steps[i];
+        bool talks = s->kind == TRMI_STEP_OP &&
+                     (s->op_kind == TRMI_OP_EXCHANGE || s->op_kind == TRMI_OP_ALL_REDUCE);
+        if (talks) { /* both ends must lay their parts out alike */
+            int32_t form[3] = {(int32_t)s->op_kind, (int32_t)p->buffers[s->inputs[0]].layout,
+                               (int32_t)p->buffers[s->outputs[0]].layout};
+            hash = trmi_hash(hash, form, sizeof form);
+            hash = trmi_hash(hash, s->name, strlen(s->name));
+        }
+    }
+    for (int32_t i = 0; i < p->params_count; i++) {
+        hash = trmi_hash(hash, &p->params[i].grad_axes, sizeof p->params[i].grad_axes);
+    }
+    return hash;
+}

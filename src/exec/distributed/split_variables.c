@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Variables and inputs of a split executor as the caller sees them: whole. */
+#include "exec/exec.h"
+#include "exec/distributed/ranks_state.h"
+#include "exec/distributed/split.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <string.h>
+
+/* ---- variables ------------------------------------------------------------------------------- */
+
+const trmi_shard_leaf *trmi_shard_cut(const trm_exec *exec, int32_t variable) {
+    const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[variable]];
+    const trmi_shard_leaf *leaf = trmi_shard_leaf_named(exec->program, b->name);
+    if (leaf == NULL) {
+        return NULL;
+    }
+    trmi_box whole = trmi_box_whole(&leaf->global);
+    return trmi_box_equal(&whole, &leaf->box) ? NULL : leaf;
+}
+
+trm_status trmi_shard_assemble(trm_exec *exec, const trmi_shard_leaf *leaf, trm_dtype dtype,
+                               const void *part, void *whole, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    size_t element = trm_dtype_bytes(dtype);
+    int64_t *counts = trmi_alloc((size_t)p->size * sizeof *counts), total = 0;
+    for (int32_t r = 0; counts != NULL && r < p->size; r++) {
+        trmi_box box = trmi_spread_box(&p->shard->plan->mesh, &leaf->global, &leaf->spread, r);
+        counts[r] = trmi_box_count(&box);
+        total += counts[r];
+    }
+    char *all = trmi_alloc((size_t)total * element);
+    trm_status status = counts == NULL || all == NULL
+                            ? TRMI_FAIL(err, TRM_NOMEM, "no memory to gather %s", leaf->name)
+                            : TRM_OK;
+    if (status == TRM_OK) {
+        const trm_collective op = {.kind = TRM_ALLGATHERV,
+                                   .send = part,
+                                   .recv = all,
+                                   .dtype = dtype,
+                                   .counts = counts,
+                                   .tag = leaf->name};
+        status = trm_comm_run(p->comm, &op, err);
+    }
+    int64_t at = 0;
+    for (int32_t r = 0; status == TRM_OK && r < p->size; r++) {
+        trmi_box box = trmi_spread_box(&p->shard->plan->mesh, &leaf->global, &leaf->spread, r);
+        trmi_shard_copy_box(whole, &leaf->global, &box, all + (size_t)at * element, element, true);
+        at += counts[r];
+    }
+    trmi_free(counts);
+    trmi_free(all);
+    return status;
+}
+
+trm_status trmi_shard_gather(trm_exec *exec, trm_error *err) {
+    for (int32_t i = 0; i < exec->variables_count; i++) {
+        const trmi_shard_leaf *leaf = trmi_shard_cut(exec, i);
+        if (leaf == NULL) {
+            continue;
+        }
+        trm_dtype dtype = exec->variables[i].dtype;
+        void *part = trmi_alloc((size_t)trmi_box_count(&leaf->box) * trm_dtype_bytes(dtype));
+        if (exec->wholes[i] == NULL) {
+            exec->wholes[i] =
+                trmi_alloc((size_t)trm_shape_count(&leaf->global) * trm_dtype_bytes(dtype));
+        }
+        if (part == NULL || exec->wholes[i] == NULL) {
+            trmi_free(part);
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory to gather %s", exec->variables[i].name);
+        }
+        trmi_exec_read_part(exec, i, part);
+        trm_status status = trmi_shard_assemble(exec, leaf, dtype, part, exec->wholes[i], err);
+        trmi_free(part);
+        TRMI_TRY(status);
+    }
+    return TRM_OK;
+}
+
+/* ---- norms over cut parameters
+ *  ---------------------------------------------------------------------------------------- */
+
+/* Does this rank speak for its part: the first of those that hold the same. */
+static bool speaks(const trm_exec *exec, const trmi_shard_leaf *leaf) {
+    int32_t at[TRMI_MESH_AXES];
+    const trmi_mesh *mesh = &exec->parallel->shard->plan->mesh;
+    trmi_mesh_coordinates(mesh, exec->parallel->rank, at);
+    bool first = true;
+    for (int32_t i = 0; i < mesh->axes; i++) {
+        first = first && (leaf->spread.at[i] >= TRMI_SPLIT || at[i] == 0);
+    }
+    return first;
+}
+
+trm_status trmi_shard_norms(void *context, double *sums, int64_t count, trm_error *err) {
+    trm_exec *exec = context;
+    const trm_program *p = exec->program;
+    int64_t blocks = trmi_update_block_count(exec->update), sets = blocks > 0 ? count / blocks : 0;
+    double *totals = trmi_alloc((size_t)(sets * p->params_count + 1) * sizeof *totals);
+    if (totals == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the optimiser's norms");
+    }
+    trm_status status = TRM_OK;
+    for (int turn = 0; turn < 2 && status == TRM_OK; turn++) {
+        int64_t block = 0;
+        for (int32_t i = 0; i < p->params_count; i++) {
+            const trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
+            int64_t end = (b->offset + b->bytes) / (int64_t)sizeof(float), first = block;
+            const trmi_shard_leaf *leaf = trmi_shard_leaf_named(p, b->name);
+            for (; block < blocks && trmi_update_block_offset(exec->update, block) < end; block++) {
+                for (int64_t set = 0; set < sets; set++) {
+                    double *sum = &sums[set * blocks + block],
+                           *total = &totals[set * p->params_count + i];
+                    if (turn == 0) {
+                        *total += leaf != NULL && speaks(exec, leaf) ? *sum : 0;
+                    } else {
+                        *sum = block == first ? *total : 0;
+                    }
+                }
+            }
+        }
+        if (turn == 0) {
+            status = trm_comm_allreduce(exec->parallel->comm, totals, sets * p->params_count,
+                                        TRM_FLOAT64, TRM_REDUCTION_SUM, err);
+        }
+    }
+    trmi_free(totals);
+    return status;
+}
+
+/* ---- inputs ---------------------------------------------------------------------------------- */
+
+static bool feeds_own(const trm_exec *exec) { return exec->parallel->options.own_samples; }
+
+trm_shape trmi_shard_fed_shape(const trm_exec *exec, const trm_shape *global) {
+    trm_shape shape = *global;
+    if (feeds_own(exec) && shape.rank > 0) {
+        shape.dim[0] /= exec->parallel->size;
+    }
+    return shape;
+}
+
+static trm_status make_own(trm_exec *exec, trmi_shard_input *in, const trmi_buffer *b,
+                           trm_error *err) {
+    if (!feeds_own(exec)) {
+        return TRM_OK;
+    }
+    const trm_shape *global = &in->leaf->global;
+    if (global->rank < 1 || global->dim[0] % exec->parallel->size != 0) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "input '%s': %lld samples do not divide among %d ranks that feed their own; let "
+            "every rank feed the whole batch (full_batch)",
+            b->name, (long long)(global->rank < 1 ? 1 : global->dim[0]), exec->parallel->size);
+    }
+    trm_shape shape = trmi_shard_fed_shape(exec, global);
+    in->own = trmi_alloc((size_t)trm_shape_count(&shape) * trm_dtype_bytes(b->dtype));
+    return in->own != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for the batch");
+}
+
+/* Samples of all ranks, dealt in turn. */
+static trm_status join_samples(trm_exec *exec, const trmi_shard_input *in, trm_dtype dtype,
+                               trm_error *err) {
+    const trmi_parallel *p = exec->parallel;
+    int64_t rows = in->leaf->global.dim[0] / p->size,
+            count = trm_shape_count(&in->leaf->global) / p->size;
+    size_t each = (size_t)(count / (rows > 0 ? rows : 1)) * trm_dtype_bytes(dtype);
+    char *all = trmi_alloc((size_t)(count * p->size) * trm_dtype_bytes(dtype));
+    if (all == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the batch");
+    }
+    const trm_collective op = {.kind = TRM_ALLGATHER,
+                               .send = in->own,
+                               .recv = all,
+                               .count = count,
+                               .dtype = dtype,
+                               .tag = "samples"};
+    trm_status status = trm_comm_run(p->comm, &op, err);
+    for (int64_t i = 0; status == TRM_OK && i < rows * p->size; i++) {
+        memcpy((char *)in->data + (size_t)i * each,
+               all + (size_t)(i % p->size * rows + i / p->size) * each, each);
+    }
+    trmi_free(all);
+    return status;
+}
+
+trm_status trmi_shard_make_inputs(trm_exec *exec, trm_error *err) {
+    const trm_program *p = exec->program;
+    if (p->leaves_count == 0) {
+        return TRM_OK;
+    }
+    exec->whole_inputs =
+        trmi_arena_alloc(&exec->memory, (size_t)(p->inputs_count + 1) * sizeof *exec->whole_inputs);
+    for (int32_t i = 0; exec->whole_inputs != NULL && i < p->inputs_count; i++) {
+        const trmi_buffer *b = &p->buffers[p->inputs[i]];
+        const trmi_shard_leaf *leaf = trmi_shard_leaf_named(p, b->name);
+        size_t bytes =
+            leaf == NULL ? 0 : (size_t)trm_shape_count(&leaf->global) * trm_dtype_bytes(b->dtype);
+        /* a batch that is fed goes straight to where kernels read it */
+        void *data = leaf == NULL ? NULL : trmi_map(bytes);
+        if (data == NULL) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for the batch");
+        }
+        exec->whole_inputs[i] = (trmi_shard_input){.data = data, .bytes = bytes, .leaf = leaf};
+        TRMI_TRY(make_own(exec, &exec->whole_inputs[i], b, err));
+    }
+    return exec->whole_inputs != NULL ? TRM_OK
+                                      : TRMI_FAIL(err, TRM_NOMEM, "no memory for the batch");
+}
+
+static void take(trm_exec *exec, int32_t input, const void *whole) {
+    const trmi_buffer *b = &exec->program->buffers[exec->program->inputs[input]];
+    const trmi_shard_leaf *leaf = exec->whole_inputs[input].leaf;
+    trmi_shard_copy_box((void *)(uintptr_t)whole, &leaf->global, &leaf->box,
+                        exec->env.arena[b->arena] + b->offset, trm_dtype_bytes(b->dtype), false);
+}
+
+void trmi_shard_input_place(trm_exec *exec, int32_t index, trm_tensor *place) {
+    if (exec->whole_inputs == NULL) {
+        return;
+    }
+    trmi_shard_input *in = &exec->whole_inputs[index];
+    in->taken = false; /* the caller writes */
+    place->data = in->own != NULL ? in->own : in->data;
+    place->shape = trmi_shard_fed_shape(exec, &in->leaf->global);
+}
+
+bool trmi_shard_feed(trm_exec *exec, int32_t index, const trm_tensor *place, const void *whole) {
+    (void)place;
+    trmi_shard_input *in = exec->whole_inputs != NULL ? &exec->whole_inputs[index] : NULL;
+    if (in == NULL || in->own != NULL) {
+        return false;
+    }
+    in->taken = whole != NULL;
+    if (in->taken) {
+        take(exec, index, whole);
+    }
+    return in->taken;
+}
+
+trm_status trmi_shard_take_inputs(trm_exec *exec, trm_error *err) {
+    const trm_program *p = exec->program;
+    for (int32_t i = 0; exec->whole_inputs != NULL && i < p->inputs_count; i++) {
+        const trmi_buffer *b = &p->buffers[p->inputs[i]];
+        const trmi_shard_input *in = &exec->whole_inputs[i];
+        if (in->own != NULL) {
+            TRMI_TRY(join_samples(exec, in, b->dtype, err));
+        }
+        if (!in->taken) {
+            take(exec, i, in->data);
+        }
+    }
+    return TRM_OK;
+}

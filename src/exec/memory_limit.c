@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "exec/memory_limit.h"
+
+#include "exec/exec.h"
+#include "exec/exec_memory.h"
+#include "exec/distributed/split.h"
+#include "plan/search/search.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+enum { ROUNDS = 12 };
+
+int32_t trmi_optimizer_slots(const trm_optimizer_options *o) {
+    return o->kind == TRM_SGD ? 0 : o->kind == TRM_ADAM || o->kind == TRM_FTRL ? 2 : 1;
+}
+
+int64_t trmi_limit_bytes(const trm_exec *exec, const trm_program *p, const trmi_mesh *mesh) {
+    trmi_training how = {
+        .slots = exec->updated_elsewhere ? 0 : trmi_optimizer_slots(&exec->optimizer),
+        .ranks = 1,
+        .accumulates = exec->accumulate > 1,
+    };
+    trmi_distribution_count(exec, p, mesh, &how);
+    return trmi_program_resident(p, &how);
+}
+
+trm_status trmi_limit_compiled(const trm_exec *exec, const trm_graph *graph,
+                               const trmi_plan_options *options, const trmi_shard_plan *plan,
+                               int64_t *bytes, trm_error *err) {
+    trmi_plan_options own = *options;
+    trm_program *program;
+    own.shard = plan;
+    own.rank = 0;
+    own.report = NULL;
+    TRMI_TRY(trmi_plan_create(graph, &own, &program, err));
+    *bytes = trmi_limit_bytes(exec, program, plan != NULL ? &plan->mesh : NULL);
+    trmi_plan_destroy(program);
+    return TRM_OK;
+}
+
+/* ---- one device ------------------------------------------------------------------------------ */
+
+static trm_status refuse(const trm_exec *exec, double least, trm_error *err) {
+    char a[TRMI_BYTES_TEXT], b[TRMI_BYTES_TEXT];
+    return TRMI_FAIL(
+        err, TRM_NOMEM,
+        "no plan fits %s; the one of least memory, with all made again that can be, takes %s: "
+        "a smaller batch, mixed precision, or more ranks with parallel_mode auto_parallel",
+        trmi_bytes_text((double)exec->memory_bytes, a), trmi_bytes_text(least, b));
+}
+
+/* The search counts what is kept; a program also has what lives for a moment: that is kept off the
+ * limit. */
+static trm_status search(const trm_exec *exec, const trm_graph *graph,
+                         const trmi_plan_options *options, const trmi_space *space,
+                         trmi_shard_plan **plan, trm_error *err) {
+    double limit = (double)exec->memory_bytes, beyond = 0, least = 0;
+    trmi_found *found = trmi_alloc(sizeof *found);
+    trm_status status =
+        found != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+    bool fits = false;
+    for (int i = 0; status == TRM_OK && i < ROUNDS && !fits; i++) {
+        trmi_arena arena = {0};
+        int64_t bytes = 0;
+        bool infeasible = false;
+        trmi_shard_plan_destroy(*plan);
+        *plan = NULL;
+        status = trmi_search(
+            space, &(trmi_search_options){.memory_bytes = limit > beyond ? limit - beyond : 1},
+            &arena, found, err);
+        if (status == TRM_OK) {
+            infeasible = found->infeasible;
+            status = trmi_space_plan(space, &found->best.choice, plan, err);
+        }
+        status = status == TRM_OK ? trmi_limit_compiled(exec, graph, options, *plan, &bytes, err)
+                                  : status;
+        least = (double)bytes;
+        fits = least <= limit;
+        double more = least - found->best.measure.bytes + 1e-3 * i * limit;
+        trmi_arena_free(&arena);
+        if (status == TRM_OK && !fits && (infeasible || more <= beyond)) {
+            break;
+        }
+        beyond = more;
+    }
+    trmi_free(found);
+    return status == TRM_OK && !fits ? refuse(exec, least, err) : status;
+}
+
+trm_status trmi_limit_alone(const trm_exec *exec, const trm_graph *graph,
+                            const trmi_plan_options *options, trmi_shard_plan **plan,
+                            trm_error *err) {
+    int64_t bytes;
+    *plan = NULL;
+    TRMI_TRY(trmi_limit_compiled(exec, graph, options, NULL, &bytes, err));
+    if (bytes <= exec->memory_bytes) {
+        return TRM_OK;
+    }
+    const trmi_target *target = options->target;
+    const trmi_prices prices = {
+        .flop = target->flops_per_second > 0 ? 1 / target->flops_per_second : 0,
+        .byte = target->bytes_per_second > 0 ? 1 / target->bytes_per_second : 0};
+    const trmi_search_costs costs = {.prices = &prices,
+                                     .rule = target->recompute_norm_act && !options->no_recompute,
+                                     .slots = trmi_optimizer_slots(&exec->optimizer),
+                                     .gradients = exec->accumulate > 1 ? 2 : 1};
+    const trmi_mesh mesh = {.axes = 0};
+    trmi_arena arena = {0};
+    trmi_roots roots;
+    trm_graph *training;
+    trmi_space *space = NULL;
+    trm_status status = trmi_shard_graph(graph, options, &training, &roots, &arena, err);
+    if (status == TRM_OK) {
+        status = trmi_space_create(training, &mesh, &costs, NULL, &space, err);
+        status = status == TRM_OK ? search(exec, graph, options, space, plan, err) : status;
+        trmi_space_destroy(space);
+        trm_graph_destroy(training);
+    }
+    trmi_arena_free(&arena);
+    if (status != TRM_OK) {
+        trmi_shard_plan_destroy(*plan);
+        *plan = NULL;
+    }
+    return status;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+trm_status trmi_limit_check(const trm_exec *exec, trm_error *err) {
+    const trm_program *p = exec->program;
+    if (exec->memory_bytes <= 0 || !p->training) {
+        return TRM_OK;
+    }
+    int64_t bytes = trmi_limit_bytes(exec, p, NULL);
+    char a[TRMI_BYTES_TEXT], b[TRMI_BYTES_TEXT], c[TRMI_BYTES_TEXT], d[TRMI_BYTES_TEXT];
+    return bytes <= exec->memory_bytes
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_NOMEM,
+                           "a rank takes %s (parameters %s, activations %s), its limit is %s: "
+                           "parallel_mode auto_parallel searches a plan within it; or a smaller "
+                           "batch, mixed precision, more ranks",
+                           trmi_bytes_text((double)bytes, a),
+                           trmi_bytes_text((double)p->arena_bytes[TRMI_ARENA_PARAM], b),
+                           trmi_bytes_text((double)p->arena_bytes[TRMI_ARENA_ACTIVATION], c),
+                           trmi_bytes_text((double)exec->memory_bytes, d));
+}

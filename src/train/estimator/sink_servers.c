@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gradient sinks on parameter servers. What they have in common is in remote.c: a batch is
+ * staged (its ids go out, its rows and the dense variables come back), begun, and its gradients
+ * are pushed.
+ *
+ *      servers   all parameters are there; this worker reads its shard of the data
+ *      leases    the same, and the servers lend the samples: an epoch ends with the first batch lent
+ *                of the next one
+ *      hybrid    only tables are there; dense parameters are the executor's, reduced over workers */
+#include "train/estimator/dealt.h"
+#include "train/estimator/remote.h"
+#include "train/gradient_sink.h"
+
+#include "base/error.h"
+#include "base/os.h"
+
+#include <math.h>
+#include <unistd.h>
+
+enum { NEAR_THE_END = 16 }; /* updates */
+
+/* ---- a model --------------------------------------------------------------------------------- */
+
+static bool on_servers(const trm_model_options *o) {
+    return o->ps.client != NULL && !o->evaluation_only;
+}
+static bool takes_hybrid(const trm_model_options *o) { return on_servers(o) && o->ps.tables_only; }
+static bool takes_leases(const trm_model_options *o) {
+    return on_servers(o) && o->ps.lease_batches > 0;
+}
+
+static trm_status check(const trm_model_options *o, trm_error *err) {
+    return o->parallel.block == 0
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_INVALID,
+                           "strict determinism is for gradients that ranks reduce; this model "
+                           "trains on parameter servers");
+}
+
+static trm_status prepare(trm_model *model, trm_graph *graph, trm_error *err) {
+    return trmi_remote_create(&model->options, graph, &model->remote, err);
+}
+
+static trm_status bind(trm_model *model, trm_error *err) {
+    return trmi_remote_bind(model->remote, &model->train, err);
+}
+
+static void destroy(trm_model *model) { trmi_remote_destroy(model->remote); }
+
+static bool is_late(const trm_model *model) { return trmi_remote_is_late(model->remote); }
+
+/* ---- the position ---------------------------------------------------------------------------- */
+
+/* The servers know what this worker has done, before a restart too. */
+static trm_status find(trmi_run *r, trm_error *err) {
+    trm_model *model = r->model;
+    int64_t done = trmi_remote_position(model->remote);
+    trmi_stretch s = {.batches = r->p.epoch_steps};
+    if (model->dealt != NULL) {
+        int64_t joins = trmi_dealt_newcomer(model->dealt, done);
+        if (joins > done) {
+            trmi_remote_begin_at(model->remote, done = joins);
+        }
+        TRMI_TRY(
+            trmi_dealt_begin(model->dealt, r->options->data, model->train.batch, done, &s, err));
+    }
+    trmi_stretch_at(&s, done, &model->epoch, &model->epoch_step);
+    r->ahead = model->epoch * s.batches + model->epoch_step - done;
+    return TRM_OK;
+}
+
+static trm_status seek(trmi_run *r, trm_error *err) {
+    return trm_dataset_seek(r->options->data, r->model->epoch,
+                            r->batch + trmi_remote_is_staged(r->model->remote), err);
+}
+
+static bool epoch_is_over(const trmi_run *r) { return r->model->epoch_step >= r->p.epoch_steps; }
+
+static trm_status next_epoch(trmi_run *r, trm_error *err) {
+    int64_t left = trm_dataset_epoch_batches(r->options->data) - r->batch;
+    r->batch = 0;
+    return left > 0 ? trm_dataset_seek(r->options->data, r->model->epoch, 0, err) : TRM_OK;
+}
+
+static uint64_t steps_done(const trmi_run *r) { return trm_model_global_step(r->model); }
+
+/* After a hybrid worker's death the dense parameters may have a batch more than the tables
+ * (hybrid.c). */
+static uint64_t steps_of_tables(const trmi_run *r) {
+    return (uint64_t)(r->model->epoch * r->p.epoch_steps + r->model->epoch_step - r->ahead);
+}
+
+/* ---- a batch --------------------------------------------------------------------------------- */
+
+static bool is_last_step(const trmi_run *r) {
+    int64_t steps = r->options->steps, epochs = r->options->epochs;
+    return (steps > 0 && r->p.global_step + 1 >= (uint64_t)steps) ||
+           (epochs > 0 && r->model->epoch + 1 >= epochs && r->p.step >= r->p.epoch_steps);
+}
+
+static trm_status stage_next(trmi_run *r, trm_error *err) {
+    const trm_batch *batch;
+    TRMI_TRY(trmi_run_read(r, &batch, err));
+    return trmi_remote_stage(r->model->remote, batch, NULL, err);
+}
+
+/* Is the next batch to be staged while this one is computed? */
+static bool goes_ahead(const trmi_run *r) {
+    return trmi_remote_reads_ahead(r->model->remote) && !is_last_step(r) &&
+           !atomic_load(&r->model->stop);
+}
+
+/* Waits for the staged batch's rows and variables. */
+static trm_status begin_staged(const trmi_run *r, trmi_staged *staged, trm_error *err) {
+    double before = trmi_os_now();
+    TRMI_TRY(trmi_remote_begin(r->model->remote, staged, err));
+    trmi_run_record(r, "waiting", "rows and variables of the servers", before);
+    return TRM_OK;
+}
+
+static trm_status begin(trmi_run *r, trm_error *err) {
+    trmi_remote *remote = r->model->remote;
+    trmi_staged staged;
+    if (!trmi_remote_is_staged(remote)) {
+        TRMI_TRY(stage_next(r, err));
+    }
+    TRMI_TRY(begin_staged(r, &staged, err));
+    TRMI_TRY(trmi_run_use(r, staged.epoch, staged.index, staged.samples, err));
+    return goes_ahead(r) ? stage_next(r, err) : TRM_OK;
+}
+
+static trm_status push(trmi_run *r, trm_error *err) {
+    trm_exec *exec = r->model->train.exec;
+    trmi_remote *remote = r->model->remote;
+    if (!isfinite(r->p.loss)) {
+        return trmi_run_diverged(r, err); /* no other worker may learn from it */
+    }
+    TRMI_TRY(trmi_remote_push(remote, r->p.learning_rate, err));
+    int64_t limit = r->options->steps;
+    if (limit > 0 && trmi_remote_step(remote) + NEAR_THE_END >= (uint64_t)limit) {
+        TRMI_TRY(trmi_remote_flush(remote, err)); /* to hear of the other workers in time */
+    }
+    trm_exec_set_step(exec, trmi_remote_step(remote));
+    return TRM_OK;
+}
+
+static trm_status flush(trmi_run *r, trm_error *err) {
+    return trmi_remote_flush(r->model->remote, err);
+}
+
+/* Dense parameters where they are, then the tables' rows. */
+static trm_status push_rows(trmi_run *r, trm_error *err) {
+    trm_exec *exec = r->model->train.exec;
+    if (!isfinite(r->p.loss)) {
+        return trmi_run_diverged(r, err);
+    }
+    bool had = trm_exec_step(exec) > steps_of_tables(r);
+    TRMI_TRY(had ? TRM_OK : trm_exec_update(exec, r->p.learning_rate, err));
+    return trmi_remote_push(r->model->remote, r->p.learning_rate, err);
+}
+
+/* ---- samples that servers lend --------------------------------------------------------------- */
+
+/* When other workers still have an epoch's last batches there is nothing to do yet, but there may
+ * be: with `wait` until that is known. */
+static trm_status stage_lent(trmi_run *r, bool wait, trm_error *err) {
+    double before = trmi_os_now();
+    trm_status status;
+    while ((status = trmi_remote_stage_lent(r->model->remote, r->options->data, err)) ==
+               TRM_PENDING &&
+           wait && !atomic_load(&r->model->stop)) {
+        usleep(10000);
+    }
+    r->p.wait_seconds += trmi_os_now() - before;
+    r->used_up = status == TRM_END;
+    return status == TRM_END || status == TRM_PENDING ? TRM_OK : status;
+}
+
+static trm_status stage_first_lent(trmi_run *r, trm_error *err) {
+    return trmi_remote_is_staged(r->model->remote) ? TRM_OK : stage_lent(r, true, err);
+}
+
+static trm_status seek_lent(trmi_run *r, trm_error *err) {
+    trmi_remote *remote = r->model->remote;
+    trmi_remote_lend(remote, r->options->data, r->options->epochs, r->options->steps);
+    bool enough = r->options->steps > 0 && steps_done(r) >= (uint64_t)r->options->steps;
+    if (!enough && !atomic_load(&r->model->stop)) {
+        TRMI_TRY(stage_first_lent(r, err));
+    }
+    r->model->epoch =
+        trmi_remote_is_staged(remote) ? trmi_remote_staged_epoch(remote) : r->model->epoch;
+    return TRM_OK;
+}
+
+static bool lent_epoch_is_over(const trmi_run *r) {
+    const trmi_remote *remote = r->model->remote;
+    return r->used_up ||
+           (trmi_remote_is_staged(remote) && trmi_remote_staged_epoch(remote) != r->model->epoch);
+}
+
+/* The other workers may wait for the batch that is being computed here: this one does not wait for
+ * them while it computes. */
+static trm_status begin_lent(trmi_run *r, trm_error *err) {
+    trmi_staged staged;
+    TRMI_TRY(stage_first_lent(r, err));
+    TRMI_TRY(begin_staged(r, &staged, err));
+    r->batch = staged.index; /* whatever was lent is due */
+    TRMI_TRY(trmi_run_use(r, staged.epoch, staged.index, staged.samples, err));
+    return goes_ahead(r) ? stage_lent(r, false, err) : TRM_OK;
+}
+
+static trm_status next_lent_epoch(trmi_run *r, trm_error *err) {
+    (void)r;
+    (void)err;
+    return TRM_OK;
+}
+
+const trmi_gradient_sink trmi_sink_servers = {
+    .name = "servers",
+    .updates = true,
+    .others_suffer = true,
+    .takes = on_servers,
+    .check = check,
+    .prepare = prepare,
+    .bind = bind,
+    .destroy = destroy,
+    .find = find,
+    .seek = seek,
+    .epoch_is_over = epoch_is_over,
+    .begin = begin,
+    .push = push,
+    .flush = flush,
+    .next_epoch = next_epoch,
+    .steps_done = steps_done,
+    .is_late = is_late,
+};
+
+const trmi_gradient_sink trmi_sink_leases = {
+    .name = "leases",
+    .updates = true,
+    .others_suffer = true,
+    .takes = takes_leases,
+    .check = check,
+    .prepare = prepare,
+    .bind = bind,
+    .destroy = destroy,
+    .seek = seek_lent,
+    .stage = stage_first_lent,
+    .epoch_is_over = lent_epoch_is_over,
+    .begin = begin_lent,
+    .push = push,
+    .flush = flush,
+    .next_epoch = next_lent_epoch,
+    .steps_done = steps_done,
+    .is_late = is_late,
+};
+
+const trmi_gradient_sink trmi_sink_hybrid = {
+    .name = "hybrid",
+    .others_suffer = true,
+    .takes = takes_hybrid,
+    .check = check,
+    .prepare = prepare,
+    .bind = bind,
+    .destroy = destroy,
+    .find = find,
+    .seek = seek,
+    .epoch_is_over = epoch_is_over,
+    .begin = begin,
+    .push = push_rows,
+    .flush = flush,
+    .next_epoch = next_epoch,
+    .steps_done = steps_of_tables,
+    .is_late = is_late,
+};
