@@ -2,7 +2,8 @@
 /* All-reduce over shared memory from 4 B to 102 MB, ranks forked from this program: what
  * bench/comm.sh measures beside MPI. Usage: allreduce RANKS [BYTES...] */
 #define _GNU_SOURCE
-#include "comm/rendezvous/rendezvous.h"
+#include "bench/lib/bench.h"
+#include "tests/lib/shared_job.h"
 #include "trireme/comm.h"
 
 #include <sched.h>
@@ -21,12 +22,12 @@ static int run(trmi_job *job, int rank, int ranks, const long *sizes, int count)
         return 1;
     }
     for (int i = 0; i < count; i++) {
-        trm_comm_bench_result r;
-        trm_comm_bench_options options = {.private_buffers = getenv("PRIVATE") != NULL};
+        bench_comm_result r;
+        bench_comm_options options = {.private_buffers = getenv("PRIVATE") != NULL};
         if (getenv("BENCH_SECONDS") != NULL) {
             options.seconds = atof(getenv("BENCH_SECONDS"));
         }
-        if (trm_comm_bench(comm, sizes[i], &options, &r, &err) != TRM_OK) {
+        if (bench_comm(comm, sizes[i], &options, &r, &err) != TRM_OK) {
             fprintf(stderr, "%s\n", err.message);
             return 1;
         }

@@ -13,7 +13,7 @@ peers=${PEERS:-$root/../shared/peers}
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
-cc -O2 -I"$root/src" -I"$root/include" "$root/bench/allreduce.c" "$build/libtrireme.a" \
+cc -O2 -I"$root" -I"$root/src" -I"$root/include" "$root/bench/allreduce.c" "$root/bench/lib/comm_bench.c" "$root/tests/lib/shared_job.c" "$build/libtrireme.a" \
     -lcrypto -lpthread -lm -ldl -o "$work/trireme" || exit 1
 
 names=() launchers=() programs=()

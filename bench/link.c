@@ -3,7 +3,7 @@
  * what a gigabyte costs both of them in CPU time, to be held against ucx_perftest on the same link
  * (bench/link.sh). Usage: link ENGINE PLUGIN_DIR NETNS0 ADDRESS0 NETNS1 ADDRESS1 */
 #define _GNU_SOURCE
-#include "comm/rendezvous/rendezvous.h"
+#include "tests/lib/shared_job.h"
 #include "trireme/comm.h"
 
 #include <fcntl.h>

@@ -18,7 +18,7 @@ ip netns add "$a" && ip netns add "$b" || { echo "link.sh: no network namespaces
 ip link add ta$$ netns "$a" type veth peer name tb$$ netns "$b" || exit 77
 ip -n "$a" addr add 10.99.0.1/24 dev ta$$ && ip -n "$b" addr add 10.99.0.2/24 dev tb$$
 ip -n "$a" link set ta$$ up; ip -n "$b" link set tb$$ up; ip -n "$a" link set lo up; ip -n "$b" link set lo up
-cc -O2 -I"$root/src" -I"$root/include" "$root/bench/link.c" "$build/libtrireme.a" \
+cc -O2 -I"$root" -I"$root/src" -I"$root/include" "$root/bench/link.c" "$root/tests/lib/shared_job.c" "$build/libtrireme.a" \
     -lcrypto -lpthread -lm -ldl -o "$work/link" || exit 1
 sleep 1 # both ends are up
 export UCX_TLS=tcp

@@ -4,7 +4,7 @@
 #ifndef TRMI_TESTS_RANKS_H
 #define TRMI_TESTS_RANKS_H
 
-#include "comm/rendezvous/rendezvous.h"
+#include "tests/lib/shared_job.h"
 #include "trireme/comm.h"
 
 #include "check.h"

@@ -9,7 +9,7 @@ while read -r lines file; do
     limit=850
     case "$file" in include/*) limit=450 ;; esac
     if [ "$lines" -gt "$limit" ]; then echo "$file: $lines lines, at most $limit"; bad=1; fi
-done < <(find src include -name '*.[ch]' | xargs wc -l | grep -v ' total$')
+done < <(find src include bench/lib tests/lib -name '*.[ch]' | xargs wc -l | grep -v ' total$')
 long=$(find src -name '*.c' | sort | xargs awk '
 FNR == 1 { inside = 0 }
 /^[A-Za-z_].*\)[ \t]*\{$/ || (/^\{$/ && !inside) { start = FNR; header = $0; inside = 1 }

@@ -132,9 +132,8 @@ typedef struct trm_comm_options {
     /* before a waiting rank sleeps, at most; default 200 (ranks > CPUs: yielding meanwhile); -1 off
      */
     int32_t spin_microseconds;
-    bool no_direct;    /* tests: never touch peers' buffers, always stage */
-    uint64_t sim_seed; /* engine "sim" */
-    const char *name;  /* for reports; default "world" */
+    bool no_direct;   /* tests: never touch peers' buffers, always stage */
+    const char *name; /* for reports; default "world" */
 } trm_comm_options;
 
 /* Are engine and algorithm what there is? What can be known before ranks are started.   error INVALID
@@ -250,42 +249,6 @@ TRM_API bool trm_request_test(const trm_request *request);
 TRM_API TRM_MUST_USE trm_status trm_comm_health(trm_comm *comm, trm_error *err);
 /* Poisons it on purpose, on all ranks: nobody waits for this rank any more. */
 TRM_API void trm_comm_abort(trm_comm *comm, const trm_error *cause);
-
-/* --- measurement --------------------------------------------------------------------------------
- */
-
-typedef struct trm_comm_bench_options {
-    trm_collective_kind kind; /* default TRM_ALLREDUCE */
-    trm_dtype dtype;          /* default TRM_FLOAT32 */
-    trm_reduction reduce;     /* default TRM_REDUCTION_SUM */
-    double seconds;           /* per size, about; default 0.3 */
-    bool private_buffers;     /* not in shared memory, as third-party programs have them */
-    bool no_roofline;
-} trm_comm_bench_options;
-
-/* One line of hccl_test's and nccl-tests' tables. bytes is the size of the full vector (nccl-tests'
- * convention); busbw is algbw times 2(n-1)/n for all-reduce, (n-1)/n for all-gather, reduce-scatter
- * and all-to-all, 1 for the rest. */
-typedef struct trm_comm_bench_result {
-    int64_t bytes;
-    int64_t repeats;
-    double microseconds; /* median; the slowest rank counts */
-    double minimum_microseconds, maximum_microseconds;
-    double algbw_gb_s, busbw_gb_s;
-    /* All-reduce inside one host: time of ranks summing into each other's buffers between two bare
-     * barriers (more ranks than CPUs: one rank per CPU, for all; and that of a bare barrier of
-     * all ranks, for each must have had its CPU), measured in turn with it, over
-     * ours. 0 where there is no bound. */
-    double roofline_microseconds, roofline_fraction;
-    double roofline_sum_microseconds; /* its sum alone */
-    int64_t wrong; /* elements that differ from the expected value, on all ranks; -1 not checked */
-} trm_comm_bench_result;
-
-/* Measures one size, at least an element a rank where ranks have blocks of the vector. Collective;
- * the result is the same on every rank. */
-TRM_API TRM_MUST_USE trm_status trm_comm_bench(trm_comm *comm, int64_t bytes,
-                                               const trm_comm_bench_options *options,
-                                               trm_comm_bench_result *result, trm_error *err);
 
 #ifdef __cplusplus
 }

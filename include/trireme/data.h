@@ -343,22 +343,6 @@ typedef struct trm_dataset_spec {
 TRM_API TRM_MUST_USE trm_status trm_dataset_open(const trm_dataset_spec *spec, trm_dataset **out,
                                                  trm_error *err);
 
-/* ---- measuring -------------------------------------------------------------------------- */
-
-typedef struct trm_data_rate {
-    int64_t samples;
-    double microseconds_per_sample; /* median over batches of one thread's CPU time: read, decode,
-                                     * transform, store */
-    /* Where all samples are JPEG: libjpeg-turbo's own full decode of the same bytes to RGB, in
-     * turns with the above in the same run, and the median over batches of its time over ours; 0
-     * otherwise. */
-    double decode_microseconds_per_sample, decode_ratio;
-} trm_data_rate;
-/* Runs the pipeline of an unread dataset on the calling thread for about `seconds`.
- *   error  INVALID (it has been read), those of trm_dataset_next, NOMEM */
-TRM_API TRM_MUST_USE trm_status trm_dataset_bench(trm_dataset *dataset, double seconds,
-                                                  trm_data_rate *out, trm_error *err);
-
 #ifdef __cplusplus
 }
 #endif

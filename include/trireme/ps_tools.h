@@ -89,44 +89,6 @@ TRM_API TRM_MUST_USE trm_status trm_ps_audit_row(trm_ps_client *client, int32_t 
 TRM_API TRM_MUST_USE trm_status trm_ps_forecast(const trm_table_options *table, int64_t rows,
                                                 int32_t shards, int64_t *bytes, trm_error *err);
 
-/* ---- benchmark ------------------------------------------------------------------------------ */
-
-typedef struct trm_ps_bench_options {
-    int64_t rows;       /* 0 = as many 16 x float32 rows as half the memory, at most 16 Mi */
-    int64_t batch;      /* keys a call; 0 = 65536 */
-    int32_t repeats;    /* 0 = 7 */
-    int32_t shards;     /* of the server; 0 = 1 */
-    const char *folder; /* for checkpoints; NULL = none are measured */
-    /* Instead of all else: a table of so many bytes of memory is filled and trained within a
-     * budget, what does not fit is spilled to `folder`. */
-    int64_t table_bytes;
-    int64_t memory_bytes; /* the budget; 0 = what the table is forecast to need and 5 % more */
-    int32_t width;        /* of its rows; 0 = 16 */
-    /* Two hosts: one listens (until the other has measured), the other connects. */
-    const char *listen, *connect;
-    const void *token; /* as in trm_ps_server_options */
-    trm_dtype wire;    /* 0 = float32 */
-    bool tcp_only;     /* no shared memory on one host */
-} trm_ps_bench_options;
-
-/* Called once per measurement.   name  "read", "update.rowwise_adagrad", ...
- *   median, minimum, maximum of `repeats` runs in `unit` ("rows/s", "GB/s", "ratio", ...) */
-typedef void (*trm_ps_bench_report)(void *context, const char *name, const char *unit,
-                                    double median, double minimum, double maximum, int32_t repeats);
-
-/* Measures this machine: keyed reads and updates of a table far larger than the cache, and their
- * ratios to plain prefetched
- * gathers of as many rows in the same run: `gather.sum` (16 ahead, rows are summed, a table of 4
- * GiB) and the harder
- * `gather.plain` (32 ahead, rows are copied, as many as the table has); pull and push of a worker
- * at
- * Criteo's shape (26 keys, width 16, batch 4096) beside a plain gather and update of the same rows;
- * checkpoints beside training; the start of a server from one.
- *   errors  NOMEM, IO   thread  one; a server in this process has its own threads */
-TRM_API TRM_MUST_USE trm_status trm_ps_bench(const trm_ps_bench_options *options,
-                                             trm_ps_bench_report report, void *context,
-                                             trm_error *err);
-
 #ifdef __cplusplus
 }
 #endif

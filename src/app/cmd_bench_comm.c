@@ -3,6 +3,8 @@
 #include "app/bench.h"
 #include "app/ranks.h"
 
+#include "bench/lib/bench.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -69,7 +71,7 @@ static const char *share(char text[16], double bound, double microseconds) {
     return text;
 }
 
-static void tell(const app_context *app, const trm_comm_bench_result *r) {
+static void tell(const app_context *app, const bench_comm_result *r) {
     if (app_rank(app) != 0) {
         return;
     }
@@ -109,7 +111,7 @@ static void tell(const app_context *app, const trm_comm_bench_result *r) {
 
 /* The gate, once everything has been measured: all ranks have the same results and end alike. */
 static trm_status judge(const app_context *app, int sizes, int slow,
-                        const trm_comm_bench_result *slowest, trm_error *err) {
+                        const bench_comm_result *slowest, trm_error *err) {
     if (app->o.min_busbw <= 0) {
         return TRM_OK;
     }
@@ -135,9 +137,9 @@ static trm_status judge(const app_context *app, int sizes, int slow,
 }
 
 static trm_status measure(app_context *app, trm_error *err) {
-    trm_comm_bench_result slowest = {.bytes = 0};
+    bench_comm_result slowest = {.bytes = 0};
     int sizes = 0, slow = 0;
-    trm_comm_bench_options options = {.private_buffers = app->o.private_buffers};
+    bench_comm_options options = {.private_buffers = app->o.private_buffers};
     for (size_t i = 0; i < sizeof OPS / sizeof OPS[0]; i++) {
         options.kind = strcmp(OPS[i].name, app->o.op) == 0 ? OPS[i].kind : options.kind;
     }
@@ -163,10 +165,9 @@ static trm_status measure(app_context *app, trm_error *err) {
     }
     for (const char *at = app->o.sizes; *at != '\0';) {
         int64_t bytes = 0;
-        trm_comm_bench_result r;
+        bench_comm_result r;
         trm_status status = next_size(&at, &bytes, err);
-        status =
-            status == TRM_OK ? trm_comm_bench(app_comm(app), bytes, &options, &r, err) : status;
+        status = status == TRM_OK ? bench_comm(app_comm(app), bytes, &options, &r, err) : status;
         if (status != TRM_OK) {
             return status;
         }

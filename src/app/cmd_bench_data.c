@@ -4,6 +4,8 @@
 #include "app/app.h"
 #include "app/bench.h"
 
+#include "bench/lib/bench.h"
+
 #include "trireme/machine.h"
 
 #include <stdlib.h>
@@ -40,7 +42,7 @@ static trm_status measure_data(const app_options *o, trm_dataset *data, double *
     return status;
 }
 
-static void tell_data(const app_options *o, const app_sample *s, const trm_data_rate *rate) {
+static void tell_data(const app_options *o, const app_sample *s, const bench_data_rate *rate) {
     app_say("%s: %.0f samples/s with %lld workers (median of %lld measurements)\n", o->data,
             (double)o->batch_size / s->median, (long long)o->workers, (long long)s->repeats);
     app_say("one thread: %.1f us a sample to read, decode and transform",
@@ -92,9 +94,9 @@ int app_run_bench_data(app_context *app) {
     if (status == TRM_OK) {
         status = app_dataset(app, usage, !test, &data, &err);
     }
-    trm_data_rate rate;
+    bench_data_rate rate;
     if (status == TRM_OK) {
-        status = trm_dataset_bench(data, THREAD_SECONDS, &rate, &err);
+        status = bench_dataset(data, THREAD_SECONDS, &rate, &err);
     }
     if (status == TRM_OK) {
         app_sample s = app_summarise(seconds, o->repeats);

@@ -4,6 +4,8 @@
 #include "app/app.h"
 #include "app/bench.h"
 
+#include "bench/lib/bench.h"
+
 #include "trireme/cluster.h"
 #include "trireme/ps_tools.h"
 
@@ -38,20 +40,20 @@ int app_run_bench_ps(app_context *app) {
         return app_tell_dry_run(app, "nothing was measured");
     }
     const char *wire = o->wire == NULL ? "fp32" : o->wire;
-    const trm_ps_bench_options options = {.rows = o->rows,
-                                          .batch = o->batch_size,
-                                          .repeats = given ? (int32_t)o->repeats : 0,
-                                          .shards = (int32_t)o->ps_shards,
-                                          .folder = o->output,
-                                          .table_bytes = o->table_bytes,
-                                          .memory_bytes = o->ps_memory,
-                                          .width = (int32_t)o->row_width,
-                                          .listen = o->listen,
-                                          .connect = o->connect,
-                                          .token = o->token_file != NULL ? token : NULL,
-                                          .wire = strcmp(wire, "bf16") == 0   ? TRM_BFLOAT16
-                                                  : strcmp(wire, "fp16") == 0 ? TRM_FLOAT16
-                                                                              : TRM_FLOAT32,
-                                          .tcp_only = o->tcp_only};
-    return trm_ps_bench(&options, tell, NULL, &err) == TRM_OK ? 0 : app_report(&err);
+    const bench_ps_options options = {.rows = o->rows,
+                                      .batch = o->batch_size,
+                                      .repeats = given ? (int32_t)o->repeats : 0,
+                                      .shards = (int32_t)o->ps_shards,
+                                      .folder = o->output,
+                                      .table_bytes = o->table_bytes,
+                                      .memory_bytes = o->ps_memory,
+                                      .width = (int32_t)o->row_width,
+                                      .listen = o->listen,
+                                      .connect = o->connect,
+                                      .token = o->token_file != NULL ? token : NULL,
+                                      .wire = strcmp(wire, "bf16") == 0   ? TRM_BFLOAT16
+                                              : strcmp(wire, "fp16") == 0 ? TRM_FLOAT16
+                                                                          : TRM_FLOAT32,
+                                      .tcp_only = o->tcp_only};
+    return bench_ps(&options, tell, NULL, &err) == TRM_OK ? 0 : app_report(&err);
 }

@@ -39,7 +39,7 @@ static void keep_options(trm_comm *comm, const trm_comm_options *from) {
 }
 
 typedef struct card {
-    uint64_t staging_bytes, sim_seed;
+    uint64_t staging_bytes;
     int32_t deterministic, no_direct, host;
     char engine[96], algorithm[TRMI_ALGORITHM_BYTES];
 } card;
@@ -47,7 +47,6 @@ typedef struct card {
 /* All ranks must have asked for the same thing. */
 static trm_status compare_options(trm_comm *comm, const trmi_exchange *exchange, trm_error *err) {
     card mine = {.staging_bytes = comm->options.staging_bytes,
-                 .sim_seed = comm->options.sim_seed,
                  .deterministic = (int32_t)comm->options.deterministic,
                  .no_direct = comm->options.no_direct};
     memcpy(mine.engine, comm->engine_name, sizeof mine.engine);

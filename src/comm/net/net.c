@@ -96,8 +96,7 @@ static trm_status make_net(trm_comm *comm, const char *name, const trmi_exchange
     if (strcmp(name, "tcp") == 0) {
         TRMI_TRY(trmi_tcp_create(&comm->group, exchange, &transport, err));
     } else if (strncmp(name, "sim", 3) == 0) {
-        TRMI_TRY(
-            trmi_sim_create(&comm->group, name, comm->options.sim_seed, exchange, &transport, err));
+        TRMI_TRY(trmi_sim_create(&comm->group, name, exchange, &transport, err));
     } else {
         TRMI_TRY(make_plugin_transport(comm, name, exchange, &plugin, &transport, err));
     }
@@ -115,12 +114,13 @@ static bool is_plugin(const char *name) {
 trm_status trm_comm_check(const trm_comm_options *options, trm_error *err) {
     const char *name = options->engine != NULL ? options->engine : "auto";
     bool own = strcmp(name, "auto") == 0 || strcmp(name, "shm") == 0 || strcmp(name, "tcp") == 0;
-    bool sim = strcmp(name, "sim") == 0 || strncmp(name, "sim:", 4) == 0;
+    bool sim =
+        trmi_sim_create != NULL && (strcmp(name, "sim") == 0 || strncmp(name, "sim:", 4) == 0);
     trmi_algorithms checked;
     TRMI_TRY(trmi_algorithms_parse(options->algorithm != NULL ? options->algorithm : "",
                                    "algorithm", &checked, err));
     if (!own && !sim && !is_plugin(name)) {
-        return TRMI_FAIL(err, TRM_INVALID, "engine '%s': auto, shm, tcp, ucx, mpi or sim expected",
+        return TRMI_FAIL(err, TRM_INVALID, "engine '%s': auto, shm, tcp, ucx or mpi expected",
                          name);
     }
     return TRM_OK;

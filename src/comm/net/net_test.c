@@ -12,7 +12,7 @@ static const int64_t more_counts[] = {3, 17, 20011, -1};
 
 static void simulated(void **state) {
     static const int sizes[] = {1, 2, 3, 4, 5, 8};
-    case_run run = {.counts = few_counts, .options = {.engine = "sim:delay=5", .sim_seed = 7}};
+    case_run run = {.counts = few_counts, .options = {.engine = "sim:delay=5,seed=7"}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         ranks_run(sizes[i], 0, false, case_body, &run, "sim");
     }
@@ -242,8 +242,7 @@ static void until_failure(rank_context *context) {
 static void must_fail(int size, const char *engine, const char *const texts[], int expected) {
     trm_error err;
     trmi_job *job = NULL;
-    rank_setup given = {
-        .options = {.engine = engine, .sim_seed = 3, .timeout_seconds = 1, .algorithm = "ring"}};
+    rank_setup given = {.options = {.engine = engine, .timeout_seconds = 1, .algorithm = "ring"}};
     CHECK_OK(trmi_job_create(size, 0, &job, &err), err);
     static rank_context contexts[8];
     pthread_t threads[8];
@@ -272,13 +271,13 @@ static void must_fail(int size, const char *engine, const char *const texts[], i
 }
 
 static void faults_are_named(void **state) {
-    must_fail(3, "sim:flip=20", (const char *const[]){"damaged bytes from rank", NULL},
+    must_fail(3, "sim:seed=3,flip=20", (const char *const[]){"damaged bytes from rank", NULL},
               TRM_CORRUPT);
-    must_fail(3, "sim:delay=200,reorder=200", (const char *const[]){"out of order", NULL},
+    must_fail(3, "sim:seed=3,delay=200,reorder=200", (const char *const[]){"out of order", NULL},
               TRM_CORRUPT);
-    must_fail(3, "sim:close=1@20", (const char *const[]){"lost its connection to rank", NULL},
-              TRM_PEER);
-    must_fail(4, "sim:stall=2@31",
+    must_fail(3, "sim:seed=3,close=1@20",
+              (const char *const[]){"lost its connection to rank", NULL}, TRM_PEER);
+    must_fail(4, "sim:seed=3,stall=2@31",
               (const char *const[]){"waited ", " s for rank", "all-reduce", "grad", NULL},
               TRM_TIMEOUT);
 }

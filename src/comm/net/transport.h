@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* comm/net/transport.h: bytes between ranks, as a table of functions. Schedules (runner.c) and
- * messages run over any of them: tcp.c, sim.c, plugins/ucx.c.
+ * messages run over any of them: tcp.c, plugins/ucx.c, and the tests' simulated network.
  *
  * A transport joins the ranks of a group pairwise by ordered channels. What is started is a
  * transfer; nothing moves but in progress(). Each transfer carries a tag that both sides must agree
@@ -63,11 +63,10 @@ struct trmi_transport {
 trm_status trmi_tcp_create(const trmi_group *group, const trmi_exchange *exchange,
                            trmi_transport **out, trm_error *err);
 
-/* A network in memory for ranks that are threads of one process. `text` is the engine option:
- * "sim" or "sim:delay=MICROSECONDS,reorder=PERMILLE,flip=PERMILLE,close=RANK@TRANSFERS,
- * stall=RANK@TRANSFERS". The same seed gives the same delays and faults.   error INVALID, as tcp */
-trm_status trmi_sim_create(const trmi_group *group, const char *text, uint64_t seed,
-                           const trmi_exchange *exchange, trmi_transport **out, trm_error *err);
+/* The simulated network of the tests (tests/lib/sim.c), by the engine name "sim:...". The library
+ * does not hold it: the symbol is NULL there. */
+trm_status trmi_sim_create(const trmi_group *group, const char *text, const trmi_exchange *exchange,
+                           trmi_transport **out, trm_error *err) __attribute__((weak));
 
 /* --- plug-ins
  *  --------------------------------------------------------------------------------------- */

@@ -5,6 +5,8 @@
 
 #include "golden/resize_torch.h"
 
+#include "bench/lib/bench.h"
+
 #include "base/crc32c.h"
 #include "base/memory.h"
 #include "base/os.h"
@@ -659,10 +661,10 @@ static void open_builds_the_guides_pipelines(void **state) {
 static void bench_measures(void **state) {
     trm_error err;
     trm_dataset *data;
-    trm_data_rate rate;
+    bench_data_rate rate;
     trm_dataset_spec spec = {.path = "synth", .batch_size = 16};
     CHECK_OK(trm_dataset_open(&spec, &data, &err), err);
-    CHECK_OK(trm_dataset_bench(data, 0.05, &rate, &err), err);
+    CHECK_OK(bench_dataset(data, 0.05, &rate, &err), err);
     assert_true(rate.samples >= 16 && rate.microseconds_per_sample > 0);
     assert_true(rate.decode_microseconds_per_sample == 0);
     trm_dataset_destroy(data);
@@ -670,7 +672,7 @@ static void bench_measures(void **state) {
     if (path != NULL) {
         spec = (trm_dataset_spec){.path = path, .batch_size = 8};
         CHECK_OK(trm_dataset_open(&spec, &data, &err), err);
-        CHECK_OK(trm_dataset_bench(data, 0.2, &rate, &err), err);
+        CHECK_OK(bench_dataset(data, 0.2, &rate, &err), err);
         assert_true(rate.decode_microseconds_per_sample > 100);
         trm_dataset_destroy(data);
     }

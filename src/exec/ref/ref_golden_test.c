@@ -3,7 +3,7 @@
  * SoftmaxCrossEntropyExpand of small operators against the fused loss. */
 #include "check.h"
 
-#include "exec/ref/interpret.h"
+#include "tests/lib/interpret.h"
 
 #include "golden/operators.h"
 

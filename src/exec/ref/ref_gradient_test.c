@@ -4,7 +4,7 @@
  * it. Where the differences at h and h/2 disagree there is a kink between them; few such may be. */
 #include "check.h"
 
-#include "exec/ref/interpret.h"
+#include "tests/lib/interpret.h"
 
 #include "base/rng.h"
 

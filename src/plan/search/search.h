@@ -524,27 +524,4 @@ trm_status trmi_search_others(const trmi_space *space, const trmi_found *found, 
                               trmi_arena *arena, trmi_candidate *out, int32_t *count,
                               trm_error *err);
 
-/* ---- in one call ---- */
-
-/* Options of trmi_search_plan(). */
-typedef struct trmi_auto_options {
-    /* mesh; NULL: try every factorisation of `ranks` in at most 3 axes */
-    const trmi_mesh *mesh;
-    int32_t ranks, hosts; /* hosts 0 = 1 */
-    trmi_search_mode mode;
-    double memory_bytes; /* a rank; 0 = any */
-    /* NULL = roofline and built-in prices; must be equal on every rank */
-    const trmi_search_costs *costs;
-    /* operators that it pins keep their strategy; needs `mesh`; NULL = none */
-    const trmi_shard_plan *pins;
-} trmi_auto_options;
-
-/* Finds the plan with the fastest predicted step of a training graph (trmi_shard_graph) over all
- * meshes. All ranks that call it with equal arguments get equal plans.
- *   owns   caller: trmi_shard_plan_destroy; *found_step (may be NULL): predicted seconds
- *   error  INVALID: no plan fits memory_bytes (the message has the least that fits), or ranks do not divide among hosts; NOMEM
- */
-trm_status trmi_search_plan(const trm_graph *graph, const trmi_auto_options *options,
-                            trmi_shard_plan **out, double *found_step, trm_error *err);
-
 #endif

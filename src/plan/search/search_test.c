@@ -3,6 +3,7 @@
  * limits, pins, the other search modes. Small graphs are searched exhaustively, so that optimality
  * and bounds are checked, not assumed. */
 #include "check.h"
+#include "tests/lib/spreads.h"
 
 #include "plan/search/search.h"
 
@@ -580,39 +581,6 @@ static void many_classes_split_the_head(void **state) {
     free_net(&n);
 }
 
-/* trmi_search_plan() searches all meshes, and reports limits that no plan fits. */
-static void one_call_searches_all_meshes(void **state) {
-    (void)state;
-    net n = make_net(16, 16, 8, 20000);
-    const trmi_search_costs costs = costs_of(0);
-    trmi_shard_plan *all, *one;
-    double best, line;
-    CHECK_OK(trmi_search_plan(n.program->graph, &(trmi_auto_options){.ranks = 8, .costs = &costs},
-                              &all, &best, &err),
-             err);
-    trmi_mesh mesh;
-    CHECK_OK(trmi_mesh_parse("8", &mesh, &err), err);
-    CHECK_OK(trmi_search_plan(n.program->graph,
-                              &(trmi_auto_options){.mesh = &mesh, .costs = &costs}, &one, &line,
-                              &err),
-             err);
-    assert_true(best <= line);
-    CHECK_OK(trmi_shard_plan_check(all, n.program->graph, 8, &err), err);
-    CHECK_OK(trmi_shard_plan_check(one, n.program->graph, 8, &err), err);
-    trmi_shard_plan *none = NULL;
-    CHECK_FAILS(
-        trmi_search_plan(n.program->graph,
-                         &(trmi_auto_options){.ranks = 8, .costs = &costs, .memory_bytes = 1000},
-                         &none, NULL, &err),
-        TRM_INVALID, err, "the one of least memory takes");
-    CHECK_FAILS(trmi_search_plan(n.program->graph, &(trmi_auto_options){.ranks = 7, .hosts = 2},
-                                 &none, NULL, &err),
-                TRM_INVALID, err, "7 ranks do not divide among 2 hosts");
-    trmi_shard_plan_destroy(all);
-    trmi_shard_plan_destroy(one);
-    free_net(&n);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prices_are_the_routers),
@@ -625,7 +593,6 @@ int main(void) {
         cmocka_unit_test(memory_limits_are_kept_and_bounded),
         cmocka_unit_test(pins_are_kept_and_plans_survive_their_file),
         cmocka_unit_test(many_classes_split_the_head),
-        cmocka_unit_test(one_call_searches_all_meshes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

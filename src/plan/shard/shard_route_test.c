@@ -2,6 +2,7 @@
 /* Tests of routes for every pair of spreads on small meshes: the result of the route, played on all
  * ranks in memory, and its price, compared with a search over the graph of all spreads. */
 #include "check.h"
+#include "tests/lib/spreads.h"
 
 #include "plan/shard/sharding.h"
 

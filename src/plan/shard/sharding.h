@@ -101,14 +101,6 @@ const char *trmi_spread_text(const trmi_mesh *mesh, const trmi_spread *spread, c
 trm_status trmi_spread_parse(const trmi_mesh *mesh, const char *text, trmi_spread *out,
                              trm_error *err);
 
-/* Lists the spreads of a shape that leave no part empty; the first is "R,R..".
- *   sums    include partial sums; other partials are never included
- *   orders  include every order of axes that cut the same dimension, not only mesh order
- *   owns    *out is in the arena
- *   error   NOMEM */
-trm_status trmi_spread_list(const trmi_mesh *mesh, const trm_shape *shape, bool sums, bool orders,
-                            trmi_arena *arena, trmi_spread **out, int32_t *count, trm_error *err);
-
 /* Parts of a tensor are boxes: trmi_box of graph/graph_ir.h. */
 
 /* Returns the part of a rank. Parts are balanced: sizes differ by at most one, the larger ones

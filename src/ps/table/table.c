@@ -2,6 +2,8 @@
 /* Creation, reading, restoring and cutting of a table; table_write.c changes rows. */
 #include "ps/table/table.h"
 
+#include "trireme/ps_tools.h"
+
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -422,4 +424,18 @@ bool trmi_row_table_take_removed(trmi_row_table *table, uint64_t **keys, int64_t
     table->removed_count = table->removed_capacity = 0;
     table->removed_lost = false;
     return complete;
+}
+
+trm_status trm_ps_forecast(const trm_table_options *table, int64_t rows, int32_t shards,
+                           int64_t *bytes, trm_error *err) {
+    trm_table_options checked;
+    trmi_row_layout layout;
+    TRMI_TRY(trmi_row_table_check(table, &checked, err));
+    if (rows < 0 || shards < 1) {
+        return TRMI_FAIL(err, TRM_INVALID, "a forecast for %lld rows on %d shards", (long long)rows,
+                         shards);
+    }
+    trmi_row_layout_make(&checked, &layout);
+    *bytes = shards * trmi_rows_forecast(&layout, (rows + shards - 1) / shards);
+    return TRM_OK;
 }

@@ -7,7 +7,7 @@
 
 #include "exec/backend.h"
 #include "exec/convert.h"
-#include "exec/ref/interpret.h"
+#include "tests/lib/interpret.h"
 
 #include "base/cpu.h"
 #include "base/half.h"

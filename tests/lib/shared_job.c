@@ -10,8 +10,10 @@
  *
  * 1. A blob is written only between two barriers in which nobody reads it.
  * 2. alarm becomes 1 after cause is complete, and stays 1. */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
-#include "comm/rendezvous/rendezvous.h"
+#endif
+#include "tests/lib/shared_job.h"
 
 #include "base/error.h"
 #include "base/memory.h"

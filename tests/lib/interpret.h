@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/ref/interpret.h: runs a graph as it was built, operator by operator with the reference
+/* tests/lib/interpret.h: runs a graph as it was built, operator by operator with the reference
  * kernels: no passes, no plan, no reuse of memory. What tests compare everything with.
  *
  *      trmi_interpreter *run;
@@ -8,8 +8,8 @@
  *      trmi_interpreter_run(run, &err);
  *      read trmi_interpreter_value(run, loss)->data
  */
-#ifndef TRMI_EXEC_REF_INTERPRET_H
-#define TRMI_EXEC_REF_INTERPRET_H
+#ifndef TRMI_TESTS_INTERPRET_H
+#define TRMI_TESTS_INTERPRET_H
 
 #include "graph/graph_ir.h"
 

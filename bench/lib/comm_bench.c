@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trm_comm_bench: one size of one collective, timed back to back, checked, and held against what
+/* bench_comm: one size of one collective, timed back to back, checked, and held against what
  * the memory of this host allows. */
+#include "bench/lib/bench.h"
+
 #include "comm/api/communicator.h"
 
 #include "base/checked.h"
@@ -59,7 +61,7 @@ static double reduced_value(int32_t size, int64_t i, trm_reduction reduce, bool 
  *  -------------------------------------------------------------------------------- */
 typedef struct bench {
     trm_comm *comm;
-    trm_comm_bench_options options;
+    bench_comm_options options;
     trm_collective op;
     int64_t count, vector; /* elements of the operation and of each buffer */
     char *send, *recv;
@@ -354,7 +356,7 @@ static trm_status take_samples(bench *b, bound limits[BOUNDS], int64_t times, sa
     return TRM_OK;
 }
 
-static trm_status measure(bench *b, trm_comm_bench_result *result, trm_error *err) {
+static trm_status measure(bench *b, bench_comm_result *result, trm_error *err) {
     samples taken = {0};
     bound limits[BOUNDS] = {{0}};
     int64_t times = 1, wrong = -1, n = b->comm->group.size;
@@ -386,7 +388,7 @@ static trm_status measure(bench *b, trm_comm_bench_result *result, trm_error *er
         bus = (double)(n - 1) / (double)n;
     }
     int64_t bytes = b->vector * (int64_t)trm_dtype_bytes(b->op.dtype);
-    *result = (trm_comm_bench_result){
+    *result = (bench_comm_result){
         .bytes = bytes,
         .repeats = times * taken.count,
         .microseconds = median * 1e6,
@@ -402,11 +404,11 @@ static trm_status measure(bench *b, trm_comm_bench_result *result, trm_error *er
     return TRM_OK;
 }
 
-trm_status trm_comm_bench(trm_comm *comm, int64_t bytes, const trm_comm_bench_options *options,
-                          trm_comm_bench_result *result, trm_error *err) {
+trm_status bench_comm(trm_comm *comm, int64_t bytes, const bench_comm_options *options,
+                      bench_comm_result *result, trm_error *err) {
     bench b = {.comm = comm};
-    b.options = options != NULL ? *options : (trm_comm_bench_options){0};
-    trm_comm_bench_options *o = &b.options;
+    b.options = options != NULL ? *options : (bench_comm_options){0};
+    bench_comm_options *o = &b.options;
     o->kind = o->kind == TRM_COLLECTIVE_NONE ? TRM_ALLREDUCE : o->kind;
     o->dtype = o->dtype == TRM_DTYPE_NONE ? TRM_FLOAT32 : o->dtype;
     o->reduce = o->reduce == TRM_REDUCTION_NONE ? TRM_REDUCTION_SUM : o->reduce;

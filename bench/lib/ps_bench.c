@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trm_ps_bench: what a core does with rows, against plain prefetched gathers in the same run. */
-#include "ps/bench/bench.h"
+/* bench_ps: what a core does with rows, against plain prefetched gathers in the same run. */
+#include "bench/lib/ps_bench.h"
 
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/order.h"
 #include "base/os.h"
 #include "base/rng.h"
 #include "ps/client/life.h"
 #include "ps/server/server.h"
 
-enum { WIDTH = 16, DISTANCE = 32, REPEATS_MAX = TRMI_BENCH_REPEATS_MAX };
+enum { WIDTH = 16, DISTANCE = 32, REPEATS_MAX = BENCH_REPEATS_MAX };
 /* The yardstick that the issue's figures are meant by: gather and sum, 16 ahead, rows of 64 bytes
  * in a table of 4 GiB. */
 enum { SUM_DISTANCE = 16, LARGE_ROWS = 1 << 20 };
@@ -22,7 +23,7 @@ static const double LOOK_SECONDS = 0.2, GONE_SECONDS = 5, COME_SECONDS = 600;
 
 enum measure { SUM, PLAIN, READ, UPDATE, IN_TABLE, MEASURES };
 
-typedef struct trmi_bench {
+typedef struct table_bench {
     int64_t rows, batch, calls;
     int32_t repeats;
     char *plain;  /* rows x 64 bytes */
@@ -35,11 +36,11 @@ typedef struct trmi_bench {
     float *out, *gradients;
     uint32_t tick;
     double rate[MEASURES][REPEATS_MAX], insert_rate;
-} trmi_bench;
+} table_bench;
 
 typedef float four __attribute__((vector_size(16)));
 
-static void sum_gather(const trmi_bench *b, const uint32_t *rows) {
+static void sum_gather(const table_bench *b, const uint32_t *rows) {
     four sum[WIDTH / 4] = {{0}};
     for (int64_t i = 0; i < b->batch; i++) {
         if (i + SUM_DISTANCE < b->batch) {
@@ -54,7 +55,7 @@ static void sum_gather(const trmi_bench *b, const uint32_t *rows) {
 }
 
 /* The same rows, one line each, no keys: as fast as memory lets a core read rows at random. */
-static void plain_gather(const trmi_bench *b, const uint64_t *rows) {
+static void plain_gather(const table_bench *b, const uint64_t *rows) {
     for (int64_t i = 0; i < DISTANCE; i++) {
         __builtin_prefetch(b->plain + 64 * rows[i]);
     }
@@ -68,7 +69,7 @@ static void plain_gather(const trmi_bench *b, const uint64_t *rows) {
 
 /* The same anywhere in the table's own memory, one line each: what a table pays for being larger
  * than its values. */
-static void gather_in_table(const trmi_bench *b, const uint64_t *places) {
+static void gather_in_table(const table_bench *b, const uint64_t *places) {
     const trmi_rows *rows = &b->table->rows;
     const char *line[2 * DISTANCE];
     for (int64_t i = -DISTANCE; i < b->batch; i++) {
@@ -87,25 +88,25 @@ static void gather_in_table(const trmi_bench *b, const uint64_t *places) {
 }
 
 /* One call of each measure. */
-static trm_status call_sum(trmi_bench *b, int64_t first, trm_error *err) {
+static trm_status call_sum(table_bench *b, int64_t first, trm_error *err) {
     (void)err;
     sum_gather(b, b->places + first);
     return TRM_OK;
 }
-static trm_status call_plain(trmi_bench *b, int64_t first, trm_error *err) {
+static trm_status call_plain(table_bench *b, int64_t first, trm_error *err) {
     (void)err;
     plain_gather(b, b->keys + first);
     return TRM_OK;
 }
-static trm_status call_read(trmi_bench *b, int64_t first, trm_error *err) {
+static trm_status call_read(table_bench *b, int64_t first, trm_error *err) {
     return trmi_row_table_read(b->table, b->keys + first, b->batch, TRM_FLOAT32, b->out, err);
 }
-static trm_status call_update(trmi_bench *b, int64_t first, trm_error *err) {
+static trm_status call_update(table_bench *b, int64_t first, trm_error *err) {
     trmi_tick tick = {++b->tick, 0, 1, 1};
     return trmi_row_table_update(b->table, b->keys + first, b->batch, TRM_FLOAT32, b->gradients,
                                  &tick, err);
 }
-static trm_status call_in_table(trmi_bench *b, int64_t first, trm_error *err) {
+static trm_status call_in_table(table_bench *b, int64_t first, trm_error *err) {
     (void)err;
     gather_in_table(b, b->keys + first);
     return TRM_OK;
@@ -114,8 +115,8 @@ static trm_status call_in_table(trmi_bench *b, int64_t first, trm_error *err) {
 /* All measures in turn, millions of rows each: what the machine is doing meanwhile meets them
  * alike. The first third of each turn is not counted: caches of translations are then those of this
  * measure (where a guest's pages are small ones of its host, a million reads go by before that). */
-static trm_status run_once(trmi_bench *b, int32_t repeat, trm_error *err) {
-    static trm_status (*const call[MEASURES])(trmi_bench * b, int64_t first,
+static trm_status run_once(table_bench *b, int32_t repeat, trm_error *err) {
+    static trm_status (*const call[MEASURES])(table_bench * b, int64_t first,
                                               trm_error * err) = {[SUM] = call_sum,
                                                                   [PLAIN] = call_plain,
                                                                   [READ] = call_read,
@@ -140,7 +141,7 @@ static trm_status run_once(trmi_bench *b, int32_t repeat, trm_error *err) {
     return TRM_OK;
 }
 
-static trm_status fill(trmi_bench *b, trm_error *err) {
+static trm_status fill(table_bench *b, trm_error *err) {
     double start = trmi_os_now();
     for (int64_t first = 0; first < b->rows; first += b->batch) {
         int64_t count = trmi_min_i64(b->batch, b->rows - first);
@@ -159,16 +160,16 @@ static trm_status fill(trmi_bench *b, trm_error *err) {
     return TRM_OK;
 }
 
-static void report_ratio(const trmi_bench *b, const trmi_bench_say *say, const char *name,
+static void report_ratio(const table_bench *b, const bench_say *say, const char *name,
                          enum measure m, enum measure of) {
     double ratio[REPEATS_MAX];
     for (int32_t r = 0; r < b->repeats; r++) {
         ratio[r] = b->rate[m][r] / b->rate[of][r];
     }
-    trmi_bench_sorted(say, name, "ratio", ratio, b->repeats);
+    bench_say_sorted(say, name, "ratio", ratio, b->repeats);
 }
 
-static void report_all(trmi_bench *b, const trmi_bench_say *say) {
+static void report_all(table_bench *b, const bench_say *say) {
     static const char *const names[MEASURES] = {"gather.sum", "gather.plain", "read",
                                                 "update.rowwise_adagrad", "gather.in_table"};
     report_ratio(b, say, "read.of_sum", READ, SUM);
@@ -176,14 +177,14 @@ static void report_all(trmi_bench *b, const trmi_bench_say *say) {
     report_ratio(b, say, "read.of_gather", READ, PLAIN);
     report_ratio(b, say, "update.rowwise_adagrad.of_gather", UPDATE, PLAIN);
     for (int m = 0; m < MEASURES; m++) {
-        trmi_bench_sorted(say, names[m], "rows/s", b->rate[m], b->repeats);
+        bench_say_sorted(say, names[m], "rows/s", b->rate[m], b->repeats);
     }
-    trmi_bench_one(say, "gather.sum.table", "GB", (double)b->sum_rows * 64e-9);
-    trmi_bench_one(say, "insert", "rows/s", b->insert_rate);
-    trmi_bench_one(say, "memory", "bytes/row", (double)b->account.used / (double)b->rows);
+    bench_say_one(say, "gather.sum.table", "GB", (double)b->sum_rows * 64e-9);
+    bench_say_one(say, "insert", "rows/s", b->insert_rate);
+    bench_say_one(say, "memory", "bytes/row", (double)b->account.used / (double)b->rows);
 }
 
-static void bench_free(trmi_bench *b) {
+static void bench_free(table_bench *b) {
     trmi_row_table_destroy(b->table);
     trmi_free(b->plain);
     trmi_free(b->summed);
@@ -194,7 +195,7 @@ static void bench_free(trmi_bench *b) {
     trmi_free(b);
 }
 
-static trm_status bench_make(const trm_ps_bench_options *options, trmi_bench *b, trm_error *err) {
+static trm_status bench_make(const bench_ps_options *options, table_bench *b, trm_error *err) {
     int64_t fitting = trmi_os_memory_bytes() / 2 / 256;
     b->rows = options->rows > 0 ? options->rows : trmi_min_i64(fitting, 16 << 20);
     b->batch = options->batch > 0 ? options->batch : 65536;
@@ -231,9 +232,9 @@ static trm_status bench_make(const trm_ps_bench_options *options, trmi_bench *b,
                                  &b->table, err);
 }
 
-static trm_status bench_table(const trm_ps_bench_options *options, const trmi_bench_say *say,
-                              int64_t *rows, trm_error *err) {
-    trmi_bench *b = trmi_alloc(sizeof *b);
+static trm_status bench_table(const bench_ps_options *options, const bench_say *say, int64_t *rows,
+                              trm_error *err) {
+    table_bench *b = trmi_alloc(sizeof *b);
     if (b == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "bench ps: no memory");
     }
@@ -275,7 +276,7 @@ static trm_status wait_for_measurer(trm_ps_server *server, trm_error *err) {
 }
 
 /* The other end of `connect`. */
-static trm_status bench_listen(const trm_ps_bench_options *options, trm_error *err) {
+static trm_status bench_listen(const bench_ps_options *options, trm_error *err) {
     trm_ps_server *server;
     trm_ps_server_options o = {.listen = options->listen,
                                .shards = options->shards == 0 ? 1 : options->shards,
@@ -288,18 +289,28 @@ static trm_status bench_listen(const trm_ps_bench_options *options, trm_error *e
     return status;
 }
 
-trm_status trm_ps_bench(const trm_ps_bench_options *options, trm_ps_bench_report report,
-                        void *context, trm_error *err) {
-    const trmi_bench_say say = {report, context};
+void bench_say_sorted(const bench_say *say, const char *name, const char *unit, double *values,
+                      int32_t count) {
+    double median = trmi_median(values, count);
+    say->report(say->context, name, unit, median, values[0], values[count - 1], count);
+}
+
+void bench_say_one(const bench_say *say, const char *name, const char *unit, double value) {
+    say->report(say->context, name, unit, value, value, value, 1);
+}
+
+trm_status bench_ps(const bench_ps_options *options, bench_ps_report report, void *context,
+                    trm_error *err) {
+    const bench_say say = {report, context};
     int64_t rows = options->rows == 0 ? 2 << 20 : options->rows;
     if (options->listen != NULL) {
         return bench_listen(options, err);
     }
     if (options->table_bytes > 0) {
-        return trmi_bench_budget(options, &say, err);
+        return bench_ps_budget(options, &say, err);
     }
     if (options->connect == NULL) {
         TRMI_TRY(bench_table(options, &say, &rows, err));
     }
-    return trmi_bench_service(options, rows, &say, err);
+    return bench_ps_service(options, rows, &say, err);
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How long one thread works on a sample, beside libjpeg-turbo's own decode of the same bytes. */
+#include "bench/lib/bench.h"
+
 #include "data/pipeline/dataset.h"
 
 #include "base/checked.h"
@@ -53,8 +55,8 @@ static trm_status decode_batch(const trm_dataset *dataset, trmi_picture_scratch 
     return TRM_OK;
 }
 
-trm_status trm_dataset_bench(trm_dataset *dataset, double seconds, trm_data_rate *out,
-                             trm_error *err) {
+trm_status bench_dataset(trm_dataset *dataset, double seconds, bench_data_rate *out,
+                         trm_error *err) {
     TRMI_TRY(trmi_dataset_seal(dataset, err));
     if (dataset->workers != NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "bench: the dataset is being read; open another");
@@ -66,7 +68,7 @@ trm_status trm_dataset_bench(trm_dataset *dataset, double seconds, trm_data_rate
     double *decode = own + ROUNDS_MAX, *ratio = decode + ROUNDS_MAX;
     trmi_picture_scratch scratch = {0};
     trm_status status = own == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to measure") : TRM_OK;
-    *out = (trm_data_rate){0};
+    *out = (bench_data_rate){0};
     int64_t rounds = 0;
     double start = trmi_os_now();
     trmi_batch_slot *slot = dataset->slots;

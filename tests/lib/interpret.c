@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exec/ref/interpret.h"
+#include "tests/lib/interpret.h"
 
 #include "exec/ref/ref.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A large table within its budget: the forecast, what it took, and how it trained. */
-#include "ps/bench/bench.h"
+#include "bench/lib/ps_bench.h"
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -19,20 +19,6 @@ typedef struct form {
     int64_t rows, batch;
     int32_t width;
 } form;
-
-trm_status trm_ps_forecast(const trm_table_options *table, int64_t rows, int32_t shards,
-                           int64_t *bytes, trm_error *err) {
-    trm_table_options checked;
-    trmi_row_layout layout;
-    TRMI_TRY(trmi_row_table_check(table, &checked, err));
-    if (rows < 0 || shards < 1) {
-        return TRMI_FAIL(err, TRM_INVALID, "a forecast for %lld rows on %d shards", (long long)rows,
-                         shards);
-    }
-    trmi_row_layout_make(&checked, &layout);
-    *bytes = shards * trmi_rows_forecast(&layout, (rows + shards - 1) / shards);
-    return TRM_OK;
-}
 
 static int64_t resident_bytes(void) {
     long pages = 0, resident = 0;
@@ -72,7 +58,7 @@ static trm_status train(trm_ps_client *client, int32_t table, const form *f, boo
 }
 
 static trm_status fill_and_train(trm_ps_client *client, const trm_table_options *t, const form *f,
-                                 int64_t budget, int64_t forecast, const trmi_bench_say *say,
+                                 int64_t budget, int64_t forecast, const bench_say *say,
                                  trm_error *err) {
     int32_t table;
     TRMI_TRY(trm_ps_client_table(client, t, &table, err));
@@ -104,18 +90,17 @@ static trm_status fill_and_train(trm_ps_client *client, const trm_table_options 
     trmi_free(out);
     trmi_free(keys);
     TRMI_TRY(status);
-    trmi_bench_one(say, "budget.bytes", "GB", (double)budget * 1e-9);
-    trmi_bench_one(say, "budget.forecast", "GB", (double)forecast * 1e-9);
-    trmi_bench_one(say, "budget.table", "GB", (double)stats.bytes * 1e-9);
-    trmi_bench_one(say, "budget.resident", "GB", (double)(resident_bytes() - before) * 1e-9);
-    trmi_bench_one(say, "budget.table_of_forecast", "ratio",
-                   (double)stats.bytes / (double)forecast);
-    trmi_bench_one(say, "budget.rows", "rows", (double)stats.rows);
-    trmi_bench_one(say, "budget.values", "GB", (double)stats.rows * f->width * 4 * 1e-9);
-    trmi_bench_one(say, "budget.evicted", "rows", (double)stats.evicted);
-    trmi_bench_one(say, "budget.spilled", "rows", (double)stats.spilled);
-    trmi_bench_one(say, "budget.fill", "rows/s", (double)(batches * f->batch) / filled);
-    trmi_bench_one(say, "budget.train", "rows/s", (double)(trained * f->batch) / seconds);
+    bench_say_one(say, "budget.bytes", "GB", (double)budget * 1e-9);
+    bench_say_one(say, "budget.forecast", "GB", (double)forecast * 1e-9);
+    bench_say_one(say, "budget.table", "GB", (double)stats.bytes * 1e-9);
+    bench_say_one(say, "budget.resident", "GB", (double)(resident_bytes() - before) * 1e-9);
+    bench_say_one(say, "budget.table_of_forecast", "ratio", (double)stats.bytes / (double)forecast);
+    bench_say_one(say, "budget.rows", "rows", (double)stats.rows);
+    bench_say_one(say, "budget.values", "GB", (double)stats.rows * f->width * 4 * 1e-9);
+    bench_say_one(say, "budget.evicted", "rows", (double)stats.evicted);
+    bench_say_one(say, "budget.spilled", "rows", (double)stats.spilled);
+    bench_say_one(say, "budget.fill", "rows/s", (double)(batches * f->batch) / filled);
+    bench_say_one(say, "budget.train", "rows/s", (double)(trained * f->batch) / seconds);
     return TRM_OK;
 }
 
@@ -143,8 +128,7 @@ static trm_status choose_shards(const trm_table_options *t, int64_t bytes, int32
     return TRM_OK;
 }
 
-trm_status trmi_bench_budget(const trm_ps_bench_options *options, const trmi_bench_say *say,
-                             trm_error *err) {
+trm_status bench_ps_budget(const bench_ps_options *options, const bench_say *say, trm_error *err) {
     const int32_t width = options->width > 0 ? options->width : WIDTH;
     trm_table_options t = {.name = "large",
                            .width = width,

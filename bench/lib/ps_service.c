@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The second part of trm_ps_bench: a worker and its server at Criteo's shape.
+/* The second part of bench_ps: a worker and its server at Criteo's shape.
  *
  *   worker (this thread) == shared memory or TCP ==> server: link, shards      pull, push
  *   the same rows, in a plain array, by a plain prefetched loop                gather, update
  *
  * Then, with a folder: checkpoints beside training, and starting from one. */
-#include "ps/bench/bench.h"
+#include "bench/lib/ps_bench.h"
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -29,8 +29,8 @@ enum {
 };
 
 typedef struct service {
-    const trm_ps_bench_options *options;
-    trmi_bench_say say;
+    const bench_ps_options *options;
+    bench_say say;
     trm_ps_server *server;
     trm_ps_client *client;
     trm_ps_batch *batch;
@@ -53,7 +53,7 @@ static void make_keys(service *s) {
 }
 
 static trm_status start_server(service *s, trm_error *err) {
-    const trm_ps_bench_options *o = s->options;
+    const bench_ps_options *o = s->options;
     trm_ps_server_options so = {.shards = o->shards == 0 ? 1 : o->shards,
                                 .listen = "127.0.0.1:0",
                                 .folder = o->folder,
@@ -193,9 +193,9 @@ static trm_status measure_service(service *s, trm_error *err) {
         "criteo.plain_gather",   "criteo.plain_update",
         "criteo.keyed_read",     "criteo.pull.of_gather",
         "criteo.push.of_update", "criteo.pull.of_keyed_read"};
-    double v[MEASURES][TRMI_BENCH_REPEATS_MAX];
+    double v[MEASURES][BENCH_REPEATS_MAX];
     int32_t repeats = s->options->repeats > 0 ? s->options->repeats : 15;
-    repeats = repeats > TRMI_BENCH_REPEATS_MAX ? TRMI_BENCH_REPEATS_MAX : repeats;
+    repeats = repeats > BENCH_REPEATS_MAX ? BENCH_REPEATS_MAX : repeats;
     for (int32_t r = -2; r < repeats; r++) { /* two that warm up */
         double t[TIMES] = {0};
         for (int64_t n = 0; n < ROUNDS; n++) {
@@ -232,12 +232,12 @@ static trm_status measure_service(service *s, trm_error *err) {
         }
     }
     for (int m = 0; m < (s->plain == NULL ? 2 : MEASURES); m++) {
-        trmi_bench_sorted(&s->say, names[m], m < TIMES ? "ms" : "ratio", v[m], repeats);
+        bench_say_sorted(&s->say, names[m], m < TIMES ? "ms" : "ratio", v[m], repeats);
     }
     trm_ps_client_stats stats;
     trm_ps_client_get_stats(s->client, &stats);
-    trmi_bench_one(&s->say, "criteo.unique_of_lookups", "ratio",
-                   (double)stats.unique_keys / (double)trmi_max_i64(1, stats.lookups));
+    bench_say_one(&s->say, "criteo.unique_of_lookups", "ratio",
+                  (double)stats.unique_keys / (double)trmi_max_i64(1, stats.lookups));
     return TRM_OK;
 }
 
@@ -312,8 +312,8 @@ static trm_status measure_bytes(service *s, trm_error *err) {
     trmi_free(keys[0]);
     trmi_free(keys[1]);
     TRMI_TRY(status);
-    trmi_bench_sorted(&s->say, "wire.pull", "GB/s", rate[0], ROUNDS);
-    trmi_bench_sorted(&s->say, "wire.push", "GB/s", rate[1], ROUNDS);
+    bench_say_sorted(&s->say, "wire.pull", "GB/s", rate[0], ROUNDS);
+    bench_say_sorted(&s->say, "wire.push", "GB/s", rate[1], ROUNDS);
     return TRM_OK;
 }
 
@@ -413,16 +413,16 @@ static trm_status measure_checkpoint(service *s, trm_error *err) {
     TRMI_TRY(disk_rate(s->options->folder, c.result.bytes, &write_rate, &read_seconds, err));
     double rate = (double)alone.bytes / alone.seconds;
     double lost = busy - (double)n * quiet / STEPS;
-    trmi_bench_one(&s->say, "checkpoint.bytes", "GB", (double)c.result.bytes * 1e-9);
-    trmi_bench_one(&s->say, "checkpoint.rate", "GB/s", rate * 1e-9);
-    trmi_bench_one(&s->say, "checkpoint.disk", "GB/s", write_rate * 1e-9);
-    trmi_bench_one(&s->say, "checkpoint.of_disk", "ratio", rate / write_rate);
-    trmi_bench_one(&s->say, "checkpoint.rate_beside_training", "GB/s",
-                   (double)c.result.bytes / c.result.seconds * 1e-9);
-    trmi_bench_one(&s->say, "checkpoint.pushes_held", "ms", c.result.hold_seconds * 1e3);
-    trmi_bench_one(&s->say, "checkpoint.training_beside", "ratio", 1 - lost / busy);
-    trmi_bench_one(&s->say, "checkpoint.slows_training_every_600_s", "percent",
-                   100 * lost / EVERY_SECONDS);
+    bench_say_one(&s->say, "checkpoint.bytes", "GB", (double)c.result.bytes * 1e-9);
+    bench_say_one(&s->say, "checkpoint.rate", "GB/s", rate * 1e-9);
+    bench_say_one(&s->say, "checkpoint.disk", "GB/s", write_rate * 1e-9);
+    bench_say_one(&s->say, "checkpoint.of_disk", "ratio", rate / write_rate);
+    bench_say_one(&s->say, "checkpoint.rate_beside_training", "GB/s",
+                  (double)c.result.bytes / c.result.seconds * 1e-9);
+    bench_say_one(&s->say, "checkpoint.pushes_held", "ms", c.result.hold_seconds * 1e3);
+    bench_say_one(&s->say, "checkpoint.training_beside", "ratio", 1 - lost / busy);
+    bench_say_one(&s->say, "checkpoint.slows_training_every_600_s", "percent",
+                  100 * lost / EVERY_SECONDS);
     /* The end and the next life of the server. */
     trm_ps_batch_destroy(s->batch);
     trm_ps_client_destroy(s->client);
@@ -433,9 +433,9 @@ static trm_status measure_checkpoint(service *s, trm_error *err) {
     double at = trmi_os_now();
     TRMI_TRY(start_server(s, err));
     double seconds = trmi_os_now() - at;
-    trmi_bench_one(&s->say, "restart", "s", seconds);
-    trmi_bench_one(&s->say, "restart.plain_read", "s", read_seconds);
-    trmi_bench_one(&s->say, "restart.beyond_read", "s", seconds - read_seconds);
+    bench_say_one(&s->say, "restart", "s", seconds);
+    bench_say_one(&s->say, "restart.plain_read", "s", read_seconds);
+    bench_say_one(&s->say, "restart.beyond_read", "s", seconds - read_seconds);
     return TRM_OK;
 }
 
@@ -469,8 +469,8 @@ static void drop_keyed(service *s) {
     }
 }
 
-trm_status trmi_bench_service(const trm_ps_bench_options *options, int64_t rows,
-                              const trmi_bench_say *say, trm_error *err) {
+trm_status bench_ps_service(const bench_ps_options *options, int64_t rows, const bench_say *say,
+                            trm_error *err) {
     service s = {.options = options, .say = *say};
     trm_status status;
     s.rows = trmi_max_i64(BATCH, rows / FIELDS);

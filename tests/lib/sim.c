@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A network in memory, for tests: ranks are threads of one process.
+/* A network in memory for ranks that are threads of one process. The engine option is "sim" or
+ * "sim:seed=N,delay=MICROSECONDS,reorder=PERMILLE,flip=PERMILLE,close=RANK@TRANSFERS,
+ * stall=RANK@TRANSFERS".
  *
  *   world (the first rank's, shared by address)
  *     pair[from][to][channel]   queue of copies in flight, each with the time at which it arrives
@@ -42,14 +44,13 @@ typedef struct faults {
     double delay_seconds;
     uint32_t reorder_permille, flip_permille;
     int32_t close_rank, stall_rank;
-    uint64_t close_after, stall_after;
+    uint64_t seed, close_after, stall_after;
 } faults;
 
 typedef struct world {
     pthread_mutex_t mutex;
     _Atomic int32_t users;
     int32_t size;
-    uint64_t seed;
     faults faults;
     bool *closed; /* [size] */
     pair *pairs;
@@ -72,7 +73,7 @@ static pair *pair_of(world *w, int32_t from, int32_t to, int32_t channel) {
 static void put_in_flight(world *w, pair *p, frame *f, uint64_t stream) {
     uint64_t number = p->sent++;
     uint32_t draw[4];
-    trmi_philox(w->seed, stream, number, draw);
+    trmi_philox(w->faults.seed, stream, number, draw);
     double now = trmi_os_now();
     f->arrival = now + w->faults.delay_seconds * trmi_unit_float(draw[0]);
     f->arrival = f->arrival > p->latest ? f->arrival : p->latest;
@@ -269,6 +270,8 @@ static trm_status parse_faults(const char *text, faults *out, trm_error *err) {
             out->reorder_permille = value;
         } else if (sscanf(at, "flip=%u%n", &value, &used) == 1 && used > 0) {
             out->flip_permille = value;
+        } else if (sscanf(at, "seed=%u%n", &value, &used) == 1 && used > 0) {
+            out->seed = value;
         } else if (sscanf(at, "close=%d@%lu%n", &rank, &after, &used) == 2 && used > 0) {
             out->close_rank = rank, out->close_after = after;
         } else if (sscanf(at, "stall=%d@%lu%n", &rank, &after, &used) == 2 && used > 0) {
@@ -276,7 +279,7 @@ static trm_status parse_faults(const char *text, faults *out, trm_error *err) {
         } else {
             return TRMI_FAIL(err, TRM_INVALID,
                              "engine '%s': '%s' is not a fault of the simulated "
-                             "network (delay, reorder, flip, close, stall)",
+                             "network (seed, delay, reorder, flip, close, stall)",
                              text, at);
         }
         at = strchr(at, ',');
@@ -284,7 +287,7 @@ static trm_status parse_faults(const char *text, faults *out, trm_error *err) {
     return TRM_OK;
 }
 
-static trm_status make_world(sim *self, const char *text, uint64_t seed, trm_error *err) {
+static trm_status make_world(sim *self, const char *text, trm_error *err) {
     size_t n = (size_t)self->base.group.size;
     world *w = trmi_alloc(sizeof *w);
     if (w == NULL) {
@@ -292,7 +295,6 @@ static trm_status make_world(sim *self, const char *text, uint64_t seed, trm_err
     }
     pthread_mutex_init(&w->mutex, NULL);
     w->size = (int32_t)n;
-    w->seed = seed;
     w->closed = trmi_alloc(n * sizeof *w->closed);
     w->pairs = trmi_alloc(n * n * TRMI_CHANNELS * sizeof *w->pairs);
     atomic_store(&w->users, 1);
@@ -323,8 +325,8 @@ static const trmi_transport_table sim_table = {
     .destroy = sim_destroy,
 };
 
-trm_status trmi_sim_create(const trmi_group *group, const char *text, uint64_t seed,
-                           const trmi_exchange *exchange, trmi_transport **out, trm_error *err) {
+trm_status trmi_sim_create(const trmi_group *group, const char *text, const trmi_exchange *exchange,
+                           trmi_transport **out, trm_error *err) {
     sim *self = trmi_alloc(sizeof *self);
     card mine = {.pid = getpid()}, *cards = trmi_alloc((size_t)group->size * sizeof *cards);
     trm_status status = TRM_OK;
@@ -337,7 +339,7 @@ trm_status trmi_sim_create(const trmi_group *group, const char *text, uint64_t s
     self->base.culprit = -1;
     self->receives_tail = &self->receives;
     if (group->rank == 0) {
-        TRMI_TRY_GOTO(status, make_world(self, text, seed, err), done);
+        TRMI_TRY_GOTO(status, make_world(self, text, err), done);
         mine.world = (uint64_t)(uintptr_t)self->world;
     }
     TRMI_TRY_GOTO(status, exchange->allgather(exchange->context, &mine, sizeof mine, cards, err),

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench/lib/bench.h: what `trireme bench` measures beside trainings. A small library of the program
+ * and the tests; libtrireme does not hold it. It may use the internal headers of the rooms that it
+ * measures (LAYERS). */
+#ifndef BENCH_LIB_BENCH_H
+#define BENCH_LIB_BENCH_H
+
+#include "trireme/comm.h"
+#include "trireme/data.h"
+#include "trireme/ps_tools.h"
+
+/* ---- collectives (comm_bench.c) ----------------------------------------------------------------- */
+
+typedef struct bench_comm_options {
+    trm_collective_kind kind; /* default TRM_ALLREDUCE */
+    trm_dtype dtype;          /* default TRM_FLOAT32 */
+    trm_reduce reduce;        /* default TRM_REDUCE_SUM */
+    double seconds;           /* per size, about; default 0.3 */
+    bool private_buffers;     /* not in shared memory, as third-party programs have them */
+    bool no_roofline;
+} bench_comm_options;
+
+/* One line of hccl_test's and nccl-tests' tables. bytes is the size of the full vector (nccl-tests'
+ * convention); busbw is algbw times 2(n-1)/n for all-reduce, (n-1)/n for all-gather, reduce-scatter
+ * and all-to-all, 1 for the rest. */
+typedef struct bench_comm_result {
+    int64_t bytes;
+    int64_t repeats;
+    double microseconds; /* median; the slowest rank counts */
+    double minimum_microseconds, maximum_microseconds;
+    double algbw_gb_s, busbw_gb_s;
+    /* All-reduce inside one host: time of ranks summing into each other's buffers between two bare
+     * barriers (more ranks than CPUs: one rank per CPU, for all; and that of a bare barrier of
+     * all ranks, for each must have had its CPU), measured in turn with it, over
+     * ours. 0 where there is no bound. */
+    double roofline_microseconds, roofline_fraction;
+    double roofline_sum_microseconds; /* its sum alone */
+    int64_t wrong; /* elements that differ from the expected value, on all ranks; -1 not checked */
+} bench_comm_result;
+
+/* Measures one size, at least an element a rank where ranks have blocks of the vector. Collective;
+ * the result is the same on every rank. */
+TRM_MUST_USE trm_status bench_comm(trm_comm *comm, int64_t bytes, const bench_comm_options *options,
+                                   bench_comm_result *result, trm_error *err);
+
+/* ---- data (data_bench.c) ------------------------------------------------------------------------ */
+
+typedef struct bench_data_rate {
+    int64_t samples;
+    double microseconds_per_sample; /* median over batches of one thread's CPU time: read, decode,
+                                     * transform, store */
+    /* Where all samples are JPEG: libjpeg-turbo's own full decode of the same bytes to RGB, in
+     * turns with the above in the same run, and the median over batches of its time over ours; 0
+     * otherwise. */
+    double decode_microseconds_per_sample, decode_ratio;
+} bench_data_rate;
+/* Runs the pipeline of an unread dataset on the calling thread for about `seconds`.
+ *   error  INVALID (it has been read), those of trm_dataset_next, NOMEM */
+TRM_MUST_USE trm_status bench_dataset(trm_dataset *dataset, double seconds, bench_data_rate *out,
+                                      trm_error *err);
+
+/* ---- parameter servers (ps_bench.c) -------------------------------------------------------------- */
+
+typedef struct bench_ps_options {
+    int64_t rows;       /* 0 = as many 16 x float32 rows as half the memory, at most 16 Mi */
+    int64_t batch;      /* keys a call; 0 = 65536 */
+    int32_t repeats;    /* 0 = 7 */
+    int32_t shards;     /* of the server; 0 = 1 */
+    const char *folder; /* for checkpoints; NULL = none are measured */
+    /* Instead of all else: a table of so many bytes of memory is filled and trained within a
+     * budget, what does not fit is spilled to `folder`. */
+    int64_t table_bytes;
+    int64_t memory_bytes; /* the budget; 0 = what the table is forecast to need and 5 % more */
+    int32_t width;        /* of its rows; 0 = 16 */
+    /* Two hosts: one listens (until the other has measured), the other connects. */
+    const char *listen, *connect;
+    const void *token; /* as in trm_ps_server_options */
+    trm_dtype wire;    /* 0 = float32 */
+    bool tcp_only;     /* no shared memory on one host */
+} bench_ps_options;
+
+/* Called once per measurement.   name  "read", "update.rowwise_adagrad", ...
+ *   median, minimum, maximum of `repeats` runs in `unit` ("rows/s", "GB/s", "ratio", ...) */
+typedef void (*bench_ps_report)(void *context, const char *name, const char *unit, double median,
+                                double minimum, double maximum, int32_t repeats);
+
+/* Measures this machine: keyed reads and updates of a table far larger than the cache, and their
+ * ratios to plain prefetched
+ * gathers of as many rows in the same run: `gather.sum` (16 ahead, rows are summed, a table of 4
+ * GiB) and the harder
+ * `gather.plain` (32 ahead, rows are copied, as many as the table has); pull and push of a worker
+ * at
+ * Criteo's shape (26 keys, width 16, batch 4096) beside a plain gather and update of the same rows;
+ * checkpoints beside training; the start of a server from one.
+ *   errors  NOMEM, IO   thread  one; a server in this process has its own threads */
+TRM_MUST_USE trm_status bench_ps(const bench_ps_options *options, bench_ps_report report,
+                                 void *context, trm_error *err);
+
+#endif

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""No dead functions: each internal function and table of the library (trmi_*) has a user.
+
+Usage: unused.py ROOT BUILD
+
+A user is another object of the library, of `trireme bench`, of the program or of a plug-in (nm), or the file itself
+(its text, or a name that the file pastes together with ##). A name that only tests use is listed too, unless SEAMS names it.
+"""
+import collections
+import os
+import re
+import subprocess
+import sys
+
+# What exists for tests, and why the product cannot do without it being there.
+SEAMS = {
+    'trmi_alloc_fail_after': 'fault sweeps make the k-th allocation fail',
+    'trmi_client_create_wrapped': 'servers are tested through channels that lose messages',
+    'trmi_graph_keyed_linear': 'the operator that plan/passes make, built by hand for the tests of its kernels',
+    'trmi_apply_plain': 'vector kernels are compared with the plain ones',
+    'trmi_lookup_plain': 'vector kernels are compared with the plain ones',
+    'trmi_update_kernels_plain': 'vector kernels are compared with the plain ones',
+    'trmi_tuning_count': 'tests see how many measurements a file holds',
+    'trmi_update_norm': 'tests see the norm that clipping has used',
+}
+
+
+def objects(build):
+    """{object: its source, or None for what only uses}, of all targets but the tests."""
+    found = {}
+    for target in os.listdir(os.path.join(build, 'CMakeFiles')):
+        name = target[:-4] if target.endswith('.dir') else ''
+        if name == 'trireme_scaffold' or not (name.startswith('trireme') or os.path.isdir(os.path.join(build, 'CMakeFiles', target, 'src'))):
+            continue
+        if re.search(r'_(test|fuzz|dump)$', name):
+            continue
+        top = os.path.join(build, 'CMakeFiles', target)
+        for folder, _, names in os.walk(top):
+            for file in names:
+                if file.endswith('.c.o'):
+                    path = os.path.join(folder, file)
+                    found[path] = os.path.relpath(path, top)[:-2]
+    return found
+
+
+def tests_text(root):
+    parts = []
+    for top in ('src', 'tests', 'bench'):
+        for folder, _, names in os.walk(os.path.join(root, top)):
+            for name in names:
+                if name.endswith(('.c', '.h')) and (top != 'src' or re.search(r'_(test|fuzz)\.c$', name)):
+                    with open(os.path.join(folder, name), encoding='utf-8') as f:
+                        parts.append(f.read())
+    return set(re.findall(r'\btrmi_\w+', '\n'.join(parts)))
+
+
+def main():
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    root, build = sys.argv[1:]
+    found = {path: source for path, source in objects(build).items() if os.path.exists(os.path.join(root, source))}
+    if not found:
+        sys.exit(f'{build}: no objects of the library; build it first')
+    home, users = {}, collections.defaultdict(set)
+    text = subprocess.run(['nm', '-A'] + sorted(found), capture_output=True, text=True, check=True).stdout
+    for line in text.splitlines():
+        path, rest = line.split(':', 1)
+        kind, name = rest.split()[-2:]
+        if not name.startswith('trmi_'):
+            continue
+        if kind in 'Uw':
+            users[name].add(found[path])
+        elif kind in 'TDRB' and found[path].startswith('src/') and '/plugins/' not in found[path]:
+            home[name] = found[path]
+    in_tests, bad = tests_text(root), 0
+    for name, source in sorted(home.items(), key=lambda item: (item[1], item[0])):
+        if users[name] - {source}:
+            continue
+        with open(os.path.join(root, source), encoding='utf-8') as f:
+            own = re.sub(r'/\*.*?\*/', '', f.read(), flags=re.S)
+        pasted = re.sub('_plain$', '', name) in re.findall(r'CHOICE_OF_\w+\(&?(\w+)\)', own) or any(re.fullmatch(re.escape(part) + r'\w+', name) for part in re.findall(r'\b(trmi_\w*)##', own))
+        if len(re.findall(r'\b' + name + r'\b', own)) > 1 or pasted:
+            continue
+        if name in SEAMS and name in in_tests:
+            continue
+        print(f'{source}: {name}: ' + ('only tests use it' if name in in_tests else 'nothing uses it'))
+        bad += 1
+    for name in sorted(SEAMS):
+        if name not in home:
+            print(f'tools/unused.py: {name} is not there any more: take it off SEAMS')
+            bad += 1
+    print(f'{len(home)} internal names; {bad} without a user')
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == '__main__':
+    main()
