@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""No circles of calls between files: what stands in one is read, tested and changed together.
+"""No circles of calls between files, nor of includes between headers: such files are read, tested and changed together.
 
-Usage: circles.py ROOT BUILD        ROOT/tools/circles.known names the files that may still stand in one
+Usage: circles.py ROOT BUILD
 
-A file points at another when its object takes a name that the other's defines (nm). Files of a strongly connected part
-of that graph call each other in a circle. The way out is mostly one of two: what both need goes into a file below
-them, or the lower one is handed what it calls (a function and its context).
+A file points at another when its object takes a name that the other's defines (nm), a header when it includes the other.
+Files of a strongly connected part of that graph stand in a circle. The way out is mostly one of two: what both need goes
+into a file below them, or the lower one is handed what it calls (a function and its context).
 """
 import collections
 import os
@@ -47,6 +47,19 @@ def calls(found, root):
             if re.match('trmi?_|app_', name) and home.get(name, source) != source:
                 graph[source][home[name]].append(name)
     return graph
+
+
+def includes(root):
+    """{header: {header it includes: ['#include']}}, of the rooms."""
+    graph = {}
+    for folder, _, names in os.walk(os.path.join(root, 'src')):
+        for name in names:
+            path = os.path.join(folder, name)
+            if name.endswith('.h'):
+                with open(path, encoding='utf-8') as f:
+                    found = re.findall(r'^\s*#\s*include\s+"([^"]+)"', f.read(), re.M)
+                graph[os.path.relpath(path, os.path.join(root, 'src'))] = {to: ['#include'] for to in found}
+    return {header: {to: how for to, how in wanted.items() if to in graph} for header, wanted in graph.items()}
 
 
 def circles(graph):
@@ -92,36 +105,33 @@ def shortest(graph, part, start):
     return []
 
 
+def report(graph, kind):
+    """Prints the shortest circle through each file that stands in one; how many do."""
+    standing, shown = 0, set()
+    for part in circles(graph):
+        standing += len(part)
+        for source in sorted(part):
+            path = shortest(graph, part, source)
+            if frozenset(path) in shown:
+                continue
+            shown.add(frozenset(path))
+            print(f'src/{source}: {kind} come back to it (the circle has {len(part)} files in all):')
+            for a, b in zip(path, path[1:]):
+                print(f'    {a} -> {b}: {" ".join(graph[a][b][:4])}')
+    return standing
+
+
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     root, build = sys.argv[1:]
-    known = set()
-    with open(os.path.join(root, 'tools', 'circles.known'), encoding='utf-8') as f:
-        for line in f:
-            known.update(line.split('#')[0].split())
     found = objects(build)
     if not found:
         sys.exit(f'{build}: no objects of the library; build it first')
-    graph = calls(found, root)
-    parts = circles(graph)
-    standing = set().union(*parts)
-    for source in sorted(known - standing):
-        print(f"src/{source}: in no circle any more: take it off tools/circles.known")
-    new = sorted(standing - known)
-    shown = set()
-    for source in new:
-        part = next(p for p in parts if source in p)
-        path = shortest(graph, part, source)
-        if frozenset(path) in shown:
-            continue
-        shown.add(frozenset(path))
-        print(f'src/{source}: calls come back to it (the circle has {len(part)} files in all):')
-        for a, b in zip(path, path[1:]):
-            print(f'    {a} -> {b}: {" ".join(graph[a][b][:4])}')
-    rooms = collections.Counter(s.split('/')[0] for s in standing)
-    print(f'{len(graph)} files; in circles:', ', '.join(f'{r} {n}' for r, n in sorted(rooms.items())) or 'none')
-    sys.exit(1 if new else 0)
+    graph, headers = calls(found, root), includes(root)
+    standing = report(graph, 'calls') + report(headers, 'includes')
+    print(f'{len(graph)} files and {len(headers)} headers; {standing} in circles')
+    sys.exit(1 if standing else 0)
 
 
 if __name__ == '__main__':

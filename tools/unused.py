@@ -1,29 +1,17 @@
 #!/usr/bin/env python3
 """No dead functions: each internal function and table of the library (trmi_*) has a user.
 
-Usage: unused.py ROOT BUILD
+Usage: unused.py ROOT BUILD [--tests]
 
 A user is another object of the library, of `trireme bench`, of the program or of a plug-in (nm), or the file itself
-(its text, or a name that the file pastes together with ##). A name that only tests use is listed too, unless SEAMS names it.
+(its text, or a name that the file pastes together with ##), or a test, fuzz target or benchmark. Names that only tests use
+are printed with --tests; they are no error.
 """
 import collections
 import os
 import re
 import subprocess
 import sys
-
-# What exists for tests, and why the product cannot do without it being there.
-SEAMS = {
-    'trmi_alloc_fail_after': 'fault sweeps make the k-th allocation fail',
-    'trmi_client_create_wrapped': 'servers are tested through channels that lose messages',
-    'trmi_graph_keyed_linear': 'the operator that plan/passes make, built by hand for the tests of its kernels',
-    'trmi_apply_plain': 'vector kernels are compared with the plain ones',
-    'trmi_lookup_plain': 'vector kernels are compared with the plain ones',
-    'trmi_update_kernels_plain': 'vector kernels are compared with the plain ones',
-    'trmi_tuning_count': 'tests see how many measurements a file holds',
-    'trmi_update_norm': 'tests see the norm that clipping has used',
-}
-
 
 def objects(build):
     """{object: its source, or None for what only uses}, of all targets but the tests."""
@@ -55,9 +43,9 @@ def tests_text(root):
 
 
 def main():
-    if len(sys.argv) != 3:
+    if len(sys.argv) < 3 or sys.argv[3:] not in ([], ['--tests']):
         sys.exit(__doc__)
-    root, build = sys.argv[1:]
+    root, build = sys.argv[1:3]
     found = {path: source for path, source in objects(build).items() if os.path.exists(os.path.join(root, source))}
     if not found:
         sys.exit(f'{build}: no objects of the library; build it first')
@@ -81,14 +69,11 @@ def main():
         pasted = re.sub('_plain$', '', name) in re.findall(r'CHOICE_OF_\w+\(&?(\w+)\)', own) or any(re.fullmatch(re.escape(part) + r'\w+', name) for part in re.findall(r'\b(trmi_\w*)##', own))
         if len(re.findall(r'\b' + name + r'\b', own)) > 1 or pasted:
             continue
-        if name in SEAMS and name in in_tests:
-            continue
-        print(f'{source}: {name}: ' + ('only tests use it' if name in in_tests else 'nothing uses it'))
-        bad += 1
-    for name in sorted(SEAMS):
-        if name not in home:
-            print(f'tools/unused.py: {name} is not there any more: take it off SEAMS')
+        if name not in in_tests:
+            print(f'{source}: {name}: nothing uses it')
             bad += 1
+        elif len(sys.argv) > 3:
+            print(f'{source}: {name}: only tests use it')
     print(f'{len(home)} internal names; {bad} without a user')
     sys.exit(1 if bad else 0)
 

@@ -48,7 +48,7 @@ static void backward_of(trm_graph *graph, int64_t index, const bool *needed, trm
     for (int32_t i = 0; i < op.inputs_count; i++) {
         wanted = wanted || (op.inputs[i] != 0 && needed[op.inputs[i]]);
     }
-    const trmi_op_def *row = trmi_op_table[op.kind];
+    const trmi_op_def *row = graph->rows[op.kind];
     if (!any || !wanted || row->gradient == NULL) {
         return;
     }

@@ -12,17 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define X(KIND, row) extern const trmi_op_def trmi_op_##row;
-#include "graph/ops.def"
-#undef X
-
-const trmi_op_def *const trmi_op_table[TRMI_OP_KINDS] = {
-#define X(KIND, row) [TRMI_OP_##KIND] = &trmi_op_##row,
-#include "graph/ops.def"
-#undef X
-};
-
-trm_status trm_graph_create(const trm_graph_options *options, trm_graph **out, trm_error *err) {
+trm_status trmi_graph_open(const trmi_op_def *const *rows, bool training, trm_graph **out,
+                           trm_error *err) {
     trm_graph *graph = trmi_alloc(sizeof *graph);
     if (graph == NULL ||
         !trmi_grow((void **)&graph->ops, &graph->ops_capacity, 64, sizeof *graph->ops) ||
@@ -30,7 +21,8 @@ trm_status trm_graph_create(const trm_graph_options *options, trm_graph **out, t
         trm_graph_destroy(graph);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a graph");
     }
-    graph->training = options != NULL && options->training;
+    graph->rows = rows;
+    graph->training = training;
     graph->ops_count = 1; /* 0 means none */
     graph->values_count = 1;
     *out = graph;
@@ -136,7 +128,7 @@ static const char *name_of(trm_graph *graph, trmi_op_kind kind, const char *name
     }
     int64_t number = graph->unnamed[kind]++;
     return trmi_arena_printf(&graph->arena, "%s%s%s%" PRId64, graph->scope,
-                             graph->phase == TRMI_BACKWARD ? "d." : "", trmi_op_table[kind]->name,
+                             graph->phase == TRMI_BACKWARD ? "d." : "", graph->rows[kind]->name,
                              number);
 }
 
@@ -217,7 +209,7 @@ int32_t trmi_graph_add(trm_graph *graph, trmi_op_kind kind, const char *name,
         return 0;
     }
     /* the shape rule decides; after an error the operator is removed again */
-    if (trmi_op_table[kind]->infer(graph, &graph->ops[index], &err) != TRM_OK ||
+    if (graph->rows[kind]->infer(graph, &graph->ops[index], &err) != TRM_OK ||
         check_outputs(graph, index, &err) != TRM_OK) {
         graph->ops_count--;
         graph->values_count = values_before;
@@ -231,6 +223,24 @@ trm_node trmi_graph_add1(trm_graph *graph, trmi_op_kind kind, const char *name,
                          const trm_node *inputs, int32_t inputs_count, const trmi_attrs *attrs) {
     int32_t index = trmi_graph_add(graph, kind, name, inputs, inputs_count, 1, attrs);
     return index == 0 ? TRM_NO_NODE : (trm_node){graph->ops[index].outputs[0]};
+}
+
+trm_node trmi_sum_to(trm_graph *graph, trm_node x, const trm_shape *shape) {
+    trm_shape from = trm_node_shape(graph, x);
+    if (trm_shape_equal(&from, shape)) {
+        return x;
+    }
+    trmi_attrs sum = {.reduce = {.keep_dims = true}}, reshape = {.shape = {.shape = *shape}};
+    for (int32_t i = 0; i < from.rank; i++) {
+        int32_t at = i - (from.rank - shape->rank);
+        if (at < 0 || (shape->dim[at] == 1 && from.dim[i] != 1)) {
+            sum.reduce.axes |= 1u << i;
+        }
+    }
+    if (sum.reduce.axes != 0) {
+        x = trmi_graph_add1(graph, TRMI_OP_REDUCE_SUM, NULL, &x, 1, &sum);
+    }
+    return trmi_graph_add1(graph, TRMI_OP_RESHAPE, NULL, &x, 1, &reshape);
 }
 
 void trmi_set_output(trm_graph *graph, trmi_op *op, int output, trm_dtype dtype, trm_shape shape) {
@@ -274,7 +284,7 @@ bool trmi_graph_own_attrs(trm_graph *graph, trmi_op_kind kind, trmi_attrs *attrs
 
 trm_status trmi_graph_clone(const trm_graph *graph, trm_graph **out, trm_error *err) {
     trm_graph *copy;
-    TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = graph->training}, &copy, err));
+    TRMI_TRY(trmi_graph_open(graph->rows, graph->training, &copy, err));
     if (!trmi_grow((void **)&copy->ops, &copy->ops_capacity, graph->ops_count, sizeof *copy->ops) ||
         !trmi_grow((void **)&copy->values, &copy->values_capacity, graph->values_count,
                    sizeof *copy->values)) {
@@ -310,8 +320,8 @@ no_memory:
 }
 
 trmi_cost trmi_op_cost(const trm_graph *graph, const trmi_op *op) {
-    if (trmi_op_table[op->kind]->cost != NULL) {
-        return trmi_op_table[op->kind]->cost(graph, op);
+    if (graph->rows[op->kind]->cost != NULL) {
+        return graph->rows[op->kind]->cost(graph, op);
     }
     trmi_cost cost = {0};
     for (int32_t i = 0; i < op->inputs_count; i++) {
@@ -336,7 +346,7 @@ char *trm_graph_to_string(const trm_graph *graph) {
         const trmi_op *op = &graph->ops[i];
         trmi_text_printf(&text,
                          "%s =", trmi_value_text(graph, op->outputs[0], value, sizeof value));
-        trmi_text_printf(&text, " %s(", trmi_op_table[op->kind]->name);
+        trmi_text_printf(&text, " %s(", graph->rows[op->kind]->name);
         for (int32_t j = 0; j < op->inputs_count; j++) {
             int32_t id = op->inputs[j];
             trmi_text_printf(&text, "%s%s", j ? ", " : "",

@@ -224,6 +224,7 @@ typedef struct trmi_op {
 enum { TRMI_SCOPES_MAX = 32 };
 /* A graph. Names, attributes and lists lie in its arena. */
 struct trm_graph {
+    const struct trmi_op_def *const *rows; /* [TRMI_OP_KINDS] what each operator means */
     bool training;
     /* of a graph to be partitioned: batch norm over the samples of each rank */
     bool local_norms;
@@ -333,6 +334,9 @@ trm_status trmi_custom_failed(const trm_custom_op *custom, const char *function,
                               const trm_error *why, trm_error *err);
 /* Copies a graph completely. owns: caller. error NOMEM */
 trm_status trmi_graph_clone(const trm_graph *graph, trm_graph **out, trm_error *err);
+/* A graph of the operators in `rows`. trm_graph_create passes the table of all. */
+trm_status trmi_graph_open(const trmi_op_def *const *rows, bool training, trm_graph **out,
+                           trm_error *err);
 /* Copies the memory that an operator's attributes point to (constants, boxes, names) into the
  * graph's arena. False: no memory. */
 bool trmi_graph_own_attrs(trm_graph *graph, trmi_op_kind kind, trmi_attrs *attrs);

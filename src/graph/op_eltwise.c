@@ -103,22 +103,6 @@ static trmi_cost cost_eltwise(const trm_graph *graph, const trmi_op *op) {
 
 static trm_node node_of(int32_t id) { return (trm_node){id}; }
 
-trm_node trmi_sum_to(trm_graph *graph, trm_node x, const trm_shape *shape) {
-    trm_shape from = trm_node_shape(graph, x);
-    if (trm_shape_equal(&from, shape)) {
-        return x;
-    }
-    int32_t axes[TRM_MAX_RANK], count = 0;
-    for (int32_t i = 0; i < from.rank; i++) {
-        int32_t at = i - (from.rank - shape->rank);
-        if (at < 0 || (shape->dim[at] == 1 && from.dim[i] != 1)) {
-            axes[count++] = i;
-        }
-    }
-    trm_node sum = count > 0 ? trm_reduce_sum(graph, x, axes, count, true) : x;
-    return trm_reshape(graph, sum, *shape);
-}
-
 /* Sums a gradient to the shape of an input. */
 static trm_node to_input(trm_graph *graph, const trmi_op *op, int input, trm_node gradient) {
     trm_shape shape = trmi_input_of(graph, op, input)->shape;

@@ -290,6 +290,11 @@ static inline uint8_t *trmi_batch_row(const trm_ps_batch *b, const trmi_slice *s
 void trmi_part_release(trm_ps_client *client, trmi_part *part);
 
 /* --- pulls (client_pull.c) -------------------------------------------------------------------- */
+/* Copies an answer that will be wanted later: in its place it keeps the channel from later ones. */
+void trmi_batch_keep_answer(const trm_ps_client *client, trmi_part *part, uint32_t server);
+/* client_answer.c: sends the pull of a part to one server (again). */
+trm_status trmi_batch_ask(trm_ps_batch *batch, trmi_part *part, trmi_server_connection *peer,
+                          double deadline, trm_error *err);
 /* Sends what this server has been asked for and has not answered, again. */
 trm_status trmi_batch_ask_again(trm_ps_batch *batch, trmi_server_connection *peer, double deadline,
                                 trm_error *err);

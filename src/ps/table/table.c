@@ -395,24 +395,7 @@ void trmi_row_table_get_stats(const trmi_row_table *table, trm_table_stats *out)
     out->admission_level = table->admitter.level;
 }
 
-/* ---- restoring ------------------------------------------------------------------------------- */
-
-bool trmi_row_table_restore(trmi_row_table *table, const void *record, bool fresh) {
-    trmi_row_header header;
-    memcpy(&header, (const char *)record + table->layout.header_offset, sizeof header);
-    if (!fresh) {
-        trmi_row_table_remove(table, header.key);
-    }
-    char *to = trmi_row_table_keep_cap(table, header.last_tick)
-                   ? trmi_row_table_take_row(table, header.key, header.last_tick)
-                   : NULL;
-    if (to == NULL) {
-        table->stats.no_room++;
-        return false;
-    }
-    memcpy(to, record, table->layout.record_bytes);
-    return true;
-}
+/* ---- removed rows ------------------------------------------------------------------------------- */
 
 bool trmi_row_table_take_removed(trmi_row_table *table, uint64_t **keys, int64_t *count,
                                  int64_t *capacity) {

@@ -315,6 +315,23 @@ static char *create_row(trmi_row_table *table, uint64_t key, const trmi_tick *ti
     return record;
 }
 
+bool trmi_row_table_restore(trmi_row_table *table, const void *record, bool fresh) {
+    trmi_row_header header;
+    memcpy(&header, (const char *)record + table->layout.header_offset, sizeof header);
+    if (!fresh) {
+        trmi_row_table_remove(table, header.key);
+    }
+    char *to = trmi_row_table_keep_cap(table, header.last_tick)
+                   ? trmi_row_table_take_row(table, header.key, header.last_tick)
+                   : NULL;
+    if (to == NULL) {
+        table->stats.no_room++;
+        return false;
+    }
+    memcpy(to, record, table->layout.record_bytes);
+    return true;
+}
+
 /* Brings a spilled row back. *out is NULL when there is no room: the gradient is then dropped. */
 static trm_status unspill(trmi_row_table *table, uint64_t key, uint32_t slot, const trmi_tick *tick,
                           char **out, trm_error *err) {
