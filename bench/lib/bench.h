@@ -14,7 +14,7 @@
 typedef struct bench_comm_options {
     trm_collective_kind kind; /* default TRM_ALLREDUCE */
     trm_dtype dtype;          /* default TRM_FLOAT32 */
-    trm_reduce reduce;        /* default TRM_REDUCE_SUM */
+    trm_reduction reduce;     /* default TRM_REDUCTION_SUM */
     double seconds;           /* per size, about; default 0.3 */
     bool private_buffers;     /* not in shared memory, as third-party programs have them */
     bool no_roofline;
