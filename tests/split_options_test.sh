@@ -16,7 +16,7 @@ go() {
     local name=$1
     shift
     # shellcheck disable=SC2086
-    "$trireme" train lenet $job "$@" >"$name" 2>"$name.err" || { fail "$name: $*"; tail -2 "$name.err"; }
+    XDG_CACHE_HOME=$work/cache "$trireme" train lenet $job "$@" >"$name" 2>"$name.err" || { fail "$name: $*"; tail -2 "$name.err"; }
 }
 semi="parallel_mode=semi_auto_parallel"
 go one --batch-size 8
@@ -59,7 +59,13 @@ grep -q "another graph\|graph" out || fail "no sentence about the graph: $(tail 
 for mode in optimal dynamic_programming recursive_programming sharding_propagation; do
     go "$mode" -n 2 --batch-size 4 --context "parallel_mode=auto_parallel;search_mode=$mode"
     same "$mode" one
+    grep -q '"event":"plan","plan":"[a-z].*"predicted_step_seconds":[0-9.e-]*,"data_parallel_step_seconds":[0-9]' "$mode" ||
+        fail "$mode: no event for the plan: $(head -c 400 "$mode")"
+    grep -q 'trireme: plan: .*mesh 2: .*predicted .* ms a step.*, data parallel .* ms' "$mode.err" ||
+        fail "$mode: no line for the plan: $(cat "$mode.err")"
 done
+[ "$(grep -c 'trireme: plan: measuring' optimal.err dynamic_programming.err | cut -d: -f2 | paste -sd+ | bc)" -ge 1 ] ||
+    fail "nothing was said while messages and operators were measured"
 
 # One image for two ranks: rows are shared out.
 go image --batch-size 1

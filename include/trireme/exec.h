@@ -320,6 +320,17 @@ typedef struct trm_parallel_info {
 } trm_parallel_info;
 TRM_API void trm_exec_parallel_info(const trm_exec *exec, trm_parallel_info *out);
 
+/* The plan that a search has chosen, as rank 0 knows it. */
+typedef struct trm_searched_plan {
+    bool searched; /* false on other ranks, and where no plan was searched: the rest is then zero */
+    char text[240];      /* in words: "data parallel, mesh 2: 31 operators by samples" */
+    double step_seconds; /* predicted */
+    double data_parallel_step_seconds; /* predicted; 0 = there is no such plan */
+    double measured_step_seconds;      /* of plans that were run in turns; 0 = none was */
+    double search_seconds;             /* of the whole search, measuring and runs included */
+} trm_searched_plan;
+TRM_API void trm_exec_searched_plan(const trm_exec *exec, trm_searched_plan *out);
+
 /* What ranks waited for each other behind backward, in the last steps, some 250 of them at most:
  * for gradients, their norms, slices of parameters, casts. The last one to come to a meeting waits
  * for nothing but communication; what the others wait beyond that they wait for it, because it had

@@ -71,6 +71,23 @@ static void tell_start(const job *j) {
     app_json_close();
 }
 
+/* The plan that auto_parallel has chosen; the library has logged it. */
+static void tell_plan(const job *j) {
+    trm_searched_plan plan;
+    trm_exec_searched_plan(trm_model_exec(j->model), &plan);
+    if (!plan.searched) {
+        return;
+    }
+    app_json_open();
+    app_json_text("event", "plan");
+    app_json_text("plan", plan.text);
+    app_json_real("predicted_step_seconds", plan.step_seconds);
+    app_json_real("data_parallel_step_seconds", plan.data_parallel_step_seconds);
+    app_json_real("measured_step_seconds", plan.measured_step_seconds);
+    app_json_real("search_seconds", plan.search_seconds);
+    app_json_close();
+}
+
 static void tell_done(const job *j) {
     const trm_progress *p = &j->report.last;
     double speed = p->busy_seconds > 0 ? (double)p->samples / p->busy_seconds : 0;
@@ -335,6 +352,7 @@ int app_run_train(app_context *app) {
         code = app_report(&err);
     } else {
         tell_start(&j);
+        tell_plan(&j);
         j.ready_seconds = trm_now_seconds();
         if (app->o.dry_run) {
             app_say("dry run: nothing was trained\n");

@@ -36,7 +36,7 @@ static void log_sink(void *context, trm_log_level level, const char *room, const
     (void)context;
     if (level == TRM_LOG_ERROR || level == TRM_LOG_WARN) {
         labelled(level == TRM_LOG_ERROR ? "error" : "warning", "1;33", line);
-    } else {
+    } else if (app_out.verbose || strcmp(room, "plan") == 0) { /* a search says what it does */
         end_status_line();
         fprintf(stderr, "trireme: %s: %s\n", room, line);
     }
@@ -65,7 +65,7 @@ void app_output_begin(bool json, bool quiet, bool verbose, const char *color) {
     trm_log_set_sink(log_sink, NULL,
                      verbose ? TRM_LOG_DEBUG
                      : quiet ? TRM_LOG_ERROR
-                             : TRM_LOG_WARN);
+                             : TRM_LOG_INFO);
 }
 
 int app_output_end(int code) {

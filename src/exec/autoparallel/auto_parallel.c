@@ -88,6 +88,7 @@ static void choose_mesh(trmi_drive *d) {
 static trm_status search_meshes(trmi_drive *d, trm_error *err) {
     double begin = trmi_os_now();
     for (int32_t i = 0; i < d->meshes_count; i++) {
+        trmi_progress_note(&d->probe->progress, i, d->meshes_count, -1, "searching plans by mesh");
         TRMI_TRY(search_mesh(d, &d->meshes[i], false, err));
     }
     choose_mesh(d);

@@ -480,6 +480,12 @@ static trm_status measure_updates(const links *l, kind what, double crowd, trmi_
     return TRM_OK;
 }
 
+static void note_links(const links *l, int64_t done, int64_t total, const char *what) {
+    if (trm_comm_rank(l->probe->comm) == 0) {
+        trmi_progress_note(&l->probe->progress, done, total, -1, what);
+    }
+}
+
 /* `crowd`: ranks that share a core. */
 static trm_status measure_groups(links *l, double crowd, trmi_text *out, trm_error *err) {
     for (l->group = 2; l->group <= l->ranks; l->group++) {
@@ -490,6 +496,8 @@ static trm_status measure_groups(links *l, double crowd, trmi_text *out, trm_err
             l->first = large ? SMALL : 0;
             l->end = large ? l->count : SMALL;
             l->most = turns_of(l->probe, large ? TURNS : TURNS_SMALL);
+            note_links(l, l->group, l->ranks,
+                       "measuring messages by ranks of a group, for all jobs");
             TRMI_TRY(run_program(l, err));
             TRMI_TRY(run_stores(l, err));
             TRMI_TRY(run_buckets(l, err));
@@ -549,6 +557,7 @@ static trm_status run_links(trmi_probe *probe, trmi_text *out, trm_error *err) {
                      (int)l.ranks, probe->load);
     double crowd = fmax(1, (double)l.ranks * probe->threads / cores);
     TRMI_TRY(measure_groups(&l, crowd, out, err));
+    note_links(&l, 0, 0, "measuring the optimiser, for all jobs");
     TRMI_TRY(measure_updates(&l, OWN, crowd, out, err));
     TRMI_TRY(l.ranks == trm_comm_local_size(probe->comm)
                  ? measure_updates(&l, SLICED, crowd, out, err)

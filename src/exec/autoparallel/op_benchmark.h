@@ -15,6 +15,7 @@
 #include "trireme/exec.h"
 
 #include "exec/autoparallel/plan_benchmark.h"
+#include "exec/autoparallel/progress.h"
 #include "plan/search/links.h"
 #include "plan/shard/sharding.h"
 
@@ -48,6 +49,7 @@ typedef struct trmi_probe {
     bool brief;        /* rank 0: this is one of several looks, with fewer samples */
     const char *block; /* of it, so large; owned */
     size_t block_bytes;
+    trmi_progress progress; /* rank 0: what it says while it measures */
 } trmi_probe;
 
 typedef struct trmi_probe_time {

@@ -3,6 +3,8 @@
  * step times. */
 #include "exec/autoparallel/plan_benchmark.h"
 
+#include "exec/autoparallel/progress.h"
+
 #include "exec/exec.h"
 
 #include "base/error.h"
@@ -178,6 +180,7 @@ static trm_status take_turns(const trmi_race *r, runner *runners, trmi_race_resu
     for (int32_t i = 0; i < r->count; i++) {
         running[i] = true;
     }
+    trmi_progress progress = {0};
     while (!settled && out->turns < TRMI_RACE_TURNS &&
            (out->turns < r->at_least || used + last < r->seconds)) {
         for (int32_t i = 0; i < r->count; i++) {
@@ -202,6 +205,10 @@ static trm_status take_turns(const trmi_race *r, runner *runners, trmi_race_resu
         }
         last = used - before;
         before = used;
+        if (trm_comm_rank(r->comm) == 0) {
+            trmi_progress_note(&progress, out->turns, TRMI_RACE_TURNS, fmax(0, r->seconds - used),
+                               "running plans in turns: turn");
+        }
     }
     return TRM_OK;
 }

@@ -15,6 +15,7 @@
 #include "base/os.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { SMALL = 1024, LARGE = 1 << 18, TURNS = 5 };
@@ -28,6 +29,7 @@ typedef struct searching {
     trmi_prices prices; /* guessed */
     trmi_drive drive;
     trmi_shard_plan *plan;
+    double begin;           /* of the search */
     const trm_graph *graph; /* as it was given, and how it is compiled: what a plan takes */
     const trmi_plan_options *options;
 } searching;
@@ -166,6 +168,35 @@ static void tell_trial(const trmi_trial *trial) {
     }
 }
 
+/* What was chosen, for the log and for trm_exec_searched_plan. */
+static void note_plan(searching *s, double begin) {
+    const trmi_drive *d = &s->drive;
+    const trmi_drive_mesh *best = trmi_drive_best(d);
+    trm_searched_plan *info = &s->exec->parallel->shard->info;
+    char beside[96] = "", ran[64] = "";
+    *info = (trm_searched_plan){.searched = true,
+                                .step_seconds = best->found.best.measure.step,
+                                .search_seconds = trmi_os_now() - begin};
+    for (int32_t i = 0; i < best->found.baselines_count; i++) {
+        const trmi_candidate *c = &best->found.baselines[i];
+        if (strcmp(c->name, trmi_baseline_name(TRMI_BASELINE_SAMPLES)) == 0) {
+            info->data_parallel_step_seconds = c->measure.step;
+        }
+    }
+    if (d->trial.turns > 0) {
+        info->measured_step_seconds = d->trial.list[d->trial.chosen].measured;
+        snprintf(ran, sizeof ran, " (%.4g ms measured)", info->measured_step_seconds * 1e3);
+    }
+    if (info->data_parallel_step_seconds > 0) {
+        snprintf(beside, sizeof beside, ", data parallel %.4g ms (%.2f times as long)",
+                 info->data_parallel_step_seconds * 1e3,
+                 info->data_parallel_step_seconds / info->step_seconds);
+    }
+    trmi_plan_words(best->space, &best->found.best.choice, info->text, sizeof info->text);
+    trmi_log(TRM_LOG_INFO, "plan", "%s; predicted %.4g ms a step%s%s; searched for %.1f s",
+             info->text, info->step_seconds * 1e3, ran, beside, info->search_seconds);
+}
+
 static trm_status drive(searching *s, trm_error *err) {
     trmi_drive *d = &s->drive;
     const trmi_parallel *p = s->exec->parallel;
@@ -194,6 +225,7 @@ static trm_status drive(searching *s, trm_error *err) {
     }
     TRMI_TRY(trmi_drive_try(d, err));
     tell_trial(&d->trial);
+    note_plan(s, s->begin);
     const trmi_drive_mesh *best = trmi_drive_best(d);
     return trmi_space_plan(best->space, &best->found.best.choice, &s->plan, err);
 }
@@ -293,6 +325,7 @@ trm_status trmi_shard_search(trm_exec *exec, const trm_graph *graph,
     s->training = training;
     s->graph = graph;
     s->options = options;
+    s->begin = trmi_os_now();
     /* its kernels are the reference's, messages and the optimiser are not */
     bool exact = exec->env.exact;
     s->probe = (trmi_probe){.comm = p->comm,

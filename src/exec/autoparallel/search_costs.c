@@ -491,7 +491,14 @@ trm_status trmi_costs_measure(trmi_costs *c, const trmi_space *space, const trmi
     trm_status status =
         list != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to measure operators");
     int32_t count = status == TRM_OK ? list_wanted(space, choice, list) : 0;
+    double begin = trmi_os_now();
     for (int32_t i = 0; status == TRM_OK && i < count; i++) {
+        if (c->probe != NULL && c->measure_seconds < c->limit_seconds) {
+            double each = i > 0 ? (trmi_os_now() - begin) / i : INFINITY;
+            trmi_progress_note(&c->probe->progress, i, count,
+                               fmin(each * (count - i), c->limit_seconds - c->measure_seconds),
+                               "measuring the operators of a plan");
+        }
         status = measure_node(c, space, list[i].node, choice, news, err);
     }
     trmi_free(list);

@@ -122,6 +122,11 @@ void trmi_exec_forget_flag(trm_exec *exec) {
     }
 }
 
+void trm_exec_searched_plan(const trm_exec *exec, trm_searched_plan *out) {
+    const trmi_parallel *p = exec->parallel;
+    *out = p != NULL && p->shard != NULL ? p->shard->info : (trm_searched_plan){.searched = false};
+}
+
 void trm_exec_parallel_info(const trm_exec *exec, trm_parallel_info *out) {
     const trmi_parallel *p = exec->parallel;
     *out = (trm_parallel_info){.size = 1};

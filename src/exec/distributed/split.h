@@ -27,6 +27,7 @@ typedef struct trmi_shard_group {
 } trmi_shard_group;
 
 struct trmi_shard_run {
+    trm_searched_plan info; /* of a searched plan, on rank 0 */
     trm_comm *world;
     trmi_shard_plan *plan;           /* owned */
     bool slices;                     /* trmi_shard_may_slice */

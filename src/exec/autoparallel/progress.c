@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "exec/autoparallel/progress.h"
+
+#include "base/log.h"
+#include "base/os.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const double first_seconds = 1, between_seconds = 3;
+
+void trmi_progress_note(trmi_progress *p, int64_t done, int64_t total, double seconds_left,
+                        const char *what) {
+    double now = trmi_os_now();
+    char count[48] = "", left[48] = "";
+    if (p->begin == 0) {
+        p->begin = now;
+        p->next = now + first_seconds;
+    }
+    if (now < p->next) {
+        return;
+    }
+    p->next = now + between_seconds;
+    if (total > 0) {
+        snprintf(count, sizeof count, ": %lld of %lld", (long long)done, (long long)total);
+    }
+    if (seconds_left >= 0) {
+        snprintf(left, sizeof left, ", %.0f s left at most", ceil(seconds_left));
+    }
+    trmi_log(TRM_LOG_INFO, "plan", "%s%s%s", what, count, left);
+}
+
+/* ---- words ---------------------------------------------------------------------------------------- */
+
+enum { KINDS = 8, WORDS = 96, KINDS_SHOWN = 3 };
+
+/* Operators that a plan cuts alike. */
+typedef struct cut_kind {
+    char words[WORDS]; /* "samples and output channels"; "" = the same on every rank */
+    const char *first; /* one of them */
+    int32_t count;
+} cut_kind;
+
+static void words_of(const trm_graph *g, const trmi_op *op, const char *letters, char *words) {
+    size_t used = 0;
+    words[0] = '\0';
+    for (const char *l = letters; *l != '\0'; l++) {
+        const char *name =
+            *l == '.' || strchr(letters, *l) != l ? NULL : trmi_shard_loop_name(g, op, *l);
+        if (name != NULL && used < WORDS) {
+            used +=
+                (size_t)snprintf(words + used, WORDS - used, "%s%s", used > 0 ? " and " : "", name);
+        }
+    }
+}
+
+static int32_t count_kinds(const trmi_space *s, const trmi_choice *choice, cut_kind *kinds) {
+    int32_t count = 0;
+    for (int32_t n = 0; n < s->nodes_count; n++) {
+        char words[WORDS];
+        int32_t k = 0;
+        const trmi_op *op = trmi_space_op(s, n);
+        words_of(s->graph, op, trmi_space_class_of(s, n)->strategies[choice->strategy[n]].letters,
+                 words);
+        while (k < count && strcmp(kinds[k].words, words) != 0) {
+            k++;
+        }
+        if (k == KINDS) {
+            continue;
+        }
+        if (k == count) {
+            kinds[count] = (cut_kind){.first = op->name};
+            memcpy(kinds[count++].words, words, sizeof words);
+        }
+        kinds[k].count++;
+        for (; k > 0 && kinds[k].count > kinds[k - 1].count; k--) { /* the most frequent first */
+            cut_kind other = kinds[k];
+            kinds[k] = kinds[k - 1];
+            kinds[k - 1] = other;
+        }
+    }
+    return count;
+}
+
+char *trmi_plan_words(const trmi_space *s, const trmi_choice *choice, char *text, size_t size) {
+    cut_kind kinds[KINDS];
+    char mesh[48];
+    int32_t count = count_kinds(s, choice, kinds), by_samples = 0;
+    for (int32_t k = 0; k < count; k++) {
+        by_samples += strcmp(kinds[k].words, "samples") == 0 || kinds[k].words[0] == '\0';
+    }
+    size_t used = (size_t)snprintf(text, size,
+                                   "%s%s: ", by_samples == count ? "data parallel, mesh " : "mesh ",
+                                   trmi_mesh_text(&s->mesh, mesh, sizeof mesh));
+    for (int32_t k = 0; k < count && k < KINDS_SHOWN && used < size; k++) {
+        const cut_kind *of = &kinds[k];
+        used += (size_t)snprintf(text + used, size - used, "%s%d operator%s %s%s%s%.40s%s",
+                                 k > 0 ? ", " : "", of->count, of->count > 1 ? "s" : "",
+                                 of->words[0] != '\0' ? "by " : "the same on every rank", of->words,
+                                 of->count > 1 ? "" : " (", of->count > 1 ? "" : of->first,
+                                 of->count > 1 ? "" : ")");
+    }
+    if (count > KINDS_SHOWN && used < size) {
+        snprintf(text + used, size - used, ", others in %d more ways", count - KINDS_SHOWN);
+    }
+    return text;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec/autoparallel/progress.h: what rank 0 says while it searches a plan. */
+#ifndef TRMI_EXEC_PROGRESS_H
+#define TRMI_EXEC_PROGRESS_H
+
+#include "plan/search/search.h"
+
+/* Lines to the log (INFO, room "plan"): the first a second after the first note, then one every
+ * three seconds. Starts as {0}. */
+typedef struct trmi_progress {
+    double begin, next;
+} trmi_progress;
+
+/* "WHAT: 12 of 37, 8 s left at most".   total 0, seconds_left below 0: unknown, not said */
+void trmi_progress_note(trmi_progress *progress, int64_t done, int64_t total, double seconds_left,
+                        const char *what);
+
+/* A plan in the field's words: "data parallel (31 operators by samples)", or "mesh 2x2: 30 operators
+ * by samples, 1 by samples and output channels (fc.linear0)".   Returns text */
+char *trmi_plan_words(const trmi_space *space, const trmi_choice *choice, char *text, size_t size);
+
+#endif
