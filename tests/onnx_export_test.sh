@@ -15,18 +15,19 @@ import glob, os, sys
 import numpy as np, onnx, onnxruntime
 worst = 0
 files = sorted(glob.glob(sys.argv[1] + "/*.onnx"))
-assert len(files) == 5, files
+assert len(files) == 9, files
 for path in files:
     stem = path[:-5]
     onnx.checker.check_model(path, full_check=True)
-    image, logits = np.load(stem + ".image.npy"), np.load(stem + ".logits.npy")
+    logits = np.load(stem + ".logits.npy")
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    out, = session.run(["logits"], {"image": image})
+    inputs = {i.name: np.load("%s.in.%s.npy" % (stem, i.name)) for i in session.get_inputs()}
+    out, = session.run(["logits"], inputs)
     scale = np.abs(logits).max()
     error = np.abs(out - logits).max() / scale
-    alone, = session.run(["logits"], {"image": image[:1]})
+    alone, = session.run(["logits"], {name: value[:1] for name, value in inputs.items()})
     single = np.abs(alone - logits[:1]).max() / scale
     print("%-12s relative error %.1e, batch of one %.1e" % (os.path.basename(stem), error, single))
     assert error < 1e-4 and single < 1e-4
-    assert np.abs(logits[0] - logits[1]).max() > 1e-3 * scale  # the image matters
+    assert np.abs(logits[0] - logits[1]).max() > 1e-3 * scale  # the inputs matter
 END

@@ -18,9 +18,9 @@
  * trmi_search() sweeps mu, simulates the plans that this finds and the baselines, and keeps the
  * fastest.
  *
- * Called by the planner (train/planner), by the executor (exec/autoparallel/plan_search.c) and by
- * trmi_search_plan(). Invariant: the result depends on the arguments only, so ranks with equal
- * arguments get equal plans. */
+ * Called by the planner (train/planner) and by the executor (exec/autoparallel/plan_search.c).
+ * Invariant: the result depends on the arguments only, so ranks with equal arguments get equal
+ * plans. */
 #ifndef TRMI_PLAN_SEARCH_H
 #define TRMI_PLAN_SEARCH_H
 

@@ -6,6 +6,7 @@
  */
 #include "check.h"
 
+#include "trireme/data_click.h"
 #include "trireme/export.h"
 #include "trireme/models.h"
 #include "trireme/save_files.h"
@@ -16,7 +17,7 @@
 
 #include <unistd.h>
 
-enum { BATCH = 4, SIZE = 32, CLASSES = 10 };
+enum { BATCH = 4, SIZE = 32, CLASSES = 10, FIELDS = 5, ROWS = 100 };
 static char folder[128];
 
 /* ---- networks
@@ -91,43 +92,80 @@ static void randomise_states(trm_exec *exec) {
     }
 }
 
-static void write_case(const char *name, trm_network network, void *context) {
+static trm_node clicks(trm_graph *g, const trm_inputs *in, void *context) {
+    const trm_click_inputs inputs = {
+        .keys = trm_inputs_get(in, "keys"), .dense = trm_inputs_get(in, "dense"), .batch = BATCH};
+    return trm_recommender_build(
+        g, context, &inputs,
+        &(trm_recommender_options){.rows = ROWS, .width = 8, .table_init = TRM_INIT_LINEAR});
+}
+
+static void fill_input(trm_tensor *t, uint64_t stream) {
+    int64_t count = trm_shape_count(&t->shape);
+    for (int64_t i = 0; t->dtype == TRM_INT64 && i < count; i++) {
+        ((int64_t *)t->data)[i] =
+            trmi_random_u32(stream, TRMI_STREAM_TEST, (uint64_t)i) % (uint32_t)ROWS;
+    }
+    if (t->dtype == TRM_FLOAT32) {
+        randomise(t->data, count, stream, -2, 2);
+    }
+}
+
+/* Writes NAME.onnx, each of its inputs as NAME.in.INPUT.npy and the logits as NAME.logits.npy.
+ * `inputs`: the names that the file must have. Takes the dataset. */
+static void write_model(const char *name, const trm_model_options *options,
+                        const char *const *inputs, int32_t count) {
     trm_error err;
-    trm_dataset *data;
     trm_model *model;
-    char path[256];
-    const trm_random_options random = {.count = BATCH, .height = SIZE, .width = SIZE};
-    CHECK_OK(trm_dataset_random(&random, &data, &err), err);
-    CHECK_OK(trm_dataset_batch(data, BATCH, true, &err), err);
-    const trm_model_options options = {.network = network,
-                                       .network_context = context,
-                                       .data = data,
-                                       .evaluation_only = true,
-                                       .seed = 5};
-    CHECK_OK(trm_model_create(&options, &model, &err), err);
+    trm_tensor t;
+    char path[256], file[256];
+    CHECK_OK(trm_dataset_batch(options->data, BATCH, true, &err), err);
+    CHECK_OK(trm_model_create(options, &model, &err), err);
     trm_exec *exec = trm_model_exec(model);
     randomise_states(exec);
-    trm_tensor image, logits;
-    CHECK_OK(trm_exec_input(exec, "image", &image, &err), err);
-    randomise(image.data, trm_shape_count(&image.shape), 99, -2, 2);
-    snprintf(path, sizeof path, "%s/%s.image.npy", folder, name);
-    CHECK_OK(trm_npy_write(path, &image, &err), err);
-    CHECK_OK(trm_exec_forward(exec, &err), err);
-    CHECK_OK(trm_exec_output(exec, 0, &logits, &err), err);
-    snprintf(path, sizeof path, "%s/%s.logits.npy", folder, name);
-    CHECK_OK(trm_npy_write(path, &logits, &err), err);
-    snprintf(path, sizeof path, "%s/%s.onnx", folder, name);
-    CHECK_OK(trm_export_onnx(model, path, &err), err);
-
+    snprintf(file, sizeof file, "%s/%s.onnx", folder, name);
+    CHECK_OK(trm_export_onnx(model, file, &err), err);
     trm_onnx_model *read;
-    CHECK_OK(trm_onnx_open(path, &read, &err), err);
-    assert_int_equal(trm_onnx_input_count(read), 1);
-    assert_string_equal(trm_onnx_input_at(read, 0)->name, "image");
+    CHECK_OK(trm_onnx_open(file, &read, &err), err);
+    assert_int_equal(trm_onnx_input_count(read), count);
+    for (int32_t i = 0; i < count; i++) {
+        assert_string_equal(trm_onnx_input_at(read, i)->name, inputs[i]);
+        assert_string_equal(trm_onnx_input_at(read, i)->dims[0].symbol, "N");
+        CHECK_OK(trm_exec_input(exec, inputs[i], &t, &err), err);
+        fill_input(&t, 99 + (uint64_t)i);
+        snprintf(path, sizeof path, "%s/%s.in.%s.npy", folder, name, inputs[i]);
+        CHECK_OK(trm_npy_write(path, &t, &err), err);
+    }
     assert_string_equal(trm_onnx_output_at(read, 0)->name, "logits");
-    assert_string_equal(trm_onnx_input_at(read, 0)->dims[0].symbol, "N");
     trm_onnx_destroy(read);
+    CHECK_OK(trm_exec_forward(exec, &err), err);
+    CHECK_OK(trm_exec_output(exec, 0, &t, &err), err);
+    snprintf(path, sizeof path, "%s/%s.logits.npy", folder, name);
+    CHECK_OK(trm_npy_write(path, &t, &err), err);
     trm_model_destroy(model);
-    trm_dataset_destroy(data);
+    trm_dataset_destroy(options->data);
+}
+
+static void write_case(const char *name, trm_network network, void *context) {
+    trm_error err;
+    trm_model_options options = {
+        .network = network, .network_context = context, .evaluation_only = true, .seed = 5};
+    const trm_random_options random = {.count = BATCH, .height = SIZE, .width = SIZE};
+    CHECK_OK(trm_dataset_random(&random, &options.data, &err), err);
+    write_model(name, &options, (const char *const[]){"image"}, 1);
+}
+
+static void write_clicks(const char *name) {
+    trm_error err;
+    trm_model_options options = {.network = clicks,
+                                 .network_context = (void *)(uintptr_t)name,
+                                 .loss = trm_loss_logistic,
+                                 .evaluation_only = true,
+                                 .seed = 5};
+    const trm_random_clicks_options random = {
+        .count = BATCH, .fields = FIELDS, .dense = 3, .vocabulary = ROWS / FIELDS};
+    CHECK_OK(trm_dataset_random_clicks(&random, &options.data, &err), err);
+    write_model(name, &options, (const char *const[]){"keys", "dense"}, 2);
 }
 
 static void models_are_written(void **state) {
@@ -135,6 +173,12 @@ static void models_are_written(void **state) {
     write_case("mlp", named, "mlp");
     write_case("resnet18", named, "resnet18");
     write_case("resnet50", named, "resnet50");
+}
+
+static void recommenders_are_written(void **state) {
+    for (int32_t i = 0; trm_recommender_name(i) != NULL; i++) {
+        write_clicks(trm_recommender_name(i));
+    }
 }
 
 static void every_operator_is_written(void **state) { write_case("everything", everything, NULL); }
@@ -177,6 +221,7 @@ static void other_operators_are_named(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models_are_written),
+        cmocka_unit_test(recommenders_are_written),
         cmocka_unit_test(every_operator_is_written),
         cmocka_unit_test(other_operators_are_named),
     };

@@ -175,6 +175,55 @@ static trm_status add_matmul(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* [N, V, W] -> [N, V(V - 1)/2]: the dot products of all pairs of rows i > j, row by row, taken out of
+ * the product of the rows with themselves. */
+static trm_status add_pair_dots(trmi_onnx *x, const trmi_op *op, trm_error *err) {
+    const trm_shape *shape = &trmi_input_of(x->graph, op, 0)->shape;
+    const int64_t rows = shape->dim[1], pairs = rows * (rows - 1) / 2, flat[2] = {-1, rows * rows};
+    static const int64_t order[3] = {0, 2, 1};
+    const char *input = input_name(x, op, 0), *output = x->names[op->outputs[0]];
+    const char *turned = trmi_arena_printf(&x->arena, "%s/turned", output),
+               *products = trmi_arena_printf(&x->arena, "%s/products", output),
+               *row = trmi_arena_printf(&x->arena, "%s/row", output);
+    int64_t *places;
+    TRMI_TRY(TRMI_NEW_IN(err, &x->arena, places, pairs + 1, "to export '%s'", op->name));
+    for (int64_t i = 1, at = 0; i < rows; i++) {
+        for (int64_t j = 0; j < i; j++) {
+            places[at++] = i * rows + j;
+        }
+    }
+    const char *as_row[] = {products, integers(x, flat, 2)};
+    const char *taken[] = {row, integers(x, places, pairs)};
+    TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
+    const trm_onnx_attribute perm = trm_onnx_ints("perm", order, 3), axis = trm_onnx_int("axis", 1);
+    const trm_onnx_node nodes[] = {
+        {.op = "Transpose",
+         .inputs = &input,
+         .input_count = 1,
+         .outputs = &turned,
+         .output_count = 1,
+         .attributes = &perm,
+         .attribute_count = 1},
+        {.op = "MatMul",
+         .inputs = (const char *[]){input, turned},
+         .input_count = 2,
+         .outputs = &products,
+         .output_count = 1},
+        {.op = "Reshape", .inputs = as_row, .input_count = 2, .outputs = &row, .output_count = 1},
+        {.op = "Gather",
+         .name = op->name,
+         .inputs = taken,
+         .input_count = 2,
+         .outputs = &output,
+         .output_count = 1,
+         .attributes = &axis,
+         .attribute_count = 1}};
+    for (size_t i = 0; i < sizeof nodes / sizeof nodes[0]; i++) {
+        trm_onnx_add_node(x->model, &nodes[i]);
+    }
+    return TRM_OK;
+}
+
 /* ---- shape and reduction
  *  -------------------------------------------------------------------------------- */
 
@@ -308,6 +357,7 @@ trm_status trmi_onnx_add_op(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     case TRMI_OP_GLOBAL_AVG_POOL: return add_global_pool(x, op, err);
     case TRMI_OP_LINEAR: return add_linear(x, op, err);
     case TRMI_OP_MATMUL: return add_matmul(x, op, err);
+    case TRMI_OP_PAIR_DOTS: return add_pair_dots(x, op, err);
     case TRMI_OP_SCALE:
         extra = number(x, op->attrs.scale.factor);
         return with_constants(x, op, "Mul", &extra, 1, err);
