@@ -39,7 +39,7 @@ static trm_status next_epoch(trmi_run *r, trm_error *err) {
     return left > 0 ? trm_dataset_seek(r->options->data, r->model->epoch, 0, err) : TRM_OK;
 }
 
-static uint64_t steps_done(const trmi_run *r) { return trm_model_global_step(r->model); }
+static uint64_t steps_done(const trmi_run *r) { return trm_exec_step(r->model->train.exec); }
 
 const trmi_gradient_sink trmi_sink_local = {
     .name = "local",

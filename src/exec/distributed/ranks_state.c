@@ -3,6 +3,7 @@
  * ranks. */
 #include "exec/exec.h"
 #include "exec/distributed/ranks_state.h"
+#include "exec/distributed/split.h"
 
 #include "base/error.h"
 #include "base/memory.h"

@@ -307,48 +307,6 @@ void trmi_last_step_advance(trm_ps_server *server);
 /* Whether a group may be formed of the pushes of the next step, as far as this one goes. */
 bool trmi_last_step_allows_group(const trm_ps_server *server);
 
-/* A cut holds back pushes of this worker from behind those that another server has let through. */
-bool trmi_front_holds(const trm_ps_server *server, const trmi_push_id *id);
-
-/* --- the last step of the logs (server_last_step.c): with the front mutex held ---------------- */
-/* After the logs are read: applies it, lets it not count, or holds it.   errors  CORRUPT, IO, NOMEM
- */
-trm_status trmi_last_step_open(trm_ps_server *server, int64_t *pushes, trm_error *err);
-void trmi_last_step_close(trm_ps_server *server);
-/* A message of this life of a worker has come: what it pushed in this life it does not push again.
- */
-void trmi_last_step_heard(trm_ps_server *server, const trmi_request *request);
-/* This worker's new life has begun; it goes on behind this batch, which all servers have. */
-void trmi_last_step_new_life(trm_ps_server *server, uint32_t worker);
-void trmi_last_step_is_everywhere(trm_ps_server *server, uint32_t worker, int64_t batch);
-/* Before the server died this worker had left, after all servers had answered its pushes. */
-void trmi_last_step_left(trm_ps_server *server, uint32_t worker, uint32_t incarnation);
-/* Applies it when no worker can push it again. */
-void trmi_last_step_advance(trm_ps_server *server);
-/* Whether a group may be formed of the pushes of the next step, as far as this one goes. */
-bool trmi_last_step_allows_group(const trm_ps_server *server);
-
-/* A cut holds back pushes of this worker from behind those that another server has let through. */
-bool trmi_front_holds(const trm_ps_server *server, const trmi_push_id *id);
-
-/* --- the last step of the logs (server_last_step.c): with the front mutex held ---------------- */
-/* After the logs are read: applies it, lets it not count, or holds it.   errors  CORRUPT, IO, NOMEM
- */
-trm_status trmi_last_step_open(trm_ps_server *server, int64_t *pushes, trm_error *err);
-void trmi_last_step_close(trm_ps_server *server);
-/* A message of this life of a worker has come: what it pushed in this life it does not push again.
- */
-void trmi_last_step_heard(trm_ps_server *server, const trmi_request *request);
-/* This worker's new life has begun; it goes on behind this batch, which all servers have. */
-void trmi_last_step_new_life(trm_ps_server *server, uint32_t worker);
-void trmi_last_step_is_everywhere(trm_ps_server *server, uint32_t worker, int64_t batch);
-/* Before the server died this worker had left, after all servers had answered its pushes. */
-void trmi_last_step_left(trm_ps_server *server, uint32_t worker, uint32_t incarnation);
-/* Applies it when no worker can push it again. */
-void trmi_last_step_advance(trm_ps_server *server);
-/* Whether a group may be formed of the pushes of the next step, as far as this one goes. */
-bool trmi_last_step_allows_group(const trm_ps_server *server);
-
 /* --- how far tables run behind (server_lag.c): with the front mutex held ---------------------- */
 trm_status trmi_lag_create(trm_ps_server *server, trm_error *err);
 void trmi_lag_destroy(trm_ps_server *server);

@@ -148,19 +148,6 @@ static void wait_in_line(trm_ps_server *server, trmi_request *r) {
     *at = r;
 }
 
-bool trmi_front_holds(const trm_ps_server *server, const trmi_push_id *push) {
-    if (!server->held) {
-        return false;
-    }
-    for (uint32_t i = 0; i < server->until_count; i++) {
-        const trmi_push_id *id = &server->until[i];
-        if (id->worker == push->worker && id->incarnation == push->incarnation) {
-            return push->sequence > id->sequence;
-        }
-    }
-    return true;
-}
-
 static bool is_held(const trm_ps_server *server, const trmi_request *r) {
     const trmi_push_id id = {r->header.worker, r->header.incarnation, r->header.sequence};
     return trmi_front_holds(server, &id);

@@ -6,15 +6,6 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-trmi_worker *trmi_front_find(const trm_ps_server *server, uint32_t worker) {
-    for (int64_t i = 0; i < server->worker_count; i++) {
-        if (server->workers[i].worker == worker) {
-            return &server->workers[i];
-        }
-    }
-    return NULL;
-}
-
 /* BOUNDED: nobody waits until a worker that rested has done what the others did meanwhile. */
 static void catch_up(const trm_ps_server *server, trmi_worker *w) {
     int64_t slowest = INT64_MAX;

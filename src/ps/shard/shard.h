@@ -225,7 +225,8 @@ int64_t trmi_shard_held_step(const trmi_shard *shard);
 uint32_t trmi_shard_held_ids(const trmi_shard *shard, trmi_push_id *ids, uint32_t room);
 /* Applies it; *pushes (NULL: not wanted) counts on.   errors  CORRUPT, NOMEM */
 trm_status trmi_shard_apply_held(trmi_shard *shard, int64_t *pushes, trm_error *err);
-/* Without a word in the log. */
+/* Forgets the held records without a record in the log; `forget` also frees the list itself. */
+void trmi_shard_drop_held(trmi_shard *shard);
 void trmi_shard_forget_held(trmi_shard *shard);
 /* Logs that it does not count, and forgets it: its pushes come again.   errors  IO, NOSPACE */
 trm_status trmi_shard_void_held(trmi_shard *shard, trm_error *err);

@@ -148,20 +148,6 @@ static trm_status use_record(trmi_shard *shard, const trmi_record_head *head, co
     return status;
 }
 
-static void drop_held(trmi_shard *shard) {
-    for (int64_t i = 0; i < shard->held_count; i++) {
-        trmi_free(shard->held[i].copy);
-    }
-    shard->held_count = 0;
-}
-
-void trmi_shard_forget_held(trmi_shard *shard) {
-    drop_held(shard);
-    free(shard->held);
-    shard->held = NULL;
-    shard->held_capacity = 0;
-}
-
 /* Uses the held records from number `first` on, and forgets all. They are in the log already. */
 static trm_status use_held(trmi_shard *shard, int64_t first, int64_t *pushes, trm_error *err) {
     const int fd = shard->log.fd;
@@ -171,7 +157,7 @@ static trm_status use_held(trmi_shard *shard, int64_t first, int64_t *pushes, tr
         status = use_record(shard, &shard->held[i].head, shard->held[i].body, pushes, err);
     }
     shard->log.fd = fd;
-    drop_held(shard);
+    trmi_shard_drop_held(shard);
     return status;
 }
 

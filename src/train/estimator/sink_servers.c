@@ -82,7 +82,7 @@ static trm_status next_epoch(trmi_run *r, trm_error *err) {
     return left > 0 ? trm_dataset_seek(r->options->data, r->model->epoch, 0, err) : TRM_OK;
 }
 
-static uint64_t steps_done(const trmi_run *r) { return trm_model_global_step(r->model); }
+static uint64_t steps_done(const trmi_run *r) { return trm_exec_step(r->model->train.exec); }
 
 /* After a hybrid worker's death the dense parameters may have a batch more than the tables
  * (hybrid.c). */

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Queries of the front that other files of the server use: a worker by its number, and whether a
+ * push is held back. They call nothing. */
+#include "ps/server/server.h"
+
+trmi_worker *trmi_front_find(const trm_ps_server *server, uint32_t worker) {
+    for (int64_t i = 0; i < server->worker_count; i++) {
+        if (server->workers[i].worker == worker) {
+            return &server->workers[i];
+        }
+    }
+    return NULL;
+}
+
+bool trmi_front_holds(const trm_ps_server *server, const trmi_push_id *push) {
+    if (!server->held) {
+        return false;
+    }
+    for (uint32_t i = 0; i < server->until_count; i++) {
+        const trmi_push_id *id = &server->until[i];
+        if (id->worker == push->worker && id->incarnation == push->incarnation) {
+            return push->sequence > id->sequence;
+        }
+    }
+    return true;
+}
