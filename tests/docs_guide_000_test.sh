@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # docs/from-guide-000.md says nothing that does not hold: its commands are run as they stand there, the names of its C block are
-# those of the headers, the flags of its tables are those of train, the settings of its script are those of the job.
+# those of the headers, the flags of its tables are those of train, the settings of its role.sh are those of the job.
 . "$(dirname "$0")/common.sh"
 trap 'kill $(jobs -p) 2> /dev/null; rm -rf "$work"' EXIT
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
@@ -22,10 +22,10 @@ for dir in multiworker redefined oneline; do
 done
 ls multiworker/eval/events.out.tfevents.* > /dev/null || failed=1
 grep -qE "global step (20|21): " out3 || fail "the late evaluator: $(cat out3)"
-# ---- the settings of the script: NPURunConfig's lines in the second block
-python3 - << 'END' || fail "settings of the script"
+# ---- the settings of the guide's NPURunConfig, as role.sh of the second block gives them
+python3 - << 'END' || fail "settings of role.sh"
 import subprocess
-plan = subprocess.run(["trireme", "lenet_ps_strategy.py", "--job_name=worker", "--task_index=1", "--check", "--json"],
+plan = subprocess.run(["bash", "role.sh", "--job_name=worker", "--task_index=1", "--check", "--json"],
                       capture_output=True, text=True, check=True).stdout.splitlines()[-1]
 import json
 plan = json.loads(plan)

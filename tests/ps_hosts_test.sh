@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Guide 000's job by the guide's own lines: its script's flags and addresses, two servers, eight workers each, an evaluator. Once as
+# Guide 000's job by the guide's own lines: its flags and addresses, two servers, eight workers each, an evaluator. Once as
 # processes of this host, and as root as two hosts with the guide's addresses: network name spaces that only TCP connects, where
 # nothing but model_dir is shared (the job's secret is there, too).
 . "$(dirname "$0")/common.sh"
@@ -19,29 +19,11 @@ batches=96
 # job NAME ADDRESS PREFIX-A PREFIX-B: the hosts are ADDRESS.100 and ADDRESS.200
 job() {
     local name=$1 prefix=("$3" "$4") pids='' tasks=() where=() i code=0
-    cat > widedeep_ps_strategy.py << SCRIPT
-ps_hosts = FLAGS.ps_hosts.split(',')
-flags.DEFINE_string("ps_hosts", '$2.100:2222,$2.200:2222',)
-flags.DEFINE_string("worker_hosts",
-                    '$2.100:2223, $2.100:2224, $2.100:2225, $2.100:2226,'
-                    '$2.100:2227, $2.100:2228, $2.100:2229, $2.100:2230,'
-                    '$2.200:2223, $2.200:2224, $2.200:2225, $2.200:2226,'
-                    '$2.200:2227, $2.200:2228, $2.200:2229, $2.200:2230',)
-flags.DEFINE_string("evaluator_hosts", '$2.100:2231',)
-flags.DEFINE_string("job_name", '', "One of 'ps', 'worker', 'evaluator', chief")
-flags.DEFINE_integer("task_index", 0, "Index of task within the job")
-run_config = NPURunConfig(
-            model_dir=flags_obj.model_dir,
-            keep_checkpoint_max=2, # keep_checkpoint_max=9
-            save_summary_steps=4,
-            log_step_count_steps=3,
-            save_checkpoints_steps=40,
-            mix_compile_mode=True, # PS-Worker supports only mixed precision.
-            iterations_per_loop=1,
-            precision_mode='must_keep_origin_dtype',
-            distribute=strategy)
-classifier = tf.estimator.NPUEstimator(model_fn=model_fn, model_dir='$work/$name', config=run_config)
-SCRIPT
+    # the guide's addresses, and what its script says in NPURunConfig
+    local said=(--ps_hosts "$2.100:2222,$2.200:2222" --evaluator_hosts "$2.100:2231" --worker_hosts
+        "$2.100:2223, $2.100:2224, $2.100:2225, $2.100:2226, $2.100:2227, $2.100:2228, $2.100:2229, $2.100:2230, \
+$2.200:2223, $2.200:2224, $2.200:2225, $2.200:2226, $2.200:2227, $2.200:2228, $2.200:2229, $2.200:2230"
+        --model_dir "$work/$name" --keep 2 --summary-every 4 --log-every 3 --save-every-steps 40 --precision must_keep_origin_dtype)
     for i in 0 1; do
         tasks+=("ps --task_index=$i")
         where+=("$i")
@@ -54,7 +36,7 @@ SCRIPT
     where+=(0)
     for i in "${!tasks[@]}"; do
         # shellcheck disable=SC2086
-        ${prefix[where[i]]} timeout $((150 * patience)) "$trireme" widedeep_ps_strategy.py --job_name=${tasks[i]} --data clicks --table-rows 200 \
+        ${prefix[where[i]]} timeout $((150 * patience)) "$trireme" train widedeep "${said[@]}" --job_name=${tasks[i]} --data clicks --table-rows 200 \
             --synth-train $((batches * 50)) --synth-test 400 --batch-size 50 --threads 1 --json > "$name$i.json" 2> "$name$i.err" &
         pids+=" $!"
     done
@@ -69,7 +51,7 @@ events = [[json.loads(line) for line in open(f"{name}{i}.json")] for i in range(
 done = [e[-1] for e in events]
 assert [d["role"] for d in done] == 2 * ["ps"] + 16 * ["worker"] + ["evaluator"], done
 chief, evaluations = done[2], [e for e in events[18] if e["event"] == "eval"]
-# Each batch once, whoever of the sixteen took it; what the script's NPURunConfig says.
+# Each batch once, whoever of the sixteen took it; what NPURunConfig says.
 assert chief["global_step"] == batches and chief["least_updates"] == chief["most_updates"] == batches, chief
 assert done[18]["global_step"] == batches and evaluations, events[18]
 saved = [e["global_step"] for e in events[2] if e["event"] == "checkpoint"]

@@ -85,17 +85,12 @@ assert done["least_updates"] == 95 if sys.argv[1] == "sync" else 230 <= done["le
 END
 done
 
-# ---- guide 000's lines, our program in place of python; blanks in lists are fine
+# ---- guide 000's lines: one process a task; blanks in lists are fine
 read -r p0 p1 w0 w1 ev <<< "$(free_ports 5)"
-cat > lenet_ps_strategy.py << END
-flags.DEFINE_string("ps_hosts", '127.0.0.1:$p0, 127.0.0.1:$p1',)
-flags.DEFINE_string("worker_hosts",
-                    '127.0.0.1:$w0, '
-                    '127.0.0.1:$w1',)
-flags.DEFINE_string("evaluator_hosts", '127.0.0.1:$ev',)
-flags.DEFINE_string("model_dir", '$work/guide', "shared by all roles")
-END
-line() { "$trireme" lenet_ps_strategy.py "$@" --synth-train=400 --synth-test=60 --batch-size=20 --steps=30 --log-every=10; }
+line() {
+    "$trireme" train lenet --data synth --ps_hosts "127.0.0.1:$p0, 127.0.0.1:$p1" --worker_hosts "127.0.0.1:$w0, 127.0.0.1:$w1" \
+        --evaluator_hosts "127.0.0.1:$ev" --model_dir "$work/guide" --synth-train=400 --synth-test=60 --batch-size=20 --steps=30 --log-every=10 "$@"
+}
 line --job_name=ps --task_index=0 > ps0.log 2>&1 & ps0=$!
 line --job_name=ps --task_index=1 > ps1.log 2>&1 & ps1=$!
 line --job_name=evaluator --task_index=0 > ev.log 2>&1 & evaluator=$!

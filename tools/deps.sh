@@ -3,9 +3,9 @@
 # Installs what is missing from Debian's (or Ubuntu's) packages, or prints the one line to run.
 # Usage: deps.sh build|test|tsan; deps.sh missing prints the line for what only makes more tests run
 set -eu
-build="gcc make cmake pkg-config libdnnl-dev libjansson-dev libturbojpeg0-dev libpng-dev zlib1g-dev libssl-dev libxxhash-dev"
+build="gcc make cmake pkg-config libdnnl-dev libjansson-dev libturbojpeg0-dev libpng-dev zlib1g-dev libssl-dev libxxhash-dev libucx-dev"
 test="$build g++ libcmocka-dev python3 python3-numpy iproute2"
-optional="libucx-dev libhwloc-dev python3-venv python3-pip python3-torch python3-torchvision python3-onnx openmpi-bin libopenmpi-dev mpich libmpich-dev slurm-wlm clang libomp-dev clang-format graphviz doxygen"
+optional="libhwloc-dev python3-venv python3-pip python3-torch python3-torchvision python3-onnx openmpi-bin libopenmpi-dev mpich libmpich-dev slurm-wlm clang libomp-dev clang-format graphviz doxygen"
 case ${1:-build} in
 build) wanted=$build ;;
 test) wanted=$test ;;

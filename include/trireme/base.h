@@ -153,7 +153,7 @@ typedef struct trm_tensor {
 } trm_tensor;
 TRM_API int64_t trm_tensor_bytes(const trm_tensor *tensor);
 
-/* The library is silent until a sink is set. One call per line, no trailing newline.
+/* Without a sink warnings go to standard error; NULL: nothing does. A call is a line, without newline.
  *   thread  the sink may be called from any thread; set it before the first other call */
 typedef enum trm_log_level {
     TRM_LOG_ERROR,

@@ -25,7 +25,7 @@ typedef enum trm_role {
     TRM_ROLE_CHIEF = 1,
     TRM_ROLE_PS = 2,
     TRM_ROLE_EVALUATOR = 3,
-    TRM_ROLE_SCHEDULER = 4 /* MindSpore's MS_SCHED: has nothing to do here and may exit */
+    TRM_ROLE_SCHEDULER = 4 /* MindSpore's MS_SCHED: trm_cluster_join waits for the job's end */
 } trm_role;
 /* "worker", "chief", "ps", "evaluator", "scheduler". */
 TRM_API const char *trm_role_name(trm_role role);
@@ -121,7 +121,7 @@ TRM_API TRM_MUST_USE trm_status trm_cluster_text(const trm_cluster *cluster, boo
 typedef struct trm_bootstrap trm_bootstrap;
 
 typedef struct trm_join_options {
-    double timeout_seconds;   /* for all ranks to come; 0 = 120 */
+    double timeout_seconds;   /* for all ranks to come; 0 = HCCL_CONNECT_TIMEOUT, or 120 */
     double heartbeat_seconds; /* 0 = 1 */
     double host_seconds;      /* a host that acknowledges nothing for so long is lost; 0 = 4.5 */
     double stall_seconds;     /* a process without heartbeat for so long is lost; 0 = 120. Its
@@ -136,7 +136,9 @@ typedef struct trm_join_options {
  * off. With size 1 there is no socket and no thread.
  *   in      cluster   may be destroyed afterwards; options NULL = defaults
  *   owns    caller calls trm_cluster_leave(*out), after its communicators
- *   error   TIMEOUT naming the ranks that are missing; INVALID when ranks disagree (size, table,
+ *   error   END in MindSpore's scheduler (TRM_ROLE_SCHEDULER): it has waited for the job's end, the
+ *           program may exit with 0;
+ *           TIMEOUT naming the ranks that are missing; INVALID when ranks disagree (size, table,
  *           rank twice, token) or the address is no use; PEER for another protocol version */
 TRM_API TRM_MUST_USE trm_status trm_cluster_join(const trm_cluster *cluster,
                                                  const trm_join_options *options,

@@ -126,7 +126,7 @@ typedef struct trm_comm_options {
      * what HCCL_ALGO said when the job joined (trm_cluster_info.algorithm). */
     const char *algorithm;
     trm_deterministic deterministic;
-    double timeout_seconds; /* an operation fails after this; default 120 */
+    double timeout_seconds; /* an operation fails after this; default HCCL_EXEC_TIMEOUT, or 120 */
     double report_seconds;  /* a warning names operation and ranks after this; default 30 */
     size_t staging_bytes;   /* per rank, for buffers that are not shared; default 1 MB */
     /* before a waiting rank sleeps, at most; default 200 (ranks > CPUs: yielding meanwhile); -1 off

@@ -143,6 +143,8 @@ int app_run_version(app_context *app);
 
 /* Is --data given?   errors  INVALID */
 TRM_MUST_USE trm_status app_check_data(const app_context *app, trm_error *err);
+/* True where the data are generated (--data synth or clicks), not read. */
+bool app_generates(const app_options *o);
 /* The set that --data and --dataset name, with its transforms, in batches; a training set is
  * shuffled and augmented. INVALID, IO, CORRUPT. */
 TRM_MUST_USE trm_status app_dataset(const app_context *app, trm_usage usage, bool training,
@@ -335,10 +337,6 @@ trm_status app_table_flag_used(const char *text, uint64_t used, trm_error *err);
 
 /* Starts all roles on this machine (--ps), or does the part of one. */
 int app_run_job(app_context *app);
-/* Guide 000: `trireme resnet50_ps_strategy.py --job_name=ps ...` is `trireme train resnet50 ...`;
- * defaults of the script's own flags and its NPURunConfig are read from it, if it is there. Returns
- * argc, and argv in *out; unchanged for other commands. */
-int app_script(int argc, char **argv, char ***out);
 /* ---- dry runs (dry_run.c)
  *  ------------------------------------------------------------------------------- */
 

@@ -37,6 +37,9 @@ static void tell_start(const job *j) {
         app_bytes((double)info.total_bytes, memory, sizeof memory),
         (long long)trm_dataset_sample_count(j->train), (long long)epoch_steps,
         (long long)o->batch_size);
+    if (app_generates(o)) {
+        app_note("the data are generated (--data %.60s), not read\n", o->data);
+    }
     if (j->resumed) {
         app_note("resumed after step %llu\n", (unsigned long long)j->report.first_step);
     }
@@ -45,6 +48,7 @@ static void tell_start(const job *j) {
     app_json_text("version", trm_version());
     app_json_text("model", j->name);
     app_json_text("data", o->data);
+    app_json_bool("generated", app_generates(o));
     app_json_int("samples", trm_dataset_sample_count(j->train));
     app_json_int("parameters", info.parameter_count);
     app_json_int("batch_size", o->batch_size);

@@ -21,6 +21,21 @@ static int match(const app_command *c, int argc, char **argv) {
     return argc > 2 && strcmp(argv[2], space + 1) == 0 ? 2 : 0;
 }
 
+/* Only Python reads what a script says: a guess would train something else. */
+static trm_status refuse_script(int argc, char **argv, trm_error *err) {
+    bool roles = getenv("TF_CONFIG") != NULL;
+    for (int i = 2; i < argc; i++) {
+        roles |= strncmp(argv[i], "--job_name", 10) == 0 || strncmp(argv[i], "--ps_hosts", 10) == 0;
+    }
+    return app_fail(err, TRM_INVALID,
+                    "%.40s: trireme runs no Python; give the model and the script's settings: "
+                    "trireme train resnet50 "
+                    "--data DIR %s",
+                    argv[1],
+                    roles ? "--job_name=ps --ps_hosts=A --worker_hosts=B (docs/from-guide-000.md)"
+                          : "--exact-guide -n 8 (docs/from-guide-002.md)");
+}
+
 /* "data" alone, or with a second word that is none of its: lists them. */
 static trm_status unknown_command(int argc, char **argv, trm_error *err) {
     const char *words[64], *seconds[64];
@@ -43,6 +58,9 @@ static trm_status unknown_command(int argc, char **argv, trm_error *err) {
                             argv[1], argv[2], argv[1], nearest);
         }
         return app_fail(err, TRM_INVALID, "trireme %s needs one of: %s", argv[1], list);
+    }
+    if (app_ends_in(argv[1], ".py")) {
+        return refuse_script(argc, argv, err);
     }
     const char *nearest = app_nearest(argv[1], words, count);
     return app_fail(err, TRM_INVALID, "no command '%.60s'%s%s", argv[1],
@@ -84,6 +102,19 @@ static bool has_word(int argc, char **argv, const char *word) {
     return false;
 }
 
+/* Guide 002's script exports DATA_PATH. */
+static void take_data_path(app_context *app) {
+    static const char *const commands[] = {"train", "eval"};
+    char *path = getenv("DATA_PATH");
+    for (size_t c = 0; c < sizeof commands / sizeof commands[0]; c++) {
+        if (strcmp(app->command->name, commands[c]) == 0 && app->o.data == NULL && path != NULL &&
+            path[0] != '\0') {
+            app->o.data = path;
+            app_note("data: %s (DATA_PATH)\n", path);
+        }
+    }
+}
+
 static int run_command(const app_command *command, double begin, int words, int argc, char **argv) {
     static app_context app;
     trm_error err;
@@ -101,6 +132,7 @@ static int run_command(const app_command *command, double begin, int words, int 
     app_output_begin(app.o.json || has_word(argc, argv, "--json"), app.o.quiet, app.o.verbose,
                      app.o.color);
     if (status == TRM_OK) {
+        take_data_path(&app);
         status = check_arguments(&app, &err);
     }
     return status == TRM_OK ? command->run(&app) : app_report(&err);
@@ -128,7 +160,6 @@ int main(int argc, char **argv) {
     if (app_help_family(app_commands, argv[1], argc > 2 ? argv[2] : NULL)) {
         return app_output_end(0);
     }
-    argc = app_script(argc, argv, &argv);
     for (const app_command *c = app_commands; c->name != NULL; c++) {
         int words = match(c, argc, argv);
         if (words > 0) {

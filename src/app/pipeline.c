@@ -83,10 +83,15 @@ bool app_has_one_folder(const app_options *o, trm_dataset *data) {
     return folders && !(stat(path, &info) == 0 && S_ISDIR(info.st_mode));
 }
 
+bool app_generates(const app_options *o) {
+    return o->data != NULL && (strcmp(o->data, "synth") == 0 || strcmp(o->data, "clicks") == 0 ||
+                               strcmp(o->dataset, "clicks") == 0);
+}
+
 trm_status app_check_data(const app_context *app, trm_error *err) {
-    return app->o.data != NULL
-               ? TRM_OK
-               : app_fail(err, TRM_INVALID, "--data is needed: a directory, or synth");
+    return app->o.data != NULL ? TRM_OK
+                               : app_fail(err, TRM_INVALID,
+                                          "--data is needed: a directory (or DATA_PATH), or synth");
 }
 
 trm_status app_dataset(const app_context *app, trm_usage usage, bool training, trm_dataset **out,

@@ -200,6 +200,22 @@ static trm_status meet(app_context *app, const trm_cluster *cluster, trm_error *
     return status;
 }
 
+/* msrun starts its scheduler with the same program: that process has no part in the work. It ends with 0 when the workers' job is
+ * over, whatever its end: each worker has its own exit code. */
+static trm_status wait_as_scheduler(const app_context *app, const trm_cluster *cluster,
+                                    trm_error *err) {
+    trm_bootstrap *none;
+    const trm_join_options join = {.timeout_seconds = app->o.start_timeout};
+    app_note("MS_ROLE=MS_SCHED: this process waits until the job of %d workers ends\n",
+             trm_cluster_get(cluster)->size);
+    trm_status status = trm_cluster_join(cluster, &join, &none, err);
+    if (status != TRM_END) {
+        return status;
+    }
+    app_note("%s\n", err->message);
+    exit(app_output_end(0));
+}
+
 trm_status app_join(app_context *app, trm_error *err) {
     trm_cluster *cluster;
     trm_status status = app_set_context(app, err);
@@ -215,7 +231,9 @@ trm_status app_join(app_context *app, trm_error *err) {
     for (int32_t i = 0; me->size == 1 && i < trm_cluster_warning_count(cluster); i++) {
         app_warn("%s", trm_cluster_warning(cluster, i));
     }
-    if (me->size > 1 && me->role != TRM_ROLE_WORKER && me->role != TRM_ROLE_CHIEF) {
+    if (me->role == TRM_ROLE_SCHEDULER) {
+        status = wait_as_scheduler(app, cluster, err);
+    } else if (me->size > 1 && me->role != TRM_ROLE_WORKER && me->role != TRM_ROLE_CHIEF) {
         status = app_fail(err, TRM_INVALID, "%s makes this process a %s, which does not train",
                           me->source, trm_role_name(me->role));
     } else if (me->size > 1) {

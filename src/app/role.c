@@ -294,6 +294,9 @@ static int tell_plan(const role *r) {
 
 static void tell_start(const role *r) {
     const trm_cluster_info *me = trm_cluster_get(r->cluster);
+    if (app_generates(&r->app->o) && me->role != TRM_ROLE_PS) {
+        app_note("the data are generated (--data %.60s), not read\n", r->app->o.data);
+    }
     app_json_open();
     app_json_text("event", "start");
     app_json_text("version", trm_version());
@@ -303,6 +306,8 @@ static void tell_start(const role *r) {
     app_json_bool("is_chief", me->is_chief);
     app_json_int("servers", trm_cluster_task_count(r->cluster, TRM_ROLE_PS));
     app_json_text("mode", r->app->o.mode);
+    app_json_text("data", r->app->o.data);
+    app_json_bool("generated", app_generates(&r->app->o));
     app_json_close();
 }
 

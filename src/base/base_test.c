@@ -8,6 +8,7 @@
 #include "base/element.h"
 #include "base/half.h"
 #include "base/hash_index.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/order.h"
 #include "base/mapping.h"
@@ -19,6 +20,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static void error_record_survives_the_wire(void **state) {
@@ -65,6 +67,36 @@ static void a_long_sentence_keeps_its_ends(void **state) {
                         "/last: cannot open: No such file or directory (at the end)");
     assert_int_equal(TRMI_FAIL(&err, TRM_CORRUPT, "%s: damaged", path), TRM_CORRUPT);
     assert_string_equal(strstr(err.message, "/last"), "/last: damaged");
+}
+
+/* What a child prints on standard error: with the library's own sink, or with none. */
+static void log_in_a_child(bool none, char *text, size_t size) {
+    int ends[2], outcome;
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(ends[1], 2);
+        if (none) {
+            trm_log_set_sink(NULL, NULL, TRM_LOG_DEBUG);
+        }
+        trmi_log(TRM_LOG_WARN, "comm", "waits for rank %d", 3);
+        trmi_log(TRM_LOG_INFO, "comm", "not for everybody");
+        _exit(0);
+    }
+    close(ends[1]);
+    ssize_t bytes = read(ends[0], text, size - 1);
+    text[bytes > 0 ? bytes : 0] = '\0';
+    close(ends[0]);
+    waitpid(child, &outcome, 0);
+    assert_int_equal(outcome, 0);
+}
+
+static void warnings_are_seen_without_a_sink(void **state) {
+    char text[256];
+    log_in_a_child(false, text, sizeof text);
+    assert_string_equal(text, "trireme: warning: comm: waits for rank 3\n");
+    log_in_a_child(true, text, sizeof text);
+    assert_string_equal(text, "");
 }
 
 static void exit_codes_follow_the_contract(void **state) {
@@ -369,6 +401,7 @@ int main(void) {
         cmocka_unit_test(error_record_survives_the_wire),
         cmocka_unit_test(a_long_sentence_keeps_its_ends),
         cmocka_unit_test(a_median_is_the_middle),
+        cmocka_unit_test(warnings_are_seen_without_a_sink),
         cmocka_unit_test(exit_codes_follow_the_contract),
         cmocka_unit_test(shapes_count_and_overflow),
         cmocka_unit_test(philox_matches_its_published_vectors),

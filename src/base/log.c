@@ -5,11 +5,18 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+/* Of a program that has set no sink: it must learn that a rank waits, or that an option has no effect. */
+static void print_line(void *context, trm_log_level level, const char *room, const char *line) {
+    (void)context;
+    fprintf(stderr, "trireme: %s: %s: %s\n", level == TRM_LOG_ERROR ? "error" : "warning", room,
+            line);
+}
+
 static struct {
     trm_log_sink sink;
     void *context;
     trm_log_level most_verbose;
-} log_state;
+} log_state = {.sink = print_line, .most_verbose = TRM_LOG_WARN};
 
 void trm_log_set_sink(trm_log_sink sink, void *context, trm_log_level most_verbose) {
     log_state.sink = sink;

@@ -18,6 +18,13 @@ static void keep_text(char *to, size_t size, const char *text, const char *other
     snprintf(to, size, "%s", text != NULL && text[0] != '\0' ? text : otherwise);
 }
 
+/* What the program says, what HCCL_EXEC_TIMEOUT says, or 120 s. */
+static double operation_seconds(const trm_bootstrap *bootstrap, const trm_comm_options *options) {
+    return options != NULL && options->timeout_seconds > 0 ? options->timeout_seconds
+           : bootstrap->exec_seconds > 0                   ? bootstrap->exec_seconds
+                                                           : 120;
+}
+
 static void keep_options(trm_comm *comm, const trm_comm_options *from) {
     trm_comm_options *o = &comm->options;
     *o = from != NULL ? *from : (trm_comm_options){0};
@@ -31,7 +38,10 @@ static void keep_options(trm_comm *comm, const trm_comm_options *from) {
     o->algorithm = comm->algorithm;
     o->name = comm->name;
     o->plugin_dir = comm->plugin_dir;
-    o->timeout_seconds = o->timeout_seconds > 0 ? o->timeout_seconds : 120;
+    o->timeout_seconds = operation_seconds(comm->bootstrap, o);
+    if (o->deterministic == TRM_DETERMINISTIC_FALSE) {
+        o->deterministic = (trm_deterministic)comm->bootstrap->deterministic;
+    }
     o->report_seconds = o->report_seconds > 0 ? o->report_seconds : 30;
     o->staging_bytes = o->staging_bytes > 0 ? o->staging_bytes : 1 << 20;
     o->spin_microseconds = o->spin_microseconds == 0 ? 200 : o->spin_microseconds;
@@ -179,8 +189,7 @@ fail:
 
 trm_status trm_comm_create(trm_bootstrap *bootstrap, const trm_comm_options *options,
                            trm_comm **out, trm_error *err) {
-    double timeout =
-        options != NULL && options->timeout_seconds > 0 ? options->timeout_seconds : 120;
+    double timeout = operation_seconds(bootstrap, options);
     trmi_job_exchange job = {.bootstrap = bootstrap, .timeout_seconds = timeout};
     trmi_exchange exchange = {.context = &job, .allgather = trmi_job_allgather};
     int32_t *members = trmi_alloc((size_t)bootstrap->size * sizeof *members);

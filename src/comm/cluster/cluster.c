@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "comm/cluster/cluster_addr.h"
 #include "comm/cluster/cluster_json.h"
-#include "comm/net/net.h"
 
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -291,7 +290,6 @@ static trm_status place_rendezvous(const trm_cluster_flags *flags, const trmi_en
         info->rendezvous = trmi_arena_printf(
             &cluster->arena, "unix:/tmp/trireme-%u/%02x%02x%02x%02x%02x%02x%02x%02x",
             (unsigned)geteuid(), k[0], k[1], k[2], k[3], k[4], k[5], k[6], k[7]);
-        cluster->by_file = cluster->table != NULL;
     } else if (claim->port != 0) {
         bool six = strchr(claim->address, ':') != NULL;
         info->rendezvous = trmi_arena_printf(&cluster->arena, "%s%s%s:%d", six ? "[" : "",
@@ -373,24 +371,6 @@ static void place_role(const trmi_claim *claim, trm_cluster *cluster) {
     }
 }
 
-/* HCCL_ALGO is for jobs; a single process does not look at it. */
-static trm_status take_algorithm(const trmi_environment *env, trm_cluster *cluster,
-                                 trm_error *err) {
-    trmi_algorithms checked;
-    const char *text = trmi_env_text(env, "HCCL_ALGO");
-    if (text == NULL || cluster->info.size == 1) {
-        return TRM_OK;
-    }
-    if (strlen(text) >= sizeof cluster->algorithm) {
-        return TRMI_FAIL(err, TRM_INVALID, "HCCL_ALGO: %zu characters, at most %zu expected",
-                         strlen(text), sizeof cluster->algorithm - 1);
-    }
-    TRMI_TRY(trmi_algorithms_parse(text, "HCCL_ALGO", &checked, err));
-    strcpy(cluster->algorithm, text);
-    cluster->info.algorithm = cluster->algorithm;
-    return TRM_OK;
-}
-
 /* Half of what makes a rank is no rank; but who set it meant something. */
 static void warn_of_halves(const trmi_environment *env, trm_cluster *cluster) {
     static const struct {
@@ -446,13 +426,15 @@ static trm_status resolve(const trm_cluster_flags *flags, const trmi_environment
     info->size = winner->size;
     info->one_console = winner->one_console && winner->size > 1;
     info->rank_later = winner->rank_later && winner->size > 1;
+    cluster->watched = winner->watched;
+    cluster->first_is_root = winner->first_is_root && winner->size > 1;
     if (winner->rank_later && winner->size == 1) {
         info->rank = 0;
     }
     TRMI_TRY(place_ranks(winner, cluster, err));
     TRMI_TRY(place_device(env, cluster, err));
     place_role(winner, cluster);
-    TRMI_TRY(take_algorithm(env, cluster, err));
+    TRMI_TRY(trmi_take_hccl(env, cluster, err));
     return place_rendezvous(flags, env, winner, cluster, err);
 }
 

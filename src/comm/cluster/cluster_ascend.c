@@ -10,7 +10,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 
 /* Generators write "initializing" while they fill a table: poll as Kubernetes' users do. */
@@ -121,7 +120,6 @@ static trm_status claim_table(const trm_cluster_flags *flags, const trmi_environ
     char name[48];
     bool set;
     int32_t base = 60000;
-    struct stat info = {0};
     TRMI_TRY(read_when_complete(path, flags->table_wait_seconds, &cluster->table, err));
     trmi_claim *claim =
         trmi_claim_add(claims, "rank table %s (%s)", trmi_short_name(path, name), origin);
@@ -134,20 +132,12 @@ static trm_status claim_table(const trm_cluster_flags *flags, const trmi_environ
              trm_rank_table_entry(cluster->table, 0).host);
     claim->port = base;
     claim->ports = 65536 - base < 32 ? 65536 - base : 32;
-    if (stat(path, &info) != 0) {
-        memset(&info, 0, sizeof info);
-    }
     uint8_t digest[32];
     trm_rank_table_digest(cluster->table, digest);
     const char *job = trmi_env_text(env, "JOB_ID");
     snprintf(claim->key, sizeof claim->key, "table %02x%02x%02x%02x%02x%02x%02x%02x %.80s",
              digest[0], digest[1], digest[2], digest[3], digest[4], digest[5], digest[6], digest[7],
              job ? job : "");
-    if (claim->nodes == 1) { /* the same file: by hand, another job has another table file */
-        size_t used = strlen(claim->key);
-        snprintf(claim->key + used, sizeof claim->key - used, " %llu.%llu",
-                 (unsigned long long)info.st_dev, (unsigned long long)info.st_ino);
-    }
     return TRM_OK;
 }
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 void trmi_cluster_warn(trm_cluster *cluster, const char *format, ...) {
-    char line[256];
+    char line[640];
     va_list args;
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);

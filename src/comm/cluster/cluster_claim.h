@@ -35,7 +35,9 @@ typedef struct trmi_claim {
     bool one_per_node;  /* Slurm: a step of one task per node, as agents are started */
     bool needs_company; /* RANK_ID and RANK_SIZE alone say nothing about where peers are */
     bool rank_later;
-    int32_t port; /* rank 0's address on several hosts; 0: none */
+    bool watched;       /* a scheduler waits for the end of the job */
+    bool first_is_root; /* no rank has a number: the first one at the address becomes rank 0 */
+    int32_t port;       /* rank 0's address on several hosts; 0: none */
     int32_t ports;
     char address[256];
     char key[192]; /* the same on all ranks of this job, different for other jobs */
@@ -46,15 +48,24 @@ typedef struct trmi_claims {
     int32_t count;
 } trmi_claims;
 
+/* HCCL_* variables (cluster_hccl.c). */
+typedef struct trmi_hccl {
+    double connect_seconds; /* for all ranks to meet; 0: not said */
+    double exec_seconds;    /* of one collective; 0: not said */
+    int32_t deterministic;  /* trm_deterministic */
+    char address[64];       /* on which peers reach this rank; "": that of its route to rank 0 */
+} trmi_hccl;
+
 struct trm_cluster {
     trm_cluster_info info;
     trmi_arena arena;
     trmi_tfconfig roles;
     trm_rank_table *table;
     char algorithm[TRMI_ALGORITHM_BYTES]; /* HCCL_ALGO, checked; "" without */
-    const char **rank_hosts;              /* [size], or NULL */
-    uint8_t key[32]; /* hash of the job's key: peers of another job are told apart */
-    bool by_file;    /* the rank table's file is what its ranks meet by */
+    trmi_hccl hccl;
+    bool first_is_root, watched; /* as in the claim */
+    const char **rank_hosts;     /* [size], or NULL */
+    uint8_t key[32];             /* hash of the job's key: peers of another job are told apart */
     const char *warnings[8];
     int32_t warning_count;
 };
@@ -71,6 +82,9 @@ trmi_claim *trmi_claim_add(trmi_claims *claims, const char *format, ...) TRM_PRI
 trm_status trmi_claim_ascend(const trm_cluster_flags *flags, const trmi_environment *env,
                              trm_cluster *cluster, trmi_claims *claims, trm_error *err);
 trm_status trmi_claim_launchers(const trmi_environment *env, trmi_claims *claims, trm_error *err);
+
+/* HCCL_* for a cluster whose size is known.   error INVALID */
+trm_status trmi_take_hccl(const trmi_environment *env, trm_cluster *cluster, trm_error *err);
 
 void trmi_cluster_warn(trm_cluster *cluster, const char *format, ...) TRM_PRINTF(2, 3);
 

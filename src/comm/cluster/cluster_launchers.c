@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What launchers leave in the environment of the processes that they start. */
+/* Variables that launchers leave in the environment of the processes that they start.
+ *
+ * One row of a table says which variables give a launcher's rank, size, local rank, local size, hosts and the
+ * address of rank 0. A launcher whose variables need more than reading has a function in its row
+ * ("refine"), which completes the claim. Rows are in order of precedence. */
 #include "comm/cluster/cluster_claim.h"
 
 #include "base/error.h"
@@ -10,120 +14,27 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { KEY_VARIABLES = 4 };
+
+typedef struct launcher {
+    const char *source;
+    const char *needs;  /* this variable must be set, too; NULL: rank and size are enough */
+    const char *unless; /* this variable must not be set */
+    const char
+        *demands; /* where this variable is set, the size must be set; NULL: half is nothing */
+    const char *rank, *size, *older_size, *local_rank, *local_size, *nodes;
+    const char *address, *port; /* of rank 0 */
+    int32_t default_port;
+    const char *key[KEY_VARIABLES]; /* equal on all ranks of a job, different for other jobs */
+    const char *proxy; /* without such variables: the name of the ranks' common ancestor */
+    bool launches;     /* starts processes, so it may start another launcher */
+    bool one_console;
+    bool last; /* counts only where no other launcher was found */
+    trm_status (*refine)(const trmi_environment *env, trmi_claim *claim, trm_error *err);
+} launcher;
+
 #define INTEGER(name, low, set, out)                                                               \
     TRMI_TRY(trmi_env_integer(env, (name), (low), TRMI_ENV_RANKS_MAX, (set), (out), err))
-
-/* RANK and SIZE together, or neither. */
-static trm_status pair(const trmi_environment *env, const char *rank_name, const char *size_name,
-                       bool *found, int32_t *rank, int32_t *size, trm_error *err) {
-    bool has_rank, has_size;
-    INTEGER(rank_name, 0, &has_rank, rank);
-    INTEGER(size_name, 1, &has_size, size);
-    *found = has_rank && has_size;
-    if (*found && *rank >= *size) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s=%d, but %s=%d; a rank from 0 to %d expected",
-                         rank_name, *rank, size_name, *size, *size - 1);
-    }
-    return TRM_OK;
-}
-
-static trm_status local_pair(const trmi_environment *env, const char *rank_name,
-                             const char *size_name, trmi_claim *claim, trm_error *err) {
-    bool set, size_set;
-    INTEGER(rank_name, 0, &set, &claim->local_rank);
-    INTEGER(size_name, 1, &size_set, &claim->local_size);
-    if (set && size_set && claim->local_rank >= claim->local_size) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s=%d, but %s=%d; a local rank from 0 to %d expected",
-                         rank_name, claim->local_rank, size_name, claim->local_size,
-                         claim->local_size - 1);
-    }
-    if (size_set && claim->local_size == claim->size) {
-        claim->nodes = 1;
-    }
-    return TRM_OK;
-}
-
-static trm_status trireme_run(const trmi_environment *env, trmi_claims *claims, trm_error *err) {
-    bool found;
-    int32_t rank, size;
-    TRMI_TRY(pair(env, "TRIREME_RANK", "TRIREME_SIZE", &found, &rank, &size, err));
-    if (!found) {
-        const char *one = trmi_env_text(env, "TRIREME_RANK")   ? "TRIREME_RANK"
-                          : trmi_env_text(env, "TRIREME_SIZE") ? "TRIREME_SIZE"
-                                                               : NULL;
-        return one == NULL
-                   ? TRM_OK
-                   : TRMI_FAIL(err, TRM_INVALID, "%s is set, but %s is not; set both, or neither",
-                               one, one[8] == 'R' ? "TRIREME_SIZE" : "TRIREME_RANK");
-    }
-    trmi_claim *claim = trmi_claim_add(claims, "trireme run");
-    claim->rank = rank;
-    claim->size = size;
-    claim->launcher = true;
-    return local_pair(env, "TRIREME_LOCAL_RANK", "TRIREME_LOCAL_SIZE", claim, err);
-}
-
-static const char *or_empty(const char *text) { return text != NULL ? text : ""; }
-
-/* torchrun, and PyTorchJob's plain form. With an agent's store MASTER_PORT is taken already. */
-static trm_status torchrun(const trmi_environment *env, trmi_claims *claims, trm_error *err) {
-    bool found, set;
-    int32_t rank, size, port = 0;
-    if (trmi_env_text(env, "MASTER_ADDR") == NULL) {
-        return TRM_OK; /* RANK alone is anybody's variable */
-    }
-    if (trmi_env_text(env, "RANK") != NULL && trmi_env_text(env, "WORLD_SIZE") == NULL) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "RANK and MASTER_ADDR are set, but WORLD_SIZE is not; torchrun and "
-                         "PyTorchJob set all three");
-    }
-    TRMI_TRY(pair(env, "RANK", "WORLD_SIZE", &found, &rank, &size, err));
-    if (!found) {
-        return TRM_OK;
-    }
-    const char *run = trmi_env_text(env, "TORCHELASTIC_RUN_ID");
-    trmi_claim *claim = trmi_claim_add(claims, "%s",
-                                       run ? "torchrun"
-                                           : "PyTorchJob (RANK, "
-                                             "WORLD_SIZE)");
-    claim->rank = rank;
-    claim->size = size;
-    claim->launcher = true;
-    claim->one_console = run != NULL; /* PyTorchJob's pods have logs of their own */
-    TRMI_TRY(local_pair(env, "LOCAL_RANK", "LOCAL_WORLD_SIZE", claim, err));
-    INTEGER("GROUP_WORLD_SIZE", 1, &set, &claim->agents);
-    TRMI_TRY(trmi_env_integer(env, "MASTER_PORT", 1, 65535, &set, &port, err));
-    const char *address = trmi_env_text(env, "MASTER_ADDR");
-    const char *store = trmi_env_text(env, "TORCHELASTIC_USE_AGENT_STORE");
-    bool taken = store != NULL && strcmp(store, "True") == 0;
-    snprintf(claim->address, sizeof claim->address, "%s", address);
-    if (set && (!taken || port < 65535)) {
-        claim->port = taken ? port + 1 : port;
-        claim->ports = taken ? (int32_t)(65536 - claim->port < 16 ? 65536 - claim->port : 16) : 1;
-    }
-    snprintf(claim->key, sizeof claim->key, "torch %.60s %.60s %d %.20s", or_empty(run), address,
-             port, or_empty(trmi_env_text(env, "TORCHELASTIC_RESTART_COUNT")));
-    return TRM_OK;
-}
-
-static trm_status open_mpi(const trmi_environment *env, trmi_claims *claims, trm_error *err) {
-    bool found, set;
-    int32_t rank, size;
-    TRMI_TRY(pair(env, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", &found, &rank, &size, err));
-    if (!found) {
-        return TRM_OK;
-    }
-    trmi_claim *claim = trmi_claim_add(claims, "Open MPI");
-    claim->rank = rank;
-    claim->size = size;
-    claim->launcher = claim->one_console = true;
-    INTEGER("OMPI_MCA_orte_num_nodes", 1, &set, &claim->nodes);
-    const char *job = trmi_env_text(env, "PMIX_NAMESPACE");
-    snprintf(claim->key, sizeof claim->key, "ompi %.60s %.60s",
-             or_empty(job ? job : trmi_env_text(env, "OMPI_MCA_ess_base_jobid")),
-             or_empty(trmi_env_text(env, "OMPI_MCA_orte_hnp_uri")));
-    return local_pair(env, "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", claim, err);
-}
 
 /* Name, parent and start time of a process, from /proc. */
 static bool process_of(int pid, char name[32], int *parent, unsigned long long *start) {
@@ -156,7 +67,7 @@ static bool process_of(int pid, char name[32], int *parent, unsigned long long *
     return true;
 }
 
-/* MPICH leaves no job id, but all ranks of a host descend from one proxy process. */
+/* MPICH gives no number of the job, but all ranks of a host descend from one proxy process. */
 static void ancestor_key(const char *wanted, char *key, size_t size) {
     char name[32];
     int pid = (int)getppid(), parent = 0;
@@ -171,65 +82,6 @@ static void ancestor_key(const char *wanted, char *key, size_t size) {
     if (process_of((int)getppid(), name, &parent, &start)) {
         snprintf(key, size, "parent %d %llu", (int)getppid(), start);
     }
-}
-
-static trm_status pmi(const trmi_environment *env, trmi_claims *claims, trm_error *err) {
-    bool found;
-    int32_t rank, size;
-    TRMI_TRY(pair(env, "PMI_RANK", "PMI_SIZE", &found, &rank, &size, err));
-    if (!found) {
-        return TRM_OK;
-    }
-    trmi_claim *claim = trmi_claim_add(claims, "MPICH (PMI_RANK, PMI_SIZE)");
-    claim->rank = rank;
-    claim->size = size;
-    claim->launcher = claim->one_console = true;
-    const char *slurm = trmi_env_text(env, "SLURM_STEP_ID");
-    if (slurm != NULL && trmi_env_text(env, "HYDI_CONTROL_FD") == NULL) {
-        snprintf(claim->key, sizeof claim->key, "pmi slurm %.40s.%.40s",
-                 or_empty(trmi_env_text(env, "SLURM_JOB_ID")), slurm);
-    } else {
-        ancestor_key("hydra_pmi_proxy", claim->key, sizeof claim->key);
-    }
-    TRMI_TRY(local_pair(env, "MPI_LOCALRANKID", "MPI_LOCALNRANKS", claim, err));
-    if (claim->nodes != 1) { /* a process id means nothing on another host */
-        strcpy(claim->key, "pmi");
-    }
-    return TRM_OK;
-}
-
-/* PMIx gives the rank; the size only where Open MPI or Slurm say it. */
-static trm_status pmix(const trmi_environment *env, trmi_claims *claims, trm_error *err) {
-    bool set;
-    int32_t rank;
-    INTEGER("PMIX_RANK", 0, &set, &rank);
-    if (!set || trmi_env_text(env, "PMIX_NAMESPACE") == NULL) {
-        return TRM_OK;
-    }
-    trmi_claim *claim = trmi_claim_add(claims, "PMIx (PMIX_RANK)");
-    claim->rank = rank;
-    claim->launcher = claim->one_console = true;
-    snprintf(claim->key, sizeof claim->key, "pmix %.120s", trmi_env_text(env, "PMIX_NAMESPACE"));
-    return TRM_OK;
-}
-
-static trm_status mvapich(const trmi_environment *env, trmi_claims *claims, trm_error *err) {
-    bool found;
-    int32_t rank, size;
-    TRMI_TRY(pair(env, "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", &found, &rank, &size, err));
-    if (!found) {
-        return TRM_OK;
-    }
-    trmi_claim *claim = trmi_claim_add(claims, "MVAPICH");
-    claim->rank = rank;
-    claim->size = size;
-    claim->launcher = claim->one_console = true;
-    ancestor_key("mpispawn", claim->key, sizeof claim->key);
-    TRMI_TRY(local_pair(env, "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE", claim, err));
-    if (claim->nodes != 1) {
-        strcpy(claim->key, "mvapich");
-    }
-    return TRM_OK;
 }
 
 /* "2(x3),1": tasks on node `index`; 0 if the text is not of that form. */
@@ -278,35 +130,47 @@ static void first_node(const char *list, char *out, size_t size) {
     out[used] = '\0';
 }
 
-/* Where no count of nodes was passed on: one, if all tasks are on it or the list has one name;
- * otherwise unknown. */
+/* torchrun, and PyTorchJob's plain form. torchrun's agent holds MASTER_PORT: the ports after it are tried. */
+static trm_status refine_torchrun(const trmi_environment *env, trmi_claim *claim, trm_error *err) {
+    bool set;
+    if (trmi_env_text(env, "TORCHELASTIC_RUN_ID") != NULL) {
+        snprintf(claim->source, sizeof claim->source, "torchrun");
+        claim->one_console = true; /* PyTorchJob's pods have logs of their own */
+    }
+    INTEGER("GROUP_WORLD_SIZE", 1, &set, &claim->agents);
+    const char *store = trmi_env_text(env, "TORCHELASTIC_USE_AGENT_STORE");
+    if (store == NULL || strcmp(store, "True") != 0) {
+        return TRM_OK;
+    }
+    claim->port = claim->port > 0 && claim->port < 65535 ? claim->port + 1 : 0;
+    claim->ports = 65536 - claim->port < 16 ? 65536 - claim->port : 16;
+    return TRM_OK;
+}
+
+/* srun --mpi=pmi2 sets PMI_* too; its step is then the job. */
+static trm_status refine_pmi(const trmi_environment *env, trmi_claim *claim, trm_error *err) {
+    (void)err;
+    const char *step = trmi_env_text(env, "SLURM_STEP_ID"),
+               *job = trmi_env_text(env, "SLURM_JOB_ID");
+    if (step != NULL && trmi_env_text(env, "HYDI_CONTROL_FD") == NULL && claim->nodes == 1) {
+        snprintf(claim->key, sizeof claim->key, "pmi slurm %.40s.%.40s", job != NULL ? job : "",
+                 step);
+    }
+    return TRM_OK;
+}
+
+/* Without a number of nodes: one, where all tasks are on it or the list has one name; otherwise unknown. */
 static bool is_one_node(const trmi_claim *claim, const char *list) {
     return claim->local_size == claim->size ||
            (list != NULL && list[0] != '\0' && strpbrk(list, "[,") == NULL);
 }
 
-static trm_status slurm_step(const trmi_environment *env, trmi_claims *claims, trm_error *err) {
-    bool found, set;
-    int32_t rank, size, node = 0, job = 0, step = 0;
-    /* A batch script or salloc's shell has an allocation, but is no step of several tasks. */
-    if (trmi_env_text(env, "SLURM_STEP_ID") == NULL || trmi_env_text(env, "SLURM_PTY_PORT")) {
-        return TRM_OK;
-    }
-    const char *size_name =
-        trmi_env_text(env, "SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
-    TRMI_TRY(pair(env, "SLURM_PROCID", size_name, &found, &rank, &size, err));
-    if (!found) {
-        return TRM_OK;
-    }
-    trmi_claim *claim = trmi_claim_add(claims, "Slurm step");
-    claim->rank = rank;
-    claim->size = size;
-    claim->launcher = claim->one_console = true;
-    INTEGER("SLURM_STEP_NUM_NODES", 1, &set, &claim->nodes);
+static trm_status refine_slurm(const trmi_environment *env, trmi_claim *claim, trm_error *err) {
+    bool set;
+    int32_t node = 0, job = 0, step = 0;
+    const char *per_node = trmi_env_text(env, "SLURM_STEP_TASKS_PER_NODE");
+    const char *nodes = trmi_env_text(env, "SLURM_STEP_NODELIST");
     INTEGER("SLURM_NODEID", 0, &set, &node);
-    INTEGER("SLURM_LOCALID", 0, &set, &claim->local_rank);
-    const char *per_node = trmi_env_text(env, "SLURM_STEP_TASKS_PER_NODE"),
-               *nodes = trmi_env_text(env, "SLURM_STEP_NODELIST");
     claim->local_size = per_node != NULL ? tasks_on_node(per_node, node) : 0;
     if (claim->local_size <= claim->local_rank) {
         claim->local_size = 0;
@@ -314,7 +178,7 @@ static trm_status slurm_step(const trmi_environment *env, trmi_claims *claims, t
     if (claim->nodes == 0 && is_one_node(claim, nodes)) {
         claim->nodes = 1;
     }
-    claim->one_per_node = claim->nodes == size;
+    claim->one_per_node = claim->nodes == claim->size;
     TRMI_TRY(trmi_env_integer(env, "SLURM_JOB_ID", 0, INT32_MAX, &set, &job, err));
     TRMI_TRY(trmi_env_integer(env, "SLURM_STEP_ID", 0, INT32_MAX, &set, &step, err));
     if (nodes != NULL) {
@@ -322,27 +186,16 @@ static trm_status slurm_step(const trmi_environment *env, trmi_claims *claims, t
         claim->port = 15000 + (job % 1000) * 20 + (step % 4) * 4;
         claim->ports = 16;
     }
-    snprintf(claim->key, sizeof claim->key, "slurm %d.%d %.16s", job, step,
-             or_empty(trmi_env_text(env, "SLURM_RESTART_COUNT")));
     return TRM_OK;
 }
 
-/* MindSpore's dynamic cluster and msrun. The scheduler has nothing to do: rank 0 listens at its
- * address. */
-static trm_status mindspore(const trmi_environment *env, trmi_claims *claims, trm_error *err) {
-    bool has_size, has_id, set;
-    int32_t size = 0, rank = -1, port = 0;
+/* MindSpore's dynamic cluster, as msrun starts it. Rank 0 listens at the scheduler's address; the scheduler
+ * only waits for the end of the job. A worker without a number gets it when the workers meet; the first one
+ * at the address is then rank 0. */
+static trm_status refine_mindspore(const trmi_environment *env, trmi_claim *claim, trm_error *err) {
+    bool has_rank;
     char part[40];
-    const char *role = trmi_env_text(env, "MS_ROLE");
-    if (role == NULL) {
-        return TRM_OK;
-    }
-    INTEGER("MS_WORKER_NUM", 1, &has_size, &size);
-    if (!has_size) {
-        return TRMI_FAIL(err, TRM_INVALID, "MS_ROLE is set, but MS_WORKER_NUM is not");
-    }
-    trmi_claim *claim = trmi_claim_add(claims, "MindSpore (MS_ROLE, MS_WORKER_NUM)");
-    claim->size = size;
+    const char *role = trmi_env_text(env, "MS_ROLE"), *variable = "MS_NODE_ID";
     if (strcmp(role, "MS_SCHED") == 0 || strcmp(role, "MS_PSERVER") == 0) {
         claim->role = strcmp(role, "MS_SCHED") == 0 ? TRM_ROLE_SCHEDULER : TRM_ROLE_PS;
         return TRM_OK;
@@ -352,74 +205,242 @@ static trm_status mindspore(const trmi_environment *env, trmi_claims *claims, tr
                          "MS_ROLE: MS_SCHED, MS_WORKER or MS_PSERVER expected, found \"%s\"",
                          trmi_printable(role, part, sizeof part));
     }
-    INTEGER("MS_NODE_ID", 0, &has_id, &rank);
-    if (!has_id) {
-        INTEGER("RANK_ID", 0, &has_id, &rank);
+    INTEGER(variable, 0, &has_rank, &claim->rank);
+    if (!has_rank) {
+        variable = "RANK_ID";
+        INTEGER(variable, 0, &has_rank, &claim->rank);
     }
-    if (!has_id) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "MS_ROLE=MS_WORKER without MS_NODE_ID; set MS_NODE_ID (or RANK_ID) to 0 "
-                         "to %d, one per worker",
-                         size - 1);
+    if (has_rank && claim->rank >= claim->size) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s=%d, but MS_WORKER_NUM=%d; 0 to %d expected",
+                         variable, claim->rank, claim->size, claim->size - 1);
     }
-    if (rank >= size) {
-        return TRMI_FAIL(err, TRM_INVALID, "MS_NODE_ID=%d, but MS_WORKER_NUM=%d; 0 to %d expected",
-                         rank, size, size - 1);
+    if (!has_rank && claim->port == 0 && claim->size > 1) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "MS_ROLE=MS_WORKER without MS_NODE_ID: the workers need MS_SCHED_HOST and "
+            "MS_SCHED_PORT (1024 to 65535) to meet and get their numbers; set them, or "
+            "MS_NODE_ID to 0 to %d",
+            claim->size - 1);
     }
-    claim->rank = rank;
-    const char *host = trmi_env_text(env, "MS_SCHED_HOST");
-    TRMI_TRY(trmi_env_integer(env, "MS_SCHED_PORT", 1024, 65535, &set, &port, err));
-    if (host != NULL && set) {
-        snprintf(claim->address, sizeof claim->address, "%s", host);
+    claim->watched = claim->port > 0;
+    claim->rank_later = claim->first_is_root = !has_rank;
+    return TRM_OK;
+}
+
+/* Kubeflow's Trainer v2 gives torchrun's flags as PET_*, without a torchrun. Where a node has one process,
+ * these variables are enough. */
+static trm_status refine_trainer(const trmi_environment *env, trmi_claim *claim, trm_error *err) {
+    const char *each = trmi_env_text(env, "PET_NPROC_PER_NODE");
+    char part[40];
+    if (each != NULL && strcmp(each, "1") != 0) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "PET_NPROC_PER_NODE=%s: such ranks are started by torchrun --no-python; without "
+            "torchrun 1 expected",
+            trmi_printable(each, part, sizeof part));
+    }
+    claim->nodes = claim->size;
+    return TRM_OK;
+}
+
+static const launcher launchers[] = {
+    {.source = "trireme run",
+     .demands = "TRIREME_RANK",
+     .rank = "TRIREME_RANK",
+     .size = "TRIREME_SIZE",
+     .local_rank = "TRIREME_LOCAL_RANK",
+     .local_size = "TRIREME_LOCAL_SIZE",
+     .launches = true},
+    {.source = "PyTorchJob (RANK, WORLD_SIZE)",
+     .needs = "MASTER_ADDR", /* RANK alone is anybody's variable */
+     .demands = "RANK",
+     .rank = "RANK",
+     .size = "WORLD_SIZE",
+     .local_rank = "LOCAL_RANK",
+     .local_size = "LOCAL_WORLD_SIZE",
+     .address = "MASTER_ADDR",
+     .port = "MASTER_PORT",
+     .key = {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"},
+     .launches = true,
+     .refine = refine_torchrun},
+    {.source = "Open MPI",
+     .rank = "OMPI_COMM_WORLD_RANK",
+     .size = "OMPI_COMM_WORLD_SIZE",
+     .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
+     .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
+     .nodes = "OMPI_MCA_orte_num_nodes",
+     .key = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"},
+     .launches = true,
+     .one_console = true},
+    {.source = "MPICH (PMI_RANK, PMI_SIZE)",
+     .rank = "PMI_RANK",
+     .size = "PMI_SIZE",
+     .local_rank = "MPI_LOCALRANKID",
+     .local_size = "MPI_LOCALNRANKS",
+     .proxy = "hydra_pmi_proxy",
+     .launches = true,
+     .one_console = true,
+     .refine = refine_pmi},
+    {.source = "PMIx (PMIX_RANK)", /* the size is known only where Open MPI or Slurm tell it */
+     .needs = "PMIX_NAMESPACE",
+     .rank = "PMIX_RANK",
+     .key = {"PMIX_NAMESPACE"},
+     .launches = true,
+     .one_console = true},
+    {.source = "MVAPICH",
+     .rank = "MV2_COMM_WORLD_RANK",
+     .size = "MV2_COMM_WORLD_SIZE",
+     .local_rank = "MV2_COMM_WORLD_LOCAL_RANK",
+     .local_size = "MV2_COMM_WORLD_LOCAL_SIZE",
+     .proxy = "mpispawn",
+     .launches = true,
+     .one_console = true},
+    {.source = "Slurm step", /* a batch script or salloc's shell has an allocation, but no step */
+     .needs = "SLURM_STEP_ID",
+     .unless = "SLURM_PTY_PORT",
+     .rank = "SLURM_PROCID",
+     .size = "SLURM_STEP_NUM_TASKS",
+     .older_size = "SLURM_NTASKS",
+     .local_rank = "SLURM_LOCALID",
+     .nodes = "SLURM_STEP_NUM_NODES",
+     .key = {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"},
+     .launches = true,
+     .one_console = true,
+     .refine = refine_slurm},
+    {.source = "MindSpore (MS_ROLE, MS_WORKER_NUM)",
+     .needs = "MS_ROLE",
+     .demands = "MS_ROLE",
+     .size = "MS_WORKER_NUM",
+     .address = "MS_SCHED_HOST",
+     .port = "MS_SCHED_PORT",
+     .key = {"MS_SCHED_HOST", "MS_SCHED_PORT"},
+     .refine = refine_mindspore},
+    {.source = "Trainer (PET_NODE_RANK, PET_NNODES)",
+     .needs = "PET_MASTER_ADDR",
+     .demands = "PET_NODE_RANK",
+     .rank = "PET_NODE_RANK",
+     .size = "PET_NNODES",
+     .address = "PET_MASTER_ADDR",
+     .port = "PET_MASTER_PORT",
+     .default_port = 29500,
+     .key = {"PET_MASTER_ADDR", "PET_MASTER_PORT"},
+     .last = true, /* under torchrun its own variables count */
+     .refine = refine_trainer},
+};
+
+/* Rank and size, together or not at all. *found: this launcher started the process. */
+static trm_status read_place(const launcher *l, const trmi_environment *env, bool *found,
+                             int32_t *rank, int32_t *size, trm_error *err) {
+    bool has_rank = l->rank == NULL, has_size = l->size == NULL;
+    const char *size_name = l->size;
+    if (l->older_size != NULL && trmi_env_text(env, l->size) == NULL) {
+        size_name = l->older_size;
+    }
+    if (l->rank != NULL) {
+        INTEGER(l->rank, 0, &has_rank, rank);
+    }
+    if (size_name != NULL) {
+        INTEGER(size_name, 1, &has_size, size);
+    }
+    const char *half = l->demands == NULL                                    ? NULL
+                       : trmi_env_text(env, l->demands) != NULL && !has_size ? l->demands
+                       : l->needs == NULL && has_size && !has_rank           ? size_name
+                                                                             : NULL;
+    if (half != NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s is set, but %s is not; set both, or neither", half,
+                         half == size_name ? l->rank : size_name);
+    }
+    *found = has_rank && has_size;
+    if (*found && l->rank != NULL && size_name != NULL && *rank >= *size) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s=%d, but %s=%d; a rank from 0 to %d expected",
+                         l->rank, *rank, size_name, *size, *size - 1);
+    }
+    return TRM_OK;
+}
+
+static trm_status read_local_place(const launcher *l, const trmi_environment *env,
+                                   trmi_claim *claim, trm_error *err) {
+    bool set = false, size_set = false;
+    if (l->local_rank != NULL) {
+        INTEGER(l->local_rank, 0, &set, &claim->local_rank);
+    }
+    if (l->local_size != NULL) {
+        INTEGER(l->local_size, 1, &size_set, &claim->local_size);
+    }
+    if (set && size_set && claim->local_rank >= claim->local_size) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s=%d, but %s=%d; a local rank from 0 to %d expected",
+                         l->local_rank, claim->local_rank, l->local_size, claim->local_size,
+                         claim->local_size - 1);
+    }
+    if (l->nodes != NULL) {
+        INTEGER(l->nodes, 1, &set, &claim->nodes);
+    }
+    if (size_set && claim->local_size == claim->size) {
+        claim->nodes = 1;
+    }
+    return TRM_OK;
+}
+
+static trm_status read_address(const launcher *l, const trmi_environment *env, trmi_claim *claim,
+                               trm_error *err) {
+    bool set;
+    int32_t port = l->default_port;
+    if (l->address == NULL) {
+        return TRM_OK;
+    }
+    const char *address = trmi_env_text(env, l->address);
+    TRMI_TRY(trmi_env_integer(env, l->port, 1, 65535, &set, &port, err));
+    if (address != NULL && port > 0) {
+        snprintf(claim->address, sizeof claim->address, "%s", address);
         claim->port = port;
         claim->ports = 1;
     }
-    snprintf(claim->key, sizeof claim->key, "mindspore %.100s %d", or_empty(host), port);
     return TRM_OK;
 }
 
-/* Kubeflow's Trainer v2 gives torchrun's flags as PET_*, without a torchrun: where a node has one
- * process, these say it all. */
-static trm_status trainer(const trmi_environment *env, trmi_claims *claims, trm_error *err) {
-    bool found, set;
-    int32_t rank, size, port = 29500;
-    const char *address = trmi_env_text(env, "PET_MASTER_ADDR"),
-               *each = trmi_env_text(env, "PET_NPROC_PER_NODE");
-    if (claims->count > 0 || address == NULL || trmi_env_text(env, "PET_NODE_RANK") == NULL) {
-        return TRM_OK; /* under torchrun its own variables count */
+/* A process id means nothing on another host: there jobs differ by the address where they meet. */
+static void make_key(const launcher *l, const trmi_environment *env, trmi_claim *claim) {
+    if (l->proxy != NULL) {
+        snprintf(claim->key, sizeof claim->key, "%s", l->proxy);
     }
-    TRMI_TRY(pair(env, "PET_NODE_RANK", "PET_NNODES", &found, &rank, &size, err));
-    if (each != NULL && strcmp(each, "1") != 0) {
-        char part[40];
-        return TRMI_FAIL(
-            err, TRM_INVALID,
-            "PET_NPROC_PER_NODE=%s: such ranks are started by torchrun --no-python; without it 1 "
-            "expected",
-            trmi_printable(each, part, sizeof part));
+    if (l->proxy != NULL && claim->nodes == 1) {
+        ancestor_key(l->proxy, claim->key, sizeof claim->key);
     }
+    size_t used = 0;
+    for (int k = 0; k < KEY_VARIABLES && l->key[k] != NULL && used < sizeof claim->key; k++) {
+        const char *text = trmi_env_text(env, l->key[k]);
+        used += (size_t)snprintf(claim->key + used, sizeof claim->key - used, "%s=%.40s ",
+                                 l->key[k], text != NULL ? text : "");
+    }
+}
+
+static trm_status read_launcher(const launcher *l, const trmi_environment *env, trmi_claims *claims,
+                                trm_error *err) {
+    bool found = false;
+    int32_t rank = -1, size = 0;
+    if ((l->needs != NULL && trmi_env_text(env, l->needs) == NULL) ||
+        (l->last && claims->count > 0) ||
+        (l->unless != NULL && trmi_env_text(env, l->unless) != NULL)) {
+        return TRM_OK;
+    }
+    TRMI_TRY(read_place(l, env, &found, &rank, &size, err));
     if (!found) {
-        return TRMI_FAIL(err, TRM_INVALID, "PET_NODE_RANK is set, but PET_NNODES is not");
+        return TRM_OK;
     }
-    trmi_claim *claim = trmi_claim_add(claims, "Trainer (PET_NODE_RANK, PET_NNODES)");
+    trmi_claim *claim = trmi_claim_add(claims, "%s", l->source);
     claim->rank = rank;
     claim->size = size;
-    claim->nodes = size;
-    TRMI_TRY(trmi_env_integer(env, "PET_MASTER_PORT", 1, 65535, &set, &port, err));
-    snprintf(claim->address, sizeof claim->address, "%s", address);
-    claim->port = port;
-    claim->ports = 1;
-    snprintf(claim->key, sizeof claim->key, "trainer %.100s %d", address, port);
-    return TRM_OK;
+    claim->launcher = l->launches;
+    claim->one_console = l->one_console;
+    TRMI_TRY(read_local_place(l, env, claim, err));
+    TRMI_TRY(read_address(l, env, claim, err));
+    make_key(l, env, claim);
+    return l->refine != NULL ? l->refine(env, claim, err) : TRM_OK;
 }
 
 trm_status trmi_claim_launchers(const trmi_environment *env, trmi_claims *claims, trm_error *err) {
-    TRMI_TRY(trireme_run(env, claims, err));
-    TRMI_TRY(torchrun(env, claims, err));
-    TRMI_TRY(open_mpi(env, claims, err));
-    TRMI_TRY(pmi(env, claims, err));
-    TRMI_TRY(pmix(env, claims, err));
-    TRMI_TRY(mvapich(env, claims, err));
-    TRMI_TRY(slurm_step(env, claims, err));
-    TRMI_TRY(mindspore(env, claims, err));
-    return trainer(env, claims, err);
+    for (size_t l = 0; l < sizeof launchers / sizeof launchers[0]; l++) {
+        TRMI_TRY(read_launcher(&launchers[l], env, claims, err));
+    }
+    return TRM_OK;
 }

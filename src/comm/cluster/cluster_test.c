@@ -4,6 +4,8 @@
 
 #include "trireme/cluster.h"
 
+#include "comm/cluster/cluster_claim.h"
+
 #include <pthread.h>
 #include <grp.h>
 #include <sys/stat.h>
@@ -462,7 +464,108 @@ static void launchers_are_read(void **state) {
     }
 }
 
-static void schedulers_have_nothing_to_do(void **state) {
+/* msrun over several hosts without --node_rank: the workers get their numbers when they meet. */
+static void workers_of_msrun_need_no_number(void **state) {
+    trm_cluster *cluster =
+        from(NULL, ENV("MS_ROLE=MS_WORKER", "MS_WORKER_NUM=4", "RANK_SIZE=4",
+                       "MS_SCHED_HOST=127.0.0.1", "MS_SCHED_PORT=8118", "DEVICE_ID=1"));
+    const trm_cluster_info *info = trm_cluster_get(cluster);
+    CHECK_RANK(cluster, -1, 4);
+    assert_true(info->rank_later);
+    assert_string_equal(info->rendezvous, "127.0.0.1:8118");
+    assert_int_equal(info->device_id, 1);
+    trm_cluster_destroy(cluster);
+    cluster = from(NULL, ENV("MS_ROLE=MS_SCHED", "MS_WORKER_NUM=4", "RANK_SIZE=4",
+                             "MS_NODE_ID=sched", "MS_SCHED_HOST=127.0.0.1", "MS_SCHED_PORT=8118"));
+    assert_string_equal(trm_cluster_get(cluster)->rendezvous, "127.0.0.1:8118");
+    assert_int_equal(trm_cluster_get(cluster)->role, TRM_ROLE_SCHEDULER);
+    trm_cluster_destroy(cluster);
+}
+
+static void hccl_variables_are_read(void **state) {
+    static const struct {
+        const char *variable, *message;
+    } bad[] = {
+        {"HCCL_CONNECT_TIMEOUT=7201", "HCCL_CONNECT_TIMEOUT: a whole number from 1 to 7200"},
+        {"HCCL_EXEC_TIMEOUT=-1", "HCCL_EXEC_TIMEOUT: a whole number from 0"},
+        {"HCCL_DETERMINISTIC=yes",
+         "HCCL_DETERMINISTIC: false, true or strict expected, found \"yes\""},
+        {"HCCL_IF_IP=203.0.113.7", "HCCL_IF_IP: an IP address of this host expected"},
+        {"HCCL_IF_IP=eth0", "HCCL_IF_IP: an IP address of this host expected"},
+        {"HCCL_SOCKET_IFNAME==nosuch0", "HCCL_SOCKET_IFNAME: no interface of this host"},
+        {"HCCL_SOCKET_FAMILY=AF_UNIX", "HCCL_SOCKET_FAMILY: AF_INET or AF_INET6 expected"},
+    };
+    trm_error err;
+    trm_cluster *cluster;
+    for (size_t b = 0; b < sizeof bad / sizeof bad[0]; b++) {
+        CHECK_FAILS(trm_cluster_from_env(NULL, lookup,
+                                         ENV("TRIREME_RANK=0", "TRIREME_SIZE=2", bad[b].variable),
+                                         &cluster, &err),
+                    TRM_INVALID, err, bad[b].message);
+    }
+    cluster = from(NULL, ENV("TRIREME_RANK=0", "TRIREME_SIZE=2", "HCCL_CONNECT_TIMEOUT=600",
+                             "HCCL_EXEC_TIMEOUT=68", "HCCL_DETERMINISTIC=strict",
+                             "HCCL_SOCKET_IFNAME==lo", "HCCL_SOCKET_FAMILY=AF_INET",
+                             "HCCL_BUFFSIZE=200", "HCCL_RDMA_TC=132", "HCCL_WHITELIST_DISABLE=0"));
+    assert_true(cluster->hccl.connect_seconds == 600 && cluster->hccl.exec_seconds == 68);
+    assert_int_equal(cluster->hccl.deterministic, 2);
+    assert_string_equal(cluster->hccl.address, "127.0.0.1");
+    assert_int_equal(trm_cluster_warning_count(cluster), 1); /* one for all that have no effect */
+    assert_string_equal(
+        trm_cluster_warning(cluster, 0),
+        "HCCL_BUFFSIZE, HCCL_WHITELIST_DISABLE, HCCL_RDMA_TC: without effect here, they are of "
+        "Ascend's devices and network; the job's token decides which hosts may join "
+        "(TRIREME_TOKEN_FILE)");
+    trm_cluster_destroy(cluster);
+    cluster = from(
+        NULL, ENV("TRIREME_RANK=0", "TRIREME_SIZE=2", "HCCL_EXEC_TIMEOUT=0", "HCCL_IF_IP=127.0.0.3",
+                  "HCCL_SOCKET_IFNAME==nosuch0")); /* the address counts before the interface */
+    assert_true(cluster->hccl.exec_seconds > 1e6);
+    assert_string_equal(cluster->hccl.address, "127.0.0.3");
+    trm_cluster_destroy(cluster);
+    cluster = from(NULL, ENV("HCCL_CONNECT_TIMEOUT=x")); /* a single process has no peers */
+    trm_cluster_destroy(cluster);
+}
+
+static void copy_file(const char *from, const char *to) {
+    char text[4096];
+    FILE *in = fopen(from, "r"), *out = fopen(to, "w");
+    assert_true(in != NULL && out != NULL);
+    size_t bytes = fread(text, 1, sizeof text, in);
+    assert_int_equal(fwrite(text, 1, bytes, out), bytes);
+    fclose(in);
+    fclose(out);
+}
+
+/* Guide 002's processes may each have a copy of the table in their folder. */
+static void ranks_meet_by_the_tables_content(void **state) {
+    static const char one_server[] =
+        "{\"version\":\"1.0\",\"server_count\":\"1\",\"status\":\"completed\",\"server_list\":[{"
+        "\"server_id\":\"127.0.0.1\",\"device\":[{\"device_id\":\"0\",\"rank_id\":\"0\"},"
+        "{\"device_id\":\"1\",\"rank_id\":\"1\"}]}]}";
+    char path[] = "/tmp/clustertableXXXXXX", copy[64], first[96], second[96], other[96];
+    close(mkstemp(path));
+    FILE *file = fopen(path, "w");
+    fputs(one_server, file);
+    fclose(file);
+    sprintf(copy, "%s-copy", path);
+    copy_file(path, copy);
+    sprintf(first, "RANK_TABLE_FILE=%s", path);
+    sprintf(second, "RANK_TABLE_FILE=%s", copy);
+    trm_cluster *a = from(NULL, ENV(first, "RANK_ID=0")), *b = from(NULL, ENV(second, "RANK_ID=1"));
+    trm_cluster *c = from(NULL, ENV(second, "RANK_ID=1", "JOB_ID=7"));
+    snprintf(other, sizeof other, "%s", trm_cluster_get(a)->rendezvous);
+    assert_string_equal(trm_cluster_get(b)->rendezvous, other);
+    assert_string_not_equal(trm_cluster_get(c)->rendezvous,
+                            other); /* another job of the same table */
+    trm_cluster_destroy(a);
+    trm_cluster_destroy(b);
+    trm_cluster_destroy(c);
+    unlink(path);
+    unlink(copy);
+}
+
+static void schedulers_are_no_ranks(void **state) {
     trm_cluster *cluster = from(NULL, ENV("MS_ROLE=MS_SCHED", "MS_WORKER_NUM=8"));
     assert_int_equal(trm_cluster_get(cluster)->role, TRM_ROLE_SCHEDULER);
     CHECK_RANK(cluster, -1, 8);
@@ -689,7 +792,10 @@ int main(void) {
         cmocka_unit_test(every_bad_tf_config_has_its_message),
         cmocka_unit_test(bad_flags_have_their_message),
         cmocka_unit_test(launchers_are_read),
-        cmocka_unit_test(schedulers_have_nothing_to_do),
+        cmocka_unit_test(workers_of_msrun_need_no_number),
+        cmocka_unit_test(hccl_variables_are_read),
+        cmocka_unit_test(ranks_meet_by_the_tables_content),
+        cmocka_unit_test(schedulers_are_no_ranks),
         cmocka_unit_test(bad_environments_name_both_sides),
         cmocka_unit_test(tables_and_environment_agree),
         cmocka_unit_test(token_files_are_private),

@@ -98,6 +98,22 @@ static void every_spelling_is_read(void **state) {
     trm_rank_table_destroy(table);
 
     trm_rank_table_destroy(good(v12));
+    /* one server needs no levels */
+    char *bare = edit(v2, "\"level_list\":[{\"net_layer\":0,\"net_instance_id\":\"az0\"}]",
+                      "\"level_list\":[]");
+    char *all_bare = edit(bare,
+                          "[{\"net_layer\":0,\"net_instance_id\":\"az0\",\"net_type\":"
+                          "\"TOPO_FILE_DESC\",\"net_attr\":\"\",\"rank_addr_list\":[{"
+                          "\"addr_type\":\"IPV4\",\"addr\":\"10.0.0.1\",\"ports\":["
+                          "\"1/0\"]}]},{\"net_layer\":1,\"net_instance_id\":\"all\","
+                          "\"net_type\":\"CLOS\"}]",
+                          "[]");
+    table = good(all_bare);
+    assert_int_equal(trm_rank_table_size(table), 2);
+    assert_int_equal(trm_rank_table_servers(table), 1);
+    trm_rank_table_destroy(table);
+    free(bare);
+    free(all_bare);
     table = good(v2);
     assert_int_equal(trm_rank_table_get_form(table), TRM_RANK_TABLE_V2);
     assert_string_equal(trm_rank_table_entry(table, 1).server_id, "az0");
@@ -205,7 +221,7 @@ static const bad_case bad_cases[] = {
     {v2, "IPV4", "IPV9", "EID, IPV4 or IPV6 expected"},
     {v2, "\"addr\":\"10.0.0.1\"", "\"addr\":\"nine\"", "an IPV4 address expected"},
     {v2, "\"level_list\":[{\"net_layer\":0,\"net_instance_id\":\"az0\"}]", "\"level_list\":[]",
-     "1 to 8 levels expected, found 0"},
+     "level_list is empty for 1 of 2 ranks; give all ranks levels"},
     {v2, "\"level_list\":[{\"net_layer\":0,\"net_instance_id\":\"az0\"}]",
      "\"level_list\":[{\"net_layer\":2,\"net_instance_id\":\"az0\"}]", "has no net_layer 0"},
     {v2, "\"rank_id\":\"1\"", "\"rank_id\":0", "rank_list[1].rank_id: 0 is taken by rank_list[0]"},

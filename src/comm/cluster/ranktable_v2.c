@@ -78,7 +78,7 @@ static trm_status read_level(const trmi_cjson_at *at, const json_t *level, int64
 }
 
 static trm_status read_rank(trm_rank_table *table, const json_t *entry, int32_t index,
-                            trm_error *err) {
+                            size_t *without_levels, trm_error *err) {
     trmi_cjson_at top = {.name = table->name};
     trmi_cjson_at at = trmi_cjson_below(&top, "rank_list", index);
     int64_t rank, local, device, port = 0, ignored = 0, previous = -1;
@@ -101,13 +101,18 @@ static trm_status read_rank(trm_rank_table *table, const json_t *entry, int32_t 
     TRMI_TRY(trmi_cjson_integer(&at, entry, "host_port", false, true, 1, 65535, &ignored, err));
     TRMI_TRY(trmi_cjson_list(&at, entry, "level_list", true, &levels, err));
     size_t count = json_array_size(levels);
-    if (count == 0 || count > LEVELS_MAX) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: %s.level_list: 1 to %d levels expected, found %zu",
-                         table->name, at.path, LEVELS_MAX, count);
+    if (count > LEVELS_MAX) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: %s.level_list: at most %d levels expected, found %zu", table->name,
+                         at.path, LEVELS_MAX, count);
     }
     for (size_t l = 0; l < count; l++) {
         trmi_cjson_at place = trmi_cjson_below(&at, "level_list", (int64_t)l);
         TRMI_TRY(read_level(&place, json_array_get(levels, l), &previous, &server, err));
+    }
+    if (count == 0) {
+        server = "localhost"; /* no rank has levels: one server */
+        (*without_levels)++;
     }
     if (server == NULL) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -124,6 +129,7 @@ static trm_status read_rank(trm_rank_table *table, const json_t *entry, int32_t 
 trm_status trmi_table_read_v2(trm_rank_table *table, const json_t *root, trm_error *err) {
     trmi_cjson_at top = {.name = table->name};
     const json_t *ranks;
+    size_t without_levels = 0;
     int64_t said;
     TRMI_TRY(trmi_cjson_list(&top, root, "rank_list", true, &ranks, err));
     TRMI_TRY(trmi_cjson_integer(&top, root, "rank_count", true, true, 1, TRMI_TABLE_RANKS_MAX,
@@ -134,7 +140,13 @@ trm_status trmi_table_read_v2(trm_rank_table *table, const json_t *root, trm_err
                          table->name, (long long)said, json_array_size(ranks));
     }
     for (size_t r = 0; r < json_array_size(ranks); r++) {
-        TRMI_TRY(read_rank(table, json_array_get(ranks, r), (int32_t)r, err));
+        TRMI_TRY(read_rank(table, json_array_get(ranks, r), (int32_t)r, &without_levels, err));
+    }
+    if (without_levels != 0 && without_levels != json_array_size(ranks)) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: level_list is empty for %zu of %zu ranks; give all ranks levels that "
+                         "name their server, or none",
+                         table->name, without_levels, json_array_size(ranks));
     }
     return TRM_OK;
 }

@@ -38,56 +38,9 @@ static double run_delay(void) {
     return 1e-9 * (double)delayed;
 }
 
-static double read_throttled(const char *path) {
-    char line[128];
-    double seconds = 0;
-    FILE *file = fopen(path, "re");
-    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
-        if (strncmp(line, "throttled_usec ", 15) == 0) {
-            seconds = 1e-6 * atof(line + 15);
-        } else if (strncmp(line, "throttled_time ", 15) == 0) {
-            seconds = 1e-9 * atof(line + 15);
-        }
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    return seconds;
-}
-
-/* Of the cgroup that this process is in now, version 1 or 2. */
-static double throttled(void) {
-    char line[512], path[600];
-    double seconds = 0;
-    FILE *file = fopen("/proc/self/cgroup", "re");
-    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
-        line[strcspn(line, "\n")] = '\0';
-        char *controllers = strchr(line, ':');
-        char *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
-        if (group == NULL) {
-            continue;
-        }
-        *group++ = '\0';
-        controllers++;
-        if (controllers[0] == '\0') {
-            snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.stat", group);
-        } else if (strcmp(controllers, "cpu") == 0 || strncmp(controllers, "cpu,", 4) == 0) {
-            snprintf(path, sizeof path, "/sys/fs/cgroup/%s%s/cpu.stat", controllers, group);
-        } else {
-            continue;
-        }
-        seconds += read_throttled(path);
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    return seconds;
-}
-
 static void read_counters(trmi_pace_card *card) {
     struct rusage usage;
     card->delayed = run_delay();
-    card->throttled = throttled();
     card->faults = getrusage(RUSAGE_SELF, &usage) == 0 ? (double)usage.ru_majflt : 0;
 }
 
@@ -131,10 +84,7 @@ void trmi_pace_judge(const trmi_pace_card *cards, int32_t n, trmi_pace_watch *wa
 
 static void cause_of(const trmi_pace_card *card, double excess, char *text, size_t size) {
     double steps = card->steps;
-    if (card->throttled > excess * steps / 4) { /* its readers too */
-        snprintf(text, size, "cpu (the quota of its cgroup stops it for %.0f %% of the time)",
-                 100 * card->throttled / card->elapsed);
-    } else if (card->faults > steps) {
+    if (card->faults > steps) {
         snprintf(text, size, "memory (%.0f pages a step come back from disk)",
                  card->faults / steps);
     } else if (card->data > excess * steps / 2 && card->data > card->delayed) {
@@ -145,7 +95,8 @@ static void cause_of(const trmi_pace_card *card, double excess, char *text, size
                  100 * card->delayed / card->elapsed);
     } else {
         snprintf(text, size,
-                 "cpu (it has its core and is slower: frequency, memory bandwidth, or more work)");
+                 "cpu (it has its core and is slower: a CPU quota, frequency, memory bandwidth, or "
+                 "more work)");
     }
 }
 
@@ -240,7 +191,6 @@ trm_status trmi_pace_step(trmi_pace *pace, double step_seconds, double data_seco
     trmi_pace_card now;
     read_counters(&now);
     mine->delayed = now.delayed - pace->counters.delayed;
-    mine->throttled = now.throttled - pace->counters.throttled;
     mine->faults = now.faults - pace->counters.faults;
     trm_collective gather = {.kind = TRM_ALLGATHER,
                              .send = mine,

@@ -19,7 +19,6 @@ enum { TRMI_PACE_STEPS = 50, TRMI_PACE_WINDOWS = 3 };
 typedef struct trmi_pace_card {
     double elapsed, computing, data; /* seconds; data: waiting for batches */
     double delayed;                  /* runnable without a CPU */
-    double throttled;                /* of this, by the quota of its cgroup; of all its processes */
     double faults;                   /* pages read back from disk */
     int32_t steps, pid;
     char host[32];

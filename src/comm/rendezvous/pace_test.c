@@ -56,10 +56,6 @@ static void says_the_cause(void **state) {
     cards[1].delayed = 1.4;
     trmi_pace_sentence(cards, 2, 1, TRMI_PACE_SLOW, text, sizeof text);
     assert_non_null(strstr(text, "cause: cpu (others use its core: no CPU for 70 %"));
-    cards[1].throttled = 1.2;
-    trmi_pace_sentence(cards, 2, 1, TRMI_PACE_SLOW, text, sizeof text);
-    assert_non_null(strstr(text, "cause: cpu (the quota of its cgroup stops it for 60 %"));
-    cards[1].throttled = 0;
     cards[1].faults = 500;
     trmi_pace_sentence(cards, 2, 1, TRMI_PACE_SLOW, text, sizeof text);
     assert_non_null(strstr(text, "cause: memory (5 pages a step"));

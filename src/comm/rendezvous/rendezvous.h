@@ -62,6 +62,9 @@ struct trm_bootstrap {
      * FUTEX_WAKE all (not private: it may lie in shared memory), so that sleepers learn at once. */
     uint32_t *alarm;
     uint8_t cluster[32]; /* digest of the hosts in order: name, address, ranks; zero: not known */
+    /* Defaults of communicators, from HCCL's variables; 0: none. */
+    double exec_seconds;   /* of an operation */
+    int32_t deterministic; /* trm_deterministic */
     /* of collectives, where the options of a communicator name none; NULL: by cost */
     const char *algorithm;
     int alarm_fd; /* eventfd, readable once poisoned, for poll loops; -1 if there is none */

@@ -4,6 +4,7 @@
 #include "comm/rendezvous/side.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/os.h"
 #include "comm/cluster/cluster_claim.h"
@@ -71,6 +72,7 @@ static void side_destroy(trm_bootstrap *bootstrap) {
     if (side->links != NULL) {
         trmi_side_stop(side);
     }
+    trmi_link_close(&side->watcher);
     if (bootstrap->alarm_fd >= 0) {
         close(bootstrap->alarm_fd);
     }
@@ -212,7 +214,7 @@ static trm_status create(int32_t rank, int32_t size, const trm_join_options *opt
     pthread_mutex_init(&side->lock, NULL);
     pthread_cond_init(&side->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    side->wake_fd = side->base.alarm_fd = -1;
+    side->wake_fd = side->base.alarm_fd = side->watcher.fd = -1;
     side->options = *options;
     side->options.host_name = NULL;
     side->base.table = size == 1 ? &lone_table : &tcp_table;
@@ -244,7 +246,9 @@ static trm_status prepare(const trm_cluster *cluster, const trm_join_options *op
     memset(join, 0, sizeof *join);
     join->options = options != NULL ? *options : none;
     trm_join_options *o = &join->options;
-    o->timeout_seconds = o->timeout_seconds > 0 ? o->timeout_seconds : 120;
+    o->timeout_seconds = o->timeout_seconds > 0              ? o->timeout_seconds
+                         : cluster->hccl.connect_seconds > 0 ? cluster->hccl.connect_seconds
+                                                             : 120;
     o->heartbeat_seconds = o->heartbeat_seconds > 0 ? o->heartbeat_seconds : 1;
     o->host_seconds = o->host_seconds > 0 ? o->host_seconds : 4.5;
     o->stall_seconds = o->stall_seconds > 0 ? o->stall_seconds : 120;
@@ -254,7 +258,7 @@ static trm_status prepare(const trm_cluster *cluster, const trm_join_options *op
                          "go and cannot form a world",
                          info->source);
     }
-    if (info->rank < 0 && !info->rank_later) {
+    if (info->rank < 0 && !info->rank_later && info->role != TRM_ROLE_SCHEDULER) {
         return TRMI_FAIL(err, TRM_INVALID, "this task (%s %d) is outside the world of %d ranks",
                          trm_role_name(info->role), info->task_index, info->size);
     }
@@ -277,9 +281,9 @@ static trm_status prepare(const trm_cluster *cluster, const trm_join_options *op
                          info->source, info->rank, info->size);
     }
     TRMI_TRY(trmi_place_parse(info->rendezvous, info->rendezvous_ports, &join->place, err));
-    join->hint = cluster->by_file
-                     ? "; they meet by the rank table's file, a copy of it is another job's"
-                     : "";
+    join->hint = cluster->table != NULL ? "; a job of another rank table meets elsewhere" : "";
+    join->watched = cluster->watched;
+    snprintf(join->address, sizeof join->address, "%s", cluster->hccl.address);
     trm_cluster_digest(cluster, join->hello.digest);
     memcpy(join->hello.key, cluster->key, 32);
     if (info->token_file != NULL) {
@@ -289,15 +293,42 @@ static trm_status prepare(const trm_cluster *cluster, const trm_join_options *op
     return TRM_OK;
 }
 
+/* Where no rank has a number, the first one that can open the address is rank 0. */
+static void stand_for_root(trmi_join *join) {
+    trm_error ignored;
+    join->listens = trmi_listen(&join->place, trmi_os_now() + join->options.timeout_seconds,
+                                &join->listener, &ignored) == TRM_OK;
+    join->hello.rank = join->listens ? 0 : join->hello.rank;
+}
+
+static void warn(const trm_cluster *cluster) {
+    for (int32_t w = 0; w < trm_cluster_warning_count(cluster); w++) {
+        trmi_log(TRM_LOG_WARN, "comm", "%s", trm_cluster_warning(cluster, w));
+    }
+}
+
 trm_status trm_cluster_join(const trm_cluster *cluster, const trm_join_options *options,
                             trm_bootstrap **out, trm_error *err) {
     trmi_join join;
     trmi_side *side = NULL;
     TRMI_TRY(prepare(cluster, options, &join, err));
+    if (cluster->info.role == TRM_ROLE_SCHEDULER) {
+        trm_status ended = trmi_side_watch(&join, err);
+        explicit_bzero(&join, sizeof join);
+        return ended;
+    }
+    if (cluster->first_is_root) {
+        stand_for_root(&join);
+    }
+    if (join.hello.rank == 0) {
+        warn(cluster);
+    }
     trm_status status = create(join.hello.rank, join.hello.size, &join.options, &side, err);
     if (status != TRM_OK) {
         goto failed;
     }
+    side->base.exec_seconds = cluster->hccl.exec_seconds;
+    side->base.deterministic = cluster->hccl.deterministic;
     if (trm_cluster_get(cluster)->algorithm != NULL) {
         strcpy(side->algorithm, trm_cluster_get(cluster)->algorithm);
         side->base.algorithm = side->algorithm;
@@ -323,6 +354,9 @@ trm_status trm_cluster_join(const trm_cluster *cluster, const trm_join_options *
     *out = &side->base;
     return TRM_OK;
 failed:
+    if (join.listens) {
+        trmi_listener_close(&join.listener);
+    }
     explicit_bzero(&join, sizeof join);
     side_destroy(side != NULL ? &side->base : NULL);
     return status;

@@ -58,6 +58,7 @@ typedef struct trmi_side {
     uint8_t secret[32]; /* sign() */
     char algorithm[TRMI_ALGORITHM_BYTES];
     uint32_t alarm;
+    trmi_link watcher; /* rank 0: of the process that waits for the job's end; fd -1 without */
     pthread_t thread;
     bool started;
     int wake_fd;
@@ -76,6 +77,12 @@ typedef struct trmi_side {
 /* What a rank brings to the rendezvous. */
 typedef struct trmi_join {
     trmi_hello hello; /* rank, size, digest, key, host, ... of this rank */
+    char address[64]; /* on which peers are to reach this rank; "": that of its route to rank 0 */
+    /* Rank 0's sockets, where they are open already: that the first one can open them makes it
+     * rank 0. */
+    trmi_listener listener;
+    bool listens;
+    bool watched; /* rank 0 waits for a scheduler, too, for some seconds */
     trmi_place place;
     bool has_token;
     uint8_t token[32];
@@ -87,6 +94,13 @@ typedef struct trmi_join {
  *   error  as trm_cluster_join */
 trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err);
 trm_status trmi_side_peer(trmi_side *side, trmi_join *join, trm_error *err);
+/* side_watch.c: a process outside the ranks waits for the end of their job.   error  END, the job
+ * has ended or was not met in time; as trm_cluster_join */
+trm_status trmi_side_watch(trmi_join *join, trm_error *err);
+/* Proves to rank 0 at `fd` who this is. PENDING: that is not rank 0, or not yet; *wrong_token: it
+ * has another token. */
+trm_status trmi_side_introduce(trmi_join *join, int fd, const uint8_t secret[32], trmi_link *link,
+                               bool *wrong_token, trm_error *err);
 
 /* The welcome that rank 0 sends: rank, size, nonce, one entry per rank. */
 enum { TRMI_WELCOME_HEAD = 48, TRMI_WELCOME_ENTRY = 136 };

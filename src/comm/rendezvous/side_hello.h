@@ -6,10 +6,15 @@
 
 #include "comm/rendezvous/side_link.h"
 
-enum { TRMI_SIDE_VERSION = 3, TRMI_HELLO_BYTES = 208, TRMI_HOST_NAME_BYTES = 48 };
+enum {
+    TRMI_SIDE_VERSION = 3,
+    TRMI_HELLO_BYTES = 208,
+    TRMI_HOST_NAME_BYTES = 48,
+    TRMI_WATCHER = -2
+};
 
 typedef struct trmi_hello {
-    int32_t rank; /* -1: to be assigned */
+    int32_t rank; /* -1: to be assigned; TRMI_WATCHER: no rank, waits for the job's end */
     int32_t size, pid, device;
     uint8_t digest[32];                 /* of the cluster description */
     uint8_t key[32];                    /* of the job */

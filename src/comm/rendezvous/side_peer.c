@@ -92,8 +92,8 @@ static trm_status know_token(trmi_join *join, const char *reached, bool here,
 
 /* The proof, both ways. TRM_PENDING: this was not rank 0, or not yet; *wrong_token then says that a
  * process answered which does not know our token. */
-static trm_status introduce(trmi_join *join, int fd, const uint8_t published[32], trmi_link *link,
-                            bool *wrong_token, trm_error *err) {
+trm_status trmi_side_introduce(trmi_join *join, int fd, const uint8_t published[32],
+                               trmi_link *link, bool *wrong_token, trm_error *err) {
     uint8_t hello[TRMI_HELLO_BYTES];
     char where[TRMI_NET_NAME_BYTES];
     trmi_credentials mine = {.service = TRMI_SERVICE_RENDEZVOUS,
@@ -108,7 +108,11 @@ static trm_status introduce(trmi_join *join, int fd, const uint8_t published[32]
                          join->place.text, where);
     }
     TRMI_TRY(know_token(join, where, here, published, wrong_token, err));
-    trmi_local_address(fd, join->hello.address, sizeof join->hello.address);
+    if (join->address[0] != '\0') {
+        snprintf(join->hello.address, sizeof join->hello.address, "%.47s", join->address);
+    } else {
+        trmi_local_address(fd, join->hello.address, sizeof join->hello.address);
+    }
     trmi_hello_encode(&join->hello, hello);
     memcpy(mine.token, join->token, sizeof mine.token);
     trm_status status = trmi_net_introduce(fd, &mine, &patience, &session, err);
@@ -185,7 +189,7 @@ static trm_status attempt(trmi_side *side, trmi_join *join, int32_t number, doub
     uint8_t secret[32];
     TRMI_TRY(trmi_connect(&join->place, number, &fd, secret, err));
     trmi_link *link = &side->links[0];
-    trm_status status = introduce(join, fd, secret, link, wrong_token, err);
+    trm_status status = trmi_side_introduce(join, fd, secret, link, wrong_token, err);
     if (status != TRM_OK) {
         close(fd);
         return status;

@@ -20,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const double say_seconds = 10;
+static const double say_seconds = 10, watcher_seconds = 5;
 
 typedef struct guest {
     trmi_link link;
@@ -34,6 +34,7 @@ typedef struct forming {
     trmi_acceptor *acceptor;
     guest *guests; /* [size - 1], in order of arrival; rank in hello */
     int32_t guest_count;
+    trmi_link watcher; /* fd -1: none */
     char refused[128]; /* the last rank of another job, for the final message */
     char published[TRMI_LISTENERS_MAX][TRMI_TOKEN_PATH_BYTES]; /* files of the token */
     struct pollfd *polls;
@@ -135,6 +136,11 @@ static trm_status examine(forming *form, guest *who, trm_error *err) {
                   peer->rank, peer->host, peer->pid, own->host);
         refuse(who, TRM_INVALID, "%s", err->message);
         return TRM_INVALID;
+    }
+    if (peer->rank == TRMI_WATCHER) {
+        trmi_link_close(&form->watcher);
+        form->watcher = who->link;
+        return TRM_OK;
     }
     if (peer->rank == 0 || peer->rank < -1 || peer->rank >= own->size) {
         refuse(who, TRM_INVALID, "rank %d cannot join: 1 to %d expected (rank 0 is %s pid %d)",
@@ -252,6 +258,15 @@ static trm_status wait_for_all(forming *form, trm_error *err) {
     return TRM_OK;
 }
 
+/* msrun's scheduler is started with the workers. A job that none watches goes on without. */
+static trm_status wait_for_watcher(forming *form, trm_error *err) {
+    double start = trmi_os_now();
+    while (form->join->watched && form->watcher.fd < 0 && trmi_os_now() - start < watcher_seconds) {
+        TRMI_TRY(serve_round(form, err));
+    }
+    return TRM_OK;
+}
+
 static int by_place(const void *a, const void *b) {
     const trmi_hello *x = &((const guest *)a)->hello, *y = &((const guest *)b)->hello;
     if ((x->rank < 0) != (y->rank < 0)) {
@@ -301,6 +316,8 @@ static trm_status welcome(forming *form, trm_error *err) {
         side->links[form->guests[g].hello.rank] = form->guests[g].link;
     }
     form->guest_count = 0;
+    side->watcher = form->watcher;
+    form->watcher.fd = -1;
     trmi_net_mac(form->join->token, "data", nonce, sizeof nonce, NULL, 0, side->secret);
     trm_status status = TRM_OK;
     for (int32_t r = 1; r < side->base.size && status == TRM_OK; r++) {
@@ -358,7 +375,8 @@ trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err) {
     if (form == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the rendezvous");
     }
-    *form = (forming){.side = side, .join = join, .listener = {.lock_fd = -1}};
+    *form =
+        (forming){.side = side, .join = join, .listener = {.lock_fd = -1}, .watcher = {.fd = -1}};
     form->guests = trmi_alloc((size_t)n * sizeof *form->guests);
     form->polls = trmi_alloc((size_t)n * sizeof *form->polls);
     trm_status status;
@@ -367,10 +385,16 @@ trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err) {
         goto done;
     }
     double deadline = trmi_os_now() + join->options.timeout_seconds;
-    TRMI_TRY_GOTO(status, trmi_listen(&join->place, deadline, &form->listener, err), done);
+    if (join->listens) {
+        form->listener = join->listener;
+        join->listens = false;
+    } else {
+        TRMI_TRY_GOTO(status, trmi_listen(&join->place, deadline, &form->listener, err), done);
+    }
     TRMI_TRY_GOTO(status, make_token(form, err), done);
     TRMI_TRY_GOTO(status, open_acceptor(form, err), done);
-    snprintf(join->hello.address, sizeof join->hello.address, "%.47s", form->listener.address);
+    snprintf(join->hello.address, sizeof join->hello.address, "%.47s",
+             join->address[0] != '\0' ? join->address : form->listener.address);
     if (join->options.insecure && !join->has_token) {
         trmi_log(TRM_LOG_WARN, "comm",
                  "rendezvous at %s lets every host in without a token "
@@ -378,6 +402,7 @@ trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err) {
                  join->place.text);
     }
     status = wait_for_all(form, err);
+    status = status == TRM_OK ? wait_for_watcher(form, err) : status;
     if (status == TRM_OK) {
         status = welcome(form, err);
     }
@@ -388,6 +413,7 @@ done:
     for (int l = 0; l < TRMI_LISTENERS_MAX; l++) {
         trmi_token_withdraw(form->published[l], join->token);
     }
+    trmi_link_close(&form->watcher);
     trmi_acceptor_destroy(form->acceptor);
     trmi_listener_close(&form->listener);
     trmi_free(form->guests);

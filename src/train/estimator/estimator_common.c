@@ -7,6 +7,7 @@
 #include "train/model.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/os.h"
 
 #include <jansson.h>
@@ -43,14 +44,16 @@ void trmi_estimator_sleep(const trm_estimator *e, double seconds) {
 
 void trmi_estimator_say(const trm_estimator *e, const char *format, ...) {
     char line[1024];
-    if (e->config.print == NULL) {
-        return;
-    }
     va_list args;
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    e->config.print(line);
+    if (e->config.print != NULL) {
+        e->config.print(line);
+    } else {
+        trmi_log(strncmp(line, "waiting ", 8) == 0 ? TRM_LOG_WARN : TRM_LOG_INFO, "train", "%s",
+                 line);
+    }
 }
 
 void trmi_estimator_ps_folder(const trm_estimator *e, char *path, size_t size) {

@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const double say_seconds = 30;
+static const double say_seconds = 10;
 enum { LATE_WAITS = 2, CHIEF_WAITS = 10 };          /* seconds, for servers of a job that is over */
 enum { RING_BYTES = 32 << 20, RING_MAX = 1 << 30 }; /* shared memory, each way */
 /* a worker an epoch, so that a slow one does fewer; batches */

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks that MindSpore's msrun has started, and what HCCL's variables say of a rank. */
+#include "check.h"
+
+#include "trireme/comm.h"
+
+#include "base/os.h"
+#include "comm/rendezvous/side.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+typedef struct member {
+    trm_lookup lookup;
+    const char *number; /* what the lookup is about: a device or a rank */
+    const char *place;
+    double timeout;
+    trm_status status;
+    trm_error err;
+    trm_bootstrap *bootstrap;
+    double end_time;
+} member;
+
+static char port[8];
+
+static void choose_port(void) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+    getsockname(fd, (struct sockaddr *)&address, &bytes);
+    close(fd);
+    snprintf(port, sizeof port, "%d", ntohs(address.sin_port));
+}
+
+static void *join(void *context) {
+    member *m = context;
+    trm_cluster *cluster;
+    const trm_cluster_flags flags = {.rendezvous = m->place};
+    const trm_join_options options = {.timeout_seconds = m->timeout};
+    m->status =
+        trm_cluster_from_env(&flags, m->lookup, (void *)(uintptr_t)m->number, &cluster, &m->err);
+    if (m->status == TRM_OK) {
+        m->status = trm_cluster_join(cluster, &options, &m->bootstrap, &m->err);
+        trm_cluster_destroy(cluster);
+    }
+    m->end_time = trmi_os_now();
+    return NULL;
+}
+
+static void *leave(void *context) {
+    trm_cluster_leave(((member *)context)->bootstrap);
+    return NULL;
+}
+
+static void leave_all(member *members, int n) {
+    pthread_t threads[4];
+    for (int r = 0; r < n; r++) {
+        pthread_create(&threads[r], NULL, leave, &members[r]);
+    }
+    for (int r = 0; r < n; r++) {
+        pthread_join(threads[r], NULL);
+    }
+}
+
+/* A worker without a number, or the scheduler ("-1"). */
+static const char *ms_lookup(void *context, const char *name) {
+    bool scheduler = strcmp(context, "-1") == 0;
+    return strcmp(name, "MS_ROLE") == 0         ? scheduler ? "MS_SCHED" : "MS_WORKER"
+           : strcmp(name, "MS_WORKER_NUM") == 0 ? "3"
+           : strcmp(name, "MS_SCHED_HOST") == 0 ? "127.0.0.1"
+           : strcmp(name, "MS_SCHED_PORT") == 0 ? port
+           : strcmp(name, "DEVICE_ID") == 0     ? scheduler ? NULL : context
+                                                : NULL;
+}
+
+/* The first worker at the address is rank 0; the scheduler ends when rank 0 has left, not before. */
+static void msruns_workers_number_themselves(void **state) {
+    static const char *const devices[] = {"2", "0", "1", "-1"};
+    member members[4] = {{0}};
+    pthread_t threads[4];
+    bool seen[3] = {false};
+    choose_port();
+    for (int r = 3; r >= 0; r--) {
+        members[r] = (member){.lookup = ms_lookup, .number = devices[r], .timeout = 20};
+        pthread_create(&threads[r], NULL, join, &members[r]);
+        usleep(r == 3 ? 200000 : 0); /* msrun starts the scheduler first */
+    }
+    for (int r = 0; r < 3; r++) {
+        pthread_join(threads[r], NULL);
+        CHECK_OK(members[r].status, members[r].err);
+    }
+    for (int r = 0; r < 3; r++) {
+        int rank = members[r].bootstrap->rank;
+        assert_true(rank >= 0 && rank < 3 && !seen[rank]);
+        seen[rank] = true;
+    }
+    usleep(300000);
+    double left = trmi_os_now();
+    leave_all(members, 3);
+    pthread_join(threads[3], NULL);
+    assert_int_equal(members[3].status, TRM_END);
+    assert_non_null(strstr(members[3].err.message, "the job of 3 ranks at 127.0.0.1:"));
+    assert_true(members[3].end_time >= left);
+}
+
+/* It must not keep msrun waiting. */
+static void a_scheduler_without_a_job_ends(void **state) {
+    member one = {.lookup = ms_lookup, .number = "-1", .timeout = 0.3};
+    choose_port();
+    join(&one);
+    assert_int_equal(one.status, TRM_END);
+    assert_non_null(strstr(one.err.message, "no rank 0 at 127.0.0.1:"));
+}
+
+static const char *hccl_lookup(void *context, const char *name) {
+    return strcmp(name, "TRIREME_RANK") == 0   ? context
+           : strcmp(name, "TRIREME_SIZE") == 0 ? "2"
+           : strcmp(name, "HCCL_IF_IP") == 0 ? strcmp(context, "0") == 0 ? "127.0.0.8" : "127.0.0.9"
+           : strcmp(name, "HCCL_EXEC_TIMEOUT") == 0  ? "77"
+           : strcmp(name, "HCCL_DETERMINISTIC") == 0 ? "true"
+                                                     : NULL;
+}
+
+static void hccl_says_how_a_rank_is_reached(void **state) {
+    static const char *const numbers[] = {"0", "1"}, *const addresses[] = {"127.0.0.8",
+                                                                           "127.0.0.9"};
+    member members[2] = {{0}};
+    pthread_t threads[2];
+    char place[32];
+    choose_port();
+    snprintf(place, sizeof place, "127.0.0.1:%s", port);
+    for (int r = 0; r < 2; r++) {
+        members[r] =
+            (member){.lookup = hccl_lookup, .number = numbers[r], .place = place, .timeout = 20};
+        pthread_create(&threads[r], NULL, join, &members[r]);
+    }
+    for (int r = 0; r < 2; r++) {
+        pthread_join(threads[r], NULL);
+        CHECK_OK(members[r].status, members[r].err);
+        const trm_bootstrap *b = members[r].bootstrap;
+        assert_string_equal(b->address, addresses[r]);
+        assert_true(b->exec_seconds == 77 && b->deterministic == TRM_DETERMINISTIC_TRUE);
+    }
+    leave_all(members, 2);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(msruns_workers_number_themselves),
+        cmocka_unit_test(a_scheduler_without_a_job_ends),
+        cmocka_unit_test(hccl_says_how_a_rank_is_reached),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
