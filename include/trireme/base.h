@@ -153,7 +153,7 @@ typedef struct trm_tensor {
 } trm_tensor;
 TRM_API int64_t trm_tensor_bytes(const trm_tensor *tensor);
 
-/* Without a sink warnings go to standard error; NULL: nothing does. A call is a line, without newline.
+/* Until a sink is set (NULL: none), warnings and errors go to stderr. One call a line, no newline.
  *   thread  the sink may be called from any thread; set it before the first other call */
 typedef enum trm_log_level {
     TRM_LOG_ERROR,

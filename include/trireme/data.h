@@ -219,7 +219,9 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_seed(trm_dataset *dataset, uint64_t 
  *   pad   every shard has ceil(N/S), but what is over is not counted in batch->samples (evaluation)
  */
 typedef enum trm_shard_mode { TRM_SHARD_WRAP, TRM_SHARD_DROP, TRM_SHARD_PAD } trm_shard_mode;
-/* Shard `index` of `count` takes places index, index + count, ... of the one global order. */
+/* A model whose program has not called this shares the data out among its ranks itself (training
+ * wraps, evaluation pads); a count of 1 means that every rank reads all of it.
+ * Shard `index` of `count` takes places index, index + count, ... of the one global order. */
 TRM_API TRM_MUST_USE trm_status trm_dataset_shard(trm_dataset *dataset, int64_t count,
                                                   int64_t index, trm_shard_mode mode,
                                                   trm_error *err);
@@ -321,10 +323,11 @@ typedef struct trm_dataset_spec {
     const char *kind;
     const char *path; /* file or folder; "synth" gives the shapes, "clicks" the generated clicks */
     trm_usage usage;
-    int64_t batch_size;               /* 0 = 32 */
-    int64_t image_size;               /* 0 = 32 for CIFAR-10 and shapes, 224 otherwise */
-    int64_t classes;                  /* random only; 0 = 10 */
-    int64_t shard_count, shard_index; /* 0 = 1 */
+    int64_t batch_size; /* 0 = 32 */
+    int64_t image_size; /* 0 = 32 for CIFAR-10 and shapes, 224 otherwise */
+    int64_t classes;    /* random only; 0 = 10 */
+    /* As trm_dataset_shard; count 0: not said, a model with ranks shares the data out. */
+    int64_t shard_count, shard_index;
     uint64_t seed;
     int64_t prefetch_depth, threads; /* 0 = 4 ahead by one thread; depth -1 = none */
     bool channels_last;

@@ -126,8 +126,12 @@ typedef struct trm_parallel_options {
     /* text of a plan file (trireme plan --save): strategies by operator; NULL = none */
     const char *plan;
     /* Each rank feeds only its own samples, 1/size of the batch: sample i of rank r is sample i *
-     * size + r of the whole. Default: every rank feeds the whole batch. */
+     * size + r of the whole. Executors: every rank feeds the whole batch otherwise. Models: the
+     * default, so that a batch of the dataset is one rank's in every mode. */
     bool own_samples;
+    bool whole_batch; /* models: every rank reads the whole batch; the dataset is not shared out */
+    bool
+        stand_alone; /* models without `comm`: this process's own, also where it has joined ranks */
     /* Split, or one rank: results are the same bits under every plan and on any number of ranks and
      * threads, as long as the whole batch is. Sums are made in integers by plain kernels: several
      * times slower. */

@@ -140,7 +140,8 @@ trm_status app_dataset_random(const app_context *app, trm_dataset **out, trm_err
     if (status != TRM_OK) {
         return status;
     }
-    status = trm_dataset_batch(data, batch, true, err);
+    status = trm_dataset_shard(data, 1, 0, TRM_SHARD_WRAP, err); /* random on each rank */
+    status = status == TRM_OK ? trm_dataset_batch(data, batch, true, err) : status;
     if (status == TRM_OK) {
         status = trm_dataset_check(data, err);
     }

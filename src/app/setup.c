@@ -216,7 +216,9 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
         .parallel = {.comm = app_comm(app),
                      .mesh = splits ? o->split_mesh : NULL,
                      .plan = splits ? plan : NULL,
-                     .trial_seconds = app_trial_seconds(o)},
+                     .trial_seconds = app_trial_seconds(o),
+                     .whole_batch = splits && !app_reads_own(app),
+                     .stand_alone = app_comm(app) == NULL},
         .context = app->context,
     };
     return TRM_OK;

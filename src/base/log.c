@@ -5,7 +5,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* Of a program that has set no sink: it must learn that a rank waits, or that an option has no effect. */
 static void print_line(void *context, trm_log_level level, const char *room, const char *line) {
     (void)context;
     fprintf(stderr, "trireme: %s: %s: %s\n", level == TRM_LOG_ERROR ? "error" : "warning", room,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/log.h: writes log lines to the sink of the program; without one, warnings to standard error.
- * Not to be called within a training step. */
+/* base/log.h: writes log lines to the sink of the program; to stderr until it is set. Not to
+ * be called within a training step. */
 #ifndef TRMI_BASE_LOG_H
 #define TRMI_BASE_LOG_H
 

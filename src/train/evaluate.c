@@ -38,6 +38,7 @@ static bool is_binary(const trmi_compiled *c) {
 
 static trm_status ready(trm_model *model, trm_dataset *data, trm_error *err) {
     trm_batch_field first;
+    TRMI_TRY(trmi_model_share_data(model, data, false, err));
     TRMI_TRY(trm_dataset_check(data, err));
     int64_t batch = trm_dataset_field(data, 0, &first) ? first.tensor.shape.dim[0] : 0;
     if (model->evaluate.exec != NULL && model->evaluate.batch != batch) {

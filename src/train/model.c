@@ -8,6 +8,7 @@
 #include "trireme/metrics.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "exec/exec.h"
 #include "graph/detach.h"
 #include "graph/graph_ir.h"
@@ -308,11 +309,33 @@ static trm_status take_context(const trm_model_options *given, trm_model_options
                          "given beside it, and accumulate is its grad_accumulation_step");
     }
     o->context = NULL;
-    TRMI_TRY(trm_context_resolve(given->context, given->parallel.comm, &o->parallel, &o->accumulate,
-                                 err));
+    trm_comm *comm = o->parallel.comm;
+    if (comm != NULL && given->parallel.comm == NULL &&
+        !trm_context_is_set(given->context, "parallel_mode")) {
+        trmi_log(
+            TRM_LOG_WARN, "train",
+            "the context's parallel_mode is not set, which means stand_alone: the model trains "
+            "by itself, although this process has joined %d ranks",
+            trm_comm_size(comm));
+    }
+    TRMI_TRY(trm_context_resolve(given->context, comm, &o->parallel, &o->accumulate, err));
+    o->parallel.whole_batch = o->parallel.whole_batch || given->parallel.whole_batch;
     o->parallel.mesh = given->parallel.mesh;
     o->parallel.trial_seconds = given->parallel.trial_seconds;
     o->parallel.plan = given->parallel.plan != NULL ? given->parallel.plan : o->parallel.plan;
+    return TRM_OK;
+}
+
+/* A batch is one rank's in every mode, unless every rank reads whole batches. */
+static trm_status settle_batch(trm_model_options *o, trm_error *err) {
+    trm_parallel_options *p = &o->parallel;
+    if (p->own_samples && p->whole_batch) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "a model's parallel options: own_samples and whole_batch exclude each other");
+    }
+    bool many = p->comm != NULL && trm_comm_size(p->comm) > 1;
+    p->own_samples = many && p->split != TRM_SPLIT_NONE && !p->whole_batch;
     return TRM_OK;
 }
 
@@ -320,7 +343,9 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
     trm_model_options *o = &model->options;
     *o = *given;
     o->data = NULL;
+    TRMI_TRY(trmi_model_find_ranks(o, err));
     TRMI_TRY(take_context(given, o, err));
+    TRMI_TRY(settle_batch(o, err));
     const char **strings[] = {
         &o->backend,         &o->tuning_file,        &o->choices_file,
         &o->description,     &o->parallel.mesh,      &o->parallel.plan,
@@ -332,6 +357,27 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
         }
     }
     return TRM_OK;
+}
+
+/* What the ranks do together, in one line: the batch, and which samples batch norm is over. */
+static void log_ranks(const trm_model *model) {
+    const trm_parallel_options *p = &model->options.parallel;
+    int32_t size = trmi_model_size(model), norm = p->sync_batch_norm;
+    char samples[48] = "all ranks'";
+    bool local =
+        p->split != TRM_SPLIT_NONE ? norm == TRM_NORM_LOCAL : norm == 0 && model->train.lanes == 0;
+    if (local) {
+        snprintf(samples, sizeof samples, "each rank's own");
+    } else if (norm > 0) {
+        snprintf(samples, sizeof samples, "%d neighbouring ranks'", norm);
+    }
+    if (size > 1 && !model->options.evaluation_only) {
+        long long each = (long long)model->train.batch / (trmi_model_shares(model) == 1 ? size : 1);
+        trmi_log(TRM_LOG_INFO, "train",
+                 "rank %d of %d: a step has %lld samples a rank, %lld together; batch norm is over "
+                 "%s samples",
+                 trmi_model_rank(model), size, each, each * size, samples);
+    }
 }
 
 trm_status trm_model_create(const trm_model_options *options, trm_model **out, trm_error *err) {
@@ -347,8 +393,10 @@ trm_status trm_model_create(const trm_model_options *options, trm_model **out, t
         TRMI_TRY_GOTO(status, model->sink->check(&model->options, err), failed);
     }
     bool training = !options->evaluation_only;
+    TRMI_TRY_GOTO(status, trmi_model_share_data(model, options->data, training, err), failed);
     TRMI_TRY_GOTO(
         status, trmi_compile(model, options->data, training, trmi_model_owner(model), err), failed);
+    log_ranks(model);
     *out = model;
     return TRM_OK;
 failed:

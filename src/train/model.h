@@ -88,6 +88,13 @@ int32_t trmi_accumulate(const trm_model *model);
 
 /* ranks.c: the communicator, NULL with one rank; rank and size of it. */
 trm_comm *trmi_model_comm(const trm_model *model);
+/* The ranks that this process has joined, where the options name no communicator and do not say
+ * stand_alone. Collective where they are found.   error  those of trm_comm_create */
+trm_status trmi_model_find_ranks(trm_model_options *options, trm_error *err);
+/* Shares `data` out among the ranks, unless the program has said which part each reads
+ * (trm_dataset_shard), or every rank reads whole batches.   error  those of trm_dataset_check */
+trm_status trmi_model_share_data(const trm_model *model, trm_dataset *data, bool training,
+                                 trm_error *err);
 int32_t trmi_model_rank(const trm_model *model);
 int32_t trmi_model_size(const trm_model *model);
 /* Parts that a global batch is read in: one a rank, or, where the graph is split, the whole by

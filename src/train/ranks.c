@@ -2,7 +2,73 @@
 /* What a model asks of the other ranks. Nothing here costs anything with one rank. */
 #include "train/model.h"
 
+#include "trireme/cluster.h"
+
 #include "base/error.h"
+#include "base/log.h"
+#include "comm/api/world.h"
+#include "data/pipeline/dataset.h"
+
+#include <stdatomic.h>
+
+/* Once a process: a launcher started it as one of many, and it has joined none. */
+static void warn_not_joined(void) {
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
+    const trm_cluster_flags flags = {.table_wait_seconds = -1, .any_address = true};
+    trm_cluster *cluster;
+    if (atomic_flag_test_and_set(&warned) ||
+        trm_cluster_from_env(&flags, NULL, NULL, &cluster, NULL) != TRM_OK) {
+        return;
+    }
+    const trm_cluster_info *me = trm_cluster_get(cluster);
+    if (me->size > 1) {
+        trmi_log(TRM_LOG_WARN, "train",
+                 "this process is rank %d of %d (%s), but has not joined the others: its model "
+                 "trains by itself; call trm_distribute_comm(NULL, &comm, &err) first, or set "
+                 "parallel.stand_alone",
+                 me->rank, me->size, me->source);
+    }
+    trm_cluster_destroy(cluster);
+}
+
+trm_status trmi_model_find_ranks(trm_model_options *options, trm_error *err) {
+    trm_parallel_options *p = &options->parallel;
+    trm_bootstrap *bootstrap;
+    trm_comm *comm;
+    if (p->comm != NULL || p->stand_alone || options->ps.client != NULL) {
+        return TRM_OK;
+    }
+    int32_t jobs = trmi_world_find(&bootstrap, &comm);
+    if (jobs == 0) {
+        warn_not_joined();
+        return TRM_OK;
+    }
+    if (jobs > 1) {
+        trmi_log(TRM_LOG_WARN, "train",
+                 "this process has joined %d jobs: its model trains by itself; say with "
+                 "parallel.comm which ranks it uses, or set parallel.stand_alone",
+                 jobs);
+        return TRM_OK;
+    }
+    if (comm == NULL) {
+        TRMI_TRY(trm_comm_create(bootstrap, NULL, &comm, err));
+        trmi_world_own(bootstrap);
+    }
+    p->comm = comm;
+    return TRM_OK;
+}
+
+trm_status trmi_model_share_data(const trm_model *model, trm_dataset *data, bool training,
+                                 trm_error *err) {
+    const trm_parallel_options *p = &model->options.parallel;
+    int32_t size = trmi_model_size(model);
+    bool whole = training && p->split != TRM_SPLIT_NONE && !p->own_samples;
+    if (size == 1 || whole || model->options.ps.client != NULL) {
+        return TRM_OK;
+    }
+    return trmi_dataset_share(data, size, trmi_model_rank(model),
+                              training ? TRM_SHARD_WRAP : TRM_SHARD_PAD, err);
+}
 
 trm_comm *trmi_model_comm(const trm_model *model) {
     trm_comm *comm = model->options.parallel.comm;

@@ -276,6 +276,7 @@ static trm_status check_job(trmi_run *r, trm_error *err) {
 
 static trm_status check_data(trmi_run *r, trm_error *err) {
     trm_dataset *data = r->options->data;
+    TRMI_TRY(trmi_model_share_data(r->model, data, true, err));
     TRMI_TRY(trm_dataset_check(data, err));
     r->p.epoch_steps = trm_model_epoch_steps(r->model, data);
     if (r->p.epoch_steps <= 0) {
@@ -337,6 +338,7 @@ static trm_status go(trmi_run *r, trm_error *err) {
 }
 
 int64_t trm_model_epoch_steps(const trm_model *model, trm_dataset *data) {
+    (void)!trmi_model_share_data(model, data, true, NULL); /* 0 batches where it fails */
     return trm_dataset_epoch_batches(data) / trmi_accumulate(model);
 }
 

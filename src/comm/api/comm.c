@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Communicators: made from a bootstrap or from a parent, and the public verbs. The drawing is in
  * communicator.h. */
+#include "comm/api/world.h"
 #include "comm/api/communicator.h"
 
 #include "base/error.h"
@@ -209,6 +210,9 @@ trm_status trm_comm_create(trm_bootstrap *bootstrap, const trm_comm_options *opt
     trm_status status = trmi_comm_make(bootstrap, NULL, members, bootstrap->size, bootstrap->rank,
                                        options, &exchange, out, &cause);
     trmi_free(members);
+    if (status == TRM_OK) {
+        trmi_world_note(bootstrap, *out);
+    }
     if (status != TRM_OK) { /* the others must not wait for this rank */
         cause.rank = cause.rank < 0 ? bootstrap->rank : cause.rank;
         bootstrap->table->poison(bootstrap, &cause);
@@ -223,6 +227,7 @@ void trm_comm_destroy(trm_comm *comm) {
     if (comm == NULL) {
         return;
     }
+    trmi_world_forget(comm);
     trmi_comm_stop_thread(comm);
     trmi_net_release(comm);
     if (comm->shm != NULL) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trm_cluster_join: a bootstrap (comm/rendezvous/rendezvous.h) for ranks anywhere. */
 #define _GNU_SOURCE
+#include "comm/api/world.h"
 #include "comm/rendezvous/side.h"
 
 #include "base/error.h"
@@ -350,6 +351,9 @@ trm_status trm_cluster_join(const trm_cluster *cluster, const trm_join_options *
     if (join.hello.size > 1) {
         TRMI_TRY_GOTO(status, trmi_side_start(side, err), failed);
     }
+    if (join.hello.size > 1) {
+        trmi_world_add(&side->base);
+    }
     explicit_bzero(&join, sizeof join);
     *out = &side->base;
     return TRM_OK;
@@ -364,6 +368,7 @@ failed:
 
 void trm_cluster_leave(trm_bootstrap *bootstrap) {
     if (bootstrap != NULL) {
+        trm_comm_destroy(trmi_world_remove(bootstrap));
         bootstrap->table->destroy(bootstrap);
     }
 }

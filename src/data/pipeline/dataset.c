@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/log.h"
 
 enum { PREFETCH_MAX = 1024, THREADS_MAX = 256 };
 static const int64_t window_max = (int64_t)1 << 28, batch_max = (int64_t)1 << 24;
@@ -62,7 +63,33 @@ trm_status trm_dataset_shard(trm_dataset *dataset, int64_t count, int64_t index,
     dataset->order.shards = count;
     dataset->order.shard = index;
     dataset->order.mode = mode;
+    dataset->sharded = true;
     return TRM_OK;
+}
+
+trm_status trmi_dataset_share(trm_dataset *dataset, int32_t count, int32_t index,
+                              trm_shard_mode mode, trm_error *err) {
+    trmi_sample_order *o = &dataset->order;
+    if (dataset->sharded) {
+        if (o->shards > 1 && o->shards != count) {
+            trmi_log(
+                TRM_LOG_WARN, "data",
+                "the dataset is part %lld of %lld, but the model has %d ranks: make them equal, "
+                "or leave trm_dataset_shard out",
+                (long long)o->shard, (long long)o->shards, count);
+        }
+        return TRM_OK;
+    }
+    if (o->shards == count && o->shard == index && o->mode == mode) {
+        return TRM_OK;
+    }
+    trmi_dataset_stop(dataset);
+    dataset->sealed = false;
+    o->shards = count;
+    o->shard = index;
+    o->mode = mode;
+    dataset->epoch = dataset->index = 0;
+    return trmi_dataset_seal(dataset, err);
 }
 
 trm_status trm_dataset_shuffle(trm_dataset *dataset, int64_t window, trm_error *err) {

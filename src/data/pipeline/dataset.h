@@ -57,6 +57,7 @@ struct trm_dataset {
     int32_t own_count;
     int64_t batch_size, passes;
     bool drop_remainder, sealed;
+    bool sharded; /* the program has said which part is read (trm_dataset_shard) */
     int64_t depth, threads;
 
     /* Once sealed. */
@@ -84,6 +85,10 @@ struct trm_dataset {
  * shuffle mixes over the seam.) The position is undefined until the next seek.   errors  INVALID */
 trm_status trmi_dataset_deal(trm_dataset *dataset, int64_t epoch, int64_t used, int64_t *first,
                              trm_error *err);
+/* Among `count` ranks this one reads part `index`, unless the program has said which part it reads.
+ * A position is undefined until the next seek.   errors  those of trm_dataset_check */
+trm_status trmi_dataset_share(trm_dataset *dataset, int32_t count, int32_t index,
+                              trm_shard_mode mode, trm_error *err);
 /* Checks the pipeline and computes chain, fields and epoch_batches. */
 trm_status trmi_dataset_seal(trm_dataset *dataset, trm_error *err);
 /* Makes batch `number` (epoch * epoch_batches + index) in `slot`; the outcome is in the slot. */

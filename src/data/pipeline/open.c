@@ -176,14 +176,15 @@ static recipe large_images(const trm_dataset_spec *spec, bool augment) {
 static trm_status refine(const trm_dataset_spec *spec, const recipe *r, bool train,
                          trm_dataset *dataset, trm_error *err) {
     int64_t batch = spec->batch_size != 0 ? spec->batch_size : 32;
-    int64_t shards = spec->shard_count != 0 ? spec->shard_count : 1;
     int64_t depth = spec->prefetch_depth == 0 ? 4 : spec->prefetch_depth;
     TRMI_TRY(trm_dataset_seed(dataset, spec->seed, err));
     if (train) {
         TRMI_TRY(trm_dataset_shuffle(dataset, spec->exact_guide ? GUIDE_WINDOW : 0, err));
     }
-    TRMI_TRY(trm_dataset_shard(dataset, shards, spec->shard_index,
-                               train ? TRM_SHARD_WRAP : TRM_SHARD_PAD, err));
+    if (spec->shard_count != 0 || spec->shard_index != 0) {
+        TRMI_TRY(trm_dataset_shard(dataset, spec->shard_count != 0 ? spec->shard_count : 1,
+                                   spec->shard_index, train ? TRM_SHARD_WRAP : TRM_SHARD_PAD, err));
+    }
     TRMI_TRY(trm_dataset_map(dataset, r->steps, r->count, err));
     TRMI_TRY(trm_dataset_batch(dataset, batch, train, err));
     return trm_dataset_prefetch(dataset, depth < 0 ? 0 : depth, spec->threads, err);

@@ -39,4 +39,12 @@ static inline void trmi_record_begin_digest(const trmi_record_head *head, XXH3_s
     XXH3_64bits_update(state, &head->tick, sizeof *head - offsetof(trmi_record_head, tick));
 }
 
+/* A record that is read, and not used yet: the last step, and behind it pushes that only fill their
+ * windows. */
+struct trmi_held {
+    trmi_record_head head;
+    const uint8_t *body; /* in the log's mapping, or the copy */
+    uint8_t *copy;
+};
+
 #endif

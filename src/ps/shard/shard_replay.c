@@ -126,14 +126,6 @@ done:
 /* ---- the last step ------------------------------------------------------------------------------
  */
 
-/* A record that is read, and not used yet: the last step, and behind it pushes that only fill their
- * windows. */
-struct trmi_held {
-    trmi_record_head head;
-    const uint8_t *body; /* in the log's mapping, or the copy */
-    uint8_t *copy;
-};
-
 static trm_status use_record(trmi_shard *shard, const trmi_record_head *head, const uint8_t *body,
                              int64_t *pushes, trm_error *err) {
     bool applied = false;

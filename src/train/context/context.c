@@ -348,6 +348,8 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
                                                                         : TRM_SPLIT_PLANNED};
         parallel->own_samples = many && (said(c, TRMI_CONTEXT_FULL_BATCH, "false") ||
                                          said(c, TRMI_CONTEXT_DATASET_STRATEGY, "data_parallel"));
+        parallel->whole_batch = many && (said(c, TRMI_CONTEXT_FULL_BATCH, "true") ||
+                                         said(c, TRMI_CONTEXT_DATASET_STRATEGY, "full_batch"));
         if (is_set(c, TRMI_CONTEXT_SYNC_BATCH_NORM)) {
             int32_t norm = trmi_context_norm(text_of(c, TRMI_CONTEXT_SYNC_BATCH_NORM));
             parallel->sync_batch_norm = norm == 0 ? TRM_NORM_LOCAL : norm;

@@ -103,6 +103,7 @@ trm_status trmi_estimator_model(trm_estimator *e, trm_run_mode mode, trm_dataset
     out->data = data;
     out->evaluation_only = mode == TRM_MODE_EVAL;
     out->ps = (trm_ps_training){.client = NULL};
+    out->parallel.stand_alone = out->parallel.comm == NULL;
     out->host_processes = count_host_processes(e);
     return TRM_OK;
 }

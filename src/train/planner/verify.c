@@ -135,9 +135,10 @@ static trm_status settle(const trm_model_options *given, trm_model_options *spli
         split->parallel.mesh = given->parallel.mesh;
         split->parallel.plan =
             given->parallel.plan != NULL ? given->parallel.plan : split->parallel.plan;
-        split->parallel.own_samples = false; /* whole batches, as one device needs them */
         split->context = NULL;
     }
+    split->parallel.own_samples = false;
+    split->parallel.whole_batch = true;      /* as one device needs them */
     split->parallel.shard_optimizer = false; /* whole gradients, to look at */
     trm_comm *comm = split->parallel.comm;
     if (comm == NULL || trm_comm_size(comm) < 2 || split->parallel.split == TRM_SPLIT_NONE) {
@@ -147,7 +148,8 @@ static trm_status settle(const trm_model_options *given, trm_model_options *spli
             "(semi_auto_parallel, auto_parallel) are expected");
     }
     *one = *split;
-    one->parallel = (trm_parallel_options){.comm = NULL, .exact = split->parallel.exact};
+    one->parallel =
+        (trm_parallel_options){.comm = NULL, .exact = split->parallel.exact, .stand_alone = true};
     return TRM_OK;
 }
 

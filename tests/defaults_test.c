@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a model does whose program says nothing about ranks: it uses those that the process has
+ * joined, its dataset is shared out among them, and a batch is one rank's in every mode. Two
+ * processes with batches of 8 have the losses and the weights of one process with batches of 16. */
+#include "check.h"
+#include "folder.h"
+
+#include "trireme/trireme.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { RANKS = 2, BATCH = 8, STEPS = 6, WEIGHTS = 32 };
+
+typedef struct record {
+    double loss[STEPS], evaluated;
+    float weight[WEIGHTS];
+    int64_t epoch_steps, evaluated_samples, warnings, norm_lines;
+    char warning[256];
+    trm_error err;
+} record;
+
+typedef enum way {
+    ALONE,
+    SILENT,
+    BOOTSTRAP_ONLY,
+    GIVEN_COMM,
+    AUTO,
+    WHOLE,
+    STAND_ALONE,
+    NOT_JOINED
+} way;
+
+static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
+    trm_node x = trm_inputs_get(inputs, "image");
+    x = trm_avg_pool(g, x, &(trm_pool_options){.kernel = {8, 8}});
+    return trm_mlp(g, trm_reshape(g, x, trm_shape_of(-1, 48)), (int64_t[]){16}, 1, 10);
+}
+
+static trm_dataset *shapes(trm_usage usage, int64_t batch) {
+    const trm_dataset_spec spec = {.path = "synth",
+                                   .usage = usage,
+                                   .batch_size = batch,
+                                   .seed = 5,
+                                   .no_augment = true,
+                                   .shapes =
+                                       &(trm_shapes_options){.train_count = 160, .test_count = 50}};
+    trm_dataset *data = NULL;
+    trm_error err;
+    CHECK_OK(trm_dataset_open(&spec, &data, &err), err);
+    return data;
+}
+
+static trm_status note_loss(void *context, const trm_progress *p, trm_error *err) {
+    ((record *)context)->loss[p->global_step - 1] = (double)p->loss;
+    return TRM_OK;
+}
+
+static void note_line(void *context, trm_log_level level, const char *room, const char *line) {
+    record *r = context;
+    if (level == TRM_LOG_INFO) {
+        r->norm_lines += strstr(line, "8 samples a rank, 16 together; batch norm is over") != NULL;
+        return;
+    }
+    r->warnings++;
+    snprintf(r->warning, sizeof r->warning, "%s", line);
+}
+
+/* This process's part of the job, by the public API alone. */
+static trm_status train(way how, record *r, trm_error *err) {
+    trm_comm *comm = NULL;
+    trm_cluster *cluster = NULL;
+    trm_bootstrap *bootstrap = NULL;
+    trm_log_set_sink(note_line, r, TRM_LOG_INFO);
+    if (how == BOOTSTRAP_ONLY) {
+        TRMI_TRY(trm_cluster_from_env(NULL, NULL, NULL, &cluster, err));
+        TRMI_TRY(trm_cluster_join(cluster, NULL, &bootstrap, err));
+        trm_cluster_destroy(cluster);
+    } else if (how != ALONE && how != NOT_JOINED) {
+        TRMI_TRY(trm_distribute_comm(NULL, &comm, err));
+    }
+    int64_t batch = how == ALONE || how == WHOLE ? RANKS * BATCH : BATCH;
+    trm_dataset *data = shapes(TRM_USAGE_TRAIN, batch), *test = shapes(TRM_USAGE_TEST, BATCH);
+    trm_context *context = NULL;
+    trm_model_options options = {.network = network,
+                                 .data = data,
+                                 .backend = "ref",
+                                 .seed = 3,
+                                 .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
+                                 .learning_rate = {.base = 0.05}};
+    options.parallel.comm = how == GIVEN_COMM ? comm : NULL;
+    options.parallel.stand_alone = how == STAND_ALONE;
+    if (how == AUTO || how == WHOLE) {
+        TRMI_TRY(trm_context_create(&context, err));
+        TRMI_TRY(trm_context_set(context, "parallel_mode", "semi_auto_parallel", err));
+        options.context = context;
+    }
+    if (how == WHOLE) {
+        TRMI_TRY(trm_context_set(context, "full_batch", "true", err));
+    }
+    trm_model *model;
+    trm_evaluation result;
+    TRMI_TRY(trm_model_create(&options, &model, err));
+    r->epoch_steps = trm_model_epoch_steps(model, data);
+    TRMI_TRY(trm_model_train(
+        model,
+        &(trm_train_options){
+            .data = data, .steps = STEPS, .callbacks = {{.on_step_end = note_loss, .context = r}}},
+        err));
+    TRMI_TRY(trm_model_evaluate(model, test, &result, err));
+    r->evaluated = result.loss;
+    r->evaluated_samples = result.samples;
+    trm_exec *exec = trm_model_exec(model);
+    TRMI_TRY(trm_exec_gather_slots(exec, err));
+    float weights[16 * 48];
+    int32_t index = trm_exec_find(exec, "fc1.weight");
+    index = index >= 0 ? index : 0;
+    trm_exec_read(exec, index, weights);
+    memcpy(r->weight, weights, sizeof r->weight);
+    trm_model_destroy(model);
+    trm_context_destroy(context);
+    trm_dataset_destroy(data);
+    trm_dataset_destroy(test);
+    trm_cluster_leave(bootstrap);
+    return TRM_OK;
+}
+
+/* Processes, as a launcher starts them. */
+static record *run_ranks(way how) {
+    record *all =
+        mmap(NULL, RANKS * sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(all != MAP_FAILED);
+    pid_t pids[RANKS];
+    int ranks = how == ALONE ? 1 : RANKS;
+    for (int rank = 0; rank < ranks; rank++) {
+        pids[rank] = fork();
+        if (pids[rank] == 0 && how == ALONE) {
+            exit(train(how, &all[rank], &all[rank].err) == TRM_OK ? 0 : 1);
+        }
+        if (pids[rank] == 0) {
+            char text[160];
+            snprintf(text, sizeof text, "%d", rank);
+            setenv("TRIREME_RANK", text, 1);
+            setenv("TRIREME_LOCAL_RANK", text, 1);
+            setenv("TRIREME_SIZE", "2", 1);
+            setenv("TRIREME_LOCAL_SIZE", "2", 1);
+            snprintf(text, sizeof text, "unix:%s/meet%d", folder, (int)how);
+            setenv("TRIREME_RENDEZVOUS", text, 1);
+            exit(train(how, &all[rank], &all[rank].err) == TRM_OK ? 0 : 1);
+        }
+    }
+    for (int rank = 0; rank < ranks; rank++) {
+        int status;
+        waitpid(pids[rank], &status, 0);
+        if (status != 0) {
+            fail_msg("way %d, rank %d: %s", (int)how, rank, all[rank].err.message);
+        }
+    }
+    return all;
+}
+
+static void assert_close(const record *one, const record *rank) {
+    for (int i = 0; i < STEPS; i++) {
+        if (fabs(one->loss[i] - rank->loss[i]) > 1e-4 * one->loss[i]) {
+            fail_msg("step %d: loss %g, one process has %g", i + 1, rank->loss[i], one->loss[i]);
+        }
+    }
+    for (int i = 0; i < WEIGHTS; i++) {
+        assert_true(fabsf(one->weight[i] - rank->weight[i]) < 1e-4f);
+    }
+    assert_int_equal(rank->epoch_steps, one->epoch_steps);
+    assert_int_equal(rank->evaluated_samples, one->evaluated_samples);
+    assert_true(fabs(one->evaluated - rank->evaluated) < 1e-3 * one->evaluated);
+}
+
+static void ranks_have_the_results_of_one_process(void **state) {
+    record *one = run_ranks(ALONE);
+    assert_int_equal(one->epoch_steps, 10);
+    assert_int_equal(one->evaluated_samples, 50);
+    static const way ways[] = {SILENT, BOOTSTRAP_ONLY, GIVEN_COMM, AUTO, WHOLE};
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        record *all = run_ranks(ways[i]);
+        for (int rank = 0; rank < RANKS; rank++) {
+            assert_close(one, &all[rank]);
+            assert_int_equal(all[rank].warnings, 0);
+            assert_int_equal(all[rank].norm_lines, 1);
+        }
+        munmap(all, RANKS * sizeof *all);
+    }
+    munmap(one, RANKS * sizeof *one);
+}
+
+/* Not joined: trained by itself, and told so once. Stand-alone on purpose: not a word. */
+static void models_by_themselves_say_so(void **state) {
+    record *all = run_ranks(NOT_JOINED);
+    for (int rank = 0; rank < RANKS; rank++) {
+        assert_int_equal(all[rank].warnings, 1);
+        assert_non_null(strstr(all[rank].warning, "has not joined the others"));
+        assert_int_equal(all[rank].epoch_steps, 20);
+    }
+    munmap(all, RANKS * sizeof *all);
+    all = run_ranks(STAND_ALONE);
+    for (int rank = 0; rank < RANKS; rank++) {
+        assert_int_equal(all[rank].warnings, 0);
+        assert_int_equal(all[rank].epoch_steps, 20);
+    }
+    munmap(all, RANKS * sizeof *all);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(ranks_have_the_results_of_one_process, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(models_by_themselves_say_so, make_folder, remove_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
