@@ -39,8 +39,8 @@ foreach(compiler mpicc.openmpi mpicc.mpich mpicc)
             -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include
             ${CMAKE_SOURCE_DIR}/src/comm/plugins/mpi.c -o ${mpi_plugin}
     DEPENDS ${CMAKE_SOURCE_DIR}/src/comm/plugins/mpi.c ${CMAKE_SOURCE_DIR}/src/comm/plugins/frame.h
-            ${CMAKE_SOURCE_DIR}/src/comm/transport.h
-            ${CMAKE_SOURCE_DIR}/src/comm/engine.h
+            ${CMAKE_SOURCE_DIR}/src/comm/net/transport.h
+            ${CMAKE_SOURCE_DIR}/src/comm/api/engine.h
     COMMENT "plug-in for ${mpi_family}" VERBATIM)
   add_custom_target(trireme_comm_mpi_${mpi_family} ALL DEPENDS ${mpi_plugin})
   install(PROGRAMS ${mpi_plugin} DESTINATION ${CMAKE_INSTALL_LIBDIR}/trireme)

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: Apache-2.0 */
 /* An operator of your own, and a training loop of your own: a network with x * sigmoid(x) between
  * its layers learns y = sin(3 x1) + x2^2 from points that the loop makes. */
 #include "trireme/exec.h"
@@ -9,19 +8,18 @@
 
 enum { BATCH = 64, HIDDEN = 32, STEPS = 1200 };
 
-/* ---- the operator: shapes, numbers, gradient
- *  ------------------------------------------------------ */
+/* ---- the operator: shapes, numbers, gradient ------------------------------------------------------ */
 
-static trm_status swish_infer(const trm_custom_op *self, const trm_tensor *in, int32_t count,
-                              trm_tensor *out, trm_error *err) {
+static trm_status swish_infer(const trm_custom_op *self, const trm_tensor *in, int32_t count, trm_tensor *out,
+                              trm_error *err) {
     (void)self, (void)count, (void)err;
     out[0].dtype = in[0].dtype;
     out[0].shape = in[0].shape;
     return TRM_OK;
 }
 
-static trm_status swish_run(const trm_custom_op *self, const trm_tensor *in, int32_t count,
-                            trm_tensor *out, trm_error *err) {
+static trm_status swish_run(const trm_custom_op *self, const trm_tensor *in, int32_t count, trm_tensor *out,
+                            trm_error *err) {
     (void)self, (void)count, (void)err;
     const float *x = in[0].data;
     float *y = out[0].data;
@@ -32,23 +30,18 @@ static trm_status swish_run(const trm_custom_op *self, const trm_tensor *in, int
 }
 
 /* d(x s(x))/dx = s + x s (1 - s) = s + y (1 - s), in operators that are there already. */
-static void swish_gradient(const trm_custom_op *self, trm_graph *g, const trm_node *in,
-                           int32_t count, const trm_node *out, const trm_node *d_out,
-                           trm_node *d_in) {
+static void swish_gradient(const trm_custom_op *self, trm_graph *g, const trm_node *in, int32_t count,
+                           const trm_node *out, const trm_node *d_out, trm_node *d_in) {
     (void)self, (void)count;
     trm_node s = trm_sigmoid(g, in[0]);
     trm_node slope = trm_add(g, s, trm_mul(g, out[0], trm_sub(g, trm_scalar(g, 1), s)));
     d_in[0] = trm_mul(g, d_out[0], slope);
 }
 
-static const trm_custom_op swish = {.name = "swish",
-                                    .outputs = 1,
-                                    .infer = swish_infer,
-                                    .run = swish_run,
-                                    .gradient = swish_gradient};
+static const trm_custom_op swish = {
+    .name = "swish", .outputs = 1, .infer = swish_infer, .run = swish_run, .gradient = swish_gradient};
 
-/* ---- the network
- *  ------------------------------------------------------------------------------------- */
+/* ---- the network ------------------------------------------------------------------------------------- */
 
 static trm_node layer(trm_graph *g, const char *name, trm_node x, int64_t in, int64_t out) {
     trm_graph_push_scope(g, "%s", name);
@@ -68,8 +61,7 @@ static trm_node build(trm_graph *g) {
     return trm_reduce_mean(g, trm_mul(g, error, error), NULL, 0, false);
 }
 
-/* ---- the loop
- *  ------------------------------------------------------------------------------------------ */
+/* ---- the loop ------------------------------------------------------------------------------------------ */
 
 static void make_points(int step, float *x, float *y) {
     for (int i = 0; i < BATCH; i++) { /* a low-discrepancy sequence: no generator to keep */

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: Apache-2.0 */
 /* A small network learns ten classes of generated shapes: the whole program. */
 #include <stdio.h>
 #include <trireme/trireme.h>
@@ -12,20 +11,12 @@ int main(void) {
     trm_dataset *train, *test;
     trm_model *model;
     trm_evaluation result;
-    TRM_OR_EXIT(
-        trm_dataset_open(&(trm_dataset_spec){.path = "synth", .batch_size = 64}, &train, &err));
-    TRM_OR_EXIT(trm_dataset_open(&(trm_dataset_spec){.path = "synth", .usage = TRM_USAGE_TEST},
-                                 &test, &err));
-    TRM_OR_EXIT(
-        trm_model_create(&(trm_model_options){.network = network,
-                                              .data = train,
-                                              .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
-                                              .learning_rate = {.base = 0.01}},
-                         &model, &err));
-    TRM_OR_EXIT(trm_model_train(
-        model,
-        &(trm_train_options){.data = train, .epochs = 3, .callbacks = {trm_loss_monitor(0, puts)}},
-        &err));
+    TRM_OR_EXIT(trm_dataset_open(&(trm_dataset_spec){.path = "synth", .batch_size = 64}, &train, &err));
+    TRM_OR_EXIT(trm_dataset_open(&(trm_dataset_spec){.path = "synth", .usage = TRM_USAGE_TEST}, &test, &err));
+    TRM_OR_EXIT(trm_model_create(&(trm_model_options){.network = network, .data = train,
+        .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9}, .learning_rate = {.base = 0.01}}, &model, &err));
+    TRM_OR_EXIT(trm_model_train(model, &(trm_train_options){.data = train, .epochs = 3,
+        .callbacks = {trm_loss_monitor(0, puts)}}, &err));
     TRM_OR_EXIT(trm_model_evaluate(model, test, &result, &err));
     printf("accuracy on %lld new images: %.3f\n", (long long)result.samples, result.top1);
     trm_model_destroy(model);

@@ -1,11 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/* A training program with its own arrays, its own gradients and its own loop: a network of one
- * hidden layer learns a function of two variables. It was written for one process. The header and
- * the three lines marked + were added; without them it is a program that knows nothing of this
- * library (tests/guide_001_test.sh compiles that one, too).
+/* A training program with its own arrays, its own gradients and its own loop: a network of one hidden layer
+ * learns a function of two variables. It was written for one process. The header and the three lines marked +
+ * were added; without them it is a program that knows nothing of this library (tests/guide_001_test.sh compiles
+ * that one, too).
  *
  *     own_loop                              one process
- *     trireme run -n 4 -- own_loop          four: the same numbers */
+ *     trireme run -n 4 -- own_loop          four: the same numbers
+ */
 #include "trireme/distribute.h" /* + */
 
 #include <math.h>
@@ -24,8 +24,7 @@ static float noise(void) { /* -1 .. 1 */
     return (float)(state >> 8) / 8388608.0f - 1;
 }
 
-/* Adds one sample's part of the gradient, returns its loss. w: HIDDEN times x, y, bias, out; then
- * the last bias. */
+/* Adds one sample's part of the gradient, returns its loss. w: HIDDEN times x, y, bias, out; then the last bias. */
 static float backward(const float *sample, float part, const float *w, float *g) {
     float h[HIDDEN], out = w[4 * HIDDEN];
     for (int k = 0; k < HIDDEN; k++) {
@@ -55,9 +54,7 @@ int main(void) {
     for (int k = 0; k < WEIGHTS; k++) {
         weights[k] = noise();
     }
-    /* + */
-    TRM_OR_EXIT(trm_distribute_shard_arrays(NULL, &TRM_FLOATS(data, SAMPLES * 3), 1, &samples,
-                                            &batch, &err));
+    TRM_OR_EXIT(trm_distribute_shard_arrays(NULL, &TRM_FLOATS(data, SAMPLES * 3), 1, &samples, &batch, &err)); /* + */
     TRM_OR_EXIT(trm_distribute_broadcast(NULL, &TRM_FLOATS(weights, WEIGHTS), 1, 0, &err)); /* + */
     for (int step = 0; step < STEPS; step++) {
         loss = 0;
@@ -65,12 +62,9 @@ int main(void) {
             gradient[k] = 0;
         }
         for (int64_t i = 0; i < batch; i++) {
-            loss += backward(data[(step * batch + i) % samples], 1.0f / (float)batch, weights,
-                             gradient);
+            loss += backward(data[(step * batch + i) % samples], 1.0f / (float)batch, weights, gradient);
         }
-        /* + */
-        TRM_OR_EXIT(trm_distribute_all_reduce(NULL, &TRM_FLOATS(gradient, WEIGHTS), 1,
-                                              TRM_REDUCTION_MEAN, &err));
+        TRM_OR_EXIT(trm_distribute_all_reduce(NULL, &TRM_FLOATS(gradient, WEIGHTS), 1, TRM_REDUCTION_MEAN, &err)); /* + */
         for (int k = 0; k < WEIGHTS; k++) {
             weights[k] -= 0.2f * gradient[k];
         }

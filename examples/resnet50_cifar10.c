@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: Apache-2.0 */
 /* Guide 002's program: ResNet-50 on CIFAR-10, with its data pipeline, its loss made of small
  * operators, and its training call, on one rank or many.
  * Usage: [trireme run -n 8 --] resnet50_cifar10 DIR [IMAGE_SIZE [EPOCHS [PARALLEL_MODE]]] */
@@ -12,8 +11,8 @@
 #include <string.h>
 
 static trm_dataset *create_dataset(const char *path, int64_t size) {
-    /* The guide reads all files, test set included; here the training set. Its mean and deviation
-     * are in the order B, G, R; here R, G, B. */
+    /* The guide reads all files, test set included; here the training set. Its mean and deviation are
+     * in the order B, G, R; here R, G, B. */
     static const double mean[3] = {0.4914, 0.4822, 0.4465}, deviation[3] = {0.2023, 0.1994, 0.2010};
     const trm_transform transforms[] = {
         trm_transform_random_crop(32, 32, 4),
@@ -84,12 +83,8 @@ int main(int argc, char **argv) {
     options.data = dataset;
     options.context = context;
     TRM_OR_EXIT(trm_model_create(&options, &model, &err));
-    TRM_OR_EXIT(trm_model_train(model,
-                                &(trm_train_options){.data = dataset,
-                                                     .epochs = argc > 3 ? atol(argv[3]) : 10,
-                                                     .sink = true,
-                                                     .callbacks = {trm_loss_monitor(1, puts)}},
-                                &err));
+    TRM_OR_EXIT(trm_model_train(model, &(trm_train_options){.data = dataset, .epochs = argc > 3 ? atol(argv[3]) : 10,
+        .sink = true, .callbacks = {trm_loss_monitor(1, puts)}}, &err));
     trm_model_destroy(model);
     trm_dataset_destroy(dataset);
     trm_context_destroy(context);

@@ -1,7 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/* Guide 001's program: ResNet-50 on ImageNet with a training loop of its own, on one device or,
- * with three added calls, on many. The flags are those of TensorFlow's
- * official/vision/image_classification/resnet.
+/* Guide 001's program: ResNet-50 on ImageNet with a training loop of its own, on one device or, with three
+ * added calls, on many. The flags are those of TensorFlow's official/vision/image_classification/resnet.
  *
  *     resnet50_imagenet --data_dir imagenet --batch_size 256             one process
  *     trireme run -n 8 -- resnet50_imagenet --data_dir imagenet --batch_size 256     8 ranks, 32 images each
@@ -20,8 +18,7 @@ typedef struct flags {
     double train_epochs, warmup_epochs, base_learning_rate;
 } flags;
 
-/* ---- flags
- *  ------------------------------------------------------------------------------------------ */
+/* ---- flags ------------------------------------------------------------------------------------------ */
 
 static const char usage[] =
     "resnet50_imagenet [--flag VALUE]; on many ranks: trireme run -n 8 -- resnet50_imagenet ...\n"
@@ -36,8 +33,7 @@ static const char usage[] =
     "  --image_size N          (224)\n"
     "  --num_classes N         (1000)\n"
     "  --dtype fp32|bf16       (fp32)\n"
-    "  --guide_l2              decay as the guide's own code has it: not divided by the number of "
-    "replicas,\n"
+    "  --guide_l2              decay as the guide's own code has it: not divided by the number of replicas,\n"
     "                          so that the sum over N ranks makes it N times as strong\n";
 
 static bool take(const char *name, const char *value, flags *f) {
@@ -46,14 +42,10 @@ static bool take(const char *name, const char *value, flags *f) {
         int64_t *integer;
         double *real;
         const char **text;
-    } table[] = {{"--data_dir", NULL, NULL, &f->data_dir},
-                 {"--dtype", NULL, NULL, &f->dtype},
-                 {"--batch_size", &f->batch_size, NULL, NULL},
-                 {"--train_steps", &f->train_steps, NULL, NULL},
-                 {"--log_steps", &f->log_steps, NULL, NULL},
-                 {"--image_size", &f->image_size, NULL, NULL},
-                 {"--num_classes", &f->num_classes, NULL, NULL},
-                 {"--train_epochs", NULL, &f->train_epochs, NULL},
+    } table[] = {{"--data_dir", NULL, NULL, &f->data_dir},        {"--dtype", NULL, NULL, &f->dtype},
+                 {"--batch_size", &f->batch_size, NULL, NULL},    {"--train_steps", &f->train_steps, NULL, NULL},
+                 {"--log_steps", &f->log_steps, NULL, NULL},      {"--image_size", &f->image_size, NULL, NULL},
+                 {"--num_classes", &f->num_classes, NULL, NULL},  {"--train_epochs", NULL, &f->train_epochs, NULL},
                  {"--warmup_epochs", NULL, &f->warmup_epochs, NULL},
                  {"--base_learning_rate", NULL, &f->base_learning_rate, NULL}};
     char *end = "";
@@ -85,8 +77,7 @@ static void parse(int argc, char **argv, flags *f) {
         } else if (take(argv[i], argv[i + 1], f)) {
             i++;
         } else {
-            fprintf(stderr, "resnet50_imagenet: %s: not a flag with a value it can have\n%s",
-                    argv[i], usage);
+            fprintf(stderr, "resnet50_imagenet: %s: not a flag with a value it can have\n%s", argv[i], usage);
             exit(2);
         }
     }
@@ -100,19 +91,16 @@ static void parse(int argc, char **argv, flags *f) {
     }
 }
 
-/* ---- data
- *  ------------------------------------------------------------------------------------------- */
+/* ---- data ------------------------------------------------------------------------------------------- */
 
 /* TFRecords where there are such files, else folders of classes. */
 static trm_status open_images(const flags *f, trm_dataset **data, trm_error *err) {
     trm_status status = trm_dataset_tfrecord_imagenet(f->data_dir, TRM_USAGE_TRAIN, data, err);
-    return status == TRM_IO ? trm_dataset_image_folder(f->data_dir, TRM_USAGE_TRAIN, data, err)
-                            : status;
+    return status == TRM_IO ? trm_dataset_image_folder(f->data_dir, TRM_USAGE_TRAIN, data, err) : status;
 }
 
 static trm_status read_images(const flags *f, trm_dataset **data, trm_error *err) {
-    /* the guide's channel means */
-    static const double mean[3] = {123.68, 116.78, 103.94}, one[3] = {1, 1, 1};
+    static const double mean[3] = {123.68, 116.78, 103.94}, one[3] = {1, 1, 1}; /* the guide's channel means */
     const trm_transform transforms[] = {
         trm_transform_decode(false),
         trm_transform_random_resized_crop(f->image_size, f->image_size),
@@ -130,48 +118,39 @@ static trm_status read_images(const flags *f, trm_dataset **data, trm_error *err
 }
 
 static trm_status input_fn(const flags *f, trm_dataset **data, trm_error *err) {
-    const trm_random_options random = {.count = 100 * f->batch_size,
-                                       .height = f->image_size,
-                                       .width = f->image_size,
+    const trm_random_options random = {.count = 100 * f->batch_size, .height = f->image_size, .width = f->image_size,
                                        .classes = f->num_classes};
-    return f->use_synthetic_data ? trm_dataset_random(&random, data, err)
-                                 : read_images(f, data, err);
+    return f->use_synthetic_data ? trm_dataset_random(&random, data, err) : read_images(f, data, err);
 }
 
-/* ---- model
- *  ------------------------------------------------------------------------------------------ */
+/* ---- model ------------------------------------------------------------------------------------------ */
 
-/* loss = reduce_sum(prediction_loss) / batch_size, the batch size of all ranks: gradients are then
- * summed. L2, 1e-4 * 2 * l2_loss(v), has the gradient 2e-4 * v; it is left to the optimiser, which
- * adds it once, after the sum over ranks. */
-static trm_status make_model(const flags *f, int64_t local_batch, int32_t replicas, trm_exec **exec,
-                             trm_error *err) {
+/* loss = reduce_sum(prediction_loss) / batch_size, the batch size of all ranks: gradients are then summed. L2,
+ * 1e-4 * 2 * l2_loss(v), has the gradient 2e-4 * v; it is left to the optimiser, which adds it once, after the
+ * sum over ranks. */
+static trm_status make_model(const flags *f, int64_t local_batch, int32_t replicas, trm_exec **exec, trm_error *err) {
     trm_graph *g;
     trm_status status = trm_graph_create(&(trm_graph_options){.training = true}, &g, err);
     if (status != TRM_OK) {
         return status;
     }
-    trm_node image = trm_input(g, "image", TRM_FLOAT32,
-                               trm_shape_of(local_batch, 3, f->image_size, f->image_size));
+    trm_node image = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(local_batch, 3, f->image_size, f->image_size));
     trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(local_batch));
-    trm_node logits =
-        trm_resnet(g, image, &(trm_resnet_options){.depth = 50, .classes = f->num_classes});
+    trm_node logits = trm_resnet(g, image, &(trm_resnet_options){.depth = 50, .classes = f->num_classes});
     trm_node mean_loss = trm_softmax_cross_entropy(g, logits, label, NULL);
     trm_node loss = trm_scale(g, mean_loss, (double)local_batch / (double)f->batch_size);
     const trm_exec_options options = {
         .loss = loss,
         .precision = strcmp(f->dtype, "bf16") == 0 ? TRM_PRECISION_MIXED : TRM_PRECISION_FP32,
-        .optimizer = {.kind = TRM_MOMENTUM,
-                      .momentum = 0.9,
-                      .decay_biases = true,
+        .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9, .decay_biases = true,
                       .weight_decay = 2e-4 * (f->guide_l2 ? replicas : 1)}};
     status = trm_exec_create(g, &options, exec, err);
     trm_graph_destroy(g);
     return status;
 }
 
-/* runnable.model.variables; the guide broadcasts the trainable ones only, which leaves the running
- * statistics of batch norm as each rank has them. */
+/* runnable.model.variables; the guide broadcasts the trainable ones only, which leaves the running statistics
+ * of batch norm as each rank has them. */
 static trm_status broadcast_variables(trm_distribute *ranks, trm_exec *exec, trm_error *err) {
     trm_status status = TRM_OK;
     for (int32_t i = 0; i < trm_exec_variable_count(exec) && status == TRM_OK; i++) {
@@ -189,8 +168,7 @@ static trm_status broadcast_variables(trm_distribute *ranks, trm_exec *exec, trm
     return status;
 }
 
-/* TensorFlow's: in proportion to the batch, from 0 over the first epochs, a tenth from epochs 30,
- * 60 and 80. */
+/* TensorFlow's: in proportion to the batch, from 0 over the first epochs, a tenth from epochs 30, 60 and 80. */
 static double learning_rate(const flags *f, int64_t epoch_steps, int64_t step) {
     double rate = f->base_learning_rate * (double)f->batch_size / 256;
     double epoch = (double)step / (double)epoch_steps;
@@ -200,8 +178,7 @@ static double learning_rate(const flags *f, int64_t epoch_steps, int64_t step) {
     return epoch < 30 ? rate : epoch < 60 ? rate * 0.1 : epoch < 80 ? rate * 0.01 : rate * 0.001;
 }
 
-/* ---- the loop
- *  --------------------------------------------------------------------------------------- */
+/* ---- the loop --------------------------------------------------------------------------------------- */
 
 static trm_status next(trm_dataset *data, const trm_batch **batch, trm_error *err) {
     trm_status status = trm_dataset_next(data, batch, err);
@@ -217,14 +194,8 @@ static const trm_tensor *field(const trm_batch *batch, const char *name) {
 }
 
 int main(int argc, char **argv) {
-    flags f = {.dtype = "fp32",
-               .batch_size = 256,
-               .log_steps = 100,
-               .image_size = 224,
-               .num_classes = 1000,
-               .train_epochs = 90,
-               .warmup_epochs = 5,
-               .base_learning_rate = 0.1};
+    flags f = {.dtype = "fp32", .batch_size = 256, .log_steps = 100, .image_size = 224, .num_classes = 1000,
+               .train_epochs = 90, .warmup_epochs = 5, .base_learning_rate = 0.1};
     parse(argc, argv, &f);
     trm_distribute *ranks;
     trm_dataset *data;
@@ -232,8 +203,7 @@ int main(int argc, char **argv) {
     int64_t local_batch;
     TRM_OR_EXIT(trm_distribute_begin(NULL, &ranks, &err));
     TRM_OR_EXIT(input_fn(&f, &data, &err));
-    /* + */
-    TRM_OR_EXIT(trm_distribute_shard_and_rebatch(ranks, data, f.batch_size, &local_batch, &err));
+    TRM_OR_EXIT(trm_distribute_shard_and_rebatch(ranks, data, f.batch_size, &local_batch, &err)); /* + */
     TRM_OR_EXIT(make_model(&f, local_batch, trm_distribute_size(ranks), &exec, &err));
     TRM_OR_EXIT(broadcast_variables(ranks, exec, &err));
     int64_t epoch_steps = trm_dataset_epoch_batches(data);
@@ -242,8 +212,7 @@ int main(int argc, char **argv) {
                 (long long)f.batch_size);
         return 2;
     }
-    int64_t steps =
-        f.train_steps > 0 ? f.train_steps : (int64_t)(f.train_epochs * (double)epoch_steps);
+    int64_t steps = f.train_steps > 0 ? f.train_steps : (int64_t)(f.train_epochs * (double)epoch_steps);
     trm_tensor gradients = {.dtype = TRM_FLOAT32, .shape = {.rank = 1}};
     float *unused;
     trm_exec_ranges(exec, &unused, (float **)&gradients.data, &gradients.shape.dim[0]);
@@ -254,17 +223,15 @@ int main(int argc, char **argv) {
         TRM_OR_EXIT(trm_exec_feed(exec, "image", field(batch, "image"), &err));
         TRM_OR_EXIT(trm_exec_feed(exec, "label", field(batch, "label"), &err));
         TRM_OR_EXIT(trm_exec_forward_backward(exec, &err));
-        TRM_OR_EXIT(
-            trm_distribute_all_reduce(ranks, &gradients, 1, TRM_REDUCTION_SUM, &err)); /* + */
+        TRM_OR_EXIT(trm_distribute_all_reduce(ranks, &gradients, 1, TRM_REDUCTION_SUM, &err)); /* + */
         TRM_OR_EXIT(trm_exec_update(exec, learning_rate(&f, epoch_steps, step - 1), &err));
         if (step % f.log_steps == 0 || step == steps) {
             float loss = trm_exec_loss(exec);
             trm_tensor value = {.data = &loss, .dtype = TRM_FLOAT32, .shape = {.rank = 0}};
             TRM_OR_EXIT(trm_distribute_all_reduce(ranks, &value, 1, TRM_REDUCTION_SUM, &err));
             if (trm_distribute_rank(ranks) == 0) {
-                printf("step %lld of %lld: loss %.6f, learning rate %.6f, %.1f images/s\n",
-                       (long long)step, (long long)steps, (double)loss,
-                       learning_rate(&f, epoch_steps, step - 1),
+                printf("step %lld of %lld: loss %.6f, learning rate %.6f, %.1f images/s\n", (long long)step,
+                       (long long)steps, (double)loss, learning_rate(&f, epoch_steps, step - 1),
                        (double)(step * f.batch_size) / (trm_now_seconds() - begin));
             }
         }

@@ -37,8 +37,8 @@ done < smaller
 grep -oE '`(plan|exec|train|bench|tests|house)/[a-z_0-9*./]+`' "$page" | tr -d '`' | sort -u > files
 while IFS= read -r file; do
     # shellcheck disable=SC2086 # a pattern
-    ls "$source"/$file "$source"/src/$file "$source"/src/$file.c > /dev/null 2>&1
-    ls "$source"/$file "$source"/src/$file "$source"/src/$file.c 2> /dev/null | grep -q . || fail "no file $file"
+    ls "$source"/$file "$source"/src/$file 2> /dev/null | grep -q . ||
+        find "$source/src/${file%%/*}" -name "${file##*/}.c" 2> /dev/null | grep -q . || fail "no file $file"
 done < files
 [ "$(wc -l < files)" -ge 10 ] || fail "only $(wc -l < files) files are named"
 

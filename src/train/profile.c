@@ -18,6 +18,7 @@
 #include "data/pipeline/dataset.h"
 #include "exec/exec.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -115,27 +116,42 @@ static trm_status gather(const trm_model *model, trmi_text *text, trm_error *err
     return status;
 }
 
-/* Seconds to add to this rank's times: the clock of rank 0, from its beginning. Ranks of one host
- * have the same clock; others meet at the time of day. */
-static trm_status clock_shift(const trmi_profile *p, double *shift, trm_error *err) {
-    double first[2] = {0, 0}; /* rank 0's clock at the beginning; its time of day then */
+/* Seconds to add to this rank's times: rank 0's clock, from the first rank's beginning, because
+ * viewers drop events before zero. Ranks of one host have the same clock; others meet at the time
+ * of day. */
+static trm_status find_clock_shift(const trmi_profile *p, double *shift, trm_error *err) {
+    int32_t rank = trmi_model_rank(p->model);
+    trm_comm *comm = trmi_model_comm(p->model);
+    int64_t size = comm != NULL ? trm_comm_size(comm) : 1;
     double offset = trmi_os_wall() - trmi_os_now();
-    if (trmi_model_rank(p->model) == 0) {
-        first[0] = p->begin;
-        first[1] = offset;
+    double *clocks = trmi_alloc((size_t)size * 2 * sizeof *clocks); /* offset and begin, by rank */
+    if (clocks == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the clocks of %lld ranks", (long long)size);
     }
-    TRMI_TRY(trmi_model_add(p->model, first, 2, err));
-    double apart = offset - first[1];
-    *shift = (apart > -1e-3 && apart < 1e-3 ? 0 : apart) - first[0];
-    return TRM_OK;
+    memset(clocks, 0, (size_t)size * 2 * sizeof *clocks);
+    clocks[2 * rank] = offset;
+    clocks[2 * rank + 1] = p->begin;
+    trm_status status = trmi_model_add(p->model, clocks, size * 2, err);
+    if (status == TRM_OK) {
+        double first = INFINITY;
+        for (int64_t i = 0; i < size; i++) {
+            double apart = clocks[2 * i] - clocks[0];
+            apart = apart > -1e-3 && apart < 1e-3 ? 0 : apart;
+            first = fmin(first, clocks[2 * i + 1] + apart);
+        }
+        double apart = offset - clocks[0];
+        *shift = (apart > -1e-3 && apart < 1e-3 ? 0 : apart) - first;
+    }
+    trmi_free(clocks);
+    return status;
 }
 
 static trm_status write_file(trmi_profile *p, trm_error *err) {
     trmi_text events = {0}, file = {0};
     char name[32];
-    double shift;
+    double shift = 0;
     int32_t rank = trmi_model_rank(p->model);
-    TRMI_TRY(clock_shift(p, &shift, err));
+    TRMI_TRY(find_clock_shift(p, &shift, err));
     snprintf(name, sizeof name, "rank %d", (int)rank);
     trmi_text_append(&events, ",\n", rank > 0 ? 2 : 0); /* behind those of the rank before */
     trmi_trace_put_process(&events, rank, name);
