@@ -29,7 +29,7 @@ old=; "$python" -c 'import sys, torch; sys.exit(torch.__version__.startswith("1.
 torchrun() {
     local words=("$@")
     if [ -n "$old" ]; then
-        local i; for i in "${!words[@]}"; do [[ "${words[i]}" == --* ]] && words[i]=--$(printf %s "${words[i]#--}" | tr - _); done
+        local i; for i in "${!words[@]}"; do [[ "${words[i]}" == /* ]] && break; [[ "${words[i]}" == --* ]] && words[i]=--$(printf %s "${words[i]#--}" | tr - _); done
     fi
     # shellcheck disable=SC2086
     timeout 120 "$python" -m torch.distributed.run $old "${words[@]}"
@@ -45,7 +45,7 @@ wait
 cat "$work/out0" "$work/out1" > "$work/out"
 expect "torchrun" 4 "torchrun --no-python --nnodes 2 --node-rank 0 and 1"
 # a training: rank 0 alone speaks on the console that torchrun shows
-train="$TRIREME_BUILD/trireme train mlp --data synth --synth-train 64 --synth-test 16 --batch-size 4 --steps 3 --log-every 1 --seed 5 --json"
+train="$TRIREME_BUILD/trireme train mlp --data synth --synth-train 64 --synth-test 16 --batch-size 4 --steps 3 --log-every 1 --seed 5 --threads 1 --json"
 # shellcheck disable=SC2086
 (cd "$work" && torchrun --no-python --standalone --nproc-per-node 2 $train > "$work/out" 2> "$work/err")
 if [ "$(cat "$work/out" "$work"/torch/*/*/0/stdout.log 2> /dev/null | grep -c '"event":"step"')" = 3 ]; then # Debian's torch keeps it in a file
