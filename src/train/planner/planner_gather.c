@@ -11,8 +11,7 @@
 
 /* What the bound takes for granted; docs/auto-parallel.md says more. */
 static const char *const assumptions[] = {
-    "costs of operators and messages are as listed, and no two messages of a rank slow each other "
-    "down",
+    "costs of operators and messages are as listed; no message of a rank slows another",
     "messages block the rank that waits for them, gradients do not",
     "memory is what is kept: parameters, gradients, slots, and values that backward reads",
     "of a chain of operators every other one may be made again",
