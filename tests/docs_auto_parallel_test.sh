@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# docs/auto-parallel.md says nothing that is not so: its commands run one after the other in one folder, as they stand but for
+# docs/guides/auto-parallel.md says nothing that is not so: its commands run one after the other in one folder, as they stand but for
 # the model and the steps of those that train (SMALLER), its file of links is read, the files, tests and flags it names exist.
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1
-page=$source/docs/auto-parallel.md
+page=$source/docs/guides/auto-parallel.md
 
 # The file of links, as the page has it.
 awk '/^## A file of links/ { here = 1 } here && /^```$/ { on = !on; if (!on) exit; next } on' "$page" > cluster.links

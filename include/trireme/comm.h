@@ -198,7 +198,7 @@ TRM_API TRM_MUST_USE trm_status trm_comm_reach_first(trm_comm *comm, void *memor
 /* Runs one collective and returns when this rank's buffers are free to use.
  *   error   INVALID (bad arguments, or ranks that disagree), PEER, TIMEOUT, NOMEM; PEER, TIMEOUT and
  *           disagreement poison the communicator
- *   cost    docs/algorithms.md
+ *   cost    docs/internals/collectives.md
  */
 TRM_API TRM_MUST_USE trm_status trm_comm_run(trm_comm *comm, const trm_collective *op,
                                              trm_error *err);

@@ -188,7 +188,7 @@ static const topic TOPICS[] = {
      "only. Two kinds\n"
      "    of CPU may give different bits.\n"},
     {"clicks",
-     "Recommendation models: widedeep, deepfm, dcnv2, dlrm (docs/click-models.md)\n"
+     "Recommendation models: widedeep, deepfm, dcnv2, dlrm (docs/guides/click-models.md)\n"
      "    --data DIR has train and test as .csv, .tsv, .txt, .libsvm: Criteo's and Avazu's forms "
      "are recognised, for others\n"
      "    --dataset csv --columns user:key,genres:bag,age:dense,liked:label names the columns and "
@@ -249,7 +249,7 @@ static const topic TOPICS[] = {
      "    --steps counts updates by all workers together. --batch-size is each one's. --resume "
      "goes on where the\n"
      "    servers were, at any number of servers after a job that had ended well. "
-     "docs/from-guide-000.md has more.\n"},
+     "docs/guides/from-guide-000.md has more.\n"},
     {"events", "JSON events of train --json, one a line\n"
                "    "
                "{\"event\":\"start\",\"model\":..,\"parameters\":..,\"epoch_steps\":..,\"global_"

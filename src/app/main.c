@@ -27,13 +27,14 @@ static trm_status refuse_script(int argc, char **argv, trm_error *err) {
     for (int i = 2; i < argc; i++) {
         roles |= strncmp(argv[i], "--job_name", 10) == 0 || strncmp(argv[i], "--ps_hosts", 10) == 0;
     }
-    return app_fail(err, TRM_INVALID,
-                    "%.40s: trireme runs no Python; give the model and the script's settings: "
-                    "trireme train resnet50 "
-                    "--data DIR %s",
-                    argv[1],
-                    roles ? "--job_name=ps --ps_hosts=A --worker_hosts=B (docs/from-guide-000.md)"
-                          : "--exact-guide -n 8 (docs/from-guide-002.md)");
+    return app_fail(
+        err, TRM_INVALID,
+        "%.40s: trireme runs no Python; give the model and the script's settings: "
+        "trireme train resnet50 "
+        "--data DIR %s",
+        argv[1],
+        roles ? "--job_name=ps --ps_hosts=A --worker_hosts=B (docs/guides/from-guide-000.md)"
+              : "--exact-guide -n 8 (docs/guides/from-guide-002.md)");
 }
 
 /* "data" alone, or with a second word that is none of its: lists them. */

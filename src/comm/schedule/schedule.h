@@ -10,7 +10,7 @@
  *           first in order   all at once        then in order
  *
  * Within a round no receive writes what a send of the same round reads. Messages between two ranks
- * match in the order of the lists. docs/algorithms.md states rounds and elements sent of each. */
+ * match in the order of the lists. docs/internals/collectives.md states rounds and elements sent of each. */
 #ifndef TRMI_COMM_SCHEDULE_H
 #define TRMI_COMM_SCHEDULE_H
 
@@ -86,7 +86,7 @@ trm_status trmi_schedule_make(const trmi_schedule_request *request, trmi_schedul
                               trm_error *err);
 
 /* Rounds, and elements that the busiest rank sends and reduces, for equal blocks: the table of
- * docs/algorithms.md as a function. `count` as in trm_collective. */
+ * docs/internals/collectives.md as a function. `count` as in trm_collective. */
 typedef struct trmi_schedule_cost {
     int64_t rounds;
     double sent, reduced;

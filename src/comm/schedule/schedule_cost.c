@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of docs/algorithms.md: rounds, elements sent and elements summed by the busiest rank,
+/* The table of docs/internals/collectives.md: rounds, elements sent and elements summed by the busiest rank,
  * for equal blocks. n ranks, L = ceil(log2 n), m = elements of the full vector. */
 #include "comm/schedule/schedule.h"
 

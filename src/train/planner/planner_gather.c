@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the bound takes for granted; docs/auto-parallel.md says more. */
+/* What the bound takes for granted; docs/guides/auto-parallel.md says more. */
 static const char *const assumptions[] = {
     "costs of operators and messages are as listed; no message of a rank slows another",
     "messages block the rank that waits for them, gradients do not",
