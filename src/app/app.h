@@ -129,8 +129,7 @@ void app_defaults(app_options *o);
 /* --usage, or `otherwise` when it is not given. */
 trm_usage app_usage(const app_options *o, trm_usage otherwise);
 
-/* ---- help (help.c) ----------------------------------------------------------------------------
- */
+/* ---- help (help.c) --------------------------------------------------------------------------- */
 void app_help_overview(const app_command *commands);
 void app_help_command(const app_command *command);
 /* "trireme data --help": the commands that begin with the word; false when it is no such line. */
@@ -138,8 +137,7 @@ bool app_help_family(const app_command *commands, const char *family, const char
 int app_run_help(app_context *app);
 int app_run_version(app_context *app);
 
-/* ---- datasets (pipeline.c)
- *  ----------------------------------------------------------------------- */
+/* ---- datasets (pipeline.c) ------------------------------------------------------------------- */
 
 /* Is --data given?   errors  INVALID */
 TRM_MUST_USE trm_status app_check_data(const app_context *app, trm_error *err);
@@ -158,8 +156,7 @@ void app_settle_data(app_context *app);
 /* An image folder without train and val (or test) in it: every usage reads the same images. */
 bool app_has_one_folder(const app_options *o, trm_dataset *data);
 
-/* ---- models (setup.c)
- *  ------------------------------------------------------------------------------ */
+/* ---- models (setup.c) ------------------------------------------------------------------------ */
 
 /* The network that MODEL names, with its options: context of the function that builds it. */
 typedef struct app_network {
@@ -187,8 +184,7 @@ TRM_MUST_USE trm_status app_model_options(app_context *app, const char *name, tr
                                           char *description, trm_model_options *out,
                                           trm_error *err);
 
-/* ---- flags without effect (idle.c)
- *  ---------------------------------------------------------------------- */
+/* ---- flags without effect (idle.c) ----------------------------------------------------------- */
 
 /* Warns of each flag that was given and that this model, optimiser, schedule or data does not look
  * at. */
@@ -200,8 +196,7 @@ bool app_is_job(const app_context *app);
 /* Refuses flags that only such jobs look at. */
 TRM_MUST_USE trm_status app_refuse_job_flags(const app_context *app, trm_error *err);
 
-/* ---- recommendation models (click.c)
- *  ---------------------------------------------------------------- */
+/* ---- recommendation models (click.c) --------------------------------------------------------- */
 
 bool app_is_recommender(const char *model);
 /* "images" or "samples", and the key of their rate in JSON. */
@@ -225,8 +220,7 @@ bool app_click_bayes(const app_context *app, trm_clicks_bayes *out);
 void app_click_describe(const app_network *network, char *text, size_t size);
 TRM_MUST_USE trm_status app_click_recall(app_context *app, const char *description, trm_error *err);
 
-/* ---- options of the run (context.c)
- *  ------------------------------------------------------------------- */
+/* ---- options of the run (context.c) ---------------------------------------------------------- */
 
 /* Makes the context from the flags, once. INVALID for impossible words. */
 TRM_MUST_USE trm_status app_set_context(app_context *app, trm_error *err);
@@ -238,8 +232,7 @@ TRM_MUST_USE trm_status app_check_split_flags(const app_context *app, trm_error 
  * INVALID, UNSUPPORTED. */
 TRM_MUST_USE trm_status app_check_modes(app_context *app, trm_error *err);
 
-/* ---- files (files.c)
- *  ---------------------------------------------------------------------------------- */
+/* ---- files (files.c) ------------------------------------------------------------------------- */
 
 /* A whole text file, at most 1 MB; the caller frees it. IO, CORRUPT, NOMEM. */
 TRM_MUST_USE trm_status app_read_text(const char *path, char **out, trm_error *err);
@@ -249,8 +242,7 @@ bool app_ends_in(const char *path, const char *ending);
  */
 TRM_MUST_USE trm_status app_read_plan(const char *path, char **out, trm_error *err);
 
-/* ---- many ranks (ranks.c)
- *  --------------------------------------------------------------------------- */
+/* ---- many ranks (ranks.c) -------------------------------------------------------------------- */
 
 typedef trm_status app_check(app_context *app, trm_error *err);
 /* -n N where this process is no rank of a job yet: starts the same command N times and waits, after
@@ -285,8 +277,7 @@ void app_waiting(const app_context *app, trm_exec *exec, trm_waiting *out);
  * many ranks. */
 void app_json_parallel(const app_context *app, const trm_exec *exec, const trm_waiting *waiting);
 
-/* ---- what a training tells (report.c)
- *  ----------------------------------------------------------------- */
+/* ---- what a training tells (report.c) -------------------------------------------------------- */
 
 typedef struct app_report_state {
     app_context *app;
@@ -301,8 +292,7 @@ trm_callback app_reporter(app_report_state *state);
 /* The line, or the JSON event, of an evaluation; epoch 0 = none. */
 void app_tell_evaluation(app_context *app, int64_t epoch, const trm_evaluation *evaluation);
 
-/* ---- predictions (predictions.c)
- *  ----------------------------------------------------------------------- */
+/* ---- predictions (predictions.c) ------------------------------------------------------------- */
 
 /* Gathers logits and labels of an evaluation; see is a trm_prediction_fn. NOMEM, IO. */
 typedef struct app_predictions app_predictions;
@@ -313,16 +303,14 @@ trm_status app_predictions_see(void *predictions, const trm_tensor *logits, int6
 TRM_MUST_USE trm_status app_predictions_write(const app_predictions *predictions, const char *path,
                                               trm_error *err);
 
-/* ---- rank tables (cmd_cluster.c)
- *  ----------------------------------------------------------------------- */
+/* ---- rank tables (cmd_cluster.c) ------------------------------------------------------------- */
 
 /* Prints what is in a rank table, warnings among it; one that is damaged or not finished is
  * reported as `wrong`: configuration (TRM_INVALID) or a bad file (TRM_CORRUPT). Returns the exit
  * code. */
 int app_tell_rank_table(app_context *app, const char *path, trm_status wrong);
 
-/* ---- tables of a job (table_flag.c)
- *  ------------------------------------------------------------------- */
+/* ---- tables of a job (table_flag.c) ---------------------------------------------------------- */
 
 /* What --tables says of the table options->name (NULL: of any), over what is in *options; text NULL
  * says nothing. The
@@ -332,13 +320,11 @@ trm_status app_table_flag(const char *text, trm_table_options *options, uint64_t
 /* After all tables: INVALID if a part was about none of them. */
 trm_status app_table_flag_used(const char *text, uint64_t used, trm_error *err);
 
-/* ---- roles (roles.c, role.c)
- *  ---------------------------------------------------------------------------------- */
+/* ---- roles (roles.c, role.c) ----------------------------------------------------------------- */
 
 /* Starts all roles on this machine (--ps), or does the part of one. */
 int app_run_job(app_context *app);
-/* ---- dry runs (dry_run.c)
- *  ------------------------------------------------------------------------------- */
+/* ---- dry runs (dry_run.c) -------------------------------------------------------------------- */
 
 /* Tells that --dry-run has left something out. Returns 0, the exit code. */
 int app_tell_dry_run(const app_context *app, const char *left_out);
@@ -350,8 +336,7 @@ int app_dry_run_model(app_context *app, const char *left_out);
  * options, too. */
 TRM_MUST_USE trm_status app_check_job(app_context *app, trm_error *err);
 
-/* ---- signals (signals.c)
- *  ------------------------------------------------------------------------------ */
+/* ---- signals (signals.c) --------------------------------------------------------------------- */
 
 /* SIGINT, SIGTERM and SIGUSR1 ask the model to stop after its step; a second SIGINT or SIGTERM ends
  * the program at once. SIGUSR2 asks for the state. */
@@ -366,8 +351,7 @@ int app_signal_exit_code(void);
 /* SIGUSR2 has come since the last call. */
 bool app_signal_wants_state(void);
 
-/* ---- commands
- *  ------------------------------------------------------------------------------------------- */
+/* ---- commands -------------------------------------------------------------------------------- */
 int app_run_train(app_context *app);
 int app_run_eval(app_context *app);
 int app_run_plan(app_context *app);

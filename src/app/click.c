@@ -12,8 +12,7 @@
 
 enum { FIELD_ROWS = 100000, PEER_REPEAT_BATCHES = 8 };
 
-/* ---- which models
- *  -------------------------------------------------------------------------------- */
+/* ---- which models ---------------------------------------------------------------------------- */
 
 bool app_is_recommender(const char *model) {
     for (int32_t i = 0; trm_recommender_name(i) != NULL; i++) {
@@ -61,8 +60,7 @@ void app_click_settle(app_context *app) {
     }
 }
 
-/* ---- data
- *  ------------------------------------------------------------------------------------------ */
+/* ---- data ------------------------------------------------------------------------------------ */
 
 static int64_t rows_of(const app_click_flags *f) {
     return f->table_rows > 0 ? f->table_rows : FIELD_ROWS;
@@ -209,8 +207,7 @@ bool app_click_bayes(const app_context *app, trm_clicks_bayes *out) {
     return known;
 }
 
-/* ---- networks
- *  ---------------------------------------------------------------------------------------- */
+/* ---- networks -------------------------------------------------------------------------------- */
 
 /* "400,400" -> widths; "none" -> *count -1; NULL -> 0: the model's own. */
 static trm_status parse_layers(const char *flag, const char *list, int64_t *widths, int32_t *count,
@@ -347,8 +344,7 @@ trm_node app_click_build(trm_graph *graph, const trm_inputs *inputs, void *conte
     return trm_recommender_build(graph, n->name, &in, &c->options);
 }
 
-/* ---- checkpoints
- *  ---------------------------------------------------------------------------------------- */
+/* ---- checkpoints ----------------------------------------------------------------------------- */
 
 static void print_layers(const int64_t *widths, int32_t count, char *text, size_t size) {
     size_t at = (size_t)snprintf(text, size, "%s", count < 0 ? "none" : "");

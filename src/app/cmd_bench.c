@@ -11,8 +11,7 @@
 
 enum { WARM_STEPS = 2, LOSSES = 40, WINDOW = 10 };
 
-/* ---- bench train
- *  ----------------------------------------------------------------------------------- */
+/* ---- bench train ----------------------------------------------------------------------------- */
 
 typedef struct stopwatch {
     double *seconds; /* of the steps after the warm ones */

@@ -14,8 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ---- synth -------------------------------------------------------------------------------------
- */
+/* ---- synth ----------------------------------------------------------------------------------- */
 
 int app_run_data_synth(app_context *app) {
     trm_error err;
@@ -45,8 +44,7 @@ int app_run_data_synth(app_context *app) {
     return 0;
 }
 
-/* ---- info
- *  ---------------------------------------------------------------------------------------- */
+/* ---- info ------------------------------------------------------------------------------------ */
 
 /* One sample a batch, so that none is behind a damaged one. */
 static trm_status read_part(app_context *app, const char *name, trm_usage usage, int64_t *damaged,
@@ -148,8 +146,7 @@ int app_run_data_info(app_context *app) {
     return status == TRM_OK ? 0 : app_report(&err);
 }
 
-/* ---- fetch
- *  ---------------------------------------------------------------------------------------- */
+/* ---- fetch ----------------------------------------------------------------------------------- */
 
 static const char CIFAR_URL[] = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz";
 static const char CIFAR_SHA256[] =

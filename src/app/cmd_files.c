@@ -19,8 +19,7 @@ static trm_status weights_model(app_context *app, trm_dataset **data, app_networ
                : status;
 }
 
-/* ---- export
- *  --------------------------------------------------------------------------------------- */
+/* ---- export ---------------------------------------------------------------------------------- */
 
 static trm_status export_model(app_context *app, trm_dataset **data, app_network *network,
                                trm_model **model, trm_error *err) {
@@ -63,8 +62,7 @@ int app_run_export(app_context *app) {
     return status == TRM_OK ? 0 : app_report(&err);
 }
 
-/* ---- import
- *  ---------------------------------------------------------------------------------------- */
+/* ---- import ---------------------------------------------------------------------------------- */
 
 static trm_status save_import(const app_options *o, trm_model *model, trm_error *err) {
     trm_checkpoint_writer *writer;

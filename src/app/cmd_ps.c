@@ -103,8 +103,7 @@ static trm_status tell_row(const trm_ps_folder *folder, const char *table, uint6
     return status;
 }
 
-/* ---- the hottest rows
- *  ---------------------------------------------------------------------------- */
+/* ---- the hottest rows ------------------------------------------------------------------------ */
 
 typedef struct hot_rows {
     trm_row_info *rows; /* most updates first */
@@ -206,8 +205,7 @@ int app_run_ps_inspect(app_context *app) {
     return status == TRM_OK ? 0 : app_report(&err);
 }
 
-/* ---- export ------------------------------------------------------------------------------------
- */
+/* ---- export ---------------------------------------------------------------------------------- */
 
 typedef struct columns {
     int64_t count;

@@ -142,8 +142,7 @@ static trm_status tell_row(trm_ps_client *client, int32_t number, uint64_t key, 
     return status;
 }
 
-/* ---- for Prometheus
- *  --------------------------------------------------------------------------------- */
+/* ---- for Prometheus -------------------------------------------------------------------------- */
 
 typedef struct metric {
     const char *name, *kind, *help;

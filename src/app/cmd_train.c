@@ -22,8 +22,7 @@ typedef struct job {
     app_report_state report;
 } job;
 
-/* ---- what is told: its steps, report.c
- *  ---------------------------------------------------------------- */
+/* ---- what is told: its steps, report.c ------------------------------------------------------- */
 
 static void tell_start(const job *j) {
     const app_options *o = &j->app->o;
@@ -113,8 +112,7 @@ static void tell_done(const job *j) {
     app_json_close();
 }
 
-/* ---- preparing
- *  ----------------------------------------------------------------------------------------- */
+/* ---- preparing ------------------------------------------------------------------------------- */
 
 static trm_status need(bool wrong, const char *flag, const char *other, trm_error *err) {
     return wrong ? app_fail(err, TRM_INVALID, "--%s needs --%s", flag, other) : TRM_OK;
@@ -261,9 +259,7 @@ static trm_status prepare(job *j, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- running
- *  ----------------------------------------------------------------------------------------------
- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 static void add_records(const app_options *o, trm_callback *list, int *count) {
     if (o->metrics != NULL) {

@@ -39,8 +39,7 @@ typedef struct regret {
     int turns, plans, than; /* that plan; 0: none is ahead */
 } regret;
 
-/* ---- every rank
- *  ------------------------------------------------------------------------------------------ */
+/* ---- every rank ------------------------------------------------------------------------------ */
 
 typedef enum asked { DONE, RUN, LOOK } asked;
 
@@ -155,9 +154,7 @@ static trm_status run(app_context *app, trm_planner *planner, const trm_model_op
     return status;
 }
 
-/* ---- regret
- *  --------------------------------------------------------------------------------------------------
- */
+/* ---- regret ---------------------------------------------------------------------------------- */
 
 /* The chosen plan, and the fastest of the others as far as they seemed near it. Returns: how many.
  */
@@ -226,9 +223,7 @@ static trm_status find_regret(app_context *app, const trm_planner *planner,
     return TRM_OK;
 }
 
-/* ---- figures
- *  -----------------------------------------------------------------------------------------------
- */
+/* ---- figures --------------------------------------------------------------------------------- */
 
 /* Pairs that both orders agree on, less those they do not, over all. */
 static double kendall(const trial *t, int count) {

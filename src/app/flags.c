@@ -85,8 +85,7 @@ const char *app_nearest(const char *word, const char *const *words, int count) {
     return nearest;
 }
 
-/* ---- values ------------------------------------------------------------------------------------
- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 static const char *dashes_of(const app_flag *f) { return strlen(f->name) == 1 ? "-" : "--"; }
 
@@ -181,8 +180,7 @@ static trm_status store(const app_flag *f, const char *text, void *options, trm_
     return TRM_OK;
 }
 
-/* ---- the command line
- *  ---------------------------------------------------------------------------- */
+/* ---- the command line ------------------------------------------------------------------------ */
 
 static const app_flag *find(const app_group *const *groups, const char *name, size_t length) {
     for (; *groups != NULL; groups++) {

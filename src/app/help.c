@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- commands ----------------------------------------------------------------------------------
- */
+/* ---- commands -------------------------------------------------------------------------------- */
 
 static void print_models(void) {
     printf("\nMODEL: images");
@@ -103,8 +102,7 @@ void app_help_command(const app_command *c) {
     printf("\nExample: %s\n", c->example);
 }
 
-/* ---- topics
- *  -------------------------------------------------------------------------------------- */
+/* ---- topics ---------------------------------------------------------------------------------- */
 
 typedef struct topic {
     const char *name, *text;

@@ -121,8 +121,7 @@ void app_tell_idle_flags(const app_context *app, const char *model) {
     }
 }
 
-/* ---- jobs with parameter servers
- *  ----------------------------------------------------------------------- */
+/* ---- jobs with parameter servers ------------------------------------------------------------- */
 
 bool app_is_job(const app_context *app) {
     const app_options *o = &app->o;

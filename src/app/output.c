@@ -13,8 +13,7 @@
 
 app_output app_out;
 
-/* ---- begin and end -----------------------------------------------------------------------------
- */
+/* ---- begin and end --------------------------------------------------------------------------- */
 
 static void end_status_line(void) {
     if (app_out.line_open) {
@@ -87,8 +86,7 @@ trm_status app_output_mute(trm_error *err) {
                : app_fail(err, TRM_IO, "/dev/null cannot be written");
 }
 
-/* ---- for people
- *  ---------------------------------------------------------------------------------- */
+/* ---- for people ------------------------------------------------------------------------------ */
 
 void app_say(const char *format, ...) {
     if (app_out.json) {
@@ -166,8 +164,7 @@ int app_report(const trm_error *err) {
     return code;
 }
 
-/* ---- JSON
- *  ------------------------------------------------------------------------------------------ */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 static bool first_of_level = true;
 
@@ -308,8 +305,7 @@ void app_json_open_item(void) { open_bracket(NULL, '{'); }
 void app_json_close_item(void) { close_bracket('}'); }
 void app_json_close_array(void) { close_bracket(']'); }
 
-/* ---- units
- *  ------------------------------------------------------------------------------------------ */
+/* ---- units ----------------------------------------------------------------------------------- */
 
 const char *app_bytes(double bytes, char *text, size_t size) {
     static const char *const units[] = {"B", "KB", "MB", "GB", "TB"};

@@ -7,8 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ---- where the data is
- *  ----------------------------------------------------------------------------- */
+/* ---- where the data is ----------------------------------------------------------------------- */
 
 /* A file of CIFAR-10 in the folder? */
 static bool has_batches(const char *path) {
@@ -66,8 +65,7 @@ void app_settle_data(app_context *app) {
     }
 }
 
-/* ---- datasets
- *  ---------------------------------------------------------------------------------------- */
+/* ---- datasets -------------------------------------------------------------------------------- */
 
 bool app_has_one_folder(const app_options *o, trm_dataset *data) {
     char path[4096];

@@ -22,8 +22,7 @@ typedef struct app_ranks {
     trm_comm *comm;
 } app_ranks;
 
-/* ---- who am I
- *  ----------------------------------------------------------------------------------------- */
+/* ---- who am I -------------------------------------------------------------------------------- */
 
 static trm_status resolve(const app_context *app, trm_cluster **out, trm_error *err) {
     const trm_cluster_flags flags = {.rank_table = app->o.rank_table};

@@ -15,8 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what flags say
- *  ---------------------------------------------------------------------------------------- */
+/* ---- what flags say -------------------------------------------------------------------------- */
 
 static trm_status mode_of(const app_options *o, trm_ps_strategy *s, trm_error *err) {
     char *end;
@@ -67,9 +66,7 @@ trm_status app_check_strategy(const app_options *o, trm_ps_strategy *s, trm_erro
     return status == TRM_OK && all.staleness != 0 ? bind_tables(s, err) : status;
 }
 
-/* ---- the role
- *  ----------------------------------------------------------------------------------------------
- */
+/* ---- the role -------------------------------------------------------------------------------- */
 
 typedef struct role {
     app_context *app;

@@ -17,9 +17,7 @@
 
 extern char **environ;
 
-/* ---- all roles
- *  ------------------------------------------------------------------------------------------------
- */
+/* ---- all roles ------------------------------------------------------------------------------- */
 
 /* What jobs with servers do not look at. */
 static trm_status refuse_other_flags(const app_context *app, trm_error *err) {

@@ -33,8 +33,7 @@ static double speed_of(const trm_progress *p) {
     return p->busy_seconds > 0 ? (double)p->samples / p->busy_seconds : 0;
 }
 
-/* ---- CSV and JSON lines
- *  --------------------------------------------------------------------------- */
+/* ---- CSV and JSON lines ---------------------------------------------------------------------- */
 
 typedef struct metrics_file {
     char *path;
@@ -142,8 +141,7 @@ trm_callback trm_metrics_recorder(const char *path, int64_t every) {
                           .context = m};
 }
 
-/* ---- TensorBoard
- *  ------------------------------------------------------------------------------------- */
+/* ---- TensorBoard ----------------------------------------------------------------------------- */
 
 typedef struct board {
     trm_tensorboard_options options; /* directory is a copy */

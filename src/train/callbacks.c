@@ -33,8 +33,7 @@ static trm_status unusable(void *context, const trm_progress *progress, trm_erro
 
 trm_callback trmi_callback_unusable(void) { return (trm_callback){.on_begin = unusable}; }
 
-/* ---- loss and time monitors --------------------------------------------------------------------
- */
+/* ---- loss and time monitors ------------------------------------------------------------------ */
 
 typedef struct monitor {
     trm_print print;
@@ -115,8 +114,7 @@ trm_callback trm_time_monitor(trm_print print) {
     return c;
 }
 
-/* ---- checkpoints
- *  --------------------------------------------------------------------------------- */
+/* ---- checkpoints ----------------------------------------------------------------------------- */
 
 typedef struct checkpoints {
     trm_model_checkpoint_options options; /* directory is a copy */
@@ -265,8 +263,7 @@ trm_callback trmi_model_checkpoint_on(const trmi_os *os,
                           .last = true};
 }
 
-/* ---- evaluation
- *  ------------------------------------------------------------------------------------ */
+/* ---- evaluation ------------------------------------------------------------------------------ */
 
 typedef struct evaluator {
     trm_dataset *data;
@@ -295,8 +292,7 @@ trm_callback trm_evaluate_every(trm_dataset *data, int64_t every_epochs) {
     return (trm_callback){.on_epoch_end = evaluate_epoch, .destroy = trmi_free, .context = e};
 }
 
-/* ---- early stop
- *  -------------------------------------------------------------------------------------- */
+/* ---- early stop ------------------------------------------------------------------------------ */
 
 #define NOTE_BEST "early_stop.best"
 #define NOTE_BAD "early_stop.without_improvement"

@@ -23,9 +23,7 @@ struct trm_distribute {
     char *stage;
 };
 
-/* ---- life
- *  -----------------------------------------------------------------------------------------------
- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static trm_status make_stage(trm_distribute *d, trm_error *err) {
     if (d->comm == NULL || trm_comm_size(d->comm) == 1) {
@@ -97,8 +95,7 @@ void trm_distribute_end(trm_distribute *d) {
     trmi_free(d);
 }
 
-/* ---- the process's own ranks
- *  ------------------------------------------------------------------------------ */
+/* ---- the process's own ranks ----------------------------------------------------------------- */
 
 /* What NULL stands for. An error of its beginning is kept: every later call has it. */
 static struct {
@@ -172,8 +169,7 @@ int32_t trm_distribute_size(const trm_distribute *distribute) {
     return resolve(&d, NULL) == TRM_OK && d->comm != NULL ? trm_comm_size(d->comm) : 1;
 }
 
-/* ---- fused operations
- *  ------------------------------------------------------------------------------------ */
+/* ---- fused operations ------------------------------------------------------------------------ */
 
 /* Values [first, *end) of one type that fit into the stage together; at least one. */
 static int64_t take(const trm_tensor *values, int32_t count, int32_t first, int32_t *end) {
@@ -254,8 +250,7 @@ trm_status trm_distribute_all_reduce(trm_distribute *d, const trm_tensor *values
     return each_group(d, values, count, op, err);
 }
 
-/* ---- each rank its part
- *  ------------------------------------------------------------------------------------ */
+/* ---- each rank its part ---------------------------------------------------------------------- */
 
 static trm_status divide(const trm_distribute *d, int64_t global_batch, int64_t *local_batch,
                          trm_error *err) {

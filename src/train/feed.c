@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The next batch of a dataset, and its fields to the inputs of a program. */
+/* Reads the next batch of a dataset and feeds its fields to the inputs of a program. */
 #include "train/model.h"
 
 #include "base/error.h"
@@ -35,12 +35,14 @@ trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, trm_
                              trm_shape_format(&from->shape, a, sizeof a), trm_dtype_name(to->dtype),
                              trm_shape_format(&to->shape, b, sizeof b));
         }
+        /* A field that fills its input may be taken over by the executor without this copy
+         * (trmi_exec_feed_input). */
         bool whole = compiled->lanes > 0 || bytes == room;
         if (!trmi_exec_feed_input(compiled->exec, batch->fields[i].name, to,
                                   whole ? from->data : NULL)) {
             memcpy(to->data, from->data, (size_t)bytes);
-            /* Behind a ragged field: always the same, so that a run has the same bits when it is
-             * resumed. */
+            /* Zero the room behind a shorter field: its bytes must not depend on earlier
+             * batches, or a resumed run would compute other bits. */
             memset((char *)to->data + bytes, 0, (size_t)(room - bytes));
         }
     }

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Losses by name: softmax cross-entropy as one operator or as guide 002's small ones, and logistic
- * for clicks. */
+/* The losses that come with the library: softmax cross-entropy as one operator or as the small
+ * operators of the porting guide, and the logistic loss of click models. Each builds graph nodes
+ * from the logits and the field "label", and returns a scalar. In evaluation a label of -1 marks
+ * the padding of the last batch and does not count. */
 #include "trireme/train.h"
 
 #include "train/model.h"
 
+/* Builds softmax cross-entropy from elementary operators: max, exp, sum, division, log, one-hot,
+ * mean. logits [N, K], labels [N] integers. The fusion pass recognises the pattern; the result
+ * equals the single operator's up to rounding. */
 trm_node trm_softmax_cross_entropy_expand(trm_graph *graph, trm_node logits, trm_node labels) {
     const int32_t last = -1;
     trm_shape shape = trm_node_shape(graph, logits);
@@ -18,7 +23,8 @@ trm_node trm_softmax_cross_entropy_expand(trm_graph *graph, trm_node logits, trm
     return trm_reduce_mean(graph, rows, &last, 1, false);
 }
 
-/* What evaluation measures: no smoothing, and the padding of the last batch left out. */
+/* Builds the loss of evaluation: no label smoothing, and rows with label -1 (padding of the last
+ * batch) do not count. */
 static trm_node evaluated(trm_graph *graph, trm_node logits, trm_node labels) {
     const trm_xent_options options = {.use_ignore_index = true, .ignore_index = -1};
     return trm_softmax_cross_entropy(graph, logits, labels, &options);

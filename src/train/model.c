@@ -32,8 +32,7 @@ void trmi_compiled_free(trmi_compiled *compiled) {
     memset(compiled, 0, sizeof *compiled);
 }
 
-/* ---- the same bits on any number of ranks -------------------------------------------------------
- */
+/* ---- the same bits on any number of ranks ---------------------------------------------------- */
 
 /* Samples of a block: it may depend on the global batch, not on the ranks. */
 static int64_t block_of(int64_t global_batch) {

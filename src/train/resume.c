@@ -128,8 +128,7 @@ done:
     return status;
 }
 
-/* ---- loading variables --------------------------------------------------------------------------
- */
+/* ---- loading variables ----------------------------------------------------------------------- */
 
 static bool same_shape(const trm_safetensors_entry *e, const trm_shape *shape) {
     bool same = e->rank == shape->rank;
@@ -268,8 +267,7 @@ trm_status trmi_model_take_newest(trm_model *model, const char *dir, int64_t *st
     return status;
 }
 
-/* ---- resuming
- *  ------------------------------------------------------------------------------------ */
+/* ---- resuming -------------------------------------------------------------------------------- */
 
 typedef struct saved_state {
     json_int_t epoch, epoch_step, batch, samples;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Top-k: a sample counts where fewer than k classes come before its own; ties go to the lower
- * class, NaN never counts. */
+/* Top-k accuracy from counts: hits[i] counts the samples whose own class has exactly i better
+ * classes, i < 5. Ties go to the lower class, so that the value depends on no order of
+ * computation. A NaN logit never counts as a hit. */
 #include "trireme/metrics.h"
 
 #include <math.h>

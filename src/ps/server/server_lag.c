@@ -20,9 +20,7 @@
 
 enum { NOT_READ = -1 };
 
-/* ---- bounds
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- bounds ---------------------------------------------------------------------------------- */
 
 trm_status trmi_lag_declare(trm_ps_server *server, int32_t table, int32_t staleness,
                             trm_error *err) {
@@ -51,9 +49,7 @@ int64_t trmi_lag_bound(const trm_ps_server *server, const trmi_request *r) {
     return found ? any : least;
 }
 
-/* ---- lags
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- lags ------------------------------------------------------------------------------------ */
 
 static trmi_reads *reads_of(trmi_worker *w, int64_t clock) {
     return &w->reads[(uint64_t)clock % TRMI_READS];

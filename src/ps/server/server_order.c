@@ -187,9 +187,7 @@ static void order_workers(const trm_ps_server *server, trmi_request *r) {
     r->trailer_bytes = (size_t)server->worker_count * sizeof *out;
 }
 
-/* ---- cuts
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- cuts ------------------------------------------------------------------------------------ */
 
 static void order_hold(trm_ps_server *server, trmi_request *r) {
     if (!trmi_chief_allows(server, r)) {

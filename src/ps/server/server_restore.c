@@ -221,9 +221,7 @@ static trm_status load_chain(trm_ps_server *server, uint32_t cut, trm_error *err
     return status;
 }
 
-/* ---- logs
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- logs ------------------------------------------------------------------------------------ */
 
 /* The newest log from cut `from` on; logs of a job of another form are an error. */
 static trm_status find_logs(trm_ps_server *server, uint32_t from, uint32_t *newest,

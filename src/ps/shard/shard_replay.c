@@ -123,8 +123,7 @@ done:
     return status;
 }
 
-/* ---- the last step ------------------------------------------------------------------------------
- */
+/* ---- the last step --------------------------------------------------------------------------- */
 
 static trm_status use_record(trmi_shard *shard, const trmi_record_head *head, const uint8_t *body,
                              int64_t *pushes, trm_error *err) {
@@ -206,8 +205,7 @@ trm_status trmi_shard_void_held(trmi_shard *shard, trm_error *err) {
     return use_held(shard, 1, &unused, err);
 }
 
-/* ---- a log --------------------------------------------------------------------------------------
- */
+/* ---- a log ----------------------------------------------------------------------------------- */
 
 /* Whether a record changes rows; else it only fills its window, or waits. */
 static bool changes_rows(const trmi_record_head *head, const uint8_t *body) {

@@ -10,8 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- life, set, get, reset
- *  -------------------------------------------------------------------------- */
+/* ---- life, set, get, reset ------------------------------------------------------------------- */
 
 trm_status trm_context_create(trm_context **out, trm_error *err) {
     trm_context *c = trmi_alloc(sizeof *c);
@@ -132,8 +131,7 @@ bool trm_context_is_set(const trm_context *c, const char *name) {
     return index >= 0 && c->values[index].set;
 }
 
-/* ---- what excludes each other
- *  --------------------------------------------------------------------- */
+/* ---- what excludes each other ---------------------------------------------------------------- */
 
 static trm_status check_modes(const trm_context *c, trm_error *err) {
     int mode = mode_of(c);
@@ -249,8 +247,7 @@ static trm_status check_order(const trm_context *c, trm_comm *comm, trm_error *e
     return TRM_OK;
 }
 
-/* ---- in the words of trireme/exec.h
- *  ----------------------------------------------------------------- */
+/* ---- in the words of trireme/exec.h ---------------------------------------------------------- */
 
 static void fusion_of(trm_context *c, trm_parallel_options *out) {
     const char *text = text_of(c, TRMI_CONTEXT_COMM_FUSION);

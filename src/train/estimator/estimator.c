@@ -42,8 +42,7 @@ void trm_estimator_request_stop(trm_estimator *e) {
     }
 }
 
-/* ---- dispatch
- *  --------------------------------------------------------------------------------------- */
+/* ---- dispatch -------------------------------------------------------------------------------- */
 
 static trm_status check_specs(const trm_estimator *e, const trm_train_spec *train,
                               const trm_eval_spec *eval, trm_error *err) {

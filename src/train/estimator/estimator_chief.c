@@ -90,8 +90,7 @@ trm_status trmi_duty_wait(trmi_duty *d, trm_error *err) {
     return TRM_END;
 }
 
-/* ---- callbacks of the chief alone
- *  ------------------------------------------------------------------------------ */
+/* ---- callbacks of the chief alone ------------------------------------------------------------ */
 
 /* Hooks are passed on while this process is the chief, on_begin when it begins to be. */
 typedef struct gate {

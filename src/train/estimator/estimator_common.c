@@ -118,8 +118,7 @@ trm_status trmi_estimator_data(const trm_estimator *e, trm_run_mode mode, trm_in
     return input_fn(&context, params, out, err);
 }
 
-/* ---- job.json
- *  ------------------------------------------------------------------------------------- */
+/* ---- job.json -------------------------------------------------------------------------------- */
 
 static const char *const state_words[] = {"none", "running", "done", "failed"};
 

@@ -6,8 +6,7 @@
 
 #include <string.h>
 
-/* ---- checks ------------------------------------------------------------------------------------
- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static trm_status check_numbers(const trm_run_config *c, trm_error *err) {
     if (c->save_checkpoints_steps > 0 && c->save_checkpoints_secs > 0) {
@@ -155,8 +154,7 @@ static trm_status check_roles(const trm_estimator *e, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- making ------------------------------------------------------------------------------------
- */
+/* ---- making ---------------------------------------------------------------------------------- */
 
 static void fill_defaults(trm_estimator *e) {
     trm_run_config *c = &e->config;

@@ -17,8 +17,7 @@
 
 static const double say_seconds = 600; /* TensorFlow's: warnings are not repeated before */
 
-/* ---- one evaluation
- *  ---------------------------------------------------------------------------------- */
+/* ---- one evaluation -------------------------------------------------------------------------- */
 
 /* Model, data and summaries live as long as the evaluator. */
 typedef struct judge {
@@ -132,8 +131,7 @@ trm_status trmi_evaluate_latest(trm_estimator *e, const trm_eval_spec *eval, trm
     return status;
 }
 
-/* ---- the evaluator's life
- *  ------------------------------------------------------------------------------- */
+/* ---- the evaluator's life -------------------------------------------------------------------- */
 
 static bool is_over(const trm_estimator *e, const trm_train_spec *train,
                     const trm_job_result *out) {
@@ -204,8 +202,7 @@ trm_status trmi_run_evaluator(trm_estimator *e, const trm_train_spec *train,
     return status;
 }
 
-/* ---- one process
- *  ------------------------------------------------------------------------------------------ */
+/* ---- one process ----------------------------------------------------------------------------- */
 
 typedef struct local {
     trm_estimator *e;

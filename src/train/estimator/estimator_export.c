@@ -108,8 +108,7 @@ trm_status trmi_exporters_check(const trm_estimator *e, const trm_eval_spec *eva
     return TRM_OK;
 }
 
-/* ---- the best
- *  ---------------------------------------------------------------------------------------- */
+/* ---- the best -------------------------------------------------------------------------------- */
 
 static trm_status value_of(const trm_exporter *x, const trm_evaluation *v, double *out,
                            trm_error *err) {
@@ -154,8 +153,7 @@ static trm_status write_best(const trm_exporter *x, const char *folder, double v
     return trmi_os_replace_file(NULL, path, text, (size_t)length, err);
 }
 
-/* ---- files
- *  ------------------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static int newest_first(const void *a, const void *b) {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;

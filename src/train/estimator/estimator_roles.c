@@ -21,8 +21,7 @@ enum { RING_BYTES = 32 << 20, RING_MAX = 1 << 30 }; /* shared memory, each way *
 /* a worker an epoch, so that a slow one does fewer; batches */
 enum { LEASES = 10, LEASE_MAX = 64 };
 
-/* ---- a server
- *  ------------------------------------------------------------------------------------ */
+/* ---- a server -------------------------------------------------------------------------------- */
 
 /* To its end. */
 static trm_status serve(const trm_estimator *e, const trm_ps_server_options *options,
@@ -85,8 +84,7 @@ trm_status trmi_run_server(trm_estimator *e, trm_error *err) {
     return status;
 }
 
-/* ---- joining
- *  --------------------------------------------------------------------------------------- */
+/* ---- joining --------------------------------------------------------------------------------- */
 
 static bool is_stopped(void *estimator) { return trmi_estimator_stopped(estimator); }
 
@@ -170,8 +168,7 @@ static trm_status connect_servers(trm_estimator *e, trm_ps_client **out, trm_err
     }
 }
 
-/* ---- a trainer
- *  ---------------------------------------------------------------------------------------- */
+/* ---- a trainer ------------------------------------------------------------------------------- */
 
 typedef struct trainer {
     trm_estimator *e;

@@ -46,8 +46,7 @@ typedef struct saver {
     double time;
 } saver;
 
-/* ---- what is saved
- *  ------------------------------------------------------------------------------- */
+/* ---- what is saved --------------------------------------------------------------------------- */
 
 static trmi_remote_table table_called(const trmi_remote *remote, const char *name) {
     int32_t i = 0;
@@ -218,8 +217,7 @@ static trm_status save_now(saver *s, const trm_progress *p, trm_error *err) {
     return trmi_tell_checkpoint(p, path, err);
 }
 
-/* ---- when
- *  ------------------------------------------------------------------------------------------ */
+/* ---- when ------------------------------------------------------------------------------------ */
 
 /* Begins to be the chief: the folder is its own. */
 static trm_status take_up(saver *s, const trm_progress *p, double patience, trm_error *err) {

@@ -60,8 +60,7 @@ static bool put_back(const trmi_dense *d, trm_exec *exec) {
     return true;
 }
 
-/* ---- who has them
- *  ---------------------------------------------------------------------------------------- */
+/* ---- who has them ---------------------------------------------------------------------------- */
 
 typedef struct holding {
     bool any;

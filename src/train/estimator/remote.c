@@ -73,8 +73,7 @@ static trm_status no_memory(trm_error *err) {
     return TRMI_FAIL(err, TRM_NOMEM, "no memory for the keys of a batch");
 }
 
-/* ---- making ------------------------------------------------------------------------------------
- */
+/* ---- making ---------------------------------------------------------------------------------- */
 
 /* The part of the graph that makes ids: no parameters, so that it takes no memory. */
 static trm_status make_ids_program(trmi_remote *r, const trm_model_options *o,
@@ -154,8 +153,7 @@ void trmi_remote_destroy(trmi_remote *r) {
     trmi_free(r);
 }
 
-/* ---- declaring ---------------------------------------------------------------------------------
- */
+/* ---- declaring ------------------------------------------------------------------------------- */
 
 static trm_status declare_table(trmi_remote *r, const trmi_detached *t, int32_t *number,
                                 trm_error *err) {
@@ -358,8 +356,7 @@ trmi_remote_table trmi_remote_table_at(const trmi_remote *r, int32_t index) {
     return r->tables[index];
 }
 
-/* ---- staging -----------------------------------------------------------------------------------
- */
+/* ---- staging --------------------------------------------------------------------------------- */
 
 static trm_status copy_fields(trmi_remote *r, stage *s, const trm_batch *batch, trm_error *err) {
     for (int32_t f = 0; f < r->compiled->fields; f++) {
@@ -454,8 +451,7 @@ int64_t trmi_remote_staged_epoch(const trmi_remote *r) { return r->stages[r->nex
 
 bool trmi_remote_is_staged(const trmi_remote *r) { return r->stages[r->next].filled; }
 
-/* ---- a step ------------------------------------------------------------------------------------
- */
+/* ---- a step ---------------------------------------------------------------------------------- */
 
 static void put_dense(trmi_remote *r) {
     for (int32_t i = 0; i < r->dense_count; i++) {
@@ -589,8 +585,7 @@ int64_t trmi_remote_position(const trmi_remote *r) {
 
 void trmi_remote_begin_at(trmi_remote *r, int64_t batch) { trmi_client_begin_at(r->client, batch); }
 
-/* ---- leases -------------------------------------------------------------------------------------
- */
+/* ---- leases ---------------------------------------------------------------------------------- */
 
 void trmi_remote_lend(trmi_remote *r, trm_dataset *data, int64_t epochs, int64_t steps) {
     int64_t batch = r->compiled->batch;

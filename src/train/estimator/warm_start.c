@@ -28,8 +28,7 @@ struct trmi_warm_start {
     const trm_safetensors *tensors;
 };
 
-/* ---- the file
- *  ---------------------------------------------------------------------------------------- */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 static trm_status open_tensors(trmi_warm_start *w, trm_error *err) {
     size_t length = strlen(w->path), tail = strlen(".safetensors");
@@ -72,8 +71,7 @@ void trmi_warm_start_close(trmi_warm_start *w) {
     }
 }
 
-/* ---- rows
- *  -------------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 /* A variable lies in rows of `width`, one after the other; the last may be longer than what is left
  * of it. */
@@ -109,8 +107,7 @@ bool trmi_warm_start_row(void *context, const char *table, uint64_t key, int32_t
     return true;
 }
 
-/* ---- does it fit?
- *  -------------------------------------------------------------------------------------- */
+/* ---- does it fit? ---------------------------------------------------------------------------- */
 
 typedef struct fit {
     int32_t found, missing;
@@ -168,8 +165,7 @@ trm_status trmi_warm_start_check(const trmi_warm_start *w, const trm_model *mode
     return TRM_OK;
 }
 
-/* ---- what a job began with
- *  --------------------------------------------------------------------------------- */
+/* ---- what a job began with ------------------------------------------------------------------- */
 
 static void note_path(const char *folder, char note[PATH_BYTES + 32]) {
     snprintf(note, PATH_BYTES + 32, "%s/warm-start.txt", folder);

@@ -36,8 +36,7 @@ trm_status trm_export_npz(trm_model *model, const char *path, trm_error *err) {
     return status;
 }
 
-/* ---- ONNX
- *  ------------------------------------------------------------------------------------------- */
+/* ---- ONNX ------------------------------------------------------------------------------------ */
 
 /* Names the values that the logits depend on; loss and labels fall away. */
 static trm_status name_values(trmi_onnx *x, trm_node logits, trm_error *err) {

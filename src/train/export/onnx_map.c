@@ -8,8 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- small tools
- *  ------------------------------------------------------------------------------------ */
+/* ---- small tools ----------------------------------------------------------------------------- */
 
 static const char *input_name(const trmi_onnx *x, const trmi_op *op, int i) {
     return i < op->inputs_count && op->inputs[i] != 0 ? x->names[op->inputs[i]] : "";
@@ -94,8 +93,7 @@ static const char *target_shape(trmi_onnx *x, const trm_shape *shape, bool open_
     return integers(x, dims, shape->rank);
 }
 
-/* ---- layers
- *  ------------------------------------------------------------------------------------------ */
+/* ---- layers ---------------------------------------------------------------------------------- */
 
 /* Ours: top, bottom, left, right. ONNX: top, left, bottom, right. */
 static void onnx_pads(const int64_t pad[4], int64_t out[4]) {
@@ -224,8 +222,7 @@ static trm_status add_pair_dots(trmi_onnx *x, const trmi_op *op, trm_error *err)
     return TRM_OK;
 }
 
-/* ---- shape and reduction
- *  -------------------------------------------------------------------------------- */
+/* ---- shape and reduction --------------------------------------------------------------------- */
 
 static void add_transpose(trmi_onnx *x, const trmi_op *op) {
     int64_t order[TRM_MAX_RANK];
@@ -308,8 +305,7 @@ static trm_status add_cast(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- the table
- *  -------------------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 typedef struct plain {
     trmi_op_kind kind;

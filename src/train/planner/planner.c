@@ -15,9 +15,7 @@
 
 enum { COMPILED_RANKS = 64 };
 
-/* ---- search
- *  ----------------------------------------------------------------------------------------------
- */
+/* ---- search ---------------------------------------------------------------------------------- */
 
 void trmi_planner_settle_factor(trm_planner *p) {
     trmi_links *l = &p->links;
@@ -43,9 +41,7 @@ static trm_status compile(void *context, const trmi_space *space, const trmi_cho
     return trmi_planner_compiled(context, space, choice, bytes, err);
 }
 
-/* ---- options
- *  ------------------------------------------------------------------------------------------------
- */
+/* ---- options --------------------------------------------------------------------------------- */
 
 static trm_status settle_meshes(trm_planner *p, trm_error *err) {
     trmi_mesh only;
@@ -163,9 +159,7 @@ static trm_status settle(trm_planner *p, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- life
- *  ----------------------------------------------------------------------------------------------------
- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static trm_status list_others(trm_planner *p, trm_error *err) {
     const trmi_drive_mesh *m = trmi_planner_best(p);

@@ -14,8 +14,7 @@
 #include "exec/autoparallel/auto_parallel.h"
 #include "plan/search/links.h"
 
-/* ---- the planner
- *  ------------------------------------------------------------------------------------------ */
+/* ---- the planner ----------------------------------------------------------------------------- */
 
 typedef struct trmi_flip {
     const char *what; /* "bandwidth", "batch", "classes" */

@@ -11,8 +11,7 @@
 
 enum { STEPS = 5, HALVINGS = 5 };
 
-/* ---- the cuts of a plan, by work
- *  ------------------------------------------------------------------------ */
+/* ---- the cuts of a plan, by work ------------------------------------------------------------- */
 
 void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, char *text,
                           size_t size) {
@@ -60,9 +59,7 @@ void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, ch
     }
 }
 
-/* ---- flips
- *  --------------------------------------------------------------------------------------------------
- */
+/* ---- flips ----------------------------------------------------------------------------------- */
 
 typedef enum knob { BANDWIDTH, BATCH, CLASSES } knob;
 

@@ -26,8 +26,7 @@ const char *trmi_report_assumption(const trmi_report *r, int32_t i) {
                                                       : NULL;
 }
 
-/* ---- gathering
- *  -------------------------------------------------------------------------------------------- */
+/* ---- gathering ------------------------------------------------------------------------------- */
 
 /* Seconds of a message that the step is longer by: a bucket's, as far as it does not run beside
  * operators. */
@@ -125,8 +124,7 @@ trm_status trmi_report_gather(trmi_report *r, const trm_planner *p, trm_error *e
     return status;
 }
 
-/* ---- what both tell
- *  ------------------------------------------------------------------------------------------ */
+/* ---- what both tell -------------------------------------------------------------------------- */
 
 const char *trmi_report_axes(const trmi_mesh *mesh, uint32_t axes, char text[48]) {
     size_t used = 0;

@@ -27,8 +27,7 @@ static trm_status open_looks(trm_planner *p, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- measuring
- *  ------------------------------------------------------------------------------------------- */
+/* ---- measuring ------------------------------------------------------------------------------- */
 
 static trm_status look_at_links(trm_planner *p, trmi_links *out, trm_error *err) {
     trmi_text text = {0};
@@ -66,8 +65,7 @@ static trm_status look(trm_planner *p, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- predictions
- *  ------------------------------------------------------------------------------------------ */
+/* ---- predictions ----------------------------------------------------------------------------- */
 
 static trm_status predict(trm_planner *p, trm_error *err) {
     trmi_looks *l = p->looks;

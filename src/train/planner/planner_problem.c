@@ -10,8 +10,7 @@
 
 #include <string.h>
 
-/* ---- how its job would run
- *  -------------------------------------------------------------------------------- */
+/* ---- how its job would run ------------------------------------------------------------------- */
 
 static bool has_hosts(const trm_planner *p) {
     return p->options.links != NULL || p->options.hosts > 1 || p->options.own_devices;
@@ -29,8 +28,7 @@ trm_joint trmi_planner_joint(const trm_planner *p) {
     return here && once && has_slices(p) && !has_hosts(p) ? p->model.parallel.joint : TRM_JOINT_OFF;
 }
 
-/* ---- graph
- *  --------------------------------------------------------------------------------------------- */
+/* ---- graph ----------------------------------------------------------------------------------- */
 
 static trm_status take_fields(const trm_planner *p, int64_t batch, trm_inputs *inputs,
                               trm_error *err) {
@@ -164,9 +162,7 @@ trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space,
     return status;
 }
 
-/* ---- spaces
- *  ----------------------------------------------------------------------------------------------
- */
+/* ---- spaces ---------------------------------------------------------------------------------- */
 
 trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi_mesh *mesh,
                               trmi_space **out, trm_error *err) {

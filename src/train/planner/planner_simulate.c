@@ -40,8 +40,7 @@ typedef struct simulation {
     trmi_text text;
 } simulation;
 
-/* ---- one point
- *  ------------------------------------------------------------------------------------------- */
+/* ---- one point ------------------------------------------------------------------------------- */
 
 /* The mesh for P ranks: the inner axes of the planner's, the outermost one grown or shrunk. */
 static bool mesh_for(const trm_planner *p, int32_t ranks, trmi_mesh *out) {
@@ -120,9 +119,7 @@ static trm_status scaling(simulation *s, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- what if
- *  --------------------------------------------------------------------------------------------------
- */
+/* ---- what if --------------------------------------------------------------------------------- */
 
 /* The chosen plan's and the best plan's step with the planner as it is now. */
 static trm_status again(simulation *s, const char *what, trm_error *err) {
@@ -181,9 +178,7 @@ static trm_status what_if(simulation *s, trm_error *err) {
     return status;
 }
 
-/* ---- trace
- *  --------------------------------------------------------------------------------------------------------
- */
+/* ---- trace ----------------------------------------------------------------------------------- */
 
 static const char *event_name(const trmi_space *s, const trmi_simulated_event *e, char *name,
                               size_t size) {
@@ -243,9 +238,7 @@ static trm_status write_trace(const simulation *s, trm_error *err) {
     return status;
 }
 
-/* ---- words
- *  ----------------------------------------------------------------------------------------------------------
- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 static void tell_points(trmi_text *t, const char *title, const point *points, int32_t count,
                         bool strong) {

@@ -6,9 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- words
- *  --------------------------------------------------------------------------------------------------
- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 static const char *time_text(double seconds, char text[24]) {
     const char *unit = seconds < 1e-3 ? "us" : seconds < 1 ? "ms" : "s";
@@ -33,9 +31,7 @@ static const char *letters_of(const trmi_report *r, int32_t node) {
         .letters;
 }
 
-/* ---- for people
- *  -----------------------------------------------------------------------------------------------
- */
+/* ---- for people ------------------------------------------------------------------------------ */
 
 /* What a limit of memory does to the proof. */
 static void tell_limit(trmi_report *r) {

@@ -16,8 +16,7 @@ const char *trm_verify_kind_name(trm_verify_kind kind) {
     return kind >= 0 && kind < TRM_VERIFY_KINDS ? names[kind] : "?";
 }
 
-/* ---- comparing
- *  -------------------------------------------------------------------------------------------- */
+/* ---- comparing ------------------------------------------------------------------------------- */
 
 static const trmi_recorded *find(const trmi_recording *r, const trmi_recorded *like) {
     for (int64_t i = 0; i < r->count; i++) {
@@ -108,8 +107,7 @@ static trm_status judge(trm_verification *v, const trm_verify_options *o, double
     return TRM_OK;
 }
 
-/* ---- the three jobs
- *  ------------------------------------------------------------------------------------------ */
+/* ---- the three jobs -------------------------------------------------------------------------- */
 
 typedef struct result {
     trm_verification public; /* first */

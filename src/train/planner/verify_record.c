@@ -44,8 +44,7 @@ static void forget(trmi_recording *r) {
     }
 }
 
-/* ---- training
- *  ------------------------------------------------------------------------------------------- */
+/* ---- training -------------------------------------------------------------------------------- */
 
 static trm_status see_gradients(void *context, const trm_progress *p, trm_error *err) {
     trmi_recording *r = context;
@@ -121,8 +120,7 @@ static trm_status nudge_parameters(trm_exec *exec, double by, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- forward, operator by operator
- *  ------------------------------------------------------------------------- */
+/* ---- forward, operator by operator ----------------------------------------------------------- */
 
 static bool in_program(const trm_exec *exec, const trmi_op *op) {
     const trm_graph *g = exec->program->graph;
@@ -218,9 +216,7 @@ static trm_status record_forward(trm_model *model, const trm_model_options *o, d
     return status;
 }
 
-/* ---- all
- *  -------------------------------------------------------------------------------------------------
- */
+/* ---- all ------------------------------------------------------------------------------------- */
 
 trm_status trmi_verify_record(const trm_model_options *o, int32_t steps, double nudge,
                               trmi_recording *out, trm_error *err) {
