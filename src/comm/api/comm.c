@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Communicators: made from a bootstrap or from a parent, and the public verbs. The drawing is in
- * communicator.h. */
+/* Communicators: creation from a bootstrap or from a parent, and the public functions of
+ * trireme/comm.h that are not in comm_op.c, comm_run.c, comm_async.c or comm_split.c. The drawing
+ * is in communicator.h. */
 #include "comm/api/world.h"
 #include "comm/api/communicator.h"
 
@@ -13,19 +14,21 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- options
- *  -------------------------------------------------------------------------------------- */
+/* --- options ---
+ *
+ * Copies `text`, or `otherwise` if it is NULL or empty. */
 static void keep_text(char *to, size_t size, const char *text, const char *otherwise) {
     snprintf(to, size, "%s", text != NULL && text[0] != '\0' ? text : otherwise);
 }
 
-/* What the program says, what HCCL_EXEC_TIMEOUT says, or 120 s. */
+/* Returns the deadline of an operation: the caller's option, else HCCL_EXEC_TIMEOUT, else 120 s. */
 static double operation_seconds(const trm_bootstrap *bootstrap, const trm_comm_options *options) {
     return options != NULL && options->timeout_seconds > 0 ? options->timeout_seconds
            : bootstrap->exec_seconds > 0                   ? bootstrap->exec_seconds
                                                            : 120;
 }
 
+/* Copies the caller's options, with texts, and fills in the defaults. */
 static void keep_options(trm_comm *comm, const trm_comm_options *from) {
     trm_comm_options *o = &comm->options;
     *o = from != NULL ? *from : (trm_comm_options){0};
@@ -49,13 +52,14 @@ static void keep_options(trm_comm *comm, const trm_comm_options *from) {
     o->spin_microseconds = o->spin_microseconds < 0 ? 0 : o->spin_microseconds;
 }
 
+/* The options that must be equal on all ranks, in a form that can be compared byte by byte. */
 typedef struct card {
     uint64_t staging_bytes;
     int32_t deterministic, no_direct, host;
     char engine[96], algorithm[TRMI_ALGORITHM_BYTES];
 } card;
 
-/* All ranks must have asked for the same thing. */
+/* Fails with INVALID if the ranks' options differ. */
 static trm_status compare_options(trm_comm *comm, const trmi_exchange *exchange, trm_error *err) {
     card mine = {.staging_bytes = comm->options.staging_bytes,
                  .deterministic = (int32_t)comm->options.deterministic,
@@ -82,8 +86,9 @@ static trm_status compare_options(trm_comm *comm, const trmi_exchange *exchange,
     return status;
 }
 
-/* --- making one
- *  ----------------------------------------------------------------------------------- */
+/* --- creation ---
+ *
+ * Fills the tables that say which members live on this host, and counts the hosts. */
 static trm_status find_places(trm_comm *comm, const int32_t *members, trm_error *err) {
     trm_bootstrap *boot = comm->bootstrap;
     size_t n = (size_t)comm->group.size;
@@ -108,7 +113,8 @@ static trm_status find_places(trm_comm *comm, const int32_t *members, trm_error 
             comm->local_rank = r == comm->group.rank ? comm->local_size : comm->local_rank;
             comm->local_members[comm->local_size] = r;
             comm->local_job_ranks[comm->local_size] = job_rank;
-            /* index among all the job's ranks of this host, in rank order: the root's numbering */
+            /* Index among all ranks of the job on this host, in rank order: the root communicator's
+             * numbering, which `host` uses. */
             for (int32_t j = 0; j < job_rank; j++) {
                 comm->host_rank[comm->local_size] += boot->host_of[j] == boot->host;
             }
@@ -119,6 +125,8 @@ static trm_status find_places(trm_comm *comm, const int32_t *members, trm_error 
     return TRM_OK;
 }
 
+/* Creates the engine for the ranks of this host. The first communicator also creates the host's
+ * registered memory; children share it. */
 static trm_status make_shm(trm_comm *comm, const trmi_exchange *exchange, trm_error *err) {
     trmi_subset subset;
     trmi_exchange local;
@@ -213,7 +221,7 @@ trm_status trm_comm_create(trm_bootstrap *bootstrap, const trm_comm_options *opt
     if (status == TRM_OK) {
         trmi_world_note(bootstrap, *out);
     }
-    if (status != TRM_OK) { /* the others must not wait for this rank */
+    if (status != TRM_OK) { /* the peers would wait for this rank until their deadline */
         cause.rank = cause.rank < 0 ? bootstrap->rank : cause.rank;
         bootstrap->table->poison(bootstrap, &cause);
         if (err != NULL) {
@@ -255,8 +263,7 @@ void trm_comm_destroy(trm_comm *comm) {
     trmi_free(comm);
 }
 
-/* --- questions
- *  ------------------------------------------------------------------------------------ */
+/* --- queries --- */
 int32_t trm_comm_rank(const trm_comm *comm) { return comm->group.rank; }
 int32_t trm_comm_size(const trm_comm *comm) { return comm->group.size; }
 int32_t trm_comm_local_rank(const trm_comm *comm) { return comm->local_rank; }
@@ -291,9 +298,8 @@ void *trm_comm_alloc_shared(trm_comm *comm, size_t bytes, trm_error *err) {
 
 void trm_comm_free_shared(trm_comm *comm, void *memory) { trmi_shm_host_free(comm->host, memory); }
 
-/* --- verbs
- *  ---------------------------------------------------------------------------------------- */
-/* Runs the blocking request here, or behind what is pending. */
+/* --- operations --- */
+/* Runs comm->blocking in this thread, or behind the pending operations in the progress thread. */
 static trm_status run_blocking(trm_comm *comm, trm_error *err) {
     trm_request *request = &comm->blocking;
     if (atomic_load_explicit(&comm->pending, memory_order_acquire) == 0) {
@@ -308,8 +314,9 @@ static trm_status run_blocking(trm_comm *comm, trm_error *err) {
 }
 
 trm_status trm_comm_run(trm_comm *comm, const trm_collective *op, trm_error *err) {
-    /* A training loop calls the same again and again. Counts may change behind their pointer, and
-     * an all-to-all in place moves its input aside each time. */
+    /* Fast path: a training loop calls the same operation again and again, and comm->blocking is
+     * still resolved. Not with counts, because the array behind the pointer may have changed, and
+     * not for an all-to-all, because in place it must move its input aside each time. */
     if (memcmp(op, &comm->last, sizeof *op) != 0) {
         comm->last = (trm_collective){.kind = TRM_COLLECTIVE_NONE};
         TRMI_TRY(trmi_comm_resolve(comm, op, &comm->blocking, err));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One memory for all ranks of a host: rank 0's, as each of them can address it. */
+/* Memory that all ranks of a host share: rank 0's buffer, mapped by every rank. The public
+ * functions are described in trireme/comm.h. */
 #include "comm/api/communicator.h"
 
 #include "base/error.h"
@@ -16,6 +17,7 @@ trm_status trm_comm_reach_first(trm_comm *comm, void *memory, size_t bytes, void
     if (!trm_comm_reaches_first(comm)) {
         return TRM_OK;
     }
+    /* Rank 0 broadcasts the place of its buffer; each other rank maps it. */
     trmi_shm_place place = trmi_shm_find(comm->host, memory, bytes, false);
     TRMI_TRY(trm_comm_broadcast(comm, &place, (int64_t)sizeof place, TRM_UINT8, 0, err));
     if (place.region == TRMI_SHM_NOWHERE) {

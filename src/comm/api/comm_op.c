@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From what the caller wrote to what engines run: every rule of trireme/comm.h about arguments is
- * checked here, and only here. */
+/* Translates a caller's operation into the form that engines run (trmi_engine_call). Every rule of
+ * trireme/comm.h about arguments is checked here, and only here. */
 #include "comm/api/communicator.h"
 
 #include "base/checked.h"
@@ -11,6 +11,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* Properties of a kind: it reduces, it has a root, it has counts of its own, its vector has
+ * blocks. */
 static bool is_reduction(trm_collective_kind kind) {
     return kind == TRM_ALLREDUCE || kind == TRM_REDUCE || kind == TRM_REDUCE_SCATTER ||
            kind == TRM_REDUCE_SCATTERV;
@@ -25,6 +27,8 @@ static bool has_blocks(trm_collective_kind kind) {
     return kind != TRM_ALLREDUCE && kind != TRM_BROADCAST && kind != TRM_REDUCE;
 }
 
+/* Checks kind, type, reduction, root and count. The bytes of all ranks together must fit into
+ * int64. */
 static trm_status check_scalars(const trm_comm *comm, const trm_collective *from, trm_error *err) {
     int32_t size = comm->group.size;
     const char *name = trm_collective_name(from->kind);
@@ -53,8 +57,8 @@ static trm_status check_scalars(const trm_comm *comm, const trm_collective *from
     return TRM_OK;
 }
 
-/* Copies counts and displacements (packed if NULL) to counts_out and offsets_out; *total becomes
- * the length of the vector. */
+/* Copies counts and displacements (NULL: packed) of all ranks to counts_out and offsets_out, after
+ * a check. *total becomes the length of the vector in elements. */
 static trm_status take_counts(const trm_comm *comm, const char *name, const int64_t *counts,
                               const int64_t *displacements, int64_t *counts_out,
                               int64_t *offsets_out, int64_t *total, trm_error *err) {
@@ -81,6 +85,7 @@ static trm_status take_counts(const trm_comm *comm, const char *name, const int6
     return TRM_OK;
 }
 
+/* Fills the arrays of a collective with counts: request->counts holds 4 arrays of [size]. */
 static trm_status resolve_counts(trm_comm *comm, const trm_collective *from, trm_request *request,
                                  trm_error *err) {
     size_t n = (size_t)comm->group.size;
@@ -109,12 +114,14 @@ static trm_status resolve_counts(trm_comm *comm, const trm_collective *from, trm
     return TRM_OK;
 }
 
+/* True if the two ranges of bytes have a byte in common. */
 static bool overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes) {
     uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
     return a_bytes > 0 && b_bytes > 0 && x < y + (uint64_t)b_bytes && y < x + (uint64_t)a_bytes;
 }
 
-/* All-to-all in place: the input moves aside first. */
+/* Prepares an all-to-all in place: copies the input to scratch memory, because the output
+ * overwrites it. There is one scratch buffer, so no other operation may be pending. */
 static trm_status put_aside(trm_comm *comm, trmi_engine_call *op, trm_error *err) {
     size_t bytes = (size_t)op->total * trm_dtype_bytes(op->dtype);
     if (atomic_load(&comm->pending) > 0) {
@@ -138,7 +145,7 @@ static trm_status put_aside(trm_comm *comm, trmi_engine_call *op, trm_error *err
     return TRM_OK;
 }
 
-/* Elements of this rank's input and output, 0 where the kind has none for it. */
+/* Returns the elements of this rank's input and output, 0 if the kind has none for this rank. */
 static void vector_lengths(const trm_comm *comm, const trmi_engine_call *op, int64_t *send,
                            int64_t *recv) {
     bool root = comm->group.rank == op->root;
@@ -157,6 +164,9 @@ static void vector_lengths(const trm_comm *comm, const trmi_engine_call *op, int
     }
 }
 
+/* Sets op->send and op->recv. send == NULL means "in place": the input is then this rank's block of
+ * the output vector, or the whole vector, depending on the kind. Otherwise the two must not
+ * overlap. */
 static trm_status resolve_buffers(trm_comm *comm, const trm_collective *from, trmi_engine_call *op,
                                   trm_error *err) {
     const char *name = trm_collective_name(op->kind);
@@ -171,7 +181,7 @@ static trm_status resolve_buffers(trm_comm *comm, const trm_collective *from, tr
         op->send = op->recv;
         if (op->kind == TRM_ALLGATHER || op->kind == TRM_ALLGATHERV || op->kind == TRM_GATHER) {
             if (op->kind == TRM_GATHER && comm->group.rank != op->root) {
-                at = 0; /* it has only its own block */
+                at = 0; /* the vector of a rank that is not the root is its own block */
             }
             op->send = (char *)op->recv + at;
         } else if (op->kind == TRM_SCATTER || op->kind == TRM_REDUCE_SCATTER ||

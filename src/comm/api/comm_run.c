@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One operation, in the thread that has the engines. */
+/* Runs one operation to its end, in the thread that has the engines at the moment (the caller or
+ * the progress thread): collectives through an engine's run, exchanges of messages in a loop over
+ * all of their messages. */
 #include "base/error.h"
 #include "base/os.h"
 #include "comm/net/net.h"
@@ -7,15 +9,20 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Longest sleep between two checks of the job's failure and of the deadline. */
 static const double slice_seconds = 0.05;
 
+/* Returns the engine that moves message `m`, and sets m->peer to the peer's index in that
+ * engine. */
 static trmi_engine *engine_for(trm_comm *comm, trmi_engine_message *m) {
-    bool self = m->rank == comm->group.rank; /* no transport reaches itself */
+    bool self = m->rank == comm->group.rank; /* a network transport cannot send to its own rank */
     bool local = comm->net == NULL || self || (comm->local_index[m->rank] >= 0 && !comm->net_only);
     m->peer = local ? comm->local_index[m->rank] : m->rank;
     return local ? comm->shm : comm->net;
 }
 
+/* comm->turn_sent[peer] == turn means that an earlier message to that peer is not done in this
+ * turn: later ones to the same peer must wait, but may be started if the engine can queue them. */
 trm_status trmi_comm_move_messages(trm_comm *comm, trm_request *request, uint32_t turn, bool *moved,
                                    trm_error *err) {
     trm_status status = TRM_OK;
@@ -56,6 +63,7 @@ trm_status trmi_comm_idle_messages(trm_comm *comm, trm_request *request, trm_err
             *(engine_for(comm, m) == comm->shm ? &local : &remote) = true;
         }
     }
+    /* With messages in both engines neither sleep covers the other: sleep 0.5 ms at most. */
     double seconds = local && remote ? 0.0005 : slice_seconds;
     if (remote) {
         comm->net->table->idle(comm->net, seconds);
@@ -74,10 +82,13 @@ trm_status trmi_comm_idle_messages(trm_comm *comm, trm_request *request, trm_err
     return trmi_wait_check(&request->wait, &comm->group, comm->missing, what, err);
 }
 
+/* Moves the messages of a blocking exchange until all are done: polls while messages move and for
+ * the polling time after, then sleeps. With more ranks than CPUs, and in the progress thread, the
+ * polling time is 0. */
 static trm_status run_messages(trm_comm *comm, trm_request *request, bool background,
                                trm_error *err) {
     double spin = background || comm->crowded ? 0 : 1e-6 * comm->options.spin_microseconds;
-    double sleep_time = 0; /* 0: something has just moved */
+    double sleep_time = 0; /* time at which polling ends; 0: a message has just moved */
     for (;;) {
         bool moved = false;
         for (int i = 0; i < 16; i++) {
@@ -140,6 +151,7 @@ void trmi_comm_record(trm_comm *comm, const trm_request *request, bool backgroun
     trmi_trace_add(trace, &event);
 }
 
+/* Runs a request, without the trace. */
 static trm_status execute(trm_comm *comm, trm_request *request, bool background, trm_error *err) {
     if (!trmi_bootstrap_healthy(comm->bootstrap)) {
         return trmi_comm_refuse(comm, request, err);

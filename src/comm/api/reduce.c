@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reductions outside the kernels: the choice of a kernel, the blocked sum of many long vectors, and
+ * conversion to and from the type of partial results. */
 #include "comm/api/reduce.h"
 
 #include "base/cpu.h"
@@ -34,16 +36,20 @@ trm_dtype trmi_reduce_partial_dtype(trm_dtype dtype, trm_reduction reduce) {
     return !is_float(dtype) && reduce == TRM_REDUCTION_MEAN ? TRM_INT64 : dtype;
 }
 
+/* Limits of the blocked sum: sources that are added in one pass, the number of sources up to which
+ * the plain kernel is faster, bytes of all sources, and bytes of the block in the first-level
+ * cache. */
 enum { STREAMS = 4, MOST_STREAMS = 6, FAR_BYTES = 64 << 20, BLOCK_BYTES = 32 << 10 };
 
-/* Where partial results are of another type there is no adding up in turns. */
+/* A type with a wider partial type is excluded: the block holds results of the type itself. */
 bool trmi_reduce_is_far(const trmi_reduction *what, int32_t source_count, int64_t count) {
     return source_count > MOST_STREAMS &&
            count > FAR_BYTES / source_count / (int64_t)trm_dtype_bytes(what->dtype) &&
            trmi_reduce_partial_dtype(what->dtype, what->reduce) == what->dtype;
 }
 
-/* `count` elements of all sources, from byte `at` on, into `block`. */
+/* Sums `count` elements of all sources, from byte `at` on, into `block`, STREAMS sources in each
+ * pass. Only the last pass divides (for a mean). */
 static void add_up(const trmi_reduction *what, void *block, const void *const *sources,
                    int32_t source_count, int64_t at, int64_t count) {
     trm_reduction between = what->reduce == TRM_REDUCTION_MEAN ? TRM_REDUCTION_SUM : what->reduce;
@@ -92,6 +98,7 @@ static void put_integer(void *to, trm_dtype dtype, int64_t i, int64_t value) {
     }
 }
 
+/* Any thread; see the header. */
 void trmi_reduce_widen(const void *from, trm_dtype from_dtype, void *to, trm_dtype to_dtype,
                        int64_t count) {
     if (from_dtype == to_dtype) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The jobs of this process. A child that was forked off has joined none. */
+/* The jobs of this process, in a table of fixed size under one mutex. A job belongs to the process
+ * that joined it: a forked child finds none. */
 #include "comm/api/world.h"
 
 #include <pthread.h>
@@ -8,16 +9,16 @@
 enum { JOBS_MAX = 16 };
 
 typedef struct job {
-    trm_bootstrap *bootstrap; /* NULL: a free place */
+    trm_bootstrap *bootstrap; /* NULL: a free entry */
     trm_comm *comm;
-    bool owned;
+    bool owned; /* the job destroys `comm` */
     pid_t process;
 } job;
 
 static pthread_mutex_t jobs_mutex = PTHREAD_MUTEX_INITIALIZER;
 static job jobs[JOBS_MAX];
 
-/* With the mutex held; NULL: there is none. */
+/* Returns the job's entry (of NULL: a free one), or NULL if there is none. The mutex is held. */
 static job *find_job(const trm_bootstrap *bootstrap) {
     job *found = NULL;
     for (int i = 0; i < JOBS_MAX; i++) {
