@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which engines a communicator gets. */
+/* Chooses the engines of a communicator: shared memory alone, or together with a network engine
+ * over TCP, over a plug-in (UCX, MPI) or over the tests' simulated network. */
 #define _GNU_SOURCE
 #include "comm/net/net.h"
 
@@ -12,7 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Which MPI started this process; its own variables say so. NULL: none did. */
+/* Returns the plug-in for the MPI that started this process, from the MPI's own environment
+ * variables, or NULL if no MPI did. */
 static const char *started_by(void) {
     if (getenv("OMPI_COMM_WORLD_SIZE") != NULL || getenv("PMIX_RANK") != NULL) {
         return "mpi_openmpi";
@@ -20,9 +22,10 @@ static const char *started_by(void) {
     return getenv("PMI_RANK") != NULL || getenv("PMI_ID") != NULL ? "mpi_mpich" : NULL;
 }
 
-/* trireme_comm_NAME.so in the given folder, beside the program, or where the system looks. It stays
- * until the process ends: MPI and UCX cannot be started twice. An MPI is visible to all, because
- * its components look for it. */
+/* Loads trireme_comm_NAME.so from the folder of the options, else from beside the program, else
+ * from where the dynamic linker searches. On failure it returns NULL and `tried` is the reason. The
+ * plug-in stays loaded until the process ends (NODELETE), because MPI and UCX cannot be initialised
+ * twice. An MPI's symbols are global, because the components that it loads need them. */
 static void *open_plugin(const trm_comm *comm, const char *name, char *tried, size_t size) {
     const int how =
         RTLD_NOW | RTLD_NODELETE | (strncmp(name, "mpi", 3) == 0 ? RTLD_GLOBAL : RTLD_LOCAL);
@@ -60,6 +63,7 @@ static void *open_plugin(const trm_comm *comm, const char *name, char *tried, si
     return plugin;
 }
 
+/* Loads the plug-in `name` and creates its transport. *plugin is the handle. */
 static trm_status make_plugin_transport(trm_comm *comm, const char *name,
                                         const trmi_exchange *exchange, void **plugin,
                                         trmi_transport **transport, trm_error *err) {
@@ -89,6 +93,8 @@ static trm_status make_plugin_transport(trm_comm *comm, const char *name,
     return status;
 }
 
+/* Creates the network engine `name`. A child of a communicator uses the model that its root
+ * measured. */
 static trm_status make_net(trm_comm *comm, const char *name, const trmi_exchange *exchange,
                            trm_error *err) {
     trmi_transport *transport = NULL;
@@ -111,6 +117,7 @@ static bool is_plugin(const char *name) {
            strcmp(name, "mpi_openmpi") == 0 || strcmp(name, "mpi_mpich") == 0;
 }
 
+/* Checks the options that can be wrong before any rank is contacted (see trireme/comm.h). */
 trm_status trm_comm_check(const trm_comm_options *options, trm_error *err) {
     const char *name = options->engine != NULL ? options->engine : "auto";
     bool own = strcmp(name, "auto") == 0 || strcmp(name, "shm") == 0 || strcmp(name, "tcp") == 0;
@@ -138,11 +145,12 @@ trm_status trmi_net_choose(trm_comm *comm, const trmi_exchange *exchange, trm_er
                          "tcp, ucx or mpi",
                          comm->name, comm->host_count);
     }
+    /* One host: shared memory is enough. */
     if (comm->host_count == 1 && (automatic || shm)) {
         snprintf(comm->engine_text, sizeof comm->engine_text, "shm");
         return TRM_OK;
     }
-    /* Asked for by name, the network is used even inside a host. */
+    /* A network that the user names is used inside a host, too. */
     comm->net_only = comm->host_count == 1 || sim;
     const char *network = automatic ? "tcp" : name;
     if (comm->group.size > 1) {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The TCP transport: always there. The frame is drawn in tcp.h. */
+/* The TCP transport, which is always available. tcp.h describes frames and links. All sockets are
+ * used without blocking; progress() writes and reads what is possible on every link, wait() polls
+ * them. Heads and payloads are protected by checksums: a damaged or unexpected frame ends the
+ * job. */
 #define _GNU_SOURCE
 #include "comm/net/tcp.h"
 
@@ -17,16 +20,19 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { PIECE_BYTES = 1 << 18 }; /* written at a time, so that hashing finds it in cache */
+/* payload written at a time, so that it is still in the cache after hashing */
+enum { PIECE_BYTES = 1 << 18 };
 
+/* The transport of one communicator. */
 typedef struct tcp {
     trmi_transport base;
     trmi_link *links; /* [size * TRMI_CHANNELS] */
     int32_t link_count;
-    struct pollfd *polls; /* [link_count + 1] */
+    struct pollfd *polls; /* [link_count + 1] scratch; the last one is the launcher's alarm */
 } tcp;
 
 /* --- frames ------------------------------------------------------------------------------------ */
+/* Writes the head of a transfer's frame: service, length, tag and checksum. */
 static void encode_head(const trmi_transfer *t, uint8_t wire[TRMI_FRAME_HEAD_BYTES]) {
     trmi_frame_encode(&(trmi_frame_head){.service = TRMI_SERVICE_COLLECTIVES,
                                          .bytes = t->bytes,
@@ -37,6 +43,7 @@ static void encode_head(const trmi_transfer *t, uint8_t wire[TRMI_FRAME_HEAD_BYT
     trmi_frame_sum(wire);
 }
 
+/* Reads a head. Returns false if it is damaged or of another service. */
 static bool decode_head(const uint8_t wire[TRMI_FRAME_HEAD_BYTES], trmi_tag *tag, uint64_t *bytes) {
     trmi_frame_head head;
     bool good = trmi_frame_decode(wire, TRMI_SERVICE_COLLECTIVES, &head);
@@ -47,8 +54,9 @@ static bool decode_head(const uint8_t wire[TRMI_FRAME_HEAD_BYTES], trmi_tag *tag
     return good && head.type == 0 && trmi_frame_sum_is_right(wire);
 }
 
-/* --- errors
- *  --------------------------------------------------------------------------------------- */
+/* --- errors ---
+ *
+ * Returns the PEER error of a lost connection; the transport's culprit is the link's peer. */
 static trm_status lost(tcp *self, const trmi_link *link, const char *what, trm_error *err) {
     self->base.culprit = link->peer;
     const trmi_group *group = &self->base.group;
@@ -56,6 +64,7 @@ static trm_status lost(tcp *self, const trmi_link *link, const char *what, trm_e
                      group->members[group->rank], group->members[link->peer], what);
 }
 
+/* Returns the CORRUPT error of a damaged frame. */
 static trm_status damaged(tcp *self, const trmi_link *link, const trmi_transfer *t,
                           const char *what, trm_error *err) {
     self->base.culprit = link->peer;
@@ -67,8 +76,9 @@ static trm_status damaged(tcp *self, const trmi_link *link, const trmi_transfer 
                      (unsigned long long)t->tag.sequence, (unsigned long long)t->tag.step);
 }
 
-/* --- writing
- *  -------------------------------------------------------------------------------------- */
+/* --- writing ---
+ *
+ * Prepares the frame of the first send in the queue. */
 static void begin_send(trmi_link *link) {
     link->out_done = link->out_hash_done = 0;
     if (link->sends != NULL) {
@@ -77,8 +87,9 @@ static void begin_send(trmi_link *link) {
     }
 }
 
-/* What is to be written next: rest of the head, a piece of payload, the tail if that is the last.
- */
+/* Collects what is to be written next: the rest of the head, a piece of the payload, and the tail
+ * if that piece is the last. The payload is hashed just before it is written. Returns the number of
+ * entries in iov. */
 static int gather_out(trmi_link *link, struct iovec iov[3]) {
     trmi_transfer *t = link->sends;
     uint64_t done = link->out_done, end = TRMI_FRAME_HEAD_BYTES + t->bytes;
@@ -106,6 +117,7 @@ static int gather_out(trmi_link *link, struct iovec iov[3]) {
     return count;
 }
 
+/* Writes to the link until its queue is empty or the socket is full. */
 static trm_status write_some(tcp *self, trmi_link *link, bool *moved, trm_error *err) {
     while (link->sends != NULL) {
         trmi_transfer *t = link->sends;
@@ -136,12 +148,13 @@ static trm_status write_some(tcp *self, trmi_link *link, bool *moved, trm_error 
     return TRM_OK;
 }
 
-/* --- reading
- *  -------------------------------------------------------------------------------------- */
+/* --- reading ---
+ *
+ * Number of bytes that were read ahead and not used yet. */
 static uint32_t ahead(const trmi_link *link) { return link->ahead_to - link->ahead_from; }
 
-/* Reads into `to` (may be empty) and then ahead. *got = bytes in `to`; PENDING if there is nothing.
- */
+/* Reads into `to` (`wanted` bytes, may be 0) and, in the same call, into the read-ahead buffer.
+ * *got is the number of bytes in `to`. Returns PENDING if nothing has arrived. */
 static trm_status read_into(tcp *self, trmi_link *link, char *to, uint64_t wanted, uint64_t *got,
                             trm_error *err) {
     if (ahead(link) == 0) {
@@ -170,7 +183,7 @@ static trm_status read_into(tcp *self, trmi_link *link, char *to, uint64_t wante
     return TRM_OK;
 }
 
-/* At least `bytes` ahead (a head or a tail). */
+/* Reads until at least `bytes` (of a head or a tail) are in the read-ahead buffer. */
 static trm_status read_ahead(tcp *self, trmi_link *link, uint32_t bytes, trm_error *err) {
     uint64_t none;
     while (ahead(link) < bytes) {
@@ -179,6 +192,8 @@ static trm_status read_ahead(tcp *self, trmi_link *link, uint32_t bytes, trm_err
     return TRM_OK;
 }
 
+/* Reads the head of the next frame and compares it with the first receive in the queue. On a
+ * difference, transport->expected and ->found describe it (trmi_runner_explain). */
 static trm_status read_head(tcp *self, trmi_link *link, trm_error *err) {
     trmi_transfer *t = link->receives;
     TRMI_TRY(read_ahead(self, link, TRMI_FRAME_HEAD_BYTES, err));
@@ -202,6 +217,7 @@ static trm_status read_head(tcp *self, trmi_link *link, trm_error *err) {
     return TRM_OK;
 }
 
+/* Reads payload into the transfer's buffer and hashes it. */
 static trm_status read_payload(tcp *self, trmi_link *link, bool *moved, trm_error *err) {
     trmi_transfer *t = link->receives;
     while (t->moved < t->bytes) {
@@ -215,7 +231,7 @@ static trm_status read_payload(tcp *self, trmi_link *link, bool *moved, trm_erro
             bool last = wanted == got;
             if (last) {
                 TRMI_TRY(read_into(self, link, t->data + t->moved, wanted, &got, err));
-            } else { /* not the end: what follows is payload too, nothing goes ahead */
+            } else { /* more payload follows: read nothing ahead */
                 ssize_t direct = recv(link->fd, t->data + t->moved, wanted, MSG_DONTWAIT);
                 if (direct < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
                     return TRM_PENDING;
@@ -234,6 +250,7 @@ static trm_status read_payload(tcp *self, trmi_link *link, bool *moved, trm_erro
     return TRM_OK;
 }
 
+/* Reads from the link until its queue of receives is empty or nothing has arrived. */
 static trm_status read_some(tcp *self, trmi_link *link, bool *moved, trm_error *err) {
     while (link->receives != NULL) {
         trmi_transfer *t = link->receives;
@@ -258,8 +275,7 @@ static trm_status read_some(tcp *self, trmi_link *link, bool *moved, trm_error *
     return TRM_OK;
 }
 
-/* --- the table
- *  ------------------------------------------------------------------------------------ */
+/* --- the table's functions; see comm/net/transport.h --- */
 static trm_status tcp_start(trmi_transport *transport, trmi_transfer *t, trm_error *err) {
     (void)err;
     tcp *self = (tcp *)(void *)transport;
@@ -308,6 +324,7 @@ static void tcp_wait(trmi_transport *transport, double seconds) {
             self->polls[count++] = (struct pollfd){.fd = link->fd, .events = (short)events};
         }
     }
+    /* The launcher's alarm ends the sleep when the job fails. */
     int alarm = transport->group.bootstrap->alarm_fd;
     if (alarm >= 0) {
         self->polls[count++] = (struct pollfd){.fd = alarm, .events = POLLIN};

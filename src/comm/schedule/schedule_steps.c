@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What schedules are made of: steps, and the blocks that they move. */
+/* The elements of schedules: appending steps, and the blocks that steps move. Used by the
+ * generators. */
 #include "comm/schedule/schedule.h"
 
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
 
-/* --- steps
- *  ---------------------------------------------------------------------------------------- */
+/* --- steps ---
+ *
+ * Appends a step to the present round. Without memory, the schedule is marked as failed and later
+ * steps are ignored. */
 static void add(trmi_builder *b, trmi_schedule_step step) {
     trmi_schedule *out = b->out;
     if (step.count == 0 || out->failed) {
@@ -78,8 +81,9 @@ int64_t trmi_take_temp(trmi_builder *b, int64_t count) {
     return at;
 }
 
-/* --- blocks
- *  --------------------------------------------------------------------------------------- */
+/* --- blocks ---
+ *
+ * True if the caller's vector has one block for each rank. */
 static bool is_divided(trm_collective_kind kind) {
     return kind != TRM_ALLREDUCE && kind != TRM_REDUCE && kind != TRM_BROADCAST;
 }
