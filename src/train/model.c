@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A model from its options to a compiled program whose inputs are bound to the fields of a dataset.
- */
+/* Creates a trm_model: from the user's options to a compiled program whose inputs are bound to
+ * the fields of a dataset.
+ *
+ *       trm_model_create    copy_options (ranks, context, batch)  ->  choose the gradient sink  ->  trmi_compile
+ *       trmi_compile        fields of the dataset -> graph (network, loss) -> program (trm_exec) -> feeds
+ *
+ * trmi_compile runs once for training at creation, and a second time for evaluation at the first
+ * trm_model_evaluate. All strings that the model keeps are in its arena; the dataset of the
+ * options is read here only for its shapes. */
 #include "train/gradient_sink.h"
 #include "train/model.h"
 
@@ -34,7 +41,9 @@ void trmi_compiled_free(trmi_compiled *compiled) {
 
 /* ---- the same bits on any number of ranks ---------------------------------------------------- */
 
-/* Samples of a block: it may depend on the global batch, not on the ranks. */
+/* Returns the number of samples of one block in strict determinism: the largest of 8, 4, 2, 1
+ * that divides the global batch into at least 8 blocks. It depends on the global batch only, so
+ * that every number of ranks cuts the same blocks. */
 static int64_t block_of(int64_t global_batch) {
     int64_t block = 8;
     while (block > 1 && (global_batch % block != 0 || global_batch / block < 8)) {
@@ -43,7 +52,10 @@ static int64_t block_of(int64_t global_batch) {
     return block;
 }
 
-/* The graph is built for one block; the executor runs as many of them as this rank's batch has. */
+/* Strict determinism: reduces the first dimension of all fields to one block and sets *lanes to
+ * the number of blocks that this rank's batch holds. The graph is built for one block, and the
+ * executor runs it once for each. Without strict determinism nothing changes.
+ *   error  INVALID: the block does not divide the batch, or a field has no row a sample */
 static trm_status cut_batch(const trm_model *model, trm_inputs *inputs, int32_t *lanes,
                             trm_error *err) {
     int64_t batch = inputs->fields[0].tensor.shape.dim[0], block = model->options.parallel.block;
@@ -73,7 +85,9 @@ static trm_status cut_batch(const trm_model *model, trm_inputs *inputs, int32_t 
     return TRM_OK;
 }
 
-/* Split, each rank with its own samples: the graph is that of all of them. */
+/* For a split graph of which each rank feeds its own samples: enlarges the first dimension of
+ * all fields to the global batch, because the partition pass starts from the graph of one
+ * device. */
 static void whole_batch(const trm_model *model, trm_inputs *inputs) {
     for (int32_t i = 0; i < inputs->count; i++) {
         trm_shape *shape = &inputs->fields[i].tensor.shape;
@@ -83,6 +97,8 @@ static void whole_batch(const trm_model *model, trm_inputs *inputs) {
 
 /* ---- compiling ---------------------------------------------------------------------------- */
 
+/* Copies the descriptions of the dataset's fields into `inputs`.
+ *   error  INVALID: no fields; those of trm_dataset_check */
 static trm_status take_fields(trm_dataset *data, trm_inputs *inputs, trm_error *err) {
     TRMI_TRY(trm_dataset_check(data, err));
     while (inputs->count < TRM_MAX_BATCH_FIELDS &&
@@ -95,6 +111,9 @@ static trm_status take_fields(trm_dataset *data, trm_inputs *inputs, trm_error *
     return TRM_OK;
 }
 
+/* Builds network and loss into out->graph, through the functions of the options (default loss:
+ * softmax cross-entropy). error INVALID: an error of the builders, or a loss that is not a
+ * scalar */
 static trm_status build_graph(trm_model *model, trm_inputs *inputs, trmi_compiled *out,
                               trm_error *err) {
     const trm_model_options *o = &model->options;
@@ -111,6 +130,9 @@ static trm_status build_graph(trm_model *model, trm_inputs *inputs, trmi_compile
     return TRM_OK;
 }
 
+/* Compiles the graph into out->exec. The training program gets optimiser, accumulation, memory
+ * limit and ranks; the evaluation program has the logits as its output and, where possible, the
+ * training program's weights. */
 static trm_status build_exec(trm_model *model, bool training, trmi_compiled *out, trm_error *err) {
     const trm_model_options *o = &model->options;
     trm_exec_options exec = {
@@ -141,13 +163,16 @@ static trm_status build_exec(trm_model *model, bool training, trmi_compiled *out
     return trm_exec_create(out->graph, &exec, &out->exec, err);
 }
 
+/* Looks up where the program takes each field that the network uses, and the index of the field
+ * "label". Names are copied, because the dataset may be destroyed before the model. */
 static trm_status bind_feeds(trm_model *model, const trm_inputs *inputs, trmi_compiled *out,
                              trm_error *err) {
     out->fields = inputs->count;
     out->label = -1;
     out->batch = inputs->fields[0].tensor.shape.dim[0] * (out->lanes > 0 ? out->lanes : 1);
     bool own = out == &model->train && model->options.parallel.own_samples;
-    out->batch /= own ? trmi_model_size(model) : 1; /* of what this rank feeds */
+    out->batch /=
+        own ? trmi_model_size(model) : 1; /* back from the global batch to this rank's part */
     for (int32_t i = 0; i < inputs->count; i++) {
         if (strcmp(inputs->fields[i].name, "label") == 0) {
             out->label = i;
@@ -163,6 +188,8 @@ static trm_status bind_feeds(trm_model *model, const trm_inputs *inputs, trmi_co
     return TRM_OK;
 }
 
+/* Order of the stages: fields, batch size as the ranks need it, graph, sink (may take tables
+ * out), program, feeds, sink (declares tables). Contract in model.h. */
 trm_status trmi_compile(trm_model *model, trm_dataset *data, bool training, trmi_compiled *out,
                         trm_error *err) {
     memset(out, 0, sizeof *out);
@@ -194,6 +221,8 @@ failed:
     return status;
 }
 
+/* Builds the training graph of the options, finds the tables that would go to the servers, and
+ * adds up the bytes of the remaining parameters and of the gathered ids. Contract in model.h. */
 trm_status trmi_model_traffic(const trm_model_options *options, int64_t *bytes, trm_error *err) {
     trm_model model = {.options = *options};
     trmi_compiled compiled = {0};
@@ -228,6 +257,8 @@ done:
 
 /* ---- life ----------------------------------------------------------------------------------- */
 
+/* Checks the learning-rate schedule.
+ *   error  INVALID: base not above 0, negative steps, values that are not finite */
 static trm_status check_rate(const trm_learning_rate *r, trm_error *err) {
     if (!(r->base > 0) || !isfinite(r->base)) {
         return TRMI_FAIL(err, TRM_INVALID, "learning rate %g: must be greater than 0", r->base);
@@ -246,7 +277,8 @@ static trm_status check_rate(const trm_learning_rate *r, trm_error *err) {
     return TRM_OK;
 }
 
-/* Now, not when the first checkpoint is due. */
+/* Checks that the description for checkpoints is a JSON object. Done at creation, because
+ * otherwise the error would appear only at the first save. */
 static trm_status check_description(const char *text, trm_error *err) {
     json_error_t why;
     json_t *root = text != NULL ? json_loads(text, JSON_REJECT_DUPLICATES, &why) : NULL;
@@ -258,6 +290,7 @@ static trm_status check_description(const char *text, trm_error *err) {
                            "a model's description: a JSON object expected, found '%.60s'", text);
 }
 
+/* Checks the user's metrics: each has a name and 1 to TRM_MAX_METRIC_SUMS sums. */
 static trm_status check_metrics(const trm_model_options *o, trm_error *err) {
     for (int32_t i = 0; i < TRM_MAX_METRICS && o->metrics[i].add != NULL; i++) {
         const trm_metric *m = &o->metrics[i];
@@ -271,6 +304,8 @@ static trm_status check_metrics(const trm_model_options *o, trm_error *err) {
     return TRM_OK;
 }
 
+/* Checks the options that need neither data nor ranks. A model for evaluation only needs no rate
+ * and no description. */
 static trm_status check_options(const trm_model_options *o, trm_error *err) {
     if (o->network == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "a model needs a network");
@@ -292,7 +327,10 @@ static trm_status check_options(const trm_model_options *o, trm_error *err) {
     return check_rate(&o->learning_rate, err);
 }
 
-/* The context's lists live as long as it does; the executor copies them when it is made. */
+/* Translates the context (trm_context, options by name) into `o->parallel` and `o->accumulate`,
+ * if the options have a context. Options of parallel that the context also sets must be zero.
+ * Lists are borrowed from the context until the executor copies them.
+ *   error  INVALID; those of trm_context_resolve */
 static trm_status take_context(const trm_model_options *given, trm_model_options *o,
                                trm_error *err) {
     if (given->context == NULL) {
@@ -325,7 +363,8 @@ static trm_status take_context(const trm_model_options *given, trm_model_options
     return TRM_OK;
 }
 
-/* A batch is one rank's in every mode, unless every rank reads whole batches. */
+/* Sets own_samples: with several ranks and a split graph each rank feeds its own samples, unless
+ * whole_batch is set. A dataset's batch is then one rank's batch in all parallel modes. */
 static trm_status settle_batch(trm_model_options *o, trm_error *err) {
     trm_parallel_options *p = &o->parallel;
     if (p->own_samples && p->whole_batch) {
@@ -338,6 +377,8 @@ static trm_status settle_batch(trm_model_options *o, trm_error *err) {
     return TRM_OK;
 }
 
+/* Copies the options into the model, resolves ranks and context, and copies the strings into the
+ * model's arena. */
 static trm_status copy_options(const trm_model_options *given, trm_model *model, trm_error *err) {
     trm_model_options *o = &model->options;
     *o = *given;
@@ -358,7 +399,8 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
     return TRM_OK;
 }
 
-/* What the ranks do together, in one line: the batch, and which samples batch norm is over. */
+/* Logs one line for a job of several ranks: samples of a step, and which samples batch norm
+ * takes its statistics from. */
 static void log_ranks(const trm_model *model) {
     const trm_parallel_options *p = &model->options.parallel;
     int32_t size = trmi_model_size(model), norm = p->sync_batch_norm;
@@ -379,6 +421,8 @@ static void log_ranks(const trm_model *model) {
     }
 }
 
+/* Contract in trireme/train.h. On failure everything made so far is destroyed and *out is not
+ * written. */
 trm_status trm_model_create(const trm_model_options *options, trm_model **out, trm_error *err) {
     TRMI_TRY(check_options(options, err));
     trm_model *model = trmi_alloc(sizeof *model);
@@ -410,7 +454,9 @@ void trm_model_destroy(trm_model *model) {
     if (model->sink != NULL && model->sink->destroy != NULL) {
         model->sink->destroy(model);
     }
-    trmi_compiled_free(&model->evaluate); /* before what it shares */
+    trmi_compiled_free(
+        &model
+             ->evaluate); /* the evaluation program first: it may use the training program's weights */
     trmi_compiled_free(&model->train);
     trm_auc_destroy(model->auc);
     trmi_text_free(&model->job);

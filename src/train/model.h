@@ -105,11 +105,11 @@ int32_t trmi_accumulate(const trm_model *model);
 trm_comm *trmi_model_comm(const trm_model *model);
 /* Sets options->parallel.comm to the ranks that this process has joined, unless the options name
  * a communicator, say stand_alone or use servers. Collective if a communicator is created.
- * error  those of trm_comm_create */
+ *   error  those of trm_comm_create */
 trm_status trmi_model_find_ranks(trm_model_options *options, trm_error *err);
 /* Gives each rank its part of `data`, unless the user has already sharded it (trm_dataset_shard)
  * or every rank reads whole batches. Training wraps around to equal parts, evaluation pads.
- * error  those of trm_dataset_check */
+ *   error  those of trm_dataset_check */
 trm_status trmi_model_share_data(const trm_model *model, trm_dataset *data, bool training,
                                  trm_error *err);
 /* Returns this process's rank among the model's ranks, 0 without a communicator. */
@@ -141,7 +141,7 @@ trm_status trmi_auc_add_ranks(struct trm_auc *auc, const trm_model *model, trm_e
 
 /* Call the hooks on_evaluated and on_checkpoint of all callbacks of the run that `progress`
  * belongs to. Called by the callback that has evaluated or saved, from inside its own hook.
- * error  that of the first hook that fails */
+ *   error  that of the first hook that fails */
 trm_status trmi_tell_evaluated(const trm_progress *progress, const trm_evaluation *evaluation,
                                trm_error *err);
 trm_status trmi_tell_checkpoint(const trm_progress *progress, const char *path, trm_error *err);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a model asks of the other ranks. Nothing here costs anything with one rank. */
+/* What a model does together with its other ranks: finding the communicator, sharing the data,
+ * agreeing on a status, sums (contracts in model.h). With one rank every function returns at
+ * once. */
 #include "train/model.h"
 
 #include "trireme/cluster.h"
@@ -11,7 +13,8 @@
 
 #include <stdatomic.h>
 
-/* Once a process: a launcher started it as one of many, and it has joined none. */
+/* Logs, once a process, that a launcher has started this process as one of several ranks but the
+ * program has joined none: the model would silently train alone. */
 static void warn_not_joined(void) {
     static atomic_flag warned = ATOMIC_FLAG_INIT;
     const trm_cluster_flags flags = {.table_wait_seconds = -1, .any_address = true};
@@ -100,7 +103,7 @@ trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t n
     if (comm == NULL) {
         return status;
     }
-    /* Largest and smallest of both: equal everywhere, or not. */
+    /* Maximum of x and of -x: largest and smallest value in one all-reduce. */
     int64_t values[4] = {(int64_t)status, -(int64_t)status, number, -number};
     trm_error broken = {.status = TRM_OK};
     const trm_collective op = {.kind = TRM_ALLREDUCE,
@@ -146,7 +149,8 @@ trm_status trmi_model_ask_first(const trm_model *model, bool *answer, trm_error 
     return TRM_OK;
 }
 
-/* With a name, for who reports that it lasts. */
+/* Sums `values` over the ranks; the tag names the operation in a message about a rank that waits
+ * too long. */
 static trm_status add(const trm_model *model, void *values, int64_t count, trm_dtype dtype,
                       trm_error *err) {
     const trm_collective op = {.kind = TRM_ALLREDUCE,

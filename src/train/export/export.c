@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A model's weights as safetensors, npz and ONNX; onnx_map.c knows what each operator is there. */
+/* Exports a model's weights as safetensors, npz or ONNX (trireme/export.h). The first two write
+ * the gathered variables; ONNX walks the evaluation graph and lets onnx_map.c translate each
+ * operator. */
 #include "trireme/export.h"
 #include "trireme/save_files.h"
 
@@ -38,7 +40,8 @@ trm_status trm_export_npz(trm_model *model, const char *path, trm_error *err) {
 
 /* ---- ONNX ------------------------------------------------------------------------------------ */
 
-/* Names the values that the logits depend on; loss and labels fall away. */
+/* Names all values that the logits depend on, going backward from the logits; values without a
+ * name (loss, labels) are not exported. A value is named after the operator that makes it. */
 static trm_status name_values(trmi_onnx *x, trm_node logits, trm_error *err) {
     const trm_graph *g = x->graph;
     x->names = trmi_arena_alloc(&x->arena, (size_t)g->values_count * sizeof *x->names);
@@ -46,7 +49,8 @@ static trm_status name_values(trmi_onnx *x, trm_node logits, trm_error *err) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for an ONNX model");
     }
     x->names[logits.id] = "logits";
-    for (int64_t i = g->ops_count - 1; i > 0; i--) { /* consumers come after producers */
+    for (int64_t i = g->ops_count - 1; i > 0;
+         i--) { /* operators are in topological order: consumers first */
         const trmi_op *op = &g->ops[i];
         bool wanted = false;
         for (int32_t j = 0; j < op->outputs_count; j++) {
@@ -69,6 +73,7 @@ static trm_status name_values(trmi_onnx *x, trm_node logits, trm_error *err) {
     return TRM_OK;
 }
 
+/* Describes a value for ONNX; the first dimension is the symbol N, the batch. */
 static trm_onnx_value describe_value(const trmi_onnx *x, int32_t id) {
     const trmi_value *v = &x->graph->values[id];
     trm_onnx_value out = {.name = x->names[id], .dtype = v->dtype, .rank = v->shape.rank};
@@ -81,6 +86,7 @@ static trm_onnx_value describe_value(const trmi_onnx *x, int32_t id) {
     return out;
 }
 
+/* Adds a parameter or state as an initializer, with a copy of its values in plain layout. */
 static trm_status add_variable(trmi_onnx *x, trm_exec *exec, const trmi_op *op, trm_error *err) {
     int32_t index = trm_exec_find(exec, op->name);
     if (index < 0) {
@@ -98,6 +104,8 @@ static trm_status add_variable(trmi_onnx *x, trm_exec *exec, const trmi_op *op, 
     return TRM_OK;
 }
 
+/* Adds one operator of the graph: leaves become inputs and initializers, the rest goes through
+ * onnx_map.c. */
 static trm_status add_leaf_or_op(trmi_onnx *x, trm_exec *exec, const trmi_op *op, trm_error *err) {
     int32_t output = op->outputs[0];
     switch (op->kind) {
@@ -120,6 +128,7 @@ static trm_status add_leaf_or_op(trmi_onnx *x, trm_exec *exec, const trmi_op *op
     }
 }
 
+/* Fills the ONNX model from the graph: names, operators, output, metadata. */
 static trm_status build(trmi_onnx *x, trm_exec *exec, trm_node logits, trm_error *err) {
     TRMI_TRY(name_values(x, logits, err));
     for (int64_t i = 1; i < x->graph->ops_count; i++) {
