@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each operator of ours as nodes of ONNX. Forward graphs only. */
+/* Translates each operator of an evaluation graph into one or a few ONNX nodes (opset 17).
+ *
+ * Operators that ONNX has under another name are rows of PLAIN; the others have a function each
+ * that converts attributes and layouts. A batch dimension written into a shape (reshape) becomes
+ * -1, so that the file works for every batch size. Gradients and training operators have no
+ * translation. */
 #include "train/export/onnx_map.h"
 
 #include "base/error.h"
@@ -10,11 +15,14 @@
 
 /* ---- small tools ----------------------------------------------------------------------------- */
 
+/* Returns the name of the operator's input `i`, "" for one that is absent (ONNX's mark for
+ * optional inputs). */
 static const char *input_name(const trmi_onnx *x, const trmi_op *op, int i) {
     return i < op->inputs_count && op->inputs[i] != 0 ? x->names[op->inputs[i]] : "";
 }
 
-/* A node whose first inputs are the operator's, then `extra`. */
+/* Adds a node of kind `kind` whose inputs are the operator's first `inputs` inputs, then the
+ * names `extra`. The output has the name of the operator's first output. */
 static void add(trmi_onnx *x, const trmi_op *op, const char *kind, int inputs,
                 const char *const *extra, int extra_count, const trm_onnx_attribute *attributes,
                 int attribute_count) {
@@ -27,7 +35,7 @@ static void add(trmi_onnx *x, const trmi_op *op, const char *kind, int inputs,
         names[count++] = extra[i];
     }
     while (count > 0 && names[count - 1][0] == '\0') {
-        count--; /* optional inputs at the end are left away */
+        count--; /* ONNX omits optional inputs at the end */
     }
     const char *output = x->names[op->outputs[0]];
     trm_onnx_add_node(x->model, &(trm_onnx_node){.op = kind,
@@ -40,7 +48,7 @@ static void add(trmi_onnx *x, const trmi_op *op, const char *kind, int inputs,
                                                  .attribute_count = attribute_count});
 }
 
-/* A constant of the model; its name, NULL when there is no memory. */
+/* Adds a constant (a copy of `data`) to the model and returns its name; NULL without memory. */
 static const char *constant(trmi_onnx *x, trm_dtype dtype, const trm_shape *shape,
                             const void *data) {
     trm_tensor t = {.dtype = dtype, .shape = *shape};
@@ -54,17 +62,21 @@ static const char *constant(trmi_onnx *x, trm_dtype dtype, const trm_shape *shap
     return name;
 }
 
+/* Adds a constant vector of int64, for shapes and axes. */
 static const char *integers(trmi_onnx *x, const int64_t *values, int64_t count) {
     trm_shape shape = trm_shape_of(count);
     return constant(x, TRM_INT64, &shape, values);
 }
 
+/* Adds a constant float scalar. */
 static const char *number(trmi_onnx *x, double value) {
     float f = (float)value;
     trm_shape scalar = {.rank = 0};
     return constant(x, TRM_FLOAT32, &scalar, &f);
 }
 
+/* Adds a node with one input of the operator and the constants `extra`.
+ *   error  NOMEM: a constant is NULL */
 static trm_status with_constants(trmi_onnx *x, const trmi_op *op, const char *kind,
                                  const char *const *extra, int count, trm_error *err) {
     for (int i = 0; i < count; i++) {
@@ -81,7 +93,8 @@ static trm_status unsupported(const trmi_op *op, trm_error *err) {
                      trmi_op_def_of(op)->name);
 }
 
-/* A target shape; the batch becomes "what is left". */
+/* Adds `shape` as a constant; with `open_batch` a first dimension equal to the batch becomes -1
+ * (inferred by ONNX). */
 static const char *target_shape(trmi_onnx *x, const trm_shape *shape, bool open_batch) {
     int64_t dims[TRM_MAX_RANK];
     for (int32_t i = 0; i < shape->rank; i++) {
@@ -95,7 +108,7 @@ static const char *target_shape(trmi_onnx *x, const trm_shape *shape, bool open_
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-/* Ours: top, bottom, left, right. ONNX: top, left, bottom, right. */
+/* Reorders paddings: Trireme has top, bottom, left, right; ONNX has top, left, bottom, right. */
 static void onnx_pads(const int64_t pad[4], int64_t out[4]) {
     out[0] = pad[0];
     out[1] = pad[2];
@@ -103,6 +116,8 @@ static void onnx_pads(const int64_t pad[4], int64_t out[4]) {
     out[3] = pad[3];
 }
 
+/* Adds a Conv with strides, dilations, paddings and groups; the bias is its optional third
+ * input. */
 static void add_conv(trmi_onnx *x, const trmi_op *op) {
     int64_t pads[4];
     onnx_pads(op->attrs.conv.pad, pads);
@@ -113,6 +128,7 @@ static void add_conv(trmi_onnx *x, const trmi_op *op) {
     add(x, op, "Conv", 3, NULL, 0, attributes, 4);
 }
 
+/* Adds a MaxPool or AveragePool; only the latter counts padding or not. */
 static void add_pool(trmi_onnx *x, const trmi_op *op) {
     int64_t pads[4];
     onnx_pads(op->attrs.pool.pad, pads);
@@ -124,7 +140,8 @@ static void add_pool(trmi_onnx *x, const trmi_op *op) {
     add(x, op, average ? "AveragePool" : "MaxPool", 1, NULL, 0, attributes, average ? 4 : 3);
 }
 
-/* [N, C, H, W] -> [N, C, 1, 1] -> [N, C] */
+/* Adds global average pooling as two nodes, because ONNX keeps the spatial dimensions: [N, C, H,
+ * W] -> GlobalAveragePool -> [N, C, 1, 1] -> Flatten -> [N, C]. */
 static trm_status add_global_pool(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     const char *input = input_name(x, op, 0), *output = x->names[op->outputs[0]];
     const char *middle = trmi_arena_printf(&x->arena, "%s/pooled", output);
@@ -148,6 +165,8 @@ static trm_status add_global_pool(trmi_onnx *x, const trmi_op *op, trm_error *er
     return TRM_OK;
 }
 
+/* Adds a linear layer as Gemm with a transposed weight [out, in].
+ *   error  UNSUPPORTED: the input is not [N, in] */
 static trm_status add_linear(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     if (trmi_input_of(x->graph, op, 0)->shape.rank != 2) {
         return TRMI_FAIL(err, TRM_UNSUPPORTED,
@@ -159,6 +178,7 @@ static trm_status add_linear(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* Adds a matrix product: MatMul, or Gemm if an operand is transposed (rank 2 only). */
 static trm_status add_matmul(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     bool a = op->attrs.matmul.transpose_a, b = op->attrs.matmul.transpose_b;
     if (!a && !b) {
@@ -173,8 +193,9 @@ static trm_status add_matmul(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
-/* [N, V, W] -> [N, V(V - 1)/2]: the dot products of all pairs of rows i > j, row by row, taken out of
- * the product of the rows with themselves. */
+/* Adds the pairwise dot products of DLRM, [N, V, W] -> [N, V(V - 1)/2]. Four nodes: the product
+ * of the rows with themselves [N, V, V] (Transpose, MatMul), flattened to [N, V * V] (Reshape),
+ * then the elements i > j, row by row (Gather). */
 static trm_status add_pair_dots(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     const trm_shape *shape = &trmi_input_of(x->graph, op, 0)->shape;
     const int64_t rows = shape->dim[1], pairs = rows * (rows - 1) / 2, flat[2] = {-1, rows * rows};
@@ -224,6 +245,7 @@ static trm_status add_pair_dots(trmi_onnx *x, const trmi_op *op, trm_error *err)
 
 /* ---- shape and reduction --------------------------------------------------------------------- */
 
+/* Adds a Transpose with the operator's order of dimensions. */
 static void add_transpose(trmi_onnx *x, const trmi_op *op) {
     int64_t order[TRM_MAX_RANK];
     int32_t rank = trmi_input_of(x->graph, op, 0)->shape.rank;
@@ -234,6 +256,7 @@ static void add_transpose(trmi_onnx *x, const trmi_op *op) {
     add(x, op, "Transpose", 1, NULL, 0, &attribute, 1);
 }
 
+/* Adds a Slice. A dimension that is taken whole gets an open end, so that the batch may differ. */
 static trm_status add_slice(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     int64_t ends[TRM_MAX_RANK], axes[TRM_MAX_RANK];
     const trm_shape *shape = &trmi_input_of(x->graph, op, 0)->shape;
@@ -247,6 +270,7 @@ static trm_status add_slice(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     return with_constants(x, op, "Slice", extra, 3, err);
 }
 
+/* Adds a Pad with a constant value; ONNX has all paddings before, then all paddings after. */
 static trm_status add_pad(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     int64_t pads[2 * TRM_MAX_RANK];
     int32_t rank = trmi_input_of(x->graph, op, 0)->shape.rank;
@@ -258,18 +282,20 @@ static trm_status add_pad(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     return with_constants(x, op, "Pad", extra, 2, err);
 }
 
+/* Adds a OneHot along the last axis; ONNX takes the values as [off, on]. */
 static trm_status add_one_hot(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     float values[2] = {(float)op->attrs.one_hot.off, (float)op->attrs.one_hot.on};
     trm_shape pair = trm_shape_of(2), one = trm_shape_of(1);
     int32_t narrow = (int32_t)op->attrs.one_hot.classes;
     bool wide = trmi_input_of(x->graph, op, 0)->dtype == TRM_INT64;
-    /* Depth in the type of the labels: ONNX Runtime has no kernel for a mixture. */
+    /* The depth has the dtype of the labels: ONNX Runtime has no kernel for a mixture. */
     const char *depth =
         wide ? integers(x, &op->attrs.one_hot.classes, 1) : constant(x, TRM_INT32, &one, &narrow);
     const char *extra[] = {depth, constant(x, TRM_FLOAT32, &pair, values)};
     return with_constants(x, op, "OneHot", extra, 2, err);
 }
 
+/* Adds a reduction over the axes of the operator's bit mask. */
 static trm_status add_reduce(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     int64_t axes[TRM_MAX_RANK], count = 0;
     for (int32_t i = 0; i < TRM_MAX_RANK; i++) {
@@ -292,6 +318,7 @@ static trm_status add_reduce(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* Adds a Cast; dtypes are translated into ONNX's numbers (TensorProto.DataType). */
 static trm_status add_cast(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     static const int64_t types[] = {
         [TRM_FLOAT32] = 1, [TRM_FLOAT64] = 11, [TRM_BFLOAT16] = 16, [TRM_FLOAT16] = 10,
@@ -307,6 +334,7 @@ static trm_status add_cast(trmi_onnx *x, const trmi_op *op, trm_error *err) {
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
+/* An operator that needs no attributes in ONNX. */
 typedef struct plain {
     trmi_op_kind kind;
     const char *name;
@@ -323,6 +351,7 @@ static const plain PLAIN[] = {
     {TRMI_OP_EMBEDDING, "Gather", 2}, {TRMI_OP_DROPOUT, "Identity", 1}, /* evaluation */
 };
 
+/* Adds a Reshape or Expand to the operator's shape. */
 static trm_status add_shaped(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     const trm_shape *shape = &op->attrs.shape.shape;
     bool reshape = op->kind == TRMI_OP_RESHAPE;
