@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An estimator: made from a configuration, it plays the part of its process. */
+/* Creates an estimator from a configuration and runs the role of its process
+ * (trireme/estimator.h). */
 #include "train/estimator/estimator.h"
 
 #include "train/model.h"
@@ -34,6 +35,7 @@ void trm_estimator_destroy(trm_estimator *e) {
     }
 }
 
+/* Sets the stop flag, and that of the model that runs now. Safe in a signal handler. */
 void trm_estimator_request_stop(trm_estimator *e) {
     atomic_store(&e->stop, 1);
     trm_model *model = atomic_load(&e->model);
@@ -44,6 +46,8 @@ void trm_estimator_request_stop(trm_estimator *e) {
 
 /* ---- dispatch -------------------------------------------------------------------------------- */
 
+/* Checks TrainSpec and EvalSpec as far as the role of this process needs them.
+ *   error  INVALID */
 static trm_status check_specs(const trm_estimator *e, const trm_train_spec *train,
                               const trm_eval_spec *eval, trm_error *err) {
     if (e->has_roles && e->role == TRM_ROLE_PS) {
@@ -68,6 +72,7 @@ static trm_status check_specs(const trm_estimator *e, const trm_train_spec *trai
     return trmi_exporters_check(e, eval, err);
 }
 
+/* Dispatches by role. *out is written on OK and CANCELLED: a stopped job has a result too. */
 trm_status trm_train_and_evaluate(trm_estimator *e, const trm_train_spec *train,
                                   const trm_eval_spec *eval, trm_job_result *out, trm_error *err) {
     trm_job_result result = {.role = e->has_roles ? e->role : TRM_ROLE_WORKER};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The configuration: its checks, each field against the others, and its defaults. */
+/* Takes the configuration of an estimator: copies it, checks each field alone and against the
+ * others, fills in defaults. */
 #include "train/estimator/estimator.h"
 
 #include "base/error.h"
@@ -8,6 +9,7 @@
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
+/* Checks the numbers of the configuration: none negative or NaN, one checkpoint interval only. */
 static trm_status check_numbers(const trm_run_config *c, trm_error *err) {
     if (c->save_checkpoints_steps > 0 && c->save_checkpoints_secs > 0) {
         return TRMI_FAIL(
@@ -63,7 +65,8 @@ trm_status trmi_estimator_precision(const trm_run_config *c, trm_precision *out,
                      c->precision_mode);
 }
 
-/* How data and hot rows are shared, against how far workers may run apart. */
+/* Checks lending, backup workers and the row cache against the mode: a cached row must not be
+ * older than the mode allows, and hybrid workers need equal numbers of batches. */
 static trm_status check_sharing(const trm_estimator *e, trm_error *err) {
     const trm_ps_strategy *s = &e->strategy;
     int32_t age = s->cache_staleness == 0 ? 1 : s->cache_staleness;
@@ -99,6 +102,8 @@ static trm_status check_sharing(const trm_estimator *e, trm_error *err) {
     return TRM_OK;
 }
 
+/* Checks the configuration against the cluster: which roles it lists, and what the servers' mode
+ * allows. */
 static trm_status check_roles(const trm_estimator *e, trm_error *err) {
     const trm_run_config *c = &e->config;
     if (!e->has_roles) {
@@ -156,6 +161,8 @@ static trm_status check_roles(const trm_estimator *e, trm_error *err) {
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
+/* Fills in defaults: TensorFlow's, where it has the field. With servers checkpoints are counted
+ * in steps. */
 static void fill_defaults(trm_estimator *e) {
     trm_run_config *c = &e->config;
     bool servers = e->servers > 0;
@@ -176,6 +183,8 @@ static void fill_defaults(trm_estimator *e) {
         e->strategy.timeout_seconds > 0 ? e->strategy.timeout_seconds : 120;
 }
 
+/* Finds the place of this process in the cluster: role, number among the trainers, chief,
+ * evaluator. */
 static void place(trm_estimator *e) {
     const trm_cluster *cluster = e->config.cluster;
     e->trainers = 1;
@@ -194,12 +203,13 @@ static void place(trm_estimator *e) {
     e->is_chief = me->is_chief;
     e->servers = trm_cluster_task_count(cluster, TRM_ROLE_PS);
     e->has_evaluator = trm_cluster_task_count(cluster, TRM_ROLE_EVALUATOR) > 0;
-    /* One task without servers runs as if there were no cluster (TensorFlow's rule). */
+    /* A cluster of one trainer without servers runs as a job of one process (TensorFlow's rule). */
     if (e->servers == 0 && e->trainers == 1 && e->trainer == 0) {
         e->has_roles = false;
     }
 }
 
+/* Replaces *text by a copy in the estimator's arena; NULL stays. */
 static trm_status copy_text(trm_estimator *e, const char **text, trm_error *err) {
     if (*text != NULL && (*text = trmi_arena_strdup(&e->arena, *text)) == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a configuration");
@@ -207,6 +217,8 @@ static trm_status copy_text(trm_estimator *e, const char **text, trm_error *err)
     return TRM_OK;
 }
 
+/* Contract in estimator.h. model_dir may come from the configuration or from TF_CONFIG, and must
+ * be equal in both. */
 trm_status trmi_estimator_take_config(trm_estimator *e, const trm_run_config *config,
                                       trm_error *err) {
     trm_run_config *c = &e->config;
