@@ -132,6 +132,13 @@ typedef struct trm_parallel_options {
     bool whole_batch; /* models: every rank reads the whole batch; the dataset is not shared out */
     bool
         stand_alone; /* models without `comm`: this process's own, also where it has joined ranks */
+    /* Split: each rank feeds a part of each input. A tuple for each input, in the order in which
+     * the graph got them, has the number of parts of each dimension: "((1,1,1,2),(2,))" cuts
+     * pictures by columns and labels by samples. At most one dimension of an input is cut. Of 4
+     * ranks and 2 parts, ranks 0 and 1 feed part 0. Samples are dealt in turn, as above; other
+     * dimensions are cut into runs. Models: a dataset gives own samples (own_samples) or whole
+     * batches, so only the tuples are checked. NULL: own_samples says it. */
+    const char *input_cuts;
     /* Split, or one rank: results are the same bits under every plan and on any number of ranks and
      * threads, as long as the whole batch is. Sums are made in integers by plain kernels: several
      * times slower. */

@@ -279,8 +279,7 @@ static bool says(const app_context *app, const char *option, const char *value) 
 }
 
 bool app_reads_own(app_context *app) {
-    return app_splits(app) &&
-           (says(app, "full_batch", "false") || says(app, "dataset_strategy", "data_parallel"));
+    return app_splits(app) && trm_context_own_samples(app->context, app_rank_count(app));
 }
 
 static bool is_full(app_context *app) {

@@ -12,6 +12,7 @@
 
 #include "exec/backend.h"
 #include "exec/distributed/distribution.h"
+#include "exec/distributed/input_cuts.h"
 #include "exec/optimizer/loss_scale.h"
 #include "exec/optimizer/update.h"
 
@@ -19,7 +20,8 @@
 typedef struct trmi_shard_input {
     void *data; /* a mapping of so many bytes */
     size_t bytes;
-    void *own;  /* own_samples: what this rank feeds; else NULL */
+    void *own; /* what this rank feeds, where that is a part; else NULL */
+    trmi_input_cut cut;
     bool taken; /* what was fed last: `data` has nothing new */
     const struct trmi_shard_leaf *leaf;
 } trmi_shard_input;

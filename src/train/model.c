@@ -153,6 +153,7 @@ static trm_status build_exec(trm_model *model, bool training, trmi_compiled *out
         exec.accumulate = trmi_accumulate(model);
         exec.memory_bytes = o->memory_bytes;
         exec.parallel = o->parallel;
+        exec.parallel.input_cuts = NULL; /* a dataset gives samples or whole batches */
         exec.lanes = out->lanes;
         exec.updated_elsewhere = model->sink->updates;
     } else {
@@ -206,6 +207,11 @@ trm_status trmi_compile(trm_model *model, trm_dataset *data, bool training, trmi
     TRMI_TRY_GOTO(status, trm_graph_create(&options, &out->graph, err), failed);
     inputs.graph = out->graph;
     TRMI_TRY_GOTO(status, build_graph(model, &inputs, out, err), failed);
+    const char *cuts = model->options.parallel.input_cuts;
+    if (training && cuts != NULL) {
+        TRMI_TRY_GOTO(status, trmi_input_cuts_check(cuts, out->graph, trmi_model_size(model), err),
+                      failed);
+    }
     const trmi_gradient_sink *sink = model->sink;
     if (training && sink->prepare != NULL) {
         TRMI_TRY_GOTO(status, sink->prepare(model, out->graph, err), failed);
@@ -373,6 +379,7 @@ static trm_status settle_batch(trm_model_options *o, trm_error *err) {
             "a model's parallel options: own_samples and whole_batch exclude each other");
     }
     bool many = p->comm != NULL && trm_comm_size(p->comm) > 1;
+    p->whole_batch = p->whole_batch || (p->input_cuts != NULL && !p->own_samples);
     p->own_samples = many && p->split != TRM_SPLIT_NONE && !p->whole_batch;
     return TRM_OK;
 }
@@ -386,10 +393,16 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
     TRMI_TRY(trmi_model_find_ranks(o, err));
     TRMI_TRY(take_context(given, o, err));
     TRMI_TRY(settle_batch(o, err));
-    const char **strings[] = {
-        &o->backend,         &o->tuning_file,        &o->choices_file,
-        &o->description,     &o->parallel.mesh,      &o->parallel.plan,
-        &o->parallel.search, &o->parallel.save_plan, &o->parallel.save_groups};
+    const char **strings[] = {&o->backend,
+                              &o->tuning_file,
+                              &o->choices_file,
+                              &o->description,
+                              &o->parallel.mesh,
+                              &o->parallel.plan,
+                              &o->parallel.search,
+                              &o->parallel.save_plan,
+                              &o->parallel.save_groups,
+                              &o->parallel.input_cuts};
     for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++) {
         if (*strings[i] != NULL &&
             (*strings[i] = trmi_arena_strdup(&model->arena, *strings[i])) == NULL) {

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/os.h"
+#include "exec/distributed/input_cuts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -176,6 +177,11 @@ static trm_status check_pairs(const trm_context *c, trm_error *err) {
     return TRM_OK;
 }
 
+static bool has_tuples(const trm_context *c) {
+    const char *cuts = text_of(c, TRMI_CONTEXT_DATASET_STRATEGY);
+    return strcmp(cuts, "data_parallel") != 0 && strcmp(cuts, "full_batch") != 0;
+}
+
 /* Values that the modes which split operators do not carry out: said, not swallowed. */
 static trm_status check_split(const trm_context *c, trm_error *err) {
     static const struct {
@@ -199,15 +205,10 @@ static trm_status check_split(const trm_context *c, trm_error *err) {
                              trmi_context_mode_name(mode_of(c)), options[i].why);
         }
     }
-    const char *cuts = text_of(c, TRMI_CONTEXT_DATASET_STRATEGY);
-    if (strcmp(cuts, "data_parallel") != 0 && strcmp(cuts, "full_batch") != 0) {
-        return TRMI_FAIL(
-            err, TRM_UNSUPPORTED,
-            "dataset_strategy %.60s: data_parallel and full_batch are carried out; how inputs "
-            "are cut is for the plan to say",
-            cuts);
-    }
-    return TRM_OK;
+    trmi_input_cuts cuts;
+    return has_tuples(c)
+               ? trmi_input_cuts_parse(text_of(c, TRMI_CONTEXT_DATASET_STRATEGY), &cuts, err)
+               : TRM_OK;
 }
 
 trm_status trm_context_check(const trm_context *c, trm_error *err) {
@@ -297,6 +298,19 @@ static bool said(const trm_context *c, trmi_context_id id, const char *value) {
     return is_set(c, id) && strcmp(text_of(c, id), value) == 0;
 }
 
+bool trm_context_own_samples(const trm_context *c, int32_t ranks) {
+    trmi_input_cuts cuts;
+    if (!is_split(mode_of(c)) || ranks < 2) {
+        return false;
+    }
+    return said(c, TRMI_CONTEXT_FULL_BATCH, "false") ||
+           said(c, TRMI_CONTEXT_DATASET_STRATEGY, "data_parallel") ||
+           (has_tuples(c) &&
+            trmi_input_cuts_parse(text_of(c, TRMI_CONTEXT_DATASET_STRATEGY), &cuts, NULL) ==
+                TRM_OK &&
+            trmi_input_cuts_by_samples(&cuts, ranks));
+}
+
 /* Plans come from files and go to files. */
 static trm_status strategy_of(trm_context *c, trm_parallel_options *out, trm_error *err) {
     enum { MOST = 1 << 20 };
@@ -343,10 +357,12 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
                                            .split = !many               ? TRM_SPLIT_NONE
                                                     : mode == TRMI_AUTO ? TRM_SPLIT_SEARCHED
                                                                         : TRM_SPLIT_PLANNED};
-        parallel->own_samples = many && (said(c, TRMI_CONTEXT_FULL_BATCH, "false") ||
-                                         said(c, TRMI_CONTEXT_DATASET_STRATEGY, "data_parallel"));
-        parallel->whole_batch = many && (said(c, TRMI_CONTEXT_FULL_BATCH, "true") ||
-                                         said(c, TRMI_CONTEXT_DATASET_STRATEGY, "full_batch"));
+        bool tuples = has_tuples(c);
+        parallel->input_cuts = many && tuples ? text_of(c, TRMI_CONTEXT_DATASET_STRATEGY) : NULL;
+        parallel->own_samples = many && trm_context_own_samples(c, trm_comm_size(comm));
+        parallel->whole_batch = many && !parallel->own_samples &&
+                                (tuples || said(c, TRMI_CONTEXT_FULL_BATCH, "true") ||
+                                 said(c, TRMI_CONTEXT_DATASET_STRATEGY, "full_batch"));
         if (is_set(c, TRMI_CONTEXT_SYNC_BATCH_NORM)) {
             int32_t norm = trmi_context_norm(text_of(c, TRMI_CONTEXT_SYNC_BATCH_NORM));
             parallel->sync_batch_norm = norm == 0 ? TRM_NORM_LOCAL : norm;

@@ -76,7 +76,7 @@ const trmi_context_row trmi_context_rows[TRMI_CONTEXT_COUNT] = {
         "only trained parameters are in those files"),
     [TRMI_CONTEXT_FULL_BATCH] = BOOL("full_batch", NULL, "false", PLANS, "every rank reads the whole batch"),
     [TRMI_CONTEXT_DATASET_STRATEGY] = TEXT("dataset_strategy", "data_parallel", PLANS,
-        "how batches are cut: data_parallel, full_batch, or cuts a dimension of each input"),
+        "how ranks read batches: each its samples, all of it, or of each input the parts of each dimension: ((1,1,1,2),(2,))"),
     [TRMI_CONTEXT_ENABLE_ALLTOALL] = BOOL("enable_alltoall", NULL, "true", PLANS,
         "layouts change by all-to-all too, where that is cheapest"),
     [TRMI_CONTEXT_PIPELINE_STAGES] = FIXED("pipeline_stages", "1", RANKS, "there are no pipeline stages here",

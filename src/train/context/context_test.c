@@ -134,8 +134,8 @@ static void options_that_exclude_each_other_are_named(void **state) {
     refused(TRM_INVALID, "dataset_strategy is ((1,8),(8))");
     trm_context_reset(context);
     set("parallel_mode", "semi_auto_parallel");
-    set("dataset_strategy", "((1,8),(8))");
-    refused(TRM_UNSUPPORTED, "is for the plan to say");
+    set("dataset_strategy", "((2,8),(8))");
+    refused(TRM_INVALID, "at most one is cut");
     trm_context_reset(context);
     set("parallel_mode", "auto_parallel");
     set("strategy_ckpt_only_trainable_params", "false");
