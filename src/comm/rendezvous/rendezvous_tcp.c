@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trm_cluster_join: a bootstrap (comm/rendezvous/rendezvous.h) for ranks anywhere. */
+/* trm_cluster_join: a bootstrap (comm/rendezvous/rendezvous.h) for ranks anywhere, over the side
+ * channel. The functions of its table are here; the meeting is in side_root.c and side_peer.c. A
+ * job of one rank needs neither sockets nor a thread. */
 #define _GNU_SOURCE
 #include "comm/api/world.h"
 #include "comm/rendezvous/side.h"
@@ -22,6 +24,7 @@
 
 static trmi_side *side_of(trm_bootstrap *bootstrap) { return (trmi_side *)(void *)bootstrap; }
 
+/* Poisons the job. A rank other than 0 sends its cause to rank 0 and waits for the echo. */
 static void side_poison(trm_bootstrap *bootstrap, const trm_error *cause) {
     trmi_side *side = side_of(bootstrap);
     trm_error own = *cause;
@@ -30,7 +33,7 @@ static void side_poison(trm_bootstrap *bootstrap, const trm_error *cause) {
     own.status = own.status < 0 ? own.status : TRM_PEER;
     pthread_mutex_lock(&side->lock);
     if (bootstrap->rank != 0 && trmi_bootstrap_healthy(bootstrap) && side->links[0].fd >= 0) {
-        /* Rank 0 decides which cause was first and echoes it; 0.3 s is long for that. */
+        /* Rank 0 decides which cause was first and sends it back. 0.3 s is ample for that. */
         trmi_error_encode(&own, wire);
         trmi_link_put(&side->links[0], TRMI_FRAME_POISON, 0, wire, sizeof wire);
         trmi_link_flush(&side->links[0]);
@@ -65,6 +68,7 @@ static void side_sign(trm_bootstrap *bootstrap, const void *data, size_t bytes, 
     HMAC(EVP_sha256(), side_of(bootstrap)->secret, 32, data, bytes, mac, &length);
 }
 
+/* Leaves the job and frees everything. Accepts a partly created side channel. */
 static void side_destroy(trm_bootstrap *bootstrap) {
     if (bootstrap == NULL) {
         return;
@@ -92,7 +96,7 @@ static void side_destroy(trm_bootstrap *bootstrap) {
     trmi_free(side);
 }
 
-/* A world of one: no socket, no thread. */
+/* The table of a job of one rank: no socket, no thread. */
 static trm_status lone_allgather(trm_bootstrap *bootstrap, const void *mine, size_t bytes,
                                  void *all, double timeout_seconds, trm_error *err) {
     (void)timeout_seconds;
@@ -123,7 +127,9 @@ static const trmi_bootstrap_table lone_table = {.name = "single",
                                                 .sign = side_sign,
                                                 .destroy = side_destroy};
 
-/* Processes with the same id can share memory: same boot, same network and IPC name space. */
+/* Computes hello->host_id, which is equal for processes that can share memory: same boot, same
+ * network and IPC name spaces. A host_name in the options replaces it (for tests on one
+ * machine). */
 static void host_identity(const trm_join_options *options, trmi_hello *hello) {
     char text[256] = "", link[64];
     size_t used = 0;
@@ -150,7 +156,8 @@ static void host_identity(const trm_join_options *options, trmi_hello *hello) {
     EVP_Digest(text, used, hello->host_id, &length, EVP_sha256(), NULL);
 }
 
-/* Not host_id: a host is the same after a reboot. */
+/* Computes base.cluster from the hosts' names, addresses and numbers of ranks. It does not use
+ * host_id, because a host is the same cluster member after a reboot. */
 static void digest_hosts(trmi_side *side, const int32_t *first) {
     char line[2 * TRMI_HOST_NAME_BYTES + 32];
     unsigned length = 32;
@@ -171,7 +178,8 @@ static void digest_hosts(trmi_side *side, const int32_t *first) {
     EVP_MD_CTX_free(context);
 }
 
-/* Hosts by first rank, local ranks, own address: what every rank computes alike. */
+/* Numbers the hosts in the order of their first ranks, and finds this rank's local rank and
+ * address. All ranks compute the same from the same WELCOME. */
 static trm_status find_hosts(trmi_side *side, trm_error *err) {
     trm_bootstrap *base = &side->base;
     int32_t *first = trmi_alloc((size_t)base->size * sizeof *first);
@@ -203,6 +211,7 @@ static trm_status find_hosts(trmi_side *side, trm_error *err) {
     return TRM_OK;
 }
 
+/* Creates the side channel in the state before the meeting. */
 static trm_status create(int32_t rank, int32_t size, const trm_join_options *options,
                          trmi_side **out, trm_error *err) {
     pthread_condattr_t monotonic;
@@ -240,6 +249,8 @@ static trm_status create(int32_t rank, int32_t size, const trm_join_options *opt
     return TRM_OK;
 }
 
+/* Checks the cluster description and fills in what this rank brings to the meeting: deadlines,
+ * HELLO, place and token. */
 static trm_status prepare(const trm_cluster *cluster, const trm_join_options *options,
                           trmi_join *join, trm_error *err) {
     const trm_cluster_info *info = trm_cluster_get(cluster);
@@ -294,7 +305,7 @@ static trm_status prepare(const trm_cluster *cluster, const trm_join_options *op
     return TRM_OK;
 }
 
-/* Where no rank has a number, the first one that can open the address is rank 0. */
+/* In a job whose ranks have no numbers, the first process that can open the address is rank 0. */
 static void stand_for_root(trmi_join *join) {
     trm_error ignored;
     join->listens = trmi_listen(&join->place, trmi_os_now() + join->options.timeout_seconds,
@@ -302,6 +313,7 @@ static void stand_for_root(trmi_join *join) {
     join->hello.rank = join->listens ? 0 : join->hello.rank;
 }
 
+/* Logs the warnings of the cluster description (rank 0 only). */
 static void warn(const trm_cluster *cluster) {
     for (int32_t w = 0; w < trm_cluster_warning_count(cluster); w++) {
         trmi_log(TRM_LOG_WARN, "comm", "%s", trm_cluster_warning(cluster, w));
@@ -313,6 +325,7 @@ trm_status trm_cluster_join(const trm_cluster *cluster, const trm_join_options *
     trmi_join join;
     trmi_side *side = NULL;
     TRMI_TRY(prepare(cluster, options, &join, err));
+    /* A scheduler is not a rank: it waits for the end of the job and gets END. */
     if (cluster->info.role == TRM_ROLE_SCHEDULER) {
         trm_status ended = trmi_side_watch(&join, err);
         explicit_bzero(&join, sizeof join);
@@ -334,6 +347,7 @@ trm_status trm_cluster_join(const trm_cluster *cluster, const trm_join_options *
         strcpy(side->algorithm, trm_cluster_get(cluster)->algorithm);
         side->base.algorithm = side->algorithm;
     }
+    /* One rank: no meeting. */
     if (join.hello.size == 1) {
         side->peers[0].pid = join.hello.pid;
         memcpy(side->peers[0].host, join.hello.host, sizeof side->peers[0].host);

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All-gather and barrier over the side channel: rank 0 collects one exchange at a time.
+/* All-gather and barrier over the side channel. Rank 0 collects one exchange at a time; a barrier
+ * is an exchange of 0 bytes.
  *
- *   GATHER(id, blob) from each rank -> blobs -> all arrived -> RESULT(id, all) to each rank
- */
+ *   GATHER(number, blob) from each rank -> blobs -> all arrived -> RESULT(number, all) to each rank
+ *
+ * Exchanges are numbered on each rank in the order of its calls, so equal numbers belong together.
+ * All functions but the two at the end are called with the lock held. */
 #include "comm/rendezvous/side.h"
 
 #include "base/error.h"
@@ -14,9 +17,9 @@
 #include <string.h>
 #include <time.h>
 
-static const double say_seconds = 10;
+static const double say_seconds = 10; /* interval of log messages */
 
-/* The end of this rank's own call. */
+/* See side.h. Ignores the result of a call that has given up. */
 void trmi_exchange_finish(trmi_side *side, int64_t id, const trm_error *result, const void *all,
                           size_t bytes) {
     trmi_exchange_state *exchange = &side->exchange;
@@ -37,7 +40,8 @@ void trmi_exchange_finish(trmi_side *side, int64_t id, const trm_error *result, 
     pthread_cond_broadcast(&side->changed);
 }
 
-/* Rank 0: tells one rank, or (rank < 0) all that have arrived. */
+/* Rank 0: sends the result to one rank, or (rank < 0) to all that have arrived, which ends the
+ * exchange. */
 static void conclude(trmi_side *side, int32_t rank, int64_t id, const trm_error *result) {
     uint8_t wire[256];
     trmi_exchange_state *exchange = &side->exchange;
@@ -56,13 +60,13 @@ static void conclude(trmi_side *side, int32_t rank, int64_t id, const trm_error 
                       good ? exchange->blobs : wire, good ? bytes : sizeof wire);
         trmi_link_flush(&side->links[r]);
     }
-    trmi_side_wake(side); /* what did not fit */
+    trmi_side_wake(side); /* the service thread sends the rest */
     if (rank < 0) {
         exchange->id = 0;
     }
 }
 
-/* Starts collecting `id`; false when there is no memory. */
+/* Starts to collect exchange `id`. Returns false if there is no memory. */
 static bool begin(trmi_side *side, int64_t id, size_t bytes) {
     trmi_exchange_state *exchange = &side->exchange;
     size_t total = (size_t)side->base.size * bytes;
@@ -77,7 +81,8 @@ static bool begin(trmi_side *side, int64_t id, size_t bytes) {
     return true;
 }
 
-/* A rank that left can never arrive: nobody shall wait for it. */
+/* Fails the exchange if it waits for a rank that has left and can never arrive. Returns true if
+ * so. */
 static bool fail_for_gone(trmi_side *side) {
     trmi_exchange_state *exchange = &side->exchange;
     for (int32_t r = 1; exchange->id != 0 && r < side->base.size; r++) {
@@ -135,6 +140,7 @@ void trmi_exchange_arrive(trmi_side *side, int32_t rank, int64_t id, const void 
     }
 }
 
+/* Writes "ranks 1, 3 of 4": those that have not arrived. */
 static void list_missing(const trmi_side *side, char text[160]) {
     char list[96];
     trmi_missing_ranks(side->exchange.arrived, side->base.size, list);
@@ -178,7 +184,7 @@ void trmi_exchange_tick(trmi_side *side, double now) {
              now - exchange->began_time, text);
 }
 
-/* Waits for `changed` until `deadline` (trmi_os_now()). */
+/* Waits for `changed` until `deadline` (trmi_os_now). */
 static void wait_changed(trmi_side *side, double deadline) {
     struct timespec when = {.tv_sec = (time_t)deadline,
                             .tv_nsec = (long)((deadline - (double)(time_t)deadline) * 1e9)};
@@ -189,7 +195,7 @@ static bool poisoned(const trmi_side *side) {
     return __atomic_load_n(&side->alarm, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* Who is missing, as rank 0 knows it; asks and waits up to a second. */
+/* Writes the missing ranks as rank 0 has them. Other ranks ask rank 0 and wait up to a second. */
 static void ask_missing(trmi_side *side, int64_t id, char text[160]) {
     text[0] = '\0';
     if (side->base.rank == 0) {
@@ -211,6 +217,8 @@ static void ask_missing(trmi_side *side, int64_t id, char text[160]) {
     }
 }
 
+/* Waits for the end of this rank's call. At the deadline it returns TIMEOUT with the missing
+ * ranks. */
 static trm_status await(trmi_side *side, int64_t id, double timeout_seconds, trm_error *err) {
     trmi_exchange_state *exchange = &side->exchange;
     double deadline = trmi_os_now() + timeout_seconds;
@@ -258,6 +266,7 @@ trm_status trmi_side_allgather(trm_bootstrap *bootstrap, const void *mine, size_
     exchange->waiting_bytes = bytes;
     exchange->waiting_all = all;
     exchange->done = false;
+    /* Rank 0 collects in memory; other ranks send their blob. */
     if (bootstrap->rank == 0) {
         trmi_exchange_arrive(side, 0, id, mine, bytes);
     } else if (side->links[0].fd < 0 || side->links[0].bye) {

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Frames of the side channel: building, sending, receiving and checking them. The length that a
+ * frame claims is checked before any memory is taken for it, and its MAC before it is used. */
 #include "comm/rendezvous/side_link.h"
 
 #include "base/error.h"
@@ -13,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* received in one call, at most, so that one peer cannot keep the thread busy */
 enum { FILL_BYTES = 1 << 20 };
 
 void trmi_link_close(trmi_link *link) {
@@ -27,7 +30,7 @@ void trmi_link_close(trmi_link *link) {
     link->in_bytes = link->in_used = link->out_bytes = link->out_sent = 0;
 }
 
-/* The check of a frame that has zeros in its place. */
+/* Computes the MAC of a frame whose check field contains zeros. */
 static void frame_mac(const uint8_t key[32], const uint8_t *frame, size_t bytes,
                       uint8_t out[TRMI_FRAME_CHECK_BYTES]) {
     uint8_t full[EVP_MAX_MD_SIZE] = {0};
@@ -39,7 +42,7 @@ static void frame_mac(const uint8_t key[32], const uint8_t *frame, size_t bytes,
 bool trmi_link_put(trmi_link *link, trmi_frame_type type, int64_t id, const void *payload,
                    size_t bytes) {
     if (link->fd < 0) {
-        return true; /* nobody to tell */
+        return true; /* no peer to send to */
     }
     if (link->out_sent > 0 && link->out_sent == link->out_bytes) {
         link->out_sent = link->out_bytes = 0;
@@ -118,6 +121,7 @@ int trmi_link_fill(trmi_link *link) {
 }
 
 trm_status trmi_link_next(trmi_link *link, trmi_frame *frame, trm_error *err) {
+    /* Remove the frame that the previous call returned. */
     if (link->in_used > 0) {
         memmove(link->in, link->in + link->in_used, link->in_bytes - link->in_used);
         link->in_bytes -= link->in_used;
@@ -140,6 +144,7 @@ trm_status trmi_link_next(trmi_link *link, trmi_frame *frame, trm_error *err) {
         return TRMI_FAIL(err, TRM_CORRUPT, "frame %llu claims %llu bytes, at most %d expected",
                          number, (unsigned long long)head.bytes, TRMI_FRAME_PAYLOAD_MAX);
     }
+    /* The frame numbers of a direction have no gaps: a lost or repeated frame is an error. */
     if (head.number != link->recv_number) {
         return TRMI_FAIL(err, TRM_CORRUPT, "frame %llu expected, found %llu (lost or repeated)",
                          number, (unsigned long long)head.number);

@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The places where ranks meet. Paths must be in a folder that only this user can write
+ * (trmi_os_private_dir), so that no other user can answer as rank 0.
+ *
+ *   host:port    rank 0 binds all addresses of the name on the first free of the ports
+ *   unix:PATH    a socket file of mode 0600, beside a lock file PATH.lock
+ *   file:PATH    a TCP port of 127.0.0.1 that the kernel chooses; PATH (mode 0600) contains the port
+ *                and a random secret, which serves as the token
+ */
 #include "comm/rendezvous/side_place.h"
 
 #include "base/error.h"
@@ -52,11 +60,14 @@ static void nap(double seconds) {
     nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
 }
 
+/* A non-blocking stream socket. */
 static int open_socket(int family) {
     return socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* One listener per path: whoever holds the lock is alive, so an old socket file is only a corpse. */
+/* Takes the lock file of a path: one rank 0 for each path. A process that holds the lock is alive,
+ * so without the lock an existing socket file belongs to a dead process. Compares the inode,
+ * because the former owner may have removed the file between open and flock. */
 static trm_status take_lock(const char *path, trmi_listener *out, trm_error *err) {
     char name[48];
     snprintf(out->lock_path, sizeof out->lock_path, "%s.lock", path);
@@ -81,6 +92,7 @@ static trm_status take_lock(const char *path, trmi_listener *out, trm_error *err
     return TRM_OK;
 }
 
+/* Listens at a unix socket. */
 static trm_status listen_unix(const char *path, trmi_listener *out, trm_error *err) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     char name[48];
@@ -105,7 +117,8 @@ static trm_status listen_unix(const char *path, trmi_listener *out, trm_error *e
     return TRM_OK;
 }
 
-/* Resolves until it works: the names of pods may come late. */
+/* Resolves a host name until it succeeds or the deadline passes: the DNS names of pods appear
+ * late. */
 static trm_status resolve(const char *host, int32_t port, double deadline, struct addrinfo **out,
                           trm_error *err) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
@@ -128,6 +141,7 @@ static trm_status resolve(const char *host, int32_t port, double deadline, struc
     }
 }
 
+/* Writes an address in numeric form, without a scope ("%eth0"). */
 static void numeric(const struct sockaddr *address, socklen_t bytes, char *text, size_t size) {
     if (getnameinfo(address, bytes, text, (socklen_t)size, NULL, 0, NI_NUMERICHOST) != 0) {
         snprintf(text, size, "?");
@@ -135,7 +149,8 @@ static void numeric(const struct sockaddr *address, socklen_t bytes, char *text,
     text[strcspn(text, "%")] = '\0'; /* scope of link-local addresses */
 }
 
-/* Binds all addresses of the list on one port; 0 when at least one was bound, otherwise errno. */
+/* Binds all addresses of the list on one port. Returns 0 if at least one was bound, otherwise
+ * errno. */
 static int bind_all(struct addrinfo *list, int32_t port, trmi_listener *out) {
     int problem = EADDRNOTAVAIL;
     out->count = 0;
@@ -154,6 +169,7 @@ static int bind_all(struct addrinfo *list, int32_t port, trmi_listener *out) {
         }
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
         if (bind(fd, one->ai_addr, one->ai_addrlen) != 0 || listen(fd, 1024) != 0) {
+            /* an address that another error explains better than "not available" */
             problem = errno == EADDRNOTAVAIL && problem != EADDRNOTAVAIL ? problem : errno;
             close(fd);
             continue;
@@ -166,6 +182,7 @@ static int bind_all(struct addrinfo *list, int32_t port, trmi_listener *out) {
     return out->count > 0 ? 0 : problem;
 }
 
+/* Listens at the first of `ports` ports that is free. */
 static trm_status listen_tcp(const char *host, int32_t port, int32_t ports, double deadline,
                              trmi_listener *out, trm_error *err) {
     struct addrinfo *list;
@@ -199,7 +216,8 @@ static trm_status listen_tcp(const char *host, int32_t port, int32_t ports, doub
     return TRM_OK;
 }
 
-/* A port that the kernel picks, and a file that says it together with a secret of this job. */
+/* Listens at a port that the kernel chooses, and publishes it in a file together with a secret. The
+ * file is written under another name and then renamed, so that a peer never reads half of it. */
 static trm_status listen_file(const char *path, double deadline, trmi_listener *out,
                               trm_error *err) {
     char text[160];
@@ -273,7 +291,7 @@ void trmi_listener_close(trmi_listener *listener) {
     explicit_bzero(listener->secret, sizeof listener->secret);
 }
 
-/* Connects within 3 s. TRM_PENDING when no process answers. */
+/* Connects to a unix socket. Returns TRM_PENDING if no process answers. */
 static trm_status connect_unix(const char *path, const char *text, int *out, trm_error *err) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int fd = open_socket(AF_UNIX);
@@ -291,6 +309,7 @@ static trm_status connect_unix(const char *path, const char *text, int *out, trm
     return TRM_OK;
 }
 
+/* Connects within 3 s. Returns TRM_PENDING if no process answers. */
 static trm_status connect_tcp(const char *host, int32_t port, int *fd, trm_error *err) {
     const trmi_patience patience = {.deadline = trmi_os_now() + 3};
     trm_error why;
@@ -299,7 +318,8 @@ static trm_status connect_tcp(const char *host, int32_t port, int *fd, trm_error
                : TRMI_FAIL(err, TRM_PENDING, "%s", why.message);
 }
 
-/* Reads what listen_file published. TRM_PENDING while it is not there. */
+/* Reads what listen_file has published. Returns TRM_PENDING while the file does not exist, INVALID
+ * if it belongs to another user or has another form. */
 static trm_status read_published(const char *path, char host[TRMI_HOST_BYTES], int32_t *port,
                                  uint8_t secret[32], trm_error *err) {
     char text[161], hex[65], name[48];

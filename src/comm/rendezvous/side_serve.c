@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The service thread of the side channel: heartbeats, deaths, the first cause, exchanges. */
+/* The service thread of the side channel: sends and checks heartbeats, notices deaths, distributes
+ * the first cause, and serves exchanges (side_exchange.c). Deaths are noticed in three ways: a
+ * closed connection (the process ended), TCP_USER_TIMEOUT (its host does not answer), and missing
+ * heartbeats (the process is stopped or hung). */
 #include "comm/rendezvous/side.h"
 
 #include "base/error.h"
@@ -16,17 +19,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Rank 0: all others. Other ranks: rank 0. */
+/* Sends a frame to all peers: rank 0 to all other ranks, the others to rank 0. */
 static void tell(trmi_side *side, trmi_frame_type type, const void *payload, size_t bytes) {
     for (int32_t l = 0; l < side->link_count; l++) {
         trmi_link *link = &side->links[l];
         if (link->fd >= 0 && trmi_link_put(link, type, 0, payload, bytes)) {
-            trmi_link_flush(link); /* a broken connection is noticed by the service thread */
+            trmi_link_flush(link); /* the service thread notices a broken connection */
         }
     }
 }
 
-/* Sets the cause and wakes everybody who sleeps. Rank 0 also tells the others, only once. */
+/* Only the first call has an effect. The cause is complete before the alarm is set. */
 void trmi_side_raise(trmi_side *side, const trm_error *cause) {
     uint8_t wire[256];
     uint64_t one = 1;
@@ -50,11 +53,13 @@ void trmi_side_raise(trmi_side *side, const trm_error *cause) {
     pthread_cond_broadcast(&side->changed);
 }
 
+/* Returns the rank at the other end of link `index`. */
 static int32_t rank_of(const trmi_side *side, int32_t index) {
     return side->base.rank == 0 ? index : 0;
 }
 
-/* The connection of a link is gone or useless. */
+/* Closes a link that is lost or useless. Unless the peer has left in order, this poisons the job.
+ * problem: errno of the failure, 0: closed; detail: a more precise error, or NULL. */
 static void lose(trmi_side *side, int32_t index, int problem, const trm_error *detail) {
     trmi_link *link = &side->links[index];
     int32_t rank = rank_of(side, index);
@@ -81,6 +86,7 @@ static void lose(trmi_side *side, int32_t index, int problem, const trm_error *d
     trmi_side_raise(side, &cause);
 }
 
+/* Acts on one frame. A frame that this rank must not receive closes the link. */
 static void handle_frame(trmi_side *side, int32_t index, const trmi_frame *frame) {
     trmi_link *link = &side->links[index];
     int32_t rank = rank_of(side, index);
@@ -93,7 +99,7 @@ static void handle_frame(trmi_side *side, int32_t index, const trmi_frame *frame
     } else if (frame->type == TRMI_FRAME_POISON && frame->bytes == 256) {
         trmi_error_decode(&error, frame->payload);
         if (!root && __atomic_load_n(&side->alarm, __ATOMIC_ACQUIRE) != 0) {
-            side->cause = error; /* rank 0's word is the job's */
+            side->cause = error; /* rank 0's cause replaces this rank's own */
         }
         trmi_side_raise(side, &error);
     } else if (frame->type == TRMI_FRAME_GATHER && root) {
@@ -122,6 +128,8 @@ static void handle_frame(trmi_side *side, int32_t index, const trmi_frame *frame
     }
 }
 
+/* Sends and receives on one link, and acts on the frames that have arrived. Frames that came before
+ * the end of a connection still count, so the loss is handled last. */
 static void serve_link(trmi_side *side, int32_t index, short events, double now) {
     trmi_link *link = &side->links[index];
     trm_error error;
@@ -154,7 +162,8 @@ static void serve_link(trmi_side *side, int32_t index, short events, double now)
     }
 }
 
-/* A peer whose host answers but who sends no heartbeat is stopped, starved or hung. */
+/* Checks a peer's silence: warns after 10 s and every 30 s, poisons the job after stall_seconds.
+ * The host of such a peer answers, so its process is stopped, starved or hung. */
 static void watch_silence(trmi_side *side, int32_t index, double now) {
     trmi_link *link = &side->links[index];
     double silence = now - link->heard_time;
@@ -179,6 +188,7 @@ static void watch_silence(trmi_side *side, int32_t index, double now) {
     }
 }
 
+/* Sends the heartbeats that are due and checks all peers' silence. */
 static void beat(trmi_side *side, double now) {
     for (int32_t l = 0; l < side->link_count; l++) {
         trmi_link *link = &side->links[l];
@@ -197,7 +207,8 @@ static void beat(trmi_side *side, double now) {
     }
 }
 
-/* True once nothing is left to say, and (rank 0) everybody has left or `patience` is over. */
+/* True once everything is sent and (on rank 0) all ranks have left, or 2 s have passed (0.5 s if
+ * the job has failed). */
 static bool may_end(trmi_side *side, double now, double stop_time) {
     bool quiet = true, poisoned = __atomic_load_n(&side->alarm, __ATOMIC_ACQUIRE) != 0;
     double patience = poisoned ? 0.5 : 2;
@@ -211,6 +222,7 @@ static bool may_end(trmi_side *side, double now, double stop_time) {
     return quiet || now - stop_time > patience;
 }
 
+/* The service thread: polls all links and wake_fd, then serves them under the lock. */
 static void *serve(void *context) {
     trmi_side *side = context;
     double last_time = trmi_os_now(), stop_time = 0;
@@ -237,7 +249,7 @@ static void *serve(void *context) {
         }
         double pause = now - last_time - tick;
         for (int32_t l = 0; l < side->link_count; l++) {
-            if (pause > 1) { /* we were stopped ourselves: nobody else was silent */
+            if (pause > 1) { /* this process was stopped itself: the peers were not silent */
                 side->links[l].heard_time += pause;
             }
             if (side->links[l].fd >= 0 && side->polls[l].revents != 0 &&
@@ -257,7 +269,8 @@ static void *serve(void *context) {
     }
 }
 
-/* A host that no longer acknowledges is noticed by the kernel. Unix sockets ignore this. */
+/* Lets the kernel close the connection to a host that no longer acknowledges. Unix sockets ignore
+ * this. */
 static void guard(const trmi_side *side, int fd) {
     unsigned milliseconds = (unsigned)(side->options.host_seconds * 1000);
     int yes = 1;
@@ -290,6 +303,7 @@ trm_status trmi_side_start(trmi_side *side, trm_error *err) {
 void trmi_side_stop(trmi_side *side) {
     if (side->started) {
         pthread_mutex_lock(&side->lock);
+        /* BYE tells the peers that this is not a death. */
         tell(side, TRMI_FRAME_BYE, NULL, 0);
         side->stop = true;
         trmi_side_wake(side);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The job's token: 32 random bytes in a file that only its owner can read. */
+/* The job's token: 32 random bytes in a file that only its owner can read. Public functions for
+ * token files (trireme/cluster.h), and the files that processes of one host find by address. */
 #include "comm/rendezvous/token.h"
 
 #include "base/error.h"
@@ -15,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A new file of mode 0600. */
+/* Writes a new file of mode 0600. Fails if the path exists. */
 static trm_status write_token(const char *path, const uint8_t token[TRM_TOKEN_BYTES],
                               trm_error *err) {
     char name[48];
@@ -42,8 +43,8 @@ trm_status trm_token_create(const char *path, trm_error *err) {
     return status;
 }
 
-/* A file of root's that our group may read is an administrator's choice: a Kubernetes Secret with
- * fsGroup looks so. */
+/* True for a file of root's that a group of this process may read and others may not: an
+ * administrator has made it so. A Kubernetes Secret with fsGroup looks like that. */
 static bool lent_by_root(const struct stat *info) {
     gid_t groups[256];
     int count = getgroups(256, groups);
@@ -54,6 +55,7 @@ static bool lent_by_root(const struct stat *info) {
     return info->st_uid == 0 && geteuid() != 0 && (info->st_mode & 037) == 0 && member;
 }
 
+/* Checks type, mode, owner and length of an open token file, then reads it. */
 static trm_status read_open(int fd, const char *name, uint8_t token[32], trm_error *err) {
     struct stat info;
     uint8_t bytes[TRM_TOKEN_BYTES + 1];
@@ -82,7 +84,8 @@ static trm_status read_open(int fd, const char *name, uint8_t token[32], trm_err
     return TRM_OK;
 }
 
-/* `flags`: O_NOFOLLOW where the name is ours; a user's may be a link (Kubernetes makes such). */
+/* Opens and reads a token file. flags: O_NOFOLLOW for names that this program makes; a user's path
+ * may be a symbolic link, as Kubernetes creates them. */
 static trm_status read_token(const char *path, int flags, uint8_t token[32], trm_error *err) {
     char name[48];
     trmi_short_name(path, name);
@@ -119,7 +122,8 @@ trm_status trm_token_share(const char *path, uint8_t token[32], trm_error *err) 
         own[slash - path] = '/';
     }
     TRMI_TRY(trm_token_create(own, err));
-    /* Whole or not there; the first one wins. */
+    /* link() either creates the complete file or fails because another rank was first. Both are
+     * fine. */
     bool made = link(own, path) == 0 || errno == EEXIST;
     trm_status status =
         made ? TRM_OK
@@ -129,7 +133,9 @@ trm_status trm_token_share(const char *path, uint8_t token[32], trm_error *err) 
     return trm_token_read(path, token, err);
 }
 
-/* ---- by address ----------------------------------------------------------------------------------- */
+/* --- tokens by address ---
+ *
+ * Writes the path of the token for `address`. */
 
 static void place_of(const char *address, char path[TRMI_TOKEN_PATH_BYTES]) {
     snprintf(path, TRMI_TOKEN_PATH_BYTES, "/tmp/trireme-%u/token-%.80s", (unsigned)geteuid(),
@@ -167,6 +173,7 @@ trm_status trmi_token_find(const char *address, uint8_t token[TRM_TOKEN_BYTES], 
     char all[2][TRM_TOKEN_BYTES], path[TRMI_TOKEN_PATH_BYTES];
     snprintf(all[0], sizeof all[0], "0.0.0.0%.10s", port != NULL ? port : "");
     snprintf(all[1], sizeof all[1], "[::]%.10s", port != NULL ? port : "");
+    /* the address itself, then the addresses of a process that listens on all interfaces */
     const char *const names[] = {address, all[0], all[1]};
     place_of(address, path);
     TRMI_TRY(trmi_os_private_dir(path, err));
