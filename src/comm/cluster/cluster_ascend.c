@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ascend's own ways in: a rank table with RANK_ID, the CM_* variables, RANK_ID and RANK_SIZE. */
+/* Claims from Ascend's variables: a rank table with RANK_ID, the CM_* variables, or RANK_ID and
+ * RANK_SIZE alone. */
 #include "comm/cluster/cluster_claim.h"
 
 #include "base/error.h"
@@ -12,7 +13,8 @@
 #include <string.h>
 #include <time.h>
 
-/* Generators write "initializing" while they fill a table: poll as Kubernetes' users do. */
+/* Reads the table; while its status is "initializing", reads it again every 0.2 s. wait_seconds:
+ * limit, 0 means 300 s, negative means no wait. */
 static trm_status read_when_complete(const char *path, double wait_seconds, trm_rank_table **out,
                                      trm_error *err) {
     double limit = wait_seconds == 0 ? 300 : wait_seconds < 0 ? 0 : wait_seconds;
@@ -41,7 +43,8 @@ static trm_status read_when_complete(const char *path, double wait_seconds, trm_
     }
 }
 
-/* RANK_ID; in template 2 the pod's name instead. -1 when neither is there. */
+/* Finds this process's rank: RANK_ID, or in template 2 the pod's name (with DEVICE_ID if the pod
+ * has several devices). *rank is -1 if neither is set. */
 static trm_status table_rank(const trmi_environment *env, const trm_rank_table *table,
                              int32_t *rank, trm_error *err) {
     bool set, device_set;
@@ -75,7 +78,8 @@ static trm_status table_rank(const trmi_environment *env, const trm_rank_table *
                      trmi_printable(pod, part, sizeof part), count);
 }
 
-/* What the environment says besides must be what the table says of this rank. */
+/* Checks that the other variables agree with the table: RANK_SIZE, DEVICE_ID, and that this host
+ * has the address of the rank's server (unless flags->any_address). */
 static trm_status check_own(const trm_cluster_flags *flags, const trmi_environment *env,
                             trm_cluster *cluster, int32_t rank, trm_error *err) {
     bool set;
@@ -114,6 +118,8 @@ static trm_status check_own(const trm_cluster_flags *flags, const trmi_environme
     return TRM_OK;
 }
 
+/* Adds the claim of a rank table. Rank 0 listens on its server's address, at HCCL_IF_BASE_PORT or
+ * one of the 31 ports above. JOB_ID distinguishes jobs that use the same table. */
 static trm_status claim_table(const trm_cluster_flags *flags, const trmi_environment *env,
                               const char *path, const char *origin, trm_cluster *cluster,
                               trmi_claims *claims, trm_error *err) {
@@ -141,7 +147,8 @@ static trm_status claim_table(const trm_cluster_flags *flags, const trmi_environ
     return TRM_OK;
 }
 
-/* CM_*: the chief is known, the other ranks are numbered at the rendezvous. */
+/* Adds the claim of CM_*: the chief is rank 0, and the other ranks are numbered at the
+ * rendezvous. */
 static trm_status claim_cm(const trmi_environment *env, trmi_claims *claims, trm_error *err) {
     static const char *const strangers[] = {"RANK_TABLE_FILE", "RANK_ID", "RANK_SIZE"};
     bool set;
@@ -160,6 +167,7 @@ static trm_status claim_cm(const trmi_environment *env, trmi_claims *claims, trm
         return TRMI_FAIL(err, TRM_INVALID, "CM_CHIEF_IP: an IP address expected, found \"%s\"",
                          trmi_printable(chief, part, sizeof part));
     }
+    /* All of these variables must be set together. */
     TRMI_TRY(trmi_env_integer(env, "CM_WORKER_SIZE", 1, TRMI_ENV_RANKS_MAX, &set, &size, err));
     if (!set) {
         return TRMI_FAIL(err, TRM_INVALID, "CM_CHIEF_IP is set, but CM_WORKER_SIZE is not");
@@ -190,6 +198,8 @@ static trm_status claim_cm(const trmi_environment *env, trmi_claims *claims, trm
     return TRM_OK;
 }
 
+/* See cluster_claim.h. The flag --rank-table has priority over RANK_TABLE_FILE but must agree with
+ * it. */
 trm_status trmi_claim_ascend(const trm_cluster_flags *flags, const trmi_environment *env,
                              trm_cluster *cluster, trmi_claims *claims, trm_error *err) {
     bool has_rank, has_size;
@@ -219,6 +229,7 @@ trm_status trmi_claim_ascend(const trm_cluster_flags *flags, const trmi_environm
     if (path != NULL) {
         return claim_table(flags, env, path, origin, cluster, claims, err);
     }
+    /* RANK_SIZE and RANK_ID alone: they need another source for rank 0's address. */
     TRMI_TRY(trmi_env_integer(env, "RANK_SIZE", 1, TRMI_ENV_RANKS_MAX, &has_size, &size, err));
     TRMI_TRY(trmi_env_integer(env, "RANK_ID", 0, TRMI_ENV_RANKS_MAX, &has_rank, &rank, err));
     if (has_size && has_rank && rank >= size) {

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reading JSON of cluster descriptions: limits, messages, getters. The header describes the
+ * functions. */
 #define _GNU_SOURCE /* memmem */
 #include "comm/cluster/cluster_json.h"
 
@@ -64,7 +66,8 @@ const char *trmi_cjson_found(const json_t *value, char *text, size_t size) {
     return text;
 }
 
-/* Depth and number of values by looking at the bytes once, strings skipped. */
+/* Checks depth and number of values in one pass over the text, which skips strings. It does not
+ * check that the text is JSON; jansson does that afterwards. */
 static trm_status check_shape(const char *name, const char *text, size_t bytes,
                               const trmi_cjson_limits *limits, trm_error *err) {
     size_t values = 0;
@@ -123,6 +126,7 @@ trm_status trmi_cjson_load(const char *name, const char *text, size_t bytes,
         if (json_error_code(&where) == json_error_out_of_memory) {
             return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for the JSON document", name);
         }
+        /* A user has copied the example of the guide without filling it in. */
         if (strstr(where.text, "'.'") != NULL && memmem(text, bytes, "[...]", 5) != NULL) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "%s: line %d: \"[...]\" is the guide's placeholder; list one entry "
@@ -157,12 +161,14 @@ trmi_cjson_at trmi_cjson_below(const trmi_cjson_at *at, const char *key, int64_t
     if (index >= 0) {
         snprintf(path + strlen(path), sizeof path - strlen(path), "[%lld]", (long long)index);
     }
+    /* a long path is cut at its end; it is used in messages only */
     size_t length = strlen(path);
     size_t room = sizeof below.path - 1;
     memcpy(below.path, path, length < room ? length : room);
     return below;
 }
 
+/* Fail because a member is missing, or has another type or value. */
 static trm_status missing(const trmi_cjson_at *at, const char *key, const char *expected,
                           trm_error *err) {
     char path[128];
@@ -201,6 +207,7 @@ trm_status trmi_cjson_integer(const trmi_cjson_at *at, const json_t *object, con
     if (value == NULL) {
         return required ? missing(at, key, plain ? "a number" : "a number in quotes", err) : TRM_OK;
     }
+    /* these forms of table write numbers as strings, and Ascend's reader accepts nothing else */
     if (json_is_integer(value) && !plain) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: %s: numbers are strings in this form, found %lld; write \"%lld\"",

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a resolved cluster says of itself: accessors, digest, text. */
+/* Access to a resolved cluster: getters, the digest that ranks compare at the rendezvous, and the
+ * output of `trireme cluster`. */
 #include "comm/cluster/cluster_claim.h"
 #include "comm/cluster/cluster_addr.h"
 
@@ -27,6 +28,7 @@ const char *trm_cluster_task_address(const trm_cluster *cluster, trm_role role, 
     return task != NULL ? task->address : NULL;
 }
 
+/* True if a task listens on an address other than loopback, so that the job needs a token. */
 bool trm_cluster_beyond_loopback(const trm_cluster *cluster) {
     static const trm_role listens[] = {TRM_ROLE_CHIEF, TRM_ROLE_WORKER, TRM_ROLE_PS};
     for (size_t k = 0; k < sizeof listens / sizeof listens[0]; k++) {
@@ -48,6 +50,7 @@ const char *trm_cluster_rank_host(const trm_cluster *cluster, int32_t rank) {
                : NULL;
 }
 
+/* Warnings of the description come first, then those of the rank table. */
 int32_t trm_cluster_warning_count(const trm_cluster *cluster) {
     int32_t table = cluster->table ? trm_rank_table_warning_count(cluster->table) : 0;
     return cluster->warning_count + table;
@@ -61,6 +64,7 @@ const char *trm_cluster_warning(const trm_cluster *cluster, int32_t index) {
                           : NULL;
 }
 
+/* The digest covers the size, the rank table, and roles with addresses. */
 void trm_cluster_digest(const trm_cluster *cluster, uint8_t digest[32]) {
     EVP_MD_CTX *context = EVP_MD_CTX_new();
     char head[48];
@@ -76,7 +80,8 @@ void trm_cluster_digest(const trm_cluster *cluster, uint8_t digest[32]) {
         trm_rank_table_digest(cluster->table, table);
         EVP_DigestUpdate(context, table, sizeof table);
     }
-    /* The evaluator may be listed or not, and a sparse map differs by design. */
+    /* Left out: the evaluator, which may be listed or not, and a sparse map, which differs between
+     * tasks. */
     for (int r = 0; cluster->info.has_roles && !cluster->roles.sparse && r < TRM_ROLE_EVALUATOR;
          r++) {
         const trmi_job_tasks *job = &cluster->roles.jobs[r];
@@ -90,6 +95,7 @@ void trm_cluster_digest(const trm_cluster *cluster, uint8_t digest[32]) {
     EVP_MD_CTX_free(context);
 }
 
+/* Writes a JSON member with a text value or null. */
 static void put(trmi_text *text, const char *key, const char *value) {
     trmi_text_printf(text, ", \"%s\": ", key);
     if (value == NULL) {
@@ -99,6 +105,7 @@ static void put(trmi_text *text, const char *key, const char *value) {
     }
 }
 
+/* Writes the roles with their addresses. */
 static void roles_json(const trm_cluster *cluster, trmi_text *text) {
     trmi_text_printf(text, ", \"cluster\": {");
     for (int r = 0, shown = 0; r <= TRM_ROLE_EVALUATOR; r++) {
@@ -116,6 +123,7 @@ static void roles_json(const trm_cluster *cluster, trmi_text *text) {
     trmi_text_printf(text, "}");
 }
 
+/* Writes the cluster as one JSON event. */
 static void cluster_json(const trm_cluster *cluster, trmi_text *text) {
     const trm_cluster_info *info = &cluster->info;
     uint8_t digest[32];
@@ -154,6 +162,7 @@ static void cluster_json(const trm_cluster *cluster, trmi_text *text) {
     trmi_text_printf(text, "\"}\n");
 }
 
+/* Writes the roles as lines, in the order chief, worker, ps, evaluator. */
 static void roles_text(const trm_cluster *cluster, trmi_text *text) {
     static const trm_role order[] = {TRM_ROLE_CHIEF, TRM_ROLE_WORKER, TRM_ROLE_PS,
                                      TRM_ROLE_EVALUATOR};
@@ -171,7 +180,7 @@ static void roles_text(const trm_cluster *cluster, trmi_text *text) {
     }
 }
 
-/* Ranks by host, in runs: "  hostA: ranks 0 to 7". */
+/* Writes the ranks of each host, in runs: "  hostA: ranks 0 to 7". */
 static void hosts_text(const trm_cluster *cluster, trmi_text *text) {
     for (int32_t r = 0; r < cluster->info.size;) {
         int32_t end = r + 1;

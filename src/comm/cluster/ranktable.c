@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Rank tables: recognising the form, reading a file, access to the rows, and the digest by which
+ * ranks compare their tables. */
 #include "comm/cluster/ranktable.h"
 
 #include "base/error.h"
@@ -8,9 +10,12 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Limits of a table's JSON; a larger file is not a rank table. */
 static const trmi_cjson_limits table_limits = {
     .bytes = (size_t)64 << 20, .values = 2000000, .depth = 16};
 
+/* Checks `status`. "initializing" returns PENDING: the program that writes the table is not done,
+ * and the caller may read the file again later. */
 static trm_status check_status_field(trm_rank_table *table, const json_t *root, bool required,
                                      trm_error *err) {
     trmi_cjson_at top = {.name = table->name};
@@ -30,7 +35,7 @@ static trm_status check_status_field(trm_rank_table *table, const json_t *root, 
                      table->name, trmi_printable(text, part, sizeof part));
 }
 
-/* Which spelling? Decided by `version`, otherwise by the list that is there. */
+/* Recognises the form, by `version` or by the list that the table has, and reads it. */
 static trm_status read_form(trm_rank_table *table, const json_t *root, trm_error *err) {
     trmi_cjson_at top = {.name = table->name};
     const char *version;
@@ -95,6 +100,7 @@ failed:
     return status;
 }
 
+/* A file that cannot be read is INVALID, not IO: the user's setting is wrong. */
 trm_status trm_rank_table_read(const char *path, trm_rank_table **out, trm_error *err) {
     uint8_t *text;
     size_t bytes;
@@ -160,6 +166,8 @@ bool trm_rank_table_pod(const trm_rank_table *table, const char *pod_name, int32
     return false;
 }
 
+/* The digest covers what all ranks must agree on: rank, device, port, server, host and device
+ * address. It does not depend on the form or on the order in the file. */
 void trm_rank_table_digest(const trm_rank_table *table, uint8_t digest[32]) {
     EVP_MD_CTX *context = EVP_MD_CTX_new();
     memset(digest, 0, 32);
@@ -174,7 +182,7 @@ void trm_rank_table_digest(const trm_rank_table *table, uint8_t digest[32]) {
         int length = snprintf(head, sizeof head, "%d %d %d\n", r, row->device_id, row->device_port);
         EVP_DigestUpdate(context, head, (size_t)length);
         EVP_DigestUpdate(context, server->id, strlen(server->id) + 1);
-        /* as trm_rank_entry has it */
+        /* the host as trm_rank_entry returns it */
         const char *host = server->host_ip ? server->host_ip : server->id;
         EVP_DigestUpdate(context, host, strlen(host) + 1);
         EVP_DigestUpdate(context, row->device_ip, strlen(row->device_ip) + 1);

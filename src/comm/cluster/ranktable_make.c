@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rank tables out: make from hosts, merge of one file per server, and the text of `check`. */
+/* Writing rank tables: made from a list of hosts, merged from one file for each server, and the
+ * text of `trireme cluster check`. Also reads /etc/hccn.conf, the source of device addresses. */
 #include "comm/cluster/ranktable.h"
 
 #include "base/error.h"
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Hands the finished text to the caller; fails if there was no memory for it. */
 static trm_status give(trmi_text *text, char **out, trm_error *err) {
     if (text->failed || text->data == NULL) {
         trmi_text_free(text);
@@ -22,9 +24,10 @@ static trm_status give(trmi_text *text, char **out, trm_error *err) {
 /* What both writers need of a device. */
 typedef struct device {
     int32_t id;
-    const char *ip; /* "" if there is none */
+    const char *ip; /* "" if the device has none */
 } device;
 
+/* Write parts of JSON: a member with a text value, and the members of a device. */
 static void put_string(trmi_text *text, const char *key, const char *value, const char *end) {
     trmi_text_printf(text, "\"%s\": ", key);
     trmi_text_json_string(text, value);
@@ -40,6 +43,8 @@ static void put_device(trmi_text *text, const device *one, const char *end) {
     trmi_text_append(text, end, strlen(end));
 }
 
+/* Writes version 1.0. Ranks of one server follow each other, so a new server starts a new
+ * object. */
 static void write_v1(trmi_text *text, const trm_rank_table *table) {
     trmi_text_printf(text,
                      "{\n  \"version\": \"1.0\",\n  \"server_count\": \"%d\",\n"
@@ -68,6 +73,8 @@ static void write_v1(trmi_text *text, const trm_rank_table *table) {
     trmi_text_printf(text, "\n    ]}\n  ],\n  \"status\": \"completed\"\n}\n");
 }
 
+/* Writes the lab form. para_plane_nic_*: one network interface for each device of the first
+ * server. */
 static void write_lab(trmi_text *text, const trm_rank_table *table) {
     trmi_text_printf(text,
                      "{\n  \"board_id\": \"0x0000\",\n  \"chip_info\": \"%s\",\n"
@@ -97,6 +104,7 @@ static void write_lab(trmi_text *text, const trm_rank_table *table) {
         text, "],\n  \"para_plane_nic_num\": \"%d\",\n  \"status\": \"completed\"\n}\n", nics);
 }
 
+/* Writes the table in one of the two forms that can be written. */
 static trm_status write_table(const trm_rank_table *table, trm_rank_table_form form, char **json,
                               trm_error *err) {
     trmi_text text = {0};
@@ -108,6 +116,7 @@ static trm_status write_table(const trm_rank_table *table, trm_rank_table_form f
     return give(&text, json, err);
 }
 
+/* Adds a host of the list with all its devices; ranks are numbered in order. */
 static trm_status add_host(trm_rank_table *table, const trm_rank_table_host *host, int32_t index,
                            trm_error *err) {
     trmi_table_row row = {.at = {index, 0}};
@@ -162,6 +171,7 @@ trm_status trm_rank_table_make(const trm_rank_table_host *hosts, int32_t count,
     if (status == TRM_OK) {
         status = trmi_table_check(table, err);
     }
+    /* A table with addresses on devices 0 to 7 is for Ascend 910. */
     if (status == TRM_OK) {
         bool eight = true;
         for (int32_t r = 0; r < table->size; r++) {
@@ -174,7 +184,8 @@ trm_status trm_rank_table_make(const trm_rank_table_host *hosts, int32_t count,
     return status;
 }
 
-/* Appends a server of `from` with all its ranks. */
+/* Appends the ranks of `from` behind those of `into`, renumbered. Each server may occur in one
+ * file. */
 static trm_status merge_one(trm_rank_table *into, const trm_rank_table *from, trm_error *err) {
     for (int32_t r = 0; r < from->size; r++) {
         trmi_table_row row = from->rows[r];
@@ -233,7 +244,8 @@ done:
     return status;
 }
 
-/* "address_3=192.168.100.104" -> index 3; -1 for other lines, -2 for a wrong one. */
+/* Parses a line of hccn.conf: "address_3=192.168.100.104" returns 3 and *ip; -1 for other lines, -2
+ * for a wrong address line. It changes the line. */
 static int hccn_line(char *line, char **ip) {
     while (*line == ' ' || *line == '\t') {
         line++;
@@ -257,6 +269,7 @@ static int hccn_line(char *line, char **ip) {
     return (int)index;
 }
 
+/* Parses the text of hccn.conf: ips[device] for all devices, numbered without gaps. */
 static trm_status hccn_parse(const char *name, char *text, const char *ips[], int32_t *count,
                              trm_error *err) {
     int32_t line_number = 0, highest = -1;
@@ -300,7 +313,7 @@ trm_status trm_hccn_conf_read(const char *path, const char *const **ips, int32_t
     if (status != TRM_OK) {
         return status;
     }
-    /* One block for the caller: the pointers, then the text they point into. */
+    /* One block for the caller: the pointers, then the text that they point into. */
     size_t head = (TRMI_TABLE_DEVICE_MAX + 1) * sizeof(char *);
     char *block = trmi_alloc(head + bytes + 1);
     if (block == NULL) {
@@ -318,6 +331,7 @@ trm_status trm_hccn_conf_read(const char *path, const char *const **ips, int32_t
     return TRM_OK;
 }
 
+/* The name of a form, for messages. */
 static const char *form_name(const trm_rank_table *table) {
     return table->form == TRM_RANK_TABLE_LAB         ? "lab"
            : table->form == TRM_RANK_TABLE_TEMPLATE2 ? "template 2"
@@ -326,6 +340,7 @@ static const char *form_name(const trm_rank_table *table) {
                                                      : "version 1.0";
 }
 
+/* Writes the table's digest in hexadecimal. */
 static void digest_hex(const trm_rank_table *table, char hex[65]) {
     uint8_t digest[32];
     trm_rank_table_digest(table, digest);
@@ -334,6 +349,7 @@ static void digest_hex(const trm_rank_table *table, char hex[65]) {
     }
 }
 
+/* Writes the table as one JSON event. */
 static void table_json(const trm_rank_table *table, trmi_text *text) {
     char hex[65];
     digest_hex(table, hex);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the readers of all forms put into a table: servers, rows, warnings. */
+/* The parts of a table that the readers of all forms fill: servers, rows and warnings. */
 #include "comm/cluster/ranktable.h"
 
 #include "base/error.h"
@@ -60,6 +60,7 @@ trm_status trmi_table_add_row(trm_rank_table *table, const trmi_table_row *row, 
 
 trm_status trmi_table_server_index(trm_rank_table *table, const char *id, const char *host_ip,
                                    int32_t *index, bool *exists, trm_error *err) {
+    /* Look up the id in the hash index; add the server if it is new. */
     uint64_t hash = trmi_hash(TRMI_HASH_BEGIN, id, strlen(id)), probe = 0;
     int64_t found;
     do {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Versions 1.0 and 1.2: server_list, each with its device list; 1.2 adds super pods. */
+/* Versions 1.0 and 1.2 of rank tables: server_list, in which each server has a device list; 1.2
+ * adds super pods. Ports and addresses that only Ascend uses are checked and not stored. */
 #include "comm/cluster/ranktable.h"
 
 #include "base/error.h"
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Reads an optional IP address; "" counts as missing. */
 static trm_status optional_ip(const trmi_cjson_at *at, const json_t *object, const char *key,
                               const char **out, trm_error *err) {
     char path[128], part[48];
@@ -23,6 +25,7 @@ static trm_status optional_ip(const trmi_cjson_at *at, const json_t *object, con
     return TRM_OK;
 }
 
+/* Reads one device, which is one rank. */
 static trm_status read_device(trm_rank_table *table, const trmi_cjson_at *at, const json_t *device,
                               trmi_table_row *row, trm_error *err) {
     int64_t id, rank, port = 0, ignored = 0;
@@ -50,6 +53,7 @@ static trm_status read_device(trm_rank_table *table, const trmi_cjson_at *at, co
     return trmi_table_add_row(table, row, err);
 }
 
+/* Reads one server with its devices. */
 static trm_status read_server(trm_rank_table *table, const json_t *server, int32_t index,
                               trm_error *err) {
     trmi_cjson_at top = {.name = table->name};
@@ -87,7 +91,8 @@ static trm_status read_server(trm_rank_table *table, const json_t *server, int32
     return TRM_OK;
 }
 
-/* super_pod_list: every server in exactly one super pod. `seen` has one entry per server. */
+/* Reads one super pod. seen[server] is its index + 1 once a super pod has named the server; each
+ * server must be in exactly one super pod. */
 static trm_status read_super_pod(trm_rank_table *table, const json_t *pod, int32_t index,
                                  int32_t *seen, trm_error *err) {
     trmi_cjson_at top = {.name = table->name};
@@ -123,6 +128,7 @@ static trm_status read_super_pod(trm_rank_table *table, const json_t *pod, int32
     return TRM_OK;
 }
 
+/* Reads super_pod_list, if there is one, and checks that it names every server. */
 static trm_status read_super_pods(trm_rank_table *table, const json_t *root, trm_error *err) {
     trmi_cjson_at top = {.name = table->name};
     const json_t *pods;
@@ -162,6 +168,7 @@ trm_status trmi_table_read_servers(trm_rank_table *table, const json_t *root, tr
         return TRMI_FAIL(err, TRM_INVALID, "%s: server_list is empty; at least one server expected",
                          table->name);
     }
+    /* server_count is required by Ascend, but a table without it is clear. */
     if (json_object_get(root, "server_count") == NULL) {
         trmi_table_warn(table, "%s: server_count is missing; %zu servers are taken from the list",
                         table->name, json_array_size(servers));

@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Roles and their addresses, from TF_CONFIG or from flags. The text comes from users: every member
+ * is checked, and a message names its path (TF_CONFIG: cluster.worker[3]).
+ *
+ *   {"cluster": {"chief": ["host:2222"], "worker": [...], "ps": [...]},
+ *    "task": {"type": "worker", "index": 0}, "model_dir": "..."}
+ *
+ * Parsing accepts what one source may leave to another; trmi_tfconfig_check decides whether the
+ * whole makes sense. */
 #include "comm/cluster/tfconfig.h"
 
 #include "base/error.h"
@@ -13,12 +21,14 @@
 #include <strings.h>
 
 static const trmi_cjson_limits tf_limits = {.bytes = 4 << 20, .values = 200000, .depth = 8};
+/* By trm_role. */
 static const char *const role_words[] = {"worker", "chief", "ps", "evaluator"};
 
 static trm_status no_memory(trm_error *err) {
     return TRMI_FAIL(err, TRM_NOMEM, "no memory for the cluster description");
 }
 
+/* Adds a warning; at most TRMI_TF_WARNINGS_MAX are kept. */
 static void warn(trmi_tfconfig *config, const char *format, ...) TRM_PRINTF(2, 3);
 static void warn(trmi_tfconfig *config, const char *format, ...) {
     char line[256];
@@ -51,7 +61,8 @@ const trmi_task *trmi_tfconfig_task(const trmi_tfconfig *config, trm_role role, 
     return NULL;
 }
 
-/* Adds one address ("text", `length` bytes, blanks around it allowed). `place` leads messages. */
+/* Adds one task from a text of `length` bytes, which may have blanks around it. `place` leads
+ * messages. index < 0: the next one. An empty address is ignored with a warning. */
 static trm_status add_task(trmi_tfconfig *config, trm_role role, const char *place,
                            const char *text, size_t length, int64_t index, trm_error *err) {
     trmi_job_tasks *job = &config->jobs[role];
@@ -101,7 +112,7 @@ static int by_index(const void *a, const void *b) {
     return ((const trmi_task *)a)->index - ((const trmi_task *)b)->index;
 }
 
-/* {"1": "host:2222"}: TFJob's sparse form. */
+/* Reads TFJob's sparse map, {"1": "host:2222"}, and keeps the tasks sorted. */
 static trm_status read_map(trmi_tfconfig *config, const char *place, json_t *map, trm_error *err) {
     const char *key;
     json_t *value;
@@ -129,6 +140,7 @@ static trm_status read_map(trmi_tfconfig *config, const char *place, json_t *map
     return TRM_OK;
 }
 
+/* Reads the addresses of one role. */
 static trm_status read_job(trmi_tfconfig *config, const char *name, trm_role role, json_t *value,
                            trm_error *err) {
     char place[96], found[64];
@@ -159,6 +171,7 @@ static trm_status read_job(trmi_tfconfig *config, const char *name, trm_role rol
     return TRM_OK;
 }
 
+/* Returns the role of a name; *master: it was TF1's name of the chief. */
 static trm_status role_of(const char *place, const char *name, trm_role *role, bool *master,
                           trm_error *err) {
     char part[40];
@@ -180,6 +193,7 @@ static trm_status role_of(const char *place, const char *name, trm_role *role, b
                      strcasecmp(name, "parameter_server") == 0 ? " (write ps)" : "");
 }
 
+/* Reads "cluster". */
 static trm_status read_cluster(trmi_tfconfig *config, json_t *cluster, trm_error *err) {
     const char *name;
     json_t *value;
@@ -205,6 +219,7 @@ static trm_status read_cluster(trmi_tfconfig *config, json_t *cluster, trm_error
     return TRM_OK;
 }
 
+/* Reads task.index: a number, or digits in quotes. */
 static trm_status read_index(const json_t *value, int32_t *out, trm_error *err) {
     int64_t index = -1;
     char found[64];
@@ -228,6 +243,7 @@ static trm_status read_index(const json_t *value, int32_t *out, trm_error *err) 
     return TRM_OK;
 }
 
+/* Reads "task". An empty object counts as missing, as TFJob writes it for local jobs. */
 static trm_status read_task(trmi_tfconfig *config, json_t *task, trm_error *err) {
     char found[64];
     bool master;
@@ -269,6 +285,7 @@ static trm_status read_task(trmi_tfconfig *config, json_t *task, trm_error *err)
     return TRM_OK;
 }
 
+/* Reads the other members; warns about unknown ones. */
 static trm_status read_others(trmi_tfconfig *config, const json_t *root, trm_error *err) {
     static const char *const known[] = {"cluster",        "task",     "model_dir",
                                         "session_master", "service",  "eval_session_master",
@@ -305,10 +322,11 @@ static trm_status read_others(trmi_tfconfig *config, const json_t *root, trm_err
     return TRM_OK;
 }
 
+/* Returned by value, so that a call can stand inside the arguments of a message. */
 typedef struct spot {
     char text[96];
 } spot;
-/* "TF_CONFIG: task.index"; flags have no paths. */
+/* Writes "TF_CONFIG: task.index"; flags have no paths, so they stand alone. */
 static spot at(const char *source, const char *path) {
     spot s;
     bool json = strncmp(source, "TF_CONFIG", 9) == 0;
@@ -316,6 +334,7 @@ static spot at(const char *source, const char *path) {
     return s;
 }
 
+/* A task with its role, for sorting. */
 typedef struct place {
     const trmi_task *task;
     int role;
@@ -329,7 +348,7 @@ static int by_address(const void *a, const void *b) {
                                 : x->task->index - y->task->index;
 }
 
-/* Each host:port serves one task. */
+/* Checks that no host:port is used by two tasks. */
 static trm_status check_duplicates(const trmi_tfconfig *config, const char *source,
                                    trm_error *err) {
     size_t total = 0, filled = 0;
@@ -366,7 +385,8 @@ static trm_status check_duplicates(const trmi_tfconfig *config, const char *sour
     return status;
 }
 
-/* TFJob tells a ps of a sparse cluster only about itself: its list of one is its own address. */
+/* TFJob gives a ps of a sparse cluster only its own address: the one entry has this task's
+ * index. */
 static void place_sparse_ps(trmi_tfconfig *config) {
     trmi_job_tasks *job = &config->jobs[TRM_ROLE_PS];
     if (config->sparse && config->has_task && config->role == TRM_ROLE_PS && job->count == 1) {
@@ -393,6 +413,7 @@ trm_status trmi_tfconfig_parse(const char *text, trmi_tfconfig *out, trm_error *
     return status;
 }
 
+/* Reads one flag: addresses separated by commas. */
 static trm_status read_hosts(trmi_tfconfig *config, trm_role role, const char *flag,
                              const char *hosts, trm_error *err) {
     char where[64];
@@ -431,7 +452,7 @@ trm_status trmi_tfconfig_flags(const trm_cluster_flags *flags, trmi_tfconfig *ou
                          "\"%s\"",
                          trmi_printable(flags->task_index, part, sizeof part));
     }
-    /* Guide 000's script has job_name '' by default: not given. */
+    /* The script of guide 000 passes an empty job_name by default: it counts as not given. */
     bool named = flags->job_name != NULL && flags->job_name[0] != '\0';
     if (named) {
         TRMI_TRY(role_of("--job_name", flags->job_name, &out->role, &out->master, err));
@@ -445,7 +466,7 @@ trm_status trmi_tfconfig_flags(const trm_cluster_flags *flags, trmi_tfconfig *ou
     return TRM_OK;
 }
 
-/* A task without cluster is local mode: only worker 0 makes sense. */
+/* Checks a task without a cluster. That is local mode, in which only worker 0 can run. */
 static trm_status check_local(const trmi_tfconfig *config, const char *source, trm_error *err) {
     if (config->has_task && config->role != TRM_ROLE_WORKER && !config->master) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -462,6 +483,8 @@ static trm_status check_local(const trmi_tfconfig *config, const char *source, t
     return TRM_OK;
 }
 
+/* Checks how many tasks the roles have: at most one chief and evaluator, at least one that
+ * trains. */
 static trm_status check_counts(const trmi_tfconfig *config, const char *source, trm_error *err) {
     static const trm_role single[] = {TRM_ROLE_CHIEF, TRM_ROLE_EVALUATOR};
     for (size_t s = 0; s < 2; s++) {
@@ -497,6 +520,7 @@ trm_status trmi_tfconfig_check(const trmi_tfconfig *config, const char *source, 
                          at(source, "task").text);
     }
     const trmi_job_tasks *job = &config->jobs[config->role];
+    /* The evaluator need not be listed. */
     if (config->role == TRM_ROLE_EVALUATOR) {
         if (config->master) {
             return TRMI_FAIL(err, TRM_INVALID,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lines of the launcher itself. Apart, so that the launcher's files can call it without calling
- * each other. */
+/* Lines of the launcher itself. They are in a file of their own, so that the launcher's files can
+ * call them without calling each other. */
 #include "comm/launch/launch.h"
 
 #include <stdarg.h>

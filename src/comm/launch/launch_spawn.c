@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Starting and signalling the processes of a job, and the guardian that outlives the launcher. */
+/* Starting and signalling the processes of a job, and the guardian, a process that outlives the
+ * launcher and then kills the job's process groups. */
 #define _GNU_SOURCE
 #include "comm/launch/launch.h"
 
@@ -17,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Values of variables that look like secrets stay out of env<i>.log. */
+/* True for variables that look like secrets: their values are left out of env<i>.log. */
 static bool is_secret(const char *variable) {
     static const char *const marks[] = {"SECRET",  "PASSWORD", "PASSWD",
                                         "_TOKEN=", "_KEY=",    "CREDENTIAL"};
@@ -31,6 +32,7 @@ static bool is_secret(const char *variable) {
     return false;
 }
 
+/* Writes the environment of a task to its env log (mode 0600). */
 static trm_status write_environment(const trmi_task_process *task, trm_error *err) {
     trmi_text text = {0};
     for (char **one = task->env; *one != NULL; one++) {
@@ -65,7 +67,8 @@ trm_status trmi_launch_directories(trmi_launch *launch, trm_error *err) {
     return TRM_OK;
 }
 
-/* After fork: only calls that are safe there. Reports errno over `report` when exec fails. */
+/* Turns the forked child into the task; calls only async-signal-safe functions. If exec fails it
+ * writes errno to `report`. */
 static _Noreturn void become(const trmi_launch *launch, const trmi_task_process *task,
                              const int outputs[2], int report, pid_t parent) {
     sigset_t none;
@@ -73,7 +76,7 @@ static _Noreturn void become(const trmi_launch *launch, const trmi_task_process 
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) {
-        _exit(127); /* the launcher died before prctl */
+        _exit(127); /* the launcher died before prctl: the signal will not come */
     }
     for (int s = 1; s < NSIG; s++) {
         signal(s, SIG_DFL);
@@ -100,7 +103,8 @@ static _Noreturn void become(const trmi_launch *launch, const trmi_task_process 
     _exit(127);
 }
 
-/* Where the output goes: pipes to us for the console task, otherwise straight to the log. */
+/* Opens the outputs of a task: pipes to the launcher for the console task, otherwise the log
+ * itself. */
 static trm_status open_outputs(trmi_launch *launch, const trmi_task_process *task, int outputs[2],
                                trm_error *err) {
     int log = open(task->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
@@ -131,7 +135,8 @@ static trm_status open_outputs(trmi_launch *launch, const trmi_task_process *tas
     return TRM_OK;
 }
 
-/* Without a signal where the guardian has died: it is started again, with all groups, in the next round. */
+/* Reports a process group to the guardian: positive when it starts, negative when it is empty. A
+ * dead guardian is not noticed here: trmi_launch_guard_keep starts it again with all groups. */
 static void tell_guard(const trmi_launch *launch, int32_t group) {
     if (launch->guard_fd >= 0) {
         (void)!send(launch->guard_fd, &group, sizeof group, MSG_NOSIGNAL);
@@ -147,7 +152,8 @@ trm_status trmi_launch_spawn(trmi_launch *launch, trmi_task_process *task, trm_e
         report[0] = report[1] = -1;
         problem = errno;
     }
-    pid_t pid = problem == 0 ? _Fork() : -1; /* handlers of fork() are for programs that go on */
+    /* _Fork: handlers of fork() are for programs that continue in the child */
+    pid_t pid = problem == 0 ? _Fork() : -1;
     if (pid == 0) {
         become(launch, task, outputs, report[1], parent);
     }
@@ -164,8 +170,9 @@ trm_status trmi_launch_spawn(trmi_launch *launch, trmi_task_process *task, trm_e
         errno = problem;
         return TRMI_FAIL_SYS(err, "%s cannot be started", task->name);
     }
-    setpgid(pid, pid); /* whoever is first, child or we */
+    setpgid(pid, pid); /* in parent and child, because either may run first */
     tell_guard(launch, (int32_t)pid);
+    /* The pipe closes without data when exec succeeds. */
     close(report[1]);
     ssize_t bytes;
     do {
@@ -188,15 +195,15 @@ void trmi_launch_signal(trmi_launch *launch, trmi_task_process *task, int signal
         return;
     }
     if (kill(-task->pid, signal_number) != 0 && errno == ESRCH && !task->running) {
-        task->group_alive = false; /* empty: the number may soon be somebody else's */
+        task->group_alive = false; /* empty: the number may soon belong to other processes */
         tell_guard(launch, -(int32_t)task->pid);
     }
     if (signal_number == SIGTERM || signal_number == SIGINT) {
-        kill(-task->pid, SIGCONT); /* a stopped process hears nothing else */
+        kill(-task->pid, SIGCONT); /* a stopped process receives no other signal before */
     }
 }
 
-/* Removes what a rank 0 that was killed at the rendezvous leaves in /tmp. */
+/* Removes the files that a rank 0 which was killed at the rendezvous leaves in /tmp. */
 static void sweep(const trmi_launch *launch) {
     char lock[120];
     if (launch->meet[0] != '\0') {
@@ -206,7 +213,8 @@ static void sweep(const trmi_launch *launch) {
     }
 }
 
-/* Reads groups (+ started, - gone) until the launcher closes the socket, in whatever way. */
+/* The guardian: reads groups (positive: started, negative: gone) until the launcher's end of the
+ * socket is closed for any reason, then kills the groups that are left. */
 static _Noreturn void guard(int fd, const trmi_launch *launch) {
     enum { GROUPS = 4096 };
     static int32_t groups[GROUPS];
@@ -238,7 +246,8 @@ static _Noreturn void guard(int fd, const trmi_launch *launch) {
     _exit(0);
 }
 
-/* _Fork: LLVM's OpenMP would begin anew in a child of fork() and leave a file in /dev/shm. */
+/* _Fork instead of fork: LLVM's OpenMP would initialise itself again in the child of a fork and
+ * leave a file in /dev/shm. */
 trm_status trmi_launch_guard(trmi_launch *launch, trm_error *err) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {

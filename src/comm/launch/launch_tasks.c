@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What would run: tasks with their environments and cores. */
+/* What a job would start: tasks with their environments, logs and cores. Two kinds of jobs: `ranks`
+ * equal processes, or roles with a TF_CONFIG for each task. */
 #define _GNU_SOURCE
 #include "comm/launch/launch.h"
 
@@ -17,14 +18,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { TASKS_MAX = 1024 };
+enum { TASKS_MAX = 1024 }; /* processes of one job, at most */
 
 static trm_status no_memory(trm_error *err) {
     return TRMI_FAIL(err, TRM_NOMEM, "no memory for the processes of the job");
 }
 
-/* What another launcher left would contradict ours. A name that ends in _ stands for all that
- * begin so. */
+/* True for variables that another launcher has left: they would contradict this launcher's. A name
+ * that ends in _ stands for all variables that begin with it. */
 static bool is_launchers(const char *variable) {
     static const char *const names[] = {"RANK",
                                         "WORLD_SIZE",
@@ -76,11 +77,13 @@ static bool is_launchers(const char *variable) {
     return false;
 }
 
+/* True if two "NAME=value" texts have the same name. */
 static bool same_name(const char *a, const char *b) {
     size_t length = strcspn(a, "=");
     return strncmp(a, b, length) == 0 && b[length] == '=';
 }
 
+/* Returns the value of a variable of the launcher's environment, or NULL. */
 static const char *inherited(const trm_launch_options *options, const char *name) {
     for (const char *const *one = options->environment; one != NULL && *one != NULL; one++) {
         if (strncmp(*one, name, strlen(name)) == 0 && (*one)[strlen(name)] == '=') {
@@ -90,6 +93,7 @@ static const char *inherited(const trm_launch_options *options, const char *name
     return NULL;
 }
 
+/* An environment under construction. */
 typedef struct env_list {
     char **items;
     int64_t capacity, count;
@@ -97,7 +101,7 @@ typedef struct env_list {
     trmi_arena *arena;
 } env_list;
 
-/* Adds a variable, replacing one of the same name. Takes over `text` (arena). */
+/* Adds a variable, or replaces the one with the same name. `text` is in the arena. */
 static void put_text(env_list *list, char *text) {
     if (text == NULL || list->failed) {
         list->failed = true;
@@ -119,6 +123,7 @@ static void put_text(env_list *list, char *text) {
 
 #define PUT(list, ...) put_text((list), trmi_arena_printf((list)->arena, __VA_ARGS__))
 
+/* Adds OpenMP's variables. Where threads share CPUs, waiting threads must sleep. */
 static void put_threads(trmi_launch *launch, env_list *list) {
     const trm_launch_options *options = launch->options;
     if (options->threads > 0 || inherited(options, "OMP_NUM_THREADS") == NULL) {
@@ -130,6 +135,8 @@ static void put_threads(trmi_launch *launch, env_list *list) {
     }
 }
 
+/* Builds a task's environment: the launcher's without other launchers' variables, then the job's,
+ * then --env. local: number of the task among those that train on this host. */
 static trm_status make_environment(trmi_launch *launch, trmi_task_process *task, int32_t local,
                                    const char *tf_config, trm_error *err) {
     const trm_launch_options *options = launch->options;
@@ -162,7 +169,8 @@ static trm_status make_environment(trmi_launch *launch, trmi_task_process *task,
     return list.failed ? no_memory(err) : TRM_OK;
 }
 
-/* The table that is given must be for this job; its device_id is what DEVICE_ID must say. */
+/* Checks that the given rank table has as many ranks as the job, and sets RANK_TABLE_FILE and
+ * DEVICE_ID of each task to fit it. */
 static trm_status apply_table(trmi_launch *launch, trm_error *err) {
     const trm_launch_options *options = launch->options;
     trm_rank_table *table;
@@ -195,6 +203,7 @@ static trm_status apply_table(trmi_launch *launch, trm_error *err) {
     return status;
 }
 
+/* Finds the usable CPUs, divides them among the tasks, and decides the number of threads. */
 static trm_status find_cores(trmi_launch *launch, trm_error *err) {
     cpu_set_t set;
     int32_t usable = trmi_os_cpu_count(), tasks = launch->count;
@@ -209,7 +218,8 @@ static trm_status find_cores(trmi_launch *launch, trm_error *err) {
             launch->cores[launch->core_count++] = c;
         }
     }
-    /* A quota gives time, not cores: only whole cores that all belong to us are shared out. */
+    /* A CPU quota limits time, not cores: tasks are bound to cores only if all cores can be used
+     * fully. */
     bool bind =
         !launch->options->no_binding && usable >= launch->core_count && tasks <= launch->core_count;
     launch->shared_cores = tasks > usable;
@@ -225,6 +235,7 @@ static trm_status find_cores(trmi_launch *launch, trm_error *err) {
     return TRM_OK;
 }
 
+/* Sets the paths of a task's folder, log and env log: device0/train.log0, device0/env0.log. */
 static trm_status name_files(trmi_launch *launch, trmi_task_process *task, const char *kind,
                              trm_error *err) {
     const char *base = launch->options->directory ? launch->options->directory : ".";
@@ -237,6 +248,7 @@ static trm_status name_files(trmi_launch *launch, trmi_task_process *task, const
                                                                            : no_memory(err);
 }
 
+/* Checks the options. Errors: INVALID. */
 static trm_status check_options(const trm_launch_options *options, trm_error *err) {
     bool seen[4] = {false};
     int64_t total = options->role_count > 0 ? 0 : options->ranks;
@@ -268,7 +280,7 @@ static trm_status check_options(const trm_launch_options *options, trm_error *er
     return TRM_OK;
 }
 
-/* A private place for the ranks of this host to meet; two jobs never share it. */
+/* Chooses a unix socket where the ranks of this job meet. The random name keeps jobs apart. */
 static trm_status choose_meeting(trmi_launch *launch, trm_error *err) {
     uint32_t random;
     if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) {
@@ -279,6 +291,7 @@ static trm_status choose_meeting(trmi_launch *launch, trm_error *err) {
     return TRM_OK;
 }
 
+/* Plans a job of equal ranks. Rank 0 is the console task. */
 static trm_status plan_ranks(trmi_launch *launch, trm_error *err) {
     const trm_launch_options *options = launch->options;
     for (int32_t i = 0; i < launch->count; i++) {
@@ -297,7 +310,7 @@ static trm_status plan_ranks(trmi_launch *launch, trm_error *err) {
     return options->rank_table != NULL ? apply_table(launch, err) : TRM_OK;
 }
 
-/* `count` ports that are free now, all different: the sockets are held until all are known. */
+/* Finds `count` different free ports. It keeps the sockets open until all ports are known. */
 static trm_status free_ports(int32_t *ports, int32_t count, trm_error *err) {
     int *held = trmi_alloc((size_t)count * sizeof *held);
     trm_status status = held != NULL ? TRM_OK : no_memory(err);
@@ -322,9 +335,11 @@ static trm_status free_ports(int32_t *ports, int32_t count, trm_error *err) {
     return status;
 }
 
+/* The first task in this order is the console task: the chief, or worker 0. */
 static const trm_role role_order[] = {TRM_ROLE_CHIEF, TRM_ROLE_WORKER, TRM_ROLE_PS,
                                       TRM_ROLE_EVALUATOR};
 
+/* Returns the TF_CONFIG of one task, in the arena; NULL without memory. ports[] is by task. */
 static char *tf_config(trmi_launch *launch, const int32_t *ports, const trmi_task_process *own) {
     trmi_text text = {0};
     trmi_text_printf(&text, "{\"cluster\": {");
@@ -348,6 +363,7 @@ static char *tf_config(trmi_launch *launch, const int32_t *ports, const trmi_tas
     return copy;
 }
 
+/* Plans a job with roles. */
 static trm_status plan_roles(trmi_launch *launch, trm_error *err) {
     const trm_launch_options *options = launch->options;
     int32_t *ports = trmi_alloc((size_t)launch->count * sizeof *ports), filled = 0, trainers = 0;
