@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A context: texts of options, and what they say together. */
+/* A context: texts of options, the rules between them, and their translation into
+ * trm_parallel_options.
+ *
+ * Each option is checked by itself when it is set; combinations are checked in
+ * trm_context_check, because the order of setting is free. Unset options have the default of the
+ * mode. */
 #include "train/context/context.h"
 
 #include "base/error.h"
@@ -39,7 +44,8 @@ void trm_context_reset(trm_context *c) {
     }
 }
 
-/* Letters to add, drop or change to make one word of the other. */
+/* Returns the edit distance of two words (insert, delete, replace; Levenshtein), for the nearest
+ * name in a message. */
 static int distance(const char *a, const char *b) {
     enum { LONGEST = 63 };
     int row[LONGEST + 1], columns = (int)strlen(b);
@@ -60,6 +66,7 @@ static int distance(const char *a, const char *b) {
     return row[columns];
 }
 
+/* Returns INVALID for an unknown option, with the nearest name if it is near. */
 static trm_status no_such(const char *name, trm_error *err) {
     const char *nearest = trmi_context_rows[0].name;
     int best = 1000;
@@ -95,6 +102,7 @@ static bool truth_of(const trm_context *c, trmi_context_id id) {
     return strcmp(text_of(c, id), "true") == 0;
 }
 
+/* Returns the parallel mode, a TRMI_ constant. */
 static int mode_of(const trm_context *c) {
     int mode = 0;
     while (strcmp(trmi_context_mode_name(mode), text_of(c, TRMI_CONTEXT_PARALLEL_MODE)) != 0) {
@@ -105,7 +113,8 @@ static int mode_of(const trm_context *c) {
 
 static bool is_split(int mode) { return mode == TRMI_SEMI_AUTO || mode == TRMI_AUTO; }
 
-/* Three that nobody need say depend on the mode. */
+/* Returns the value of an unset option. For three options it depends on the mode or on the
+ * ranks. */
 static const char *unset(const trm_context *c, trmi_context_id id) {
     int mode = mode_of(c);
     if (id == TRMI_CONTEXT_PARAMETER_BROADCAST) {
@@ -134,6 +143,7 @@ bool trm_context_is_set(const trm_context *c, const char *name) {
 
 /* ---- what excludes each other ---------------------------------------------------------------- */
 
+/* Checks that every set option may be set in the mode. */
 static trm_status check_modes(const trm_context *c, trm_error *err) {
     int mode = mode_of(c);
     for (int32_t i = 0; i < TRMI_CONTEXT_COUNT; i++) {
@@ -148,6 +158,7 @@ static trm_status check_modes(const trm_context *c, trm_error *err) {
     return TRM_OK;
 }
 
+/* Checks pairs of options that contradict each other. */
 static trm_status check_pairs(const trm_context *c, trm_error *err) {
     bool strict = strcmp(text_of(c, TRMI_CONTEXT_DETERMINISTIC), "strict") == 0;
     bool wide = strcmp(text_of(c, TRMI_CONTEXT_GRADIENT_WIRE), "fp32") == 0;
@@ -182,7 +193,7 @@ static bool has_tuples(const trm_context *c) {
     return strcmp(cuts, "data_parallel") != 0 && strcmp(cuts, "full_batch") != 0;
 }
 
-/* Values that the modes which split operators do not carry out: said, not swallowed. */
+/* Rejects values that the modes with a split graph cannot honour, instead of ignoring them. */
 static trm_status check_split(const trm_context *c, trm_error *err) {
     static const struct {
         trmi_context_id id;
@@ -217,6 +228,8 @@ trm_status trm_context_check(const trm_context *c, trm_error *err) {
     return check_split(c, err);
 }
 
+/* Checks device_num and global_rank against the communicator, and fills them in where they are
+ * unset. */
 static trm_status check_ranks(trm_context *c, trm_comm *comm, trm_error *err) {
     int32_t here[2] = {comm != NULL ? trm_comm_size(comm) : 1,
                        comm != NULL ? trm_comm_rank(comm) : 0};
@@ -238,6 +251,7 @@ static trm_status check_ranks(trm_context *c, trm_comm *comm, trm_error *err) {
     return TRM_OK;
 }
 
+/* Checks that the communicator was made deterministic if the context asks for it. */
 static trm_status check_order(const trm_context *c, trm_comm *comm, trm_error *err) {
     bool needs = comm != NULL && strcmp(text_of(c, TRMI_CONTEXT_DETERMINISTIC), "true") == 0;
     if (needs && trm_comm_deterministic(comm) == TRM_DETERMINISTIC_FALSE) {
@@ -250,6 +264,7 @@ static trm_status check_order(const trm_context *c, trm_comm *comm, trm_error *e
 
 /* ---- in the words of trireme/exec.h ---------------------------------------------------------- */
 
+/* Translates the two options of gradient fusion into the bucket options. */
 static void fusion_of(trm_context *c, trm_parallel_options *out) {
     const char *text = text_of(c, TRMI_CONTEXT_COMM_FUSION);
     const char *list = is_set(c, TRMI_CONTEXT_ALL_REDUCE_FUSION_CONFIG)
@@ -268,6 +283,7 @@ static void fusion_of(trm_context *c, trm_parallel_options *out) {
     }
 }
 
+/* Returns the dtype in which gradients are sent. */
 static trm_dtype wire_of(const trm_context *c) {
     const char *text = text_of(c, TRMI_CONTEXT_GRADIENT_WIRE);
     if (!is_set(c, TRMI_CONTEXT_GRADIENT_WIRE) && !truth_of(c, TRMI_CONTEXT_GRADIENT_FP32_SYNC)) {
@@ -278,6 +294,8 @@ static trm_dtype wire_of(const trm_context *c) {
                                        : TRM_FLOAT32;
 }
 
+/* Splits layerwise_parameters into names, which the context keeps.
+ *   error  INVALID: too many */
 static trm_status names_of(trm_context *c, trm_parallel_options *out, trm_error *err) {
     const char *text = text_of(c, TRMI_CONTEXT_LAYERWISE_PARAMETERS);
     char *rest = NULL;
@@ -294,6 +312,7 @@ static trm_status names_of(trm_context *c, trm_parallel_options *out, trm_error 
     return TRM_OK;
 }
 
+/* Returns whether the user has set the option to `value`. */
 static bool said(const trm_context *c, trmi_context_id id, const char *value) {
     return is_set(c, id) && strcmp(text_of(c, id), value) == 0;
 }
@@ -311,7 +330,7 @@ bool trm_context_own_samples(const trm_context *c, int32_t ranks) {
             trmi_input_cuts_by_samples(&cuts, ranks));
 }
 
-/* Plans come from files and go to files. */
+/* Reads the plan file, if one is given, and sets where plan and groups are written. */
 static trm_status strategy_of(trm_context *c, trm_parallel_options *out, trm_error *err) {
     enum { MOST = 1 << 20 };
     const char *from = text_of(c, TRMI_CONTEXT_STRATEGY_LOAD),
@@ -331,6 +350,7 @@ static trm_status strategy_of(trm_context *c, trm_parallel_options *out, trm_err
     return TRM_OK;
 }
 
+/* Returns which gradients are computed cooperatively. */
 static trm_joint joint_of(const trm_context *c) {
     const char *word = text_of(c, TRMI_CONTEXT_JOINT_GRADIENTS);
     return strcmp(word, "all") == 0    ? TRM_JOINT_ALL
@@ -338,6 +358,8 @@ static trm_joint joint_of(const trm_context *c) {
                                        : TRM_JOINT_OFF;
 }
 
+/* Contract in trireme/context.h. Modes with a split graph set other members than the
+ * data-parallel modes. */
 trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_options *parallel,
                                int32_t *accumulate, trm_error *err) {
     int mode = mode_of(c);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All options, in the order in which help shows them: what every mode asks, what spreads data, what
- * belongs to plans. */
+/* The table of all context options, in the order in which help shows them: options of every
+ * mode, of the data-parallel modes, of plans. `modes` names the modes in which an option may be
+ * set; options with a single possible value (FIXED) are listed so that ported programs get a
+ * reason instead of an unknown name. */
 #include "train/context/context.h"
 
 #include <string.h>
@@ -103,6 +105,7 @@ int32_t trmi_context_find(const char *name) {
     return -1;
 }
 
+/* Returns the possible values of an option as help shows them. */
 static const char *values_of(const trmi_context_row *row) {
     switch (row->form) {
     case TRMI_CONTEXT_BOOL: return "true|false";
@@ -117,6 +120,7 @@ static const char *values_of(const trmi_context_row *row) {
     }
 }
 
+/* Returns the modes of an option as help shows them. */
 static const char *modes_of(uint32_t modes) {
     return modes == (ANY)          ? "all"
            : modes == (RANKS)      ? "all but stand_alone"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Texts of options to what they mean. */
+/* Checks and parses the texts of context options, by the form of their row. */
 #include "train/context/context.h"
 
 #include "base/error.h"
@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Returns the entry of words[0 .. count) that equals `word`; NULL: there is none. */
 static const char *one_of(const char *word, const char *const *words, int count) {
     for (int i = 0; i < count; i++) {
         if (strcmp(word, words[i]) == 0) {
@@ -17,6 +18,7 @@ static const char *one_of(const char *word, const char *const *words, int count)
     return NULL;
 }
 
+/* Returns whether `word` is one of "a|b|c". */
 static bool is_word_of(const char *word, const char *words) {
     size_t length = strlen(word);
     for (const char *at = words; at != NULL && *at != '\0'; at = strchr(at, '|')) {
@@ -58,12 +60,14 @@ int32_t trmi_context_norm(const char *text) {
     return end != text && *end == '\0' && group >= 2 && group <= 4096 ? (int32_t)group : -2;
 }
 
+/* Returns whether `text` is a value of comm_fusion. */
 static bool is_fusion(const char *text) {
     int32_t cuts[TRMI_CONTEXT_LIST_MAX];
     return strcmp(text, "auto") == 0 || strcmp(text, "off") == 0 || trmi_context_size(text) > 0 ||
            (strncmp(text, "index:", 6) == 0 && trmi_context_cuts(text + 6, cuts) > 0);
 }
 
+/* Returns INVALID with the expected values. */
 static trm_status wrong(const trmi_context_row *row, const char *value, const char *expected,
                         trm_error *err) {
     return TRMI_FAIL(err, TRM_INVALID, "%s '%.40s': %.110s", row->name, value, expected);
@@ -90,6 +94,7 @@ static trm_status take_bool(const trmi_context_row *row, char *text, trm_error *
     return TRM_OK;
 }
 
+/* Contract in context.h. Free texts keep their case, all other values become lower case. */
 trm_status trmi_context_take(const trmi_context_row *row, const char *value, char *text,
                              trm_error *err) {
     int32_t cuts[TRMI_CONTEXT_LIST_MAX];

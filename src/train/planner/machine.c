@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What doctor and every benchmark say of the machine, from /proc and /sys. */
+/* Describes the machine for `doctor` and the benchmarks, from /proc, /sys and the libraries
+ * (trireme/machine.h). */
 #include "trireme/machine.h"
 
 #include "base/cpu.h"
@@ -18,6 +19,7 @@
 #include <oneapi/dnnl/dnnl.h>
 #endif
 
+/* Reads the first line of a file without its newline; returns false if there is none. */
 static bool first_line(const char *path, char *text, size_t size) {
     FILE *file = fopen(path, "r");
     bool ok = file != NULL && fgets(text, (int)size, file) != NULL;
@@ -30,7 +32,7 @@ static bool first_line(const char *path, char *text, size_t size) {
     return ok;
 }
 
-/* "always [madvise] never" -> "madvise" */
+/* Writes the setting of transparent huge pages: "always [madvise] never" -> "madvise". */
 static void huge_pages(char *out, size_t size) {
     char text[128];
     out[0] = '\0';
@@ -43,7 +45,7 @@ static void huge_pages(char *out, size_t size) {
     }
 }
 
-/* A line "NAME:   123 kB" of a file of /proc, in bytes; -1 if there is none. */
+/* Returns the value of a line "NAME:   123 kB" of a file of /proc in bytes; -1 if there is none. */
 static int64_t proc_bytes(const char *path, const char *name) {
     FILE *file = fopen(path, "r");
     char line[256];

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The planner behind `plan -n`: meshes, costs, search, the plans beside the best, from options to a
- * report. */
+/* The planner: from options to the best plan (trireme/planner.h).
+ *
+ *       settle          options, meshes, links, global batch
+ *       settle_whole    forward graph and options, for compiling and running plans
+ *       plan            rank 0: costs -> search -> further candidates -> trial runs;  other ranks: measure on request
+ *       finish          flips, compiled size, way out of a memory limit
+ *
+ * With a communicator the ranks measure together: rank 0 sends requests (exec/autoparallel), the
+ * others serve them until rank 0 ends the session, whatever the outcome. */
 #include "train/planner/planner.h"
 
 #include "base/error.h"
@@ -23,6 +30,8 @@ void trmi_planner_settle_factor(trm_planner *p) {
     p->costs.factor = fmax(1, load) / (l->speed > 0 ? l->speed : 1);
 }
 
+/* Compiles the best plan for its exact memory. Not for more than COMPILED_RANKS ranks, where
+ * that takes long; an error only leaves compiled_bytes at 0. */
 static void compile_best(trm_planner *p) {
     trm_error no;
     if (p->ranks < 2 || p->ranks > COMPILED_RANKS || trmi_drive_compile(&p->drive, &no) != TRM_OK) {
@@ -30,12 +39,14 @@ static void compile_best(trm_planner *p) {
     }
 }
 
+/* Callback of the drive: creates the search space on a mesh. */
 static trm_status make_space(void *context, const trmi_mesh *mesh, trmi_space **out,
                              trm_error *err) {
     trm_planner *p = context;
     return trmi_planner_space(p, p->graph, mesh, out, err);
 }
 
+/* Callback of the drive: compiles a candidate for its exact memory. */
 static trm_status compile(void *context, const trmi_space *space, const trmi_choice *choice,
                           double *bytes, trm_error *err) {
     return trmi_planner_compiled(context, space, choice, bytes, err);
@@ -43,6 +54,9 @@ static trm_status compile(void *context, const trmi_space *space, const trmi_cho
 
 /* ---- options --------------------------------------------------------------------------------- */
 
+/* Determines the meshes to search: the mesh of the options, that of the given plan, or every
+ * factorisation of the ranks.
+ *   error  INVALID: the mesh has another number of ranks */
 static trm_status settle_meshes(trm_planner *p, trm_error *err) {
     trmi_mesh only;
     const char *text = p->options.mesh;
@@ -67,7 +81,7 @@ static trm_status settle_meshes(trm_planner *p, trm_error *err) {
     return TRM_OK;
 }
 
-/* What the search goes by. */
+/* Passes options, costs and callbacks to the drive, which searches. */
 static void settle_drive(trm_planner *p) {
     const trm_planner_options *o = &p->options;
     trmi_drive *d = &p->drive;
@@ -84,6 +98,8 @@ static void settle_drive(trm_planner *p) {
     d->others = p->others;
 }
 
+/* Sets *threads to the threads of one rank and *together to the threads of all ranks that share
+ * this machine's cores. */
 static void settle_threads(trm_planner *p, int *threads, int *together) {
     int cpus = p->probe.cores;
     *threads = p->model.threads;
@@ -97,7 +113,9 @@ static void settle_threads(trm_planner *p, int *threads, int *together) {
         p->links.cores > 0 ? (int)fmin((double)p->ranks * *threads, p->links.cores) : *threads;
 }
 
-/* Who measures: the ranks of the communicator, or this process; nobody where rates are given. */
+/* Opens the costs of operators and messages: measured by the communicator's ranks, by this
+ * process, or not at all where the links file has rates or no_measure is set. Without a links
+ * file, the links between ranks are measured too. */
 static trm_status settle_costs(trm_planner *p, trm_error *err) {
     const trm_planner_options *o = &p->options;
     int threads, together;
@@ -134,6 +152,8 @@ static trm_status settle_costs(trm_planner *p, trm_error *err) {
     return TRM_OK;
 }
 
+/* Evaluates the options that all ranks know: search mode, given plan, meshes, links, optimiser
+ * slots, global batch. */
 static trm_status settle(trm_planner *p, trm_error *err) {
     const trm_planner_options *o = &p->options;
     TRMI_TRY(trmi_search_mode_parse(o->search, &p->drive.mode, err));
@@ -161,6 +181,7 @@ static trm_status settle(trm_planner *p, trm_error *err) {
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
+/* Fills planner->others with further candidates of the best mesh, spaced in predicted time. */
 static trm_status list_others(trm_planner *p, trm_error *err) {
     const trmi_drive_mesh *m = trmi_planner_best(p);
     int32_t wanted = p->options.others < TRMI_CANDIDATES ? p->options.others : TRMI_CANDIDATES;
@@ -169,7 +190,8 @@ static trm_status list_others(trm_planner *p, trm_error *err) {
                       : TRM_OK;
 }
 
-/* Other plans to try; what they use is measured too, and they are judged by it. */
+/* Finds further candidates to try. Operators and messages that only they use are measured too;
+ * new measurements may change the search's result, so it is repeated, at most ROUNDS times. */
 static trm_status find_others(trm_planner *p, trm_error *err) {
     enum { ROUNDS = 3 };
     int32_t news = 0;
@@ -187,10 +209,10 @@ static trm_status find_others(trm_planner *p, trm_error *err) {
         news = 0;
         TRMI_TRY(trmi_drive_search(&p->drive, err));
     }
-    return list_others(p, err); /* by the costs that count in the end */
+    return list_others(p, err); /* list them once more with the final costs */
 }
 
-/* Everything that the ranks do together; the others are released whatever happens. */
+/* The part of planning in which other ranks take part by measuring: costs, search, trial runs. */
 static trm_status plan(trm_planner *p, trm_error *err) {
     TRMI_TRY(settle_costs(p, err));
     trmi_planner_settle_factor(p);
@@ -201,6 +223,7 @@ static trm_status plan(trm_planner *p, trm_error *err) {
     return trmi_planner_best(p)->taken != NULL ? list_others(p, err) : TRM_OK;
 }
 
+/* The part of planning that rank 0 does alone. */
 static trm_status finish(trm_planner *p, trm_error *err) {
     if (!p->options.no_frontier && p->drive.mode == TRMI_SEARCH_OPTIMAL) {
         TRMI_TRY(trmi_planner_flips(p, err));
@@ -209,7 +232,7 @@ static trm_status finish(trm_planner *p, trm_error *err) {
     return trmi_planner_best(p)->found.infeasible ? trmi_planner_find_way_out(p, err) : TRM_OK;
 }
 
-/* What plans are compiled, and run, with. */
+/* Sets the options with which plans are compiled and run, and builds the forward graph for it. */
 static trm_status settle_whole(trm_planner *p, trm_error *err) {
     const trm_model_options *m = &p->model;
     int threads, together;
@@ -238,6 +261,8 @@ trm_status trm_mesh_ranks(const char *mesh, int32_t *ranks, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in trireme/planner.h. All ranks build the graphs, so that errors in the options are
+ * the same on all; then rank 0 plans and the others serve measurements. */
 trm_status trm_planner_create(const trm_model_options *model, const trm_planner_options *options,
                               trm_planner **out, trm_error *err) {
     double begin = trmi_os_now();

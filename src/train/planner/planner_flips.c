@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where another plan becomes the best: the present one is compared with the search's at other
- * values. */
+/* Finds how far bandwidth, batch or classes can change before another plan is the best: the
+ * chosen plan is compared with the result of a new search at other values. */
 #include "train/planner/planner.h"
 
 #include "base/error.h"
@@ -13,6 +13,8 @@ enum { STEPS = 5, HALVINGS = 5 };
 
 /* ---- the cuts of a plan, by work ------------------------------------------------------------- */
 
+/* Contract in planner.h. At most four cuts with more than 0.5 % of the work are listed, the
+ * largest first. */
 void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, char *text,
                           size_t size) {
     char letters[16][TRMI_MESH_AXES + 1];
@@ -61,9 +63,12 @@ void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, ch
 
 /* ---- flips ----------------------------------------------------------------------------------- */
 
+/* The quantity that is changed. */
 typedef enum knob { BANDWIDTH, BATCH, CLASSES } knob;
 
-/* Is the present plan still within 2 % of the best, with this `factor` on one thing? */
+/* Sets *best if the chosen plan is within 2 % of the best one when `what` is multiplied by
+ * `factor`; `to`: the cuts of the best plan there. For batch and classes the graph is built
+ * anew, for bandwidth only the links are scaled. */
 static trm_status still_best(trm_planner *p, knob what, double factor, bool *best, char *to,
                              size_t size, trm_error *err) {
     const trmi_drive_mesh *m = trmi_planner_best(p);
@@ -105,14 +110,15 @@ static trm_status still_best(trm_planner *p, knob what, double factor, bool *bes
     return status;
 }
 
-/* Fewer samples or classes than ranks are not looked at. */
+/* Returns whether the factor leaves at least one sample for each rank, or two classes. */
 static bool possible(const trm_planner *p, knob what, double factor) {
     double count = what == BATCH ? (double)p->batch : (double)p->classes;
     return what == BANDWIDTH ||
            (count * factor >= (what == BATCH ? p->ranks : 2) && count * factor < 1e8);
 }
 
-/* From 1 towards step^STEPS until the plan changes, then halving the interval. */
+/* Multiplies by `step` up to STEPS times until the plan changes, then narrows the interval by
+ * HALVINGS bisections. */
 static trm_status find_flip(trm_planner *p, knob what, double step, trmi_flip *flip,
                             trm_error *err) {
     double good = 1, bad = 0;
@@ -144,6 +150,7 @@ static trm_status find_flip(trm_planner *p, knob what, double step, trmi_flip *f
     return TRM_OK;
 }
 
+/* Contract in planner.h: tries each quantity upward and downward. */
 trm_status trmi_planner_flips(trm_planner *p, trm_error *err) {
     static const struct {
         const char *what;
@@ -153,7 +160,7 @@ trm_status trmi_planner_flips(trm_planner *p, trm_error *err) {
                  {"batch", BATCH, 4},         {"batch", BATCH, 0.25},
                  {"classes", CLASSES, 8},     {"classes", CLASSES, 0.125}};
     if (trmi_planner_best(p)->space->seconds > 0.05) {
-        return TRM_OK; /* many spaces of this size would take long */
+        return TRM_OK; /* too slow: each factor needs a space of this size */
     }
     for (int i = 0; i < 6; i++) {
         if (tries[i].knob == CLASSES && p->classes < 2) {

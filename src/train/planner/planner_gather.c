@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the report of a plan is made of: its step, played; equal operators folded into rows;
- * messages by kind and axes. */
+/* Gathers the figures of a plan's report: simulates its step, folds equal operators into rows,
+ * and adds up messages by kind and axes. Contracts in planner_report.h. */
 #include "train/planner/planner_report.h"
 
 #include "base/error.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the bound takes for granted; docs/guides/auto-parallel.md says more. */
+/* Assumptions of the lower bound; docs/guides/auto-parallel.md explains them. */
 static const char *const assumptions[] = {
     "costs of operators and messages are as listed; no message of a rank slows another",
     "messages block the rank that waits for them, gradients do not",
@@ -28,8 +28,8 @@ const char *trmi_report_assumption(const trmi_report *r, int32_t i) {
 
 /* ---- gathering ------------------------------------------------------------------------------- */
 
-/* Seconds of a message that the step is longer by: a bucket's, as far as it does not run beside
- * operators. */
+/* Returns by how many seconds a message lengthens the step. A message of an operator blocks; a
+ * gradient bucket counts as far as it does not overlap with backward. */
 static double exposed_of(const trmi_report *r, const trmi_simulated_event *e, double backward_end) {
     double overlap = r->m->space->costs.overlap,
            behind = fmax(0, e->begin + e->seconds - fmax(e->begin, backward_end));
@@ -37,6 +37,7 @@ static double exposed_of(const trmi_report *r, const trmi_simulated_event *e, do
                                         : e->seconds;
 }
 
+/* Adds a message to the line of its kind, axes and purpose. */
 static void add_traffic(trmi_report *r, const trmi_simulated_event *e, double backward_end) {
     bool gradient = e->kind == TRMI_EVENT_BUCKET;
     int32_t i = 0;
@@ -58,6 +59,8 @@ static void add_traffic(trmi_report *r, const trmi_simulated_event *e, double ba
     r->traffic[i].exposed += exposed_of(r, e, backward_end);
 }
 
+/* Folds operators of the same group with the same cut into one row each, if their messages take
+ * the same time within 2 %. */
 static void fold_rows(trmi_report *r) {
     const trmi_space *s = r->m->space;
     const trmi_choice *c = &r->m->found.best.choice;
@@ -85,6 +88,8 @@ static void fold_rows(trmi_report *r) {
     }
 }
 
+/* Contract in planner_report.h. First pass over the events: the end of backward; second pass:
+ * messages. */
 trm_status trmi_report_gather(trmi_report *r, const trm_planner *p, trm_error *err) {
     r->p = p;
     r->m = trmi_planner_best(p);

@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report of a plan as one JSON object. */
+/* Prints the report of a plan as one JSON object, with the figures of planner_text.c and some
+ * more. */
 #include "train/planner/planner_report.h"
 
 #include <math.h>
 #include <stdio.h>
 
+/* Appends a member with a number; NaN and infinity become null. */
 static void number(trmi_text *t, const char *key, double value) {
     trmi_text_printf(t, ",\"%s\":", key);
     trmi_text_json_number(t, value);
 }
 
+/* Appends a member with a string. */
 static void string(trmi_text *t, const char *key, const char *value) {
     trmi_text_printf(t, ",\"%s\":", key);
     trmi_text_json_string(t, value);
 }
 
+/* Appends the parts of the step's time and memory. */
 static void json_measure(trmi_text *t, const trmi_measure *m) {
     number(t, "step_seconds", m->step);
     number(t, "memory_bytes", m->bytes);
@@ -33,6 +37,7 @@ static void json_measure(trmi_text *t, const trmi_measure *m) {
     trmi_text_printf(t, ",\"buckets\":%d,\"gradients\":%d", (int)m->buckets, (int)m->messages);
 }
 
+/* Appends one plan: name, step, memory, cuts. */
 static void json_candidate(trmi_text *t, const trmi_space *s, const trmi_candidate *c,
                            const char *name, bool first) {
     char plan[200];
@@ -46,6 +51,7 @@ static void json_candidate(trmi_text *t, const trmi_space *s, const trmi_candida
     trmi_text_printf(t, "}");
 }
 
+/* Appends the list of all operators, with the cut and the next best one. */
 static void json_operators(trmi_report *r) {
     trmi_text *t = &r->text;
     const trmi_space *s = r->m->space;
@@ -79,6 +85,7 @@ static void json_operators(trmi_report *r) {
     trmi_text_printf(t, "]");
 }
 
+/* Appends the plans that were run to choose between them. */
 static void json_trial(trmi_report *r) {
     const trmi_trial *o = &r->p->drive.trial;
     trmi_text *t = &r->text;
@@ -97,6 +104,7 @@ static void json_trial(trmi_report *r) {
     trmi_text_printf(t, "]");
 }
 
+/* Appends messages, warnings, baselines, meshes, the curve of memory against time, and flips. */
 static void json_lists(trmi_report *r) {
     trmi_text *t = &r->text;
     const trmi_found *f = &r->m->found;
@@ -157,6 +165,7 @@ static void json_lists(trmi_report *r) {
     trmi_text_printf(t, "]");
 }
 
+/* Appends the whole object; members are added to the end only, since scripts read it. */
 void trmi_report_tell_json(trmi_report *r) {
     trmi_text *t = &r->text;
     trm_planner_info info;

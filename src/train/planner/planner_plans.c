@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The plans that were looked at, as files. */
+/* Returns the plans of a planner as texts of plan files (contracts in trireme/planner.h). */
 #include "train/planner/planner.h"
 
 #include "base/error.h"

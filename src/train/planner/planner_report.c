@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Makes the report of a planner: gather the figures, then print them as text or JSON. */
 #include "train/planner/planner_report.h"
 
 char *trm_planner_report(const trm_planner *p, bool json) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report of a plan for people. */
+/* Prints the report of a plan as lines for people. trmi_report_tell calls one function for each
+ * part of the report, in the order in which the parts appear. */
 #include "train/planner/planner_report.h"
 
 #include <math.h>
@@ -8,6 +9,7 @@
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
+/* Formats seconds with three significant digits and a unit; returns `text`. */
 static const char *time_text(double seconds, char text[24]) {
     const char *unit = seconds < 1e-3 ? "us" : seconds < 1 ? "ms" : "s";
     double value = seconds < 1e-3 ? seconds * 1e6 : seconds < 1 ? seconds * 1e3 : seconds;
@@ -25,6 +27,7 @@ static const char *rate_text(double samples_per_second, char text[32]) {
     return text;
 }
 
+/* Returns the letters of the strategy that the best plan gives a node. */
 static const char *letters_of(const trmi_report *r, int32_t node) {
     return trmi_space_class_of(r->m->space, node)
         ->strategies[r->m->found.best.choice.strategy[node]]
@@ -33,7 +36,7 @@ static const char *letters_of(const trmi_report *r, int32_t node) {
 
 /* ---- for people ------------------------------------------------------------------------------ */
 
-/* What a limit of memory does to the proof. */
+/* Prints the memory limit and what it means for the bound: not reached, exact, or Lagrangian. */
 static void tell_limit(trmi_report *r) {
     char a[24], b[24];
     if (r->p->options.memory_bytes > 0 && !r->m->found.infeasible) {
@@ -48,7 +51,8 @@ static void tell_limit(trmi_report *r) {
     }
 }
 
-/* What predictions could not tell apart, as it ran. */
+/* Prints the plans that were tried in turns because their predictions were too close, with
+ * measured and predicted times. */
 static void tell_trial(trmi_report *r) {
     const trmi_trial *t = &r->p->drive.trial;
     char a[24], b[24];
@@ -76,7 +80,7 @@ static void tell_trial(trmi_report *r) {
                      (int)t->turns);
 }
 
-/* Where the times of operators and messages come from. */
+/* Prints where the costs come from: measured, scaled or given, and how old they are. */
 static void tell_costs(trmi_report *r) {
     char a[24], day[12];
     trmi_text *t = &r->text;
@@ -109,6 +113,8 @@ static void tell_costs(trmi_report *r) {
                      r->p->drive.rounds == 1 ? "" : "s");
 }
 
+/* Prints the head: ranks, plan, step, memory, bound with its assumptions, batch norm,
+ * utilisation, costs. */
 static void tell_head(trmi_report *r) {
     trm_planner_info info;
     char a[24], b[24], c[24], d[24], rate[32], plan[200];
@@ -186,6 +192,7 @@ static void tell_head(trmi_report *r) {
     tell_costs(r);
 }
 
+/* Prints how the step's time is divided. */
 static void tell_time(trmi_report *r) {
     char a[24], b[24], c[24], d[24], e[24], f[24], g[24];
     const trmi_measure *m = &r->measure;
@@ -206,6 +213,7 @@ static void tell_time(trmi_report *r) {
     trmi_text_printf(&r->text, "\n");
 }
 
+/* Returns whether an operator reads parameters. */
 static bool has_parameters(const trmi_report *r, int32_t node) {
     const trm_graph *g = r->m->space->graph;
     const trmi_op *op = trmi_space_op(r->m->space, node);
@@ -217,6 +225,7 @@ static bool has_parameters(const trmi_report *r, int32_t node) {
     return false;
 }
 
+/* Prints the table of operators, one line for each row of the report. */
 static void tell_operators(trmi_report *r) {
     char a[24], b[24], c[24], d[24], shape[96], name[64], cut[16];
     const trmi_space *s = r->m->space;
@@ -248,6 +257,7 @@ static void tell_operators(trmi_report *r) {
     }
 }
 
+/* Prints the table of messages. */
 static void tell_traffic(trmi_report *r) {
     char a[24], b[24], c[24], axes[48];
     trmi_text_printf(&r->text, "\n%-16s %-18s %6s %10s %12s %12s\n", "messages over", "kind",
@@ -264,7 +274,7 @@ static void tell_traffic(trmi_report *r) {
     }
 }
 
-/* What is proved about the curve. */
+/* Prints what is proved about the curve of memory against time. */
 static void tell_curve(trmi_report *r) {
     char a[24];
     const trmi_front *front = &r->m->found.front;
@@ -284,6 +294,8 @@ static void tell_curve(trmi_report *r) {
     }
 }
 
+/* Prints the other plans: baselines, the best plans of other meshes, and the curve of memory
+ * against time. */
 static void tell_others(trmi_report *r) {
     char a[24], b[24], plan[200];
     const trmi_found *f = &r->m->found;
@@ -317,6 +329,7 @@ static void tell_others(trmi_report *r) {
     }
 }
 
+/* Prints from which factor on another plan is better. */
 static void tell_flips(trmi_report *r) {
     if (r->p->flips_count > 0) {
         trmi_text_printf(&r->text, "\nwhen another plan is better by 2 %%\n");
@@ -338,6 +351,7 @@ static void tell_flips(trmi_report *r) {
     }
 }
 
+/* Prints a warning for each operator that runs whole on every rank. */
 static void tell_uncut(trmi_report *r) {
     char a[24];
     for (int32_t n = 0, told = 0; n < r->m->space->nodes_count; n++) {
@@ -352,12 +366,13 @@ static void tell_uncut(trmi_report *r) {
     }
 }
 
-/* Bytes that a node keeps for backward. */
+/* Returns the bytes that a node keeps for backward under choice `c`. */
 static double held(const trmi_space_class *k, const trmi_choice *c, int32_t n) {
     return k->kept[c->strategy[n]] - (c->again[n] ? k->saved[c->strategy[n]] : 0);
 }
 
-/* The cheapest first: a smaller batch costs nothing, ranks do. */
+/* Prints what would make a plan fit, the cheapest first: a smaller batch, more ranks, a higher
+ * limit. */
 static void tell_way_out(trmi_report *r) {
     char a[24], rate[32];
     const trmi_way_out *w = &r->p->way_out;
@@ -377,7 +392,7 @@ static void tell_way_out(trmi_report *r) {
     trmi_text_printf(t, "a limit of %s\n", trmi_bytes_text(needed, a));
 }
 
-/* Operators that hold most memory; what helps. */
+/* Prints the six operators with most memory where no plan fits. */
 static void tell_infeasible(trmi_report *r) {
     const trmi_space *s = r->m->space;
     const trmi_choice *c = &r->m->found.best.choice;

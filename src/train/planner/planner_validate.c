@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans as they really run: seconds a step on the ranks of a communicator, one by itself or several
- * in turns. */
+/* Runs plans for real: the time of a step on the ranks of a communicator, of one plan
+ * (trm_planner_run) or of several plans in turns (trm_planner_compare). Predictions are held
+ * against these times; they never enter the costs. */
 #include "train/planner/planner.h"
 
 #include "base/error.h"
@@ -12,7 +13,7 @@
 
 #include <string.h>
 
-/* The graph of the batches of all ranks together. */
+/* Builds the training graph of the global batch; inputs->graph is owned by the caller. */
 static trm_status build(const trm_model_options *model, int32_t ranks, trm_inputs *inputs,
                         trm_node *loss, trm_error *err) {
     trm_batch_field first;
@@ -32,6 +33,8 @@ static trm_status build(const trm_model_options *model, int32_t ranks, trm_input
     return trm_graph_check(inputs->graph, err);
 }
 
+/* Returns the options with which a plan is run: those of the model, with slices of the
+ * optimiser. */
 static trm_exec_options options_of(const trm_model_options *model, trm_comm *comm, const char *plan,
                                    trm_node loss) {
     return (trm_exec_options){.loss = loss,
@@ -51,7 +54,7 @@ static trm_exec_options options_of(const trm_model_options *model, trm_comm *com
                                            .joint = model->parallel.joint}};
 }
 
-/* One step as the slowest rank has it. */
+/* Runs one step and sets *seconds to the time of the slowest rank. */
 static trm_status time_step(trm_exec *exec, trm_comm *comm, double *seconds, trm_error *err) {
     TRMI_TRY(comm != NULL ? trm_comm_barrier(comm, err) : TRM_OK);
     double begin = trmi_os_now();
@@ -62,6 +65,7 @@ static trm_status time_step(trm_exec *exec, trm_comm *comm, double *seconds, trm
                         : TRM_OK;
 }
 
+/* Runs two steps for warming up and `steps` timed ones; returns median and lower quartile. */
 static trm_status time_steps(trm_exec *exec, trm_comm *comm, int32_t steps,
                              trm_planner_run_result *out, trm_error *err) {
     double *times = trmi_alloc((size_t)steps * sizeof *times), warm_up;
@@ -73,13 +77,14 @@ static trm_status time_steps(trm_exec *exec, trm_comm *comm, int32_t steps,
         status = time_step(exec, comm, i < 0 ? &warm_up : &times[i], err);
     }
     if (status == TRM_OK) {
-        out->median_seconds = trmi_median(times, steps); /* sorts */
+        out->median_seconds = trmi_median(times, steps); /* trmi_median sorts `times` */
         out->seconds = times[steps / 4];
     }
     trmi_free(times);
     return status;
 }
 
+/* Calls `profile` for each kernel of the program, and with the median time of the update. */
 static trm_status tell_profile(trm_exec *exec, int32_t steps, trm_planner_profile profile,
                                void *context, trm_error *err) {
     const trm_step_profile *list;
@@ -104,6 +109,8 @@ static trm_status tell_profile(trm_exec *exec, int32_t steps, trm_planner_profil
     return status;
 }
 
+/* Contract in trireme/planner.h. Memory is measured as the growth of the process around creation
+ * and steps. */
 trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const char *plan,
                            int32_t steps, trm_planner_profile profile, void *context,
                            trm_planner_run_result *out, trm_error *err) {
@@ -142,7 +149,7 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
         result.slot_bytes = info.slot_bytes;
         result.activation_bytes = info.activation_bytes;
         result.total_bytes = info.total_bytes;
-        trmi_os_trim(); /* choosing kernels took memory for a moment */
+        trmi_os_trim(); /* give back what choosing kernels used for a moment */
         result.resident_bytes = trmi_os_own_bytes() - before;
         result.loss = trm_exec_loss(exec);
         *out = result;
@@ -153,6 +160,8 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
     return status;
 }
 
+/* Contract in trireme/planner.h. The race (exec/autoparallel/plan_selection.h) decides how many
+ * turns are needed. */
 trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm,
                                const char *const *plans, int32_t count, int32_t steps,
                                double seconds, trm_planner_comparison *out, trm_error *err) {
