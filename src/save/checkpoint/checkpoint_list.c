@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which checkpoints a folder has, which of them are whole, and which may go. */
+/* The checkpoints of a directory: listing and verifying them, marks of readers, removing them, and
+ * tidying up after an interrupted writer. */
 #include "save/checkpoint/checkpoint.h"
 
 #include "base/error.h"
@@ -14,6 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* A reader on another machine counts as alive for a day after its last touch: readers do not touch
+ * their marks. */
 #define REMOTE_READER_SECONDS (24 * 3600.0)
 
 static bool starts_with(const char *text, const char *prefix) {
@@ -65,6 +68,7 @@ trm_status trmi_checkpoint_verify(const char *path, const trmi_checkpoint_manife
     return TRM_OK;
 }
 
+/* Sorts by sequence number, then by step, then by name. */
 static int newest_first(const void *a, const void *b) {
     const trmi_checkpoint_slot *x = a, *y = b;
     if (x->sequence != y->sequence) {
@@ -73,6 +77,7 @@ static int newest_first(const void *a, const void *b) {
     return x->step != y->step ? (x->step > y->step ? -1 : 1) : strcmp(x->name, y->name);
 }
 
+/* Adds a directory to the list. An unusable manifest is stored in the slot, not returned. */
 static trm_status add_slot(trmi_checkpoint_list *list, const char *dir, const char *name,
                            int64_t step, trm_error *err) {
     char path[TRMI_PATH_BYTES];
@@ -87,6 +92,7 @@ static trm_status add_slot(trmi_checkpoint_list *list, const char *dir, const ch
     if (status == TRM_NOMEM) {
         return TRMI_FAIL(err, TRM_NOMEM, "%s", slot->problem.message);
     }
+    /* a directory that was renamed by hand would otherwise give a wrong step */
     if (status == TRM_OK && manifest.info.global_step != step) {
         status = TRMI_FAIL(&slot->problem, TRM_CORRUPT,
                            "%s: its manifest is of step %" PRId64 " (moved here by hand?)",
@@ -100,7 +106,7 @@ static trm_status add_slot(trmi_checkpoint_list *list, const char *dir, const ch
     }
     struct stat info;
     if (status != TRM_OK && stat(path, &info) != 0 && errno == ENOENT) {
-        return TRM_OK; /* pruned while we looked */
+        return TRM_OK; /* removed while it was read */
     }
     list->count++;
     return TRM_OK;
@@ -175,7 +181,9 @@ trm_status trmi_checkpoint_trash(const char *dir, const char *name, const trmi_o
     return trmi_os_remove_tree(os, to, err);
 }
 
-/* ckpt-N.old is there because a writer was interrupted between its two renames, or just after. */
+/* Decides about ckpt-N.old, which an interrupted writer has left between its two renames or just
+ * after. If ckpt-N is missing, the old one gets its name back. If ckpt-N is good, the old one is
+ * removed. */
 static void settle_old(const char *dir, const char *old_name, const trmi_os *os) {
     char name[TRMI_CHECKPOINT_NAME_BYTES], path[TRMI_PATH_BYTES], old_path[TRMI_PATH_BYTES];
     struct stat info;
@@ -190,7 +198,7 @@ static void settle_old(const char *dir, const char *old_name, const trmi_os *os)
         return;
     }
     if (trmi_checkpoint_read_manifest(path, &manifest, NULL) != TRM_OK) {
-        return; /* the old one may be the only good one: it stays until newer ones push it out */
+        return; /* the old one may be the only good one: it stays until newer ones replace it */
     }
     if (trmi_checkpoint_verify(path, &manifest, NULL) == TRM_OK) {
         trmi_checkpoint_trash(dir, old_name, os, NULL);
@@ -198,6 +206,7 @@ static void settle_old(const char *dir, const char *old_name, const trmi_os *os)
     trmi_manifest_free(&manifest);
 }
 
+/* True for names that only an interrupted save can have left. */
 static bool is_left_over(const char *name) {
     return starts_with(name, TRMI_TRASH_PREFIX) || starts_with(name, "checkpoint.tmp.") ||
            starts_with(name, TRMI_LOCK_NAME ".") ||

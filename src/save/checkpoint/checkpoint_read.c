@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening a checkpoint: the newest that verifies, naming each damaged one that is passed over. */
+/* Opening a checkpoint: a given one, or the newest in a directory that is good. Each damaged one
+ * that is skipped is logged. */
 #include "save/checkpoint/checkpoint.h"
 
 #include "base/error.h"
@@ -14,21 +15,24 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* An open checkpoint. */
 struct trm_checkpoint {
     char path[TRMI_PATH_BYTES];
-    char mark[TRMI_PATH_BYTES]; /* our in-use mark; "" if none */
+    char mark[TRMI_PATH_BYTES]; /* this reader's mark; "": none */
     trmi_checkpoint_manifest manifest;
-    trm_safetensors **parts; /* one for each file of the manifest; NULL where it is no tensors */
+    trm_safetensors **parts; /* [part_count] files of the manifest that are safetensors */
     char (*part_names)[TRMI_CHECKPOINT_NAME_BYTES * 2];
     int64_t part_count;
-    int64_t skipped;
+    int64_t skipped; /* number of damaged ones that were skipped to find this one */
 };
 
+/* Returns the part of the path after the last slash. */
 static const char *last_name(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash == NULL ? path : slash + 1;
 }
 
+/* Marks the checkpoint as in use, so that the writer does not remove it. */
 static void mark_in_use(trm_checkpoint *checkpoint) {
     static atomic_uint serial;
     char parent[TRMI_PATH_BYTES], host[65] = "";
@@ -42,10 +46,12 @@ static void mark_in_use(trm_checkpoint *checkpoint) {
                  last_name(checkpoint->path), host, (long)getpid(), atomic_fetch_add(&serial, 1u));
     if (length < 0 || (size_t)length >= sizeof checkpoint->mark ||
         trmi_lock_mark(checkpoint->mark, trmi_os_real(), NULL) != TRM_OK) {
-        checkpoint->mark[0] = '\0'; /* a read-only directory: nobody prunes there either */
+        /* a read-only directory: no process can remove checkpoints there */
+        checkpoint->mark[0] = '\0';
     }
 }
 
+/* Opens the safetensors files that the manifest names; other files are skipped. */
 static trm_status open_parts(trm_checkpoint *checkpoint, trm_error *err) {
     static const char suffix[] = ".safetensors";
     int64_t count = checkpoint->manifest.file_count;
@@ -69,6 +75,8 @@ static trm_status open_parts(trm_checkpoint *checkpoint, trm_error *err) {
     return TRM_OK;
 }
 
+/* Opens one checkpoint: manifest, verification of all files, parts. The mark is set first, so that
+ * the writer does not remove files between the steps. */
 static trm_status open_one(const char *path, const trm_checkpoint_open_options *options,
                            trm_checkpoint **out, trm_error *err) {
     trm_checkpoint *checkpoint;
@@ -92,20 +100,25 @@ static trm_status open_one(const char *path, const trm_checkpoint_open_options *
     return TRM_OK;
 }
 
-/* What one round over the directory has found out so far. */
+/* The state of one search in a directory. */
 typedef struct search {
     const char *dir;
-    trm_error first; /* of the newest damaged one whose manifest could be read, else of any */
+    /* the error to return if none is good: of the newest damaged one with a manifest, else of
+     * any */
+    trm_error first;
     bool first_is_newest;
     int64_t skipped;
-    /* the only one so far, with `first`: if it stays so and none is good, it is the error */
+    /* name of the only damaged one so far, not logged yet: if none is good, its problem is returned
+     * as the error and needs no log line */
     char untold[TRMI_CHECKPOINT_NAME_BYTES];
 } search;
 
+/* Logs a damaged checkpoint. */
 static void tell_skipped(const char *dir, const char *name, const trm_error *problem) {
     trmi_log(TRM_LOG_WARN, "save", "%s/%s: damaged, skipped: %s", dir, name, problem->message);
 }
 
+/* Logs the one whose log line was held back. */
 static void tell_untold(search *s) {
     if (s->untold[0] != '\0') {
         tell_skipped(s->dir, s->untold, &s->first);
@@ -113,7 +126,8 @@ static void tell_untold(search *s) {
     }
 }
 
-/* Names a damaged one in the log. TRM_PENDING: it is not damaged but gone, pruned meanwhile. */
+/* Counts and logs a damaged checkpoint. Returns TRM_PENDING if it does not exist any more: it was
+ * removed by its writer while this process read it. */
 static trm_status skip_damaged(search *s, const trmi_checkpoint_slot *slot,
                                const trm_error *problem) {
     char path[TRMI_PATH_BYTES];
@@ -135,8 +149,9 @@ static trm_status skip_damaged(search *s, const trmi_checkpoint_slot *slot,
     return TRM_OK;
 }
 
-/* Those whose manifest cannot be used: nobody knows how new they are, so all are named. One by a
- * newer trireme is not damaged: going back behind it must be the user's choice. */
+/* Handles those whose manifest cannot be used. How new they are is unknown, so all of them are
+ * logged. A checkpoint of a newer version is not damaged, and going back behind it must be the
+ * user's decision: UNSUPPORTED. */
 static trm_status skip_unreadable(search *s, const trmi_checkpoint_list *list, trm_error *err) {
     for (int64_t i = 0; i < list->count; i++) {
         const trmi_checkpoint_slot *slot = &list->slots[i];
@@ -151,7 +166,7 @@ static trm_status skip_unreadable(search *s, const trmi_checkpoint_list *list, t
     return TRM_OK;
 }
 
-/* Tries those with a manifest, newest first. TRM_END: none of them is good. */
+/* Tries those with a manifest, newest first. Returns TRM_END if none is good. */
 static trm_status open_first_good(search *s, const trmi_checkpoint_list *list,
                                   const trm_checkpoint_open_options *options, trm_checkpoint **out,
                                   trm_error *err) {
@@ -173,7 +188,8 @@ static trm_status open_first_good(search *s, const trmi_checkpoint_list *list,
     return TRM_END;
 }
 
-/* One round. TRM_END: the directory has none. TRM_PENDING: it changed under us, look again. */
+/* Searches the directory once. TRM_END: it has no checkpoint. TRM_PENDING: it changed meanwhile, so
+ * search again. */
 static trm_status open_newest(const char *dir, const trm_checkpoint_open_options *options,
                               trm_checkpoint **out, trm_error *err) {
     trmi_checkpoint_list list;
@@ -219,6 +235,8 @@ trm_status trm_checkpoint_open(const char *path, const trm_checkpoint_open_optio
                          "%s: a directory of checkpoints, or a .safetensors file, expected",
                          trmi_path_tail(trimmed));
     }
+    /* A name or a manifest says that the path is a checkpoint itself; otherwise it is a directory
+     * of them. */
     bool named = trmi_checkpoint_is_name(last_name(trimmed), &step);
     if (named && !there) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: no such checkpoint", trmi_path_tail(trimmed));

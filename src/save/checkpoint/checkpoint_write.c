@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The writer of an output directory.
  *
- *     save ── checks, headers, free space ──> [copy] ──> write, fsync, rename ──> plan what stays
+ *     save ── checks, headers, free space ──> [copy] ──> write, fsync, rename ──> decide what stays
  *                                               │             (a thread, if `background`)   │
  *                                               └─ the caller goes on          `checkpoint`, prune
- */
+ *
+ * At most one save runs at a time: the next one, wait and close first wait for it. A failed save
+ * leaves the directory as it was; if it ran in the background, the next call returns its error. */
 #include "save/checkpoint/checkpoint_job.h"
 
 #include "base/checked.h"
@@ -23,29 +25,31 @@
 
 enum { KEEP_DEFAULT = 5 };
 
+/* The writer of one directory. */
 struct trm_checkpoint_writer {
     const trmi_os *os;
     trm_checkpoint_options options;
     char dir[TRMI_PATH_BYTES];
-    int32_t made; /* directories at the end of `dir` that were not there before */
-    bool failed;  /* a save */
+    int32_t made; /* number of directories at the end of `dir` that did not exist before */
+    bool failed;  /* a save has failed */
     trmi_lock *lock;
-    int64_t next_sequence;
-    double opened;     /* Unix seconds: keep_every_hours counts from here */
-    int64_t *verified; /* sequence numbers of those read back and found good */
+    int64_t next_sequence; /* larger than all in the directory */
+    double opened;         /* Unix seconds: keep_every_hours counts from here */
+    int64_t *verified;     /* sequence numbers of checkpoints that were read back and are good */
     int64_t verified_count, verified_capacity;
-    /* The save in progress. Its fields belong to the thread while it runs. */
+    /* The present save. These members belong to the thread while it runs. */
     bool running;
     pthread_t thread;
     trmi_checkpoint_job job;
     trm_status outcome;
     trm_error outcome_err;
-    uint8_t *copy; /* kept from save to save */
+    uint8_t *copy; /* memory for copies of tensors, reused by the next save */
     int64_t copy_bytes;
 };
 
 /* ---- which ones stay ------------------------------------------------------------------- */
 
+/* True if the checkpoint is good. It is read back completely once; the result is remembered. */
 static bool is_verified(trm_checkpoint_writer *writer, const trmi_checkpoint_slot *slot,
                         trm_error *err) {
     for (int64_t i = 0; i < writer->verified_count; i++) {
@@ -71,14 +75,16 @@ static bool is_verified(trm_checkpoint_writer *writer, const trmi_checkpoint_slo
     return true;
 }
 
+/* Writes the path of the mark that keeps a checkpoint for ever. */
 static bool kept_path(const trm_checkpoint_writer *writer, const char *name, char *path) {
     char hidden[TRMI_CHECKPOINT_NAME_BYTES * 2];
     snprintf(hidden, sizeof hidden, TRMI_KEPT_PREFIX "%s", name);
     return trmi_path_join(path, writer->dir, hidden, NULL) == TRM_OK;
 }
 
-/* Of those beyond the newest `keep`: is this one marked, or is it time to mark one? From the oldest
- * on. */
+/* keep_every_hours: sets kept[i] for the checkpoints that stay for ever. Goes through those beyond
+ * the newest `keep`, from the oldest on, and marks one whenever the given hours have passed since
+ * the last mark. */
 static void plan_keeping(trm_checkpoint_writer *writer, const trmi_checkpoint_list *list,
                          bool *kept) {
     double last = writer->opened, hours = writer->options.keep_every_hours;
@@ -107,8 +113,9 @@ static void plan_keeping(trm_checkpoint_writer *writer, const trmi_checkpoint_li
     }
 }
 
-/* stays[i] for each slot, newest first; kept[i]: for ever. An error is that of the checkpoint just
- * written. */
+/* Decides which checkpoints stay: stays[i] for each slot, newest first. kept[i]: it stays for ever.
+ * At least two good ones stay (one, if `keep` is 1), so a checkpoint is read back before older ones
+ * go. An error is returned only for the checkpoint that was just written. */
 static trm_status plan_pruning(trm_checkpoint_writer *writer, const trmi_checkpoint_list *list,
                                const bool *kept, bool *stays, trm_error *err) {
     int32_t keep = writer->options.keep;
@@ -116,6 +123,8 @@ static trm_status plan_pruning(trm_checkpoint_writer *writer, const trmi_checkpo
     int64_t good_wanted = keep >= 2 ? 2 : 1, good = 0;
     for (int64_t i = 0; i < list->count; i++) {
         const trmi_checkpoint_slot *slot = &list->slots[i];
+        /* reasons to stay: few enough, new enough, not enough good ones yet, marked, from a newer
+         * version, in use */
         stays[i] = !prunes || i < keep || good < good_wanted || kept[i] ||
                    slot->problem.status == TRM_UNSUPPORTED ||
                    trmi_checkpoint_in_use(writer->dir, slot->name, writer->os);
@@ -136,7 +145,7 @@ static trm_status plan_pruning(trm_checkpoint_writer *writer, const trmi_checkpo
     return TRM_OK;
 }
 
-/* TensorFlow's form, oldest first. */
+/* Writes the file `checkpoint` in TensorFlow's form, oldest first. */
 static trm_status write_state(trm_checkpoint_writer *writer, const trmi_checkpoint_list *list,
                               const bool *stays, trm_error *err) {
     trmi_text text = {0};
@@ -164,6 +173,8 @@ static trm_status write_state(trm_checkpoint_writer *writer, const trmi_checkpoi
     return status;
 }
 
+/* After a checkpoint is written: decides what stays, writes the state file, then removes the
+ * others. The order matters: the state file never names a removed checkpoint. */
 static trm_status settle(trm_checkpoint_writer *writer, trm_error *err) {
     trmi_checkpoint_list list;
     TRMI_TRY(trmi_checkpoint_list_dir(writer->dir, &list, err));
@@ -192,6 +203,7 @@ done:
 
 /* ---- one save -------------------------------------------------------------------------- */
 
+/* Writes the present job, prunes, and reports it through on_saved. */
 static trm_status persist(trm_checkpoint_writer *writer, trm_error *err) {
     const trm_checkpoint_info *info = &writer->job.info;
     trm_status status = trmi_checkpoint_job_write(&writer->job, writer->dir, writer->os, err);
@@ -212,12 +224,14 @@ static trm_status persist(trm_checkpoint_writer *writer, trm_error *err) {
     return TRM_OK;
 }
 
+/* The thread of a save in the background. */
 static void *persist_in_background(void *argument) {
     trm_checkpoint_writer *writer = argument;
     writer->outcome = persist(writer, &writer->outcome_err);
     return NULL;
 }
 
+/* Fails with NOSPACE if the file system has less than 1.2 times the size of the checkpoint. */
 static trm_status check_space(trm_checkpoint_writer *writer, trm_error *err) {
     struct statvfs space;
     if (statvfs(writer->dir, &space) != 0) {
@@ -236,7 +250,8 @@ static trm_status check_space(trm_checkpoint_writer *writer, trm_error *err) {
     return TRM_OK;
 }
 
-/* The caller's tensors into memory that is ours. False: there is none, write at once instead. */
+/* Copies the caller's tensors to memory of the writer. Returns false if there is none: the save
+ * then runs in the foreground. */
 static bool take_copy(trm_checkpoint_writer *writer) {
     if (writer->copy_bytes < writer->job.bytes) {
         trmi_free(writer->copy);
@@ -252,6 +267,7 @@ static bool take_copy(trm_checkpoint_writer *writer) {
     return true;
 }
 
+/* Starts a save: in the background if possible, otherwise it runs it to its end. */
 static trm_status start(trm_checkpoint_writer *writer, const trm_checkpoint_info *info,
                         const trm_checkpoint_part *parts, int64_t part_count, trm_error *err) {
     TRMI_TRY(trmi_checkpoint_job_create(&writer->job, info, parts, part_count, err));
@@ -305,6 +321,7 @@ trm_status trm_checkpoint_save(trm_checkpoint_writer *writer, const trm_checkpoi
 
 /* ---- open and close -------------------------------------------------------------------- */
 
+/* Returns how many directories at the end of `dir` do not exist yet. */
 static int32_t missing_levels(const char *dir) {
     char path[TRMI_PATH_BYTES], parent[TRMI_PATH_BYTES];
     struct stat info;
@@ -320,8 +337,8 @@ static int32_t missing_levels(const char *dir) {
     return levels;
 }
 
-/* Where nothing could be saved there is not even an empty directory afterwards. Only then: another
- * writer may wait for the lock in a directory that this one made. */
+/* Removes the directories that the writer has created, as far as they are empty, because nothing
+ * could be saved. Only rmdir is used: another writer may wait for the lock in one of them. */
 static void remove_what_was_made(const trm_checkpoint_writer *writer) {
     char path[TRMI_PATH_BYTES], parent[TRMI_PATH_BYTES];
     snprintf(path, sizeof path, "%s", writer->dir);
@@ -332,7 +349,8 @@ static void remove_what_was_made(const trm_checkpoint_writer *writer) {
     }
 }
 
-/* The directory and, if it was made now, its name in each directory above. */
+/* Creates the directory. If it is new, flushes each directory above it, so that its name is
+ * durable. */
 static trm_status make_dir(const char *dir, const trmi_os *os, trm_error *err) {
     struct stat info;
     if (stat(dir, &info) == 0 && S_ISDIR(info.st_mode)) {
@@ -344,7 +362,7 @@ static trm_status make_dir(const char *dir, const trmi_os *os, trm_error *err) {
     for (;;) {
         trmi_path_parent(path, parent);
         if (access(parent, R_OK | W_OK) != 0 || strcmp(parent, path) == 0) {
-            return TRM_OK; /* not ours: it was there before */
+            return TRM_OK; /* not writable by this user: it existed before */
         }
         TRMI_TRY(trmi_os_fsync_dir(os, parent, err));
         if (strcmp(parent, ".") == 0 || strcmp(parent, "/") == 0) {
@@ -354,6 +372,7 @@ static trm_status make_dir(const char *dir, const trmi_os *os, trm_error *err) {
     }
 }
 
+/* Finds the first sequence number that is larger than all in the directory. */
 static trm_status find_next_sequence(trm_checkpoint_writer *writer, trm_error *err) {
     trmi_checkpoint_list list;
     TRMI_TRY(trmi_checkpoint_list_dir(writer->dir, &list, err));

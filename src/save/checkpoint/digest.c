@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Digests of files: computed while a file is written, verified block by block when it is read. */
 #include "save/checkpoint/digest.h"
 
 #include "base/checked.h"
@@ -16,6 +17,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+/* Writes a hash as 32 hex digits. */
 static void to_text(XXH128_hash_t hash, char text[TRMI_DIGEST_HEX]) {
     snprintf(text, TRMI_DIGEST_HEX, "%016llx%016llx", (unsigned long long)hash.high64,
              (unsigned long long)hash.low64);
@@ -27,7 +29,7 @@ void trmi_digest_of(const void *data, size_t bytes, char text[TRMI_DIGEST_HEX]) 
 
 trm_status trmi_digest_start(trmi_digest *digest, trm_error *err) {
     *digest = (trmi_digest){0};
-    digest->hash = trmi_alloc(sizeof(XXH3_state_t)); /* 64-byte aligned, as XXH3 wants it */
+    digest->hash = trmi_alloc(sizeof(XXH3_state_t)); /* 64-byte aligned, as XXH3 requires */
     if (digest->hash == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a checksum");
     }
@@ -35,6 +37,7 @@ trm_status trmi_digest_start(trmi_digest *digest, trm_error *err) {
     return TRM_OK;
 }
 
+/* Stores the CRC of a full block (or of the last one). */
 static trm_status close_block(trmi_digest *digest, trm_error *err) {
     if (!trmi_grow((void **)&digest->block_crc, &digest->block_capacity, digest->block_count + 1,
                    sizeof *digest->block_crc)) {
@@ -81,7 +84,8 @@ void trmi_digest_free(trmi_digest *digest) {
     *digest = (trmi_digest){0};
 }
 
-/* Fills `buffer` from the file; short only at its end. -1 and errno on failure. */
+/* Reads up to `bytes` from the file. Returns the number read, less only at the end of the file; -1
+ * and errno on failure. */
 static ssize_t read_block(int fd, uint8_t *buffer, size_t bytes) {
     size_t have = 0;
     while (have < bytes) {
@@ -97,6 +101,7 @@ static ssize_t read_block(int fd, uint8_t *buffer, size_t bytes) {
     return (ssize_t)have;
 }
 
+/* Compares the file's blocks with their CRCs, and the whole with its hash. */
 static trm_status verify_blocks(int fd, const char *path, uint8_t *buffer,
                                 const trmi_digest *expected, trm_error *err) {
     XXH3_state_t state;
@@ -130,6 +135,7 @@ static trm_status verify_blocks(int fd, const char *path, uint8_t *buffer,
 }
 
 trm_status trmi_digest_verify(const char *path, const trmi_digest *expected, trm_error *err) {
+    /* O_NONBLOCK: opening a FIFO must not wait */
     const char *shown = trmi_path_tail(path);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {

@@ -1,4 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* manifest.json:
+ *
+ *   {"format":"trireme-checkpoint","version":1,
+ *   "sequence":..,"global_step":..,"epoch":..,"data_position":..,
+ *   "seed":"0x...","world_size":..,"saved_unix_seconds":..,
+ *   "config":{...}, "state":{...},
+ *   "files":{"model.safetensors":{"bytes":..,"xxh3_128":"...","block_bytes":..,"crc32c":[..]}, ...},
+ *   "checksum":"<xxh3_128 of all bytes before this line's comma>"}
+ *
+ * The checksum is compared before anything is parsed, so damage is reported as damage. */
 #include "save/checkpoint/manifest.h"
 
 #include "base/error.h"
@@ -12,13 +22,13 @@
 
 #include <jansson.h>
 
-/* The end of the file: ,\n"checksum":"<32 digits>"}\n  */
+/* The end of the file: ,\n"checksum":"<32 digits>"}\n */
 static const char tail_start[] = ",\n\"checksum\":\"";
 enum { TAIL_BYTES = sizeof tail_start - 1 + TRMI_DIGEST_HEX - 1 + 3 };
 
 /* ---- writing --------------------------------------------------------------------------- */
 
-/* The caller's object, checked and on one line. */
+/* Appends the caller's object as a member, after a check, on one line. */
 static trm_status put_object(trmi_text *out, const char *key, const char *object, trm_error *err) {
     json_error_t problem;
     json_t *parsed = json_loads(object != NULL ? object : "{}", JSON_REJECT_DUPLICATES, &problem);
@@ -41,6 +51,7 @@ static trm_status put_object(trmi_text *out, const char *key, const char *object
     return TRM_OK;
 }
 
+/* Appends the entry of one file. */
 static void put_file(trmi_text *out, const trmi_manifest_file *file) {
     trmi_text_json_string(out, file->name);
     trmi_text_printf(out,
@@ -78,10 +89,12 @@ trm_status trmi_manifest_format(const trm_checkpoint_info *info, const trmi_mani
 
 /* ---- reading --------------------------------------------------------------------------- */
 
+/* Returns CORRUPT with a text. */
 static trm_status fault(const char *path, const char *what, trm_error *err) {
     return TRMI_FAIL(err, TRM_CORRUPT, "%s: %s", trmi_path_tail(path), what);
 }
 
+/* Compares the checksum in the last line with the text before it. */
 static trm_status check_guard(const char *text, size_t bytes, const char *path, trm_error *err) {
     if (bytes < TAIL_BYTES || bytes > TRMI_MANIFEST_BYTES_MAX) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: %zu bytes (cut off?)", trmi_path_tail(path), bytes);
@@ -98,6 +111,7 @@ static trm_status check_guard(const char *text, size_t bytes, const char *path, 
     return TRM_OK;
 }
 
+/* Reads an integer member from `low` to `high`. Returns false if it is missing or out of range. */
 static bool take_int(const json_t *object, const char *key, int64_t low, int64_t high,
                      int64_t *out) {
     const json_t *value = json_object_get(object, key);
@@ -109,11 +123,13 @@ static bool take_int(const json_t *object, const char *key, int64_t low, int64_t
     return true;
 }
 
+/* Returns a copy that trmi_free frees, or NULL. */
 static char *copy_text(const char *text) {
     char *copy = trmi_alloc(strlen(text) + 1);
     return copy == NULL ? NULL : memcpy(copy, text, strlen(text) + 1);
 }
 
+/* Reads a member that must be an object, as text. */
 static trm_status take_object(const json_t *root, const char *key, const char **out,
                               const char *path, trm_error *err) {
     const json_t *value = json_object_get(root, key);
@@ -126,6 +142,7 @@ static trm_status take_object(const json_t *root, const char *key, const char **
     return *out == NULL ? TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", trmi_path_tail(path)) : TRM_OK;
 }
 
+/* Reads the description. A newer version is UNSUPPORTED, not CORRUPT: the file is good. */
 static trm_status take_info(const json_t *root, const char *path, trm_checkpoint_info *info,
                             trm_error *err) {
     int64_t version = 0, world = 0;
@@ -163,11 +180,14 @@ static trm_status take_info(const json_t *root, const char *path, trm_checkpoint
     return take_object(root, "state", &info->state_json, path, err);
 }
 
+/* True for 32 lower-case hex digits. */
 static bool is_hex(const char *text) {
     return text != NULL && strlen(text) == TRMI_DIGEST_HEX - 1 &&
            strspn(text, "0123456789abcdef") == TRMI_DIGEST_HEX - 1;
 }
 
+/* Reads the entry of one file. The name must not leave the directory, and the number of block
+ * checksums must fit the length. */
 static trm_status take_file(const char *name, const json_t *object, const char *path,
                             trmi_manifest_file *file, trm_error *err) {
     trmi_digest *digest = &file->digest;
@@ -204,6 +224,7 @@ static trm_status take_file(const char *name, const json_t *object, const char *
     return TRM_OK;
 }
 
+/* Reads the entries of all files. */
 static trm_status take_files(json_t *root, const char *path, trmi_checkpoint_manifest *out,
                              trm_error *err) {
     json_t *files = json_object_get(root, "files");
