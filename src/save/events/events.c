@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Event files: one file for each run, whose records are appended one by one. */
 #include "save/events/events.h"
 
 #include "base/error.h"
@@ -12,9 +13,10 @@
 
 struct trm_events {
     trmi_append file;
-    trmi_text record; /* reused */
+    trmi_text record; /* the record under construction; reused */
 };
 
+/* Appends the record under construction to the file. */
 static trm_status write_record(trm_events *events, trm_error *err) {
     trm_status status =
         events->record.failed
@@ -26,6 +28,8 @@ static trm_status write_record(trm_events *events, trm_error *err) {
     return status;
 }
 
+/* Creates the file. Its name is TensorFlow's form; the serial number makes it unique in a
+ * process. */
 static trm_status open_file(trm_events *events, const char *dir, const trmi_os *os,
                             trm_error *err) {
     static atomic_uint serial;
@@ -60,7 +64,8 @@ trm_status trmi_events_open_on(const trmi_os *os, const char *dir,
     trmi_event_put_version(&events->record, trmi_os_wall());
     status = write_record(events, err);
     if (status == TRM_OK && options->resumed) {
-        /* Readers drop what they have from this step on: so the first step to come. */
+        /* Readers drop what they have from this step on, so it is the first step that is to
+         * come. */
         trmi_event_put_start(&events->record, trmi_os_wall(), options->resume_step + 1);
         status = write_record(events, err);
     }

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reading event records: time and step, then each value of the event is passed to a function. */
 #include "save/events/events.h"
 
 #include "base/error.h"
 #include "save/path.h"
 #include "base/proto.h"
 
+/* The event under construction, and the function that receives it. */
 typedef struct decoder {
     trmi_record_event event;
     trmi_event_visit visit;
     void *context;
 } decoder;
 
+/* Reads one value of a summary: a scalar, a histogram or another kind. */
 static bool decode_value(decoder *d, trmi_proto proto) {
     trmi_proto_field field;
     trmi_record_event *event = &d->event;
@@ -34,6 +37,7 @@ static bool decode_value(decoder *d, trmi_proto proto) {
     return !proto.broken;
 }
 
+/* Reads a summary: a list of values. */
 static bool decode_summary(decoder *d, trmi_proto proto) {
     trmi_proto_field field;
     while (trmi_proto_next(&proto, &field)) {
@@ -45,6 +49,7 @@ static bool decode_summary(decoder *d, trmi_proto proto) {
     return !proto.broken;
 }
 
+/* Reads a graph: counts its nodes. */
 static bool decode_graph(decoder *d, trmi_proto proto) {
     trmi_proto_field field;
     d->event.kind = TRMI_EVENT_GRAPH;
@@ -58,6 +63,7 @@ static bool decode_graph(decoder *d, trmi_proto proto) {
     return !proto.broken;
 }
 
+/* Reads one member of the event. */
 static bool decode_content(decoder *d, const trmi_proto_field *field) {
     bool bytes = field->wire == TRMI_PROTO_BYTES;
     d->event.tag = NULL;
@@ -81,7 +87,7 @@ trm_status trmi_event_decode(const uint8_t *data, size_t bytes, const char *path
                              trmi_event_visit visit, void *context, trm_error *err) {
     decoder d = {.visit = visit, .context = context};
     trmi_proto_field field;
-    /* Time and step first, whatever the order of the fields. */
+    /* Time and step first, because the fields may come in any order. */
     for (trmi_proto proto = {.data = data, .bytes = bytes}; trmi_proto_next(&proto, &field);) {
         if (field.number == 1 && field.wire == TRMI_PROTO_FIXED64) {
             d.event.wall_seconds = trmi_proto_to_double(field.value);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Building event records: protobuf messages without a protobuf library, framed as TFRecords. Field
+ * numbers are those of tensorflow/core/util/event.proto and framework/summary.proto. */
 #include "save/events/events.h"
 
 #include "base/element.h"
@@ -12,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Begins an event with time and step. */
 static trmi_text begin(double wall_seconds, int64_t step) {
     trmi_text event = {0};
     trmi_proto_double(&event, 1, wall_seconds);
@@ -21,6 +24,7 @@ static trmi_text begin(double wall_seconds, int64_t step) {
     return event;
 }
 
+/* Frames the event, appends it to `out` and frees it. */
 static void end(trmi_text *out, trmi_text *event) {
     out->failed = out->failed || event->failed;
     if (!out->failed) {
@@ -57,12 +61,14 @@ void trmi_event_put_start(trmi_text *out, double wall_seconds, int64_t step) {
 
 /* ---- histograms ------------------------------------------------------------------------ */
 
-/* TensorFlow's limits: 0 and +-1e-12 * 1.1^k below 1e20, and the largest double at both ends. */
+/* TensorFlow's bucket limits: 0 and +-1e-12 * 1.1^k below 1e20, and the largest double at both
+ * ends. */
 enum { LIMITS_MAX = 1600 };
 static double limits[LIMITS_MAX];
 static int limit_count;
 static pthread_once_t limits_once = PTHREAD_ONCE_INIT;
 
+/* Computes the limits, once for the process. */
 static void make_limits(void) {
     double positive[LIMITS_MAX / 2];
     int count = 0;
@@ -79,7 +85,7 @@ static void make_limits(void) {
     }
 }
 
-/* The first limit above `value`. */
+/* Returns the index of the first limit above `value`. */
 static int bucket_of(double value) {
     int low = 0, high = limit_count - 1;
     while (low < high) {
@@ -93,11 +99,13 @@ static int bucket_of(double value) {
     return low;
 }
 
+/* The distribution of a tensor's finite values. */
 typedef struct histogram {
     double minimum, maximum, count, sum, sum_of_squares;
-    double *buckets;
+    double *buckets; /* [limit_count] number of values in each bucket */
 } histogram;
 
+/* Sums up the finite values; NaN and infinities are left out. */
 static void collect(histogram *h, const trm_tensor *values) {
     int64_t count = trm_shape_count(&values->shape);
     for (int64_t i = 0; i < count; i++) {
@@ -114,7 +122,7 @@ static void collect(histogram *h, const trm_tensor *values) {
     }
 }
 
-/* Runs of empty buckets become one. */
+/* Writes the buckets; a run of empty buckets is written as one. */
 static void put_buckets(trmi_text *out, const histogram *h) {
     trmi_text ends = {0}, counts = {0};
     for (int i = 0; i < limit_count;) {
@@ -160,7 +168,8 @@ trm_status trmi_event_put_histogram(trmi_text *out, double wall_seconds, int64_t
 
 /* ---- the graph ------------------------------------------------------------------------- */
 
-/* attr {"_output_shapes": list { shape { dim { size } ... } }} */
+/* Writes the output shape of a node: attr {"_output_shapes": list { shape { dim { size } ... }
+ * }}. */
 static void put_shape(trmi_text *node, const trm_shape *shape) {
     trmi_text dims = {0}, list = {0}, value = {0}, entry = {0};
     for (int32_t d = 0; d < shape->rank && d < TRM_MAX_RANK; d++) {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Metrics as CSV or JSON lines, each record whole or not there at all. */
+/* Metrics as CSV or JSON lines; the name of the file decides (.csv, .jsonl). Each record is
+ * appended as a whole. A resumed run continues the file after the last line of the step that it
+ * resumes from. */
 #include "trireme/save_events.h"
 
 #include "base/error.h"
@@ -16,15 +18,17 @@
 
 #include <jansson.h>
 
+/* An open file of metrics. */
 struct trm_metrics {
     trmi_append file;
     trmi_arena arena;
     bool csv;
-    char **columns;
+    char **columns; /* [column_count] names of the CSV columns */
     int64_t column_count;
-    trmi_text line; /* reused */
+    trmi_text line; /* the line under construction; reused */
 };
 
+/* True if `text` ends with `end`. */
 static bool ends_with(const char *text, const char *end) {
     size_t length = strlen(text), end_length = strlen(end);
     return length >= end_length && strcmp(text + length - end_length, end) == 0;
@@ -32,6 +36,7 @@ static bool ends_with(const char *text, const char *end) {
 
 /* ---- opening --------------------------------------------------------------------------- */
 
+/* Copies and checks the names of the CSV columns. */
 static trm_status take_columns(trm_metrics *metrics, const trm_metrics_options *options,
                                const char *path, trm_error *err) {
     if (options->column_count < 1) {
@@ -55,6 +60,7 @@ static trm_status take_columns(trm_metrics *metrics, const trm_metrics_options *
     return TRM_OK;
 }
 
+/* Puts the first line of a CSV file into `line`. */
 static void put_csv_header(trm_metrics *metrics) {
     trmi_text_printf(&metrics->line, "global_step,event");
     for (int64_t i = 0; i < metrics->column_count; i++) {
@@ -63,7 +69,7 @@ static void put_csv_header(trm_metrics *metrics) {
     trmi_text_append(&metrics->line, "\n", 1);
 }
 
-/* The step that a line is about; -1 if it says none. */
+/* Returns the step of a line, -1 if it has none. */
 static int64_t step_of(const char *line, size_t bytes, bool csv) {
     int64_t step = -1;
     if (csv) {
@@ -85,7 +91,8 @@ static int64_t step_of(const char *line, size_t bytes, bool csv) {
     return step;
 }
 
-/* Where to go on in an existing file: before the first line of a later step, or half a line. */
+/* Returns where an existing file is to be continued: before the first line of a later step, or
+ * before an incomplete line. */
 static size_t find_end(const char *text, size_t bytes, bool csv, int64_t resume_step) {
     size_t at = 0;
     while (at < bytes) {
@@ -99,6 +106,8 @@ static size_t find_end(const char *text, size_t bytes, bool csv, int64_t resume_
     return at;
 }
 
+/* Finds *keep_bytes, the part of an existing file that stays. A CSV file must have the same
+ * columns. */
 static trm_status continue_file(trm_metrics *metrics, const char *path, int64_t resume_step,
                                 int64_t *keep_bytes, trm_error *err) {
     struct stat info;
@@ -165,7 +174,8 @@ failed:
 
 /* ---- lines ----------------------------------------------------------------------------- */
 
-/* 9 digits for a float, as many as it takes for a double: equal bits print equal. */
+/* Writes 9 digits for a value that is a float, and as many as necessary for a double, so that equal
+ * bits give equal text. */
 static void put_number(trmi_text *line, double value) {
     if ((double)(float)value == value) {
         trmi_text_printf(line, "%.9g", value);
@@ -174,6 +184,8 @@ static void put_number(trmi_text *line, double value) {
     }
 }
 
+/* Puts a CSV line together. Every value must have a column; a column without a value stays
+ * empty. */
 static trm_status put_csv(trm_metrics *metrics, const char *event, int64_t global_step,
                           const trm_named_scalar *scalars, int64_t count, trm_error *err) {
     trmi_text *line = &metrics->line;
@@ -202,6 +214,7 @@ static trm_status put_csv(trm_metrics *metrics, const char *event, int64_t globa
                            trmi_path_tail(metrics->file.path), count - placed, count);
 }
 
+/* Puts a JSON line together. JSON has no NaN and no infinity, so they become null. */
 static void put_json(trm_metrics *metrics, const char *event, int64_t global_step,
                      const trm_named_scalar *scalars, int64_t count) {
     trmi_text *line = &metrics->line;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A description as lines for people or as one JSON object; letters from files never reach the
- * terminal raw. */
+/* The output of `trireme inspect`: lines of text, or one JSON object. Names that come from files
+ * are made printable before they reach the terminal. */
 #include "save/inspect/inspect.h"
 
 #include "base/error.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A strict pull parser for JSON (RFC 8259): strings must be UTF-8 without NUL characters, and the
+ * only numbers are integers without sign. */
 #include "save/formats/json_cursor.h"
 
 #include "base/utf8.h"
@@ -27,6 +29,7 @@ bool trmi_json_peek(trmi_json *json, char c) {
     return json->at < json->bytes && json->text[json->at] == c;
 }
 
+/* Consumes `c` if it is next; no fault otherwise. */
 static bool accept_letter(trmi_json *json, char c) {
     bool next = trmi_json_peek(json, c);
     json->at += next ? 1 : 0;
@@ -54,7 +57,7 @@ static int hex_digit(char c) {
                                   : -1;
 }
 
-/* The four digits after "\u"; -1 if they are not there. */
+/* Returns the value of the four digits after "\u", -1 if they are missing. */
 static int32_t hex_four(const trmi_json *json, size_t at) {
     int32_t value = 0;
     for (size_t i = at; i < at + 4; i++) {
@@ -67,7 +70,7 @@ static int32_t hex_four(const trmi_json *json, size_t at) {
     return value;
 }
 
-/* Writes a code point as UTF-8: at most 4 bytes, never more than its escape took. */
+/* Writes a code point as UTF-8: at most 4 bytes, never more than its escape has. */
 static void put_code_point(trmi_json *json, uint32_t code) {
     char *out = json->strings + json->used;
     if (code < 0x80) {
@@ -102,6 +105,7 @@ static bool take_unicode_escape(trmi_json *json) { /* the cursor is on the 'u' *
         put_code_point(json, (uint32_t)high);
         return true;
     }
+    /* The first half of a surrogate pair must be followed by an escape with the second half. */
     int32_t low = high < 0xDC00 && json->at + 1 < json->bytes && json->text[json->at] == '\\' &&
                           json->text[json->at + 1] == 'u'
                       ? hex_four(json, json->at + 2)
@@ -114,7 +118,7 @@ static bool take_unicode_escape(trmi_json *json) { /* the cursor is on the 'u' *
     return true;
 }
 
-static bool take_escape(trmi_json *json) { /* the cursor is behind the backslash */
+static bool take_escape(trmi_json *json) { /* the cursor is after the backslash */
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     if (json->at < json->bytes && json->text[json->at] == 'u') {
         return take_unicode_escape(json);
@@ -139,7 +143,7 @@ const char *trmi_json_string(trmi_json *json) {
         unsigned char c = (unsigned char)json->text[json->at];
         if (c == '"') {
             json->at++;
-            json->strings[json->used++] = '\0'; /* in the room of the opening quote */
+            json->strings[json->used++] = '\0'; /* in the space of the opening quote */
             return start;
         }
         if (c == '\\') {

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* NumPy's array files: the header is a Python dict, which a small parser of exactly that form
+ * reads. Pickled objects are refused, because reading a pickle executes code. */
 #include "save/formats/npy.h"
 
 #include "base/checked.h"
@@ -12,6 +14,7 @@
 
 /* ---- types ----------------------------------------------------------------------------- */
 
+/* NumPy's types and their equivalents. */
 static const struct {
     const char *descr; /* without the byte order */
     int64_t bytes;
@@ -23,6 +26,8 @@ static const struct {
              {"c8", 8, TRM_DTYPE_NONE}, {"c16", 16, TRM_DTYPE_NONE}};
 enum { TYPE_COUNT = sizeof types / sizeof types[0] };
 
+/* Interprets a type. Refuses Python objects and big-endian numbers, with advice what to save
+ * instead. */
 static trm_status take_descr(const char *descr, const char *what, trmi_npy *out, trm_error *err) {
     if (strchr(descr, 'O') != NULL) {
         return TRMI_FAIL(err, TRM_UNSUPPORTED,
@@ -48,11 +53,13 @@ static trm_status take_descr(const char *descr, const char *what, trmi_npy *out,
 
 /* ---- the dict -------------------------------------------------------------------------- */
 
+/* A position in the text of the dict. */
 typedef struct cursor {
     const char *text;
     size_t bytes, at;
 } cursor;
 
+/* Skips blanks, then consumes `word` if it is next. "" only skips blanks. */
 static bool accept(cursor *c, const char *word) {
     while (c->at < c->bytes && (c->text[c->at] == ' ' || c->text[c->at] == '\n')) {
         c->at++;
@@ -65,6 +72,7 @@ static bool accept(cursor *c, const char *word) {
     return true;
 }
 
+/* Consumes a string in single or double quotes. */
 static bool take_string(cursor *c, char *out, size_t size) {
     char quote[2] = "'";
     if (!accept(c, quote)) {
@@ -87,6 +95,7 @@ static bool take_string(cursor *c, char *out, size_t size) {
     return false;
 }
 
+/* Consumes a decimal number. */
 static bool take_number(cursor *c, int64_t *out) {
     int64_t value = 0;
     accept(c, "");
@@ -102,6 +111,7 @@ static bool take_number(cursor *c, int64_t *out) {
     return c->at > start;
 }
 
+/* Consumes a tuple of sizes into out->dims. */
 static bool take_shape(cursor *c, trmi_npy *out) {
     if (!accept(c, "(")) {
         return false;
@@ -111,13 +121,14 @@ static bool take_shape(cursor *c, trmi_npy *out) {
             return false;
         }
         if (!accept(c, ",")) {
-            return out->rank > 1 && accept(c, ")"); /* "(3)" is a number, not a tuple */
+            return out->rank > 1 && accept(c, ")"); /* "(3)" is a number in Python, not a tuple */
         }
     }
     return true;
 }
 
-/* False: `fault` says what was expected at the cursor. An unknown descr is left to the caller. */
+/* Consumes the dict. Returns false with the reason in `fault`; the cursor is then where it failed.
+ * The type is returned as text in `descr`. */
 static bool take_dict(cursor *c, trmi_npy *out, char *descr, size_t descr_size,
                       const char **fault) {
     bool have_descr = false, have_order = false, have_shape = false;
@@ -165,7 +176,7 @@ bool trmi_npy_starts(const uint8_t *data, size_t bytes) {
     return bytes >= 8 && memcmp(data, "\x93NUMPY", 6) == 0;
 }
 
-/* Where the dict lies: after 10 bytes in version 1, 12 in 2 and 3. */
+/* Finds the dict: after 10 bytes in version 1, after 12 in versions 2 and 3. */
 static trm_status find_dict(const uint8_t *data, size_t bytes, const char *what, cursor *out,
                             trm_error *err) {
     size_t head = data[6] == 1 ? 10 : 12;
@@ -201,6 +212,7 @@ trm_status trmi_npy_parse(const uint8_t *data, size_t bytes, const char *what, t
                          (size_t)((const uint8_t *)c.text - data) + c.at, fault);
     }
     TRMI_TRY(take_descr(descr, what, &array, err));
+    /* The data must be exactly as long as shape and type require. */
     array.data_bytes = array.item_bytes;
     for (int32_t i = 0; i < array.rank; i++) {
         if (!trmi_mul_i64(array.data_bytes, array.dims[i], &array.data_bytes)) {
@@ -219,6 +231,7 @@ trm_status trmi_npy_parse(const uint8_t *data, size_t bytes, const char *what, t
 
 /* ---- writing --------------------------------------------------------------------------- */
 
+/* Returns NumPy's type for an element type; bfloat16, which NumPy lacks, is written as float32. */
 static const char *descr_of(trm_dtype dtype) {
     dtype = dtype == TRM_BFLOAT16 ? TRM_FLOAT32 : dtype;
     for (int i = 0; i < TYPE_COUNT; i++) {
@@ -252,6 +265,7 @@ trm_status trmi_npy_put_header(trmi_text *out, const trm_tensor *array, const ch
         trmi_text_printf(&dict, "%s%" PRId64, i > 0 ? ", " : "", array->shape.dim[i]);
     }
     trmi_text_printf(&dict, "%s), }", array->shape.rank == 1 ? "," : "");
+    /* pad so that the data begin at a multiple of 64 */
     while ((10 + dict.length + 1) % 64 != 0 && !dict.failed) {
         trmi_text_append(&dict, " ", 1);
     }

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading archives: the central directory at the end says where the members are; each is held
- * against its local header, the length of the file and its checksum. Nothing is unpacked. */
+/* Reading .npz archives: the central directory at the end of the file says where the members are.
+ * Each member is checked against its local header, the length of the file and its checksum. Data
+ * are used where they are; compressed members are refused. A single .npy counts as an archive of
+ * one array.
+ *
+ *   local header, data | local header, data | ... | central directory | [64-bit end] | end record
+ *
+ * Source: PKWARE's APPNOTE.TXT. */
 #include "save/formats/npy.h"
 
 #include "base/endian.h"
@@ -15,11 +21,14 @@
 #include <string.h>
 #include <zlib.h>
 
+/* lengths of the fixed parts of the records */
 enum { LOCAL_BYTES = 30, CENTRAL_BYTES = 46, END_BYTES = 22, LOCATOR_BYTES = 20, END64_BYTES = 56 };
 enum { MEMBERS_MAX = 1000000, COMMENT_MAX = 65535 };
 
+/* An open archive. */
 struct trm_npz {
     trmi_mapping mapping;
+    /* the mapped or borrowed file */
     const uint8_t *data;
     size_t bytes;
     char *path;
@@ -36,6 +45,7 @@ static trm_status fault(const trm_npz *file, size_t offset, const char *what, tr
 
 /* ---- one array ------------------------------------------------------------------------- */
 
+/* Parses the array at data[start, start + bytes) and adds it under `name`. */
 static trm_status add_array(trm_npz *file, size_t start, size_t bytes, const char *name,
                             trm_error *err) {
     char what[160];
@@ -69,13 +79,15 @@ static trm_status add_array(trm_npz *file, size_t start, size_t bytes, const cha
 
 /* ---- the archive ----------------------------------------------------------------------- */
 
+/* An entry of the central directory. */
 typedef struct central {
-    uint64_t packed, unpacked, local;
+    uint64_t packed, unpacked, local; /* sizes, and the offset of the local header */
     uint32_t crc, method, flags, name_bytes, extra_bytes, comment_bytes;
     const uint8_t *name;
 } central;
 
-/* Sizes that do not fit 32 bits are in the extra block 0x0001, in this order, only those. */
+/* Reads the extra block 0x0001: it has those of the three values that do not fit into 32 bits, in
+ * this order. Returns false if it is cut off. */
 static bool widen(central *c, const uint8_t *extra) {
     uint64_t *wanted[] = {&c->unpacked, &c->packed, &c->local};
     size_t at = 0;
@@ -103,6 +115,7 @@ static bool widen(central *c, const uint8_t *extra) {
     return true;
 }
 
+/* Reads the entry at *at and advances *at past it. */
 static trm_status read_central(const trm_npz *file, size_t *at, size_t end, central *out,
                                trm_error *err) {
     const uint8_t *p = file->data + *at;
@@ -127,7 +140,8 @@ static trm_status read_central(const trm_npz *file, size_t *at, size_t end, cent
     return TRM_OK;
 }
 
-/* Where the member's bytes begin; checks all that the two headers say. */
+/* Finds where a member's data begin, after checking that local header and directory agree, that the
+ * member is inside the file, and its checksum. */
 static trm_status find_data(const trm_npz *file, const central *c, size_t *start, trm_error *err) {
     if (c->local > file->bytes || file->bytes - c->local < LOCAL_BYTES) {
         return fault(file, file->bytes, "the file ends before a member that its directory names",
@@ -164,6 +178,7 @@ static trm_status find_data(const trm_npz *file, const central *c, size_t *start
     return TRM_OK;
 }
 
+/* Adds a member: its name without ".npy" is the array's name. */
 static trm_status add_member(trm_npz *file, const central *c, trm_error *err) {
     size_t start = 0, length = c->name_bytes;
     const char *name = (const char *)c->name;
@@ -183,7 +198,8 @@ static trm_status add_member(trm_npz *file, const central *c, trm_error *err) {
     return add_array(file, start, (size_t)c->packed, copy, err);
 }
 
-/* The record at the very end: number of members, where the directory is. */
+/* Finds the end record, which may be followed by a comment, and the directory. Large archives have
+ * a 64-bit record in front of it. */
 static trm_status find_directory(const trm_npz *file, uint64_t *count, uint64_t *start,
                                  uint64_t *end, trm_error *err) {
     size_t lowest =
@@ -202,6 +218,7 @@ static trm_status find_directory(const trm_npz *file, uint64_t *count, uint64_t 
     uint64_t bytes = trmi_get32(p + 12);
     *start = trmi_get32(p + 16);
     *end = at;
+    /* the 64-bit record, found through its locator */
     if (at >= LOCATOR_BYTES && trmi_get32(p - LOCATOR_BYTES) == 0x07064b50) {
         uint64_t wide = trmi_get64(p - LOCATOR_BYTES + 8);
         if (wide > at || at - wide < END64_BYTES || trmi_get32(file->data + wide) != 0x06064b50) {
@@ -219,6 +236,7 @@ static trm_status find_directory(const trm_npz *file, uint64_t *count, uint64_t 
     return TRM_OK;
 }
 
+/* Reads all members. The directory must have no other bytes. */
 static trm_status read_archive(trm_npz *file, trm_error *err) {
     uint64_t count = 0, start = 0, end = 0;
     TRMI_TRY(find_directory(file, &count, &start, &end, err));
@@ -238,6 +256,7 @@ static int name_order(const void *a, const void *b) {
                   (*(const trm_npz_entry *const *)b)->name);
 }
 
+/* Sorts the entries by name for trm_npz_find, and refuses duplicates. */
 static trm_status index_names(trm_npz *file, trm_error *err) {
     TRMI_TRY(TRMI_NEW(err, file->by_name, file->count, "to open %s", trmi_path_tail(file->path)));
     for (int64_t i = 0; i < file->count; i++) {

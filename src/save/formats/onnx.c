@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ONNX models in memory: types, the building calls and the getters. The building calls copy
+ * everything but the data of initialisers. They return no status: the first failure is stored in
+ * the model, and trm_onnx_write returns it. */
 #include "save/formats/onnx.h"
 
 #include "base/error.h"
@@ -10,6 +13,7 @@
 
 /* ---- types ----------------------------------------------------------------------------- */
 
+/* TensorProto.DataType: number, bytes of an element, trireme's type. */
 static const struct {
     int type;
     int64_t bytes;
@@ -50,6 +54,7 @@ int64_t trmi_onnx_type_bytes(uint64_t type) {
 
 /* ---- building -------------------------------------------------------------------------- */
 
+/* Stores the first failure. */
 static void keep_first(trm_onnx_model *model, const trm_error *err) {
     if (model->first.status == TRM_OK) {
         model->first = *err;
@@ -62,7 +67,7 @@ static void no_memory(trm_onnx_model *model) {
     keep_first(model, &err);
 }
 
-/* A copy of the text; "" for NULL. Text must be UTF-8. */
+/* Returns a copy of the text, which must be UTF-8; "" for NULL or after a failure. */
 static const char *copy(trm_onnx_model *model, const char *text) {
     text = text == NULL ? "" : text;
     if (!trmi_utf8_valid(text, strlen(text))) {
@@ -79,6 +84,7 @@ static const char *copy(trm_onnx_model *model, const char *text) {
     return kept;
 }
 
+/* Returns a copy of an array, NULL without memory. */
 static void *copy_array(trm_onnx_model *model, const void *items, int64_t count,
                         size_t item_bytes) {
     void *kept = trmi_arena_alloc(&model->arena, (size_t)count * item_bytes + 1);
@@ -92,6 +98,7 @@ static void *copy_array(trm_onnx_model *model, const void *items, int64_t count,
     return kept;
 }
 
+/* Copies a list of names. *count becomes 0 without memory. */
 static const char *const *copy_names(trm_onnx_model *model, const char *const *names,
                                      int64_t *count) {
     const char **kept = copy_array(model, names, *count, sizeof *kept);
@@ -102,6 +109,7 @@ static const char *const *copy_names(trm_onnx_model *model, const char *const *n
     return kept;
 }
 
+/* Replaces what the attribute points to by copies. */
 static void copy_attribute(trm_onnx_model *model, trm_onnx_attribute *attribute) {
     attribute->name = copy(model, attribute->name);
     if (attribute->kind == TRM_ONNX_STRING) {
@@ -146,6 +154,7 @@ bool trmi_onnx_push_node(trm_onnx_model *model, const trm_onnx_node *node) {
     return true;
 }
 
+/* Adds an input or output. */
 static void add_value(trm_onnx_model *model, const trm_onnx_value *value, trm_onnx_value **values,
                       int64_t *count, int64_t *capacity) {
     trm_onnx_value kept = *value;

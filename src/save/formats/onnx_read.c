@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading a model: one pass over ModelProto, GraphProto and what lies in them, four levels, no
- * recursion. Names are copied (they need an end), data stay where they are. */
+/* Reading a model: one pass over ModelProto, GraphProto and their parts, on four levels, without
+ * recursion. Names are copied, because they need a terminating NUL; data stay in the file. Unknown
+ * fields are skipped. The numbers in the switches are the field numbers of onnx.proto.
+ *
+ *   trm_onnx_open -> trmi_onnx_parse -> take_model_field -> take_graph -> take_node -> take_attribute
+ */
 #include "save/formats/onnx_reader.h"
 
 #include "base/error.h"
@@ -11,7 +15,7 @@
 
 /* ---- nodes ----------------------------------------------------------------------------- */
 
-/* Arrays that grow while a node is read; the node keeps copies in the arena. */
+/* Arrays that grow while a node is read. The node itself gets copies in the arena. */
 typedef struct node_parts {
     const char **inputs, **outputs;
     int64_t input_count, input_capacity, output_count, output_capacity;
@@ -23,6 +27,7 @@ typedef struct node_parts {
     int64_t number_count, number_capacity;
 } node_parts;
 
+/* Append a number of a list attribute. */
 static bool add_integer(node_parts *parts, uint64_t value) {
     if (!trmi_grow((void **)&parts->integers, &parts->integer_capacity, parts->integer_count + 1,
                    sizeof *parts->integers)) {
@@ -41,6 +46,7 @@ static bool add_number(node_parts *parts, uint64_t value) {
     return true;
 }
 
+/* Read a repeated field, which may be packed or not. */
 static trm_status take_integers(const trmi_onnx_reader *r, const trmi_proto_field *field,
                                 node_parts *parts) {
     uint64_t value;
@@ -73,6 +79,7 @@ static trm_status take_numbers(const trmi_onnx_reader *r, const trmi_proto_field
                : trmi_onnx_fault(r, field->data, "a packed array that is cut off");
 }
 
+/* Copies an array to the model's arena. */
 static void *keep(const trmi_onnx_reader *r, const void *items, int64_t count, size_t item_bytes) {
     void *kept = trmi_arena_alloc(&r->model->arena, (size_t)count * item_bytes + 1);
     if (kept != NULL && count > 0) {
@@ -81,6 +88,7 @@ static void *keep(const trmi_onnx_reader *r, const void *items, int64_t count, s
     return kept;
 }
 
+/* Reads one field of an attribute. */
 static trm_status take_attribute_field(const trmi_onnx_reader *r, const trmi_proto_field *field,
                                        node_parts *parts, trm_onnx_attribute *out, uint64_t *type) {
     trm_named_tensor tensor;
@@ -90,7 +98,8 @@ static trm_status take_attribute_field(const trmi_onnx_reader *r, const trmi_pro
     case 2: out->number = trmi_proto_to_float(field->value); return TRM_OK;
     case 3: out->integer = (int64_t)field->value; return TRM_OK;
     case 4:
-        /* Bytes that may be anything; those that are no text keep the kind without a value. */
+        /* A string attribute may hold any bytes. If they are no text, the kind is kept without a
+         * value. */
         if (field->wire == TRMI_PROTO_BYTES &&
             trmi_utf8_valid((const char *)field->data, field->bytes) &&
             memchr(field->data, 0, field->bytes) == NULL) {
@@ -103,7 +112,7 @@ static trm_status take_attribute_field(const trmi_onnx_reader *r, const trmi_pro
         if (status == TRM_OK) {
             out->tensor = tensor.tensor;
         } else if (status == TRM_UNSUPPORTED) {
-            *type = TRM_ONNX_OTHER; /* of strings, in a node that we may not care for */
+            *type = TRM_ONNX_OTHER; /* a tensor of strings: the node may be one that is not used */
         }
         return status == TRM_UNSUPPORTED ? TRM_OK : status;
     case 7: return take_numbers(r, field, parts);
@@ -113,6 +122,7 @@ static trm_status take_attribute_field(const trmi_onnx_reader *r, const trmi_pro
     }
 }
 
+/* Reads an AttributeProto. Kinds that trireme does not interpret become TRM_ONNX_OTHER. */
 static trm_status take_attribute(const trmi_onnx_reader *r, const trmi_proto_field *message,
                                  node_parts *parts) {
     trmi_proto proto = trmi_proto_inside(message);
@@ -124,6 +134,7 @@ static trm_status take_attribute(const trmi_onnx_reader *r, const trmi_proto_fie
         TRMI_TRY(take_attribute_field(r, &field, parts, &out, &type));
     }
     TRMI_TRY(trmi_onnx_finish(r, &proto));
+    /* 5 is GRAPH: subgraphs are not interpreted. */
     bool known = type >= TRM_ONNX_FLOAT && type <= TRM_ONNX_INTS && type != 5;
     out.kind = known ? (trm_onnx_attribute_kind)type : TRM_ONNX_OTHER;
     if (out.kind == TRM_ONNX_STRING && out.text == NULL) {
@@ -143,6 +154,7 @@ static trm_status take_attribute(const trmi_onnx_reader *r, const trmi_proto_fie
     return TRM_OK;
 }
 
+/* Appends a name to a list. */
 static trm_status add_name(const trmi_onnx_reader *r, const trmi_proto_field *field,
                            const char ***names, int64_t *count, int64_t *capacity) {
     const char *name = "";
@@ -154,6 +166,7 @@ static trm_status add_name(const trmi_onnx_reader *r, const trmi_proto_field *fi
     return TRM_OK;
 }
 
+/* Reads one field of a node. */
 static trm_status take_node_field(const trmi_onnx_reader *r, const trmi_proto_field *field,
                                   node_parts *parts, trm_onnx_node *out) {
     switch (field->number) {
@@ -170,6 +183,7 @@ static trm_status take_node_field(const trmi_onnx_reader *r, const trmi_proto_fi
     }
 }
 
+/* Reads a NodeProto. */
 static trm_status take_node(const trmi_onnx_reader *r, const trmi_proto_field *message) {
     trmi_proto proto = trmi_proto_inside(message);
     trmi_proto_field field;
@@ -202,6 +216,7 @@ static trm_status take_node(const trmi_onnx_reader *r, const trmi_proto_field *m
 
 /* ---- inputs and outputs ---------------------------------------------------------------- */
 
+/* Reads a TensorShapeProto. A dimension without size and symbol becomes the symbol "?". */
 static trm_status take_shape(const trmi_onnx_reader *r, const trmi_proto_field *message,
                              trm_onnx_value *out) {
     trmi_proto dims = trmi_proto_inside(message);
@@ -231,7 +246,7 @@ static trm_status take_shape(const trmi_onnx_reader *r, const trmi_proto_field *
     return trmi_onnx_finish(r, &dims);
 }
 
-/* TypeProto { tensor_type 1 { elem_type 1, shape 2 } } */
+/* Reads TypeProto { tensor_type 1 { elem_type 1, shape 2 } }. */
 static trm_status take_type(const trmi_onnx_reader *r, const trmi_proto_field *message,
                             trm_onnx_value *out) {
     trmi_proto types = trmi_proto_inside(message);
@@ -255,6 +270,7 @@ static trm_status take_type(const trmi_onnx_reader *r, const trmi_proto_field *m
     return trmi_onnx_finish(r, &types);
 }
 
+/* Reads a ValueInfoProto: an input or output of the graph. */
 static trm_status take_value(const trmi_onnx_reader *r, const trmi_proto_field *message,
                              trm_onnx_value **values, int64_t *count, int64_t *capacity) {
     trmi_proto proto = trmi_proto_inside(message);
@@ -278,6 +294,7 @@ static trm_status take_value(const trmi_onnx_reader *r, const trmi_proto_field *
 
 /* ---- graph and model ------------------------------------------------------------------- */
 
+/* Reads a weight. */
 static trm_status take_initializer(const trmi_onnx_reader *r, const trmi_proto_field *field) {
     trm_onnx_model *m = r->model;
     trm_named_tensor tensor;
@@ -291,6 +308,7 @@ static trm_status take_initializer(const trmi_onnx_reader *r, const trmi_proto_f
     return TRM_OK;
 }
 
+/* Reads a GraphProto. */
 static trm_status take_graph(const trmi_onnx_reader *r, const trmi_proto_field *message) {
     trm_onnx_model *m = r->model;
     trmi_proto proto = trmi_proto_inside(message);
@@ -323,6 +341,7 @@ static trm_status take_graph(const trmi_onnx_reader *r, const trmi_proto_field *
     return trmi_onnx_finish(r, &proto);
 }
 
+/* Reads an OperatorSetIdProto; only the version of the default domain is stored. */
 static trm_status take_opset(const trmi_onnx_reader *r, const trmi_proto_field *message) {
     trmi_proto proto = trmi_proto_inside(message);
     trmi_proto_field field;
@@ -341,6 +360,7 @@ static trm_status take_opset(const trmi_onnx_reader *r, const trmi_proto_field *
     return trmi_onnx_finish(r, &proto);
 }
 
+/* Reads a pair of metadata. */
 static trm_status take_metadata(const trmi_onnx_reader *r, const trmi_proto_field *message) {
     trm_onnx_model *m = r->model;
     trmi_proto proto = trmi_proto_inside(message);
@@ -360,6 +380,7 @@ static trm_status take_metadata(const trmi_onnx_reader *r, const trmi_proto_fiel
     return TRM_OK;
 }
 
+/* Reads one field of the model. A second graph is refused. */
 static trm_status take_model_field(const trmi_onnx_reader *r, const trmi_proto_field *field,
                                    bool *graph) {
     switch (field->number) {

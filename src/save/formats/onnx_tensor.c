@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors of ONNX: raw bytes, numbers of a typed field, or a place in another file. */
+/* Reading tensors of ONNX. Their data are raw bytes, numbers in a typed field, or a range of
+ * another file. */
 #include "save/formats/onnx_reader.h"
 
 #include "base/checked.h"
@@ -13,20 +14,22 @@
 /* A TensorProto while it is read. */
 typedef struct tensor_parts {
     const char *name;
-    const uint8_t *at;
+    const uint8_t *at; /* its position in the file, for messages */
     uint64_t type;
     int64_t dims[TRM_MAX_RANK];
-    int32_t rank; /* may count beyond TRM_MAX_RANK */
-    int64_t count;
-    bool count_fits;
+    int32_t rank;    /* may exceed TRM_MAX_RANK */
+    int64_t count;   /* product of the dimensions */
+    bool count_fits; /* `count` has not overflowed */
     const uint8_t *raw;
     size_t raw_bytes;
     bool has_raw;
-    uint32_t typed_field; /* 4 float, 5 int32, 7 int64, 10 double, 11 uint64; 0: none seen */
+    /* number of the field: 4 float, 5 int32, 7 int64, 10 double, 11 uint64; 0: none */
+    uint32_t typed_field;
     bool external;
-    const char *location, *offset, *length;
+    const char *location, *offset, *length; /* external data: file, first byte, length, as texts */
 } tensor_parts;
 
+/* Adds a dimension. */
 static void add_dim(tensor_parts *parts, uint64_t value) {
     if (parts->rank < TRM_MAX_RANK) {
         parts->dims[parts->rank] = (int64_t)value;
@@ -36,6 +39,7 @@ static void add_dim(tensor_parts *parts, uint64_t value) {
                         trmi_mul_i64(parts->count, (int64_t)value, &parts->count);
 }
 
+/* Reads a pair of external_data. */
 static trm_status take_entry(const trmi_onnx_reader *r, const trmi_proto_field *entry,
                              tensor_parts *parts) {
     trmi_proto proto = trmi_proto_inside(entry);
@@ -59,6 +63,7 @@ static trm_status take_entry(const trmi_onnx_reader *r, const trmi_proto_field *
     return TRM_OK;
 }
 
+/* Reads dimensions, packed or not. */
 static trm_status take_dims(const trmi_onnx_reader *r, const trmi_proto_field *field,
                             tensor_parts *parts) {
     uint64_t value;
@@ -76,6 +81,7 @@ static trm_status take_dims(const trmi_onnx_reader *r, const trmi_proto_field *f
     return trmi_onnx_finish(r, &packed);
 }
 
+/* Reads one field of the tensor. Numbers in typed fields are read later, by take_typed. */
 static trm_status take_tensor_field(const trmi_onnx_reader *r, const trmi_proto_field *field,
                                     tensor_parts *parts) {
     switch (field->number) {
@@ -106,6 +112,7 @@ static trm_status take_tensor_field(const trmi_onnx_reader *r, const trmi_proto_
     }
 }
 
+/* Parses decimal digits. Returns false for other texts and on overflow. */
 static bool take_decimal(const char *text, int64_t *out) {
     int64_t value = 0;
     for (const char *c = text; *c != '\0'; c++) {
@@ -118,7 +125,7 @@ static bool take_decimal(const char *text, int64_t *out) {
     return text[0] != '\0';
 }
 
-/* "weights.data", "parts/1.bin": below the model's own folder, no way out of it. */
+/* True for paths like "weights.data" or "parts/1.bin", which cannot leave the model's folder. */
 static bool stays_inside(const char *location) {
     if (location[0] == '\0' || location[0] == '/' || strchr(location, '\\') != NULL) {
         return false;
@@ -134,7 +141,8 @@ static bool stays_inside(const char *location) {
     return true;
 }
 
-/* Not even through a link: each step of the way is looked at. */
+/* Checks that no part of the path is a symbolic link or a special file, because a link could leave
+ * the folder. */
 static trm_status check_no_links(const trmi_onnx_reader *r, const char *folder,
                                  const char *location) {
     char part[TRMI_PATH_BYTES], path[TRMI_PATH_BYTES];
@@ -161,6 +169,7 @@ static trm_status check_no_links(const trmi_onnx_reader *r, const char *folder,
     return TRM_OK;
 }
 
+/* Maps a file with external data, or finds it among those that are mapped already. */
 static trm_status map_external(const trmi_onnx_reader *r, const char *location, trmi_mapping *out) {
     trm_onnx_model *model = r->model;
     char folder[TRMI_PATH_BYTES], path[TRMI_PATH_BYTES];
@@ -193,6 +202,7 @@ static trm_status map_external(const trmi_onnx_reader *r, const char *location, 
     return TRM_OK;
 }
 
+/* Finds external data; the range must be inside the file. */
 static trm_status find_external(const trmi_onnx_reader *r, tensor_parts *parts, int64_t bytes) {
     int64_t offset = 0, length = bytes;
     trmi_mapping mapping;
@@ -215,12 +225,13 @@ static trm_status find_external(const trmi_onnx_reader *r, tensor_parts *parts, 
     return TRM_OK;
 }
 
-/* Numbers of a typed field, stored with the width of the tensor's type. */
+/* Numbers of a typed field, stored with the element size of the tensor's type. */
 typedef struct typed_data {
     uint8_t *to;
     int64_t count, have, item_bytes;
 } typed_data;
 
+/* Stores one number. Returns false if there are more than the shape has. */
 static bool store(typed_data *data, uint64_t value) {
     if (data->have == data->count) {
         return false;
@@ -229,11 +240,12 @@ static bool store(typed_data *data, uint64_t value) {
     return true;
 }
 
+/* Stores the numbers of one field: a single one, or packed ones of fixed or variable length. */
 static bool store_field(typed_data *data, const trmi_proto_field *field) {
     if (field->wire != TRMI_PROTO_BYTES) {
         return store(data, field->value);
     }
-    if (field->number == 4 || field->number == 10) { /* packed fixed numbers */
+    if (field->number == 4 || field->number == 10) { /* packed numbers of fixed length */
         size_t width = field->number == 4 ? 4 : 8;
         for (size_t at = 0; at + width <= field->bytes; at += width) {
             uint64_t value = 0;
@@ -254,7 +266,7 @@ static bool store_field(typed_data *data, const trmi_proto_field *field) {
     return !packed.broken;
 }
 
-/* Which typed field holds elements of this type. */
+/* Returns the typed field that holds elements of this type. */
 static uint32_t field_of_type(uint64_t type) {
     switch (type) {
     case 1:
@@ -268,11 +280,13 @@ static uint32_t field_of_type(uint64_t type) {
     }
 }
 
+/* Converts the numbers of the typed field to an array in the arena. */
 static trm_status take_typed(const trmi_onnx_reader *r, const trmi_proto_field *message,
                              tensor_parts *parts, int64_t bytes) {
     trmi_proto proto = trmi_proto_inside(message);
     trmi_proto_field field;
-    /* A number takes a byte of the file at least: more than that cannot be there. */
+    /* A number takes at least a byte of the message, so a larger count is wrong. This check comes
+     * before memory is allocated for it. Complex types (14, 15) are refused. */
     if (parts->count > (int64_t)message->bytes ||
         parts->typed_field != field_of_type(parts->type) || parts->type == 14 ||
         parts->type == 15) {
@@ -306,6 +320,8 @@ trm_status trmi_onnx_take_tensor(const trmi_onnx_reader *r, const trmi_proto_fie
         TRMI_TRY(take_tensor_field(r, &field, &parts));
     }
     TRMI_TRY(trmi_onnx_finish(r, &proto));
+    /* The type must have a fixed size, and the data must have exactly the size of type and
+     * shape. */
     int64_t bytes = trmi_onnx_type_bytes(parts.type);
     if (bytes == 0) {
         return TRMI_FAIL(r->err, TRM_UNSUPPORTED,

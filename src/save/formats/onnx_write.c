@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Writing ONNX models. The model is checked first: names are defined once and before their use.
+ * Messages are built in memory without the weights, whose data go directly from where they are to
+ * the file. If the model exceeds the 2 GB of a protobuf message (or a given limit), large weights
+ * go to PATH.data. */
 #include "save/formats/onnx.h"
 
 #include "base/checked.h"
@@ -11,12 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* weights smaller than this stay in the model; alignment in the data file */
 enum { EXTERNAL_FROM_BYTES = 1024, EXTERNAL_ALIGNMENT = 4096 };
 #define MODEL_BYTES_MAX ((int64_t)INT32_MAX - (1 << 20))
 
 /* ---- is it a graph? -------------------------------------------------------------------- */
 
-/* A value and when it comes to be: -1 before the first node, else the node that makes it. */
+/* A value and where it is defined: -1 before the first node, else the node that makes it. */
 typedef struct definition {
     const char *name;
     int64_t node;
@@ -26,11 +31,13 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const definition *)a)->name, ((const definition *)b)->name);
 }
 
+/* Finds a name in the sorted definitions; NULL if it is not defined. */
 static const definition *look_up(const definition *all, int64_t count, const char *name) {
     definition key = {name, 0};
     return bsearch(&key, all, (size_t)count, sizeof *all, by_name);
 }
 
+/* Collects the definitions of all values; `all` has room for them. Returns their number. */
 static int64_t collect(const trm_onnx_model *model, definition *all) {
     int64_t count = 0;
     for (int64_t i = 0; i < model->input_count; i++) {
@@ -49,6 +56,8 @@ static int64_t collect(const trm_onnx_model *model, definition *all) {
     return count;
 }
 
+/* Checks that every use refers to an earlier definition, and that the graph's outputs are
+ * defined. */
 static trm_status check_uses(const trm_onnx_model *model, const definition *all, int64_t count,
                              trm_error *err) {
     for (int64_t n = 0; n < model->node_count; n++) {
@@ -78,7 +87,8 @@ static trm_status check_uses(const trm_onnx_model *model, const definition *all,
                : TRMI_FAIL(err, TRM_INVALID, "ONNX model %.40s: no output", model->graph_name);
 }
 
-/* A model that was read may hold what we cannot write again. */
+/* Checks that everything can be written: a model that was read may contain kinds that trireme does
+ * not interpret. */
 static trm_status check_known(const trm_onnx_model *model, trm_error *err) {
     for (int64_t n = 0; n < model->node_count; n++) {
         const trm_onnx_node *node = &model->nodes[n];
@@ -115,6 +125,7 @@ static trm_status check_known(const trm_onnx_model *model, trm_error *err) {
     return TRM_OK;
 }
 
+/* Checks the graph: kinds, duplicate names, uses. */
 static trm_status check_graph(const trm_onnx_model *model, trm_error *err) {
     TRMI_TRY(check_known(model, err));
     int64_t most = model->input_count + model->initializer_count;
@@ -144,7 +155,7 @@ static trm_status check_graph(const trm_onnx_model *model, trm_error *err) {
 
 /* ---- messages -------------------------------------------------------------------------- */
 
-/* TensorProto without its data. */
+/* Writes a TensorProto without its data. */
 static void put_tensor_head(trmi_text *out, const char *name, const trm_tensor *tensor) {
     for (int32_t i = 0; i < tensor->shape.rank; i++) {
         trmi_proto_varint(out, 1, (uint64_t)tensor->shape.dim[i]);
@@ -155,6 +166,7 @@ static void put_tensor_head(trmi_text *out, const char *name, const trm_tensor *
     }
 }
 
+/* Write an AttributeProto, a NodeProto, a ValueInfoProto. The numbers are those of onnx.proto. */
 static void put_attribute(trmi_text *node, const trm_onnx_attribute *attribute) {
     trmi_text out = {0}, tensor = {0};
     trmi_proto_string(&out, 1, attribute->name);
@@ -224,6 +236,7 @@ static void put_value(trmi_text *graph, uint32_t field, const trm_onnx_value *va
     trmi_proto_message(graph, field, &out);
 }
 
+/* Writes the fields of the model in front of the graph. */
 static void put_model_head(trmi_text *out, const trm_onnx_model *model) {
     trmi_text opset = {0};
     trmi_proto_varint(out, 1, TRM_ONNX_IR_VERSION);
@@ -242,17 +255,20 @@ static void put_model_head(trmi_text *out, const trm_onnx_model *model) {
 
 /* ---- the file -------------------------------------------------------------------------- */
 
-/* Heads are small and held; data go from where they are to the file. */
+/* A file under construction. The messages are small and are kept in memory; weights are not
+ * copied. */
 typedef struct onnx_file {
     const trm_onnx_model *model;
-    char data_path[TRMI_PATH_BYTES]; /* of the second file; "" if there is none */
+    char data_path[TRMI_PATH_BYTES]; /* path of the data file; "": none */
     trmi_text head, graph;
-    trmi_text *tensors;   /* heads of the initialisers, up to their data */
-    int64_t *here;        /* bytes of data that follow each head; 0 if outside or none */
-    int64_t *external_at; /* offset in the second file; -1 for data in this one */
-    int64_t graph_bytes;
+    trmi_text *tensors; /* [initializer_count] messages of the weights, without their data */
+    /* [initializer_count] bytes of data that follow the message; 0: in the data file, or none */
+    int64_t *here;
+    int64_t *external_at; /* [initializer_count] offset in the data file; -1: not there */
+    int64_t graph_bytes;  /* length of the graph message with its weights */
 } onnx_file;
 
+/* Appends a pair of external_data. */
 static void put_entry(trmi_text *tensor, const char *key, const char *value) {
     trmi_text entry = {0};
     trmi_proto_string(&entry, 1, key);
@@ -260,6 +276,7 @@ static void put_entry(trmi_text *tensor, const char *key, const char *value) {
     trmi_proto_message(tensor, 13, &entry);
 }
 
+/* Appends where a weight is in the data file. */
 static void put_external(trmi_text *tensor, const char *data_path, int64_t offset, int64_t bytes) {
     char number[24];
     const char *slash = strrchr(data_path, '/');
@@ -271,6 +288,7 @@ static void put_external(trmi_text *tensor, const char *data_path, int64_t offse
     trmi_proto_varint(tensor, 14, 1); /* EXTERNAL */
 }
 
+/* Returns the length of a varint. */
 static int64_t varint_bytes(uint64_t value) {
     int64_t bytes = 1;
     while (value >= 0x80) {
@@ -280,6 +298,8 @@ static int64_t varint_bytes(uint64_t value) {
     return bytes;
 }
 
+/* Builds the messages of the weights, decides where their data go, and computes the graph's length,
+ * which must be written before the graph. */
 static trm_status prepare_tensors(onnx_file *file, trm_error *err) {
     const trm_onnx_model *model = file->model;
     int64_t next = 0;
@@ -305,6 +325,7 @@ static trm_status prepare_tensors(onnx_file *file, trm_error *err) {
     return TRM_OK;
 }
 
+/* Builds all messages. */
 static trm_status prepare(onnx_file *file, trm_error *err) {
     const trm_onnx_model *model = file->model;
     size_t count = (size_t)model->initializer_count;
@@ -329,6 +350,7 @@ static trm_status prepare(onnx_file *file, trm_error *err) {
     return prepare_tensors(file, err);
 }
 
+/* Writes the data file. */
 static trm_status write_data_file(const onnx_file *file, trm_error *err) {
     const trm_onnx_model *model = file->model;
     trmi_file_out out;
@@ -351,6 +373,7 @@ static trm_status write_data_file(const onnx_file *file, trm_error *err) {
     return trmi_file_out_close(&out, err);
 }
 
+/* Writes the weights that are in the model file: message, then data. */
 static trm_status write_tensors(const onnx_file *file, trmi_file_out *out, trm_error *err) {
     for (int64_t i = 0; i < file->model->initializer_count; i++) {
         trmi_text frame = {0};
@@ -367,6 +390,8 @@ static trm_status write_tensors(const onnx_file *file, trmi_file_out *out, trm_e
     return TRM_OK;
 }
 
+/* Writes the model file. The graph's message is the head, the nodes and values, then the
+ * weights. */
 static trm_status write_model_file(onnx_file *file, const char *path, trm_error *err) {
     trmi_file_out out;
     trmi_proto_header(&file->head, 7, (uint64_t)file->graph_bytes);
@@ -386,6 +411,7 @@ static trm_status write_model_file(onnx_file *file, const char *path, trm_error 
     return trmi_file_out_close(&out, err);
 }
 
+/* Returns the bytes of all weights. */
 static int64_t data_bytes_of(const trm_onnx_model *model) {
     int64_t bytes = 0;
     for (int64_t i = 0; i < model->initializer_count; i++) {
@@ -439,6 +465,7 @@ trm_status trm_onnx_write(const trm_onnx_model *model, const char *path,
                            trmi_path_tail(path), file->graph_bytes);
         goto done;
     }
+    /* The data file first: a model that exists has its data. */
     if (external) {
         TRMI_TRY_GOTO(status, write_data_file(file, err), done);
     }

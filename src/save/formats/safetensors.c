@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reading safetensors files. Nothing in the file is trusted: the header is parsed by a strict
+ * parser, and every byte of data must belong to exactly one tensor. Tensors are used in place.
+ *
+ *   trm_safetensors_open -> trmi_safetensors_parse -> parse: take_header, place_data, index_names
+ */
 #include "save/formats/safetensors.h"
 
 #include "base/checked.h"
@@ -11,7 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Every type of the format, its bits, and ours for it. */
+/* All types of the format: name, bits, and trireme's type for it (NONE: can be listed, not
+ * read). */
 static const struct {
     const char *word;
     int bits;
@@ -42,25 +48,27 @@ static const struct {
 };
 enum { DTYPE_COUNT = sizeof dtypes / sizeof dtypes[0] };
 
+/* An open file. */
 struct trm_safetensors {
-    trmi_mapping mapping; /* data == NULL when the bytes are borrowed */
+    trmi_mapping mapping; /* data == NULL: the bytes are borrowed */
     const uint8_t *bytes;
     size_t size;
     char *path;
-    char *strings;
+    char *strings; /* the unescaped strings of the header */
     trm_safetensors_entry *entries;
     int64_t count, entry_capacity;
-    int64_t *dims;
+    int64_t *dims; /* shapes of all tensors, one after the other */
     int64_t dim_count, dim_capacity;
     trm_text_pair *metadata;
     int64_t metadata_count, metadata_capacity;
-    const trm_safetensors_entry **by_name;
+    const trm_safetensors_entry **by_name; /* [count] sorted by name */
 };
 
 /* ---- the header ------------------------------------------------------------------------ */
 
+/* Reads a shape. The dimensions go to file->dims. */
 static bool take_shape(trm_safetensors *file, trmi_json *json, trm_safetensors_entry *entry) {
-    entry->offset = file->dim_count; /* of its dims, until the array no longer moves */
+    entry->offset = file->dim_count; /* index of its dims, until that array no longer moves */
     if (!trmi_json_take(json, '[')) {
         return false;
     }
@@ -85,11 +93,13 @@ static bool take_shape(trm_safetensors *file, trmi_json *json, trm_safetensors_e
     return trmi_json_take(json, ']');
 }
 
+/* Reads "data_offsets": [begin, end]. */
 static bool take_offsets(trmi_json *json, int64_t *begin, int64_t *end) {
     return trmi_json_take(json, '[') && trmi_json_uint(json, begin) && trmi_json_take(json, ',') &&
            trmi_json_uint(json, end) && trmi_json_take(json, ']');
 }
 
+/* Reads a type. */
 static bool take_dtype(trmi_json *json, trm_safetensors_entry *entry) {
     const char *word = trmi_json_string(json);
     for (int i = 0; word != NULL && i < DTYPE_COUNT; i++) {
@@ -102,6 +112,7 @@ static bool take_dtype(trmi_json *json, trm_safetensors_entry *entry) {
     return trmi_json_fault(json, "an unknown dtype");
 }
 
+/* Returns the bits of an element; `word` points into `dtypes`. */
 static int dtype_bits(const char *word) {
     for (int i = 0; i < DTYPE_COUNT; i++) {
         if (dtypes[i].word == word) {
@@ -111,7 +122,7 @@ static int dtype_bits(const char *word) {
     return 0;
 }
 
-/* end - begin must be what shape and dtype say. */
+/* Checks that end - begin is what shape and type require, without overflow. */
 static bool check_bytes(const trm_safetensors *file, trmi_json *json, trm_safetensors_entry *entry,
                         int64_t begin, int64_t end) {
     int64_t bits = dtype_bits(entry->dtype);
@@ -130,6 +141,7 @@ static bool check_bytes(const trm_safetensors *file, trmi_json *json, trm_safete
     return true;
 }
 
+/* Reads the entry of one tensor: dtype, shape and data_offsets, in any order. */
 static bool take_entry(trm_safetensors *file, trmi_json *json, const char *name) {
     if (file->count == TRMI_SAFETENSORS_ENTRIES_MAX) {
         return trmi_json_fault(json, "more than a million tensors");
@@ -172,13 +184,15 @@ static bool take_entry(trm_safetensors *file, trmi_json *json, const char *name)
     }
     entry->dims = NULL;
     entry->tensor.data = NULL;
-    /* Where the dims start waits in shape.dim[0], where the data start in offset. */
+    /* Until place_data, shape.dim[0] holds the index of the dims, and offset the start of the
+     * data. */
     entry->tensor.shape.dim[0] = entry->offset;
     entry->offset = begin;
     file->count++;
     return true;
 }
 
+/* Reads __metadata__: pairs of strings. */
 static bool take_metadata(trm_safetensors *file, trmi_json *json) {
     if (!trmi_json_take(json, '{')) {
         return false;
@@ -205,6 +219,7 @@ static bool take_metadata(trm_safetensors *file, trmi_json *json) {
     return trmi_json_take(json, '}');
 }
 
+/* Reads the whole header. */
 static bool take_header(trm_safetensors *file, trmi_json *json) {
     bool have_metadata = false;
     if (!trmi_json_take(json, '{')) {
@@ -233,6 +248,7 @@ static bool take_header(trm_safetensors *file, trmi_json *json) {
 
 /* ---- the data -------------------------------------------------------------------------- */
 
+/* Sorts entries by position; empty tensors come before the one that begins at the same place. */
 static int by_offset(const void *a, const void *b) {
     const trm_safetensors_entry *x = a, *y = b;
     int64_t x_end = x->offset + x->bytes, y_end = y->offset + y->bytes;
@@ -250,7 +266,8 @@ static int pair_order(const void *a, const void *b) {
     return strcmp(((const trm_text_pair *)a)->key, ((const trm_text_pair *)b)->key);
 }
 
-/* Every byte behind the header belongs to exactly one tensor. */
+/* Checks that every byte behind the header belongs to exactly one tensor, and completes the
+ * entries. */
 static trm_status place_data(trm_safetensors *file, int64_t data_start, trm_error *err) {
     const char *path = trmi_path_tail(file->path);
     int64_t available = (int64_t)file->size - data_start, next = 0;
@@ -274,6 +291,7 @@ static trm_status place_data(trm_safetensors *file, int64_t data_start, trm_erro
         entry->offset += data_start;
         entry->tensor.data = (void *)(uintptr_t)(file->bytes + entry->offset);
         entry->tensor.shape.dim[0] = 0;
+        /* more dimensions than trireme has: the tensor can be listed only */
         if (entry->rank > TRM_MAX_RANK) {
             entry->tensor.dtype = TRM_DTYPE_NONE;
         }
@@ -289,6 +307,7 @@ static trm_status place_data(trm_safetensors *file, int64_t data_start, trm_erro
     return TRM_OK;
 }
 
+/* Sorts the entries by name for trm_safetensors_find, and refuses duplicate names. */
 static trm_status index_names(trm_safetensors *file, trm_error *err) {
     TRMI_TRY(TRMI_NEW(err, file->by_name, file->count, "for its index of %s",
                       trmi_path_tail(file->path)));
@@ -314,6 +333,7 @@ static trm_status index_names(trm_safetensors *file, trm_error *err) {
     return TRM_OK;
 }
 
+/* Parses the file. */
 static trm_status parse(trm_safetensors *file, trm_error *err) {
     const char *path = trmi_path_tail(file->path);
     uint64_t length = 0;
@@ -339,7 +359,7 @@ static trm_status parse(trm_safetensors *file, trm_error *err) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: header, offset %zu: %s", path, 8 + json.fault_at,
                          json.fault);
     }
-    if (file->count > 0) { /* qsort wants an array, even an empty one */
+    if (file->count > 0) { /* qsort requires an array, even for no elements */
         TRMI_TRY(place_data(file, 8 + (int64_t)length, err));
     } else if (file->size != 8 + length) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: %zu bytes of data that belong to no tensor", path,
@@ -375,6 +395,7 @@ trm_status trm_safetensors_open(const char *path, trm_safetensors **out, trm_err
     TRMI_TRY(trmi_mapping_open(path, &mapping, err));
     trm_safetensors *file = NULL;
     trm_status parsed = trmi_safetensors_parse(mapping.data, mapping.bytes, path, &file, err);
+    /* a page that could not be read makes the result invalid */
     trm_status status = trmi_mapping_check(&mapping, parsed, err);
     if (status != TRM_OK) {
         trm_safetensors_close(parsed == TRM_OK ? file : NULL);
@@ -445,6 +466,7 @@ static bool is_float(trm_dtype dtype) {
            dtype == TRM_FLOAT16;
 }
 
+/* Loads an element of any float type. */
 static double load_float(const uint8_t *from, trm_dtype dtype) {
     uint16_t half;
     float single;
@@ -458,7 +480,9 @@ static double load_float(const uint8_t *from, trm_dtype dtype) {
     }
 }
 
-/* Double to a half goes through float rounded to odd, so that two roundings give what one would. */
+/* Converts to float with rounding to odd. A double that is stored as a 16-bit float goes through
+ * float, and rounding to odd makes the two roundings give the result of a single one (Boldo and
+ * Melquiond, 2008). */
 static float to_odd_float(double value) {
     float near = (float)value;
     uint32_t bits;
@@ -471,6 +495,7 @@ static float to_odd_float(double value) {
     return near;
 }
 
+/* Stores an element of any float type. */
 static void store_float(uint8_t *to, trm_dtype dtype, double value) {
     float single = (float)value;
     uint16_t half;

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Writing safetensors files. As the reference implementation does, tensors are ordered by element
+ * size (largest first) and then by name, so that all of them are aligned and equal input gives an
+ * equal file. */
 #include "save/formats/safetensors.h"
 
 #include "base/checked.h"
@@ -12,8 +15,10 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "the files are little-endian and so far every machine that we run on");
 
+/* rows of a tensor without data are read and written in pieces of this size */
 enum { PIECE_BYTES = 4 << 20 };
 
+/* Returns the format's name of a type, or NULL. */
 static const char *dtype_word(trm_dtype dtype) {
     switch (dtype) {
     case TRM_FLOAT32: return "F32";
@@ -29,6 +34,7 @@ static const char *dtype_word(trm_dtype dtype) {
     return NULL;
 }
 
+/* Checks that a name is UTF-8. */
 static trm_status check_name(const char *path, const char *name, trm_error *err) {
     if (name == NULL || !trmi_utf8_valid(name, strlen(name))) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: a name that is not UTF-8", trmi_path_tail(path));
@@ -36,6 +42,7 @@ static trm_status check_name(const char *path, const char *name, trm_error *err)
     return TRM_OK;
 }
 
+/* Checks name, type, size and data of a tensor. reads: tensors without data are allowed. */
 static trm_status check_tensor(const char *path, const trm_named_tensor *named, bool reads,
                                trm_error *err) {
     const trm_tensor *tensor = &named->tensor;
@@ -60,9 +67,10 @@ static trm_status check_tensor(const char *path, const trm_named_tensor *named, 
     return TRM_OK;
 }
 
+/* What tensors are sorted by. */
 typedef struct sort_key {
     const char *name;
-    size_t width;
+    size_t width; /* bytes of an element */
     int64_t index;
 } sort_key;
 
@@ -75,6 +83,7 @@ static int by_width_then_name(const void *a, const void *b) {
     return x->width != y->width ? (x->width > y->width ? -1 : 1) : strcmp(x->name, y->name);
 }
 
+/* Computes layout->order and refuses duplicate names. */
 static trm_status find_order(trmi_safetensors_layout *layout, const char *path,
                              const trm_named_tensor *tensors, trm_error *err) {
     int64_t count = layout->count;
@@ -104,6 +113,7 @@ static trm_status find_order(trmi_safetensors_layout *layout, const char *path,
     return status;
 }
 
+/* Appends __metadata__ to the header. */
 static trm_status put_metadata(trmi_text *header, const char *path, const trm_text_pair *pairs,
                                int64_t count, trm_error *err) {
     trmi_text_printf(header, "\"__metadata__\":{");
@@ -125,6 +135,7 @@ static trm_status put_metadata(trmi_text *header, const char *path, const trm_te
     return TRM_OK;
 }
 
+/* Appends the entries of all tensors; layout->bytes becomes the length of the data. */
 static trm_status put_entries(trmi_safetensors_layout *layout, const char *path,
                               const trm_named_tensor *tensors, bool first, trm_error *err) {
     trmi_text *header = &layout->header;
@@ -173,6 +184,7 @@ trm_status trmi_safetensors_lay_out(trmi_safetensors_layout *layout, const char 
     }
     TRMI_TRY_GOTO(status, put_entries(layout, path, tensors, metadata_count == 0, err), failed);
     trmi_text_append(header, "}", 1);
+    /* The data begin at a multiple of 8. */
     while (header->length % 8 != 0 && !header->failed) {
         trmi_text_append(header, " ", 1);
     }
@@ -191,7 +203,7 @@ failed:
     return status;
 }
 
-/* A tensor that somebody else has. */
+/* Writes a tensor without data: reads it piece by piece through layout->read. */
 static trm_status put_rows(const trmi_safetensors_layout *layout, const trm_named_tensor *named,
                            trmi_file_out *out, trm_error *err) {
     const trm_tensor *tensor = &named->tensor;

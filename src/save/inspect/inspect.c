@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* `trireme inspect`: recognises a file by its content and describes it. A kind of file is a row
+ * with two functions: matches(probe) looks at the content, describe(...) reads the file completely,
+ * so that a damaged file is reported, too. Programs can add rows (trm_inspect_options.more). */
 #include "save/inspect/inspect.h"
 
 #include "base/error.h"
@@ -13,7 +16,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* One tensor: a line, or an element of a JSON array. */
+/* Reports one tensor: a line, or an element of a JSON array. */
 static void put_tensor(trmi_inspect_report *report, bool first, const char *name, const char *dtype,
                        const int64_t *dims, int32_t rank, int64_t offset, int64_t bytes) {
     trmi_text shape = {0};
@@ -33,6 +36,7 @@ static void put_tensor(trmi_inspect_report *report, bool first, const char *name
 
 /* ---- safetensors ----------------------------------------------------------------------- */
 
+/* True if the length of the header fits the file and the header begins like JSON. */
 static bool is_safetensors(const trm_probe *probe) {
     uint64_t length = 0;
     if (probe->bytes < 10) {
@@ -53,6 +57,7 @@ static trm_status describe_safetensors(const trm_probe *probe, bool json, trm_li
     if (status != TRM_OK) {
         return trmi_report_end(&report, status, err);
     }
+    /* The number of tensors and bytes, then metadata, then the tensors. */
     int64_t count = trm_safetensors_count(file), data_bytes = 0;
     for (int64_t i = 0; i < count; i++) {
         data_bytes += trm_safetensors_at(file, i)->bytes;
@@ -96,6 +101,7 @@ static bool is_npz(const trm_probe *probe) {
            (memcmp(probe->data, "PK\x03\x04", 4) == 0 || memcmp(probe->data, "PK\x05\x06", 4) == 0);
 }
 
+/* Describes a .npy or .npz file: both are read by trmi_npz_parse. */
 static trm_status describe_arrays(const char *kind, const trm_probe *probe, bool json,
                                   trm_line_sink sink, void *context, trm_error *err) {
     trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
@@ -131,9 +137,11 @@ static trm_status describe_npz(const trm_probe *probe, bool json, trm_line_sink 
 
 /* ---- CIFAR-10 -------------------------------------------------------------------------- */
 
+/* bytes of a record (label, 3x32x32); records of an original file */
 enum { CIFAR_RECORD = 3073, CIFAR_FULL = 10000 };
 
-/* No magic: the length fits, and the labels at the beginning are labels. */
+/* The format has no signature: the length must fit, and the first labels must be labels. A file of
+ * the original length counts even with wrong labels, so that the damage is reported. */
 static bool is_cifar(const trm_probe *probe) {
     if (probe->bytes == 0 || probe->bytes % CIFAR_RECORD != 0) {
         return false;
@@ -190,7 +198,7 @@ static const trm_recogniser npy_row = {"npy", ".npy", is_npy, describe_npy};
 static const trm_recogniser npz_row = {"npz", ".npz", is_npz, describe_npz};
 static const trm_recogniser cifar_row = {"cifar10", "_batch", is_cifar, describe_cifar};
 
-/* Strong signatures first; the last has none but its length. */
+/* Kinds with a strong signature come first; the last one has only its length. */
 static const trm_recogniser *const table[] = {
     &trmi_inspect_checkpoint,
     &trmi_inspect_checkpoint_dir,
@@ -204,6 +212,7 @@ static const trm_recogniser *const table[] = {
 };
 enum { TABLE_COUNT = sizeof table / sizeof table[0] };
 
+/* Returns row `index`: first the program's own rows, then the table. */
 static const trm_recogniser *row_at(const trm_inspect_options *options, int64_t index) {
     int64_t more = options == NULL ? 0 : options->more_count;
     return index < more                 ? &options->more[index]
@@ -211,6 +220,8 @@ static const trm_recogniser *row_at(const trm_inspect_options *options, int64_t 
                                         : NULL;
 }
 
+/* Returns the row whose content matches; if there is none, the row whose hint is in the file's
+ * name, so that a damaged file is described by the right kind. */
 static const trm_recogniser *recognise(const trm_probe *probe, const trm_inspect_options *options) {
     const trm_recogniser *row;
     const char *slash = strrchr(probe->path, '/');
@@ -228,6 +239,7 @@ static const trm_recogniser *recognise(const trm_probe *probe, const trm_inspect
     return NULL;
 }
 
+/* Fails and lists the known kinds. */
 static trm_status unknown(const trm_probe *probe, const trm_inspect_options *options,
                           trm_error *err) {
     const trm_recogniser *row;

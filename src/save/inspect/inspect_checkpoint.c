@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inspect of a checkpoint: every file against its manifest, every tensor with its place. */
+/* `trireme inspect` of a checkpoint, or of a directory of checkpoints: every file is compared with
+ * its manifest. */
 #include "save/checkpoint/checkpoint.h"
 #include "save/inspect/inspect.h"
 
@@ -12,6 +13,7 @@
 
 /* ---- one checkpoint -------------------------------------------------------------------- */
 
+/* True for a directory that is named like a checkpoint or has a manifest. */
 static bool is_checkpoint(const trm_probe *probe) {
     char path[TRMI_PATH_BYTES];
     struct stat info;
@@ -23,6 +25,7 @@ static bool is_checkpoint(const trm_probe *probe) {
              stat(path, &info) == 0));
 }
 
+/* Reports the description in the manifest. */
 static void put_info(trmi_inspect_report *report, const trm_checkpoint_info *info) {
     char when[32] = "?";
     time_t seconds = (time_t)info->saved_unix_seconds;
@@ -45,7 +48,7 @@ static void put_info(trmi_inspect_report *report, const trm_checkpoint_info *inf
     trmi_report_integer(report, "world_size", info->world_size);
     trmi_report_string(report, "saved", when);
     trmi_report_key(report, "config");
-    if (report->json) { /* objects already, on one line */
+    if (report->json) { /* they are JSON objects, on one line each */
         trmi_text_append(&report->text, info->config_json, strlen(info->config_json));
     }
     trmi_report_key(report, "state");
@@ -54,6 +57,7 @@ static void put_info(trmi_inspect_report *report, const trm_checkpoint_info *inf
     }
 }
 
+/* Reports the parts with the number of their tensors. */
 static void put_parts(trmi_inspect_report *report, const trm_checkpoint *checkpoint) {
     trmi_report_key(report, "parts");
     trmi_report_raw(report, "[");
@@ -82,7 +86,7 @@ static trm_status describe_checkpoint(const trm_probe *probe, bool json, trm_lin
     trm_error local;
     trm_status status = trmi_checkpoint_read_manifest(probe->path, &manifest, err);
     trmi_report_begin(&report, "checkpoint");
-    if (status == TRM_OK) { /* what it says of itself, even if its files turn out damaged */
+    if (status == TRM_OK) { /* reported even if the files turn out to be damaged */
         put_info(&report, &manifest.info);
         trmi_manifest_free(&manifest);
         status = trm_checkpoint_open(probe->path, NULL, &checkpoint, err != NULL ? err : &local);
@@ -106,7 +110,7 @@ static bool is_checkpoint_dir(const trm_probe *probe) {
     return some;
 }
 
-/* Verifies the checkpoint of a slot. */
+/* Verifies one checkpoint of a directory. */
 static trm_status verify_slot(const trm_probe *probe, const trmi_checkpoint_slot *slot,
                               trm_error *err) {
     char path[TRMI_PATH_BYTES];
@@ -118,6 +122,7 @@ static trm_status verify_slot(const trm_probe *probe, const trmi_checkpoint_slot
     return status;
 }
 
+/* The status is that of the first damaged one. */
 static trm_status describe_checkpoint_dir(const trm_probe *probe, bool json, trm_line_sink sink,
                                           void *context, trm_error *err) {
     trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inspect of an ONNX model: nodes by kind, inputs, outputs, weights. */
+/* `trireme inspect` of an ONNX model: number of nodes by operator, inputs, outputs, weights. */
 #include "save/inspect/inspect.h"
 #include "save/formats/onnx.h"
 
@@ -8,9 +8,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { OPS_MAX = 256 };
+enum { OPS_MAX = 256 }; /* operators that are listed */
 
-/* No magic: the first field is the IR version (8 for us), and what follows must parse. */
+/* The format has no signature: the first field is the IR version (a varint, 8 for models of
+ * trireme), and the rest must parse. */
 static bool is_onnx(const trm_probe *probe) {
     trm_onnx_model *model;
     if (probe->bytes < 4 || probe->data[0] != 0x08 || probe->data[1] < 3 || probe->data[1] > 63 ||
@@ -21,6 +22,7 @@ static bool is_onnx(const trm_probe *probe) {
     return true;
 }
 
+/* Reports an input or output with its shape, in which symbols may stand for sizes. */
 static void put_value(trmi_inspect_report *report, const char *what, const trm_onnx_value *value,
                       bool first) {
     trmi_text shape = {0};
@@ -44,6 +46,7 @@ static void put_value(trmi_inspect_report *report, const char *what, const trm_o
     trmi_text_free(&shape);
 }
 
+/* Reports all inputs and outputs. */
 static void put_values(trmi_inspect_report *report, const trm_onnx_model *model) {
     trmi_report_key(report, "inputs");
     trmi_report_raw(report, "[");
@@ -59,6 +62,7 @@ static void put_values(trmi_inspect_report *report, const trm_onnx_model *model)
     trmi_report_raw(report, "]");
 }
 
+/* Counts the nodes of each operator and reports the counts. */
 static void put_operators(trmi_inspect_report *report, const trm_onnx_model *model) {
     const char *ops[OPS_MAX];
     int64_t counts[OPS_MAX], count = 0;

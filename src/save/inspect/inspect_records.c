@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Event files and TFRecord files: the same framing, other contents. */
+/* `trireme inspect` of event files and TFRecord files, which have the same framing. */
 #include "save/inspect/inspect.h"
 
 #include "base/checked.h"
@@ -13,10 +13,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TAGS_MAX = 1000 };
+enum { TAGS_MAX = 1000 }; /* curves that are listed; more are only counted */
 
 /* ---- events ---------------------------------------------------------------------------- */
 
+/* One curve of an event file. */
 typedef struct tag_summary {
     char name[128];
     bool histogram;
@@ -24,14 +25,17 @@ typedef struct tag_summary {
     double last_value;
 } tag_summary;
 
+/* What was found in an event file. */
 typedef struct event_summary {
     tag_summary *tags;
+    /* tags_left_out: values of curves beyond TAGS_MAX */
     int64_t tag_count, tag_capacity, tags_left_out;
     int64_t events, graphs, graph_nodes, starts;
     bool has_version;
     double first_time, last_time;
 } event_summary;
 
+/* Adds a value to its curve, which is created for the first one. */
 static void add_point(event_summary *s, const trmi_record_event *event) {
     tag_summary *tag = NULL;
     size_t length =
@@ -60,6 +64,7 @@ static void add_point(event_summary *s, const trmi_record_event *event) {
     tag->last_value = event->value;
 }
 
+/* Receives each value of a record from trmi_event_decode. */
 static void look(void *context, const trmi_record_event *event) {
     event_summary *s = context;
     s->first_time = s->first_time == 0 ? event->wall_seconds : s->first_time;
@@ -83,12 +88,13 @@ static bool is_tfrecord(const trm_probe *probe) {
     return probe->bytes > 0 && trmi_tfrecord_starts(probe->data, (size_t)probe->bytes);
 }
 
+/* A reader of the mapped file. */
 static trmi_tfrecord_reader reader_of(const trm_probe *probe) {
     return (trmi_tfrecord_reader){
         .name = trmi_path_tail(probe->path), .file = probe->data, .bytes = (size_t)probe->bytes};
 }
 
-/* The first record says which version of events follow. */
+/* An event file begins with a record that states the version of the events. */
 static bool is_events(const trm_probe *probe) {
     event_summary s = {0};
     const uint8_t *data;
@@ -99,6 +105,7 @@ static bool is_events(const trm_probe *probe) {
            s.has_version;
 }
 
+/* Reports the curves. */
 static void put_tags(trmi_inspect_report *report, const event_summary *s) {
     trmi_report_key(report, "tags");
     trmi_report_raw(report, "[");
@@ -163,7 +170,7 @@ static trm_status describe_events(const trm_probe *probe, bool json, trm_line_si
 
 /* ---- TFRecord -------------------------------------------------------------------------- */
 
-/* "bytes", "float", "int64": field 1, 2 or 3 of a tf.train.Feature. */
+/* Returns "bytes", "float" or "int64": which of the fields 1, 2, 3 a tf.train.Feature has. */
 static const char *feature_kind(const trmi_proto_field *feature) {
     static const char *const kinds[] = {"empty", "bytes", "float", "int64"};
     trmi_proto proto = trmi_proto_inside(feature);
@@ -171,7 +178,8 @@ static const char *feature_kind(const trmi_proto_field *feature) {
     return trmi_proto_next(&proto, &field) && field.number <= 3 ? kinds[field.number] : kinds[0];
 }
 
-/* tf.Example{features 1{feature 1{key 1, Feature 2}}}: names and kinds, if it is one. */
+/* Reports names and kinds of the features if the record is a tf.Example{features 1{feature 1{key 1,
+ * Feature 2}}}. */
 static void put_features(trmi_inspect_report *report, const uint8_t *data, size_t bytes) {
     trmi_proto example = {.data = data, .bytes = bytes};
     trmi_proto_field features, entry, field;
@@ -204,6 +212,7 @@ static void put_features(trmi_inspect_report *report, const uint8_t *data, size_
     trmi_report_raw(report, "]");
 }
 
+/* Reports number and sizes of the records, and the features of the first one. */
 static trm_status describe_tfrecord(const trm_probe *probe, bool json, trm_line_sink sink,
                                     void *context, trm_error *err) {
     trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
