@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Questions about tables and rows of running servers. */
+/* Reads rows and table declarations of running servers, for audits and for programs that do not
+ * know the tables. */
 #include "ps/client/client.h"
 
 #include "base/error.h"
 #include "base/memory.h"
 
+/* Contract in trireme/ps_tools.h. The answer has info, values, slots and the last writers, in
+ * this order. */
 trm_status trm_ps_audit_row(trm_ps_client *client, int32_t table, uint64_t key, trm_row_info *info,
                             float *values, float *slots, trm_ps_writer writers[TRM_PS_WRITERS],
                             int32_t *writer_count, trm_error *err) {
@@ -49,7 +52,7 @@ trm_status trm_ps_row(trm_ps_client *client, int32_t table, uint64_t key, trm_ro
     return trm_ps_audit_row(client, table, key, info, values, slots, NULL, NULL, err);
 }
 
-/* Table `number` of server 0; *count is how many it has. */
+/* Declares table `number` as server 0 has it; *count: how many tables it has. */
 static trm_status adopt_table(trm_ps_client *client, int32_t number, int32_t *count,
                               trm_error *err) {
     trmi_ps_note note = {.value = {TRMI_ORDER_TABLES, number}};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batches: their slices, and the unique keys of these in order of servers, shards and tables. */
+/* Batches: their slices, the sections in which unique keys go to servers, and the addresses of
+ * rows in messages. */
 #include "ps/client/client.h"
 
 #include "base/checked.h"
@@ -8,6 +9,7 @@
 
 #include <stdlib.h>
 
+/* Contract in trireme/ps.h. */
 trm_status trm_ps_batch_create(trm_ps_client *client, trm_ps_batch **out, trm_error *err) {
     trm_ps_batch *b = trmi_alloc(sizeof *b);
     if (b != NULL) {
@@ -27,6 +29,7 @@ trm_status trm_ps_batch_create(trm_ps_client *client, trm_ps_batch **out, trm_er
     return TRM_OK;
 }
 
+/* Frees the arrays of an arrangement. */
 static void free_arrangement(trmi_arrangement *a) {
     free(a->keys);
     free(a->place);
@@ -47,7 +50,7 @@ void trmi_part_release(trm_ps_client *client, trmi_part *part) {
     }
 }
 
-/* Gives all answers back; forgets the pull. */
+/* Contract in client.h. */
 void trmi_batch_release(trm_ps_batch *b) {
     trm_ps_client *client = b->client;
     for (int p = 0; p < TRMI_PARTS_MAX; p++) {
@@ -125,6 +128,7 @@ trm_status trm_ps_batch_add(trm_ps_batch *b, int32_t table, const uint64_t *keys
 
 /* ---- sections -------------------------------------------------------------------------------- */
 
+/* Makes room for a section of each shard and table. */
 static trm_status reserve_arrangement(const trm_ps_client *c, trmi_arrangement *a, trm_error *err) {
     int64_t groups = (int64_t)c->shards * c->servers * c->table_count;
     a->first = a->first != NULL ? a->first : trmi_alloc((c->servers + 1) * sizeof *a->first);
@@ -133,8 +137,9 @@ static trm_status reserve_arrangement(const trm_ps_client *c, trmi_arrangement *
     return there ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for the sections of a batch");
 }
 
-/* One shard has all: every table is a section, its keys lie where they were numbered. False where
- * wishes differ from key to key. */
+/* Arranges without moving keys: with a single shard every table is one section, whose keys lie
+ * in b->distinct. Returns false if that is not possible: several shards, cached keys, or needs
+ * that differ from key to key. */
 static bool arrange_in_order(trm_ps_batch *b, trmi_arrangement *a, int64_t first, int64_t end) {
     const trm_ps_client *c = b->client;
     uint32_t sections = 0;
@@ -174,6 +179,7 @@ trm_status trmi_batch_arrange(trm_ps_batch *b, trmi_arrangement *a, int64_t firs
     return a->in_order ? TRM_OK : trmi_batch_arrange_by_shard(b, a, first, end, mask, match, err);
 }
 
+/* Counting sort by shard and table: count, sum up, place. Contract in client.h. */
 trm_status trmi_batch_arrange_by_shard(trm_ps_batch *b, trmi_arrangement *a, int64_t first,
                                        int64_t end, uint32_t mask, uint32_t match, trm_error *err) {
     const trm_ps_client *c = b->client;
@@ -226,7 +232,7 @@ trm_status trmi_batch_arrange_by_shard(trm_ps_batch *b, trmi_arrangement *a, int
     return TRM_OK;
 }
 
-/* What is arranged in order needs no address a row. */
+/* Sets row_zero of the slices: rows of an in-order arrangement need no address each. */
 static void locate_in_order(trm_ps_batch *b, const trmi_arrangement *a, int64_t first, int64_t end,
                             size_t element, uint8_t *base) {
     for (int64_t s = 0; s < b->slice_count; s++) {
@@ -244,6 +250,7 @@ static void locate_in_order(trm_ps_batch *b, const trmi_arrangement *a, int64_t 
     }
 }
 
+/* Contract in client.h. */
 trm_status trmi_batch_locate(trm_ps_batch *b, const trmi_arrangement *a, int64_t first, int64_t end,
                              size_t element, uint8_t *base, trm_error *err) {
     const trm_ps_client *c = b->client;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hot rows: sets of four; a row remembers at which batch it was fetched, and how often it was
- * wanted. The least wanted goes, and being passed over makes the others a little less wanted, so
- * that what was hot once does not stay for ever. */
+/* The cache of hot rows: sets of four rows. Each row has the batch at which it was fetched and a
+ * count of its hits. A new row replaces the one with the fewest hits; each attempt that fails
+ * lowers the counts, so that rows that were hot once do not stay for ever. */
 #include "ps/client/client.h"
 
 #include "base/error.h"
@@ -9,12 +9,14 @@
 
 enum { WAYS = 4, HITS_MAX = 255 };
 
+/* One cached row. */
 typedef struct entry {
     uint64_t key;
-    int64_t batch; /* fetched at; -1 = free */
+    int64_t batch; /* batch at which it was fetched; -1: free */
     uint32_t hits;
 } entry;
 
+/* A cache: sets * WAYS entries with their rows. */
 struct trmi_cache {
     uint64_t mask; /* sets - 1 */
     size_t row_bytes;
@@ -52,6 +54,7 @@ void trmi_cache_destroy(trmi_cache *cache) {
     }
 }
 
+/* Returns the set of a key. */
 static entry *set_of(trmi_cache *cache, uint64_t key) {
     return cache->entries + WAYS * (trmi_key_hash(key) & cache->mask);
 }
@@ -92,7 +95,7 @@ void trmi_cache_put(trmi_cache *cache, uint64_t key, const uint8_t *row, int64_t
             set[i].hits -= set[i].hits > 0;
         }
         if (best->hits > 0) {
-            return; /* wanted more often than a row that was never asked for twice */
+            return; /* all rows of the set were used more often: the new row is not kept */
         }
     }
     best->hits = best->batch >= 0 && best->key == key ? best->hits : 0;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker that is the chief, or would be. */
+/* Requests the chief's lease from server 0 (server/server_chief.c). */
 #include "ps/client/client.h"
 
 #include "base/error.h"
 
+/* Sends the order CHIEF and waits for the answer. */
 static trm_status ask(trm_ps_client *client, trm_ps_chief_wish wish, trm_error *err) {
     trmi_ps_note note = {.value = {TRMI_ORDER_CHIEF, wish}};
     return trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err);

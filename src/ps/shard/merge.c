@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sum of several workers' gradients, key by key: a small map of its own for each call. */
+/* Sums the gradients of several workers by key, with a hash map that is cleared for each call.
+ * The sum of a key is made in the order of the sections, so that its bits do not depend on the
+ * order of arrival. */
 #include "ps/shard/merge.h"
 
 #include "ps/table/apply.h"
@@ -13,7 +15,7 @@ struct trmi_merge {
     const trmi_apply_kernels *kernels;
     uint64_t *keys;
     float *values, *scratch;
-    uint32_t *map; /* position + 1 of a key, 0 = free */
+    uint32_t *map; /* [capacity] position + 1 of a key, 0: free */
     int64_t key_capacity, value_capacity, scratch_capacity, map_capacity;
 };
 
@@ -39,6 +41,8 @@ void trmi_merge_destroy(trmi_merge *m) {
     trmi_account_free(m->account, m, sizeof *m);
 }
 
+/* Makes room for `needed` items, without keeping the old contents. Returns false if the budget
+ * has no room. */
 static bool reserve(trmi_merge *m, void **memory, int64_t *capacity, int64_t needed,
                     size_t item_bytes) {
     if (needed <= *capacity) {
@@ -51,6 +55,7 @@ static bool reserve(trmi_merge *m, void **memory, int64_t *capacity, int64_t nee
     return *memory != NULL;
 }
 
+/* Returns the position of a key in m->keys, and appends a new one; *fresh: it is new. */
 static int64_t position_of(trmi_merge *m, uint64_t key, int64_t *count, bool *fresh) {
     uint64_t at = trmi_key_hash(key) & (uint64_t)(m->map_capacity - 1);
     while (m->map[at] != 0 && m->keys[m->map[at] - 1] != key) {

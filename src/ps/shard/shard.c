@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A shard: windows of applied pushes, pushing, and staged pushes (drawing and contracts in
+ * shard.h).
+ *
+ * A push goes through was_here (is the push, or its batch, applied already?), then
+ * log_and_apply: log record, rows, window. If the rows fail half-way the shard is broken: only a
+ * restart from snapshot and log restores it. */
 #include "ps/shard/shard.h"
 
 #include "base/checked.h"
@@ -30,6 +36,7 @@ trm_status trmi_shard_create(int64_t memory_bytes, const trmi_row_table_place *p
     return TRM_OK;
 }
 
+/* Frees all staged pushes. */
 static void drop_staged(trmi_shard *shard) {
     while (shard->staged != NULL) {
         trmi_staged_push *s = shard->staged;
@@ -149,10 +156,12 @@ trm_status trmi_shard_set_window(trmi_shard *shard, const trmi_window *window, t
     return TRM_OK;
 }
 
+/* Marks one push as applied in its worker's window, and advances the window's base over all bits
+ * that are set. */
 static void mark(trmi_shard *shard, const trmi_push_id *id, int64_t clock, trmi_push_form form) {
     trmi_window *w = trmi_shard_window(shard, id->worker);
     if (id->incarnation == w->incarnation && id->sequence <= w->base) {
-        return; /* a member of a sum that was here before it */
+        return; /* a member that this shard had before the sum */
     }
     if (id->incarnation > w->incarnation) {
         *w = (trmi_window){.worker = id->worker,
@@ -161,7 +170,7 @@ static void mark(trmi_shard *shard, const trmi_push_id *id, int64_t clock, trmi_
                            .before = w->clock};
     }
     w->clock = trmi_max_i64(w->clock, clock);
-    /* steps take a worker's pushes in order: none before this one will come */
+    /* steps contain a worker's pushes in order: no earlier push will come */
     if (form == TRMI_PUSH_STEP) {
         uint64_t by = id->sequence - w->base;
         w->bits = by < TRMI_WINDOW_PUSHES ? w->bits >> by : 0;
@@ -177,6 +186,7 @@ static void mark(trmi_shard *shard, const trmi_push_id *id, int64_t clock, trmi_
 
 /* ---- pushing --------------------------------------------------------------------------------- */
 
+/* Audit: notes the push if it changes the watched row. */
 static void look_for_key(trmi_shard *shard, const trmi_push *push) {
     trmi_watch *w = shard->watch;
     for (uint32_t i = 0; i < push->section_count; i++) {
@@ -194,7 +204,8 @@ static void look_for_key(trmi_shard *shard, const trmi_push *push) {
     }
 }
 
-/* Every row says at which tick it changed last: so a list of ticks is enough for all of them. */
+/* Remembers which pushes made the current tick. A row has the tick of its last change, so that
+ * this list serves all rows. */
 static void remember(trmi_shard *shard, const trmi_push *push) {
     if (shard->recent == NULL) {
         shard->recent =
@@ -219,6 +230,7 @@ int32_t trmi_shard_writers(const trmi_shard *shard, uint32_t tick,
     return count;
 }
 
+/* Applies a push to the rows: advances clock and tick, updates each section's table. */
 static trm_status apply(trmi_shard *shard, const trmi_push *push, trm_error *err) {
     shard->clock = trmi_max_i64(shard->clock, push->clock);
     if (!trmi_push_counts(push)) {
@@ -238,8 +250,8 @@ static trm_status apply(trmi_shard *shard, const trmi_push *push, trm_error *err
     return TRM_OK;
 }
 
-/* A push whose batch is in, or a sum of which this shard had a part before it died: its other
- * members' pushes are let go, as those of backup workers are. Their windows get no hole. */
+/* Contract in shard.h. The other members' gradients are dropped, as those of late backup workers
+ * are; their windows must not have a hole. */
 trm_status trmi_shard_fill(trmi_shard *shard, const trmi_push *push, trm_error *err) {
     const trmi_push_mark fills = {.flags = TRMI_MARK_FILLS};
     for (uint32_t i = 0; i < push->id_count; i++) {
@@ -257,7 +269,8 @@ trm_status trmi_shard_fill(trmi_shard *shard, const trmi_push *push, trm_error *
     return TRM_OK;
 }
 
-/* Whether this very push was here (TRM_END), or its batch was, by another push. */
+/* Returns TRM_END if this push was applied, or its batch by another push; TRM_OK if not; else
+ * the error. */
 static trm_status was_here(const trmi_shard *shard, const trmi_push *push, uint32_t i,
                            trm_error *err) {
     const trmi_push_mark *m = push->marks == NULL ? NULL : &push->marks[i];
@@ -279,6 +292,7 @@ static trm_status was_here(const trmi_shard *shard, const trmi_push *push, uint3
     return push->clock > 0 && push->clock <= before ? TRM_END : TRM_OK;
 }
 
+/* Marks all ids of a push, and their samples, as applied. */
 static trm_status mark_all(trmi_shard *shard, const trmi_push *push, trm_error *err) {
     for (uint32_t i = 0; i < push->id_count; i++) {
         mark(shard, &push->ids[i], push->clock, push->form);
@@ -289,7 +303,7 @@ static trm_status mark_all(trmi_shard *shard, const trmi_push *push, trm_error *
     return TRM_OK;
 }
 
-/* A push that has passed all questions. */
+/* Logs and applies a push that is new. */
 static trm_status log_and_apply(trmi_shard *shard, const trmi_push *push, trm_error *err) {
     for (uint32_t i = 0; i < push->id_count; i++) {
         if (trmi_shard_window(shard, push->ids[i].worker) == NULL) {
@@ -302,7 +316,7 @@ static trm_status log_and_apply(trmi_shard *shard, const trmi_push *push, trm_er
     trm_status status = apply(shard, push, err);
     status = status == TRM_OK ? mark_all(shard, push, err) : status;
     if (status != TRM_OK) {
-        /* Half a push is in the rows: only a restart from checkpoint and log puts that right. */
+        /* The rows contain half a push: only a restart from snapshot and log restores them. */
         trm_error unheard = {0};
         shard->broken = err != NULL ? *err : unheard;
         shard->broken.status = status;
@@ -337,6 +351,7 @@ trm_status trmi_shard_push(trmi_shard *shard, const trmi_push *push, bool *appli
 
 /* ---- pushes that wait ------------------------------------------------------------------------ */
 
+/* Returns a staged push; NULL: it is not here. */
 static trmi_staged_push *find_staged(const trmi_shard *shard, const trmi_push_id *id) {
     trmi_staged_push *s = shard->staged;
     while (s != NULL && (s->id.worker != id->worker || s->id.incarnation != id->incarnation ||
@@ -346,6 +361,8 @@ static trmi_staged_push *find_staged(const trmi_shard *shard, const trmi_push_id
     return s;
 }
 
+/* Copies a push with keys and values into one block of memory; values are padded to 8 bytes.
+ * NULL without memory. */
 static trmi_staged_push *copy_push(const trmi_shard *shard, const trmi_push *push) {
     size_t bytes = sizeof(trmi_staged_push) + push->section_count * sizeof *push->sections;
     for (uint32_t i = 0; i < push->section_count; i++) {
@@ -387,7 +404,8 @@ trm_status trmi_shard_stage(trmi_shard *shard, const trmi_push *push, trm_error 
         *err = shard->broken;
         return (trm_status)shard->broken.status;
     }
-    /* Not how far ahead: a push that is refused is in no step, and leaves a hole. */
+    /* A push too far ahead is accepted: a refused push is in no step and would leave a hole in
+     * the window. */
     trm_status status = trmi_window_check(shard, &push->ids[0], err);
     if (status == TRM_END || find_staged(shard, &push->ids[0]) != NULL) {
         return TRM_OK;
@@ -409,8 +427,8 @@ trm_status trmi_shard_stage(trmi_shard *shard, const trmi_push *push, trm_error 
     return TRM_OK;
 }
 
-/* Of a worker that is in a step: this push, and what it, or its life before, had staged and no step
- * has had. */
+/* Removes a worker's staged pushes up to this one, those of earlier lives included: they are in
+ * this step or in none. */
 static void drop_until(trmi_shard *shard, const trmi_push_id *id) {
     for (trmi_staged_push **at = &shard->staged; *at != NULL;) {
         trmi_staged_push *s = *at;
@@ -426,6 +444,7 @@ static void drop_until(trmi_shard *shard, const trmi_push_id *id) {
     }
 }
 
+/* Breaks the shard: a member of a decided step is not staged here, so the log was lost. */
 static trm_status not_here(trmi_shard *shard, const trmi_push_id *id, int64_t step,
                            trm_error *err) {
     TRMI_FAIL(&shard->broken, TRM_CORRUPT,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The log of a shard is written: ps/shard/shard_record.h. */
+/* Writes the log of a shard (format in shard_record.h). */
 #include "ps/shard/shard.h"
 #include "ps/shard/shard_record.h"
 
@@ -13,7 +13,7 @@
 
 static trm_status log_staged(trmi_shard *shard, trm_error *err);
 
-/* What is staged goes into the new log, too. */
+/* Contract in shard.h. */
 trm_status trmi_shard_log_open(trmi_shard *shard, const trmi_os *os, const char *path, bool sync,
                                trm_error *err) {
     os = os == NULL ? trmi_os_real() : os;
@@ -37,8 +37,8 @@ void trmi_shard_log_close(trmi_shard *shard) {
     }
 }
 
-/* Writes a record of up to three pieces. A record that did not get out whole breaks the shard: what
- * follows it could not be read. */
+/* Writes a record whose body consists of `count` pieces. A record that was not written
+ * completely breaks the shard, because the records after it could not be read. */
 static trm_status write_record(trmi_shard *shard, trmi_record_head *head, const void *const *pieces,
                                const size_t *sizes, int count, trm_error *err) {
     trmi_shard_log *log = &shard->log;
@@ -92,7 +92,8 @@ trm_status trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_err
     if (shard->log.fd < 0) {
         return TRM_OK;
     }
-    /* The sections as a message of their own: the codec reads it back, checks and all. */
+    /* The sections are logged as a message, so that the codec checks them when they are read
+     * back. */
     int32_t widths[TRMI_PS_TABLES_MAX];
     for (uint32_t i = 0; i < shard->table_count; i++) {
         widths[i] = shard->tables[i]->options.width;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which samples of the book of leases this shard has learnt from. */
+/* The samples that a shard has learnt from, as a sorted list of disjoint spans. Neighbouring
+ * spans are merged, so that a job needs few of them. */
 #include "ps/shard/shard.h"
 
 #include "base/checked.h"
 #include "base/error.h"
 
-/* The first span that ends at `position` or behind it. */
+/* Returns the index of the first span that ends at or after `position` (binary search). */
 static int64_t first_span(const trmi_shard *shard, int64_t position) {
     int64_t low = 0, high = shard->span_count;
     while (low < high) {
@@ -24,7 +25,7 @@ trm_status trmi_spans_check(const trmi_shard *shard, const trmi_push_mark *m, tr
         return TRM_OK;
     }
     if (m->book < shard->book) {
-        return TRM_END; /* a worker of the job before this one */
+        return TRM_END; /* a worker of an earlier book */
     }
     int64_t i = first_span(shard, m->begin + 1);
     if (i == shard->span_count || shard->spans[i].begin >= m->end) {
@@ -41,6 +42,7 @@ trm_status trmi_spans_check(const trmi_shard *shard, const trmi_push_mark *m, tr
                      (long long)s->end);
 }
 
+/* Makes room for one more span within the budget. */
 static bool reserve_spans(trmi_shard *shard) {
     if (shard->span_count < shard->span_capacity) {
         return true;
@@ -67,7 +69,7 @@ trm_status trmi_spans_add(trmi_shard *shard, const trmi_push_mark *m, trm_error 
         shard->book = m->book;
         shard->span_count = 0;
     }
-    /* It swallows all that it touches. */
+    /* merge with all spans that it touches */
     int64_t first = first_span(shard, m->begin), last = first;
     trmi_span sum = {m->begin, m->end};
     while (last < shard->span_count && shard->spans[last].begin <= sum.end) {
