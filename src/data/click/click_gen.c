@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Generated clicks: a planted factorisation machine whose probabilities are known.
+/* Generated clicks: a factorisation machine with planted weights, so that the true probabilities
+ * are known.
  *
  *   row i --philox--> ranks (Zipf), dense (normal) --planted weights--> logit --coin--> label
  *
- * The weights of the most frequent keys are tabulated, the others are computed when met: they are
- * functions of (seed, field, rank) either way. */
+ * Weights are functions of (seed, field, rank). Those of the most frequent keys are in a table; the
+ * others are computed when they are needed, with the same result. */
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/rng.h"
@@ -15,29 +16,34 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* LATENT: factors of a key; TABLE_RANKS: keys of each field in the table */
 enum { LATENT = 4, WEIGHTS = 1 + LATENT, TABLE_RANKS = 4096, FIELDS_MAX = 512, DENSE_MAX = 4096 };
 static const int64_t rows_max = (int64_t)1 << 39, vocabulary_max = (int64_t)1 << 40;
-/* Test rows are numbered from here, those that set the bias from there. */
+/* Test rows have numbers from test_origin on; the rows that determine the bias from bias_origin
+ * on. */
 static const int64_t test_origin = (int64_t)1 << 40, bias_origin = (int64_t)1 << 41;
 
+/* The source. */
 typedef struct clicks {
     trmi_click_source click;
     trm_clicks_options options; /* with the defaults filled in */
     int64_t train_rows;
     bool with_train;
-    double power, reach; /* of the Zipf inverse: (1 + u * reach)^power, or exp(u * reach) */
+    /* of the inverse of the Zipf distribution: (1 + u * reach)^power, or exp(u * reach) */
+    double power, reach;
     float bias;
-    float *table; /* [fields][table_ranks][WEIGHTS] */
+    float *table; /* [fields][table_ranks][WEIGHTS] planted weights of the frequent keys */
     int64_t table_ranks;
-    float *dense_weights;
+    float *dense_weights; /* [dense] planted weights of the dense inputs */
 } clicks;
 
-/* Seeds of what is planted and of rows are kept apart. */
+/* Planted weights and rows use different seeds. */
 static uint64_t planted_seed(const clicks *set) { return trmi_mix(set->options.seed, 1); }
 static uint64_t row_seed(const clicks *set, int64_t row) {
     return trmi_mix(trmi_mix(set->options.seed, 2), (uint64_t)row);
 }
 
+/* Returns four normally distributed numbers of one counter. */
 static void four_normals(uint64_t seed, uint64_t counter, float out[4]) {
     uint32_t bits[4], other[4];
     trmi_philox(seed, TRMI_STREAM_SYNTH, counter, bits);
@@ -48,7 +54,7 @@ static void four_normals(uint64_t seed, uint64_t counter, float out[4]) {
     trmi_normal_pair(other, out + 2);
 }
 
-/* A weight and LATENT factors of a key, unit deviation. */
+/* Computes the weight and the LATENT factors of a key, with unit deviation. */
 static void draw_weights(const clicks *set, int64_t field, int64_t rank, float out[WEIGHTS]) {
     float first[4], second[4];
     uint64_t seed = trmi_mix(planted_seed(set), (uint64_t)field);
@@ -58,18 +64,22 @@ static void draw_weights(const clicks *set, int64_t field, int64_t rank, float o
     out[4] = second[0];
 }
 
+/* Returns a rank with the Zipf distribution from 32 random bits, by inverting its continuous
+ * form. */
 static int64_t zipf_rank(const clicks *set, uint32_t bits) {
     double u = (double)bits * 0x1p-32;
     double x = set->power == 0 ? exp(u * set->reach) : pow(1 + u * set->reach, set->power);
     return trmi_min_i64((int64_t)x - 1, set->options.vocabulary - 1);
 }
 
-/* Keys and dense inputs of a row (either may be NULL); its logit without the bias. */
+/* Draws the keys and dense inputs of a row (either may be NULL). Returns its logit without the
+ * bias. */
 static double draw_row(const clicks *set, int64_t row, int64_t *keys, float *dense) {
     const trm_clicks_options *o = &set->options;
     uint64_t seed = row_seed(set, row), counter = 1; /* counter 0 is the coin */
     double key_sum = 0, dense_sum = 0, sum[LATENT] = {0}, squares = 0;
     uint32_t bits[4] = {0};
+    /* Keys: their weights and factors. */
     for (int32_t f = 0; f < o->fields; f++) {
         if (f % 4 == 0) {
             trmi_philox(seed, TRMI_STREAM_SYNTH, counter++, bits);
@@ -95,6 +105,7 @@ static double draw_row(const clicks *set, int64_t row, int64_t *keys, float *den
         }
     }
     float normals[4];
+    /* Dense inputs. */
     for (int32_t d = 0; d < o->dense; d++) {
         if (d % 4 == 0) {
             four_normals(seed, counter++, normals);
@@ -104,11 +115,12 @@ static double draw_row(const clicks *set, int64_t row, int64_t *keys, float *den
             dense[d] = normals[d % 4];
         }
     }
-    /* The sum over pairs of inner products is half of |sum|^2 - sum of |.|^2. */
+    /* The sum of inner products over all pairs is half of |sum|^2 minus the sum of |.|^2. */
     double pairs = -squares;
     for (int k = 0; k < LATENT; k++) {
         pairs += sum[k] * sum[k];
     }
+    /* Each part is scaled by the root of its number of terms. */
     double fields = o->fields, count = fields * (fields - 1) / 2;
     double logit = dense_sum * o->dense_scale / sqrt(fmax(o->dense, 1));
     logit += key_sum * o->key_scale / sqrt(fmax(fields, 1));
@@ -117,10 +129,12 @@ static double draw_row(const clicks *set, int64_t row, int64_t *keys, float *den
 
 static double probability(double logit) { return 1 / (1 + exp(-logit)); }
 
+/* Draws the label of a row that is clicked with probability p. */
 static bool coin(const clicks *set, int64_t row, double p) {
     return (double)trmi_random_u32(row_seed(set, row), TRMI_STREAM_SYNTH, 0) * 0x1p-32 < p;
 }
 
+/* Returns the number of the row at `index`: training rows first, then test rows. */
 static int64_t number_of(const clicks *set, int64_t index) {
     int64_t train = set->with_train ? set->train_rows : 0;
     return index < train ? index : test_origin + index - train;
@@ -140,6 +154,7 @@ static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row
 /* ---- making it ---------------------------------------------------------------------------------
  */
 
+/* Fills in the defaults and checks the options. */
 static trm_status fill_options(const trm_clicks_options *given, trm_clicks_options *o,
                                trm_error *err) {
     *o = given != NULL ? *given : (trm_clicks_options){0};
@@ -176,7 +191,7 @@ static trm_status fill_options(const trm_clicks_options *given, trm_clicks_optio
     return TRM_OK;
 }
 
-/* The bias with which the mean probability of some rows is the click rate. */
+/* Finds, by bisection, the bias with which the mean probability of some rows is the click rate. */
 static void set_bias(clicks *set) {
     enum { ROWS = 4096, STEPS = 50 };
     double logits[ROWS], low = -60, high = 60;
@@ -193,6 +208,7 @@ static void set_bias(clicks *set) {
     set->bias = (float)((low + high) / 2);
 }
 
+/* Computes the table of weights, the parameters of the Zipf distribution and the bias. */
 static trm_status plant(clicks *set, trm_error *err) {
     const trm_clicks_options *o = &set->options;
     set->table_ranks = trmi_min_i64(o->vocabulary, TABLE_RANKS);
@@ -244,6 +260,7 @@ static const trmi_source_ops clicks_ops = {.kind = "clicks",
                                            .describe = describe,
                                            .destroy = destroy};
 
+/* Creates the source. */
 static trm_status create(const trm_clicks_options *options, trm_usage usage, clicks **out,
                          trm_error *err) {
     trm_clicks_options filled;
@@ -278,8 +295,9 @@ trm_status trm_dataset_clicks(const trm_clicks_options *options, trm_usage usage
     return trmi_dataset_create(&set->click.base, out, err);
 }
 
-/* ---- what the truth itself reaches
- *  ---------------------------------------------------------------- */
+/* ---- what the true probabilities achieve ----
+ *
+ * One row: its true probability, and the label that was drawn. */
 
 typedef struct outcome {
     double probability;
@@ -291,13 +309,15 @@ static int by_probability(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* Over all pairs of different rows: P(a clicked, b not, p_a > p_b) + half of the ties. Weights are
- * the probabilities themselves (expected) or the coins (realised). */
+/* Returns the area under the ROC curve, over all pairs of different rows: P(a clicked, b not, p_a >
+ * p_b) plus half of the ties. realized: with the labels that were drawn, otherwise with the
+ * probabilities (the expected value). */
 static double area(const outcome *sorted, int64_t count, bool realized) {
     double below = 0, won = 0, clicked = 0, missed = 0, self = 0;
     for (int64_t i = 0; i < count;) {
         int64_t end = i;
         double hit = 0, miss = 0, own = 0;
+        /* one group of rows with equal probability */
         for (; end < count && sorted[end].probability <= sorted[i].probability; end++) {
             double p = realized ? sorted[end].clicked : sorted[end].probability;
             hit += p;

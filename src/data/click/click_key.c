@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys of categorical values: hashing trick or vocabulary. */
+/* Keys of categorical values: unbounded hashes, the hashing trick (buckets), or ids of a
+ * vocabulary. Key 0 of bounded keys means a missing or unknown value. A vocabulary file is text:
+ *
+ *   trireme-vocabulary 1 FIELDS SEED
+ *   FIELD HASH        (one line for each value, in the order of the ids)
+ */
 #include "base/error.h"
 #include "base/hash_index.h"
 #include "base/os.h"
@@ -10,8 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* limits of a vocabulary and of its file */
 enum { FIELDS_MAX = 1 << 16, FILE_BYTES_MAX = 1 << 30 };
 
+/* Mixes 8 bytes at a time, in little-endian order on every machine. */
 uint64_t trmi_key_hash(uint64_t seed, int32_t field, const void *text, size_t bytes) {
     uint64_t hash = trmi_mix(seed, (uint64_t)field);
     const uint8_t *at = text;
@@ -27,33 +34,37 @@ uint64_t trmi_key_hash(uint64_t seed, int32_t field, const void *text, size_t by
     for (size_t i = left; i > 0; i--) {
         word = word << 8 | at[i - 1];
     }
-    /* The length keeps "a" and "a\0" apart. */
+    /* With the length, "a" and "a\0" have different hashes. */
     return trmi_mix(trmi_mix(hash, word), (uint64_t)bytes);
 }
 
+/* One value of a vocabulary. */
 typedef struct vocabulary_word {
     uint64_t hash;
-    int64_t count, id; /* id 0 until numbered, or when too rare */
+    int64_t count, id; /* id 0: not numbered yet */
     int32_t field;
 } vocabulary_word;
 
 struct trm_vocabulary {
     int32_t fields;
     uint64_t seed;
-    int64_t *rows; /* by field */
+    int64_t *rows; /* [fields] number of ids, including 0 */
+    /* [fields] sum of the rows of the fields before */
     int64_t *base;
-    vocabulary_word *words; /* in order of appearance */
+    vocabulary_word *words; /* in order of appearance, later of ids */
     int64_t word_count, word_capacity;
     trmi_hash_index by_word;
 };
 
+/* An unbounded key is a non-negative number. */
 static int64_t unbounded(uint64_t hash) { return (int64_t)(hash >> 1); }
 
-/* Rows of the fields before this one. */
+/* Returns the rows of all fields before this one. */
 static int64_t rows_before(const trm_vocabulary *v, int32_t field) {
     return field < v->fields ? v->base[field] : 0;
 }
 
+/* Returns the key of an id: with a shared table, each field's ids have an offset. */
 static int64_t bounded(const trmi_keyer *keyer, int32_t field, int64_t id) {
     if (!keyer->shared) {
         return id;
@@ -129,7 +140,7 @@ void trm_vocabulary_destroy(trm_vocabulary *vocabulary) {
     trmi_free(vocabulary);
 }
 
-/* The word's index, -1 if it is not there. */
+/* Returns the index of a value, -1 if it is not there. */
 static int64_t find_word(const trm_vocabulary *v, int32_t field, uint64_t hash) {
     uint64_t probe = 0;
     int64_t i;
@@ -139,6 +150,7 @@ static int64_t find_word(const trm_vocabulary *v, int32_t field, uint64_t hash) 
     return i;
 }
 
+/* Adds a value to the hash index. Returns false without memory. */
 static bool index_word(trm_vocabulary *v, int64_t i) {
     const vocabulary_word *w = &v->words[i];
     return trmi_hash_index_add(&v->by_word, trmi_mix(w->hash, (uint64_t)w->field), i);
@@ -158,10 +170,12 @@ bool trmi_vocabulary_count(trm_vocabulary *v, int32_t field, uint64_t hash) {
 }
 
 trm_status trmi_vocabulary_number(trm_vocabulary *v, int64_t min_count, trm_error *err) {
+    /* id 0 of each field means unknown */
     for (int32_t f = 0; f < v->fields; f++) {
         v->rows[f] = 1;
     }
     int64_t kept = 0;
+    /* Keep the frequent values, number them, and index them again. */
     for (int64_t i = 0; i < v->word_count; i++) {
         if (v->words[i].count >= min_count) {
             v->words[kept] = v->words[i];
@@ -212,6 +226,7 @@ trm_status trm_vocabulary_save(const trm_vocabulary *vocabulary, const char *pat
     return status;
 }
 
+/* Reads the lines of a vocabulary file. A duplicate value is an error. */
 static trm_status parse_words(trm_vocabulary *v, const char *path, const char *at, trm_error *err) {
     for (int64_t line = 2; *at != '\0'; line++) {
         char *end;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* "label index:value ..." and libffm's "label field:index:value ...". */
+/* Text of the forms "label index:value ..." (libsvm) and "label field:index:value ..." (libffm).
+ * The first row with an entry decides which. Rows are ragged and weighted. */
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/mapping.h"
@@ -8,8 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FIELDS_MAX = 65536, ENTRIES_MAX = 1 << 24 };
+enum { FIELDS_MAX = 65536, ENTRIES_MAX = 1 << 24 }; /* limits: fields, keys of a row */
 
+/* The source. */
 typedef struct libsvm {
     trmi_click_source click;
     trmi_arena arena;
@@ -21,7 +23,7 @@ typedef struct libsvm {
 
 static bool is_blank(char c) { return c == ' ' || c == '\t'; }
 
-/* The next token; false at the end of the line or at a comment. */
+/* Finds the next token. Returns false at the end of the line or at a comment. */
 static bool next_token(const char **at, const char *end, const char **begin, const char **stop) {
     while (*at < end && is_blank(**at)) {
         ++*at;
@@ -37,6 +39,7 @@ static bool next_token(const char **at, const char *end, const char **begin, con
     return true;
 }
 
+/* Fails with line, column, the token and what was expected. */
 static trm_status fail_at(const libsvm *set, const char *line, const char *begin, const char *end,
                           const char *expected, trm_error *err) {
     int shown = end - begin > 24 ? 24 : (int)(end - begin);
@@ -45,7 +48,7 @@ static trm_status fail_at(const libsvm *set, const char *line, const char *begin
                      shown, begin, expected);
 }
 
-/* One "index:value" or "field:index:value". */
+/* Parses "index:value" or "field:index:value". */
 static bool parse_entry(const libsvm *set, const char *begin, const char *end, int64_t *field,
                         int64_t *index, double *value) {
     *field = 0;
@@ -62,6 +65,7 @@ static bool parse_entry(const libsvm *set, const char *begin, const char *end, i
            *field < set->click.field_count;
 }
 
+/* Reads one row: the label, then the entries, whose fields must ascend. */
 static trm_status parse(const trmi_click_source *source, int64_t row_index, trmi_row *row,
                         trm_error *err) {
     const libsvm *set = (const libsvm *)source;
@@ -75,7 +79,7 @@ static trm_status parse(const trmi_click_source *source, int64_t row_index, trmi
     if (!trmi_parse_number(begin, stop, &number)) {
         return fail_at(set, line, begin, stop, "label 0, 1 or -1", err);
     }
-    if (number == -1 && source->label_threshold == 0) {
+    if (number == -1 && source->label_threshold == 0) { /* libsvm's label of the negative class */
         number = 0;
     }
     if (!trmi_click_label(source, number, &row->label)) {
@@ -91,6 +95,7 @@ static trm_status parse(const trmi_click_source *source, int64_t row_index, trmi
         if (field < current) {
             return fail_at(set, line, begin, stop, "fields in ascending order", err);
         }
+        /* close the fields between the previous entry and this one */
         for (; current < field; current++) {
             row->ends[current] = row->count;
         }
@@ -105,16 +110,17 @@ static trm_status parse(const trmi_click_source *source, int64_t row_index, trmi
     return TRM_OK;
 }
 
-/* What the scan at opening learns from each row. */
+/* What the first pass over the file finds out. */
 typedef struct survey {
     int64_t entries_max, field_max;
     bool first_seen, with_fields;
 } survey;
 
+/* Looks at one row: number of entries, form, largest field. */
 static void visit(void *context, const char *line, const char *line_end) {
     survey *s = context;
     const char *at = line, *begin, *end;
-    int64_t entries = -1; /* the label */
+    int64_t entries = -1; /* the label is no entry */
     while (next_token(&at, line_end, &begin, &end)) {
         entries++;
         const char *colon = memchr(begin, ':', (size_t)(end - begin));
@@ -169,6 +175,7 @@ static const trmi_source_ops libsvm_ops = {.kind = "libsvm",
                                            .describe = describe,
                                            .destroy = destroy};
 
+/* Opens the file; one pass indexes the lines and finds fields and longest row. */
 static trm_status open_text(libsvm *set, const trm_click_options *options, trm_error *err) {
     survey s = {0};
     TRMI_TRY(trmi_click_configure(&set->click, options, false, err));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Click data by kind: files in folders, and vocabularies. */
+/* Opening click data by kind: files, folders with a file for training and one for testing; and
+ * building vocabularies from them. */
 #include "base/error.h"
 #include "data/click/click.h"
 
@@ -9,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* True for the kinds of files with click data. */
 static bool known(const char *kind) {
     static const char *const kinds[] = {"criteo", "avazu", "csv",
                                         "libsvm", "slots", "tfrecord-clicks"};
@@ -20,6 +22,7 @@ static bool known(const char *kind) {
     return false;
 }
 
+/* Opens the reader of a kind. */
 static trm_status source_of(const char *kind, const char *path, const trm_click_options *options,
                             trmi_click_source **out, trm_error *err) {
     if (strcmp(kind, "criteo") == 0 || strcmp(kind, "avazu") == 0 || strcmp(kind, "csv") == 0) {
@@ -76,7 +79,7 @@ trm_status trmi_clicks_open(const trm_click_options *options, trm_usage usage, t
     return trm_dataset_clicks(options != NULL ? options->generator : NULL, usage, out, err);
 }
 
-/* Counts the keys of all rows. */
+/* Counts the keys of all rows in the vocabulary. Missing values are not counted. */
 static trm_status count_keys(const trmi_click_source *source, trm_vocabulary *v, trm_error *err) {
     size_t entries = (size_t)source->entries_max, fields = (size_t)source->field_count;
     int64_t *keys = trmi_alloc(entries * sizeof *keys);
@@ -94,6 +97,7 @@ static trm_status count_keys(const trmi_click_source *source, trm_vocabulary *v,
         status = source->parse(source, i, &row, err);
         int32_t field = 0;
         for (int64_t k = 0; status == TRM_OK && k < row.count; k++) {
+            /* Without ragged rows key k belongs to field k; otherwise `ends` gives the field. */
             if (!source->ragged) {
                 field = (int32_t)k;
             }
@@ -116,6 +120,7 @@ static trm_status count_keys(const trmi_click_source *source, trm_vocabulary *v,
 trm_status trm_vocabulary_build(const char *kind, const char *path,
                                 const trm_click_options *options, int64_t min_count,
                                 trm_vocabulary **out, trm_error *err) {
+    /* The vocabulary stores unbounded hashes, so the keys must be those. */
     trm_click_options unbounded = options != NULL ? *options : (trm_click_options){0};
     unbounded.buckets = 0;
     unbounded.vocabulary = NULL;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Click data as TFRecords of tf.Example with named features. */
+/* Click data as TFRecords of tf.Example. The caller names the features and their roles, because a
+ * tf.Example does not say which one is the label. */
 #include "base/error.h"
 #include "data/click/click.h"
 #include "data/click/tfrecord.h"
@@ -7,14 +8,16 @@
 #include <math.h>
 #include <stdio.h>
 
+/* features at most; keys of a bag unless the options say otherwise */
 enum { COLUMNS_MAX = 1024, DEFAULT_BAG = 16 };
 
+/* The source. */
 typedef struct records {
     trmi_click_source click;
     trmi_tfrecord_set set;
     trmi_arena arena;
     int32_t column_count;
-    const char **names;
+    const char **names; /* [column_count] names and roles of the features */
     trm_column_role *roles;
     int64_t bag_max;
 } records;
@@ -23,6 +26,7 @@ static void place(const trmi_source *source, int64_t index, char *text, size_t s
     trmi_tfrecord_place(&((const records *)source)->set, index, text, size);
 }
 
+/* Fails with record, feature and what was expected. */
 static trm_status fail_at(const records *set, int64_t index, int32_t column, const char *expected,
                           trm_error *err) {
     char where[TRMI_PLACE_BYTES];
@@ -31,7 +35,8 @@ static trm_status fail_at(const records *set, int64_t index, int32_t column, con
                      expected);
 }
 
-/* The only number of a float or int64 list: 1 if there is one, 0 if it is missing, else -1. */
+/* Reads the only number of a float or int64 list. Returns 1 if there is one, 0 if the feature is
+ * missing or empty, -1 otherwise. */
 static int one_number(const trmi_feature *feature, double *out) {
     trmi_feature_walk walk = trmi_feature_begin(feature);
     float real;
@@ -51,7 +56,8 @@ static int one_number(const trmi_feature *feature, double *out) {
     return walk.malformed || count > 1 || (count == 1 && !isfinite(*out)) ? -1 : count;
 }
 
-/* All keys of a feature, at most `limit`; -1 when it is malformed or longer. */
+/* Appends all keys of a feature to the row. Returns their number, -1 if the feature is malformed or
+ * has more than `limit`. */
 static int64_t add_keys(const records *set, const trmi_feature *feature, int32_t slot,
                         int64_t limit, trmi_row *row) {
     trmi_feature_walk walk = trmi_feature_begin(feature);
@@ -82,6 +88,7 @@ static int64_t add_keys(const records *set, const trmi_feature *feature, int32_t
     return walk.malformed ? -1 : count;
 }
 
+/* Reads one record into a row: looks up all features, then goes through the columns in order. */
 static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row *row,
                         trm_error *err) {
     const records *set = (const records *)source;
@@ -166,6 +173,7 @@ static const trmi_source_ops record_ops = {.kind = "tfrecord-clicks",
                                            .describe = describe,
                                            .destroy = destroy};
 
+/* Takes over the columns of the options, and counts dense columns, fields and keys. */
 static trm_status give_columns(records *set, const char *path, const trm_click_options *o,
                                trm_error *err) {
     trmi_click_source *click = &set->click;

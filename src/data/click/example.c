@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The protobuf wire form of tf.Example, read in place. Depth is fixed by the schema: no recursion.
- */
+/* Reading tf.Example in its protobuf form, in place. The schema fixes the depth, so there is no
+ * recursion. tfrecord.h shows the message. */
 #include "base/endian.h"
 #include "base/error.h"
 #include "data/click/tfrecord.h"
 
 #include <string.h>
 
-/* Feature { oneof list }: the last list wins, as in protobuf. */
+/* Reads a Feature { oneof list }. As in protobuf, the last list counts. */
 static bool read_feature(const trmi_proto_field *value, trmi_feature *out) {
     trmi_proto feature = trmi_proto_inside(value);
     trmi_proto_field f;
@@ -19,7 +19,8 @@ static bool read_feature(const trmi_proto_field *value, trmi_feature *out) {
     return !feature.broken;
 }
 
-/* One map entry { key: 1, value: 2 }. */
+/* Reads a map entry { key: 1, value: 2 }; fills out[i] if its key is names[i]. Returns false if the
+ * bytes are malformed. */
 static bool read_entry(const trmi_proto_field *entry, const char *const *names, int32_t count,
                        trmi_feature *out) {
     trmi_proto pair = trmi_proto_inside(entry);
@@ -75,7 +76,7 @@ trmi_feature_walk trmi_feature_begin(const trmi_feature *feature) {
         .list = {.data = feature->data, .bytes = there ? feature->bytes : 0}};
 }
 
-/* The next field 1 of the list's message, others skipped. */
+/* Returns the next field 1 of the list's message; other fields are skipped. */
 static bool next_value(trmi_feature_walk *walk, trmi_proto_field *out) {
     while (trmi_proto_next(&walk->list, out)) {
         if (out->number == 1) {
@@ -100,7 +101,8 @@ bool trmi_feature_next_bytes(trmi_feature_walk *walk, const uint8_t **data, size
     return true;
 }
 
-/* Numbers: `f` is a value of its own, unless a packed run is entered, or goes on. */
+/* Goes to the next number: *f is a value of its own, unless walk->packed has numbers left or
+ * begins. */
 static bool next_number(trmi_feature_walk *walk, trmi_proto_field *f) {
     while (!walk->malformed && walk->packed.at == walk->packed.bytes) {
         if (!next_value(walk, f)) {

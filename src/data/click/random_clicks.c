@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of click data that mean nothing, kept in memory: what a batch costs is copying it. */
+/* Random rows of click data without any meaning, kept in memory, so that a batch costs only the
+ * copy; benchmarks use it. */
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/rng.h"
@@ -11,15 +12,16 @@
 
 enum { DEFAULT_COUNT = 32768 };
 
+/* The source. */
 typedef struct random_clicks {
     trmi_click_source click;
     int64_t vocabulary;
     double zipf;
-    int64_t *keys;
-    float *dense, *labels;
+    int64_t *keys;         /* [count][fields] */
+    float *dense, *labels; /* [count][dense], [count] */
 } random_clicks;
 
-/* The numbers of one seed, one after the other. */
+/* The random numbers of one seed, in order. */
 typedef struct draws {
     uint64_t seed, next;
 } draws;
@@ -29,7 +31,8 @@ static double unit(draws *d) {
     return (double)trmi_random_u32(d->seed, TRMI_STREAM_SYNTH, i) * 0x1p-32;
 }
 
-/* Devroye, Non-Uniform Random Variate Generation, X.6.1: P(x) ~ x^-a, x = 1, 2, ... */
+/* Returns x = 1, 2, ... with P(x) ~ x^-a. Source: Devroye, Non-Uniform Random Variate Generation
+ * (1986), section X.6.1. */
 static int64_t zipf(draws *d, double a) {
     double b = pow(2, a - 1);
     for (;;) {
@@ -44,6 +47,7 @@ static int64_t zipf(draws *d, double a) {
     }
 }
 
+/* Copies the rows of a batch; padding rows are zero. */
 static trm_status fill(const trmi_source *source, trmi_picture_scratch *scratch,
                        const trmi_batch_work *work, trm_error *err) {
     (void)scratch, (void)err;
@@ -100,6 +104,7 @@ static const trmi_source_ops random_clicks_ops = {.kind = "random-clicks",
                                                   .describe = describe,
                                                   .destroy = destroy};
 
+/* Draws all rows. With a shared table each field's keys have an offset. */
 static trm_status draw_rows(random_clicks *set, const trm_random_clicks_options *o,
                             trm_error *err) {
     int64_t count = set->click.base.count, fields = set->click.field_count;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TFRecord files, mapped, with an index of their records; and ImageNet in that form. */
+/* Sets of TFRecord files, mapped, with an index of their records; and ImageNet in that form. */
 #include "data/click/tfrecord.h"
 
 #include "base/error.h"
@@ -14,6 +14,7 @@ enum { IMAGENET_CLASSES = 1000 };
 
 /* ---- a set of files -------------------------------------------------------------------------- */
 
+/* Adds a file to the set (folder NULL: `name` is the path). */
 static trm_status add_file(trmi_tfrecord_set *set, const char *folder, const char *name,
                            trm_error *err) {
     if (!trmi_grow((void **)&set->files, &set->file_capacity, set->file_count + 1,
@@ -31,6 +32,7 @@ static trm_status add_file(trmi_tfrecord_set *set, const char *folder, const cha
     return TRM_OK;
 }
 
+/* True if a file of a folder belongs to the set. */
 static bool wanted(const char *name, const char *const *prefixes, int32_t count) {
     if (name[0] == '.') {
         return false;
@@ -50,6 +52,7 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const trmi_tfrecord_file *)a)->name, ((const trmi_tfrecord_file *)b)->name);
 }
 
+/* Lists the files of the set. */
 static trm_status list(const char *path, const char *const *prefixes, int32_t count,
                        trmi_tfrecord_set *set, trm_error *err) {
     struct stat info;
@@ -80,17 +83,18 @@ static trm_status list(const char *path, const char *const *prefixes, int32_t co
     return TRM_OK;
 }
 
-/* A reader of the whole file, or of one record of it. */
+/* A reader of a file, from its beginning or, after setting offset and number, from a record on. */
 static trmi_tfrecord_reader reader_of(const trmi_tfrecord_file *file) {
     return (trmi_tfrecord_reader){
         .name = file->path, .file = file->mapping.data, .bytes = file->mapping.bytes};
 }
 
+/* Finds the positions of all records; checks their lengths, but not yet their data. */
 static trm_status index_records(trmi_tfrecord_file *file, trm_error *err) {
     trmi_tfrecord_reader reader = reader_of(file);
     const uint8_t *data;
     size_t bytes;
-    reader.data_unchecked = true; /* each is checked when it is read */
+    reader.data_unchecked = true; /* data are verified when they are read */
     for (;;) {
         size_t at = reader.offset;
         trm_status status = trmi_tfrecord_next(&reader, &data, &bytes, err);
@@ -137,6 +141,7 @@ void trmi_tfrecord_close(trmi_tfrecord_set *set) {
     *set = (trmi_tfrecord_set){0};
 }
 
+/* Returns the file of record `index`; *record is its number in that file. */
 static const trmi_tfrecord_file *find(const trmi_tfrecord_set *set, int64_t index,
                                       int64_t *record) {
     const trmi_tfrecord_file *file = set->files;
@@ -164,6 +169,7 @@ trm_status trmi_tfrecord_check(const trmi_tfrecord_set *set, const trmi_batch_wo
     for (int64_t i = 0; work == NULL && i < set->file_count; i++) {
         status = trmi_mapping_check(&set->files[i].mapping, status, err);
     }
+    /* neighbouring samples are often in one file: check it once */
     for (int64_t i = 0; work != NULL && i < work->count; i++) {
         int64_t record;
         const trmi_tfrecord_file *file = find(set, work->indices[i], &record);
@@ -179,8 +185,9 @@ void trmi_tfrecord_place(const trmi_tfrecord_set *set, int64_t index, char *text
     snprintf(text, size, "%s: record %lld", file->name, (long long)record);
 }
 
-/* ---- ImageNet ---------------------------------------------------------------------------------
- */
+/* ---- ImageNet ----
+ *
+ * The source: records with image/encoded and image/class/label. */
 
 typedef struct imagenet {
     trmi_source base;
@@ -191,6 +198,8 @@ static void place(const trmi_source *source, int64_t index, char *text, size_t s
     trmi_tfrecord_place(&((const imagenet *)source)->set, index, text, size);
 }
 
+/* Returns the encoded image inside the mapped file. Labels are 1 .. 1000 in the files, 0 .. 999
+ * here. */
 static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch, int64_t index,
                        trmi_sample *out, trm_error *err) {
     (void)scratch;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CIFAR-10 binary files, mapped. */
+/* CIFAR-10's binary files, mapped into memory. Files of another length than the official ones are
+ * listed in records.txt (as `trireme data make` writes it). */
 #include "data/image/cifar10.h"
 
 #include "base/checked.h"
@@ -14,15 +15,18 @@
 #include <string.h>
 #include <unistd.h>
 
+/* files of a folder, bytes of records.txt, at most */
 enum { FILES_MAX = 256, LIST_BYTES_MAX = 1 << 16 };
 static const int64_t listed_max = 100000000;
 
+/* One file of the set. */
 typedef struct file {
     char *name;
     trmi_mapping mapping;
     int64_t records;
 } file;
 
+/* The source. */
 typedef struct cifar10 {
     trmi_source base;
     trmi_arena arena;
@@ -70,6 +74,7 @@ trm_status trmi_cifar10_listed(const char *text, const char *name, int64_t *out,
     return TRM_OK;
 }
 
+/* True if the file belongs to the usage: training, test or all. */
 static bool wanted(const char *name, trm_usage usage) {
     size_t length = strlen(name);
     if (length < 4 || strcmp(name + length - 4, ".bin") != 0) {
@@ -86,6 +91,7 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const file *)a)->name, ((const file *)b)->name);
 }
 
+/* Lists the files of the folder in the order of their names. All official files must be there. */
 static trm_status list_files(cifar10 *set, const char *path, trm_usage usage, trm_error *err) {
     DIR *folder = opendir(path);
     if (folder == NULL) {
@@ -109,6 +115,7 @@ static trm_status list_files(cifar10 *set, const char *path, trm_usage usage, tr
     closedir(folder);
     TRMI_TRY(status);
     qsort(set->files, (size_t)set->file_count, sizeof *set->files, by_name);
+    /* five training files, one test file */
     int expected = usage == TRM_USAGE_TRAIN ? 5 : usage == TRM_USAGE_TEST ? 1 : 6;
     if (set->file_count < expected) {
         return TRMI_FAIL(err, TRM_IO, "%s: %d of the %d files %s found", path, (int)set->file_count,
@@ -120,6 +127,7 @@ static trm_status list_files(cifar10 *set, const char *path, trm_usage usage, tr
     return TRM_OK;
 }
 
+/* Maps and checks the files. */
 static trm_status open_files(cifar10 *set, const char *list, trm_error *err) {
     for (int32_t i = 0; i < set->file_count; i++) {
         file *f = &set->files[i];
@@ -142,6 +150,7 @@ static trm_status open_files(cifar10 *set, const char *list, trm_error *err) {
     return TRM_OK;
 }
 
+/* Returns the file of sample `index`; *record is its number in that file. */
 static const file *find(const cifar10 *set, int64_t index, int64_t *record) {
     const file *f = set->files;
     while (index >= f->records) {
@@ -152,6 +161,7 @@ static const file *find(const cifar10 *set, int64_t index, int64_t *record) {
     return f;
 }
 
+/* The sample stays in the mapped file. */
 static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch, int64_t index,
                        trmi_sample *out, trm_error *err) {
     (void)scratch, (void)err;
@@ -211,7 +221,7 @@ static const trmi_source_ops cifar10_ops = {.kind = "cifar10",
                                             .describe = describe,
                                             .destroy = destroy};
 
-/* The text of path/records.txt, or NULL without one. */
+/* Reads path/records.txt; *out is NULL if there is none. */
 static trm_status read_list(const char *path, uint8_t **out, trm_error *err) {
     char name[4096];
     *out = NULL;

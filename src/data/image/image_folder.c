@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* root/class/image.jpeg: listed at once, read by pread into the worker's scratch. */
+/* Images in folders by class, root/class/image.jpeg. The files are listed when the dataset is
+ * opened, and each is read with pread into the worker's scratch. With root/train, root/val or
+ * root/test holds the test set. */
 #include "base/error.h"
 #include "base/os.h"
 #include "data/pipeline/source.h"
@@ -14,20 +16,24 @@
 
 static const int64_t file_bytes_max = (int64_t)256 << 20;
 
+/* One image. */
 typedef struct image {
     const char *path; /* from the root on */
     int32_t label;
 } image;
 
+/* The source. */
 typedef struct folder {
     trmi_source base;
     trmi_arena arena;
     const char *root;
     image *images;
     int64_t capacity;
-    char **classes;
+    char **classes; /* [classes] names in order: the index is the label */
 } folder;
 
+/* What a file is, judged by its name: an image that is read, an image format that is not, or
+ * other. */
 typedef enum content { CONTENT_OTHER, CONTENT_PICTURE, CONTENT_UNREAD } content;
 
 static content content_of(const char *name) {
@@ -52,7 +58,8 @@ static int by_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Names in `path` (of folders, or of files), sorted, in a malloc'ed array. */
+/* Returns the names of the folders or of the files in `path`, sorted, in an array that free()
+ * frees. */
 static trm_status names_in(folder *set, const char *path, bool folders, char ***out, int64_t *count,
                            trm_error *err) {
     DIR *dir = opendir(path);
@@ -71,6 +78,7 @@ static trm_status names_in(folder *set, const char *path, bool folders, char ***
         }
         bool is_folder = entry->d_type == DT_DIR;
         struct stat info;
+        /* symbolic links to folders count as folders */
         if ((entry->d_type == DT_LNK || entry->d_type == DT_UNKNOWN) &&
             fstatat(dirfd(dir), entry->d_name, &info, 0) == 0) {
             is_folder = S_ISDIR(info.st_mode);
@@ -97,6 +105,7 @@ static trm_status names_in(folder *set, const char *path, bool folders, char ***
     return TRM_OK;
 }
 
+/* Adds the images of one class folder. */
 static trm_status add_class(folder *set, const char *below, const char *class_name, int32_t label,
                             trm_error *err) {
     char path[4096];
@@ -131,7 +140,7 @@ static trm_status add_class(folder *set, const char *below, const char *class_na
     return status;
 }
 
-/* Names the classes: the folders of the training tree. */
+/* Names the classes: the folders of the training tree, in alphabetical order. */
 static trm_status name_classes(folder *set, const char *below, trm_error *err) {
     char path[4096];
     if (snprintf(path, sizeof path, "%s%s", set->root, below) >= (int)sizeof path) {
@@ -145,7 +154,7 @@ static trm_status name_classes(folder *set, const char *below, trm_error *err) {
     return TRM_OK;
 }
 
-/* Adds the images of a tree, whose classes must be known ones. */
+/* Adds the images of a tree; its classes must be among the training set's. */
 static trm_status add_tree(folder *set, const char *below, trm_error *err) {
     char path[4096], **names;
     int64_t count;
@@ -173,6 +182,7 @@ static bool has(const char *root, const char *name) {
            stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+/* Lists the images of the usage. */
 static trm_status list(folder *set, trm_usage usage, trm_error *err) {
     if (!has(set->root, "/train")) {
         TRMI_TRY(name_classes(set, "", err));
@@ -189,7 +199,7 @@ static trm_status list(folder *set, trm_usage usage, trm_error *err) {
     return usage == TRM_USAGE_TRAIN ? TRM_OK : add_tree(set, test, err);
 }
 
-/* The whole path; of a long one its end, which tells which image it is. */
+/* Writes the whole path, or the end of a long one, which identifies the image. */
 static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
     const folder *set = (const folder *)source;
     const char *path = set->images[index].path;
@@ -224,6 +234,7 @@ static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch,
         status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for %lld bytes", path, (long long)bytes);
         goto done;
     }
+    /* read() may return less than requested */
     for (int64_t at = 0; at < bytes;) {
         ssize_t got = pread(fd, data + at, (size_t)(bytes - at), at);
         if (got <= 0 && !(got < 0 && errno == EINTR)) {

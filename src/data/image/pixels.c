@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The loops of pixels.h in plain C, and the choice of a table. */
 #include "data/image/pixels.h"
 
 #include "base/cpu.h"

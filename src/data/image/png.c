@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PNG by libpng: any depth and colour to RGB; libpng's errors become ours without leaving its
- * frames. */
+/* PNG through libpng: any depth and colour type becomes RGB. libpng reports errors by longjmp; they
+ * are converted to errors of ours inside the two functions that call setjmp. */
 #include "data/image/picture.h"
 
 #include "base/error.h"
@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* libpng reports by callbacks and leaves by longjmp; everything that a jump must not lose is here.
- */
+/* The state of reading. libpng leaves by longjmp, so everything that must survive a jump is
+ * here. */
 typedef struct png_source {
     const uint8_t *data;
     size_t bytes, at;
@@ -21,6 +21,7 @@ typedef struct png_source {
     char message[96];
 } png_source;
 
+/* Callbacks of libpng: error, warning (ignored), and reading from memory. */
 static void on_error(png_structp png, png_const_charp message) {
     png_source *source = png_get_error_ptr(png);
     snprintf(source->message, sizeof source->message, "%s", message);
@@ -45,6 +46,7 @@ bool trmi_is_png(const uint8_t *data, size_t bytes) {
     return bytes >= 8 && png_sig_cmp(data, 0, 8) == 0;
 }
 
+/* Creates libpng's structs with the limits of size. */
 static trm_status begin(png_source *source, trm_error *err) {
     source->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, source, on_error, on_warning);
     source->info = source->png != NULL ? png_create_info_struct(source->png) : NULL;
@@ -72,8 +74,8 @@ trm_status trmi_png_open(const uint8_t *data, size_t bytes, trmi_picture *out, t
     return TRM_OK;
 }
 
-/* Every colour type becomes 8-bit RGB; the samples stay as they are stored (no gamma), as Pillow
- * and TensorFlow do it. */
+/* Converts every colour type to 8-bit RGB. The stored values are kept (no gamma correction), as
+ * Pillow and TensorFlow do. */
 static void to_rgb(png_source *source) {
     png_set_expand(source->png);
     png_set_strip_16(source->png);

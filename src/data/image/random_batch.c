@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The same random batch for ever: written once into each buffer, so that reading costs nothing. */
+/* A dataset that always returns the same random batch. It is written once into each buffer, so
+ * reading takes no time; benchmarks use it. */
 #include "base/error.h"
 #include "base/rng.h"
 #include "data/pipeline/source.h"
@@ -8,6 +9,7 @@
 
 enum { DEFAULT_COUNT = 50000, DEFAULT_CLASSES = 10 };
 
+/* The source. */
 typedef struct random_batch {
     trmi_source base;
     trm_random_options options;
@@ -24,6 +26,7 @@ static int32_t fields(const trmi_source *source, int64_t size, trmi_field *out) 
     return 2;
 }
 
+/* Writes the batch, once for each buffer. */
 static void prepare(const trmi_source *source, int64_t size, trm_tensor *tensors) {
     float *image = tensors[0].data;
     int32_t *label = tensors[1].data;
@@ -32,7 +35,8 @@ static void prepare(const trmi_source *source, int64_t size, trm_tensor *tensors
         uint32_t bits[4];
         trmi_philox(0, TRMI_STREAM_SYNTH, (uint64_t)i, bits);
         for (int k = 0; k < 4 && i + k < count; k++) {
-            /* The sum of a word's four bytes is near enough to normal. */
+            /* The sum of four random bytes is close to a normal distribution with deviation
+             * 147.8. */
             uint32_t sum =
                 (bits[k] & 255) + (bits[k] >> 8 & 255) + (bits[k] >> 16 & 255) + (bits[k] >> 24);
             image[i + k] = ((float)sum - 510.0f) * (1.0f / 147.8f);
@@ -44,6 +48,7 @@ static void prepare(const trmi_source *source, int64_t size, trm_tensor *tensors
     }
 }
 
+/* There is nothing to fill. */
 static trm_status fill(const trmi_source *source, trmi_picture_scratch *scratch,
                        const trmi_batch_work *work, trm_error *err) {
     (void)source, (void)scratch, (void)work, (void)err;

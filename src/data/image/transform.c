@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Image transforms: the public constructors, and building a chain of them. The build checks sizes
+ * and types step by step, and merges everything after the geometry into one affine function for
+ * each channel. */
 #include "data/image/transform.h"
 
 #include "base/error.h"
@@ -63,17 +66,19 @@ const char *trmi_transform_name(trm_transform_kind kind) {
                                                                            : "unknown transform";
 }
 
-/* ---- checking a chain --------------------------------------------------------------------- */
+/* ---- building a chain ---- */
 
+/* The state of the build: what the samples look like after the steps so far. */
 typedef struct build {
     trmi_chain *chain;
-    bool encoded, floating;
-    int64_t height, width; /* 0 = they differ by sample */
-    double scale[3], shift[3];
+    bool encoded, floating;    /* the samples are encoded; they are floating-point */
+    int64_t height, width;     /* 0: differs between samples */
+    double scale[3], shift[3]; /* the affine function so far, by channel */
 } build;
 
 static bool side_ok(int64_t side) { return side >= 1 && side <= SIDE_MAX; }
 
+/* Checks the parameters of a step with a size. */
 static trm_status check_sizes(const trm_transform *step, trm_error *err) {
     const char *name = trmi_transform_name(step->kind);
     if (!side_ok(step->height) || !side_ok(step->width) || step->padding < 0 ||
@@ -92,7 +97,7 @@ static trm_status check_sizes(const trm_transform *step, trm_error *err) {
     return TRM_OK;
 }
 
-/* torchvision's rule: the longer side is cut to a whole number. */
+/* The size after ResizeShorter. As in torchvision, the longer side is rounded down. */
 static void shorter_size(int64_t size, int64_t height, int64_t width, int64_t *out_height,
                          int64_t *out_width) {
     bool tall = height > width;
@@ -101,6 +106,7 @@ static void shorter_size(int64_t size, int64_t height, int64_t width, int64_t *o
     *out_width = tall ? size : longer;
 }
 
+/* Adds a decoding or geometry step and tracks the size. */
 static trm_status add_geometry(build *b, const trm_transform *step, trm_error *err) {
     const char *name = trmi_transform_name(step->kind);
     if (b->floating) {
@@ -148,6 +154,7 @@ static trm_status add_geometry(build *b, const trm_transform *step, trm_error *e
     return TRM_OK;
 }
 
+/* Merges a step of the finishing pass into scale, shift, layout or type. */
 static trm_status add_finish(build *b, const trm_transform *step, trm_error *err) {
     switch (step->kind) {
     case TRM_TRANSFORM_RESCALE:
@@ -204,6 +211,7 @@ trm_status trmi_chain_build(const trm_transform *transforms, int32_t count,
         bool finish = step->kind >= TRM_TRANSFORM_RESCALE;
         TRMI_TRY(finish ? add_finish(&b, step, err) : add_geometry(&b, step, err));
     }
+    /* A batch needs images of one known size. */
     if (b.encoded || b.height == 0) {
         return TRMI_FAIL(err, TRM_INVALID,
                          b.encoded ? "%s: the samples are encoded, add Decode"

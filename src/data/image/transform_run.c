@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Running a chain on one sample. Crops and flips only move a window over pixels that stay where
- * they are; the finishing pass (or a resize) reads through the window. */
+ * they are; a resize or the finishing pass then reads through the window. Random numbers are
+ * functions of (epoch seed, sample, step), so that the result does not depend on threads or
+ * order. */
 #include "data/image/transform.h"
 
 #include "base/checked.h"
@@ -15,18 +17,19 @@
 
 enum { SLACK_BYTES = 16, SIDE_MAX = 65500, PIXELS_MAX = 256 << 20 };
 
+/* The image during the chain: pixels, and the window that counts. */
 typedef struct view {
-    const uint8_t *data;         /* of pixel (0, 0) */
-    int64_t rows, columns;       /* that exist; what the window has beyond them is zero */
-    int64_t row, pixel, channel; /* strides in bytes */
+    const uint8_t *data;         /* address of pixel (0, 0) */
+    int64_t rows, columns;       /* size of the image; the window is zero outside of it */
+    int64_t row, pixel, channel; /* distances in bytes between rows, pixels, channels */
     int64_t top, left;           /* of the window */
     int64_t height, width;       /* of the window */
     bool flipped;                /* the window is read right to left */
-    const uint8_t *encoded;      /* not decoded yet */
-    int next_buffer;             /* which scratch a copy goes to */
+    const uint8_t *encoded;      /* the encoded file, before it is decoded */
+    int next_buffer;             /* the scratch buffer for the next copy */
 } view;
 
-/* Random words of a step: block `attempt` (< 16) of step `step` of a sample. */
+/* Random words of a step: block `attempt` (< 16) of one step of one sample. */
 typedef struct dice {
     uint64_t seed, counter;
 } dice;
@@ -34,12 +37,13 @@ static void throw_dice(const dice *d, uint32_t attempt, uint32_t out[4]) {
     trmi_philox(d->seed, TRMI_STREAM_AUGMENT, d->counter + attempt, out);
 }
 
+/* True if the window is inside the image. */
 static bool inside(const view *v) {
     return v->top >= 0 && v->left >= 0 && v->top + v->height <= v->rows &&
            v->left + v->width <= v->columns;
 }
 
-/* Copies the window to interleaved rows of its own: no flip, nothing beyond the edges. */
+/* Copies the window to an image of its own: interleaved, not flipped, zeros outside included. */
 static trm_status materialize(view *v, trmi_picture_scratch *scratch, trm_error *err) {
     int64_t row_bytes = v->width * 3;
     int which = v->next_buffer;
@@ -77,7 +81,7 @@ static trm_status materialize(view *v, trmi_picture_scratch *scratch, trm_error 
     return TRM_OK;
 }
 
-/* Narrows the window to height x width at (top, left) as the viewer sees it. */
+/* Narrows the window to height x width at (top, left), as seen in a flipped image. */
 static void narrow(view *v, int64_t top, int64_t left, int64_t height, int64_t width) {
     v->top += top;
     v->left += v->flipped ? v->width - left - width : left;
@@ -85,6 +89,7 @@ static void narrow(view *v, int64_t top, int64_t left, int64_t height, int64_t w
     v->width = width;
 }
 
+/* A random or centre crop. */
 static trm_status crop(view *v, trmi_picture_scratch *scratch, const trm_transform *step,
                        const dice *d, trm_error *err) {
     bool random = step->kind == TRM_TRANSFORM_RANDOM_CROP;
@@ -97,7 +102,7 @@ static trm_status crop(view *v, trmi_picture_scratch *scratch, const trm_transfo
             trmi_transform_name(step->kind), (long long)step->height, (long long)step->width,
             (long long)v->height, (long long)v->width, (long long)padding);
     }
-    /* Padding is zeros, not what lies around an earlier crop. */
+    /* Padding means zeros, not the pixels around an earlier crop. */
     if (padding > 0 && (v->height != v->rows || v->width != v->columns || v->top || v->left)) {
         TRMI_TRY(materialize(v, scratch, err));
     }
@@ -112,7 +117,8 @@ static trm_status crop(view *v, trmi_picture_scratch *scratch, const trm_transfo
     return TRM_OK;
 }
 
-/* The window of a RandomResizedCrop in an image of height x width. */
+/* Returns the window of a RandomResizedCrop in an image of height x width. As in torchvision: up to
+ * ten random areas and ratios, then a centre crop with the nearest allowed ratio. */
 static trmi_rect random_window(const trm_transform *step, int64_t height, int64_t width,
                                const dice *d) {
     enum { TRIES = 10 };
@@ -140,8 +146,8 @@ static trmi_rect random_window(const trm_transform *step, int64_t height, int64_
     return (trmi_rect){(double)((height - h) / 2), (double)((width - w) / 2), (double)h, (double)w};
 }
 
-/* What a resizing step makes of an image of height x width. If a centre crop follows, only that is
- * computed: *step then moves on to it. */
+/* Returns what a resizing step computes of an image of height x width. If a centre crop follows,
+ * only its part is computed, and *step moves on to it. */
 static trmi_resize_plan plan_resize(const trmi_chain *chain, int32_t *step, int64_t height,
                                     int64_t width, const dice *d) {
     const trm_transform *t = &chain->steps[*step];
@@ -176,7 +182,7 @@ static bool resizes(const trm_transform *step) {
            step->kind == TRM_TRANSFORM_RANDOM_RESIZED_CROP;
 }
 
-/* The plan is relative to the window and in its pixels; afterwards the view is the result. */
+/* Resizes the window by the plan, which is relative to the window; the view is then the result. */
 static trm_status resize(view *v, trmi_picture_scratch *scratch, const trmi_resize_plan *plan,
                          trm_error *err) {
     if (v->flipped || v->pixel != 3 || !inside(v)) {
@@ -213,8 +219,8 @@ static trm_status resize(view *v, trmi_picture_scratch *scratch, const trmi_resi
     return TRM_OK;
 }
 
-/* Decodes, and takes a resizing step along if one follows: then a smaller decode may do. Advances
- * *step to the last one that it has done. */
+/* Decodes. If a resizing step follows it is done as well, because a smaller decode may then be
+ * enough (libjpeg-turbo scales by 1/2, 1/4, 1/8). Advances *step to the last step that is done. */
 static trm_status decode(const trmi_chain *chain, view *v, trmi_picture_scratch *scratch,
                          const trmi_sample *sample, dice d, int32_t *step, trm_error *err) {
     bool exact = chain->steps[*step].exact;
@@ -227,6 +233,7 @@ static trm_status decode(const trmi_chain *chain, view *v, trmi_picture_scratch 
         d.counter += 16;
         ++*step;
         plan = plan_resize(chain, step, picture.height, picture.width, &d);
+        /* The largest divisor after which the resize still reduces the size. */
         while (!exact && !picture.png && divisor < 8 &&
                plan.rect.height / (divisor * 2) >= (double)plan.full_height &&
                plan.rect.width / (divisor * 2) >= (double)plan.full_width) {
@@ -242,6 +249,7 @@ static trm_status decode(const trmi_chain *chain, view *v, trmi_picture_scratch 
     if (!resizing) {
         return TRM_OK;
     }
+    /* The plan in the pixels of the smaller image. */
     const trmi_rect *full = &plan.rect;
     plan.rect = (trmi_rect){full->top / divisor, full->left / divisor, full->height / divisor,
                             full->width / divisor};
@@ -250,10 +258,12 @@ static trm_status decode(const trmi_chain *chain, view *v, trmi_picture_scratch 
 
 /* ---- the finishing pass --------------------------------------------------------------------- */
 
-/* Planes: each row is zeros, a run of the source (maybe mirrored), zeros. */
+/* Planar results from a planar image: each row is zeros, a part of the source (perhaps mirrored),
+ * zeros. */
 static void finish_planar(const trmi_chain *chain, const view *v, float *out) {
     const trmi_pixels *pixels = trmi_pixels_best();
     int64_t begin = trmi_min_i64(trmi_max_i64(0, -v->left), v->width);
+    /* [begin, end): the part of the window inside the image, horizontally */
     int64_t end = trmi_min_i64(v->width, v->columns - v->left);
     end = trmi_max_i64(begin, end);
     int64_t run = end - begin;
@@ -279,7 +289,7 @@ static void finish_planar(const trmi_chain *chain, const view *v, float *out) {
     }
 }
 
-/* Swaps the pixels of an interleaved row end for end. */
+/* Reverses the pixels of an interleaved row. */
 static void mirror_rgb(float *row, int64_t pixels) {
     for (float *a = row, *b = row + 3 * (pixels - 1); a < b; a += 3, b -= 3) {
         for (int c = 0; c < 3; c++) {
@@ -290,6 +300,7 @@ static void mirror_rgb(float *row, int64_t pixels) {
     }
 }
 
+/* Planar or interleaved results from an interleaved image; the window is inside the image. */
 static void finish_rgb(const trmi_chain *chain, const view *v, float *out) {
     const trmi_pixels *pixels = trmi_pixels_best();
     int64_t area = v->height * v->width;
@@ -309,6 +320,7 @@ static void finish_rgb(const trmi_chain *chain, const view *v, float *out) {
     }
 }
 
+/* uint8 results: only the layout changes. */
 static void finish_bytes(const trmi_chain *chain, const view *v, uint8_t *out) {
     int64_t area = v->height * v->width;
     for (int64_t i = 0; i < area; i++) {
@@ -319,6 +331,7 @@ static void finish_bytes(const trmi_chain *chain, const view *v, uint8_t *out) {
     }
 }
 
+/* The finishing pass: affine function, layout and type in one pass over the pixels. */
 static trm_status finish(const trmi_chain *chain, view *v, trmi_picture_scratch *scratch, void *out,
                          trm_error *err) {
     bool planar = v->pixel == 1 && chain->channels_first;
@@ -330,6 +343,7 @@ static trm_status finish(const trmi_chain *chain, view *v, trmi_picture_scratch 
         return TRM_OK;
     }
     int64_t count = v->height * v->width * 3;
+    /* 16-bit results are computed as floats first. */
     float *floats = out;
     if (chain->dtype != TRM_FLOAT32) {
         floats = trmi_scratch_get(scratch, TRMI_SCRATCH_RESIZE, (size_t)count * sizeof *floats);
@@ -361,6 +375,7 @@ trm_status trmi_chain_run(const trmi_chain *chain, trmi_picture_scratch *scratch
               .next_buffer = TRMI_SCRATCH_PIXELS_A};
     for (int32_t i = 0; i < chain->count; i++) {
         const trm_transform *step = &chain->steps[i];
+        /* 16 random blocks for each step */
         dice d = {epoch_seed, (uint64_t)sample_key << 8 | (uint64_t)i << 4};
         if (step->kind == TRM_TRANSFORM_DECODE) {
             TRMI_TRY(decode(chain, &v, scratch, sample, d, &i, err));

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The dataset object: made around a source, refined by verbs, sealed by the first reading. */
+/* The dataset object: created around a source, refined by calls (shard, shuffle, map, batch, ...),
+ * and sealed by the first reading. After that, refining calls fail. */
 #include "data/pipeline/dataset.h"
 
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
 
-enum { PREFETCH_MAX = 1024, THREADS_MAX = 256 };
+enum { PREFETCH_MAX = 1024, THREADS_MAX = 256 }; /* upper limits of the refining calls */
 static const int64_t window_max = (int64_t)1 << 28, batch_max = (int64_t)1 << 24;
 
 trm_status trmi_dataset_create(trmi_source *source, trm_dataset **out, trm_error *err) {
@@ -32,8 +33,9 @@ void trm_dataset_destroy(trm_dataset *dataset) {
     trmi_free(dataset);
 }
 
-/* ---- verbs ------------------------------------------------------------------------------ */
+/* --- refining calls --- */
 
+/* Fails if the dataset is sealed. `verb` names the call. */
 static trm_status open_for(const trm_dataset *dataset, const char *verb, trm_error *err) {
     if (dataset->sealed) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: the dataset is being read; refine it before", verb);
@@ -70,6 +72,7 @@ trm_status trm_dataset_shard(trm_dataset *dataset, int64_t count, int64_t index,
 trm_status trmi_dataset_share(trm_dataset *dataset, int32_t count, int32_t index,
                               trm_shard_mode mode, trm_error *err) {
     trmi_sample_order *o = &dataset->order;
+    /* The program has chosen its part: only compare it with the number of ranks. */
     if (dataset->sharded) {
         if (o->shards > 1 && o->shards != count) {
             trmi_log(
@@ -83,6 +86,7 @@ trm_status trmi_dataset_share(trm_dataset *dataset, int32_t count, int32_t index
     if (o->shards == count && o->shard == index && o->mode == mode) {
         return TRM_OK;
     }
+    /* A new part changes fields and number of batches: seal again. */
     trmi_dataset_stop(dataset);
     dataset->sealed = false;
     o->shards = count;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a dataset is once its verbs are said: checked once, then its fields, its batches and a
- * description for checkpoints are known. */
+/* Sealing a dataset: the checks that need all refining calls, the fields and the number of batches.
+ * Also the getters that seal, and the JSON description that checkpoints store. */
 #include "data/pipeline/dataset.h"
 
 #include "base/checked.h"
@@ -8,6 +8,7 @@
 
 /* ---- sealing ----------------------------------------------------------------------------- */
 
+/* Computes the fields of an image dataset from its transforms. */
 static trm_status image_fields(trm_dataset *dataset, trm_error *err) {
     trmi_chain *chain = &dataset->chain;
     TRMI_TRY(trmi_chain_build(dataset->transforms, dataset->transform_count, dataset->source, chain,
@@ -32,6 +33,7 @@ trm_status trmi_dataset_seal(trm_dataset *dataset, trm_error *err) {
         return TRMI_FAIL(err, TRM_INVALID, "a dataset of kind %s without samples",
                          dataset->source->ops->kind);
     }
+    /* The number of batches must not be zero. */
     int64_t places = trmi_order_places(&dataset->order), size = dataset->batch_size;
     int64_t batches = dataset->drop_remainder ? places / size : (places + size - 1) / size;
     if (batches == 0) {
@@ -41,11 +43,13 @@ trm_status trmi_dataset_seal(trm_dataset *dataset, trm_error *err) {
                          (long long)dataset->source->count, (long long)dataset->order.shards,
                          (long long)size);
     }
+    /* Image sources get their fields from the transforms, row sources list them. */
     if (dataset->source->ops->load != NULL) {
         TRMI_TRY(image_fields(dataset, err));
     } else {
         dataset->field_count = dataset->source->ops->fields(dataset->source, size, dataset->fields);
     }
+    /* No field of a batch may exceed 1 TB: a wrong option, not a real batch. */
     for (int32_t i = 0; i < dataset->field_count; i++) {
         int64_t count = trm_shape_count(&dataset->fields[i].shape), bytes;
         int64_t width = (int64_t)trm_dtype_bytes(dataset->fields[i].dtype);
@@ -85,6 +89,7 @@ bool trm_dataset_field(trm_dataset *dataset, int32_t index, trm_batch_field *out
 
 /* ---- describing --------------------------------------------------------------------------- */
 
+/* Describes one transform with its parameters. */
 static void describe_transform(trmi_text *text, const trm_transform *t) {
     trmi_text_printf(text, "{\"name\":\"%s\"", trmi_transform_name(t->kind));
     if (t->height > 0) {
@@ -128,6 +133,7 @@ static void describe_transform(trmi_text *text, const trm_transform *t) {
     trmi_text_printf(text, "}");
 }
 
+/* Describes the fields of a batch. */
 static void describe_fields(trmi_text *text, trm_dataset *dataset) {
     trmi_text_printf(text, ",\"fields\":[");
     trm_batch_field field;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A number that tells two data sets apart without reading them whole. */
+/* The fingerprint of a dataset: a hash of the number of samples and classes and of 64 samples,
+ * spread evenly over the data. It distinguishes data sets without reading them completely. */
 #include "data/pipeline/dataset.h"
 
 #include "base/checked.h"
@@ -13,7 +14,8 @@
 
 enum { SAMPLES = 64 };
 
-/* A sample that cannot be read counts as empty: the training that needs it reports the error. */
+/* Adds samples of an image source. One that cannot be read counts as empty: the training that needs
+ * it reports the error. */
 static void add_images(const trmi_source *source, const int64_t *indices, int64_t count,
                        XXH3_state_t *state) {
     trmi_picture_scratch scratch = {0};
@@ -32,6 +34,7 @@ static void add_images(const trmi_source *source, const int64_t *indices, int64_
     trmi_scratch_free(&scratch);
 }
 
+/* Allocates the tensors of a batch. */
 static trm_status make_tensors(const trmi_field *fields, int32_t field_count, trm_tensor *tensors,
                                trm_error *err) {
     for (int32_t i = 0; i < field_count; i++) {
@@ -44,6 +47,7 @@ static trm_status make_tensors(const trmi_field *fields, int32_t field_count, tr
     return TRM_OK;
 }
 
+/* Adds samples of a row source: fills one batch with them. */
 static trm_status add_rows(const trmi_source *source, const int64_t *indices, int64_t count,
                            XXH3_state_t *state, trm_error *err) {
     trmi_field fields[TRM_MAX_BATCH_FIELDS];
@@ -78,7 +82,7 @@ trm_status trm_dataset_fingerprint(const trm_dataset *dataset, uint64_t *out, tr
     XXH3_state_t state;
     XXH3_64bits_reset(&state);
     XXH3_64bits_update(&state, head, sizeof head);
-    for (int64_t i = 0; i < count; i++) { /* the first and the last among them */
+    for (int64_t i = 0; i < count; i++) { /* includes the first and the last sample */
         indices[i] = count == 1
                          ? 0
                          : (int64_t)((double)i / (double)(count - 1) * (double)(source->count - 1));

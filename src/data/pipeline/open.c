@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Named pipelines: what the command line calls a dataset. */
+/* Datasets by name or path, as the command line gives them: finds out what kind of data is at a
+ * path and builds the usual pipeline for it. */
 #include "trireme/data.h"
 #include "trireme/data_click.h"
 
@@ -15,7 +16,7 @@
 enum { CIFAR_SIZE = 32, GUIDE_SIZE = 224, CROP_PADDING = 4, GUIDE_WINDOW = 10 };
 static const double cifar_mean[3] = {0.4914, 0.4822, 0.4465};
 static const double cifar_std[3] = {0.2023, 0.1994, 0.2010};
-/* Guide 002's numbers are those in B, G, R order, applied to R, G, B. */
+/* Guide 002 lists the figures in B, G, R order and applies them to R, G, B. */
 static const double guide_mean[3] = {0.4465, 0.4822, 0.4914};
 static const double guide_std[3] = {0.2010, 0.1994, 0.2023};
 static const double imagenet_mean[3] = {0.485, 0.456, 0.406};
@@ -23,15 +24,17 @@ static const double imagenet_std[3] = {0.229, 0.224, 0.225};
 
 /* ---- what lies at a path --------------------------------------------------------------------- */
 
+/* True if `name` ends with `tail`. */
 static bool ends(const char *name, const char *tail) {
     size_t a = strlen(name), b = strlen(tail);
     return a >= b && strcmp(name + a - b, tail) == 0;
 }
 
+/* Returns the kind of a file, from its name or from its first line; NULL if unknown. */
 static const char *kind_of_file(const char *path) {
     struct stat info;
     if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) {
-        return NULL; /* a pipe would be waited for */
+        return NULL; /* opening a pipe would wait for a writer */
     }
     if (ends(path, ".libsvm") || ends(path, ".svm") || ends(path, ".libffm")) {
         return "libsvm";
@@ -39,6 +42,7 @@ static const char *kind_of_file(const char *path) {
     if (strstr(path, "tfrecord") != NULL) {
         return "tfrecord-clicks";
     }
+    /* Look at the first line. */
     char line[4096] = "";
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
@@ -50,13 +54,14 @@ static const char *kind_of_file(const char *path) {
     line[strcspn(line, "\n")] = '\0';
     size_t word = strcspn(line, " \t");
     if (line[word] != '\0' && memchr(line, ':', word) != NULL) {
-        return "slots"; /* libsvm's first word is a bare label */
+        return "slots"; /* the first word of a libsvm line is a label without a colon */
     }
     int tabs = 0, commas = 0;
     for (const char *at = line; *at != '\0'; at++) {
         tabs += *at == '\t';
         commas += *at == ',';
     }
+    /* Criteo: 40 columns separated by tabs. Avazu: its header, or 24 columns. */
     if (tabs == 39) {
         return "criteo";
     }
@@ -67,6 +72,7 @@ static const char *kind_of_file(const char *path) {
     return commas > 0 ? "csv" : NULL;
 }
 
+/* Returns the kind of the data in a folder; NULL if unknown. */
 static const char *kind_of_folder(const char *path) {
     DIR *folder = opendir(path);
     if (folder == NULL) {
@@ -92,6 +98,7 @@ static const char *kind_of_folder(const char *path) {
     return cifar ? "cifar10" : records ? "tfrecord" : folders ? "imagefolder" : NULL;
 }
 
+/* Returns the kind of spec->path. Errors: INVALID with the kinds that are known. */
 static trm_status detect(const trm_dataset_spec *spec, const char **out, trm_error *err) {
     if (spec->path == NULL) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -124,6 +131,7 @@ static trm_status detect(const trm_dataset_spec *spec, const char **out, trm_err
 /* ---- pipelines --------------------------------------------------------------------------------
  */
 
+/* The transforms of a pipeline, under construction. */
 typedef struct recipe {
     trm_transform steps[8];
     int32_t count;
@@ -131,6 +139,7 @@ typedef struct recipe {
 
 static void add(recipe *r, trm_transform step) { r->steps[r->count++] = step; }
 
+/* Adds the last transforms: scaling to 0..1, normalising, and the layout. */
 static void finish(recipe *r, const trm_dataset_spec *spec, const double mean[3],
                    const double std[3]) {
     add(r, trm_transform_rescale(1.0 / 255.0, 0));
@@ -140,6 +149,7 @@ static void finish(recipe *r, const trm_dataset_spec *spec, const double mean[3]
     }
 }
 
+/* The pipeline of 32x32 images: padded random crop and flip for training. */
 static recipe small_images(const trm_dataset_spec *spec, bool augment) {
     recipe r = {.count = 0};
     int64_t size = spec->image_size != 0 ? spec->image_size
@@ -157,6 +167,8 @@ static recipe small_images(const trm_dataset_spec *spec, bool augment) {
     return r;
 }
 
+/* The pipeline of large images: random resized crop and flip for training, resize and centre crop
+ * for evaluation. */
 static recipe large_images(const trm_dataset_spec *spec, bool augment) {
     recipe r = {.count = 0};
     int64_t size = spec->image_size != 0 ? spec->image_size : GUIDE_SIZE;
@@ -165,7 +177,7 @@ static recipe large_images(const trm_dataset_spec *spec, bool augment) {
         add(&r, trm_transform_random_resized_crop(size, size));
         add(&r, trm_transform_random_flip(0.5));
     } else {
-        /* 256 for 224, as everybody evaluates. */
+        /* 256 for 224: the usual ratio in evaluation. */
         add(&r, trm_transform_resize_shorter((size * 8 + 6) / 7, TRM_RESIZE_HALF_PIXEL));
         add(&r, trm_transform_center_crop(size, size));
     }
@@ -173,6 +185,7 @@ static recipe large_images(const trm_dataset_spec *spec, bool augment) {
     return r;
 }
 
+/* Applies seed, shuffle, shard, transforms, batch and prefetch to the dataset. */
 static trm_status refine(const trm_dataset_spec *spec, const recipe *r, bool train,
                          trm_dataset *dataset, trm_error *err) {
     int64_t batch = spec->batch_size != 0 ? spec->batch_size : 32;
@@ -190,10 +203,11 @@ static trm_status refine(const trm_dataset_spec *spec, const recipe *r, bool tra
     return trm_dataset_prefetch(dataset, depth < 0 ? 0 : depth, spec->threads, err);
 }
 
+/* Opens the source of a kind; *r is the pipeline for its images (empty for other data). */
 static trm_status open_source(const char *kind, const trm_dataset_spec *spec, bool augment,
                               recipe *r, trm_dataset **out, trm_error *err) {
     *r = (recipe){.count = 0};
-    /* The guide's reader takes every file, so the test set too. */
+    /* The guide's reader takes every file, so training includes the test set. */
     bool all = spec->exact_guide && spec->usage == TRM_USAGE_TRAIN;
     trm_usage read = all ? TRM_USAGE_ALL : spec->usage;
     if (strcmp(kind, "synth") == 0) {
@@ -252,7 +266,7 @@ trm_status trm_dataset_open(const trm_dataset_spec *spec, trm_dataset **out, trm
     TRMI_TRY(open_source(kind, spec, train, &r, &dataset, err));
     trm_status status = refine(spec, &r, train, dataset, err);
     if (status == TRM_OK) {
-        /* It must fit together now, but the caller may still refine it. */
+        /* The pipeline must be consistent now, but the caller may refine it further. */
         status = trmi_dataset_seal(dataset, err);
         dataset->sealed = false;
     }

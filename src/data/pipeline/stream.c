@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading: slots, workers, position. See dataset.h for the drawing. */
+/* Reading a dataset: slots, workers, position. The drawing is in dataset.h. */
 #include "data/pipeline/dataset.h"
 
 #include "base/checked.h"
@@ -21,6 +21,7 @@ void trmi_scratch_free(trmi_picture_scratch *scratch) {
 
 /* ---- one batch --------------------------------------------------------------------------- */
 
+/* Fills the batch of an image source: loads and transforms each sample, then pads the rest. */
 static trm_status fill_images(const trm_dataset *dataset, trmi_prefetch_worker *worker,
                               const trmi_batch_work *work, trm_error *err) {
     const trmi_source *source = dataset->source;
@@ -42,6 +43,7 @@ static trm_status fill_images(const trm_dataset *dataset, trmi_prefetch_worker *
         }
         labels[i] = sample.label;
     }
+    /* Padding rows are zero and have label -1. */
     memset(images + (size_t)work->count * image_bytes, 0,
            (size_t)(work->slots - work->count) * image_bytes);
     for (int64_t i = work->count; i < work->slots; i++) {
@@ -53,12 +55,14 @@ static trm_status fill_images(const trm_dataset *dataset, trmi_prefetch_worker *
 void trmi_slot_fill(trm_dataset *dataset, trmi_prefetch_worker *worker, int64_t number,
                     trmi_batch_slot *slot) {
     const trmi_sample_order *order = &dataset->order;
+    /* Which samples does the batch have? */
     int64_t epoch = number / dataset->epoch_batches, index = number % dataset->epoch_batches;
     int64_t first = index * dataset->batch_size;
     int64_t count = trmi_min_i64(dataset->batch_size, trmi_order_real(order) - first);
     count = trmi_max_i64(count, 0);
     trmi_cursor_read(&worker->cursor, order, epoch, first, count, slot->indices);
     trm_tensor tensors[TRM_MAX_BATCH_FIELDS];
+    /* Views of the slot's memory; ragged fields are set back to their capacity. */
     for (int32_t i = 0; i < dataset->field_count; i++) {
         tensors[i] = slot->batch.fields[i].tensor;
         tensors[i].shape = dataset->fields[i].shape;
@@ -82,11 +86,13 @@ void trmi_slot_fill(trm_dataset *dataset, trmi_prefetch_worker *worker, int64_t 
     slot->batch.index = index;
     slot->batch.samples = count;
     slot->batch.last = index + 1 == dataset->epoch_batches;
+    /* A ragged field has become as long as its contents. */
     for (int32_t i = 0; i < dataset->field_count; i++) {
         slot->batch.fields[i].tensor.shape = tensors[i].shape;
     }
 }
 
+/* Allocates a slot's memory. */
 static trm_status slot_create(const trm_dataset *dataset, trmi_batch_slot *slot, trm_error *err) {
     trm_tensor tensors[TRM_MAX_BATCH_FIELDS];
     slot->indices = trmi_alloc((size_t)dataset->batch_size * sizeof *slot->indices);
@@ -119,7 +125,7 @@ static void slot_free(trmi_batch_slot *slot) {
 
 /* ---- workers ------------------------------------------------------------------------------ */
 
-/* As trmi_slot_fill, which is named in the timeline of a training that has one. */
+/* As trmi_slot_fill, and records the work in the timeline of the training, if there is one. */
 static void fill_recorded(trmi_prefetch_worker *worker, int64_t number, trmi_batch_slot *slot) {
     trm_dataset *dataset = worker->dataset;
     trmi_trace *trace = atomic_load(&dataset->trace);
@@ -139,6 +145,8 @@ static void fill_recorded(trmi_prefetch_worker *worker, int64_t number, trmi_bat
     }
 }
 
+/* A prefetch thread: takes an idle slot, fills it with its next batch, and passes it on. It ends
+ * when a queue is closed. */
 static void *work(void *argument) {
     trmi_prefetch_worker *worker = argument;
     void *item;
@@ -152,6 +160,7 @@ static void *work(void *argument) {
     return NULL;
 }
 
+/* Initialises a worker with `count` slots and, unless the dataset has no threads, starts it. */
 static trm_status worker_start(trm_dataset *dataset, trmi_prefetch_worker *worker,
                                trmi_batch_slot *slots, int64_t count, trm_error *err) {
     worker->dataset = dataset;
@@ -181,7 +190,8 @@ static trm_status worker_start(trm_dataset *dataset, trmi_prefetch_worker *worke
     return TRM_OK;
 }
 
-/* One more than the depth: the caller holds one. */
+/* Returns the slots of a worker: its share of the depth, and one more, because the caller holds
+ * one. */
 static int64_t slots_each(const trm_dataset *dataset) {
     int64_t workers = trmi_max_i64(dataset->threads, 1);
     return dataset->threads == 0 ? 1 : (dataset->depth + workers) / workers;
@@ -223,6 +233,7 @@ trm_status trmi_dataset_start(trm_dataset *dataset, trm_error *err) {
     return TRM_OK;
 }
 
+/* Closing the queues wakes the workers, which then end. */
 void trmi_dataset_stop(trm_dataset *dataset) {
     for (int64_t w = 0; w < dataset->worker_count; w++) {
         trmi_prefetch_worker *worker = &dataset->workers[w];
@@ -256,6 +267,8 @@ void trmi_dataset_stop(trm_dataset *dataset) {
 
 /* ---- the caller's side --------------------------------------------------------------------- */
 
+/* Returns the slot of the next batch: fills it here, or takes it from the worker whose turn it
+ * is. */
 static trmi_batch_slot *next_slot(trm_dataset *dataset) {
     trmi_prefetch_worker *worker = &dataset->workers[dataset->next_worker];
     if (dataset->threads == 0) {
@@ -273,11 +286,13 @@ static trmi_batch_slot *next_slot(trm_dataset *dataset) {
 
 trm_status trm_dataset_next(trm_dataset *dataset, const trm_batch **out, trm_error *err) {
     TRMI_TRY(trmi_dataset_seal(dataset, err));
+    /* The previous batch goes back to its worker. */
     if (dataset->lent != NULL) {
         trm_status returned = trmi_queue_push(dataset->lender->idle, dataset->lent);
         TRMI_ASSERT(returned == TRM_OK);
         dataset->lent = NULL;
     }
+    /* The end of an epoch, perhaps of the last pass. */
     if (dataset->index == dataset->epoch_batches) {
         dataset->epoch++;
         dataset->index = 0;
@@ -326,6 +341,8 @@ trm_status trmi_dataset_deal(trm_dataset *dataset, int64_t epoch, int64_t used, 
         return TRMI_FAIL(err, TRM_INVALID, "%lld samples of epoch %lld: numbers >= 0 expected",
                          (long long)used, (long long)epoch);
     }
+    /* The places that are left for each shard, and the batches that they make, give the position;
+     * the shift makes these batches contain the samples that are left. */
     const int64_t places = trmi_order_places_of(order, trmi_max_i64(order->count - used, 0));
     const int64_t left = dataset->drop_remainder ? places / size : (places + size - 1) / size;
     trmi_dataset_stop(dataset);
