@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job's folder as one looks into it: each shard's file chain and log, loaded without a server. */
+/* A job's folder without a server, for audits: loads each shard's chain of files and its log
+ * (trireme/ps_tools.h). */
 #include "trireme/ps_tools.h"
 
 #include "base/error.h"
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+/* An open folder: all shards in this process. */
 struct trm_ps_folder {
     char path[256];
     trm_ps_folder_options options;
@@ -20,13 +22,15 @@ struct trm_ps_folder {
     trmi_watch watch;
 };
 
+/* What one shard selects from a file. */
 typedef struct wish {
     const trm_ps_folder *folder;
     const trmi_shard *shard;
-    uint32_t index; /* of the shard */
-    bool sorts;     /* the file may have rows of other shards */
+    uint32_t index; /* number of the shard in the job */
+    bool sorts;     /* the file may contain rows of other shards */
 } wish;
 
+/* Returns whether a row belongs to the shard and to the selected table and key. */
 static bool wants(void *context, uint32_t table, uint64_t key) {
     const wish *w = context;
     const trm_ps_folder_options *o = &w->folder->options;
@@ -38,6 +42,7 @@ static bool wants(void *context, uint32_t table, uint64_t key) {
            (o->key == NULL || *o->key == key);
 }
 
+/* Creates the shards of the job. */
 static trm_status make_shards(trm_ps_folder *f, trm_error *err) {
     f->count = (uint32_t)(f->info.servers * f->info.shards);
     f->shards = trmi_alloc(f->count * sizeof(trmi_shard *));
@@ -53,8 +58,8 @@ static trm_status make_shards(trm_ps_folder *f, trm_error *err) {
     return TRM_OK;
 }
 
-/* A file goes to the shard that wrote it; of a job that had another form then, to all that may want
- * its rows. */
+/* Loads a file into the shard that wrote it; for a job of another form, into all shards, each of
+ * which selects its rows. */
 static trm_status load_file(trm_ps_folder *f, const trmi_snapshot_manifest *m, uint32_t writer,
                             const char *path, uint64_t digest, trm_error *err) {
     const bool same =
@@ -70,6 +75,7 @@ static trm_status load_file(trm_ps_folder *f, const trmi_snapshot_manifest *m, u
     return TRM_OK;
 }
 
+/* Loads all files of one cut. */
 static trm_status load_cut(trm_ps_folder *f, const trmi_snapshot_manifest *m, trm_error *err) {
     json_t *files = json_object_get(m->root, "files"), *file;
     size_t i;
@@ -90,7 +96,8 @@ static trm_status load_cut(trm_ps_folder *f, const trmi_snapshot_manifest *m, tr
     return TRM_OK;
 }
 
-/* From the full cut below to this one. */
+/* Loads a cut: first the cuts that it is based on, then itself (recursion over differential
+ * cuts). */
 static trm_status load_chain(trm_ps_folder *f, uint32_t cut, trm_error *err) {
     trmi_snapshot_manifest m;
     if (cut == 0) {
@@ -113,6 +120,7 @@ static trm_status load_chain(trm_ps_folder *f, uint32_t cut, trm_error *err) {
     return status;
 }
 
+/* Replays the logs of all shards, the last step included. */
 static trm_status replay_logs(trm_ps_folder *f, trm_error *err) {
     for (uint32_t i = 0; i < f->count; i++) {
         int64_t pushes = 0, valid;
@@ -132,6 +140,8 @@ static trm_status replay_logs(trm_ps_folder *f, trm_error *err) {
     return TRM_OK;
 }
 
+/* Checks that the selected table exists.
+ *   error  INVALID with the names that exist */
 static trm_status find_table(const trm_ps_folder *f, trm_error *err) {
     const char *name = f->options.table;
     char names[200] = "";
@@ -239,6 +249,7 @@ int32_t trm_ps_folder_writers(const trm_ps_folder *f, trm_ps_writer out[TRM_PS_W
     return count;
 }
 
+/* Calls `see` for each row of a table on one shard. */
 static trm_status each_of_shard(trmi_row_table *table, trm_ps_see_row see, void *context,
                                 float *values, float *slots) {
     for (uint32_t p = 0; p < table->rows.page_count; p++) {

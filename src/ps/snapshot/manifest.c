@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Finds and reads the manifests of a folder (contracts in manifest.h); server_restore.c writes
+ * them. */
 #include "ps/snapshot/manifest.h"
 
 #include "base/error.h"
@@ -45,7 +47,7 @@ trm_status trmi_manifest_newest(const char *folder, uint32_t *cut, trm_error *er
     }
     uint32_t newest = 0, number;
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
-        /* all of the name: one that was being written when its server died has a longer one */
+        /* compare the whole name: a temporary file has a longer one */
         int length = 0;
         bool one = sscanf(entry->d_name, "MANIFEST-%u.json%n", &number, &length) == 1 &&
                    length > 0 && entry->d_name[length] == '\0';

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ps/table/apply_rows.h: whole rows, from the rules on vectors. Included once by each of apply.c,
- * apply_avx2.c and apply_avx512.c, which define ISA (the suffix), and for vectors ISA_LANES. No
- * guard.
+/* ps/table/apply_rows.h: the rules on whole rows, and conversions of values. Included once by
+ * each of apply.c, apply_avx2.c and apply_avx512.c, which define ISA (a suffix) and, for
+ * vectors, ISA_LANES. No include guard.
  *
- * A row goes by the widest vectors, then by 8 lanes, then by single floats. */
-
+ * A row is processed by the widest vectors, then by 8 lanes, then by single floats. */
 #define PASTE_(a, b) a##_##b
 #define PASTE(a, b) PASTE_(a, b)
 #define ISA_NAME(name) PASTE(name, ISA)
@@ -82,7 +81,7 @@ ROW(adagrad)
 ROW(adam)
 ROW(ftrl)
 
-/* 16 partial sums, added up by halves, in every instruction set. */
+/* Adds up 16 partial sums by halves, in the same order in every instruction set. */
 static inline float ISA_NAME(halves)(float part[16]) {
     for (int32_t half = 8; half > 0; half /= 2) {
         for (int32_t lane = 0; lane < half; lane++) {
@@ -92,6 +91,7 @@ static inline float ISA_NAME(halves)(float part[16]) {
     return part[0];
 }
 
+/* Returns the sum of squares of (gradient * scale + decay * w), for row-wise Adagrad. */
 static inline float ISA_NAME(squares)(const float *w, const float *g, int32_t width, float scale,
                                       float decay) {
     float part[16] = {0};
@@ -137,6 +137,7 @@ static inline float ISA_NAME(squares)(const float *w, const float *g, int32_t wi
     return ISA_NAME(halves)(part);
 }
 
+/* Returns the square root without setting errno. */
 static inline float ISA_NAME(root)(float x) {
 #if defined(ISA_LANES)
     return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); /* no errno, no branch */
@@ -145,6 +146,7 @@ static inline float ISA_NAME(root)(float x) {
 #endif
 }
 
+/* Row-wise Adagrad: one accumulator for each row, the mean of its squared gradients. */
 TRMI_ALWAYS void ISA_NAME(row_rowwise)(float *w, float *s, const float *g, int32_t width,
                                        const trmi_apply_args *a) {
     const float scale = a->gradient_scale, decay = a->optimizer.weight_decay;
@@ -185,6 +187,7 @@ static void ISA_NAME(load_bfloat16)(const void *values, int32_t width, float *ou
         out[i] = trmi_bf16_to_float(in[i]);
     }
 }
+/* Rounds to bfloat16, to nearest even or stochastically; NaN and infinity stay what they are. */
 static void ISA_NAME(store_bfloat16)(const float *in, int32_t width, uint64_t noise, void *values) {
     uint16_t *out = values;
     for (int32_t i = 0; i < width; i++) {
@@ -198,7 +201,7 @@ static void ISA_NAME(store_bfloat16)(const float *in, int32_t width, uint64_t no
     }
 }
 
-/* The neighbour of x on the grid of float16 that `random` picks, as float. */
+/* Returns the neighbour of x on the grid of float16 that `random` selects, as a float. */
 static inline float ISA_NAME(float16_grid)(float x, uint32_t random) {
     uint32_t bits;
     memcpy(&bits, &x, 4);

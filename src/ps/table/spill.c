@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The spill file: records at fixed places, free places in a list that is charged to the budget. */
 #include "ps/table/spill.h"
 
 #include "base/checked.h"
@@ -109,7 +110,7 @@ void trmi_spill_drop(trmi_spill *spill, uint32_t slot) {
         int64_t capacity = trmi_max_i64(64, 2 * spill->free_capacity);
         uint32_t *larger = trmi_account_alloc(spill->account, (size_t)capacity * sizeof *larger);
         if (larger == NULL) {
-            return; /* the place is lost until the file goes; the budget stands */
+            return; /* the place stays unused until the file is closed */
         }
         if (spill->free_count > 0) {
             memcpy(larger, spill->free_slots, (size_t)spill->free_count * sizeof *larger);

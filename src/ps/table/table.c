@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Creation, reading, restoring and cutting of a table; table_write.c changes rows. */
+/* A table: options, creation, reading, restoring and snapshots; table_write.c changes rows
+ * (contracts in table.h). */
 #include "ps/table/table.h"
 
 #include "trireme/ps_tools.h"
@@ -11,6 +12,8 @@
 
 #include <stddef.h>
 
+/* Checks the expiry options.
+ *   error  INVALID */
 static trm_status check_expiry(const trm_table_options *o, trm_error *err) {
     const trm_expiry *e = &o->expiry;
     if (!(e->after_seconds >= 0) || e->after_ticks < 0 || e->max_rows < 0 || !(e->min_score >= 0) ||
@@ -68,6 +71,7 @@ trm_status trmi_row_table_check(const trm_table_options *in, trm_table_options *
     return TRM_OK;
 }
 
+/* Allocates the scratch rows and the first page. */
 static trm_status take_scratch(trmi_row_table *table, trm_error *err) {
     size_t row = (size_t)table->options.width * sizeof(float);
     table->record = trmi_account_alloc(table->account, table->layout.stride);
@@ -87,6 +91,7 @@ static trm_status take_scratch(trmi_row_table *table, trm_error *err) {
 
 /* ---- cuts ------------------------------------------------------------------------------------ */
 
+/* Passes a record to the snapshot if it has changed since `since` and not since the cut. */
 static void save_record(trmi_row_table *table, const char *record) {
     const trmi_row_header *h = trmi_row_header_of(&table->layout, (void *)(uintptr_t)record);
     if (h->generation < table->generation && h->generation >= table->cut->since) {
@@ -94,6 +99,7 @@ static void save_record(trmi_row_table *table, const char *record) {
     }
 }
 
+/* Saves the records of a page up to place `end`. */
 static void walk_places(trmi_row_table *table, trmi_rows_page *page, uint32_t end) {
     for (; page->walked < end; page->walked++) {
         const char *record = trmi_rows_at(&table->rows, page, page->walked);
@@ -103,7 +109,7 @@ static void walk_places(trmi_row_table *table, trmi_rows_page *page, uint32_t en
     }
 }
 
-/* The records of a page are about to move: the walk takes them first. */
+/* Saves all records of a page that is about to be moved (rows.before_move). */
 static void walk_page(void *context, trmi_rows_page *page) {
     trmi_row_table *table = context;
     if (table->cut != NULL) {
@@ -127,7 +133,7 @@ void trmi_row_table_cut(trmi_row_table *table, uint32_t number, const trmi_cut_s
 void trmi_row_table_save_first(trmi_row_table *table, const char *record) {
     uint64_t key = trmi_row_header_of(&table->layout, (void *)(uintptr_t)record)->key;
     const trmi_rows_page *page = trmi_rows_page_of(&table->rows, key);
-    /* A record outside its page comes from the spill file, whose rows are walked last. */
+    /* A record outside of its page was read from the spill file, whose rows are saved last. */
     bool inside =
         record >= page->base && record < page->base + page->places * (size_t)table->rows.stride;
     if (!inside || trmi_rows_place_of(&table->rows, page, record) >= page->walked) {
@@ -135,6 +141,7 @@ void trmi_row_table_save_first(trmi_row_table *table, const char *record) {
     }
 }
 
+/* Saves all spilled rows, at the end of a snapshot. */
 static void save_spilled(trmi_row_table *table) {
     for (uint32_t p = 0; p < table->spilled.page_count; p++) {
         const trmi_rows_page *page = &table->spilled.pages[p];
@@ -261,6 +268,7 @@ void trmi_row_table_destroy(trmi_row_table *table) {
 
 enum { READ_AS_KEYS = 256 };
 
+/* Copies a row; compilers turn the fixed sizes into vector moves. */
 static inline void copy_bytes(char *out, const char *in, uint32_t bytes) {
     uint32_t at = 0;
     for (; at + 64 <= bytes; at += 64) {
@@ -274,6 +282,7 @@ static inline void copy_bytes(char *out, const char *in, uint32_t bytes) {
     }
 }
 
+/* Writes a row's values to `out` as `dtype`. */
 static void emit(trmi_row_table *table, const void *values, trm_dtype dtype, char *out) {
     if (dtype == table->options.dtype) {
         copy_bytes(out, values, table->layout.value_bytes);
@@ -286,7 +295,8 @@ static void emit(trmi_row_table *table, const void *values, trm_dtype dtype, cha
     }
 }
 
-/* Reads the record of a spilled row into table->record. TRM_END if the key has none. */
+/* Reads the record of a spilled row into table->record.
+ *   error  TRM_END: the key has none */
 static trm_status read_spilled(trmi_row_table *table, uint64_t key, trm_error *err) {
     const char *place = table->spill == NULL || table->spilled.count == 0
                             ? NULL
@@ -299,7 +309,7 @@ static trm_status read_spilled(trmi_row_table *table, uint64_t key, trm_error *e
     return trmi_spill_get(table->spill, slot, table->record, err);
 }
 
-/* A key without a row in memory: from the spill file, or what its row would start from. */
+/* Reads a key without a row in memory: from the spill file, or its initial value. */
 static trm_status read_cold(trmi_row_table *table, uint64_t key, trm_dtype dtype, char *out,
                             trm_error *err) {
     const trm_table_options *o = &table->options;
@@ -316,7 +326,7 @@ static trm_status read_cold(trmi_row_table *table, uint64_t key, trm_dtype dtype
     return status;
 }
 
-/* Rows that are wanted as another type than they are kept in. */
+/* Reads rows as another dtype than they are stored in. */
 static trm_status read_as(trmi_row_table *table, const uint64_t *keys, int64_t count,
                           trm_dtype dtype, char *out, trm_error *err) {
     const uint32_t lines = (table->layout.value_bytes + 63) / 64;
@@ -356,6 +366,7 @@ trm_status trmi_row_table_read(trmi_row_table *table, const uint64_t *keys, int6
     return TRM_OK;
 }
 
+/* Contract in table.h; a spilled row is read from the file. */
 bool trmi_row_table_peek(trmi_row_table *table, uint64_t key, trm_row_info *info, float *values,
                          float *slots) {
     char *record = trmi_rows_find(&table->rows, key);

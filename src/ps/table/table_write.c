@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What changes rows: updates, creation, spilling, eviction, expiry. */
+/* Changes of a table's rows: updates, creation, spilling, eviction, expiry.
+ * trmi_row_table_update at the end applies one push.
+ *
+ *       present rows   one loop of lookup and rule (simple tables), or row by row
+ *       absent rows    from the spill file, or new: admission, cap, budget
+ *       sweep          a few places after each push, for expiry
+ *
+ * When the budget is exhausted, the coldest of a row's neighbours is spilled or evicted, and
+ * admission becomes stricter. */
 #include "ps/table/table.h"
 
 #include "base/checked.h"
@@ -13,7 +21,8 @@ enum { SAMPLES = 16, LEVEL_MAX = 7, SWEEP_MINIMUM = 32, LEARN_KEYS = 256 };
 
 /* ---- one row learns ------------------------------------------------------------------------- */
 
-/* What few tables ask for: Adam's rest, rows of 16 bits, scores. */
+/* Updates a row in the cases that few tables need: Adam's decay over ticks without an update,
+ * 16-bit rows, scores. */
 static __attribute__((noinline)) void learn_specially(trmi_row_table *table, char *record,
                                                       const float *gradient, trmi_apply_args *args,
                                                       const trmi_tick *tick) {
@@ -45,6 +54,7 @@ static __attribute__((noinline)) void learn_specially(trmi_row_table *table, cha
     }
 }
 
+/* Updates one row and its header; a snapshot saves the old row first. */
 static inline __attribute__((always_inline)) void learn(trmi_row_table *table, char *record,
                                                         const float *gradient,
                                                         trmi_apply_args *args,
@@ -66,6 +76,8 @@ static inline __attribute__((always_inline)) void learn(trmi_row_table *table, c
 
 /* ---- rows leave ------------------------------------------------------------------------------ */
 
+/* Notes a removed key for the next differential snapshot. Without room the list is lost, and
+ * that snapshot must be full. */
 static void note_removed(trmi_row_table *table, uint64_t key) {
     if (!table->track_removed || table->removed_lost) {
         return;
@@ -88,7 +100,7 @@ static void note_removed(trmi_row_table *table, uint64_t key) {
     table->removed[table->removed_count++] = key;
 }
 
-/* The place of a spilled row; false if the key has none. */
+/* Returns whether a key has a spilled row; *slot: its place in the file. */
 static bool spilled_place(const trmi_row_table *table, uint64_t key, uint32_t *slot) {
     const char *place = table->spill == NULL || table->spilled.count == 0
                             ? NULL
@@ -119,6 +131,7 @@ bool trmi_row_table_remove(trmi_row_table *table, uint64_t key) {
     return true;
 }
 
+/* Returns whether row `a` should leave before row `b`: fewer updates (LFU), or an older update. */
 static bool worse(const trmi_row_table *table, const trmi_row_header *a, const trmi_row_header *b) {
     if (table->options.expiry.cap == TRM_CAP_LFU && a->count != b->count) {
         return a->count < b->count;
@@ -126,7 +139,8 @@ static bool worse(const trmi_row_table *table, const trmi_row_header *a, const t
     return a->last_tick < b->last_tick;
 }
 
-/* The worst of these records, but for those of this very tick. */
+/* Returns the row that should leave first among these records and `best`, rows of the current
+ * tick excepted; NULL: none. */
 static trmi_row_header *worst_of(const trmi_row_table *table, char **records, int count,
                                  uint32_t tick, trmi_row_header *best) {
     for (int i = 0; i < count; i++) {
@@ -138,7 +152,7 @@ static trmi_row_header *worst_of(const trmi_row_table *table, char **records, in
     return best;
 }
 
-/* The worst of about 16 random rows. */
+/* Returns the row that should leave first of about 16 random ones. */
 static trmi_row_header *random_victim(trmi_row_table *table, uint32_t tick) {
     trmi_row_header *best = NULL;
     for (int seen = 0, tries = 0; seen < SAMPLES && tries < 8 * SAMPLES; tries++) {
@@ -152,7 +166,7 @@ static trmi_row_header *random_victim(trmi_row_table *table, uint32_t tick) {
     return best;
 }
 
-/* A victim goes to the file. */
+/* Moves a row to the spill file; returns false if the file or the budget has no room. */
 static bool spill_row(trmi_row_table *table, char *record) {
     uint64_t key = trmi_row_header_of(&table->layout, record)->key;
     uint32_t slot;
@@ -177,8 +191,8 @@ static bool spill_row(trmi_row_table *table, char *record) {
     return true;
 }
 
-/* The budget refused: ask more of new keys, every time that another eighth of the rows had to go.
- */
+/* Makes admission stricter when the budget is exhausted: one level more each time that an eighth
+ * of the rows had to leave. */
 static void feel_pressure(trmi_row_table *table) {
     if (table->pressed++ <= table->rows.count / 8 && table->admitter.level > 0) {
         return;
@@ -196,7 +210,7 @@ static void feel_pressure(trmi_row_table *table) {
              table->spill != NULL ? "spilled to the file" : "evicted");
 }
 
-/* Its values are as good as none. */
+/* Returns whether the norm of a row's values is below expiry.min_norm. */
 static bool is_faint(const trmi_row_table *table, const char *record) {
     enum { SOME = 64 };
     const float least = table->options.expiry.min_norm;
@@ -213,7 +227,8 @@ static bool is_faint(const trmi_row_table *table, const char *record) {
     return squares < enough;
 }
 
-/* The page of this key is full and cannot grow: the worst of its neighbours goes. */
+/* Makes room for a key whose page is full and cannot grow: removes a faint neighbour, or spills
+ * or evicts the coldest one. */
 static bool make_room(trmi_row_table *table, uint64_t key, uint32_t tick) {
     char *records[TRMI_WINDOW_PLACES];
     int count = trmi_rows_window(&table->rows, key, records);
@@ -236,8 +251,8 @@ static bool make_room(trmi_row_table *table, uint64_t key, uint32_t tick) {
     return true;
 }
 
-/* A spilled row, the coldest of about 16 random ones: each of them is colder than those in memory.
- */
+/* Chooses the coldest of about 16 random spilled rows: every one of them is colder than those in
+ * memory. */
 static bool cold_victim(trmi_row_table *table, uint64_t *key) {
     trmi_cold best = {0};
     int seen = 0;
@@ -285,7 +300,7 @@ char *trmi_row_table_take_row(trmi_row_table *table, uint64_t key, uint32_t tick
 
 /* ---- rows arrive ----------------------------------------------------------------------------- */
 
-/* A new row, or NULL if it may not or cannot come. */
+/* Creates a row for a key that admission lets in; NULL if it is refused or there is no room. */
 static char *create_row(trmi_row_table *table, uint64_t key, const trmi_tick *tick) {
     const trm_table_options *o = &table->options;
     if (!trmi_admit(&table->admitter, key, tick->tick)) {
@@ -332,7 +347,8 @@ bool trmi_row_table_restore(trmi_row_table *table, const void *record, bool fres
     return true;
 }
 
-/* Brings a spilled row back. *out is NULL when there is no room: the gradient is then dropped. */
+/* Brings a spilled row back into memory. *out: NULL if there is no room; its gradient is then
+ * dropped. */
 static trm_status unspill(trmi_row_table *table, uint64_t key, uint32_t slot, const trmi_tick *tick,
                           char **out, trm_error *err) {
     TRMI_TRY(trmi_spill_get(table->spill, slot, table->record, err));
@@ -350,6 +366,8 @@ static trm_status unspill(trmi_row_table *table, uint64_t key, uint32_t slot, co
     return TRM_OK;
 }
 
+/* Updates the keys listed in table->missing: spilled rows come back, other keys may get a new
+ * row. */
 static trm_status update_missing(trmi_row_table *table, const uint64_t *keys, int64_t missing,
                                  trm_dtype dtype, const char *gradients, trmi_apply_args *args,
                                  const trmi_tick *tick, trm_error *err) {
@@ -373,8 +391,8 @@ static trm_status update_missing(trmi_row_table *table, const uint64_t *keys, in
     return TRM_OK;
 }
 
-/* Rows that are there learn; the others' positions go to table->missing. At most
- * TRMI_LOOKUP_KEYS. */
+/* Updates the rows that are in memory and lists the positions of the other keys in
+ * table->missing; returns how many. At most TRMI_LOOKUP_KEYS keys. */
 static int64_t update_present(trmi_row_table *table, const uint64_t *keys, int64_t count,
                               trm_dtype dtype, const char *gradients, trmi_apply_args *args,
                               const trmi_tick *tick) {
@@ -409,6 +427,7 @@ static int64_t update_present(trmi_row_table *table, const uint64_t *keys, int64
 
 /* ---- expiry ---------------------------------------------------------------------------------- */
 
+/* Returns whether a row has expired: by ticks, by time, or by its decayed score. */
 static bool has_expired(const trmi_row_table *table, uint32_t last_tick, uint32_t last_time,
                         float score, const trmi_tick *tick) {
     const trm_expiry *e = &table->options.expiry;
@@ -423,8 +442,7 @@ static bool has_expired(const trmi_row_table *table, uint32_t last_tick, uint32_
            score * powf(e->score_decay, (float)rested) < e->min_score;
 }
 
-/* As below, among the rows in the file: what memory keeps of them is enough. (Faint ones do not get
- * there.) */
+/* Expires spilled rows, as sweep(), by what memory keeps of them. Faint rows are never spilled. */
 static void sweep_cold(trmi_row_table *table, int64_t rows, const trmi_tick *tick) {
     if (table->spill == NULL || table->spilled.count == 0) {
         return;
@@ -452,7 +470,8 @@ static void sweep_cold(trmi_row_table *table, int64_t rows, const trmi_tick *tic
     }
 }
 
-/* Looks at the rows of a few places, in turn; a page that has lost most of its rows shrinks. */
+/* Checks the rows of a few places for expiry, continuing where the call before ended. A page
+ * that has lost most of its rows shrinks. */
 static void sweep(trmi_row_table *table, int64_t rows, const trmi_tick *tick) {
     const trm_expiry *e = &table->options.expiry;
     if (e->after_ticks == 0 && e->after_seconds == 0 && e->min_score == 0 && e->min_norm == 0) {
@@ -487,6 +506,7 @@ static void sweep(trmi_row_table *table, int64_t rows, const trmi_tick *tick) {
 
 /* ---- a push -------------------------------------------------------------------------------- */
 
+/* Contract in table.h: updates in blocks of TRMI_LOOKUP_KEYS keys, then sweeps. */
 trm_status trmi_row_table_update(trmi_row_table *table, const uint64_t *keys, int64_t count,
                                  trm_dtype dtype, const void *gradients, const trmi_tick *tick,
                                  trm_error *err) {

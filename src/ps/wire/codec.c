@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Encodes and decodes messages (format and contracts in codec.h). */
 #include "ps/wire/codec.h"
 
 #include "base/checked.h"
@@ -17,10 +18,12 @@ static bool is_push(trmi_ps_kind kind) { return kind == TRMI_PS_PUSH || kind == 
 static bool has_keys(trmi_ps_kind kind) { return kind == TRMI_PS_PULL || is_push(kind); }
 static bool has_values(trmi_ps_kind kind) { return kind == TRMI_PS_ROWS || is_push(kind); }
 
+/* Returns the bytes of the section table. */
 static int64_t table_bytes(trmi_ps_kind kind, uint32_t count) {
     return has_keys(kind) ? trmi_round_up((int64_t)sizeof(trmi_ps_wire_section) * count, LINE) : 0;
 }
 
+/* Returns the padded bytes of a section's values. */
 static int64_t value_bytes(const trmi_ps_section *s, trm_dtype dtype, const int32_t *widths) {
     return trmi_round_up(s->count * widths[s->table] * (int64_t)trm_dtype_bytes(dtype), LINE);
 }
@@ -46,7 +49,7 @@ size_t trmi_ps_size(trmi_ps_kind kind, trm_dtype dtype, const trmi_ps_section *s
     return bytes > MESSAGE_MAX ? 0 : (size_t)bytes;
 }
 
-/* Points keys and values of the sections into a message of known good size. */
+/* Sets keys and values of the sections to their places in a message whose size has been checked. */
 static void point(trmi_ps_kind kind, trm_dtype dtype, trmi_ps_section *sections, uint32_t count,
                   const int32_t *widths, uint8_t *data) {
     uint8_t *at = data + LINE + table_bytes(kind, count);
@@ -165,7 +168,7 @@ void trmi_ps_encode_note(const trmi_ps_header *header, const trmi_ps_note *note,
     memcpy(data + sizeof h, &n, sizeof n);
 }
 
-/* A byte of a peer's bool may be anything; ours is 0 or 1. */
+/* Makes a received bool 0 or 1: other bytes would be undefined behaviour. */
 static void tame_bool(uint8_t *options, size_t offset) { options[offset] = options[offset] != 0; }
 
 trm_status trmi_ps_decode_note(const uint8_t *data, size_t bytes, const trmi_ps_header *header,
