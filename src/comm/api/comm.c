@@ -14,9 +14,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- options ---
- *
- * Copies `text`, or `otherwise` if it is NULL or empty. */
+/* --- options --- */
+/* Copies `text` to `to` (`size` bytes; a longer text is cut), or `otherwise` if it is NULL or
+ * empty. */
 static void keep_text(char *to, size_t size, const char *text, const char *otherwise) {
     snprintf(to, size, "%s", text != NULL && text[0] != '\0' ? text : otherwise);
 }
@@ -42,12 +42,15 @@ static void keep_options(trm_comm *comm, const trm_comm_options *from) {
     o->algorithm = comm->algorithm;
     o->name = comm->name;
     o->plugin_dir = comm->plugin_dir;
+    /* The caller's options have priority over the environment, the environment over the
+     * defaults. */
     o->timeout_seconds = operation_seconds(comm->bootstrap, o);
     if (o->deterministic == TRM_DETERMINISTIC_FALSE) {
         o->deterministic = (trm_deterministic)comm->bootstrap->deterministic;
     }
     o->report_seconds = o->report_seconds > 0 ? o->report_seconds : 30;
     o->staging_bytes = o->staging_bytes > 0 ? o->staging_bytes : 1 << 20;
+    /* Polling time: 0 means the default, a negative number means none. */
     o->spin_microseconds = o->spin_microseconds == 0 ? 200 : o->spin_microseconds;
     o->spin_microseconds = o->spin_microseconds < 0 ? 0 : o->spin_microseconds;
 }
@@ -61,6 +64,8 @@ typedef struct card {
 
 /* Fails with INVALID if the ranks' options differ. */
 static trm_status compare_options(trm_comm *comm, const trmi_exchange *exchange, trm_error *err) {
+    /* trmi_alloc fills a new communicator with zeros, so the bytes after the end of each text are
+     * equal on all ranks too. */
     card mine = {.staging_bytes = comm->options.staging_bytes,
                  .deterministic = (int32_t)comm->options.deterministic,
                  .no_direct = comm->options.no_direct};
@@ -86,12 +91,14 @@ static trm_status compare_options(trm_comm *comm, const trmi_exchange *exchange,
     return status;
 }
 
-/* --- creation ---
- *
- * Fills the tables that say which members live on this host, and counts the hosts. */
+/* --- creation --- */
+/* Fills the tables that say which members run on this host, and counts the hosts. members:
+ * [group.size] ranks of the job. Errors: NOMEM; the tables then belong to the communicator, which
+ * is destroyed. */
 static trm_status find_places(trm_comm *comm, const int32_t *members, trm_error *err) {
     trm_bootstrap *boot = comm->bootstrap;
     size_t n = (size_t)comm->group.size;
+    /* Each table has room for all members, because all may run on this host. */
     comm->members = trmi_alloc(n * sizeof(int32_t));
     comm->local_index = trmi_alloc(n * sizeof(int32_t));
     comm->local_members = trmi_alloc(n * sizeof(int32_t));
@@ -103,6 +110,7 @@ static trm_status find_places(trm_comm *comm, const int32_t *members, trm_error 
         trmi_free(seen);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a communicator of %zu ranks", n);
     }
+    /* Enter each member. The tables of this host are in the order of the members. */
     for (int32_t r = 0; r < comm->group.size; r++) {
         int32_t job_rank = members[r], host = boot->host_of[job_rank];
         comm->members[r] = job_rank;
@@ -128,17 +136,21 @@ static trm_status find_places(trm_comm *comm, const int32_t *members, trm_error 
 /* Creates the engine for the ranks of this host. The first communicator also creates the host's
  * registered memory; children share it. */
 static trm_status make_shm(trm_comm *comm, const trmi_exchange *exchange, trm_error *err) {
+    /* An exchange among the members on this host only. */
     trmi_subset subset;
     trmi_exchange local;
     trmi_subset_make(&subset, exchange, comm->group.size, comm->local_members, comm->local_size,
                      &local);
     trm_status status = TRM_OK;
+    /* The host's registered memory is counted: children hold the memory of the root
+     * communicator. */
     if (comm->root != comm) {
         comm->host = comm->root->host;
         atomic_fetch_add(&comm->host->references, 1);
     } else {
         status = trmi_shm_host_create(comm->local_size, comm->local_rank, &local, &comm->host, err);
     }
+    /* The engine sees a group of its own: the members on this host. */
     if (status == TRM_OK) {
         trmi_group group = comm->group;
         group.size = comm->local_size;
@@ -155,6 +167,9 @@ static trm_status make_shm(trm_comm *comm, const trmi_exchange *exchange, trm_er
     return status;
 }
 
+/* Stages: state of this rank, places of the members, comparison of the options, engine of this
+ * host, engine between hosts. The last three use the exchange, so all ranks run them in this
+ * order. */
 trm_status trmi_comm_make(trm_bootstrap *bootstrap, trm_comm *root, const int32_t *members,
                           int32_t size, int32_t rank, const trm_comm_options *options,
                           const trmi_exchange *exchange, trm_comm **out, trm_error *err) {
@@ -176,6 +191,7 @@ trm_status trmi_comm_make(trm_bootstrap *bootstrap, trm_comm *root, const int32_
                                .report_seconds = comm->options.report_seconds,
                                .deterministic = comm->options.deterministic,
                                .name = comm->name};
+    /* From here on, an error destroys what has been made so far. */
     trm_status status;
     TRMI_TRY_GOTO(status, find_places(comm, members, err), fail);
     comm->group.members = comm->members;
@@ -196,6 +212,8 @@ fail:
     return status;
 }
 
+/* Creates the communicator of all ranks of the job. A failure on one rank poisons the job, so that
+ * the other ranks fail with the same error. */
 trm_status trm_comm_create(trm_bootstrap *bootstrap, const trm_comm_options *options,
                            trm_comm **out, trm_error *err) {
     double timeout = operation_seconds(bootstrap, options);
@@ -208,6 +226,7 @@ trm_status trm_comm_create(trm_bootstrap *bootstrap, const trm_comm_options *opt
     for (int32_t r = 0; r < bootstrap->size; r++) {
         members[r] = r;
     }
+    /* The name of an algorithm is kept in an array of fixed size (communicator.h). */
     trm_error cause = {.status = TRM_OK};
     if (options != NULL && options->algorithm != NULL &&
         strlen(options->algorithm) >= TRMI_ALGORITHM_BYTES) {
@@ -231,6 +250,8 @@ trm_status trm_comm_create(trm_bootstrap *bootstrap, const trm_comm_options *opt
     return status;
 }
 
+/* The order matters: the progress thread uses the engines, so it stops first, and the engines use
+ * the host memory, so they are destroyed before it. */
 void trm_comm_destroy(trm_comm *comm) {
     if (comm == NULL) {
         return;
@@ -328,6 +349,8 @@ trm_status trm_comm_run(trm_comm *comm, const trm_collective *op, trm_error *err
     return run_blocking(comm, err);
 }
 
+/* Starts a collective in the progress thread. The request comes from the list of free requests, and
+ * goes back to it after an error. Only an accepted operation gets a sequence number. */
 trm_status trm_comm_start(trm_comm *comm, const trm_collective *op, trm_request **request,
                           trm_error *err) {
     trm_request *taken = NULL;
@@ -368,6 +391,7 @@ trm_status trm_comm_barrier(trm_comm *comm, trm_error *err) {
 
 trm_status trm_comm_exchange(trm_comm *comm, const trm_message *messages, int32_t count,
                              trm_error *err) {
+    /* comm->blocking is overwritten, so the fast path of trm_comm_run must not use it again. */
     comm->last = (trm_collective){.kind = TRM_COLLECTIVE_NONE};
     TRMI_TRY(trmi_comm_resolve_messages(comm, messages, count, &comm->blocking, err));
     return run_blocking(comm, err);

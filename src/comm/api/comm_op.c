@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Translates a caller's operation into the form that engines run (trmi_engine_call). Every rule of
- * trireme/comm.h about arguments is checked here, and only here. */
+ * trireme/comm.h about arguments is checked here, and only here: engines rely on it.
+ *
+ *   check_scalars --> resolve_counts (kinds with counts) --> resolve_buffers --> trmi_op_sign
+ *
+ * Lengths are in elements. For a kind with blocks, `count` is this rank's block and `total` is the
+ * vector of all blocks; for other kinds the two are equal. */
 #include "comm/api/communicator.h"
 
 #include "base/checked.h"
@@ -48,6 +53,7 @@ static trm_status check_scalars(const trm_comm *comm, const trm_collective *from
     if (is_rooted(from->kind) && (from->root < 0 || from->root >= size)) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: root %d of %d ranks", name, from->root, size);
     }
+    /* No data type is longer than 8 bytes. */
     int64_t bytes;
     if (!is_v(from->kind) && (from->count < 0 || !trmi_mul_i64(from->count, 8, &bytes) ||
                               !trmi_mul_i64(bytes, size, &bytes))) {
@@ -98,12 +104,14 @@ static trm_status resolve_counts(trm_comm *comm, const trm_collective *from, trm
         }
     }
     int64_t *at = request->counts, received;
+    /* all-gatherv and reduce-scatterv: one array of counts; the blocks are packed. */
     if (op->kind != TRM_ALLTOALLV) {
         TRMI_TRY(take_counts(comm, name, from->counts, NULL, at, at + n, &op->total, err));
         op->counts = at, op->offsets = at + n;
         op->count = at[comm->group.rank];
         return TRM_OK;
     }
+    /* all-to-allv: counts and displacements for both directions. */
     TRMI_TRY(
         take_counts(comm, name, from->counts, from->displacements, at, at + n, &op->total, err));
     TRMI_TRY(take_counts(comm, name, from->recv_counts, from->recv_displacements, at + 2 * n,
@@ -193,6 +201,7 @@ static trm_status resolve_buffers(trm_comm *comm, const trm_collective *from, tr
             return TRMI_FAIL(err, TRM_INVALID, "%s: not in place; give it two buffers", name);
         }
     }
+    /* A buffer is necessary if it has elements, and two different buffers must not overlap. */
     if ((send > 0 && op->send == NULL) || (recv > 0 && op->recv == NULL)) {
         return TRMI_FAIL(err, TRM_INVALID, "%s of rank %d: no %s buffer for %" PRId64 " elements",
                          name, comm->group.rank, op->recv == NULL ? "receive" : "send",
@@ -214,6 +223,7 @@ trm_status trmi_comm_resolve(trm_comm *comm, const trm_collective *from, trm_req
     request->kind = TRMI_WORK_COLLECTIVE;
     trmi_engine_call *op = &request->op;
     *op = (trmi_engine_call){.kind = from->kind, .divisor = comm->group.size};
+    /* A barrier has no data: everything else stays 0. */
     if (from->kind != TRM_BARRIER) {
         op->dtype = from->dtype;
         op->reduce = is_reduction(from->kind) ? from->reduce : TRM_REDUCTION_NONE;
@@ -246,6 +256,7 @@ trm_status trmi_comm_resolve_messages(trm_comm *comm, const trm_message *message
             return TRMI_FAIL(err, TRM_INVALID, "message %d: peer %d of %d ranks", i, m->peer,
                              comm->group.size);
         }
+        /* A message without elements needs no buffer. */
         if (bytes == 0 || m->count < 0 || !trmi_mul_i64(bytes, m->count, &bytes) ||
             (m->buffer == NULL && bytes > 0)) {
             return TRMI_FAIL(err, TRM_INVALID, "message %d: %" PRId64 " elements of type %d at %p",

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs one operation to its end, in the thread that has the engines at the moment (the caller or
- * the progress thread): collectives through an engine's run, exchanges of messages in a loop over
- * all of their messages. */
+ * the progress thread).
+ *
+ *   trmi_comm_execute --> collective: trmi_net_run, or `run` of the shm engine on one host
+ *                     --> messages: trmi_comm_move_messages, trmi_comm_idle_messages, in a loop
+ *
+ * Before each operation the health of the job is checked, so that none starts in a poisoned job. */
 #include "base/error.h"
 #include "base/os.h"
 #include "comm/net/net.h"
@@ -54,6 +58,7 @@ trm_status trmi_comm_move_messages(trm_comm *comm, trm_request *request, uint32_
 }
 
 trm_status trmi_comm_idle_messages(trm_comm *comm, trm_request *request, trm_error *err) {
+    /* Which engines have open messages, and which peers this rank waits for. */
     bool local = false, remote = false;
     memset(comm->missing, 0, (size_t)comm->group.size * sizeof(bool));
     for (int64_t i = 0; i < request->message_count; i++) {
@@ -70,6 +75,8 @@ trm_status trmi_comm_idle_messages(trm_comm *comm, trm_request *request, trm_err
     } else {
         comm->shm->table->idle(comm->shm, seconds);
     }
+    /* The check reads the state of the job, so it runs once in slice_seconds, or at once after a
+     * failure. */
     double now = trmi_os_now();
     if (trmi_bootstrap_healthy(comm->bootstrap) && now < comm->next_check_time) {
         return TRM_OK;
@@ -128,6 +135,7 @@ void trmi_comm_record(trm_comm *comm, const trm_request *request, bool backgroun
                       const char *category, double begin) {
     trmi_trace *trace = atomic_load(&comm->root->trace);
     if (trace == NULL) {
+        /* The name of the event is the caller's tag, if there is one. */
         return;
     }
     bool messages = request->kind == TRMI_WORK_MESSAGES;
@@ -142,6 +150,8 @@ void trmi_comm_record(trm_comm *comm, const trm_request *request, bool backgroun
     if (!messages) {
         event.bytes = (double)request->op.count * (double)trm_dtype_bytes(request->op.dtype);
     }
+    /* Operations of the progress thread overlap with the computation, so they have a track of their
+     * own. */
     if (background) {
         char track[80];
         bool root = comm == comm->root;

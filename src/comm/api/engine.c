@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What all engines share: names and signatures of operations, the check of a wait, and the report
- * of failures (poison). */
+ * of failures (poison).
+ *
+ * Two ranks that call different operations have different signatures. Engines compare them before
+ * any data move, and report a difference with trmi_op_mismatch. Every wait of an engine calls
+ * trmi_wait_check from time to time, so that no rank waits forever for a rank that has failed. */
 #define _GNU_SOURCE
 #include "comm/api/engine.h"
 
@@ -28,6 +32,7 @@ const char *trm_collective_name(trm_collective_kind kind) {
 void trmi_op_sign(trmi_engine_call *op, int32_t size) {
     uint64_t hash = TRMI_HASH_BEGIN;
     int64_t count = op->count;
+    /* With counts, the number of elements is their sum. */
     if (op->counts != NULL) {
         count = 0;
         hash = trmi_hash(hash, op->counts, (size_t)size * sizeof *op->counts);
@@ -81,6 +86,7 @@ trm_status trmi_op_mismatch(const trmi_group *group, const trmi_engine_call *op,
     /* Equal but for the hash: the ranks differ in the counts only. */
     bool counts = op->signature[0] >> 40 != signature[0] >> 40 &&
                   ((op->signature[0] ^ signature[0]) & 0xFFFFFFFFFFu) == 0;
+    /* The other ranks wait for an operation that cannot complete: poison the job. */
     TRMI_FAIL(&cause, TRM_INVALID, "ranks disagree%s: rank %d calls %s, rank %d calls %s",
               counts ? " on the counts" : "", group->members[group->rank], mine,
               group->members[member], theirs);
@@ -133,6 +139,7 @@ static void list_missing(const trmi_group *group, const bool *missing, char *tex
 trm_status trmi_wait_check(trmi_wait *wait, const trmi_group *group, const bool *missing,
                            const char *what, trm_error *err) {
     char who[80];
+    /* Names of the ranks that this one waits for, for the messages below. */
     list_missing(group, missing, who, sizeof who);
     /* The failure of the job has priority over this rank's own deadline. */
     trm_error found = {.status = TRM_OK};
@@ -147,17 +154,20 @@ trm_status trmi_wait_check(trmi_wait *wait, const trmi_group *group, const bool 
         }
         return status;
     }
+    /* The first check of a wait starts its clock. */
     double now = trmi_os_now();
     if (wait->start == 0) {
         wait->start = now;
     }
     double waited = now - wait->start;
+    /* Deadline: the other ranks wait too, so poison the job. */
     if (waited > group->timeout_seconds) {
         trm_error cause;
         TRMI_FAIL(&cause, TRM_TIMEOUT, "rank %d waited %.1f s for %s in %s",
                   group->members[group->rank], waited, who, what);
         return trmi_group_poison(group, &cause, err);
     }
+    /* Once in each wait, a warning in the log. */
     if (waited > group->report_seconds && !wait->reported) {
         wait->reported = true;
         trmi_log(TRM_LOG_WARN, "comm", "rank %d has waited %.0f s for %s in %s of '%s'",

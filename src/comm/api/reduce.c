@@ -23,12 +23,14 @@ trmi_reduce_fn *trmi_reduce_find(trm_dtype dtype, trm_reduction reduce) {
     return (*trmi_reduce_best())[dtype - 1][reduce - 1];
 }
 
+/* Types of 16 bits, whose partial sums and products have a wider type. */
 static bool is_half(trm_dtype dtype) { return dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16; }
 static bool is_float(trm_dtype dtype) {
     return is_half(dtype) || dtype == TRM_FLOAT32 || dtype == TRM_FLOAT64;
 }
 
 trm_dtype trmi_reduce_partial_dtype(trm_dtype dtype, trm_reduction reduce) {
+    /* An element that is only selected (maximum, minimum) needs no wider type. */
     bool selects = reduce == TRM_REDUCTION_MAX || reduce == TRM_REDUCTION_MIN;
     if (is_half(dtype) && !selects) {
         return TRM_FLOAT32;
@@ -71,6 +73,8 @@ void trmi_reduce_far(const trmi_reduction *what, void *const *targets, int32_t t
                      const void *const *sources, int32_t source_count, int64_t count) {
     _Alignas(64) char block[BLOCK_BYTES];
     int64_t element = (int64_t)trm_dtype_bytes(what->dtype), most = BLOCK_BYTES / element;
+    /* The block stays in the first-level cache while all sources are added to it, and is then
+     * copied to each target. */
     for (int64_t i = 0; i < count; i += most) {
         int64_t length = count - i < most ? count - i : most;
         add_up(what, block, sources, source_count, i * element, length);
@@ -80,6 +84,7 @@ void trmi_reduce_far(const trmi_reduction *what, void *const *targets, int32_t t
     }
 }
 
+/* Reads and writes one element of an integer type. */
 static int64_t get_integer(const void *from, trm_dtype dtype, int64_t i) {
     switch (dtype) {
     case TRM_INT8: return ((const int8_t *)from)[i];
@@ -126,10 +131,12 @@ void trmi_reduce_finish(const void *from, trm_dtype from_dtype, void *to, trm_dt
         }
         return;
     }
+    /* A partial result of the type itself: the kernel for one source divides. */
     if (from_dtype == dtype && is_float(dtype)) {
         trmi_reduce_find(dtype, TRM_REDUCTION_MEAN)(&to, 1, &from, 1, count, divisor);
         return;
     }
+    /* Half types and integers: divide, then convert to the narrower type. */
     for (int64_t i = 0; i < count; i++) {
         if (is_half(dtype)) {
             float value = ((const float *)from)[i] / (float)divisor;

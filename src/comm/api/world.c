@@ -10,9 +10,9 @@ enum { JOBS_MAX = 16 };
 
 typedef struct job {
     trm_bootstrap *bootstrap; /* NULL: a free entry */
-    trm_comm *comm;
-    bool owned; /* the job destroys `comm` */
-    pid_t process;
+    trm_comm *comm;           /* the first communicator over all ranks of the job; NULL: none */
+    bool owned;               /* the job destroys `comm` */
+    pid_t process;            /* that joined the job */
 } job;
 
 static pthread_mutex_t jobs_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -76,6 +76,7 @@ void trmi_world_own(trm_bootstrap *bootstrap) {
     pthread_mutex_unlock(&jobs_mutex);
 }
 
+/* Jobs that a parent process joined before a fork do not count. */
 int32_t trmi_world_find(trm_bootstrap **bootstrap, trm_comm **comm) {
     int32_t count = 0;
     *bootstrap = NULL;

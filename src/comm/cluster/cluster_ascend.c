@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Claims from Ascend's variables: a rank table with RANK_ID, the CM_* variables, or RANK_ID and
- * RANK_SIZE alone. */
+/* Claims from Ascend's variables. There are three ways, and they exclude each other:
+ *
+ *   RANK_TABLE_FILE or --rank-table, RANK_ID   the table says everything but this process's rank
+ *   CM_CHIEF_IP, CM_WORKER_SIZE, ...           the chief's address; the rendezvous gives ranks
+ *   RANK_ID, RANK_SIZE                         no address: another source must give it
+ *
+ * A claim is what one source says about the job; cluster.c compares the claims of all sources. */
 #include "comm/cluster/cluster_claim.h"
 
 #include "base/error.h"
@@ -50,6 +55,7 @@ static trm_status table_rank(const trmi_environment *env, const trm_rank_table *
     bool set, device_set;
     int32_t size = trm_rank_table_size(table), first, count, device = 0;
     char part[48];
+    /* A table with one rank needs no RANK_ID. */
     *rank = size == 1 ? 0 : -1;
     TRMI_TRY(trmi_env_integer(env, "RANK_ID", 0, INT32_MAX, &set, rank, err));
     if (set && *rank >= size) {
@@ -57,6 +63,7 @@ static trm_status table_rank(const trmi_environment *env, const trm_rank_table *
                          "RANK_ID=%d, but the rank table has %d ranks; 0 to %d expected", *rank,
                          size, size - 1);
     }
+    /* In template 2, each device is in a pod, and POD_NAME is the pod of this process. */
     const char *pod = trmi_env_text(env, "POD_NAME");
     if (set || pod == NULL || trm_rank_table_get_form(table) != TRM_RANK_TABLE_TEMPLATE2) {
         return TRM_OK;
@@ -108,6 +115,7 @@ static trm_status check_own(const trm_cluster_flags *flags, const trmi_environme
                           "%d; the table counts",
                           said, rank, own.device_id);
     }
+    /* With one server, every process is on the right one. */
     if (trm_rank_table_servers(cluster->table) > 1 && !flags->any_address &&
         trmi_ip_family(own.host) != 0 && !trmi_is_local_ip(own.host)) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -127,17 +135,20 @@ static trm_status claim_table(const trm_cluster_flags *flags, const trmi_environ
     bool set;
     int32_t base = 60000;
     TRMI_TRY(read_when_complete(path, flags->table_wait_seconds, &cluster->table, err));
+    /* Rank and size. */
     trmi_claim *claim =
         trmi_claim_add(claims, "rank table %s (%s)", trmi_short_name(path, name), origin);
     TRMI_TRY(table_rank(env, cluster->table, &claim->rank, err));
     TRMI_TRY(check_own(flags, env, cluster, claim->rank, err));
     claim->size = trm_rank_table_size(cluster->table);
     claim->nodes = trm_rank_table_servers(cluster->table);
+    /* Address and ports of the rendezvous. */
     TRMI_TRY(trmi_env_integer(env, "HCCL_IF_BASE_PORT", 1024, 65520, &set, &base, err));
     snprintf(claim->address, sizeof claim->address, "%s",
              trm_rank_table_entry(cluster->table, 0).host);
     claim->port = base;
     claim->ports = 65536 - base < 32 ? 65536 - base : 32;
+    /* The key: ranks with different tables must not meet. */
     uint8_t digest[32];
     trm_rank_table_digest(cluster->table, digest);
     const char *job = trmi_env_text(env, "JOB_ID");
@@ -186,6 +197,7 @@ static trm_status claim_cm(const trmi_environment *env, trmi_claims *claims, trm
                          "CM_WORKER_IP: this host's IP address expected, found \"%s\"",
                          own ? trmi_printable(own, part, sizeof part) : "");
     }
+    /* The process on the chief's device is rank 0; the others have no rank yet. */
     TRMI_TRY(trmi_env_integer(env, "ASCEND_DEVICE_ID", 0, INT32_MAX, &set, &device, err));
     trmi_claim *claim = trmi_claim_add(claims, "CM_CHIEF_IP, CM_WORKER_SIZE");
     claim->size = size;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Access to a resolved cluster: getters, the digest that ranks compare at the rendezvous, and the
- * output of `trireme cluster`. */
+ * output of `trireme cluster`. Nothing here changes a cluster, so any thread may call it. */
 #include "comm/cluster/cluster_claim.h"
 #include "comm/cluster/cluster_addr.h"
 
@@ -12,6 +12,7 @@
 
 const trm_cluster_info *trm_cluster_get(const trm_cluster *cluster) { return &cluster->info; }
 
+/* Without roles, all ranks count as workers. */
 int32_t trm_cluster_task_count(const trm_cluster *cluster, trm_role role) {
     if (!cluster->info.has_roles) {
         return role == TRM_ROLE_WORKER ? cluster->info.size : 0;
@@ -127,6 +128,7 @@ static void roles_json(const trm_cluster *cluster, trmi_text *text) {
 static void cluster_json(const trm_cluster *cluster, trmi_text *text) {
     const trm_cluster_info *info = &cluster->info;
     uint8_t digest[32];
+    /* What this process is. */
     trmi_text_printf(text, "{\"event\": \"cluster\"");
     put(text, "source", info->source);
     trmi_text_printf(text,
@@ -139,11 +141,13 @@ static void cluster_json(const trm_cluster *cluster, trmi_text *text) {
                      info->sparse_workers ? "true" : "false");
     put(text, "model_dir", info->model_dir);
     put(text, "rendezvous", info->rendezvous);
+    /* What it joins with. */
     put(text, "token_file", info->token_file);
     put(text, "algorithm", info->algorithm);
     if (info->has_roles) {
         roles_json(cluster, text);
     }
+    /* The other ranks and tasks. */
     trmi_text_printf(text, ", \"hosts\": [");
     for (int32_t r = 0; cluster->rank_hosts != NULL && r < info->size; r++) {
         trmi_text_printf(text, r ? ", " : "");
@@ -200,6 +204,7 @@ trm_status trm_cluster_text(const trm_cluster *cluster, bool json, char **out, t
     trmi_text text = {0};
     if (json) {
         cluster_json(cluster, &text);
+        /* One line for each fact that is known. */
     } else {
         trmi_text_printf(&text, "source      %s\n", info->source);
         if (info->has_roles) {
@@ -224,6 +229,7 @@ trm_status trm_cluster_text(const trm_cluster *cluster, bool json, char **out, t
         if (info->algorithm != NULL) {
             trmi_text_printf(&text, "algorithm   %s (HCCL_ALGO)\n", info->algorithm);
         }
+        /* The other tasks, or the hosts of the ranks. */
         if (info->has_roles) {
             roles_text(cluster, &text);
         } else if (cluster->rank_hosts != NULL) {

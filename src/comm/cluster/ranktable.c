@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rank tables: recognising the form, reading a file, access to the rows, and the digest by which
- * ranks compare their tables. */
+ * ranks compare their tables.
+ *
+ *   text --> JSON --> read_form --> reader of the form --> trmi_table_check --> rows by rank
+ *                                   (ranktable_server.c, ranktable_lab.c, ranktable_v2.c)
+ *
+ * A table that was returned is complete: ranks are 0 to size - 1 without gaps, and it does not
+ * change. Any thread may read it. */
 #include "comm/cluster/ranktable.h"
 
 #include "base/error.h"
@@ -41,6 +47,8 @@ static trm_status read_form(trm_rank_table *table, const json_t *root, trm_error
     const char *version;
     char part[40];
     TRMI_TRY(trmi_cjson_string(&top, root, "version", false, &version, err));
+    /* Forms without a version: the lab form and template 2 have group_list, which only they
+     * have. */
     if (version == NULL) {
         table->version = "";
         if (json_object_get(root, "group_list") != NULL) {
@@ -63,6 +71,7 @@ static trm_status read_form(trm_rank_table *table, const json_t *root, trm_error
     if (table->version == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", table->name);
     }
+    /* Version 1.2 is version 1.0 with super pods. */
     if (strcmp(version, "1.0") == 0 || strcmp(version, "1.2") == 0) {
         table->form = TRM_RANK_TABLE_V1;
         TRMI_TRY(check_status_field(table, root, true, err));
@@ -86,6 +95,7 @@ trm_status trm_rank_table_parse(const char *name, const char *text, size_t bytes
     if (table == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a rank table");
     }
+    /* From here on, an error frees the table and the document. */
     trmi_short_name(name, table->name);
     TRMI_TRY_GOTO(status, trmi_cjson_load(table->name, text, bytes, &table_limits, &root, err),
                   failed);
@@ -169,6 +179,7 @@ bool trm_rank_table_pod(const trm_rank_table *table, const char *pod_name, int32
 /* The digest covers what all ranks must agree on: rank, device, port, server, host and device
  * address. It does not depend on the form or on the order in the file. */
 void trm_rank_table_digest(const trm_rank_table *table, uint8_t digest[32]) {
+    /* Without memory for the hash, the digest is 0. */
     EVP_MD_CTX *context = EVP_MD_CTX_new();
     memset(digest, 0, 32);
     if (context == NULL || EVP_DigestInit_ex(context, EVP_sha256(), NULL) != 1) {

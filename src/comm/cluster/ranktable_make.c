@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writing rank tables: made from a list of hosts, merged from one file for each server, and the
- * text of `trireme cluster check`. Also reads /etc/hccn.conf, the source of device addresses. */
+ * text of `trireme cluster check`. Also reads /etc/hccn.conf, the source of device addresses.
+ *
+ *   hosts (make) ---+
+ *                   +--> trm_rank_table --> trmi_table_check --> version 1.0 or lab form
+ *   files (merge) --+
+ *
+ * A table is always checked before it is written, so the output can be read again. */
 #include "comm/cluster/ranktable.h"
 
 #include "base/error.h"
@@ -92,6 +98,7 @@ static void write_lab(trmi_text *text, const trm_rank_table *table) {
         put_string(text, "server_id", table->servers[row->server].id, "}");
     }
     trmi_text_printf(text, "\n      ]\n    }\n  ],\n");
+    /* Interfaces eth0, eth1, ...: one for each device of a server. */
     int32_t nics = table->servers[0].count;
     trmi_text_printf(text,
                      "  \"para_plane_nic_location\": \"%s\",\n"
@@ -122,6 +129,7 @@ static trm_status add_host(trm_rank_table *table, const trm_rank_table_host *hos
     trmi_table_row row = {.at = {index, 0}};
     bool exists;
     char part[48];
+    /* Check the host. */
     if (host->host == NULL || host->host[0] == '\0' || strlen(host->host) > TRMI_TABLE_ID_MAX) {
         return TRMI_FAIL(err, TRM_INVALID, "host %d: a name of 1 to %d characters expected", index,
                          TRMI_TABLE_ID_MAX);
@@ -131,6 +139,7 @@ static trm_status add_host(trm_rank_table *table, const trm_rank_table_host *hos
         return TRMI_FAIL(err, TRM_INVALID, "host %s: 1 to %d devices expected, found %d", part,
                          TRMI_TABLE_DEVICE_MAX + 1, host->devices);
     }
+    /* A host that is named by its address gets host_ip as well. */
     const char *ip = trmi_ip_family(host->host) != 0 ? host->host : NULL;
     TRMI_TRY(trmi_table_server_index(table, host->host, ip, &row.server, &exists, err));
     if (exists) {
@@ -139,6 +148,7 @@ static trm_status add_host(trm_rank_table *table, const trm_rank_table_host *hos
                          "devices",
                          part);
     }
+    /* One rank for each device. */
     for (int32_t d = 0; d < host->devices; d++) {
         row.rank = table->size;
         row.device_id = d;
@@ -154,6 +164,7 @@ trm_status trm_rank_table_make(const trm_rank_table_host *hosts, int32_t count,
     if (count < 1) {
         return TRMI_FAIL(err, TRM_INVALID, "a rank table needs at least one host");
     }
+    /* The other forms can only be read. */
     if (form != TRM_RANK_TABLE_V1 && form != TRM_RANK_TABLE_LAB) {
         return TRMI_FAIL(err, TRM_INVALID, "form %d cannot be made; version 1.0 or lab expected",
                          (int)form);
@@ -184,8 +195,8 @@ trm_status trm_rank_table_make(const trm_rank_table_host *hosts, int32_t count,
     return status;
 }
 
-/* Appends the ranks of `from` behind those of `into`, renumbered. Each server may occur in one
- * file. */
+/* Appends the ranks of `from` behind those of `into`, renumbered. A server may occur in only one of
+ * the files. */
 static trm_status merge_one(trm_rank_table *into, const trm_rank_table *from, trm_error *err) {
     for (int32_t r = 0; r < from->size; r++) {
         trmi_table_row row = from->rows[r];
@@ -194,6 +205,8 @@ static trm_status merge_one(trm_rank_table *into, const trm_rank_table *from, tr
         int32_t before = into->size;
         TRMI_TRY(
             trmi_table_server_index(into, server->id, server->host_ip, &row.server, &exists, err));
+        /* The server exists because an earlier row of this file has added it, or because it is in
+         * an earlier file. The first row of a server distinguishes the two. */
         if (exists && (r == 0 || from->rows[r - 1].server != from->rows[r].server)) {
             char part[40];
             return TRMI_FAIL(err, TRM_INVALID,
@@ -221,6 +234,7 @@ trm_status trm_rank_table_merge(const char *const *paths, int32_t count, char **
     trm_status status = TRM_OK;
     for (int32_t f = 0; f < count && status == TRM_OK; f++) {
         TRMI_TRY_GOTO(status, trm_rank_table_read(paths[f], &from, err), done);
+        /* The first file determines the form. */
         if (f == 0) {
             into->form = from->form;
             into->chip_910 = from->chip_910;
@@ -253,6 +267,7 @@ static int hccn_line(char *line, char **ip) {
     if (strncmp(line, "address_", 8) != 0) {
         return -1;
     }
+    /* Cut the line into key and value, both without blanks. */
     char *equals = strchr(line, '=');
     int64_t index;
     if (equals == NULL) {
@@ -272,6 +287,7 @@ static int hccn_line(char *line, char **ip) {
 /* Parses the text of hccn.conf: ips[device] for all devices, numbered without gaps. */
 static trm_status hccn_parse(const char *name, char *text, const char *ips[], int32_t *count,
                              trm_error *err) {
+    /* Enter each address; a device may have only one. */
     int32_t line_number = 0, highest = -1;
     char *rest = text;
     for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
@@ -288,6 +304,7 @@ static trm_status hccn_parse(const char *name, char *text, const char *ips[], in
             highest = index > highest ? index : highest;
         }
     }
+    /* All devices up to the highest must have one. */
     for (int32_t i = 0; i <= highest; i++) {
         if (ips[i] == NULL) {
             return TRMI_FAIL(err, TRM_INVALID,
@@ -382,6 +399,7 @@ trm_status trm_rank_table_text(const trm_rank_table *table, bool json, char **ou
     trmi_text_printf(&text, "%s: valid, %s, %d rank%s on %d server%s\n", table->name,
                      form_name(table), table->size, table->size == 1 ? "" : "s",
                      table->server_count, table->server_count == 1 ? "" : "s");
+    /* Each server with its ranks and devices. */
     for (int32_t s = 0; s < table->server_count; s++) {
         const trmi_table_server *server = &table->servers[s];
         bool elsewhere = server->host_ip != NULL && strcmp(server->host_ip, server->id) != 0;

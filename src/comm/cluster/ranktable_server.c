@@ -36,12 +36,14 @@ static trm_status read_device(trm_rank_table *table, const trmi_cjson_at *at, co
                          "%s: %s: an object with device_id and rank_id expected, found %s",
                          at->name, at->path, trmi_cjson_found(device, found, sizeof found));
     }
+    /* What is stored: the device, its rank, address and port. */
     TRMI_TRY(trmi_cjson_integer(at, device, "device_id", true, false, 0, TRMI_TABLE_DEVICE_MAX, &id,
                                 err));
     TRMI_TRY(trmi_cjson_integer(at, device, "rank_id", true, false, 0, TRMI_TABLE_RANKS_MAX - 1,
                                 &rank, err));
     TRMI_TRY(trmi_cjson_string(at, device, "device_ip", false, &row->device_ip, err));
     TRMI_TRY(trmi_cjson_integer(at, device, "device_port", false, false, 1, 65535, &port, err));
+    /* What only Ascend uses: checked, so that a mistake shows here too. */
     TRMI_TRY(trmi_cjson_integer(at, device, "host_port", false, false, 1, 65535, &ignored, err));
     TRMI_TRY(trmi_cjson_integer(at, device, "backup_device_port", false, false, 1, 65535, &ignored,
                                 err));
@@ -68,6 +70,7 @@ static trm_status read_server(trm_rank_table *table, const json_t *server, int32
                          "%s: %s: an object with server_id and device expected, found %s",
                          table->name, at.path, trmi_cjson_found(server, found, sizeof found));
     }
+    /* The server, which must be new. */
     TRMI_TRY(trmi_table_server_id(&at, server, &id, err));
     TRMI_TRY(optional_ip(&at, server, "host_ip", &host_ip, err));
     TRMI_TRY(trmi_cjson_string(&at, server, "host_nic_ip", false, &ignored, err));
@@ -78,6 +81,7 @@ static trm_status read_server(trm_rank_table *table, const json_t *server, int32
                          "with all its devices",
                          table->name, at.path, trmi_printable(id, part, sizeof part), row.server);
     }
+    /* Its devices. */
     TRMI_TRY(trmi_cjson_list(&at, server, "device", true, &devices, err));
     if (json_array_size(devices) == 0) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: %s.device is empty; at least one device expected",
@@ -113,6 +117,7 @@ static trm_status read_super_pod(trm_rank_table *table, const json_t *pod, int32
         TRMI_TRY(trmi_table_server_id(&place, json_array_get(servers, s), &id, err));
         TRMI_TRY(trmi_table_server_index(table, id, NULL, &server, &exists, err));
         trmi_printable(id, part, sizeof part);
+        /* The search has added the unknown server: remove it again. */
         if (!exists) {
             table->server_count = before;
             return TRMI_FAIL(err, TRM_INVALID, "%s: %s.server_id: \"%s\" is not in server_list",
@@ -148,6 +153,7 @@ static trm_status read_super_pods(trm_rank_table *table, const json_t *root, trm
     for (size_t p = 0; p < json_array_size(pods) && status == TRM_OK; p++) {
         status = read_super_pod(table, json_array_get(pods, p), (int32_t)p, seen, err);
     }
+    /* With super pods, each server must be in one. */
     for (int32_t s = 0; s < table->server_count && status == TRM_OK; s++) {
         if (seen[s] == 0) {
             char part[40];

@@ -5,8 +5,13 @@
  *   {"cluster": {"chief": ["host:2222"], "worker": [...], "ps": [...]},
  *    "task": {"type": "worker", "index": 0}, "model_dir": "..."}
  *
+ *   TF_CONFIG --> trmi_tfconfig_parse --+
+ *                                       +--> trmi_tfconfig --> trmi_tfconfig_check
+ *   flags -----> trmi_tfconfig_flags ---+
+ *
  * Parsing accepts what one source may leave to another; trmi_tfconfig_check decides whether the
- * whole makes sense. */
+ * whole makes sense. Tasks of a role are sorted by index, in a list without gaps, except in the
+ * sparse form: TFJob's dynamic workers know only some of the others. */
 #include "comm/cluster/tfconfig.h"
 
 #include "base/error.h"
@@ -45,6 +50,7 @@ static void warn(trmi_tfconfig *config, const char *format, ...) {
     }
 }
 
+/* Binary search, because the tasks of a role are sorted by index. */
 const trmi_task *trmi_tfconfig_task(const trmi_tfconfig *config, trm_role role, int32_t index) {
     const trmi_job_tasks *job = &config->jobs[role];
     for (int32_t low = 0, high = job->count; low < high;) {
@@ -67,6 +73,7 @@ static trm_status add_task(trmi_tfconfig *config, trm_role role, const char *pla
                            const char *text, size_t length, int64_t index, trm_error *err) {
     trmi_job_tasks *job = &config->jobs[role];
     char copy[TRMI_HOST_BYTES + 64], part[64];
+    /* Leave out blanks at both ends. */
     while (length > 0 && isspace((unsigned char)text[0])) {
         text++;
         length--;
@@ -82,6 +89,7 @@ static trm_status add_task(trmi_tfconfig *config, trm_role role, const char *pla
         return TRMI_FAIL(err, TRM_INVALID, "%s: an address of %zu characters; host:port expected",
                          place, length);
     }
+    /* Check the address, as a text of its own that ends with 0. */
     memcpy(copy, text, length);
     copy[length] = '\0';
     trmi_host_port parsed;
@@ -94,6 +102,7 @@ static trm_status add_task(trmi_tfconfig *config, trm_role role, const char *pla
         return TRMI_FAIL(err, TRM_INVALID, "%s: more than %d tasks in one job", place,
                          TRMI_TASKS_MAX);
     }
+    /* Store it. Texts belong to the arena of `config`. */
     if (!trmi_grow((void **)&job->tasks, &job->capacity, job->count + 1, sizeof *job->tasks)) {
         return no_memory(err);
     }
@@ -134,6 +143,7 @@ static trm_status read_map(trmi_tfconfig *config, const char *place, json_t *map
         }
         TRMI_TRY(add_task(config, TRM_ROLE_WORKER, here, json_string_value(value),
                           json_string_length(value), index, err));
+        /* Sort after each task, because the search for the next one relies on the order. */
         trmi_job_tasks *job = &config->jobs[TRM_ROLE_WORKER];
         qsort(job->tasks, (size_t)job->count, sizeof *job->tasks, by_index);
     }
@@ -203,6 +213,7 @@ static trm_status read_cluster(trmi_tfconfig *config, json_t *cluster, trm_error
                          "TF_CONFIG: cluster: an object of jobs expected, found %s",
                          trmi_cjson_found(cluster, found, sizeof found));
     }
+    /* Both names mean the same role, so the two lists would become one. */
     if (json_object_get(cluster, "chief") != NULL && json_object_get(cluster, "master") != NULL) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "TF_CONFIG: cluster: chief and master together; master is TF1's name of "
@@ -272,6 +283,7 @@ static trm_status read_task(trmi_tfconfig *config, json_t *task, trm_error *err)
                          trmi_printable(json_string_value(type), found, 32));
     }
     TRMI_TRY(role_of("TF_CONFIG: task.type", json_string_value(type), &config->role, &master, err));
+    /* TF1's name and today's name of the chief must not be mixed between cluster and task. */
     if (master && config->has_cluster && !config->master) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "TF_CONFIG: task.type is master, but cluster lists no master");
@@ -294,6 +306,7 @@ static trm_status read_others(trmi_tfconfig *config, const json_t *root, trm_err
     const char *model_dir, *environment, *key;
     json_t *value;
     char part[40];
+    /* These members must be strings; only model_dir is used. */
     TRMI_TRY(trmi_cjson_string(&top, root, "environment", false, &environment, err));
     TRMI_TRY(trmi_cjson_string(&top, root, "model_dir", false, &model_dir, err));
     if (model_dir != NULL && model_dir[0] == '\0') {
@@ -306,6 +319,7 @@ static trm_status read_others(trmi_tfconfig *config, const json_t *root, trm_err
             return no_memory(err);
         }
     }
+    /* Unknown members may be spelling mistakes, so each gets a warning. */
     json_object_foreach((json_t *)(uintptr_t)root, key, value) {
         bool found = false;
         for (size_t k = 0; k < sizeof known / sizeof known[0]; k++) {
@@ -353,6 +367,7 @@ static trm_status check_duplicates(const trmi_tfconfig *config, const char *sour
                                    trm_error *err) {
     size_t total = 0, filled = 0;
     char part[64];
+    /* Sort the tasks of all roles by address; equal addresses are then neighbours. */
     for (int r = 0; r < 4; r++) {
         total += (size_t)config->jobs[r].count;
     }
@@ -421,8 +436,10 @@ static trm_status read_hosts(trmi_tfconfig *config, trm_role role, const char *f
         return TRM_OK;
     }
     for (int32_t i = 0;; i++) {
+        /* The next address ends at a comma or at the end of the text. */
         size_t length = strcspn(hosts, ",");
         snprintf(where, sizeof where, "--%s, address %d", flag, i + 1);
+        /* An empty flag has no addresses; an empty part of a list gets a warning. */
         bool blank = strspn(hosts, " \t") >= length;
         if (!blank) {
             TRMI_TRY(add_task(config, role, where, hosts, length, -1, err));
@@ -441,10 +458,12 @@ trm_status trmi_tfconfig_flags(const trm_cluster_flags *flags, trmi_tfconfig *ou
     memset(out, 0, sizeof *out);
     int64_t index = 0;
     char part[40];
+    /* Addresses of each role. */
     TRMI_TRY(read_hosts(out, TRM_ROLE_PS, "ps_hosts", flags->ps_hosts, err));
     TRMI_TRY(read_hosts(out, TRM_ROLE_WORKER, "worker_hosts", flags->worker_hosts, err));
     TRMI_TRY(read_hosts(out, TRM_ROLE_CHIEF, "chief_hosts", flags->chief_hosts, err));
     TRMI_TRY(read_hosts(out, TRM_ROLE_EVALUATOR, "evaluator_hosts", flags->evaluator_hosts, err));
+    /* The task of this process. */
     if (flags->task_index != NULL &&
         (!trmi_decimal(flags->task_index, &index) || index >= TRMI_TASKS_MAX)) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -508,6 +527,7 @@ static trm_status check_counts(const trmi_tfconfig *config, const char *source, 
 }
 
 trm_status trmi_tfconfig_check(const trmi_tfconfig *config, const char *source, trm_error *err) {
+    /* Without a cluster, the job is this process alone. */
     if (!config->has_cluster) {
         return check_local(config, source, err);
     }
@@ -520,7 +540,7 @@ trm_status trmi_tfconfig_check(const trmi_tfconfig *config, const char *source, 
                          at(source, "task").text);
     }
     const trmi_job_tasks *job = &config->jobs[config->role];
-    /* The evaluator need not be listed. */
+    /* The evaluator does not train. No other task needs its address, so it need not be listed. */
     if (config->role == TRM_ROLE_EVALUATOR) {
         if (config->master) {
             return TRMI_FAIL(err, TRM_INVALID,
@@ -536,6 +556,7 @@ trm_status trmi_tfconfig_check(const trmi_tfconfig *config, const char *source, 
         }
         return TRM_OK; /* listed or not */
     }
+    /* Every other task must be listed, under the name that the user wrote. */
     const char *word =
         config->master && config->role == TRM_ROLE_CHIEF ? "master" : role_words[config->role];
     if (job->count == 0) {

@@ -2,7 +2,7 @@
 /* data/click/click.h: click data between their readers and the batch. A row has a label, dense
  * numbers, and keys in fields (categories as 64-bit numbers).
  *
- *   reader: parse row i --> trmi_row (label, dense, keys through trmi_keyer) --> tensors of the batch
+ *   reader: parse row i --> trmi_row (label, dense, keys through trmi_keyer) --> batch
  *
  * Readers: click_csv.c, click_libsvm.c, click_slots.c, click_tfrecord.c; generated rows:
  * click_gen.c, random_clicks.c. click.c has what they share, click_key.c the keys. */
