@@ -5,7 +5,10 @@
  *
  *   trm_cluster_from_env -> build -> resolve: claim_flags, claim_roles, trmi_claim_ascend,
  *                                    trmi_claim_launchers -> choose -> place_...
- */
+ *
+ * Two claims that contradict each other are an error, not a matter of precedence: a job that starts
+ * with a wrong number of ranks would wait until its deadline. The exception is a launcher that
+ * started another launcher (carries). */
 #include "comm/cluster/cluster_claim.h"
 
 #include "base/error.h"
@@ -35,6 +38,7 @@ static trm_status claim_flags(const trm_cluster_flags *flags, trmi_claims *claim
     trmi_claim *claim = trmi_claim_add(claims, "flags (--rank, --world-size)");
     claim->rank = flags->rank;
     claim->size = flags->size;
+    /* The launcher of this host may pass local ranks as well. */
     if (flags->local_size > 0) {
         if (flags->local_rank < 0 || flags->local_rank >= flags->local_size) {
             return TRMI_FAIL(err, TRM_INVALID, "local rank %d, but local size %d; 0 to %d expected",
@@ -50,6 +54,7 @@ static trm_status claim_flags(const trm_cluster_flags *flags, trmi_claims *claim
 /* Checks that flags and TF_CONFIG, which may both describe the roles, say the same. */
 static trm_status same_roles(const trmi_tfconfig *flags, const trmi_tfconfig *config,
                              trm_error *err) {
+    /* Both name this task. */
     if (flags->has_task && config->has_task &&
         (flags->role != config->role || flags->index != config->index)) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -58,6 +63,7 @@ static trm_status same_roles(const trmi_tfconfig *flags, const trmi_tfconfig *co
                          trm_role_name(flags->role), flags->index, trm_role_name(config->role),
                          config->index);
     }
+    /* Both list the cluster. */
     for (int r = 0; flags->has_cluster && config->has_cluster && r < 4; r++) {
         const trmi_job_tasks *a = &flags->jobs[r], *b = &config->jobs[r];
         if (a->count != b->count) {
@@ -86,6 +92,7 @@ static trm_status find_roles(const trm_cluster_flags *flags, const trmi_environm
                              trm_cluster *cluster, const char **source, trm_error *err) {
     const char *text = trmi_env_text(env, "TF_CONFIG");
     trmi_tfconfig from_flags, from_env = {0};
+    /* Parse both sources. */
     trm_status status = trmi_tfconfig_flags(flags, &from_flags, err);
     bool any_flag = from_flags.has_cluster || from_flags.has_task;
     if (status == TRM_OK && text != NULL) {
@@ -136,6 +143,7 @@ static trm_status claim_roles(const trm_cluster_flags *flags, const trmi_environ
     const char *source;
     trmi_tfconfig *roles = &cluster->roles;
     TRMI_TRY(find_roles(flags, env, cluster, &source, err));
+    /* Warnings of the description are those of the cluster. */
     for (int32_t w = 0; w < roles->warning_count; w++) {
         trmi_cluster_warn(cluster, "%s", roles->warnings[w]);
     }
@@ -148,6 +156,7 @@ static trm_status claim_roles(const trm_cluster_flags *flags, const trmi_environ
     if (!roles->has_cluster) {
         return TRM_OK;
     }
+    /* Rank, and the number of ranks and of all tasks. */
     trmi_claim *claim = trmi_claim_add(claims, "%s", source);
     int32_t chiefs = roles->jobs[TRM_ROLE_CHIEF].count;
     claim->role = roles->role;
@@ -214,6 +223,7 @@ static trm_status compare(const trmi_claim *winner, const trmi_claim *other, trm
         return TRM_OK;
     }
     bool roles = winner->total > winner->size && other->total == 0;
+    /* A launcher such as mpirun starts parameter servers too, and numbers all tasks. */
     int32_t size = roles ? winner->total : winner->size;
     if (size > 0 && other->size > 0 && size != other->size) {
         return disagree(winner, other, err);
@@ -228,6 +238,7 @@ static trm_status compare(const trmi_claim *winner, const trmi_claim *other, trm
 static trm_status choose(trmi_claims *claims, trmi_claim **out, trm_error *err) {
     trmi_claim *winner = NULL;
     bool company = false;
+    /* The first claim that can stand alone is the winner. */
     for (int32_t c = 0; c < claims->count; c++) {
         if (!claims->items[c].needs_company) {
             company = true;
@@ -286,6 +297,7 @@ static void hash_text(const char *text, uint8_t out[32]) {
 static trm_status place_rendezvous(const trm_cluster_flags *flags, const trmi_environment *env,
                                    const trmi_claim *claim, trm_cluster *cluster, trm_error *err) {
     trm_cluster_info *info = &cluster->info;
+    /* A flag has priority over the variable. */
     const char *said =
         flags->rendezvous ? flags->rendezvous : trmi_env_text(env, "TRIREME_RENDEZVOUS");
     const char *token =
@@ -302,6 +314,7 @@ static trm_status place_rendezvous(const trm_cluster_flags *flags, const trmi_en
     if (token != NULL && (info->token_file = trmi_arena_strdup(&cluster->arena, token)) == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the cluster description");
     }
+    /* One rank meets no other. */
     if (info->size == 1) {
         return TRM_OK;
     }
@@ -332,6 +345,7 @@ static trm_status place_ranks(const trmi_claim *claim, trm_cluster *cluster, trm
     bool roles = claim->total > 0 && !cluster->roles.sparse;
     info->local_rank = claim->local_rank;
     info->local_size = claim->local_size;
+    /* On one host, local ranks are ranks. */
     if (info->local_size == 0 && claim->nodes == 1 && claim->rank >= 0) {
         info->local_rank = claim->rank;
         info->local_size = claim->size;
@@ -339,6 +353,7 @@ static trm_status place_ranks(const trmi_claim *claim, trm_cluster *cluster, trm
     if (info->size < 1 || (cluster->table == NULL && !roles)) {
         return TRM_OK;
     }
+    /* The host of each rank. */
     cluster->rank_hosts = trmi_alloc((size_t)info->size * sizeof *cluster->rank_hosts);
     if (cluster->rank_hosts == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d ranks", info->size);
@@ -353,6 +368,7 @@ static trm_status place_ranks(const trmi_claim *claim, trm_cluster *cluster, trm
     if (info->rank < 0) {
         return TRM_OK;
     }
+    /* The ranks on this rank's host, in rank order. */
     info->local_rank = info->local_size = 0;
     for (int32_t r = 0; r < info->size; r++) {
         if (strcmp(cluster->rank_hosts[r], cluster->rank_hosts[info->rank]) == 0) {
@@ -421,6 +437,7 @@ static trm_status resolve(const trm_cluster_flags *flags, const trmi_environment
     trmi_claim single = {.source = "single process", .size = 1, .local_size = 1, .nodes = 1};
     trmi_claim *winner = &single;
     trm_cluster_info *info = &cluster->info;
+    /* All claims, in the order of precedence. */
     TRMI_TRY(claim_flags(flags, &claims, err));
     TRMI_TRY(claim_roles(flags, env, cluster, &claims, err));
     TRMI_TRY(trmi_claim_ascend(flags, env, cluster, &claims, err));
@@ -446,6 +463,7 @@ static trm_status resolve(const trm_cluster_flags *flags, const trmi_environment
         return TRMI_FAIL(err, TRM_INVALID, "%s: rank %d of %d; 0 to %d expected", winner->source,
                          winner->rank, winner->size, winner->size - 1);
     }
+    /* What the winner states. */
     info->source = trmi_arena_strdup(&cluster->arena, winner->source);
     if (info->source == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the cluster description");
@@ -459,6 +477,7 @@ static trm_status resolve(const trm_cluster_flags *flags, const trmi_environment
     if (winner->rank_later && winner->size == 1) {
         info->rank = 0;
     }
+    /* What follows from it. */
     TRMI_TRY(place_ranks(winner, cluster, err));
     TRMI_TRY(place_device(env, cluster, err));
     place_role(winner, cluster);
@@ -482,7 +501,7 @@ static trm_status build(const trm_cluster_flags *flags, const trmi_environment *
     return TRM_OK;
 }
 
-/* The two sources of variables: the process's environment, or none. */
+/* Sources of variables: the process's environment, or none. */
 static const char *from_getenv(void *context, const char *name) {
     (void)context;
     return getenv(name);

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rules that all forms of a rank table share: ranks are 0 .. n-1, each once; device addresses
  * are valid, unique and equally many; ranks of one server follow each other; a device has one rank.
- * Rules that only Ascend has are warnings here. */
+ * A breach is an error. Rules that only Ascend has are warnings here.
+ *
+ * Each rule is checked by sorting and comparing neighbours, in O(n log n) for n ranks. Messages
+ * name the place in the file (trmi_table_place), not the position after sorting. */
 #include "comm/cluster/ranktable.h"
 
 #include "base/error.h"
@@ -27,6 +30,8 @@ static trm_status check_ranks(trm_rank_table *table, trm_error *err) {
     qsort(table->rows, (size_t)table->size, sizeof *table->rows, by_rank);
     for (int32_t r = 0; r < table->size; r++) {
         const trmi_table_row *row = &table->rows[r];
+        /* After sorting, equal ranks are neighbours. Without equal ranks, a gap means that the last
+         * rank is too large. */
         trmi_table_place(table, row, here, sizeof here);
         if (r > 0 && row[-1].rank == row->rank) {
             return TRMI_FAIL(err, TRM_INVALID, "%s: %s.rank_id: %d is taken by %s; each rank once",
@@ -60,6 +65,7 @@ static trm_status take_address(const trm_rank_table *table, int32_t row, const c
                                address *out, trm_error *err) {
     char part[64], here[64];
     size_t length = strcspn(*text, ",");
+    /* A longer text is cut, and is then no address. */
     snprintf(part, sizeof part, "%.*s", (int)(length < 63 ? length : 63), *text);
     *out = (address){.row = row, .family = trmi_ip_family(part)};
     if (out->family == 0) {
@@ -221,6 +227,7 @@ static void warn_order(trm_rank_table *table) {
             break;
         }
     }
+    /* Devices of a server in rising order. */
     for (int32_t r = 1; r < table->size; r++) {
         const trmi_table_row *row = &table->rows[r];
         if (row->server == row[-1].server && row->device_id < row[-1].device_id) {
@@ -237,6 +244,7 @@ static void warn_order(trm_rank_table *table) {
 static void warn_910(trm_rank_table *table) {
     for (int32_t s = 0; s < table->server_count; s++) {
         const trmi_table_server *server = &table->servers[s];
+        /* Devices 0 to 3 are one half of a 910 server, 4 to 7 the other. */
         int32_t low = 0;
         for (int32_t r = server->first_rank; r < server->first_rank + server->count; r++) {
             low += table->rows[r].device_id < 4;
@@ -263,6 +271,8 @@ static void warn_910(trm_rank_table *table) {
     }
 }
 
+/* Errors first, in the order in which the checks rely on each other: check_ranks sorts the rows,
+ * check_blocks numbers the servers' ranks, which warn_910 uses. */
 trm_status trmi_table_check(trm_rank_table *table, trm_error *err) {
     TRMI_TRY(check_ranks(table, err));
     TRMI_TRY(check_addresses(table, err));

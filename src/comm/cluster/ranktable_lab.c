@@ -59,6 +59,7 @@ static trm_status read_head(trm_rank_table *table, const json_t *root, trm_error
     trmi_cjson_at top = {.name = table->name};
     const char *board, *chip;
     char part[40];
+    /* A wrong value of these members would matter only on Ascend: a warning. */
     TRMI_TRY(trmi_cjson_string(&top, root, "board_id", false, &board, err));
     if (board != NULL && strcmp(board, "0x0000") != 0 && strcmp(board, "0x0020") != 0) {
         trmi_table_warn(table, "%s: board_id \"%s\" is neither 0x0000 (x86) nor 0x0020 (ARM)",
@@ -85,6 +86,7 @@ static trm_status read_device(trm_rank_table *table, const trmi_cjson_at *at, co
         return TRMI_FAIL(err, TRM_INVALID, "%s: %s: an object with device_id expected, found %s",
                          at->name, at->path, trmi_cjson_found(device, found, sizeof found));
     }
+    /* A 910 server has devices 0 to 7, and each needs the address of its network interface. */
     TRMI_TRY(trmi_cjson_integer(at, device, "device_id", true, false, 0,
                                 table->chip_910 ? 7 : TRMI_TABLE_DEVICE_MAX, &id, err));
     row->device_id = (int32_t)id;
@@ -135,6 +137,7 @@ static trm_status read_instance(trm_rank_table *table, const trmi_cjson_at *grou
                          "%s: %s: an object with devices and server_id expected, found %s", at.name,
                          at.path, trmi_cjson_found(instance, found, sizeof found));
     }
+    /* The server, which may have other instances. */
     TRMI_TRY(trmi_table_server_id(&at, instance, &id, err));
     TRMI_TRY(trmi_table_server_index(table, id, NULL, &row.server, &exists, err));
     TRMI_TRY(trmi_cjson_list(&at, instance, "devices", true, &devices, err));
@@ -144,6 +147,8 @@ static trm_status read_instance(trm_rank_table *table, const trmi_cjson_at *grou
                          at.path, lab ? "exactly one device per instance" : "at least one device",
                          count);
     }
+    /* Lab: the instance has the rank's number. Template 2: ranks follow from the order, and the
+     * instance has the name of a pod. */
     if (lab) {
         TRMI_TRY(trmi_cjson_integer(&at, instance, "rank_id", true, false, 0,
                                     TRMI_TABLE_RANKS_MAX - 1, &rank, err));
@@ -171,6 +176,7 @@ static trm_status check_group_servers(trm_rank_table *table, const trmi_cjson_at
                                       const json_t *group, trm_error *err) {
     const json_t *servers;
     TRMI_TRY(trmi_cjson_list(at, group, "server_list", false, &servers, err));
+    /* The search adds an unknown server, so remove it again before the error. */
     for (size_t s = 0; servers != NULL && s < json_array_size(servers); s++) {
         trmi_cjson_at place = trmi_cjson_below(at, "server_list", (int64_t)s);
         const char *id;
@@ -194,6 +200,7 @@ trm_status trmi_table_read_groups(trm_rank_table *table, const json_t *root, trm
     const json_t *groups, *instances;
     const char *name;
     char found[64];
+    /* Members outside the group, then the one group. */
     TRMI_TRY(read_head(table, root, err));
     TRMI_TRY(trmi_cjson_list(&top, root, "group_list", true, &groups, err));
     TRMI_TRY(trmi_table_count(&top, root, "group_count", true, (int64_t)json_array_size(groups),

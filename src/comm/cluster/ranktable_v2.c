@@ -79,6 +79,7 @@ static trm_status read_level(const trmi_cjson_at *at, const json_t *level, int64
         trmi_cjson_at place = trmi_cjson_below(at, "rank_addr_list", (int64_t)a);
         TRMI_TRY(read_address(&place, json_array_get(addresses, a), err));
     }
+    /* Layer 0 is inside a server, so its id is that of the server. */
     if (layer == 0) {
         *server = id;
     }
@@ -99,6 +100,7 @@ static trm_status read_rank(trm_rank_table *table, const json_t *entry, int32_t 
         return TRMI_FAIL(err, TRM_INVALID, "%s: %s: an object with rank_id expected", table->name,
                          at.path);
     }
+    /* Rank, device and port. */
     TRMI_TRY(trmi_cjson_integer(&at, entry, "rank_id", true, true, 0, TRMI_TABLE_RANKS_MAX - 1,
                                 &rank, err));
     TRMI_TRY(trmi_cjson_integer(&at, entry, "local_id", true, true, 0, TRMI_TABLE_DEVICE_MAX,
@@ -108,6 +110,7 @@ static trm_status read_rank(trm_rank_table *table, const json_t *entry, int32_t 
                                 &device, err));
     TRMI_TRY(trmi_cjson_integer(&at, entry, "device_port", false, true, 1, 65535, &port, err));
     TRMI_TRY(trmi_cjson_integer(&at, entry, "host_port", false, true, 1, 65535, &ignored, err));
+    /* The levels, of which the first names the server. */
     TRMI_TRY(trmi_cjson_list(&at, entry, "level_list", true, &levels, err));
     size_t count = json_array_size(levels);
     if (count > LEVELS_MAX) {

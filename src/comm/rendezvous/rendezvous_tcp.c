@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trm_cluster_join: a bootstrap (comm/rendezvous/rendezvous.h) for ranks anywhere, over the side
  * channel. The functions of its table are here; the meeting is in side_root.c and side_peer.c. A
- * job of one rank needs neither sockets nor a thread. */
+ * job of one rank needs neither sockets nor a thread.
+ *
+ *   prepare -> create -> trmi_side_root or trmi_side_peer -> find_hosts -> trmi_side_start
+ *
+ * Until trmi_side_start there is one thread. Afterwards the service thread (side_serve.c) runs too,
+ * and everything in trmi_side that both use is protected by its lock. Secrets (tokens, the job's
+ * secret) are overwritten before their memory is freed. */
 #define _GNU_SOURCE
 #include "comm/api/world.h"
 #include "comm/rendezvous/side.h"
@@ -48,6 +54,8 @@ static void side_poison(trm_bootstrap *bootstrap, const trm_error *cause) {
     pthread_mutex_unlock(&side->lock);
 }
 
+/* Returns the first cause of the job's failure. Without a failure it takes no lock, so that waits
+ * can call it often. */
 static trm_status side_check(trm_bootstrap *bootstrap, trm_error *err) {
     trmi_side *side = side_of(bootstrap);
     if (trmi_bootstrap_healthy(bootstrap)) {
@@ -62,6 +70,7 @@ static trm_status side_check(trm_bootstrap *bootstrap, trm_error *err) {
     return (trm_status)cause.status;
 }
 
+/* Computes the HMAC-SHA256 of `data` with the secret that all ranks of the job share. */
 static void side_sign(trm_bootstrap *bootstrap, const void *data, size_t bytes, uint8_t mac[32]) {
     unsigned length = 32;
     memset(mac, 0, 32);
@@ -73,6 +82,7 @@ static void side_destroy(trm_bootstrap *bootstrap) {
     if (bootstrap == NULL) {
         return;
     }
+    /* The service thread first, because it uses all that follows. */
     trmi_side *side = side_of(bootstrap);
     if (side->links != NULL) {
         trmi_side_stop(side);
@@ -134,6 +144,7 @@ static void host_identity(const trm_join_options *options, trmi_hello *hello) {
     char text[256] = "", link[64];
     size_t used = 0;
     unsigned length = 32;
+    /* The boot, and then the name spaces of the network and of shared memory. */
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     if (fd >= 0) {
         ssize_t bytes = read(fd, text, 64);
@@ -148,6 +159,7 @@ static void host_identity(const trm_join_options *options, trmi_hello *hello) {
             used += (size_t)bytes;
         }
     }
+    /* Names for messages. */
     gethostname(hello->host, sizeof hello->host - 1);
     if (options->host_name != NULL) {
         used = (size_t)snprintf(text, sizeof text, "named %.200s", options->host_name);
@@ -186,6 +198,7 @@ static trm_status find_hosts(trmi_side *side, trm_error *err) {
     if (first == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d ranks", base->size);
     }
+    /* A rank without an earlier rank on its host begins a new host. */
     base->host_count = 0;
     for (int32_t r = 0; r < base->size; r++) {
         int32_t h = 0;
@@ -200,6 +213,7 @@ static trm_status find_hosts(trmi_side *side, trm_error *err) {
     }
     digest_hosts(side, first);
     trmi_free(first);
+    /* This rank's place. */
     base->host = side->host_of[base->rank];
     base->local_rank = base->local_size = 0;
     for (int32_t r = 0; r < base->size; r++) {
@@ -219,11 +233,13 @@ static trm_status create(int32_t rank, int32_t size, const trm_join_options *opt
     if (side == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the side channel");
     }
+    /* Deadlines of waits are on the monotonic clock (trmi_os_now). */
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&side->lock, NULL);
     pthread_cond_init(&side->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
+    /* No descriptor is open yet, so that side_destroy can follow an error at any time. */
     side->wake_fd = side->base.alarm_fd = side->watcher.fd = -1;
     side->options = *options;
     side->options.host_name = NULL;
@@ -236,6 +252,7 @@ static trm_status create(int32_t rank, int32_t size, const trm_join_options *opt
     side->host_of = trmi_alloc((size_t)size * sizeof *side->host_of);
     side->base.host_of = side->host_of;
     side->exchange.arrived = trmi_alloc((size_t)size * sizeof *side->exchange.arrived);
+    /* Rank 0 has a link for each rank (its own stays unused), the others one to rank 0. */
     side->link_count = size == 1 ? 0 : rank == 0 ? size : 1;
     side->links = trmi_alloc((size_t)side->link_count * sizeof *side->links);
     for (int32_t l = 0; side->links != NULL && l < side->link_count; l++) {
@@ -256,6 +273,7 @@ static trm_status prepare(const trm_cluster *cluster, const trm_join_options *op
     const trm_cluster_info *info = trm_cluster_get(cluster);
     static const trm_join_options none;
     memset(join, 0, sizeof *join);
+    /* Deadlines: the caller's options, then HCCL_CONNECT_TIMEOUT, then defaults. */
     join->options = options != NULL ? *options : none;
     trm_join_options *o = &join->options;
     o->timeout_seconds = o->timeout_seconds > 0              ? o->timeout_seconds
@@ -264,6 +282,7 @@ static trm_status prepare(const trm_cluster *cluster, const trm_join_options *op
     o->heartbeat_seconds = o->heartbeat_seconds > 0 ? o->heartbeat_seconds : 1;
     o->host_seconds = o->host_seconds > 0 ? o->host_seconds : 4.5;
     o->stall_seconds = o->stall_seconds > 0 ? o->stall_seconds : 120;
+    /* Tasks that cannot meet. */
     if (info->sparse_workers) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s lists workers sparsely (enableDynamicWorker); such workers come and "
@@ -278,6 +297,7 @@ static trm_status prepare(const trm_cluster *cluster, const trm_join_options *op
         return TRMI_FAIL(err, TRM_INVALID, "%d ranks; at most %d can meet", info->size,
                          TRMI_SIDE_RANKS_MAX);
     }
+    /* HELLO: what rank 0 checks and compares. */
     join->hello = (trmi_hello){.rank = info->rank,
                                .size = info->size,
                                .pid = (int32_t)getpid(),
@@ -292,6 +312,7 @@ static trm_status prepare(const trm_cluster *cluster, const trm_join_options *op
                          "TRIREME_RENDEZVOUS=host:port (or --rendezvous) on every rank",
                          info->source, info->rank, info->size);
     }
+    /* Where and with which token. */
     TRMI_TRY(trmi_place_parse(info->rendezvous, info->rendezvous_ports, &join->place, err));
     join->hint = cluster->table != NULL ? "; a job of another rank table meets elsewhere" : "";
     join->watched = cluster->watched;
@@ -341,6 +362,7 @@ trm_status trm_cluster_join(const trm_cluster *cluster, const trm_join_options *
     if (status != TRM_OK) {
         goto failed;
     }
+    /* What the communicator reads from the bootstrap. */
     side->base.exec_seconds = cluster->hccl.exec_seconds;
     side->base.deterministic = cluster->hccl.deterministic;
     if (trm_cluster_get(cluster)->algorithm != NULL) {

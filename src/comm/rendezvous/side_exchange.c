@@ -28,6 +28,7 @@ void trmi_exchange_finish(trmi_side *side, int64_t id, const trm_error *result, 
     }
     exchange->result = *result;
     if (result->status == TRM_OK) {
+        /* The result must have the size of this rank's buffer. */
         if (bytes == (size_t)side->base.size * exchange->waiting_bytes) {
             memcpy(exchange->waiting_all, all, bytes);
         } else {
@@ -48,6 +49,7 @@ static void conclude(trmi_side *side, int32_t rank, int64_t id, const trm_error 
     size_t bytes = (size_t)side->base.size * exchange->bytes;
     bool good = result->status == TRM_OK;
     trmi_error_encode(result, wire);
+    /* Rank 0's own result needs no frame. */
     for (int32_t r = 0; r < side->base.size; r++) {
         if (rank >= 0 ? r != rank : !exchange->arrived[r]) {
             continue;
@@ -104,6 +106,7 @@ void trmi_exchange_arrive(trmi_side *side, int32_t rank, int64_t id, const void 
     trmi_exchange_state *exchange = &side->exchange;
     trm_error result = {0};
     size_t total;
+    /* The first blob of an exchange starts it and determines the size of all. */
     if (__builtin_mul_overflow(bytes, (size_t)side->base.size, &total) ||
         total > TRMI_FRAME_PAYLOAD_MAX || (exchange->id == 0 && !begin(side, id, bytes))) {
         TRMI_FAIL(&result, TRM_NOMEM, "exchange %lld: %zu bytes from each of %d ranks are too many",
@@ -111,6 +114,7 @@ void trmi_exchange_arrive(trmi_side *side, int32_t rank, int64_t id, const void 
         conclude(side, rank, id, &result);
         return;
     }
+    /* Another number: this rank has made other calls than the rank that started the exchange. */
     if (exchange->id != id) {
         TRMI_FAIL(&result, TRM_PEER, "rank %d is in exchange %lld, others are in %lld", rank,
                   (long long)id, (long long)exchange->id);
@@ -133,6 +137,7 @@ void trmi_exchange_arrive(trmi_side *side, int32_t rank, int64_t id, const void 
     if (bytes > 0) {
         memcpy(exchange->blobs + (size_t)rank * bytes, blob, bytes);
     }
+    /* The last blob ends the exchange; otherwise a missing rank may have left already. */
     if (exchange->count == side->base.size) {
         conclude(side, -1, id, &result);
     } else {
@@ -140,7 +145,7 @@ void trmi_exchange_arrive(trmi_side *side, int32_t rank, int64_t id, const void 
     }
 }
 
-/* Writes "ranks 1, 3 of 4": those that have not arrived. */
+/* Writes the ranks that have not arrived: "ranks 1, 3 of 4". */
 static void list_missing(const trmi_side *side, char text[160]) {
     char list[96];
     trmi_missing_ranks(side->exchange.arrived, side->base.size, list);
@@ -204,6 +209,7 @@ static void ask_missing(trmi_side *side, int64_t id, char text[160]) {
         }
         return;
     }
+    /* Ask rank 0. The answer is best effort: without one, the message has no ranks. */
     double deadline = trmi_os_now() + 1;
     side->exchange.missing_id = 0;
     trmi_link_put(&side->links[0], TRMI_FRAME_WHO, id, NULL, 0);
@@ -246,6 +252,7 @@ trm_status trmi_side_allgather(trm_bootstrap *bootstrap, const void *mine, size_
     trmi_side *side = (trmi_side *)(void *)bootstrap;
     trmi_exchange_state *exchange = &side->exchange;
     size_t total;
+    /* Limits, before anything is sent. */
     if (__builtin_mul_overflow(bytes, (size_t)bootstrap->size, &total) ||
         total > TRMI_FRAME_PAYLOAD_MAX) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -261,6 +268,7 @@ trm_status trmi_side_allgather(trm_bootstrap *bootstrap, const void *mine, size_
         status = (trm_status)side->cause.status;
         goto done;
     }
+    /* Register this rank's call, so that the service thread can end it. */
     int64_t id = ++side->last_id;
     exchange->waiting_id = id;
     exchange->waiting_bytes = bytes;

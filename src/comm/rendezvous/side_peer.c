@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ranks other than 0 at the rendezvous: find rank 0, prove the token, wait for the WELCOME. An
- * attempt that fails because rank 0 is not there yet, or belongs to another job, is repeated until
- * the deadline with growing pauses. Also the form of the WELCOME frame. */
+/* The ranks other than 0 at the rendezvous: find rank 0, prove the token, wait for the WELCOME.
+ * Also the form of the WELCOME frame.
+ *
+ *   trmi_side_peer: attempt = trmi_connect -> trmi_side_introduce -> be_welcomed
+ *                   again after a pause, until the deadline
+ *
+ * An attempt that fails because rank 0 is not there yet, or belongs to another job, returns
+ * TRM_PENDING and is repeated; any other failure is final. Nothing that rank 0 sends is used before
+ * it has proved the token too. */
 #include "comm/rendezvous/side.h"
 
 #include "base/error.h"
@@ -41,6 +47,7 @@ size_t trmi_welcome_encode(const trmi_side *side, int32_t rank, const uint8_t no
 
 trm_status trmi_welcome_decode(trmi_side *side, const uint8_t *wire, size_t bytes,
                                int32_t expected_size, uint8_t nonce[32], trm_error *err) {
+    /* The size must be that of the cluster description, and the entries must fill the frame. */
     if (bytes < TRMI_WELCOME_HEAD) {
         return TRMI_FAIL(err, TRM_CORRUPT, "rank 0's welcome has %zu bytes", bytes);
     }
@@ -52,6 +59,7 @@ trm_status trmi_welcome_decode(trmi_side *side, const uint8_t *wire, size_t byte
     }
     memcpy(nonce, wire + 16, 32);
     side->base.rank = rank;
+    /* Each entry; names end with 0 whatever was sent. */
     const uint8_t *entry = wire + TRMI_WELCOME_HEAD;
     for (int32_t r = 0; r < size; r++, entry += TRMI_WELCOME_ENTRY) {
         trmi_peer *peer = &side->peers[r];
@@ -105,12 +113,15 @@ trm_status trmi_side_introduce(trmi_join *join, int fd, const uint8_t published[
                              .detail_bytes = sizeof hello};
     const trmi_patience patience = {.deadline = trmi_os_now() + answer_seconds};
     trmi_session session;
+    /* At a socket file or a rendezvous file, only a process of this user on this host can be rank
+     * 0. */
     bool here = trmi_net_peer(fd, where);
     if (!here && join->place.kind != TRMI_PLACE_TCP) {
         return TRMI_FAIL(err, TRM_INVALID, "the rendezvous %s belongs to another user (%s)",
                          join->place.text, where);
     }
     TRMI_TRY(know_token(join, where, here, published, wrong_token, err));
+    /* The address on which peers reach this rank: HCCL's, or that of this connection. */
     if (join->address[0] != '\0') {
         snprintf(join->hello.address, sizeof join->hello.address, "%.47s", join->address);
     } else {
@@ -120,6 +131,7 @@ trm_status trmi_side_introduce(trmi_join *join, int fd, const uint8_t published[
     memcpy(mine.token, join->token, sizeof mine.token);
     trm_status status = trmi_net_introduce(fd, &mine, &patience, &session, err);
     explicit_bzero(&mine, sizeof mine);
+    /* Refused: the tokens differ. No answer, or a wrong one: the peer is no rank 0. */
     if (status == TRM_INVALID) {
         *wrong_token = true;
         return TRMI_FAIL(err, TRM_PENDING,
@@ -131,6 +143,7 @@ trm_status trmi_side_introduce(trmi_join *join, int fd, const uint8_t published[
         return TRMI_FAIL(err, TRM_PENDING, "%s does not answer as rank 0 would", where);
     }
     TRMI_TRY(status);
+    /* The link starts with the keys of the session. */
     *link = (trmi_link){.fd = fd, .heard_time = trmi_os_now()};
     memcpy(link->send_key, session.up_key, sizeof link->send_key);
     memcpy(link->recv_key, session.down_key, sizeof link->recv_key);
@@ -145,6 +158,7 @@ static trm_status be_welcomed(trmi_side *side, trmi_join *join, trmi_link *link,
     trmi_frame frame;
     uint8_t nonce[32];
     for (bool closed = false;;) {
+        /* All frames that have arrived, and then the socket. */
         trm_status status = trmi_link_next(link, &frame, err);
         if (status == TRM_OK && frame.type == TRMI_FRAME_POISON && frame.bytes == 256) {
             trmi_error_decode(err, frame.payload);
@@ -154,6 +168,7 @@ static trm_status be_welcomed(trmi_side *side, trmi_join *join, trmi_link *link,
         if (status == TRM_OK && frame.type == TRMI_FRAME_WELCOME) {
             TRMI_TRY(trmi_welcome_decode(side, frame.payload, frame.bytes, join->hello.size, nonce,
                                          err));
+            /* The nonce of the WELCOME and the token give the job's secret. */
             trmi_net_mac(join->token, "data", nonce, sizeof nonce, NULL, 0, side->secret);
             return TRM_OK;
         }
@@ -208,6 +223,8 @@ static trm_status attempt(trmi_side *side, trmi_join *join, int32_t number, doub
     return status;
 }
 
+/* Repeats attempts with pauses of 10 ms to 200 ms, until one succeeds, fails for good, or the
+ * deadline passes. */
 trm_status trmi_side_peer(trmi_side *side, trmi_join *join, trm_error *err) {
     double start = trmi_os_now(), said = start, deadline = start + join->options.timeout_seconds;
     double wrong_since = 0, pause = 0.01;

@@ -4,7 +4,7 @@
  *
  *   host:port    rank 0 binds all addresses of the name on the first free of the ports
  *   unix:PATH    a socket file of mode 0600, beside a lock file PATH.lock
- *   file:PATH    a TCP port of 127.0.0.1 that the kernel chooses; PATH (mode 0600) contains the port
+ *   file:PATH    a TCP port of 127.0.0.1 that the kernel chooses; PATH (mode 0600) contains it
  *                and a random secret, which serves as the token
  */
 #include "comm/rendezvous/side_place.h"
@@ -34,6 +34,7 @@ trm_status trmi_place_parse(const char *text, int32_t ports, trmi_place *out, tr
     trmi_printable(text, out->text, sizeof out->text);
     trmi_printable(text, part, sizeof part);
     bool is_unix = strncmp(text, "unix:", 5) == 0, is_file = strncmp(text, "file:", 5) == 0;
+    /* A path, whose names for locks and temporary files must fit too. */
     if (is_unix || is_file) {
         out->kind = is_unix ? TRMI_PLACE_UNIX : TRMI_PLACE_FILE;
         if (text[5] != '/' || strlen(text + 5) >= sizeof out->path - 8) {
@@ -103,6 +104,7 @@ static trm_status listen_unix(const char *path, trmi_listener *out, trm_error *e
     if (fd < 0) {
         return TRMI_FAIL_SYS(err, "no unix socket");
     }
+    /* With the lock, an existing socket file belongs to a dead process. */
     unlink(path);
     if (bind(fd, (struct sockaddr *)&address, sizeof address) != 0 || chmod(path, 0600) != 0 ||
         listen(fd, 1024) != 0) {
@@ -154,6 +156,7 @@ static void numeric(const struct sockaddr *address, socklen_t bytes, char *text,
 static int bind_all(struct addrinfo *list, int32_t port, trmi_listener *out) {
     int problem = EADDRNOTAVAIL;
     out->count = 0;
+    /* A name may have several addresses, such as one of IPv4 and one of IPv6. */
     for (struct addrinfo *one = list; one != NULL && out->count < TRMI_LISTENERS_MAX;
          one = one->ai_next) {
         int yes = 1, fd = open_socket(one->ai_family);
@@ -189,6 +192,7 @@ static trm_status listen_tcp(const char *host, int32_t port, int32_t ports, doub
     char part[64];
     int problem = 0;
     TRMI_TRY(resolve(host, port, deadline, &list, err));
+    /* A port that is taken leads to the next; an address that this host lacks does not. */
     for (int32_t p = 0; p < ports; p++) {
         problem = bind_all(list, port == 0 ? 0 : port + p, out);
         if (problem == 0 || problem == EADDRNOTAVAIL) {
@@ -226,17 +230,20 @@ static trm_status listen_file(const char *path, double deadline, trmi_listener *
     int used;
     TRMI_TRY(trmi_os_private_dir(path, err));
     TRMI_TRY(take_lock(path, out, err));
+    /* Loopback only: the secret is for processes of this host. */
     TRMI_TRY(listen_tcp("127.0.0.1", 0, 1, deadline, out, err));
     if (getsockname(out->fds[0], (struct sockaddr *)&bound, &bytes) != 0 ||
         trmi_net_random(out->secret, 32, NULL) != TRM_OK) {
         return TRMI_FAIL_SYS(err, "rendezvous file");
     }
     out->port = ntohs(bound.sin_port);
+    /* The text of the file: a line with the version, one with the address, one with the secret. */
     used = snprintf(text, sizeof text, "trireme 1\n127.0.0.1 %d\n", out->port);
     for (int i = 0; i < 32; i++) {
         used += snprintf(text + used, sizeof text - (size_t)used, "%02x", out->secret[i]);
     }
     used += snprintf(text + used, sizeof text - (size_t)used, "\n");
+    /* O_EXCL and O_NOFOLLOW: never write to a file or link that existed before. */
     char temporary[120];
     snprintf(temporary, sizeof temporary, "%s.new", path);
     unlink(temporary);
@@ -279,6 +286,7 @@ void trmi_listener_close(trmi_listener *listener) {
         close(listener->fds[i]);
     }
     listener->count = 0;
+    /* The file is removed before the lock, so that the next owner's file is never removed. */
     if (listener->unlink_path[0] != '\0') {
         unlink(listener->unlink_path);
         listener->unlink_path[0] = '\0';
@@ -324,6 +332,7 @@ static trm_status read_published(const char *path, char host[TRMI_HOST_BYTES], i
                                  uint8_t secret[32], trm_error *err) {
     char text[161], hex[65], name[48];
     struct stat info;
+    /* The checks are made on the open file, so that it cannot be exchanged in between. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) {
         return TRMI_FAIL(err, TRM_PENDING, "rank 0 has not written %s yet",

@@ -2,7 +2,12 @@
 /* The service thread of the side channel: sends and checks heartbeats, notices deaths, distributes
  * the first cause, and serves exchanges (side_exchange.c). Deaths are noticed in three ways: a
  * closed connection (the process ended), TCP_USER_TIMEOUT (its host does not answer), and missing
- * heartbeats (the process is stopped or hung). */
+ * heartbeats (the process is stopped or hung).
+ *
+ *   serve: poll -> serve_link (flush, fill, frames -> handle_frame) -> beat -> trmi_exchange_tick
+ *   a loss -> lose -> trmi_side_raise -> rank 0 sends POISON to all -> every wait ends
+ *
+ * The functions above `serve` are called with the lock held. */
 #include "comm/rendezvous/side.h"
 
 #include "base/error.h"
@@ -41,10 +46,13 @@ void trmi_side_raise(trmi_side *side, const trm_error *cause) {
     if (side->cause.status >= 0) {
         side->cause.status = TRM_PEER;
     }
+    /* Rank 0 distributes the cause; the other ranks report theirs to it (side_poison in
+     * rendezvous_tcp.c). */
     if (side->base.rank == 0) {
         trmi_error_encode(&side->cause, wire);
         tell(side, TRMI_FRAME_POISON, wire, sizeof wire);
     }
+    /* The alarm ends waits of every kind: on its word, on its descriptor, on the condition. */
     __atomic_store_n(&side->alarm, 1, __ATOMIC_RELEASE);
     trmi_futex_wake(&side->alarm, INT32_MAX);
     if (write(side->base.alarm_fd, &one, sizeof one) < 0) {
@@ -71,6 +79,7 @@ static void lose(trmi_side *side, int32_t index, int problem, const trm_error *d
         trmi_exchange_left(side, rank);
         return;
     }
+    /* The most precise description of the loss. */
     trmi_side_name(side, rank, name);
     if (detail != NULL) {
         TRMI_FAIL(&cause, TRM_PEER, "side channel to %s: %.100s", name, detail->message);
@@ -135,10 +144,12 @@ static void serve_link(trmi_side *side, int32_t index, short events, double now)
     trm_error error;
     trmi_frame frame;
     int filled = 0, problem = 0;
+    /* Send what is waiting. */
     if ((events & POLLOUT) && !trmi_link_flush(link)) {
         filled = -1;
         problem = errno;
     }
+    /* Receive what has come; any byte counts as a sign of life. */
     if (events & (POLLIN | POLLHUP | POLLERR)) {
         int received = trmi_link_fill(link);
         if (received < 0) {
@@ -149,6 +160,7 @@ static void serve_link(trmi_side *side, int32_t index, short events, double now)
             link->warned_at = 0;
         }
     }
+    /* Act on the complete frames. */
     for (trm_status status = TRM_OK; status == TRM_OK && link->fd >= 0;) {
         status = trmi_link_next(link, &frame, &error);
         if (status == TRM_OK) {
@@ -178,6 +190,7 @@ static void watch_silence(trmi_side *side, int32_t index, double now) {
         trmi_link_close(link);
         return;
     }
+    /* Steps of warnings: 10 s, 30 s, 60 s, ... */
     int step = silence >= 30 ? (int)(silence / 30) * 30 : silence >= 10 ? 10 : 0;
     if (step > link->warned_at) {
         link->warned_at = step;
@@ -229,6 +242,7 @@ static void *serve(void *context) {
     double tick =
         side->options.heartbeat_seconds < 0.5 ? side->options.heartbeat_seconds / 2 : 0.25;
     for (;;) {
+        /* Prepare the poll: receive always, send if bytes are waiting. */
         pthread_mutex_lock(&side->lock);
         for (int32_t l = 0; l < side->link_count; l++) {
             trmi_link *link = &side->links[l];
@@ -237,10 +251,12 @@ static void *serve(void *context) {
         }
         bool stopping = side->stop;
         pthread_mutex_unlock(&side->lock);
+        /* Wait without the lock. */
         side->polls[side->link_count] = (struct pollfd){.fd = side->wake_fd, .events = POLLIN};
         poll(side->polls, (nfds_t)side->link_count + 1, stopping ? 20 : (int)(tick * 1000) + 1);
 
         double now = trmi_os_now();
+        /* Serve the links with events. */
         pthread_mutex_lock(&side->lock);
         uint64_t count;
         if (side->polls[side->link_count].revents != 0 &&
@@ -257,9 +273,11 @@ static void *serve(void *context) {
                 serve_link(side, l, side->polls[l].revents, now);
             }
         }
+        /* Heartbeats and warnings. */
         last_time = now;
         beat(side, now);
         trmi_exchange_tick(side, now);
+        /* After trmi_side_stop: the end. */
         stop_time = side->stop && stop_time == 0 ? now : stop_time;
         bool end = side->stop && may_end(side, now, stop_time);
         pthread_mutex_unlock(&side->lock);
@@ -300,6 +318,8 @@ trm_status trmi_side_start(trmi_side *side, trm_error *err) {
     return TRM_OK;
 }
 
+/* Leaves the job: sends BYE to all peers, ends the service thread, which sends the rest, and closes
+ * all links. */
 void trmi_side_stop(trmi_side *side) {
     if (side->started) {
         pthread_mutex_lock(&side->lock);
