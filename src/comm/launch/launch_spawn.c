@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Starting and signalling the processes of a job, and the guardian, a process that outlives the
- * launcher and then kills the job's process groups. */
+ * launcher and then kills the job's process groups.
+ *
+ *   launcher --_Fork--> become --exec--> task (a process group of its own)
+ *       |  socket: groups that start and end
+ *       +--_Fork--> guard: when the socket closes, SIGKILL to the groups that are left
+ *
+ * A task ends with the launcher in two ways: PR_SET_PDEATHSIG kills the task itself, and the
+ * guardian kills the processes that the task has started. */
 #define _GNU_SOURCE
 #include "comm/launch/launch.h"
 
@@ -22,6 +29,7 @@
 static bool is_secret(const char *variable) {
     static const char *const marks[] = {"SECRET",  "PASSWORD", "PASSWD",
                                         "_TOKEN=", "_KEY=",    "CREDENTIAL"};
+    /* A mark counts only in the name, up to its "=". */
     size_t length = strcspn(variable, "=") + 1;
     for (size_t m = 0; m < sizeof marks / sizeof marks[0]; m++) {
         const char *found = strstr(variable, marks[m]);
@@ -73,16 +81,19 @@ static _Noreturn void become(const trmi_launch *launch, const trmi_task_process 
                              const int outputs[2], int report, pid_t parent) {
     sigset_t none;
     int null = open("/dev/null", O_RDONLY);
+    /* The task leads a process group, so that a signal reaches its children too. */
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) {
         _exit(127); /* the launcher died before prctl: the signal will not come */
     }
+    /* Signals as a program expects them. */
     for (int s = 1; s < NSIG; s++) {
         signal(s, SIG_DFL);
     }
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    /* Its cores. */
     if (task->core_count > 0) {
         cpu_set_t set;
         CPU_ZERO(&set);
@@ -91,12 +102,14 @@ static _Noreturn void become(const trmi_launch *launch, const trmi_task_process 
         }
         sched_setaffinity(0, sizeof set, &set);
     }
+    /* Its input and outputs. */
     if (null >= 0) {
         dup2(null, 0);
     }
     if (dup2(outputs[0], 1) >= 0 && dup2(outputs[1], 2) >= 0) {
         execvpe(task->command[0], (char *const *)(uintptr_t)task->command, task->env);
     }
+    /* exec has failed: report why. */
     int problem = errno;
     ssize_t told = write(report, &problem, sizeof problem);
     (void)told;
@@ -120,6 +133,7 @@ static trm_status open_outputs(trmi_launch *launch, const trmi_task_process *tas
         close(log);
         return TRMI_FAIL_SYS(err, "no pipe for the output of %s", task->name);
     }
+    /* The launcher's ends of the pipes. A restarted task gets new ones. */
     if (launch->out_log >= 0) { /* a restart */
         close(launch->out_log);
     }
@@ -148,6 +162,7 @@ trm_status trmi_launch_spawn(trmi_launch *launch, trmi_task_process *task, trm_e
     char part[64];
     pid_t parent = getpid();
     TRMI_TRY(open_outputs(launch, task, outputs, err));
+    /* A pipe through which the child reports a failure of exec. */
     if (pipe2(report, O_CLOEXEC) != 0) {
         report[0] = report[1] = -1;
         problem = errno;
@@ -157,6 +172,7 @@ trm_status trmi_launch_spawn(trmi_launch *launch, trmi_task_process *task, trm_e
     if (pid == 0) {
         become(launch, task, outputs, report[1], parent);
     }
+    /* The parent closes the child's ends, also after an error. */
     problem = pid < 0 && problem == 0 ? errno : problem;
     close(outputs[0]);
     if (outputs[1] != outputs[0]) {
@@ -219,6 +235,7 @@ static _Noreturn void guard(int fd, const trmi_launch *launch) {
     enum { GROUPS = 4096 };
     static int32_t groups[GROUPS];
     int32_t count = 0, group;
+    /* The guardian must survive what ends the launcher: signals, its terminal, its session. */
     setsid();
     for (int s = 1; s < NSIG; s++) {
         signal(s, SIG_IGN);
@@ -227,8 +244,10 @@ static _Noreturn void guard(int fd, const trmi_launch *launch) {
     for (int i = 0; i < 3; i++) {
         dup2(null, i);
     }
+    /* Keep only the socket, so that no pipe of a task stays open here. */
     dup2(fd, 3);
     closefrom(4);
+    /* Keep the list of groups until the launcher ends. */
     while (read(3, &group, sizeof group) == (ssize_t)sizeof group) {
         if (group > 0 && count < GROUPS) {
             groups[count++] = group;
@@ -239,6 +258,7 @@ static _Noreturn void guard(int fd, const trmi_launch *launch) {
             }
         }
     }
+    /* The launcher is gone: end the groups that it has not reported as gone. */
     for (int32_t g = 0; g < count; g++) {
         kill(-groups[g], SIGKILL);
     }
@@ -284,6 +304,7 @@ void trmi_launch_guard_keep(trmi_launch *launch) {
             err.message);
         return;
     }
+    /* The new guardian has no groups yet. */
     for (int32_t t = 0; t < launch->count; t++) {
         if (launch->tasks[t].group_alive) {
             tell_guard(launch, (int32_t)launch->tasks[t].pid);

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a job would start: tasks with their environments, logs and cores. Two kinds of jobs: `ranks`
- * equal processes, or roles with a TF_CONFIG for each task. */
+/* What a job would start: tasks with their environments, logs and cores. Nothing is started and no
+ * file is written here.
+ *
+ *   check_options -> choose_meeting -> plan_ranks: `ranks` equal processes, RANK_ID and TRIREME_*
+ *                                   -> plan_roles: a TF_CONFIG for each task
+ *   both: name_files -> find_cores -> make_environment
+ *
+ * One of the tasks is the console task, whose output the launcher copies to its own. Texts belong
+ * to the arena of `launch`. */
 #define _GNU_SOURCE
 #include "comm/launch/launch.h"
 
@@ -66,6 +73,7 @@ static bool is_launchers(const char *variable) {
                                         "TRIREME_LOCAL_",
                                         "TRIREME_RENDEZVOUS",
                                         "TRIREME_TOKEN_FILE"};
+    /* Compare up to the "=" of the variable. */
     size_t length = strcspn(variable, "=");
     for (size_t n = 0; n < sizeof names / sizeof names[0]; n++) {
         size_t name = strlen(names[n]);
@@ -107,6 +115,7 @@ static void put_text(env_list *list, char *text) {
         list->failed = true;
         return;
     }
+    /* A later value replaces an earlier one, so that --env can override everything. */
     for (int64_t i = 0; i < list->count; i++) {
         if (same_name(text, list->items[i])) {
             list->items[i] = text;
@@ -141,12 +150,14 @@ static trm_status make_environment(trmi_launch *launch, trmi_task_process *task,
                                    const char *tf_config, trm_error *err) {
     const trm_launch_options *options = launch->options;
     env_list list = {.arena = &launch->arena};
+    /* Inherited variables. */
     for (const char *const *one = options->environment; one != NULL && *one != NULL; one++) {
         if (!is_launchers(*one)) {
             put_text(&list, trmi_arena_strdup(list.arena, *one));
         }
     }
     put_threads(launch, &list);
+    /* Who the task is. */
     if (tf_config != NULL) {
         PUT(&list, "TF_CONFIG=%s", tf_config);
         PUT(&list, "DEVICE_ID=%d", task->trains ? local : 0);
@@ -162,6 +173,7 @@ static trm_status make_environment(trmi_launch *launch, trmi_task_process *task,
     if (launch->meet[0] != '\0') {
         PUT(&list, "TRIREME_RENDEZVOUS=unix:%s", launch->meet);
     }
+    /* Variables of --env. */
     for (const char *const *one = options->extra; one != NULL && *one != NULL; one++) {
         put_text(&list, trmi_arena_strdup(list.arena, *one));
     }
@@ -175,6 +187,7 @@ static trm_status apply_table(trmi_launch *launch, trm_error *err) {
     const trm_launch_options *options = launch->options;
     trm_rank_table *table;
     char name[48];
+    /* The tasks may run in other folders, so the path must be absolute. */
     char *path = realpath(options->rank_table, NULL);
     TRMI_TRY(trm_rank_table_read(options->rank_table, &table, err));
     trm_status status = TRM_OK;
@@ -188,6 +201,7 @@ static trm_status apply_table(trmi_launch *launch, trm_error *err) {
     for (int32_t t = 0; t < launch->count && status == TRM_OK; t++) {
         trmi_task_process *task = &launch->tasks[t];
         trm_rank_entry entry = trm_rank_table_entry(table, task->index);
+        /* Take the finished environment as a list again, and add to it. */
         env_list list = {.arena = &launch->arena, .items = task->env};
         while (task->env[list.count] != NULL) {
             list.count++;
@@ -213,6 +227,7 @@ static trm_status find_cores(trmi_launch *launch, trm_error *err) {
     if (launch->cores == NULL) {
         return no_memory(err);
     }
+    /* The CPUs that this process may use. */
     for (int c = 0; c < CPU_SETSIZE; c++) {
         if (CPU_ISSET(c, &set)) {
             launch->cores[launch->core_count++] = c;
@@ -223,10 +238,12 @@ static trm_status find_cores(trmi_launch *launch, trm_error *err) {
     bool bind =
         !launch->options->no_binding && usable >= launch->core_count && tasks <= launch->core_count;
     launch->shared_cores = tasks > usable;
+    /* Threads: as many as each task has CPUs, at least one. */
     launch->threads = launch->options->threads > 0 ? launch->options->threads
                       : usable / tasks > 1         ? usable / tasks
                                                    : 1;
     launch->shared_cores |= launch->threads * tasks > usable;
+    /* Cores in nearly equal parts of neighbours. */
     for (int32_t t = 0; bind && t < tasks; t++) {
         int32_t first = t * launch->core_count / tasks;
         launch->tasks[t].first_core = first;
@@ -252,6 +269,7 @@ static trm_status name_files(trmi_launch *launch, trmi_task_process *task, const
 static trm_status check_options(const trm_launch_options *options, trm_error *err) {
     bool seen[4] = {false};
     int64_t total = options->role_count > 0 ? 0 : options->ranks;
+    /* Each role once, and with a program. */
     for (int32_t r = 0; r < options->role_count; r++) {
         const trm_launch_role *role = &options->roles[r];
         if (role->role < TRM_ROLE_WORKER || role->role > TRM_ROLE_EVALUATOR || seen[role->role]) {
@@ -296,6 +314,7 @@ static trm_status plan_ranks(trmi_launch *launch, trm_error *err) {
     const trm_launch_options *options = launch->options;
     for (int32_t i = 0; i < launch->count; i++) {
         trmi_task_process *task = &launch->tasks[i];
+        /* The number of the process is its rank. */
         task->index = i;
         task->command = options->command;
         task->trains = true;
@@ -315,6 +334,8 @@ static trm_status free_ports(int32_t *ports, int32_t count, trm_error *err) {
     int *held = trmi_alloc((size_t)count * sizeof *held);
     trm_status status = held != NULL ? TRM_OK : no_memory(err);
     int32_t open = 0;
+    /* Port 0 lets the kernel choose. A socket that stays open keeps its port from being chosen
+     * again. */
     for (; status == TRM_OK && open < count; open++) {
         struct sockaddr_in address = {.sin_family = AF_INET,
                                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -343,6 +364,7 @@ static const trm_role role_order[] = {TRM_ROLE_CHIEF, TRM_ROLE_WORKER, TRM_ROLE_
 static char *tf_config(trmi_launch *launch, const int32_t *ports, const trmi_task_process *own) {
     trmi_text text = {0};
     trmi_text_printf(&text, "{\"cluster\": {");
+    /* Addresses by role, in the order of role_order. */
     for (int o = 0, jobs = 0; o < 4; o++) {
         int32_t listed = 0;
         for (int32_t t = 0; t < launch->count; t++) {
@@ -371,6 +393,7 @@ static trm_status plan_roles(trmi_launch *launch, trm_error *err) {
     if (ports == NULL) {
         return no_memory(err);
     }
+    /* Tasks in the order of role_order, so that the console task is the first. */
     for (int o = 0; o < 4; o++) {
         for (int32_t r = 0; r < options->role_count; r++) {
             const trm_launch_role *role = &options->roles[r];
@@ -392,6 +415,7 @@ static trm_status plan_roles(trmi_launch *launch, trm_error *err) {
             }
         }
     }
+    /* Cores and ports, and then the environments, which contain both. */
     status = status == TRM_OK ? find_cores(launch, err) : status;
     if (status == TRM_OK) {
         status = free_ports(ports, launch->count, err);
@@ -407,6 +431,8 @@ static trm_status plan_roles(trmi_launch *launch, trm_error *err) {
     return status;
 }
 
+/* Counts the tasks, then plans them. Errors: INVALID (options), NOMEM, IO (no port, no random
+ * bytes). The caller frees `launch` in any case. */
 trm_status trmi_launch_plan(trmi_launch *launch, trm_error *err) {
     const trm_launch_options *options = launch->options;
     TRMI_TRY(check_options(options, err));

@@ -197,9 +197,8 @@ static trm_status widened(trm_comm *comm, const trmi_engine_call *op, trm_dtype 
     return TRM_OK;
 }
 
-/* --- the operations ---
- *
- * All-reduce where all hosts have the same number of ranks: every rank sends its slice across
+/* --- the operations --- */
+/* All-reduce where all hosts have the same number of ranks: every rank sends its slice across
  * hosts. */
 static trm_status allreduce_slices(trm_comm *comm, const trmi_engine_call *op, bool background,
                                    trm_error *err) {

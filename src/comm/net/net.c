@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Chooses the engines of a communicator: shared memory alone, or together with a network engine
- * over TCP, over a plug-in (UCX, MPI) or over the tests' simulated network. */
+ * over TCP, over a plug-in (UCX, MPI) or over the tests' simulated network.
+ *
+ *   one host, auto or shm      shm                     all ranks share memory
+ *   several hosts              shm + network           levels.c divides an operation between them
+ *   one host, network named    network                 net_only: also between ranks of one host
+ *
+ * The choice depends on the options and on the hosts only, which all ranks have alike. */
 #define _GNU_SOURCE
 #include "comm/net/net.h"
 
@@ -30,12 +36,14 @@ static void *open_plugin(const trm_comm *comm, const char *name, char *tried, si
     const int how =
         RTLD_NOW | RTLD_NODELETE | (strncmp(name, "mpi", 3) == 0 ? RTLD_GLOBAL : RTLD_LOCAL);
     char path[PATH_MAX + 320], self[PATH_MAX] = "";
+    /* The folder of the program. */
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     self[length > 0 ? length : 0] = '\0';
     char *slash = strrchr(self, '/');
     if (slash != NULL) {
         *slash = '\0';
     }
+    /* With a folder in the options, only that folder counts. */
     void *plugin = NULL;
     if (comm->plugin_dir[0] != '\0') {
         snprintf(path, sizeof path, "%s/trireme_comm_%s.so", comm->plugin_dir, name);
@@ -51,6 +59,7 @@ static void *open_plugin(const trm_comm *comm, const char *name, char *tried, si
 #pragma GCC diagnostic pop
             plugin = access(path, R_OK) == 0 ? dlopen(path, how) : NULL;
         }
+        /* Not beside the program: let the dynamic linker search. */
         if (plugin == NULL) {
             snprintf(path, sizeof path, "trireme_comm_%s.so", name);
             plugin = dlopen(path, how);
@@ -68,6 +77,7 @@ static trm_status make_plugin_transport(trm_comm *comm, const char *name,
                                         const trmi_exchange *exchange, void **plugin,
                                         trmi_transport **transport, trm_error *err) {
     char why[160] = "";
+    /* "mpi" stands for the MPI of the job. */
     if (strcmp(name, "mpi") == 0 && (name = started_by()) == NULL) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "engine mpi: neither Open MPI nor MPICH has started this process; "
@@ -78,6 +88,7 @@ static trm_status make_plugin_transport(trm_comm *comm, const char *name,
         return TRMI_FAIL(err, TRM_UNSUPPORTED,
                          "engine %s: its plug-in could not be loaded (%.120s)", name, why);
     }
+    /* A plug-in has one symbol, a table with its version and its constructor. */
     const trmi_transport_plugin_table *table = dlsym(*plugin, "trmi_transport_plugin");
     trm_status status;
     if (table == NULL || table->version != TRMI_PLUGIN_VERSION) {
@@ -106,6 +117,7 @@ static trm_status make_net(trm_comm *comm, const char *name, const trmi_exchange
     } else {
         TRMI_TRY(make_plugin_transport(comm, name, exchange, &plugin, &transport, err));
     }
+    /* Polling would take the CPU from ranks that share it. */
     double spin = comm->crowded ? 0 : 1e-6 * comm->options.spin_microseconds;
     const trmi_net *first = comm->root != comm ? (const trmi_net *)(void *)comm->root->net : NULL;
     return trmi_net_create(&comm->group, transport, plugin, comm->algorithm, spin,

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The network engine: chooses an algorithm, builds or finds its schedule, runs it (runner.c), and
- * finishes sums in partial types. Messages go directly to the transport. */
+ * finishes sums in partial types. Messages go directly to the transport.
+ *
+ *   net_run -> trmi_net_play: choose -> find_schedule -> play_reduction or trmi_runner_play
+ *   net_start, net_progress -> transport
+ *
+ * All ranks choose the same algorithm, because the choice depends only on the operation, the
+ * options and the model, which are equal on all ranks. One thread at a time uses the engine
+ * (comm_run.c). */
 #include "comm/net/net.h"
 #include "comm/schedule/calibration.h"
 
@@ -29,6 +36,7 @@ static trmi_algorithm choose(const trmi_net *net, trm_collective_kind kind, int3
     if (trmi_schedule_applies(net->algorithms.of[kind], kind, size)) {
         return net->algorithms.of[kind];
     }
+    /* The model counts elements of a vector, or of a block for kinds with blocks. */
     bool full = kind == TRM_ALLREDUCE || kind == TRM_BROADCAST || kind == TRM_REDUCE;
     int64_t count = full ? total : total / size;
     trmi_algorithm best = TRMI_ALGORITHM_AUTO;
@@ -72,6 +80,8 @@ static trm_status find_schedule(trmi_net *net, const trmi_schedule_request *requ
         }
         oldest = entry->used < oldest->used ? entry : oldest;
     }
+    /* The entry has no key until its schedule is complete, so that an error leaves none that is
+     * wrong. */
     oldest->key = (trmi_schedule_request){.size = 0};
     TRMI_TRY(trmi_schedule_make(request, &oldest->schedule, err));
     oldest->key = *request;
@@ -80,9 +90,8 @@ static trm_status find_schedule(trmi_net *net, const trmi_schedule_request *requ
     return TRM_OK;
 }
 
-/* --- running ---
- *
- * Makes *buffer at least `bytes` long. A failure poisons the job, because the peers wait. */
+/* --- running --- */
+/* Makes *buffer at least `bytes` long. A failure poisons the job, because the peers wait. */
 static trm_status need(trmi_net *net, char **buffer, size_t *have, size_t bytes, trm_error *err) {
     if (bytes > *have) {
         trmi_free(*buffer);
@@ -116,12 +125,14 @@ static trm_status play_reduction(trmi_net *net, const trmi_net_part *p, trmi_pla
     play->reduce = p->reduce == TRM_REDUCTION_MEAN ? TRM_REDUCTION_SUM : p->reduce;
     play->final_reduce = p->reduce;
     play->divisor = p->op->divisor;
+    /* Complete sums: the last step divides and rounds. */
     if (play->schedule->sums_complete && p->size == p->op->divisor) {
         return trmi_runner_play(&net->runner, play, err);
     }
     play->final_reduce = play->reduce;
     trm_dtype wide = trmi_reduce_partial_dtype(p->dtype, p->reduce);
     int32_t divisor = p->reduce == TRM_REDUCTION_MEAN ? p->op->divisor : 1;
+    /* The type itself is wide enough: sum in place, and divide once. */
     if (wide == p->dtype) {
         TRMI_TRY(trmi_runner_play(&net->runner, play, err));
         if (divisor > 1 && out > 0) {
@@ -178,6 +189,7 @@ trm_status trmi_net_play(trmi_net *net, const trmi_net_part *p, trm_error *err) 
 
 static trm_status net_run(trmi_engine *engine, const trmi_engine_call *op, trm_error *err) {
     trmi_net *net = (trmi_net *)(void *)engine;
+    /* The whole operation as one part. */
     trmi_net_part part = {.op = op,
                           .kind = op->kind,
                           .size = engine->group.size,
@@ -193,9 +205,8 @@ static trm_status net_run(trmi_engine *engine, const trmi_engine_call *op, trm_e
     return trmi_net_play(net, &part, err);
 }
 
-/* --- messages ---
- *
- * Returns an unused transfer, or NULL without memory. A transfer outlives its request: it is kept
+/* --- messages --- */
+/* Returns an unused transfer, or NULL without memory. A transfer outlives its request: it is kept
  * while the transport still has it. */
 static trmi_transfer *take_transfer(trmi_net *net) {
     return net->free_count > 0 ? net->free_transfers[--net->free_count]
@@ -237,6 +248,7 @@ static trm_status net_progress(trmi_engine *engine, trmi_engine_message *m, trm_
     }
     m->moved = (int64_t)t->moved;
     m->done = t->done;
+    /* Keep the transfer for later messages. */
     if (m->done && trmi_grow((void **)&net->free_transfers, &net->free_capacity,
                              net->free_count + 1, sizeof *net->free_transfers)) {
         net->free_transfers[net->free_count++] = m->handle;
@@ -292,6 +304,7 @@ trm_status trmi_net_create(const trmi_group *group, trmi_transport *transport, v
         transport->table->destroy(transport);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a network of %d ranks", group->size);
     }
+    /* From here on net_destroy frees everything, with transport and plug-in. */
     net->base.table = &net_table;
     net->base.group = *group;
     net->transport = transport;

@@ -171,6 +171,7 @@ static trm_status start_transfers(trmi_runner *runner, const trmi_play *play,
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %lld transfers", (long long)count);
     }
     uint64_t element = trm_dtype_bytes(play->dtype);
+    /* A number for each peer and direction, in the order of the steps, detects a lost frame. */
     for (int64_t i = 0; i < count; i++) {
         const trmi_schedule_step *s = &steps[i];
         bool receive = s->kind == TRMI_RECEIVE;
@@ -235,10 +236,12 @@ static trm_status finish_transfers(trmi_runner *runner, const trmi_play *play,
         if (status != TRM_OK) {
             return trmi_runner_explain(transport, status, play->op, &cause, err);
         }
+        /* Add what has come. */
         if (moved) {
             sleep_time = 0;
             add_arrived(runner, play, steps, count, local, local_count, first_done);
         }
+        /* Transfers end in any order: `done` counts the first ones that have ended. */
         while (done < count && runner->transfers[done].done) {
             done++;
         }
@@ -248,6 +251,7 @@ static trm_status finish_transfers(trmi_runner *runner, const trmi_play *play,
             }
             return TRM_OK;
         }
+        /* Poll, then sleep. */
         double now = trmi_os_now();
         if (!moved) {
             if (sleep_time == 0) {
@@ -257,6 +261,7 @@ static trm_status finish_transfers(trmi_runner *runner, const trmi_play *play,
                 now = trmi_os_now();
             }
         }
+        /* Checks. */
         if (now >= check_time || !trmi_bootstrap_healthy(transport->group.bootstrap)) {
             check_time = now + slice_seconds;
             TRMI_TRY(check_wait(runner, play, count, &wait, err));

@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The TCP transport, which is always available. tcp.h describes frames and links. All sockets are
- * used without blocking; progress() writes and reads what is possible on every link, wait() polls
- * them. Heads and payloads are protected by checksums: a damaged or unexpected frame ends the
- * job. */
+/* The TCP transport, which is always available. tcp.h describes frames and links.
+ *
+ *   start: transfer --> queue of its link
+ *   progress: for each link, write_some (head, payload, tail) and read_some (compare head, payload,
+ *             check tail)
+ *   wait: poll on the links with something to do
+ *
+ * All sockets are used without blocking. Heads and payloads are protected by checksums: a damaged
+ * or unexpected frame ends the job. A link sends its frames in the order of its queue, so the first
+ * frame that arrives belongs to the first receive. */
 #define _GNU_SOURCE
 #include "comm/net/tcp.h"
 
@@ -31,7 +37,7 @@ typedef struct tcp {
     struct pollfd *polls; /* [link_count + 1] scratch; the last one is the launcher's alarm */
 } tcp;
 
-/* --- frames ------------------------------------------------------------------------------------ */
+/* --- frames --- */
 /* Writes the head of a transfer's frame: service, length, tag and checksum. */
 static void encode_head(const trmi_transfer *t, uint8_t wire[TRMI_FRAME_HEAD_BYTES]) {
     trmi_frame_encode(&(trmi_frame_head){.service = TRMI_SERVICE_COLLECTIVES,
@@ -54,9 +60,8 @@ static bool decode_head(const uint8_t wire[TRMI_FRAME_HEAD_BYTES], trmi_tag *tag
     return good && head.type == 0 && trmi_frame_sum_is_right(wire);
 }
 
-/* --- errors ---
- *
- * Returns the PEER error of a lost connection; the transport's culprit is the link's peer. */
+/* --- errors --- */
+/* Returns the PEER error of a lost connection; the transport's culprit is the link's peer. */
 static trm_status lost(tcp *self, const trmi_link *link, const char *what, trm_error *err) {
     self->base.culprit = link->peer;
     const trmi_group *group = &self->base.group;
@@ -76,9 +81,8 @@ static trm_status damaged(tcp *self, const trmi_link *link, const trmi_transfer 
                      (unsigned long long)t->tag.sequence, (unsigned long long)t->tag.step);
 }
 
-/* --- writing ---
- *
- * Prepares the frame of the first send in the queue. */
+/* --- writing --- */
+/* Prepares the frame of the first send in the queue. */
 static void begin_send(trmi_link *link) {
     link->out_done = link->out_hash_done = 0;
     if (link->sends != NULL) {
@@ -99,6 +103,7 @@ static int gather_out(trmi_link *link, struct iovec iov[3]) {
         done = TRMI_FRAME_HEAD_BYTES;
     }
     if (done < end) {
+        /* Hash only what was not hashed before: a part of the last piece may be written again. */
         uint64_t at = done - TRMI_FRAME_HEAD_BYTES, piece = end - done;
         piece = piece < PIECE_BYTES ? piece : PIECE_BYTES;
         if (at + piece > link->out_hash_done) {
@@ -132,10 +137,12 @@ static trm_status write_some(tcp *self, trmi_link *link, bool *moved, trm_error 
         }
         *moved = true;
         link->out_done += (uint64_t)wrote;
+        /* The progress of the transfer counts payload only. */
         if (link->out_done > TRMI_FRAME_HEAD_BYTES) {
             uint64_t payload = link->out_done - TRMI_FRAME_HEAD_BYTES;
             t->moved = payload < t->bytes ? payload : t->bytes;
         }
+        /* The frame is complete: go on to the next. */
         if (link->out_done == TRMI_FRAME_HEAD_BYTES + t->bytes + TRMI_FRAME_TAIL_BYTES) {
             link->sends = t->next;
             if (link->sends == NULL) {
@@ -148,15 +155,15 @@ static trm_status write_some(tcp *self, trmi_link *link, bool *moved, trm_error 
     return TRM_OK;
 }
 
-/* --- reading ---
- *
- * Number of bytes that were read ahead and not used yet. */
+/* --- reading --- */
+/* Number of bytes that were read ahead and not used yet. */
 static uint32_t ahead(const trmi_link *link) { return link->ahead_to - link->ahead_from; }
 
 /* Reads into `to` (`wanted` bytes, may be 0) and, in the same call, into the read-ahead buffer.
  * *got is the number of bytes in `to`. Returns PENDING if nothing has arrived. */
 static trm_status read_into(tcp *self, trmi_link *link, char *to, uint64_t wanted, uint64_t *got,
                             trm_error *err) {
+    /* Move what is left to the front of the buffer. */
     if (ahead(link) == 0) {
         link->ahead_from = link->ahead_to = 0;
     } else if (link->ahead_from > 0) {
@@ -203,6 +210,7 @@ static trm_status read_head(tcp *self, trmi_link *link, trm_error *err) {
         return damaged(self, link, t, "frame head", err);
     }
     link->ahead_from += TRMI_FRAME_HEAD_BYTES;
+    /* A frame for another operation or step: report both. */
     if (bytes != t->bytes || tag.sequence != t->tag.sequence || tag.step != t->tag.step ||
         tag.signature[0] != t->tag.signature[0] || tag.signature[1] != t->tag.signature[1]) {
         self->base.culprit = link->peer;
@@ -222,6 +230,7 @@ static trm_status read_payload(tcp *self, trmi_link *link, bool *moved, trm_erro
     trmi_transfer *t = link->receives;
     while (t->moved < t->bytes) {
         uint64_t got = t->bytes - t->moved;
+        /* First what was read ahead. */
         if (ahead(link) > 0) {
             got = got < ahead(link) ? got : ahead(link);
             memcpy(t->data + t->moved, link->ahead + link->ahead_from, got);
@@ -259,6 +268,7 @@ static trm_status read_some(tcp *self, trmi_link *link, bool *moved, trm_error *
             *moved = true;
         }
         TRMI_TRY(read_payload(self, link, moved, err));
+        /* The tail is the hash of the payload. */
         TRMI_TRY(read_ahead(self, link, TRMI_FRAME_TAIL_BYTES, err));
         if (trmi_get64(link->ahead + link->ahead_from) != XXH3_64bits_digest(link->in_hash)) {
             return damaged(self, link, t, "payload", err);
@@ -283,6 +293,7 @@ static trm_status tcp_start(trmi_transport *transport, trmi_transfer *t, trm_err
     t->next = NULL;
     t->done = false;
     t->moved = 0;
+    /* A transfer goes to the end of the queue of its link and direction. */
     if (t->receive) {
         *link->receives_tail = t;
         link->receives_tail = &t->next;
@@ -361,6 +372,7 @@ trm_status trmi_tcp_create(const trmi_group *group, const trmi_exchange *exchang
     if (self == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d connections", group->size);
     }
+    /* From here on tcp_destroy frees everything. */
     self->base.table = &tcp_table;
     self->base.group = *group;
     self->base.culprit = -1;

@@ -63,9 +63,8 @@ static int tag_of(const pending *p, int part) {
     return (int)(p->number % NUMBERS) << 2 | p->transfer->channel << 1 | part;
 }
 
-/* --- transfers ---
- *
- * Starts to send or receive a payload that is not in part 0: whole blocks, then the rest. */
+/* --- transfers --- */
+/* Starts to send or receive a payload that is not in part 0: whole blocks, then the rest. */
 static int post_payload(mpi *self, pending *p) {
     trmi_transfer *t = p->transfer;
     int blocks = (int)(t->bytes / BLOCK), rest = (int)(t->bytes % BLOCK), code = MPI_SUCCESS;

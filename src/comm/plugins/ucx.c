@@ -62,9 +62,8 @@ static ucp_tag_t tag_of(uint64_t part, int32_t channel, int32_t sender, uint32_t
     return part << 63 | (uint64_t)channel << 62 | (uint64_t)(uint32_t)sender << 32 | number;
 }
 
-/* --- completions ---
- *
- * Counts a request of `p` as complete. */
+/* --- completions --- */
+/* Counts a request of `p` as complete. */
 static void complete(pending *p, ucs_status_t status) {
     p->status = p->status == UCS_OK ? status : p->status;
     p->waiting--;

@@ -25,9 +25,8 @@ struct trmi_pace {
     trmi_pace_news *news;          /* [n] */
 };
 
-/* --- the system's counters ---
- *
- * Returns the seconds that this thread has been runnable without a CPU. */
+/* --- the system's counters --- */
+/* Returns the seconds that this thread has been runnable without a CPU. */
 static double run_delay(void) {
     unsigned long long ran, delayed = 0;
     FILE *file = fopen("/proc/thread-self/schedstat", "re");
@@ -47,9 +46,8 @@ static void read_counters(trmi_pace_card *card) {
     card->faults = getrusage(RUSAGE_SELF, &usage) == 0 ? (double)usage.ru_majflt : 0;
 }
 
-/* --- judging ---
- *
- * Seconds of a step that the rank itself is responsible for. */
+/* --- judging --- */
+/* Seconds of a step that the rank itself is responsible for. */
 static double busy(const trmi_pace_card *card) {
     return card->steps > 0 ? (card->computing + card->data) / card->steps : 0;
 }

@@ -47,6 +47,7 @@ trm_status trm_token_create(const char *path, trm_error *err) {
  * administrator has made it so. A Kubernetes Secret with fsGroup looks like that. */
 static bool lent_by_root(const struct stat *info) {
     gid_t groups[256];
+    /* A result of -1 (more than 256 groups) leaves the effective group. */
     int count = getgroups(256, groups);
     bool member = info->st_gid == getegid();
     for (int g = 0; g < count; g++) {
@@ -107,9 +108,12 @@ trm_status trm_token_share(const char *path, uint8_t token[32], trm_error *err) 
     char own[4096], name[48];
     const char *slash = strrchr(path, '/');
     uint64_t mark;
+    /* A complete file exists already. */
     if (access(path, F_OK) == 0) {
         return trm_token_read(path, token, err);
     }
+    /* Write a file of a random name in the same folder, and give it the name that all ranks use. So
+     * no rank reads half of a token, and all read the same one. */
     TRMI_TRY(trmi_net_random(&mark, sizeof mark, err));
     int length = snprintf(own, sizeof own, "%s.%016" PRIx64, path, mark);
     if (length < 0 || (size_t)length >= sizeof own) {
@@ -133,10 +137,9 @@ trm_status trm_token_share(const char *path, uint8_t token[32], trm_error *err) 
     return trm_token_read(path, token, err);
 }
 
-/* --- tokens by address ---
- *
- * Writes the path of the token for `address`. */
+/* --- tokens by address --- */
 
+/* Writes the path of the token for `address`. */
 static void place_of(const char *address, char path[TRMI_TOKEN_PATH_BYTES]) {
     snprintf(path, TRMI_TOKEN_PATH_BYTES, "/tmp/trireme-%u/token-%.80s", (unsigned)geteuid(),
              address);
@@ -146,6 +149,7 @@ trm_status trmi_token_publish(const char *address, const uint8_t token[TRM_TOKEN
                               trm_error *err) {
     char own[TRMI_TOKEN_PATH_BYTES + 24];
     uint64_t mark;
+    /* The same way: write under a random name, then rename. */
     place_of(address, path);
     TRMI_TRY(trmi_os_private_dir(path, err));
     TRMI_TRY(trmi_net_random(&mark, sizeof mark, err));
@@ -160,6 +164,8 @@ trm_status trmi_token_publish(const char *address, const uint8_t token[TRM_TOKEN
 }
 
 void trmi_token_withdraw(const char *path, const uint8_t token[TRM_TOKEN_BYTES]) {
+    /* Another process may have published its token under the same name: remove the file only if it
+     * has this token. */
     uint8_t found[TRM_TOKEN_BYTES];
     if (path[0] != '\0' && read_token(path, O_NOFOLLOW, found, NULL) == TRM_OK &&
         memcmp(found, token, sizeof found) == 0) {
@@ -175,6 +181,7 @@ trm_status trmi_token_find(const char *address, uint8_t token[TRM_TOKEN_BYTES], 
     snprintf(all[1], sizeof all[1], "[::]%.10s", port != NULL ? port : "");
     /* the address itself, then the addresses of a process that listens on all interfaces */
     const char *const names[] = {address, all[0], all[1]};
+    /* The folder must belong to this user, because a user who writes there could set the token. */
     place_of(address, path);
     TRMI_TRY(trmi_os_private_dir(path, err));
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {

@@ -96,9 +96,8 @@ trm_status trmi_links_put(const char *text, const uint8_t cluster[32], const cha
                        : TRM_OK;
 }
 
-/* --- agreement of the ranks ---
- *
- * Writes the path of links.txt; false if there is no cache folder. */
+/* --- agreement of the ranks --- */
+/* Writes the path of links.txt; false if there is no cache folder. */
 static bool file_path(char *path, size_t size) {
     if (!trmi_os_cache_dir(path, size - 16)) {
         return false;

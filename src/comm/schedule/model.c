@@ -31,9 +31,8 @@ double trmi_model_seconds(const trmi_model *model, trmi_algorithm algorithm,
            cost.sent * bytes * model->beta + cost.reduced * bytes * model->gamma;
 }
 
-/* --- measuring ---
- *
- * Moves one transfer to its end, with the group's deadline. */
+/* --- measuring --- */
+/* Moves one transfer to its end, with the group's deadline. */
 static trm_status move_one(trmi_transport *transport, trmi_transfer *t, trm_error *err) {
     TRMI_TRY(transport->table->start(transport, t, err));
     double start = trmi_os_now();
@@ -129,9 +128,8 @@ trm_status trmi_model_measure(trmi_transport *transport, const trmi_exchange *ex
     return status;
 }
 
-/* --- the user's choice of algorithms ---
- *
- * Returns the kind of a name, or -1. */
+/* --- the user's choice of algorithms --- */
+/* Returns the kind of a name, or -1. */
 static int kind_of(const char *name, size_t length) {
     static const struct {
         const char *name;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Schedules: names of the algorithms, which algorithm can do which kind, and the table of
- * generators. */
+ * generators. A generator appends the steps of one rank to a schedule (schedule.h); the generators
+ * are in schedule_kinds.c and schedule_rooted.c. */
 #include "comm/schedule/schedule.h"
 
 #include "base/error.h"
@@ -35,6 +36,7 @@ int trmi_algorithm_parse(const char *name, size_t length) {
         /* hosts of different sizes: the two levels of comm/net/levels.c do that */
         {"AHC", TRMI_ALGORITHM_AUTO},
     };
+    /* The names of this program, and then HCCL's. */
     for (int i = 0; i < TRMI_ALGORITHMS; i++) {
         if (strlen(names[i]) == length && strncasecmp(names[i], name, length) == 0) {
             return i;
@@ -81,6 +83,7 @@ bool trmi_schedule_applies(trmi_algorithm algorithm, trm_collective_kind kind, i
 
 trm_status trmi_schedule_make(const trmi_schedule_request *request, trmi_schedule *out,
                               trm_error *err) {
+    /* The arrays of an earlier schedule are used again. */
     out->count = 0;
     out->rounds = 0;
     out->temp_count = 0;
@@ -92,6 +95,7 @@ trm_status trmi_schedule_make(const trmi_schedule_request *request, trmi_schedul
                          trm_collective_name(request->kind), request->size,
                          trmi_algorithm_name(request->algorithm));
     }
+    /* By kind; the request's algorithm is chosen in the generator. */
     static void (*const generators[])(trmi_builder *) = {
         [TRM_ALLREDUCE] = trmi_make_allreduce,
         [TRM_BROADCAST] = trmi_make_broadcast,

@@ -9,9 +9,8 @@ static trmi_schedule_range whole(const trmi_builder *b, trmi_schedule_place plac
     return (trmi_schedule_range){place, at, b->request->count};
 }
 
-/* --- all-reduce ---
- *
- * The largest power of two that is at most n. */
+/* --- all-reduce --- */
+/* The largest power of two that is at most n. */
 static int32_t largest_power(int32_t n) {
     int32_t power = 1;
     while (power * 2 <= n) {
@@ -119,9 +118,8 @@ void trmi_make_allgather(trmi_builder *b) {
     }
 }
 
-/* --- all-to-all, barrier ---
- *
- * This rank's block for `peer`, and below its block from `peer`. */
+/* --- all-to-all, barrier --- */
+/* This rank's block for `peer`, and below its block from `peer`. */
 static trmi_schedule_range to_peer(const trmi_builder *b, int32_t peer) {
     const trmi_schedule_request *r = b->request;
     if (r->kind == TRM_ALLTOALLV) {

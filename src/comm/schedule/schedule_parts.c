@@ -132,9 +132,8 @@ void trmi_doubling_gather(trmi_builder *b, trmi_schedule_place place, int64_t ba
     }
 }
 
-/* --- direct ---
- *
- * One round: every rank sends each block to its rank. The sum over all n vectors is one step in
+/* --- direct --- */
+/* One round: every rank sends each block to its rank. The sum over all n vectors is one step in
  * rank order, so its bits do not depend on which message arrived first. */
 void trmi_direct_scatter(trmi_builder *b, trmi_schedule_place from_place, int64_t from,
                          trmi_schedule_range to) {

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives with a root: direct, over binomial trees, and over chains in pieces. Ranks are
- * counted from the root: v = (rank - root) modulo n, so the root is v = 0. */
+ * counted from the root: v = (rank - root) modulo n, so the root is v = 0.
+ *
+ *   direct   1 round, the root sends or receives n - 1 vectors
+ *   tree     ceil(log2 n) rounds; for short vectors
+ *   chain    pieces + n - 2 rounds; for long vectors, because every link is busy in most rounds
+ *
+ * The generators of a send and of its receive must agree in round, length and order, because each
+ * rank builds only its own steps. */
 #include "comm/schedule/schedule.h"
 
 #include "base/checked.h"
@@ -125,6 +132,7 @@ static void scatter_blocks(trmi_builder *b, int32_t root) {
     b->round++;
 }
 
+/* The root first copies its input, so that every rank sends from the receive buffer. */
 void trmi_make_broadcast(trmi_builder *b) {
     int32_t root = b->request->root;
     trmi_schedule_range all = {TRMI_RECV_BUFFER, 0, b->request->count};
@@ -154,15 +162,16 @@ void trmi_make_broadcast(trmi_builder *b) {
     }
 }
 
-/* --- reduce ---
- *
- * All ranks send their vectors to the root, which sums them in rank order in one step. */
+/* --- reduce --- */
+/* All ranks send their vectors to the root, which sums them in rank order in one step. */
 static void direct_reduce(trmi_builder *b, int32_t root) {
     int64_t count = b->request->count;
     if (b->rank != root) {
         trmi_add_send(b, root, (trmi_schedule_range){TRMI_SEND_BUFFER, 0, count});
     } else {
         int64_t temp = trmi_take_temp(b, count * b->size);
+        /* The blocks are in rank order, whatever the root is, so that the sum has the same
+         * order. */
         for (int32_t i = 1; i < b->size; i++) {
             int32_t peer = absolute(b, root, i);
             trmi_add_receive(b, peer,
@@ -235,6 +244,7 @@ void trmi_make_scatter(trmi_builder *b) {
         b->round++;
         return;
     }
+    /* The root's blocks in the order of v: a subtree is then one range. */
     int64_t work = trmi_take_temp(b, c * n);
     for (int32_t i = 0; v == 0 && i < n; i++) {
         trmi_add_copy(b, (trmi_schedule_range){TRMI_TEMP_BUFFER, work + i * c, c}, TRMI_SEND_BUFFER,
@@ -250,6 +260,7 @@ void trmi_make_scatter(trmi_builder *b) {
                              (trmi_schedule_range){TRMI_TEMP_BUFFER, work, c * below(v, d, n)});
         }
     }
+    /* The first block is this rank's own. */
     trmi_add_copy(b, mine, TRMI_TEMP_BUFFER, work);
 }
 

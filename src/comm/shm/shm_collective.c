@@ -188,9 +188,8 @@ static int64_t slice(trmi_shm *shm, const trmi_engine_call *op, int64_t count,
     return blocks == 1 ? mine : 0;
 }
 
-/* --- small: the vectors are in the slots ---
- *
- * Returns the number of bytes that a rank has to publish, the same on all ranks. It is INT64_MAX
+/* --- small: the vectors are in the slots --- */
+/* Returns the number of bytes that a rank has to publish, the same on all ranks. It is INT64_MAX
  * for TRM_ALLTOALLV, whose counts only the two ranks of a pair know. */
 static int64_t published_bytes(const trmi_shm *shm, const trmi_engine_call *op) {
     if (op->kind == TRM_BARRIER) {
@@ -239,9 +238,8 @@ static void run_small(trmi_shm *shm, const trmi_engine_call *op, int64_t bytes) 
     }
 }
 
-/* --- direct: the vectors are in memory that peers can map ---
- *
- * Returns the places that `rank` has posted. */
+/* --- direct: the vectors are in memory that peers can map --- */
+/* Returns the places that `rank` has posted. */
 static const trmi_shm_references *references_of(const trmi_shm *shm, int32_t rank) {
     return &trmi_shm_slot_of(shm, rank, shm->posts)->said.at;
 }
@@ -381,9 +379,8 @@ static trm_status run_direct(trmi_shm *shm, const trmi_engine_call *op, int64_t 
     return trmi_shm_meet(shm, op, err);
 }
 
-/* --- staged: the vectors pass through the stages ---
- *
- * Copies the window's part of this rank's input into its stage for `round`. */
+/* --- staged: the vectors pass through the stages --- */
+/* Copies the window's part of this rank's input into its stage for `round`. */
 static void copy_in(trmi_shm *shm, const trmi_engine_call *op, const window *w, int64_t round) {
     if (!sends(op, shm->me)) {
         return;
@@ -466,9 +463,8 @@ static trm_status run_staged(trmi_shm *shm, const trmi_engine_call *op, trm_erro
     return TRM_OK;
 }
 
-/* --- choice of the way ---
- *
- * True if this rank posts its data in the slot. An all-reduce of 1 to 4 KB is faster in place, if
+/* --- choice of the way --- */
+/* True if this rank posts its data in the slot. An all-reduce of 1 to 4 KB is faster in place, if
  * peers can reach the buffers. */
 static bool carries(trmi_shm *shm, const trmi_engine_call *op, bool reachable, int64_t bytes) {
     if (bytes > TRMI_SHM_SMALL_BYTES) {
