@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* NumPy's array files: the header is a Python dict, which a small parser of exactly that form
- * reads. Pickled objects are refused, because reading a pickle executes code. */
+ * reads. Pickled objects are refused, because reading a pickle executes code.
+ *
+ *   \x93NUMPY | version, 2 bytes | length of the dict, 2 or 4 bytes | dict, blanks, newline | data
+ *   {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
+ *
+ * Source: the documentation of numpy.lib.format. */
 #include "save/formats/npy.h"
 
 #include "base/checked.h"
@@ -14,7 +19,8 @@
 
 /* ---- types ----------------------------------------------------------------------------- */
 
-/* NumPy's types and their equivalents. */
+/* NumPy's types and their equivalents. TRM_DTYPE_NONE marks types that can be listed but not
+ * read. */
 static const struct {
     const char *descr; /* without the byte order */
     int64_t bytes;
@@ -81,6 +87,7 @@ static bool take_string(cursor *c, char *out, size_t size) {
             return false;
         }
     }
+    /* Keys and types are printable ASCII, so escapes are not necessary. */
     for (size_t used = 0; c->at < c->bytes && used + 1 < size; used++) {
         char next = c->text[c->at++];
         if (next == quote[0]) {
@@ -136,6 +143,7 @@ static bool take_dict(cursor *c, trmi_npy *out, char *descr, size_t descr_size,
     if (!accept(c, "{")) {
         return false;
     }
+    /* The three keys in any order, each once. */
     while (!accept(c, "}")) {
         char key[16];
         if (!take_string(c, key, sizeof key) || !accept(c, ":")) {
@@ -162,6 +170,7 @@ static bool take_dict(cursor *c, trmi_npy *out, char *descr, size_t descr_size,
         } else {
             return false;
         }
+        /* A comma may follow the last pair, as NumPy writes it. */
         if (!accept(c, ",") && !(c->at < c->bytes && c->text[c->at] == '}')) {
             return false;
         }
@@ -202,6 +211,7 @@ trm_status trmi_npy_parse(const uint8_t *data, size_t bytes, const char *what, t
     cursor c;
     char descr[32] = "";
     const char *fault;
+    /* Identification, dict, type. */
     if (!trmi_npy_starts(data, bytes)) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: no .npy file: it does not begin with \\x93NUMPY",
                          what);
@@ -254,10 +264,12 @@ trm_status trmi_npy_put_header(trmi_text *out, const trm_tensor *array, const ch
                                trm_error *err) {
     const char *descr = descr_of(array->dtype);
     int64_t bytes = trmi_npy_data_bytes(array);
+    /* Type, shape and data must be such that the file can be read again. */
     if (descr == NULL || array->shape.rank < 0 || array->shape.rank > TRM_MAX_RANK || bytes < 0 ||
         (bytes > 0 && array->data == NULL)) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: an array without data, type or size", what);
     }
+    /* The dict as NumPy writes it; a tuple of one size needs its comma. */
     trmi_text dict = {0};
     trmi_text_printf(&dict, "{'descr': '%c%s', 'fortran_order': False, 'shape': (",
                      descr[1] == '1' ? '|' : '<', descr);
@@ -285,6 +297,7 @@ trm_status trmi_npy_stream(const trm_tensor *array, trmi_npy_take take, void *co
     if (array->dtype != TRM_BFLOAT16) {
         return bytes > 0 ? take(context, array->data, (size_t)bytes, err) : TRM_OK;
     }
+    /* NumPy has no bfloat16: convert to float, in pieces. */
     float wide[2048];
     int64_t count = bytes / 2;
     for (int64_t start = 0; start < count; start += 2048) {

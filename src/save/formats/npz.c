@@ -53,6 +53,7 @@ static trm_status add_array(trm_npz *file, size_t start, size_t bytes, const cha
     snprintf(what, sizeof what, "%s%s%.60s", trmi_path_tail(file->path),
              name[0] != '\0' ? ": " : "", name);
     TRMI_TRY(trmi_npy_parse(file->data + start, bytes, what, &array, err));
+    /* Copy what the entry shows, because the header of the file has another form. */
     int64_t *dims = trmi_arena_alloc(&file->arena, (size_t)array.rank * sizeof *dims + 1);
     char *descr = trmi_arena_strdup(&file->arena, array.descr);
     if (dims == NULL || descr == NULL ||
@@ -70,6 +71,7 @@ static trm_status add_array(trm_npz *file, size_t start, size_t bytes, const cha
                              .offset = (int64_t)start + array.data_offset,
                              .bytes = array.data_bytes};
     entry->tensor.data = (void *)(uintptr_t)(file->data + entry->offset);
+    /* An array of another type, in Fortran order or with too many dimensions can be listed only. */
     if (array.rank <= TRM_MAX_RANK && !entry->fortran_order && array.dtype != TRM_DTYPE_NONE) {
         entry->tensor.dtype = array.dtype;
         entry->tensor.shape = trm_shape_make(array.rank, dims);
@@ -91,6 +93,7 @@ typedef struct central {
 static bool widen(central *c, const uint8_t *extra) {
     uint64_t *wanted[] = {&c->unpacked, &c->packed, &c->local};
     size_t at = 0;
+    /* Blocks of (id, length, content). */
     while (c->extra_bytes - at >= 4) {
         size_t id = trmi_get16(extra + at), bytes = trmi_get16(extra + at + 2);
         at += 4;
@@ -99,6 +102,7 @@ static bool widen(central *c, const uint8_t *extra) {
         }
         if (id == 1) {
             size_t used = 0;
+            /* The block has only those values whose 32-bit fields are all ones. */
             for (int i = 0; i < 3; i++) {
                 if (*wanted[i] == UINT32_MAX) {
                     if (bytes - used < 8) {
@@ -122,6 +126,7 @@ static trm_status read_central(const trm_npz *file, size_t *at, size_t end, cent
     if (end - *at < CENTRAL_BYTES || trmi_get32(p) != 0x02014b50) {
         return fault(file, *at, "an entry of the directory expected", err);
     }
+    /* The fixed part of the entry, with little-endian numbers. */
     *out = (central){.flags = trmi_get16(p + 8),
                      .method = trmi_get16(p + 10),
                      .crc = trmi_get32(p + 16),
@@ -143,6 +148,7 @@ static trm_status read_central(const trm_npz *file, size_t *at, size_t end, cent
 /* Finds where a member's data begin, after checking that local header and directory agree, that the
  * member is inside the file, and its checksum. */
 static trm_status find_data(const trm_npz *file, const central *c, size_t *start, trm_error *err) {
+    /* The local header, which must have the same name. */
     if (c->local > file->bytes || file->bytes - c->local < LOCAL_BYTES) {
         return fault(file, file->bytes, "the file ends before a member that its directory names",
                      err);
@@ -154,6 +160,7 @@ static trm_status find_data(const trm_npz *file, const central *c, size_t *start
         memcmp(p + LOCAL_BYTES, c->name, name_bytes) != 0) {
         return fault(file, local, "the header of a member does not agree with the directory", err);
     }
+    /* What is not supported. */
     if (c->flags & 1) {
         return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: encrypted", trmi_path_tail(file->path));
     }
@@ -164,6 +171,7 @@ static trm_status find_data(const trm_npz *file, const central *c, size_t *start
                          trmi_path_tail(file->path), (int)(name_bytes < 60 ? name_bytes : 60),
                          (const char *)c->name, c->method);
     }
+    /* The data must be inside the file and have the checksum of the directory. */
     if (c->packed != c->unpacked || c->packed > file->bytes - local - head) {
         return fault(file, local, "a member that reaches beyond the end of the file", err);
     }
@@ -202,6 +210,7 @@ static trm_status add_member(trm_npz *file, const central *c, trm_error *err) {
  * a 64-bit record in front of it. */
 static trm_status find_directory(const trm_npz *file, uint64_t *count, uint64_t *start,
                                  uint64_t *end, trm_error *err) {
+    /* Search backwards from the end for a record whose comment ends with the file. */
     size_t lowest =
         file->bytes > END_BYTES + COMMENT_MAX ? file->bytes - END_BYTES - COMMENT_MAX : 0;
     size_t at = file->bytes < END_BYTES ? 0 : file->bytes - END_BYTES;
@@ -214,6 +223,7 @@ static trm_status find_directory(const trm_npz *file, uint64_t *count, uint64_t 
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: the end of a zip archive is missing (cut off?)",
                          trmi_path_tail(file->path));
     }
+    /* Number of members, and start and end of the directory. */
     *count = trmi_get16(p + 10);
     uint64_t bytes = trmi_get32(p + 12);
     *start = trmi_get32(p + 16);
@@ -229,6 +239,7 @@ static trm_status find_directory(const trm_npz *file, uint64_t *count, uint64_t 
         *start = trmi_get64(file->data + wide + 48);
         *end = wide;
     }
+    /* Each member takes at least CENTRAL_BYTES, so a wrong count cannot cost time or memory. */
     if (*start > *end || bytes != *end - *start || *count > MEMBERS_MAX ||
         *count > bytes / CENTRAL_BYTES) {
         return fault(file, at, "an end record that does not describe this file", err);
@@ -282,6 +293,7 @@ trm_status trmi_npz_parse(const uint8_t *data, size_t bytes, const char *path, t
     trm_status status = TRM_OK;
     if (file->path == NULL) {
         status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to open it", trmi_path_tail(path));
+        /* A single array, an archive (perhaps an empty one), or neither. */
     } else if (trmi_npy_starts(data, bytes)) {
         status = add_array(file, 0, bytes, "", err);
     } else if (bytes >= 4 && (trmi_get32(data) == 0x04034b50 || trmi_get32(data) == 0x06054b50)) {
@@ -359,6 +371,7 @@ trm_status trm_npz_read(const trm_npz *file, const char *name, const trm_tensor 
     if (entry->tensor.dtype == TRM_DTYPE_NONE || entry->tensor.dtype != into->dtype ||
         !trm_shape_equal(&entry->tensor.shape, &into->shape)) {
         char theirs[48], ours[48];
+        /* For the message, only dimensions that a shape can hold. */
         trm_shape shape =
             trm_shape_make(entry->rank > TRM_MAX_RANK ? TRM_MAX_RANK : entry->rank, entry->dims);
         return TRMI_FAIL(err, TRM_INVALID, "%s: array %.60s is %s %s%s, %s %s expected",

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ONNX models in memory: types, the building calls and the getters. The building calls copy
- * everything but the data of initialisers. They return no status: the first failure is stored in
- * the model, and trm_onnx_write returns it. */
+ * everything but the data of initialisers, which must live until the model is written. They return
+ * no status: the first failure is stored in the model, and trm_onnx_write returns it.
+ *
+ * Texts and the arrays of nodes belong to the arena of the model; the lists of the model itself
+ * grow and are allocated separately. */
 #include "save/formats/onnx.h"
 
 #include "base/error.h"
@@ -14,6 +17,9 @@
 /* ---- types ----------------------------------------------------------------------------- */
 
 /* TensorProto.DataType: number, bytes of an element, trireme's type. */
+/* TRM_DTYPE_NONE marks types that can be listed but not read: uint16 (4), int16 (5), bool (9),
+ * uint32 (12), uint64 (13) and complex numbers (14, 15). 8 is the type of strings, which have no
+ * fixed size. */
 static const struct {
     int type;
     int64_t bytes;
@@ -61,6 +67,7 @@ static void keep_first(trm_onnx_model *model, const trm_error *err) {
     }
 }
 
+/* Stores the failure of an allocation. */
 static void no_memory(trm_onnx_model *model) {
     trm_error err;
     TRMI_FAIL(&err, TRM_NOMEM, "no memory for an ONNX model");
@@ -87,6 +94,7 @@ static const char *copy(trm_onnx_model *model, const char *text) {
 /* Returns a copy of an array, NULL without memory. */
 static void *copy_array(trm_onnx_model *model, const void *items, int64_t count,
                         size_t item_bytes) {
+    /* One byte more, so that an empty array is not NULL. */
     void *kept = trmi_arena_alloc(&model->arena, (size_t)count * item_bytes + 1);
     if (kept == NULL) {
         no_memory(model);
@@ -101,6 +109,7 @@ static void *copy_array(trm_onnx_model *model, const void *items, int64_t count,
 /* Copies a list of names. *count becomes 0 without memory. */
 static const char *const *copy_names(trm_onnx_model *model, const char *const *names,
                                      int64_t *count) {
+    /* The copies of the pointers are replaced by copies of the texts. */
     const char **kept = copy_array(model, names, *count, sizeof *kept);
     for (int64_t i = 0; kept != NULL && i < *count; i++) {
         kept[i] = copy(model, names[i]);
@@ -127,6 +136,7 @@ static void copy_attribute(trm_onnx_model *model, trm_onnx_attribute *attribute)
 }
 
 void trm_onnx_add_node(trm_onnx_model *model, const trm_onnx_node *node) {
+    /* Texts and lists, then the attributes with what they point to. */
     trm_onnx_node kept = *node;
     kept.op = copy(model, node->op);
     kept.name = copy(model, node->name);
@@ -145,6 +155,7 @@ void trm_onnx_add_node(trm_onnx_model *model, const trm_onnx_node *node) {
     }
 }
 
+/* Appends a node whose texts and lists are in the arena already. Returns false without memory. */
 bool trmi_onnx_push_node(trm_onnx_model *model, const trm_onnx_node *node) {
     if (!trmi_grow((void **)&model->nodes, &model->node_capacity, model->node_count + 1,
                    sizeof *model->nodes)) {
@@ -168,6 +179,7 @@ static void add_value(trm_onnx_model *model, const trm_onnx_value *value, trm_on
         keep_first(model, &err);
         kept.rank = 0;
     }
+    /* Names of dimensions. */
     for (int32_t i = 0; i < kept.rank; i++) {
         kept.dims[i].symbol = kept.dims[i].symbol == NULL ? NULL : copy(model, kept.dims[i].symbol);
     }
@@ -189,6 +201,7 @@ void trm_onnx_add_output(trm_onnx_model *model, const trm_onnx_value *value) {
 void trm_onnx_add_initializer(trm_onnx_model *model, const char *name, const trm_tensor *tensor) {
     trm_named_tensor kept = {copy(model, name), *tensor};
     int64_t bytes = trm_tensor_bytes(tensor);
+    /* The data must exist now, because they are used when the model is written. */
     if (tensor->shape.rank < 0 || tensor->shape.rank > TRM_MAX_RANK || bytes < 0 ||
         trmi_onnx_type_of(tensor->dtype) == 0 || (bytes > 0 && tensor->data == NULL)) {
         trm_error err;
@@ -218,6 +231,7 @@ void trm_onnx_add_metadata(trm_onnx_model *model, const char *key, const char *v
 trm_status trm_onnx_create(const char *graph_name, trm_onnx_model **out, trm_error *err) {
     trm_onnx_model *model;
     TRMI_TRY(TRMI_NEW(err, model, 1, "for an ONNX model"));
+    /* `copy` uses the name in its message, so it must not be NULL. */
     model->graph_name = "";
     model->graph_name = copy(model, graph_name);
     model->producer = "trireme";
@@ -239,6 +253,7 @@ void trm_onnx_destroy(trm_onnx_model *model) {
     if (model == NULL) {
         return;
     }
+    /* The data of a model that was read are in these files. */
     for (int64_t i = 0; i < model->external_count; i++) {
         trmi_mapping_close(&model->external[i]);
     }
@@ -322,6 +337,7 @@ trm_status trm_onnx_read(const trm_onnx_model *model, const char *name, const tr
         return TRMI_FAIL(err, TRM_INVALID, "ONNX model %.60s: no initialiser %.80s",
                          model->graph_name, name);
     }
+    /* No conversion: type and shape must be equal. */
     if (found->tensor.dtype != into->dtype ||
         !trm_shape_equal(&found->tensor.shape, &into->shape)) {
         char theirs[48], ours[48];
@@ -335,6 +351,7 @@ trm_status trm_onnx_read(const trm_onnx_model *model, const char *name, const tr
     if (bytes > 0) {
         memcpy(into->data, found->tensor.data, (size_t)bytes);
     }
+    /* A page that could not be read makes the data invalid (base/mapping.h). */
     trm_status status = trmi_mapping_check(&model->mapping, TRM_OK, err);
     for (int64_t i = 0; i < model->external_count; i++) {
         status = trmi_mapping_check(&model->external[i], status, err);

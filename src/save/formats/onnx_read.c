@@ -3,7 +3,7 @@
  * recursion. Names are copied, because they need a terminating NUL; data stay in the file. Unknown
  * fields are skipped. The numbers in the switches are the field numbers of onnx.proto.
  *
- *   trm_onnx_open -> trmi_onnx_parse -> take_model_field -> take_graph -> take_node -> take_attribute
+ *   trm_onnx_open > trmi_onnx_parse > take_model_field > take_graph > take_node > take_attribute
  */
 #include "save/formats/onnx_reader.h"
 
@@ -93,6 +93,7 @@ static trm_status take_attribute_field(const trmi_onnx_reader *r, const trmi_pro
                                        node_parts *parts, trm_onnx_attribute *out, uint64_t *type) {
     trm_named_tensor tensor;
     trm_status status;
+    /* 1 name, 2 f, 3 i, 4 s, 5 t, 7 floats, 8 ints, 20 type */
     switch (field->number) {
     case 1: return trmi_onnx_take_text(r, field, &out->name);
     case 2: out->number = trmi_proto_to_float(field->value); return TRM_OK;
@@ -129,6 +130,7 @@ static trm_status take_attribute(const trmi_onnx_reader *r, const trmi_proto_fie
     trmi_proto_field field;
     trm_onnx_attribute out = {.name = ""};
     uint64_t type = 0;
+    /* The lists are used again for each attribute. */
     parts->integer_count = parts->number_count = 0;
     while (trmi_proto_next(&proto, &field)) {
         TRMI_TRY(take_attribute_field(r, &field, parts, &out, &type));
@@ -143,6 +145,7 @@ static trm_status take_attribute(const trmi_onnx_reader *r, const trmi_proto_fie
     out.count = out.kind == TRM_ONNX_INTS     ? parts->integer_count
                 : out.kind == TRM_ONNX_FLOATS ? parts->number_count
                                               : 0;
+    /* The values, of the kind that `type` states. */
     out.integers = keep(r, parts->integers, parts->integer_count, sizeof *parts->integers);
     out.numbers = keep(r, parts->numbers, parts->number_count, sizeof *parts->numbers);
     if (out.integers == NULL || out.numbers == NULL ||
@@ -169,6 +172,7 @@ static trm_status add_name(const trmi_onnx_reader *r, const trmi_proto_field *fi
 /* Reads one field of a node. */
 static trm_status take_node_field(const trmi_onnx_reader *r, const trmi_proto_field *field,
                                   node_parts *parts, trm_onnx_node *out) {
+    /* 1 input, 2 output, 3 name, 4 op_type, 5 attribute, 7 domain */
     switch (field->number) {
     case 1: return add_name(r, field, &parts->inputs, &parts->input_count, &parts->input_capacity);
     case 2:
@@ -190,6 +194,7 @@ static trm_status take_node(const trmi_onnx_reader *r, const trmi_proto_field *m
     trm_onnx_node out = {.op = "", .name = "", .domain = ""};
     node_parts parts = {0};
     trm_status status = TRM_OK;
+    /* Collect the parts first, because the length of each list is known only at the end. */
     while (status == TRM_OK && trmi_proto_next(&proto, &field)) {
         status = take_node_field(r, &field, &parts, &out);
     }
@@ -231,6 +236,7 @@ static trm_status take_shape(const trmi_onnx_reader *r, const trmi_proto_field *
             return TRMI_FAIL(r->err, TRM_UNSUPPORTED, "%s: value %.60s has more than %d dimensions",
                              trmi_path_tail(r->path), out->name, TRM_ONNX_RANK_MAX);
         }
+        /* 1 dim_value, 2 dim_param (a symbol such as "N") */
         trm_onnx_dim *place = &out->dims[out->rank++];
         *place = (trm_onnx_dim){.symbol = "?"};
         trmi_proto proto = trmi_proto_inside(&dim);
@@ -285,6 +291,7 @@ static trm_status take_value(const trmi_onnx_reader *r, const trmi_proto_field *
         }
     }
     TRMI_TRY(trmi_onnx_finish(r, &proto));
+    /* A value that has no shape keeps rank -1. */
     if (!trmi_grow((void **)values, capacity, *count + 1, sizeof **values)) {
         return trmi_onnx_no_memory(r);
     }
@@ -314,6 +321,7 @@ static trm_status take_graph(const trmi_onnx_reader *r, const trmi_proto_field *
     trmi_proto proto = trmi_proto_inside(message);
     trmi_proto_field field;
     while (trmi_proto_next(&proto, &field)) {
+        /* 1 node, 2 name, 5 initializer, 11 input, 12 output */
         trm_status status = TRM_OK;
         switch (field.number) {
         case 1:
@@ -383,6 +391,7 @@ static trm_status take_metadata(const trmi_onnx_reader *r, const trmi_proto_fiel
 /* Reads one field of the model. A second graph is refused. */
 static trm_status take_model_field(const trmi_onnx_reader *r, const trmi_proto_field *field,
                                    bool *graph) {
+    /* 1 ir_version, 2 producer_name, 7 graph, 8 opset_import, 14 metadata_props */
     switch (field->number) {
     case 1: r->model->ir_version = (int64_t)field->value; return TRM_OK;
     case 2: return trmi_onnx_take_text(r, field, &r->model->producer);
@@ -402,6 +411,7 @@ trm_status trmi_onnx_parse(const uint8_t *data, size_t bytes, const char *path,
                            trm_onnx_model **out, trm_error *err) {
     trm_error local;
     trmi_onnx_reader r = {.start = data, .path = path, .err = err != NULL ? err : &local};
+    /* A new model has the values that are written; here the file determines them. */
     TRMI_TRY(trm_onnx_create("", &r.model, r.err));
     r.model->producer = "";
     r.model->ir_version = r.model->opset = 0;
@@ -409,6 +419,7 @@ trm_status trmi_onnx_parse(const uint8_t *data, size_t bytes, const char *path,
     trmi_proto_field field;
     bool graph = false;
     trm_status status = TRM_OK;
+    /* All fields, then the rest that is no field. */
     while (status == TRM_OK && trmi_proto_next(&proto, &field)) {
         status = take_model_field(&r, &field, &graph);
     }
@@ -430,6 +441,7 @@ trm_status trm_onnx_open(const char *path, trm_onnx_model **out, trm_error *err)
     TRMI_TRY(trmi_mapping_open(path, &mapping, err));
     trm_onnx_model *model = NULL;
     trm_status parsed = trmi_onnx_parse(mapping.data, mapping.bytes, path, &model, err);
+    /* A page that could not be read makes the model invalid. */
     trm_status status = trmi_mapping_check(&mapping, parsed, err);
     if (status != TRM_OK) {
         trm_onnx_destroy(parsed == TRM_OK ? model : NULL);

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading tensors of ONNX. Their data are raw bytes, numbers in a typed field, or a range of
- * another file. */
+/* Reading tensors of ONNX. Their data are in one of three places:
+ *
+ *   raw_data        bytes of the model file, used in place
+ *   typed field     numbers as protobuf encodes them, converted to an array in the arena
+ *   external_data   a range of another file in the model's folder, which is mapped
+ *
+ * In each case the data must have exactly the size that type and shape require. A path that leaves
+ * the folder, directly or through a link, is refused. */
 #include "save/formats/onnx_reader.h"
 
 #include "base/checked.h"
@@ -53,6 +59,7 @@ static trm_status take_entry(const trmi_onnx_reader *r, const trmi_proto_field *
         }
     }
     TRMI_TRY(trmi_onnx_finish(r, &proto));
+    /* Other keys, such as checksum, are not used. */
     if (strcmp(key, "location") == 0) {
         parts->location = value;
     } else if (strcmp(key, "offset") == 0) {
@@ -84,6 +91,8 @@ static trm_status take_dims(const trmi_onnx_reader *r, const trmi_proto_field *f
 /* Reads one field of the tensor. Numbers in typed fields are read later, by take_typed. */
 static trm_status take_tensor_field(const trmi_onnx_reader *r, const trmi_proto_field *field,
                                     tensor_parts *parts) {
+    /* 1 dims, 2 data_type, 4 to 7, 10, 11 typed data, 8 name, 9 raw_data, 13 external_data, 14
+     * data_location */
     switch (field->number) {
     case 1: return take_dims(r, field, parts);
     case 2: parts->type = field->value; return TRM_OK;
@@ -146,6 +155,7 @@ static bool stays_inside(const char *location) {
 static trm_status check_no_links(const trmi_onnx_reader *r, const char *folder,
                                  const char *location) {
     char part[TRMI_PATH_BYTES], path[TRMI_PATH_BYTES];
+    /* Check "a", then "a/b", then "a/b/c". */
     for (const char *slash = location; slash != NULL;) {
         slash = strchr(slash, '/');
         size_t length = slash == NULL ? strlen(location) : (size_t)(slash - location);
@@ -173,6 +183,7 @@ static trm_status check_no_links(const trmi_onnx_reader *r, const char *folder,
 static trm_status map_external(const trmi_onnx_reader *r, const char *location, trmi_mapping *out) {
     trm_onnx_model *model = r->model;
     char folder[TRMI_PATH_BYTES], path[TRMI_PATH_BYTES];
+    /* Mapped already: many weights are in one file. */
     for (int64_t i = 0; i < model->external_count; i++) {
         if (strcmp(model->external_names[i], location) == 0) {
             *out = model->external[i];
@@ -187,6 +198,7 @@ static trm_status map_external(const trmi_onnx_reader *r, const char *location, 
     if (model->external_count >= 4096) {
         return trmi_onnx_fault(r, r->start, "data in more than 4096 files");
     }
+    /* A new file: check its path, map it, remember its name. */
     trmi_path_parent(r->path, folder);
     TRMI_TRY(check_no_links(r, folder, location));
     TRMI_TRY(trmi_path_join(path, folder, location, r->err));
@@ -206,6 +218,7 @@ static trm_status map_external(const trmi_onnx_reader *r, const char *location, 
 static trm_status find_external(const trmi_onnx_reader *r, tensor_parts *parts, int64_t bytes) {
     int64_t offset = 0, length = bytes;
     trmi_mapping mapping;
+    /* Without offset, the data begin at 0; without length, they have the size of the tensor. */
     if (parts->location == NULL || (parts->offset && !take_decimal(parts->offset, &offset)) ||
         (parts->length && !take_decimal(parts->length, &length)) || length != bytes) {
         return TRMI_FAIL(r->err, TRM_CORRUPT,
@@ -298,6 +311,7 @@ static trm_status take_typed(const trmi_onnx_reader *r, const trmi_proto_field *
     if (data.to == NULL) {
         return trmi_onnx_no_memory(r);
     }
+    /* Take all fields with this number: a repeated field may be split into several. */
     while (trmi_proto_next(&proto, &field)) {
         if (field.number == parts->typed_field && !store_field(&data, &field)) {
             return trmi_onnx_fault(r, parts->at, "a tensor with more numbers than its shape says");
@@ -331,6 +345,7 @@ trm_status trmi_onnx_take_tensor(const trmi_onnx_reader *r, const trmi_proto_fie
     if (!parts.count_fits || !trmi_mul_i64(bytes, parts.count, &bytes)) {
         return trmi_onnx_fault(r, parts.at, "a tensor with a negative or too large shape");
     }
+    /* The data: in another file, in the typed field, or raw (found already). */
     if (parts.external) {
         TRMI_TRY(find_external(r, &parts, bytes));
     } else if (!parts.has_raw && bytes > 0) {
@@ -343,6 +358,7 @@ trm_status trmi_onnx_take_tensor(const trmi_onnx_reader *r, const trmi_proto_fie
     }
     *out = (trm_named_tensor){.name = parts.name};
     out->tensor.data = (void *)(uintptr_t)parts.raw;
+    /* A tensor with too many dimensions is listed without type and shape. */
     if (parts.rank <= TRM_MAX_RANK) {
         out->tensor.dtype = trmi_onnx_dtype_of(parts.type);
         out->tensor.shape = trm_shape_make(parts.rank, parts.dims);

@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing ONNX models. The model is checked first: names are defined once and before their use.
- * Messages are built in memory without the weights, whose data go directly from where they are to
- * the file. If the model exceeds the 2 GB of a protobuf message (or a given limit), large weights
- * go to PATH.data. */
+/* Writing ONNX models. The model is checked first: names are defined once and before their use. If
+ * the model exceeds the 2 GB of a protobuf message (or a given limit), large weights go to
+ * PATH.data.
+ *
+ *   PATH        model head | length of the graph | nodes, inputs, outputs | weight 1 | weight 2 | ...
+ *   PATH.data   data of large weights, each at a multiple of 4096
+ *
+ * Messages are built in memory without the data of weights, which go directly from where they are
+ * to the file. So a model takes no second copy of its weights, but the lengths must be computed in
+ * advance. */
 #include "save/formats/onnx.h"
 
 #include "base/checked.h"
@@ -66,6 +72,7 @@ static trm_status check_uses(const trm_onnx_model *model, const definition *all,
             return TRMI_FAIL(err, TRM_INVALID, "ONNX model %.40s: node %" PRId64 " has no operator",
                              model->graph_name, n);
         }
+        /* "" stands for an optional input that is left out. */
         for (int64_t i = 0; i < node->input_count; i++) {
             const definition *found = look_up(all, count, node->inputs[i]);
             if (node->inputs[i][0] != '\0' && (found == NULL || found->node >= n)) {
@@ -112,6 +119,7 @@ static trm_status check_known(const trm_onnx_model *model, trm_error *err) {
                              model->graph_name, model->initializers[i].name);
         }
     }
+    /* Inputs and outputs. */
     for (int64_t i = 0; i < model->input_count + model->output_count; i++) {
         const trm_onnx_value *value =
             i < model->input_count ? &model->inputs[i] : &model->outputs[i - model->input_count];
@@ -128,6 +136,7 @@ static trm_status check_known(const trm_onnx_model *model, trm_error *err) {
 /* Checks the graph: kinds, duplicate names, uses. */
 static trm_status check_graph(const trm_onnx_model *model, trm_error *err) {
     TRMI_TRY(check_known(model, err));
+    /* The definitions, sorted by name. */
     int64_t most = model->input_count + model->initializer_count;
     for (int64_t n = 0; n < model->node_count; n++) {
         most += model->nodes[n].output_count;
@@ -137,6 +146,7 @@ static trm_status check_graph(const trm_onnx_model *model, trm_error *err) {
     int64_t count = collect(model, all);
     trm_status status = TRM_OK;
     qsort(all, (size_t)count, sizeof *all, by_name);
+    /* Empty names and duplicates. */
     for (int64_t i = 0; i < count && status == TRM_OK; i++) {
         if (all[i].name[0] == '\0') {
             status = TRMI_FAIL(err, TRM_INVALID, "ONNX model %.40s: a value without a name",
@@ -146,6 +156,7 @@ static trm_status check_graph(const trm_onnx_model *model, trm_error *err) {
                                model->graph_name, all[i].name);
         }
     }
+    /* Uses. */
     if (status == TRM_OK) {
         status = check_uses(model, all, count, err);
     }
@@ -157,6 +168,7 @@ static trm_status check_graph(const trm_onnx_model *model, trm_error *err) {
 
 /* Writes a TensorProto without its data. */
 static void put_tensor_head(trmi_text *out, const char *name, const trm_tensor *tensor) {
+    /* 1 dims, 2 data_type, 8 name */
     for (int32_t i = 0; i < tensor->shape.rank; i++) {
         trmi_proto_varint(out, 1, (uint64_t)tensor->shape.dim[i]);
     }
@@ -219,6 +231,7 @@ static void put_node(trmi_text *graph, const trm_onnx_node *node) {
 
 static void put_value(trmi_text *graph, uint32_t field, const trm_onnx_value *value) {
     trmi_text out = {0}, type = {0}, tensor = {0}, shape = {0};
+    /* The shape: a symbol or a size for each dimension. */
     for (int32_t i = 0; i < value->rank; i++) {
         trmi_text dim = {0};
         if (value->dims[i].symbol != NULL) {
@@ -228,6 +241,7 @@ static void put_value(trmi_text *graph, uint32_t field, const trm_onnx_value *va
         }
         trmi_proto_message(&shape, 1, &dim);
     }
+    /* Type and shape inside a TypeProto, and the name. */
     trmi_proto_varint(&tensor, 1, (uint64_t)trmi_onnx_type_of(value->dtype));
     trmi_proto_message(&tensor, 2, &shape);
     trmi_proto_message(&type, 1, &tensor);
@@ -310,15 +324,19 @@ static trm_status prepare_tensors(onnx_file *file, trm_error *err) {
         int64_t bytes = trm_tensor_bytes(&named->tensor);
         put_tensor_head(head, named->name, &named->tensor);
         file->external_at[i] = -1;
+        /* Large data go to the data file; the message gets their place. */
         if (file->data_path[0] != '\0' && bytes >= EXTERNAL_FROM_BYTES) {
             file->external_at[i] = next;
             put_external(head, file->data_path, next, bytes);
             next = trmi_round_up(next + bytes, EXTERNAL_ALIGNMENT);
         } else {
+            /* Otherwise the message ends with the head of raw_data, and the data follow in the
+             * file. */
             trmi_proto_header(head, 9, (uint64_t)bytes);
             file->here[i] = bytes;
         }
         TRMI_TRY(TRMI_CHECK_MEMORY(err, head, "to write an ONNX model"));
+        /* A weight in the graph: a byte for field 5, the length, the message. */
         int64_t whole = (int64_t)head->length + file->here[i];
         file->graph_bytes += 1 + varint_bytes((uint64_t)whole) + whole;
     }
@@ -329,6 +347,7 @@ static trm_status prepare_tensors(onnx_file *file, trm_error *err) {
 static trm_status prepare(onnx_file *file, trm_error *err) {
     const trm_onnx_model *model = file->model;
     size_t count = (size_t)model->initializer_count;
+    /* The parts without weights. */
     put_model_head(&file->head, model);
     for (int64_t i = 0; i < model->node_count; i++) {
         put_node(&file->graph, &model->nodes[i]);
@@ -340,6 +359,7 @@ static trm_status prepare(onnx_file *file, trm_error *err) {
     for (int64_t i = 0; i < model->output_count; i++) {
         put_value(&file->graph, 12, &model->outputs[i]);
     }
+    /* The weights, whose number is known now. */
     file->tensors = trmi_alloc(count * sizeof *file->tensors);
     file->here = trmi_alloc(count * sizeof *file->here);
     file->external_at = trmi_alloc(count * sizeof *file->external_at);
@@ -361,6 +381,7 @@ static trm_status write_data_file(const onnx_file *file, trm_error *err) {
         if (file->external_at[i] < 0) {
             continue;
         }
+        /* Fill the gap up to the next multiple of the alignment. */
         status = trmi_file_out_zeros(&out, (size_t)(file->external_at[i] - out.bytes), err);
         if (status == TRM_OK) {
             status = trmi_file_out_write(&out, tensor->data, (size_t)trm_tensor_bytes(tensor), err);
@@ -376,6 +397,7 @@ static trm_status write_data_file(const onnx_file *file, trm_error *err) {
 /* Writes the weights that are in the model file: message, then data. */
 static trm_status write_tensors(const onnx_file *file, trmi_file_out *out, trm_error *err) {
     for (int64_t i = 0; i < file->model->initializer_count; i++) {
+        /* The head of field 5 of the graph. */
         trmi_text frame = {0};
         trmi_proto_header(&frame, 5, (uint64_t)((int64_t)file->tensors[i].length + file->here[i]));
         trm_status status = frame.failed
@@ -446,6 +468,7 @@ trm_status trm_onnx_write(const trm_onnx_model *model, const char *path,
     onnx_file *file;
     TRMI_TRY(TRMI_NEW(err, file, 1, "to write an ONNX model"));
     file->model = model;
+    /* Is a data file necessary? */
     int64_t external_from =
         options != NULL && options->external_from > 0 ? options->external_from : MODEL_BYTES_MAX;
     bool external = data_bytes_of(model) >= external_from;
@@ -459,6 +482,7 @@ trm_status trm_onnx_write(const trm_onnx_model *model, const char *path,
     }
     TRMI_TRY_GOTO(status, status, done);
     TRMI_TRY_GOTO(status, prepare(file, err), done);
+    /* Nodes and small weights alone may be too large. */
     if ((int64_t)file->head.length + file->graph_bytes > MODEL_BYTES_MAX) {
         status = TRMI_FAIL(err, TRM_UNSUPPORTED,
                            "%s: %" PRId64 " bytes without its data, ONNX holds at most 2 GB",

@@ -2,8 +2,12 @@
 /* Reading safetensors files. Nothing in the file is trusted: the header is parsed by a strict
  * parser, and every byte of data must belong to exactly one tensor. Tensors are used in place.
  *
+ *   8 bytes: length of the header | header, JSON | data of all tensors
+ *   {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, "__metadata__": ...}
+ *
  *   trm_safetensors_open -> trmi_safetensors_parse -> parse: take_header, place_data, index_names
- */
+ *
+ * An open file does not change, so any thread may read it. */
 #include "save/formats/safetensors.h"
 
 #include "base/checked.h"
@@ -157,6 +161,7 @@ static bool take_entry(trm_safetensors *file, trmi_json *json, const char *name)
     if (!trmi_json_take(json, '{')) {
         return false;
     }
+    /* Exactly three members, in any order. */
     for (int i = 0; i < 3; i++) {
         if (i > 0 && !trmi_json_take(json, ',')) {
             return false;
@@ -233,6 +238,7 @@ static bool take_header(trm_safetensors *file, trmi_json *json) {
         if (name == NULL || !trmi_json_take(json, ':')) {
             return false;
         }
+        /* A tensor, or the metadata (once). */
         if (strcmp(name, "__metadata__") != 0) {
             if (!take_entry(file, json, name)) {
                 return false;
@@ -271,6 +277,7 @@ static int pair_order(const void *a, const void *b) {
 static trm_status place_data(trm_safetensors *file, int64_t data_start, trm_error *err) {
     const char *path = trmi_path_tail(file->path);
     int64_t available = (int64_t)file->size - data_start, next = 0;
+    /* In the order of their positions, each tensor must begin where the one before it ends. */
     qsort(file->entries, (size_t)file->count, sizeof *file->entries, by_offset);
     for (int64_t i = 0; i < file->count; i++) {
         trm_safetensors_entry *entry = &file->entries[i];
@@ -287,6 +294,7 @@ static trm_status place_data(trm_safetensors *file, int64_t data_start, trm_erro
                              path, entry->name, next + entry->bytes, available);
         }
         next += entry->bytes;
+        /* The arrays no longer move: replace indices by pointers. */
         entry->dims = file->dims + entry->tensor.shape.dim[0];
         entry->offset += data_start;
         entry->tensor.data = (void *)(uintptr_t)(file->bytes + entry->offset);
@@ -315,12 +323,14 @@ static trm_status index_names(trm_safetensors *file, trm_error *err) {
         file->by_name[i] = &file->entries[i];
     }
     qsort(file->by_name, (size_t)file->count, sizeof *file->by_name, name_order);
+    /* Equal names are neighbours now. */
     for (int64_t i = 1; i < file->count; i++) {
         if (strcmp(file->by_name[i - 1]->name, file->by_name[i]->name) == 0) {
             return TRMI_FAIL(err, TRM_CORRUPT, "%s: two tensors are called %.80s",
                              trmi_path_tail(file->path), file->by_name[i]->name);
         }
     }
+    /* The same for the keys of the metadata. */
     if (file->metadata_count > 0) {
         qsort(file->metadata, (size_t)file->metadata_count, sizeof *file->metadata, pair_order);
     }
@@ -337,6 +347,7 @@ static trm_status index_names(trm_safetensors *file, trm_error *err) {
 static trm_status parse(trm_safetensors *file, trm_error *err) {
     const char *path = trmi_path_tail(file->path);
     uint64_t length = 0;
+    /* The length of the header. */
     if (file->size < 8) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: %zu bytes, a safetensors file has at least 10",
                          path, file->size);
@@ -353,6 +364,7 @@ static trm_status parse(trm_safetensors *file, trm_error *err) {
     if (file->strings == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its header", path);
     }
+    /* The header, and then the data that it describes. */
     trmi_json json = {
         .text = (const char *)file->bytes + 8, .bytes = (size_t)length, .strings = file->strings};
     if (!take_header(file, &json)) {
@@ -528,9 +540,11 @@ trm_status trm_safetensors_read(const trm_safetensors *file, const char *name,
                          trm_shape_format(&from->shape, theirs, sizeof theirs),
                          trm_shape_format(&into->shape, ours, sizeof ours));
     }
+    /* An empty tensor may have no data to copy from. */
     if (entry->bytes == 0) {
         return TRM_OK;
     }
+    /* The same type: copy. Another float type: convert each element. */
     if (from->dtype == into->dtype) {
         memcpy(into->data, from->data, (size_t)entry->bytes);
         return trmi_mapping_check(&file->mapping, TRM_OK, err);

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing safetensors files. As the reference implementation does, tensors are ordered by element
- * size (largest first) and then by name, so that all of them are aligned and equal input gives an
- * equal file. */
+/* Writing safetensors files.
+ *
+ *   8 bytes: length of the header | header, JSON, padded with blanks | data of all tensors
+ *
+ * As the reference implementation does, tensors are ordered by element size (largest first) and
+ * then by name, so that all of them are aligned and equal input gives an equal file. The layout is
+ * computed before anything is written, so the length of the file is known in advance. Format:
+ * https://github.com/huggingface/safetensors */
 #include "save/formats/safetensors.h"
 
 #include "base/checked.h"
@@ -55,6 +60,7 @@ static trm_status check_tensor(const char *path, const trm_named_tensor *named, 
         return TRMI_FAIL(err, TRM_INVALID, "%s: tensor %.60s has dtype %d, which does not exist",
                          trmi_path_tail(path), named->name, (int)tensor->dtype);
     }
+    /* Size and data. */
     bool fits = tensor->shape.rank >= 0 && tensor->shape.rank <= TRM_MAX_RANK &&
                 trm_tensor_bytes(tensor) >= 0;
     bool there = tensor->data != NULL || (reads && tensor->shape.rank > 0);
@@ -94,6 +100,7 @@ static trm_status find_order(trmi_safetensors_layout *layout, const char *path,
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to order %" PRId64 " tensors",
                          trmi_path_tail(path), count);
     }
+    /* Sort by name to find duplicates, then in the order of the file. */
     trm_status status = TRM_OK;
     for (int64_t i = 0; i < count; i++) {
         keys[i] = (sort_key){tensors[i].name, trm_dtype_bytes(tensors[i].tensor.dtype), i};
@@ -120,6 +127,7 @@ static trm_status put_metadata(trmi_text *header, const char *path, const trm_te
     for (int64_t i = 0; i < count; i++) {
         TRMI_TRY(check_name(path, pairs[i].key, err));
         TRMI_TRY(check_name(path, pairs[i].value, err));
+        /* Keys are few, so each is compared with all before it. */
         for (int64_t j = 0; j < i; j++) {
             if (strcmp(pairs[i].key, pairs[j].key) == 0) {
                 return TRMI_FAIL(err, TRM_INVALID, "%s: two metadata values for %.80s",
@@ -142,12 +150,14 @@ static trm_status put_entries(trmi_safetensors_layout *layout, const char *path,
     int64_t begin = 0;
     for (int64_t i = 0; i < layout->count; i++) {
         const trm_named_tensor *named = &tensors[layout->order[i]];
+        /* The next range of the data, without overflow. */
         int64_t end;
         if (!trmi_add_i64(begin, trm_tensor_bytes(&named->tensor), &end) ||
             end > INT64_MAX - 2 * TRMI_SAFETENSORS_HEADER_MAX) {
             return TRMI_FAIL(err, TRM_INVALID, "%s: more data than a file can hold",
                              trmi_path_tail(path));
         }
+        /* Name, type, shape, range. */
         trmi_text_append(header, ",", first ? 0 : 1);
         first = false;
         trmi_text_json_string(header, named->name);
@@ -177,6 +187,7 @@ trm_status trmi_safetensors_lay_out(trmi_safetensors_layout *layout, const char 
         TRMI_TRY(check_tensor(path, &tensors[i], layout->read != NULL, err));
     }
     TRMI_TRY_GOTO(status, find_order(layout, path, tensors, err), failed);
+    /* The header: metadata, entries, blanks. */
     trmi_text *header = &layout->header;
     trmi_text_append(header, "{", 1);
     if (metadata_count > 0) {
@@ -194,6 +205,7 @@ trm_status trmi_safetensors_lay_out(trmi_safetensors_layout *layout, const char 
         status = TRMI_FAIL(err, TRM_INVALID, "%s: the header takes %zu bytes, at most %d allowed",
                            trmi_path_tail(path), header->length, TRMI_SAFETENSORS_HEADER_MAX);
     }
+    /* The whole file: length, header, data. */
     if (status == TRM_OK) {
         layout->bytes += 8 + (int64_t)header->length;
         return TRM_OK;
@@ -207,6 +219,7 @@ failed:
 static trm_status put_rows(const trmi_safetensors_layout *layout, const trm_named_tensor *named,
                            trmi_file_out *out, trm_error *err) {
     const trm_tensor *tensor = &named->tensor;
+    /* A tensor with data to write has rows, and each has bytes. */
     int64_t rows = tensor->shape.dim[0], row_bytes = trm_tensor_bytes(tensor) / rows;
     int64_t some = trmi_max_i64(PIECE_BYTES / row_bytes, 1);
     void *piece = trmi_alloc((size_t)(some * row_bytes));
@@ -229,6 +242,7 @@ static trm_status put_rows(const trmi_safetensors_layout *layout, const trm_name
 trm_status trmi_safetensors_put(const trmi_safetensors_layout *layout,
                                 const trm_named_tensor *tensors, trmi_file_out *out,
                                 trm_error *err) {
+    /* Length and header, then the data in the order of the header. */
     uint64_t length = layout->header.length;
     TRMI_TRY(trmi_file_out_write(out, &length, sizeof length, err));
     TRMI_TRY(trmi_file_out_write(out, layout->header.data, layout->header.length, err));
@@ -255,6 +269,7 @@ trm_status trm_safetensors_write(const char *path, const trm_named_tensor *tenso
     TRMI_TRY(
         trmi_safetensors_lay_out(&layout, path, tensors, count, metadata, metadata_count, err));
     trmi_file_out out;
+    /* The file replaces an older one only when it is complete. */
     trm_status status = trmi_file_out_open_replacing(&out, NULL, path, err);
     if (status == TRM_OK) {
         status = trmi_safetensors_put(&layout, tensors, &out, err);
