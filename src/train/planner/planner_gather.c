@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Assumptions of the lower bound; docs/guides/auto-parallel.md explains them. */
+/* Assumptions of the lower bound; docs/internals/planner.md explains them. */
 static const char *const assumptions[] = {
     "costs of operators and messages are as listed; no message of a rank slows another",
     "messages block the rank that waits for them, gradients do not",
