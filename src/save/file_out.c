@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files written from front to back. Small pieces are collected in a buffer; large ones are passed
- * on in pieces of 1 MB, so that the checksum and the write find them in the cache. Nothing counts
- * as written before fsync, close and rename have succeeded. */
+/* Files written from front to back.
+ *
+ *   trmi_file_out_write --> buffer (small pieces) --> push: digest, write --> trmi_file_out_close:
+ *                                                     fsync, close, rename, fsync of the directory
+ *
+ * Small pieces are collected in a buffer; large ones are passed on in pieces of 1 MB, so that the
+ * checksum and the write find them in the cache. Nothing counts as written before fsync, close and
+ * rename have succeeded. All calls go through trmi_os, so that tests can make each of them fail. */
 #include "save/file_out.h"
 
 #include "trireme/save_files.h"
@@ -27,6 +32,8 @@ static trm_status open_at(trmi_file_out *out, trm_error *err) {
     if (out->buffer == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to write it", named(out));
     }
+    /* A file that is renamed later may replace the rest of an earlier attempt; another must be
+     * new. */
     int flags = O_WRONLY | O_CREAT | (out->replaces ? O_TRUNC : O_EXCL);
     out->fd = out->os->open(out->os->context, out->path, flags, 0644);
     if (out->fd < 0) {
@@ -84,6 +91,7 @@ static trm_status flush(trmi_file_out *out, trm_error *err) {
 trm_status trmi_file_out_write(trmi_file_out *out, const void *data, size_t bytes, trm_error *err) {
     const uint8_t *next = data;
     out->bytes += (int64_t)bytes;
+    /* A large piece follows what is in the buffer, without a copy. */
     if (bytes >= GATHER_BYTES) {
         TRMI_TRY(flush(out, err));
         while (bytes > 0) { /* pieces that stay in the cache between checksum and write */
@@ -94,6 +102,7 @@ trm_status trmi_file_out_write(trmi_file_out *out, const void *data, size_t byte
         }
         return TRM_OK;
     }
+    /* A small piece is copied. */
     if (out->used + bytes > GATHER_BYTES) {
         TRMI_TRY(flush(out, err));
     }
@@ -146,6 +155,7 @@ trm_status trmi_file_out_close(trmi_file_out *out, trm_error *err) {
         trmi_file_out_abort(out);
         return status;
     }
+    /* The file is complete and has its name. */
     trmi_free(out->buffer);
     out->buffer = NULL;
     /* the new name must be durable, too */

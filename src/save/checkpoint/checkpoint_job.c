@@ -42,6 +42,7 @@ static trm_status check_parts(const trm_checkpoint_part *parts, int64_t count, t
                              "and '-' expected",
                              name == NULL ? "" : name);
         }
+        /* No two parts may have the same file. */
         for (int64_t j = 0; j < i; j++) {
             if (strcmp(name, parts[j].name) == 0) {
                 return TRMI_FAIL(err, TRM_INVALID, "two parts of a checkpoint are called %.60s",
@@ -79,6 +80,7 @@ static trm_status copy_info(trmi_checkpoint_job *job, const trm_checkpoint_info 
 /* Copies the tensor list of a part, builds its header, and adds its length. */
 static trm_status prepare_part(trmi_checkpoint_job *job, const trm_checkpoint_part *part,
                                int64_t index, trm_error *err) {
+    /* Name of the file, and a copy of the list, because the caller's may end with the call. */
     job->files[index].name = trmi_arena_printf(&job->arena, "%s.safetensors", part->name);
     size_t count = part->count > 0 ? (size_t)part->count : 0;
     job->tensors[index] = trmi_arena_alloc(&job->arena, (count + 1) * sizeof(trm_named_tensor));
@@ -88,6 +90,7 @@ static trm_status prepare_part(trmi_checkpoint_job *job, const trm_checkpoint_pa
     if (count > 0) {
         memcpy(job->tensors[index], part->tensors, count * sizeof(trm_named_tensor));
     }
+    /* The header and the length of the file. */
     job->layouts[index] =
         (trmi_safetensors_layout){.read = part->read, .read_context = part->read_context};
     job->reads = job->reads || part->read != NULL;
@@ -107,6 +110,7 @@ trm_status trmi_checkpoint_job_create(trmi_checkpoint_job *job, const trm_checkp
     TRMI_TRY(check_parts(parts, part_count, err));
     trm_status status;
     TRMI_TRY_GOTO(status, copy_info(job, info, err), failed);
+    /* Arrays with an entry for each part. */
     size_t count = (size_t)part_count;
     TRMI_TRY_GOTO(
         status, TRMI_NEW_IN(err, &job->arena, job->tensors, count, "to save a checkpoint"), failed);
@@ -234,11 +238,14 @@ trm_status trmi_checkpoint_job_write(trmi_checkpoint_job *job, const char *dir, 
         return TRMI_FAIL_SYS(err, "%s: cannot make the directory", trmi_path_tail(temporary));
     }
     trm_status status = TRM_OK;
+    /* All files, each flushed; the manifest is the last, so a directory with a manifest is
+     * complete. */
     for (int64_t i = 0; i < job->part_count && status == TRM_OK; i++) {
         status = write_part(job, i, temporary, os, err);
     }
     TRMI_TRY_GOTO(status, status, failed);
     TRMI_TRY_GOTO(status, write_manifest(job, temporary, os, err), failed);
+    /* The names in the directory must be durable before it gets its name. */
     TRMI_TRY_GOTO(status, trmi_os_fsync_dir(os, temporary, err), failed);
     TRMI_TRY_GOTO(status, put_in_place(dir, temporary, name, os, err), failed);
     return TRM_OK;

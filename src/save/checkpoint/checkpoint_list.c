@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The checkpoints of a directory: listing and verifying them, marks of readers, removing them, and
- * tidying up after an interrupted writer. */
+ * tidying up after an interrupted writer.
+ *
+ *   ckpt-N             a checkpoint
+ *   ckpt-N.old         replaced, or to be restored (settle_old)
+ *   ckpt-N.tmp.*, TRMI_TRASH_PREFIX*   left by an interrupted save: removed by trmi_checkpoint_tidy
+ *   TRMI_IN_USE_PREFIX*                mark of a reader: the writer keeps that checkpoint
+ *
+ * Readers need no lock, so a checkpoint may vanish while it is listed. */
 #include "save/checkpoint/checkpoint.h"
 
 #include "base/error.h"
@@ -28,6 +35,7 @@ bool trmi_checkpoint_is_name(const char *name, int64_t *step) {
         return false;
     }
     const char *digits = name + 5;
+    /* N has no leading zeros and fits into int64. */
     size_t length = strspn(digits, "0123456789");
     if (length == 0 || length > 18 || (length > 1 && digits[0] == '0')) {
         return false;
@@ -88,6 +96,7 @@ static trm_status add_slot(trmi_checkpoint_list *list, const char *dir, const ch
     *slot = (trmi_checkpoint_slot){.step = step, .sequence = -1};
     snprintf(slot->name, sizeof slot->name, "%s", name);
     trmi_checkpoint_manifest manifest;
+    /* A manifest that cannot be used leaves the sequence at -1. */
     trm_status status = trmi_checkpoint_read_manifest(path, &manifest, &slot->problem);
     if (status == TRM_NOMEM) {
         return TRMI_FAIL(err, TRM_NOMEM, "%s", slot->problem.message);
@@ -104,6 +113,7 @@ static trm_status add_slot(trmi_checkpoint_list *list, const char *dir, const ch
         slot->saved_unix_seconds = manifest.info.saved_unix_seconds;
         trmi_manifest_free(&manifest);
     }
+    /* Another process may have removed the directory in the meantime. */
     struct stat info;
     if (status != TRM_OK && stat(path, &info) != 0 && errno == ENOENT) {
         return TRM_OK; /* removed while it was read */
@@ -151,6 +161,7 @@ bool trmi_checkpoint_in_use(const char *dir, const char *name, const trmi_os *os
     snprintf(prefix, sizeof prefix, TRMI_IN_USE_PREFIX "%s-", name);
     DIR *stream = opendir(dir);
     for (struct dirent *entry; stream != NULL && (entry = readdir(stream)) != NULL;) {
+        /* Marks of this checkpoint; a mark of a dead reader is removed. */
         if (!starts_with(entry->d_name, prefix) ||
             trmi_path_join(path, dir, entry->d_name, NULL) != TRM_OK) {
             continue;
@@ -175,6 +186,8 @@ trm_status trmi_checkpoint_trash(const char *dir, const char *name, const trmi_o
              __atomic_fetch_add(&serial, 1u, __ATOMIC_RELAXED));
     TRMI_TRY(trmi_path_join(from, dir, name, err));
     TRMI_TRY(trmi_path_join(to, dir, hidden, err));
+    /* First the name, which is one step: then an interrupted removal leaves no half of a
+     * checkpoint. */
     if (os->rename(os->context, from, to) != 0) {
         return TRMI_FAIL_SYS(err, "%s: cannot move aside", trmi_path_tail(from));
     }
@@ -188,6 +201,7 @@ static void settle_old(const char *dir, const char *old_name, const trmi_os *os)
     char name[TRMI_CHECKPOINT_NAME_BYTES], path[TRMI_PATH_BYTES], old_path[TRMI_PATH_BYTES];
     struct stat info;
     trmi_checkpoint_manifest manifest;
+    /* "ckpt-N.old" without its end. */
     snprintf(name, sizeof name, "%.*s", (int)(strlen(old_name) - 4), old_name);
     if (trmi_path_join(path, dir, name, NULL) != TRM_OK ||
         trmi_path_join(old_path, dir, old_name, NULL) != TRM_OK) {

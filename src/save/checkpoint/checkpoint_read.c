@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening a checkpoint: a given one, or the newest in a directory that is good. Each damaged one
- * that is skipped is logged. */
+ * that is skipped is logged.
+ *
+ *   trm_checkpoint_open --> a checkpoint: open_one
+ *                       --> a directory: open_newest: list, skip_unreadable, open_first_good
+ *
+ * Every file is verified before the checkpoint is returned, so a caller never sees damaged data.
+ * The writer of the directory may run at the same time: a checkpoint that it removes in the
+ * meantime starts the search again. */
 #include "save/checkpoint/checkpoint.h"
 
 #include "base/error.h"
@@ -40,6 +47,7 @@ static void mark_in_use(trm_checkpoint *checkpoint) {
     if (gethostname(host, sizeof host - 1) != 0 || strchr(host, '/') != NULL) {
         snprintf(host, sizeof host, "host");
     }
+    /* The name contains host, process and a serial number, so each reader has a mark of its own. */
     int length =
         snprintf(checkpoint->mark, sizeof checkpoint->mark,
                  "%.3800s/" TRMI_IN_USE_PREFIX "%.63s-%.64s-%ld-%u", parent,
@@ -63,6 +71,7 @@ static trm_status open_parts(trm_checkpoint *checkpoint, trm_error *err) {
         const char *name = checkpoint->manifest.files[i].name;
         size_t length = strlen(name), end = sizeof suffix - 1;
         char path[TRMI_PATH_BYTES];
+        /* The name of a part is that of its file without the suffix. */
         if (length <= end || strcmp(name + length - end, suffix) != 0 ||
             length - end >= sizeof *checkpoint->part_names) {
             continue;
@@ -82,6 +91,7 @@ static trm_status open_one(const char *path, const trm_checkpoint_open_options *
     trm_checkpoint *checkpoint;
     TRMI_TRY(TRMI_NEW(err, checkpoint, 1, "to open %s", trmi_path_tail(path)));
     snprintf(checkpoint->path, sizeof checkpoint->path, "%s", path);
+    /* Mark, manifest, files, parts. */
     if (options != NULL && options->mark_in_use) {
         mark_in_use(checkpoint);
     }
@@ -136,6 +146,7 @@ static trm_status skip_damaged(search *s, const trmi_checkpoint_slot *slot,
     if (stat(path, &info) != 0 && errno == ENOENT) {
         return TRM_PENDING;
     }
+    /* The second damaged one shows that a log line for the first is necessary. */
     tell_untold(s);
     if (s->skipped == 0) {
         snprintf(s->untold, sizeof s->untold, "%s", slot->name);
@@ -199,6 +210,7 @@ static trm_status open_newest(const char *dir, const trm_checkpoint_open_options
     if (status == TRM_OK) {
         status = open_first_good(&s, &list, options, out, err);
     }
+    /* None is good: return the most useful error. */
     if (status == TRM_END && s.skipped > 0) {
         status = (trm_status)s.first.status;
         if (err != NULL) {
@@ -218,6 +230,7 @@ trm_status trm_checkpoint_open(const char *path, const trm_checkpoint_open_optio
     struct stat info;
     int64_t step;
     size_t length = strlen(path);
+    /* Remove slashes at the end. */
     while (length > 1 && path[length - 1] == '/') {
         length--;
     }
@@ -245,6 +258,7 @@ trm_status trm_checkpoint_open(const char *path, const trm_checkpoint_open_optio
     if (named || (there && stat(manifest, &info) == 0)) {
         return open_one(trimmed, options, out, err);
     }
+    /* A directory: search again while it changes. */
     trm_status status = TRM_PENDING;
     for (int round = 0; round < 10 && status == TRM_PENDING; round++) {
         status = open_newest(trimmed, options, out, err);

@@ -57,6 +57,7 @@ static bool is_verified(trm_checkpoint_writer *writer, const trmi_checkpoint_slo
             return true;
         }
     }
+    /* Not yet: read it back. */
     char path[TRMI_PATH_BYTES];
     trmi_checkpoint_manifest manifest;
     if (slot->sequence < 0 || trmi_path_join(path, writer->dir, slot->name, err) != TRM_OK ||
@@ -68,6 +69,7 @@ static bool is_verified(trm_checkpoint_writer *writer, const trmi_checkpoint_slo
     if (status != TRM_OK) {
         return false;
     }
+    /* Without memory for the list it is only read back again later. */
     if (trmi_grow((void **)&writer->verified, &writer->verified_capacity,
                   writer->verified_count + 1, sizeof *writer->verified)) {
         writer->verified[writer->verified_count++] = slot->sequence;
@@ -91,12 +93,14 @@ static void plan_keeping(trm_checkpoint_writer *writer, const trmi_checkpoint_li
     char path[TRMI_PATH_BYTES];
     struct stat info;
     trm_error err;
+    /* Those with a mark, and the time of the newest of them. */
     for (int64_t i = 0; i < list->count; i++) {
         kept[i] = kept_path(writer, list->slots[i].name, path) && stat(path, &info) == 0;
         last = kept[i] && list->slots[i].saved_unix_seconds > last
                    ? list->slots[i].saved_unix_seconds
                    : last;
     }
+    /* New marks. */
     for (int64_t i = list->count - 1;
          hours > 0 && writer->options.keep >= 0 && i >= writer->options.keep; i--) {
         double saved = list->slots[i].saved_unix_seconds;
@@ -149,6 +153,7 @@ static trm_status plan_pruning(trm_checkpoint_writer *writer, const trmi_checkpo
 static trm_status write_state(trm_checkpoint_writer *writer, const trmi_checkpoint_list *list,
                               const bool *stays, trm_error *err) {
     trmi_text text = {0};
+    /* The newest one, then all that stay, as paths and as times. */
     trmi_text_printf(&text, "model_checkpoint_path: \"ckpt-%" PRId64 "\"\n",
                      writer->job.info.global_step);
     for (int64_t i = list->count - 1; i >= 0; i--) {
@@ -184,6 +189,7 @@ static trm_status settle(trm_checkpoint_writer *writer, trm_error *err) {
         status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to list it", trmi_path_tail(writer->dir));
         goto done;
     }
+    /* What stays for ever, what stays now, the state file, then the rest. */
     plan_keeping(writer, &list, kept);
     TRMI_TRY_GOTO(status, plan_pruning(writer, &list, kept, stays, err), done);
     TRMI_TRY_GOTO(status, write_state(writer, &list, stays, err), done);
@@ -206,6 +212,7 @@ done:
 /* Writes the present job, prunes, and reports it through on_saved. */
 static trm_status persist(trm_checkpoint_writer *writer, trm_error *err) {
     const trm_checkpoint_info *info = &writer->job.info;
+    /* Write, prune, report. */
     trm_status status = trmi_checkpoint_job_write(&writer->job, writer->dir, writer->os, err);
     if (status == TRM_OK) {
         status = settle(writer, err);
@@ -271,17 +278,21 @@ static bool take_copy(trm_checkpoint_writer *writer) {
 static trm_status start(trm_checkpoint_writer *writer, const trm_checkpoint_info *info,
                         const trm_checkpoint_part *parts, int64_t part_count, trm_error *err) {
     TRMI_TRY(trmi_checkpoint_job_create(&writer->job, info, parts, part_count, err));
+    /* Number and time, by which checkpoints are ordered. */
     writer->job.info.sequence = writer->next_sequence++;
     writer->job.info.saved_unix_seconds = trmi_os_wall();
     trm_status status = trmi_lock_check(writer->lock, err);
     if (status == TRM_OK) {
         status = check_space(writer, err);
     }
+    /* In the background, unless tensors are read during the save, or memory or a thread is
+     * missing. */
     if (status == TRM_OK && writer->options.background && !writer->job.reads && take_copy(writer) &&
         pthread_create(&writer->thread, NULL, persist_in_background, writer) == 0) {
         writer->running = true;
         return TRM_OK;
     }
+    /* In the foreground. */
     if (status == TRM_OK) {
         trm_error local;
         status = persist(writer, err != NULL ? err : &local);
@@ -401,6 +412,8 @@ trm_status trmi_checkpoint_writer_open_on(const trmi_os *os, const char *dir,
     writer->options = options != NULL ? *options : (trm_checkpoint_options){0};
     writer->options.keep = writer->options.keep == 0 ? KEEP_DEFAULT : writer->options.keep;
     writer->os = os != NULL ? os : trmi_os_real();
+    /* Directory, lock, tidying up: in this order, because only the owner of the lock may tidy
+     * up. */
     memcpy(writer->dir, dir, length + 1);
     writer->made = missing_levels(dir);
     trm_status status;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Digests of files: computed while a file is written, verified block by block when it is read. */
+/* Digests of files: computed while a file is written, verified block by block when it is read.
+ *
+ * A digest has two parts. A CRC-32C for each block finds where a file is damaged; XXH3-128 over the
+ * whole file identifies its content. Both find damage, not forgery. */
 #include "save/checkpoint/digest.h"
 
 #include "base/checked.h"
@@ -53,6 +56,7 @@ static trm_status close_block(trmi_digest *digest, trm_error *err) {
 trm_status trmi_digest_update(trmi_digest *digest, const void *data, size_t bytes, trm_error *err) {
     const uint8_t *next = data;
     while (bytes > 0) {
+        /* Up to the end of the block. */
         size_t room = (size_t)(TRMI_DIGEST_BLOCK_BYTES - digest->open_bytes);
         size_t take = bytes < room ? bytes : room;
         XXH3_128bits_update(digest->hash, next, take);
@@ -108,12 +112,14 @@ static trm_status verify_blocks(int fd, const char *path, uint8_t *buffer,
     XXH3_128bits_reset(&state);
     int64_t offset = 0;
     for (int64_t block = 0; block < expected->block_count; block++) {
+        /* The last block may be shorter. */
         int64_t want = trmi_min_i64(TRMI_DIGEST_BLOCK_BYTES, expected->bytes - offset);
         ssize_t got = read_block(fd, buffer, (size_t)want);
         if (got < 0) {
             return TRMI_FAIL_SYS(err, "%s: block %lld (offset %lld) cannot be read", path,
                                  (long long)block, (long long)offset);
         }
+        /* The block's own checksum, for the message. */
         uint32_t crc = trmi_crc32c(0, buffer, (size_t)got);
         if (got != want || crc != expected->block_crc[block]) {
             return TRMI_FAIL(err, TRM_CORRUPT,
@@ -125,6 +131,7 @@ static trm_status verify_blocks(int fd, const char *path, uint8_t *buffer,
         XXH3_128bits_update(&state, buffer, (size_t)got);
         offset += got;
     }
+    /* The whole file. */
     char text[TRMI_DIGEST_HEX];
     to_text(XXH3_128bits_digest(&state), text);
     if (strcmp(text, expected->xxh3) != 0) {
@@ -146,6 +153,7 @@ trm_status trmi_digest_verify(const char *path, const trmi_digest *expected, trm
     trm_status status = TRM_OK;
     uint8_t *buffer = NULL;
     struct stat info;
+    /* Type and length, before anything is read. */
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         status = TRMI_FAIL(err, TRM_CORRUPT, "%s: not a regular file", shown);
     } else if (info.st_size != expected->bytes) {

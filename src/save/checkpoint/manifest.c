@@ -30,6 +30,7 @@ enum { TAIL_BYTES = sizeof tail_start - 1 + TRMI_DIGEST_HEX - 1 + 3 };
 
 /* Appends the caller's object as a member, after a check, on one line. */
 static trm_status put_object(trmi_text *out, const char *key, const char *object, trm_error *err) {
+    /* Parse and write again, so that the object is valid and on one line. */
     json_error_t problem;
     json_t *parsed = json_loads(object != NULL ? object : "{}", JSON_REJECT_DUPLICATES, &problem);
     if (!json_is_object(parsed)) {
@@ -72,6 +73,7 @@ trm_status trmi_manifest_format(const trm_checkpoint_info *info, const trmi_mani
                      "\",\"world_size\":%" PRId32 ",\"saved_unix_seconds\":%.3f,\n",
                      TRMI_MANIFEST_VERSION, info->sequence, info->global_step, info->epoch,
                      info->data_position, info->seed, info->world_size, info->saved_unix_seconds);
+    /* Config, state and files. */
     TRMI_TRY(put_object(out, "config", info->config_json, err));
     TRMI_TRY(put_object(out, "state", info->state_json, err));
     trmi_text_printf(out, "\"files\":{");
@@ -81,6 +83,7 @@ trm_status trmi_manifest_format(const trm_checkpoint_info *info, const trmi_mani
     }
     trmi_text_append(out, "}", 1);
     TRMI_TRY(TRMI_CHECK_MEMORY(err, out, "for the manifest of a checkpoint"));
+    /* The last line: the checksum of everything before it. */
     char checksum[TRMI_DIGEST_HEX];
     trmi_digest_of(out->data, out->length, checksum);
     trmi_text_printf(out, "%s%s\"}\n", tail_start, checksum);
@@ -100,6 +103,7 @@ static trm_status check_guard(const char *text, size_t bytes, const char *path, 
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: %zu bytes (cut off?)", trmi_path_tail(path), bytes);
     }
     char wanted[TAIL_BYTES + 1], checksum[TRMI_DIGEST_HEX];
+    /* Compute what the last line must be, and compare it. */
     trmi_digest_of(text, bytes - TAIL_BYTES, checksum);
     snprintf(wanted, sizeof wanted, "%s%s\"}\n", tail_start, checksum);
     if (memcmp(text + bytes - TAIL_BYTES, wanted, TAIL_BYTES) != 0) {
@@ -150,6 +154,7 @@ static trm_status take_info(const json_t *root, const char *path, trm_checkpoint
     if (format == NULL || strcmp(format, "trireme-checkpoint") != 0) {
         return fault(path, "not a checkpoint of trireme", err);
     }
+    /* The version first: a newer one may have other members. */
     if (!take_int(root, "version", 1, INT64_MAX, &version)) {
         return fault(path, "no \"version\"", err);
     }
@@ -161,6 +166,7 @@ static trm_status take_info(const json_t *root, const char *path, trm_checkpoint
     const char *seed = json_string_value(json_object_get(root, "seed"));
     unsigned long long seed_value = 0;
     int used = 0;
+    /* Numbers. The seed is a string, because JSON numbers lose bits beyond 2^53. */
     bool ok = take_int(root, "sequence", 0, INT64_MAX, &info->sequence) &&
               take_int(root, "global_step", 0, INT64_MAX, &info->global_step) &&
               take_int(root, "epoch", 0, INT64_MAX, &info->epoch) &&
@@ -194,6 +200,7 @@ static trm_status take_file(const char *name, const json_t *object, const char *
     const char *hash = json_string_value(json_object_get(object, "xxh3_128"));
     const json_t *blocks = json_object_get(object, "crc32c");
     int64_t block_bytes;
+    /* The name is one of a file in the same directory, and not hidden. */
     bool plain = name[0] != '\0' && name[0] != '.' && strchr(name, '/') == NULL;
     if (!plain || !take_int(object, "bytes", 0, INT64_MAX / 2, &digest->bytes) || !is_hex(hash) ||
         !take_int(object, "block_bytes", TRMI_DIGEST_BLOCK_BYTES, TRMI_DIGEST_BLOCK_BYTES,
@@ -211,6 +218,7 @@ static trm_status take_file(const char *name, const json_t *object, const char *
     if (file->name == NULL || digest->block_crc == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", trmi_path_tail(path));
     }
+    /* The checksums of the blocks. */
     for (size_t i = 0; i < count; i++) {
         const json_t *crc = json_array_get(blocks, i);
         json_int_t value = json_integer_value(crc);
@@ -235,6 +243,7 @@ static trm_status take_files(json_t *root, const char *path, trmi_checkpoint_man
     const char *name;
     json_t *value;
     json_object_foreach(files, name, value) {
+        /* The count includes an entry that is not finished, so that trmi_manifest_free frees it. */
         TRMI_TRY(take_file(name, value, path, &out->files[out->file_count++], err));
     }
     return TRM_OK;

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+/* An open event file. */
 struct trm_events {
     trmi_append file;
     trmi_text record; /* the record under construction; reused */
@@ -18,6 +19,7 @@ struct trm_events {
 
 /* Appends the record under construction to the file. */
 static trm_status write_record(trm_events *events, trm_error *err) {
+    /* After an error too, the next record starts empty. */
     trm_status status =
         events->record.failed
             ? TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for an event",

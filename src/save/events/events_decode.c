@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading event records: time and step, then each value of the event is passed to a function. */
+/* Reading event records: time and step, then each value of the event is passed to a function. Field
+ * numbers are those of tensorflow/core/util/event.proto and framework/summary.proto. A record has
+ * passed its checksum, so a message that cannot be parsed was written wrongly: CORRUPT. */
 #include "save/events/events.h"
 
 #include "base/error.h"
@@ -20,6 +22,7 @@ static bool decode_value(decoder *d, trmi_proto proto) {
     event->kind = TRMI_EVENT_OTHER;
     event->tag = NULL;
     event->tag_bytes = 0;
+    /* 1 tag, 2 simple_value, 5 histo */
     while (trmi_proto_next(&proto, &field)) {
         if (field.number == 1 && field.wire == TRMI_PROTO_BYTES) {
             event->tag = (const char *)field.data;
@@ -68,6 +71,7 @@ static bool decode_content(decoder *d, const trmi_proto_field *field) {
     bool bytes = field->wire == TRMI_PROTO_BYTES;
     d->event.tag = NULL;
     d->event.tag_bytes = 0;
+    /* 3 file_version, 4 graph_def, 5 summary, 7 session_log */
     switch (bytes ? field->number : 0) {
     case 3:
         d->event.kind = TRMI_EVENT_VERSION;
@@ -95,6 +99,7 @@ trm_status trmi_event_decode(const uint8_t *data, size_t bytes, const char *path
             d.event.step = (int64_t)field.value;
         }
     }
+    /* Then the contents. */
     trmi_proto proto = {.data = data, .bytes = bytes};
     bool ok = true;
     while (ok && trmi_proto_next(&proto, &field)) {

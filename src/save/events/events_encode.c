@@ -19,6 +19,7 @@ static trmi_text begin(double wall_seconds, int64_t step) {
     trmi_text event = {0};
     trmi_proto_double(&event, 1, wall_seconds);
     if (step != 0) {
+        /* 0 is the default of protobuf and is left out. */
         trmi_proto_varint(&event, 2, (uint64_t)step);
     }
     return event;
@@ -144,12 +145,14 @@ trm_status trmi_event_put_histogram(trmi_text *out, double wall_seconds, int64_t
         return TRMI_FAIL(err, TRM_INVALID, "histogram %.80s: a tensor of %s cannot be shown", tag,
                          trm_dtype_name(values->dtype));
     }
+    /* The buckets of the finite values. */
     pthread_once(&limits_once, make_limits);
     histogram h = {.buckets = trmi_alloc((size_t)limit_count * sizeof(double))};
     if (h.buckets == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for histogram %.80s", tag);
     }
     collect(&h, values);
+    /* HistogramProto: 1 min, 2 max, 3 num, 4 sum, 5 sum_squares, 6 bucket_limit, 7 bucket */
     trmi_text event = begin(wall_seconds, step), summary = {0}, value = {0}, message = {0};
     trmi_proto_double(&message, 1, h.minimum);
     trmi_proto_double(&message, 2, h.maximum);
@@ -157,6 +160,7 @@ trm_status trmi_event_put_histogram(trmi_text *out, double wall_seconds, int64_t
     trmi_proto_double(&message, 4, h.sum);
     trmi_proto_double(&message, 5, h.sum_of_squares);
     put_buckets(&message, &h);
+    /* Summary.Value: 1 tag, 5 histo; Summary: 1 value; Event: 5 summary */
     trmi_proto_string(&value, 1, tag);
     trmi_proto_message(&value, 5, &message);
     trmi_proto_message(&summary, 1, &value);
@@ -188,6 +192,7 @@ void trmi_event_put_graph(trmi_text *out, double wall_seconds, const trm_graph_e
                           int64_t count) {
     trmi_text event = begin(wall_seconds, 0), graph = {0}, versions = {0};
     for (int64_t i = 0; i < count; i++) {
+        /* NodeDef: 1 name, 2 op, 3 input, 4 device, 5 attr */
         trmi_text node = {0};
         trmi_proto_string(&node, 1, nodes[i].name);
         trmi_proto_string(&node, 2, nodes[i].op);
@@ -202,6 +207,7 @@ void trmi_event_put_graph(trmi_text *out, double wall_seconds, const trm_graph_e
         }
         trmi_proto_message(&graph, 1, &node);
     }
+    /* VersionDef: 1 producer */
     trmi_proto_varint(&versions, 1, 22);
     trmi_proto_message(&graph, 4, &versions);
     trmi_proto_message(&event, 4, &graph);

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Metrics as CSV or JSON lines; the name of the file decides (.csv, .jsonl). Each record is
- * appended as a whole. A resumed run continues the file after the last line of the step that it
- * resumes from. */
+ * appended as a whole.
+ *
+ *   global_step,event,loss,...          {"time":..,"event":"step","global_step":3,"loss":0.5,...}
+ *   3,step,0.5,...
+ *
+ * A resumed run continues the file after the last line of the step that it resumes from, so that
+ * steps that are computed again do not appear twice. */
 #include "trireme/save_events.h"
 
 #include "base/error.h"
@@ -48,6 +53,7 @@ static trm_status take_columns(trm_metrics *metrics, const trm_metrics_options *
     if (metrics->columns == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", trmi_path_tail(path));
     }
+    /* A name must need no quotes. */
     for (int64_t i = 0; i < options->column_count; i++) {
         if (options->columns[i][0] == '\0' || strpbrk(options->columns[i], ",\"\r\n") != NULL) {
             return TRMI_FAIL(err, TRM_INVALID, "%s: '%.60s' cannot be the name of a column",
@@ -71,6 +77,7 @@ static void put_csv_header(trm_metrics *metrics) {
 
 /* Returns the step of a line, -1 if it has none. */
 static int64_t step_of(const char *line, size_t bytes, bool csv) {
+    /* CSV: the step is the first column. */
     int64_t step = -1;
     if (csv) {
         char number[24];
@@ -82,6 +89,7 @@ static int64_t step_of(const char *line, size_t bytes, bool csv) {
         number[digits] = '\0';
         return digits > 0 ? strtoll(number, NULL, 10) : -1;
     }
+    /* JSON: parse the line. */
     json_t *object = json_loadb(line, bytes, 0, NULL);
     const json_t *value = json_object_get(object, "global_step");
     if (json_is_integer(value)) {
@@ -120,6 +128,7 @@ static trm_status continue_file(trm_metrics *metrics, const char *path, int64_t 
     trm_status status = TRM_OK;
     *keep_bytes =
         (int64_t)find_end((const char *)mapping.data, mapping.bytes, metrics->csv, resume_step);
+    /* The columns of this run must be those of the file. */
     if (metrics->csv && *keep_bytes > 0) {
         put_csv_header(metrics);
         if ((size_t)*keep_bytes < metrics->line.length ||
@@ -150,6 +159,7 @@ trm_status trm_metrics_open(const char *path, const trm_metrics_options *options
     metrics->file.fd = -1;
     trm_status status = TRM_OK;
     int64_t keep_bytes = 0;
+    /* Columns of a CSV file, the part of an old file that stays, then the file itself. */
     if (csv) {
         TRMI_TRY_GOTO(status, take_columns(metrics, options, path, err), failed);
     }
@@ -159,6 +169,7 @@ trm_status trm_metrics_open(const char *path, const trm_metrics_options *options
     }
     TRMI_TRY_GOTO(status, trmi_append_open(&metrics->file, NULL, path, false, keep_bytes, err),
                   failed);
+    /* A new CSV file begins with its header. */
     if (csv && keep_bytes == 0) {
         put_csv_header(metrics);
         status = trmi_append_record(&metrics->file, metrics->line.data, metrics->line.length, err);
@@ -247,6 +258,7 @@ trm_status trm_metrics_write(trm_metrics *metrics, const char *event, int64_t gl
     } else {
         put_json(metrics, event, global_step, scalars, count);
     }
+    /* A line without memory must not make later lines fail. */
     if (metrics->line.failed) {
         metrics->line.failed = false;
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a line of metrics");

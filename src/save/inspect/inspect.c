@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `trireme inspect`: recognises a file by its content and describes it. A kind of file is a row
  * with two functions: matches(probe) looks at the content, describe(...) reads the file completely,
- * so that a damaged file is reported, too. Programs can add rows (trm_inspect_options.more). */
+ * so that a damaged file is reported, too. Programs can add rows (trm_inspect_options.more).
+ *
+ *   file --mapping--> probe -> recognise: by content, else by name --> describe --> lines, JSON
+ *
+ * The file may be of any origin. describe uses the same strict parsers as the readers of the
+ * format, and report.c makes names printable. */
 #include "save/inspect/inspect.h"
 
 #include "base/error.h"
@@ -19,6 +24,7 @@
 /* Reports one tensor: a line, or an element of a JSON array. */
 static void put_tensor(trmi_inspect_report *report, bool first, const char *name, const char *dtype,
                        const int64_t *dims, int32_t rank, int64_t offset, int64_t bytes) {
+    /* The shape is the same text in both forms of output. */
     trmi_text shape = {0};
     trmi_put_dims(&shape, dims, rank);
     const char *shape_text = shape.failed ? "[?]" : shape.data;
@@ -47,6 +53,7 @@ static bool is_safetensors(const trm_probe *probe) {
            length <= TRMI_SAFETENSORS_HEADER_MAX && probe->data[8] == '{';
 }
 
+/* Describes a safetensors file: number of tensors, metadata, and one line for each tensor. */
 static trm_status describe_safetensors(const trm_probe *probe, bool json, trm_line_sink sink,
                                        void *context, trm_error *err) {
     trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
@@ -92,6 +99,7 @@ static trm_status describe_safetensors(const trm_probe *probe, bool json, trm_li
 
 /* ---- NumPy ----------------------------------------------------------------------------- */
 
+/* .npy and .npz have signatures: \x93NUMPY, and that of a zip member or an empty zip archive. */
 static bool is_npy(const trm_probe *probe) {
     return probe->bytes > 0 && trmi_npy_starts(probe->data, (size_t)probe->bytes);
 }
@@ -125,6 +133,7 @@ static trm_status describe_arrays(const char *kind, const trm_probe *probe, bool
     return trmi_report_end(&report, TRM_OK, err);
 }
 
+/* One row for each kind, so that the report names the right one. */
 static trm_status describe_npy(const trm_probe *probe, bool json, trm_line_sink sink, void *context,
                                trm_error *err) {
     return describe_arrays("npy", probe, json, sink, context, err);
@@ -155,12 +164,14 @@ static bool is_cifar(const trm_probe *probe) {
     return true;
 }
 
+/* Counts the images of each label. */
 static trm_status describe_cifar(const trm_probe *probe, bool json, trm_line_sink sink,
                                  void *context, trm_error *err) {
     trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
     int64_t records = probe->bytes / CIFAR_RECORD, labels[10] = {0};
     trm_status status = TRM_OK;
     trmi_report_begin(&report, "cifar10");
+    /* Recognised by its name, the file may have another length. */
     if (probe->bytes == 0 || probe->bytes % CIFAR_RECORD != 0) {
         status = TRMI_FAIL(err, TRM_CORRUPT,
                            "%s: %" PRId64 " bytes, a multiple of 3073 expected (30730000 in the "
@@ -178,6 +189,7 @@ static trm_status describe_cifar(const trm_probe *probe, bool json, trm_line_sin
             labels[label]++;
         }
     }
+    /* The report is complete up to the damage. */
     trmi_report_line(&report, "CIFAR-10 batch: %" PRId64 " images of 3x32x32%s", records,
                      records == CIFAR_FULL ? "" : " (the original files have 10000)");
     trmi_report_integer(&report, "records", records);
@@ -264,6 +276,7 @@ trm_status trm_inspect(const char *path, const trm_inspect_options *options, trm
                        void *context, trm_error *err) {
     struct stat info;
     trmi_mapping mapping = {0};
+    /* The path: a directory, or a file that can be mapped. */
     if (stat(path, &info) != 0) {
         return TRMI_FAIL_SYS(err, "%s: cannot look at it", trmi_path_tail(path));
     }
@@ -277,6 +290,7 @@ trm_status trm_inspect(const char *path, const trm_inspect_options *options, trm
         probe.data = mapping.data;
         probe.bytes = (int64_t)mapping.bytes;
     }
+    /* Recognise and describe. A page that could not be read makes the result an error. */
     const trm_recogniser *row = recognise(&probe, options);
     trm_status status =
         row == NULL ? unknown(&probe, options, err)

@@ -27,6 +27,7 @@ static bool is_checkpoint(const trm_probe *probe) {
 
 /* Reports the description in the manifest. */
 static void put_info(trmi_inspect_report *report, const trm_checkpoint_info *info) {
+    /* The time as text, in UTC. */
     char when[32] = "?";
     time_t seconds = (time_t)info->saved_unix_seconds;
     struct tm utc;
@@ -40,6 +41,7 @@ static void put_info(trmi_inspect_report *report, const trm_checkpoint_info *inf
                      info->world_size, when);
     trmi_report_line(report, "  config %s", info->config_json);
     trmi_report_line(report, "  state  %s", info->state_json);
+    /* The same as members of the JSON object. The seed is a string, because it may exceed 2^53. */
     trmi_report_integer(report, "global_step", info->global_step);
     trmi_report_integer(report, "epoch", info->epoch);
     trmi_report_integer(report, "data_position", info->data_position);
@@ -64,6 +66,7 @@ static void put_parts(trmi_inspect_report *report, const trm_checkpoint *checkpo
     for (int64_t i = 0; i < trm_checkpoint_part_count(checkpoint); i++) {
         const char *name = trm_checkpoint_part_name(checkpoint, i);
         const trm_safetensors *part = trm_checkpoint_part_of(checkpoint, name);
+        /* Bytes of data, without the header. */
         int64_t bytes = 0;
         for (int64_t t = 0; t < trm_safetensors_count(part); t++) {
             bytes += trm_safetensors_at(part, t)->bytes;
@@ -78,6 +81,7 @@ static void put_parts(trmi_inspect_report *report, const trm_checkpoint *checkpo
     trmi_report_raw(report, "]");
 }
 
+/* Describes one checkpoint: its manifest, then its parts after all files were verified. */
 static trm_status describe_checkpoint(const trm_probe *probe, bool json, trm_line_sink sink,
                                       void *context, trm_error *err) {
     trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
@@ -100,6 +104,7 @@ static trm_status describe_checkpoint(const trm_probe *probe, bool json, trm_lin
 
 /* ---- a directory of them --------------------------------------------------------------- */
 
+/* True for a directory with at least one checkpoint. */
 static bool is_checkpoint_dir(const trm_probe *probe) {
     trmi_checkpoint_list list;
     if (!probe->is_directory || trmi_checkpoint_list_dir(probe->path, &list, NULL) != TRM_OK) {
@@ -122,7 +127,8 @@ static trm_status verify_slot(const trm_probe *probe, const trmi_checkpoint_slot
     return status;
 }
 
-/* The status is that of the first damaged one. */
+/* Verifies all checkpoints of a directory, newest first. The status is that of the first damaged
+ * one. */
 static trm_status describe_checkpoint_dir(const trm_probe *probe, bool json, trm_line_sink sink,
                                           void *context, trm_error *err) {
     trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
@@ -142,6 +148,7 @@ static trm_status describe_checkpoint_dir(const trm_probe *probe, bool json, trm
         } else {
             trmi_report_line(&report, "  %s: DAMAGED: %s", list.slots[i].name, problem.message);
         }
+        /* The names of checkpoints need no escapes in JSON. */
         trmi_report_raw(&report, "%s{\"name\":\"%s\",\"global_step\":%" PRId64 ",\"valid\":%s}",
                         i > 0 ? "," : "", list.slots[i].name, list.slots[i].step,
                         found == TRM_OK ? "true" : "false");

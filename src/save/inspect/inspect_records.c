@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `trireme inspect` of event files and TFRecord files, which have the same framing. */
+/* `trireme inspect` of event files and TFRecord files, which have the same framing: length,
+ * checksum of the length, data, checksum of the data. The checksums are compared, so a damaged
+ * record ends the report with an error. */
 #include "save/inspect/inspect.h"
 
 #include "base/checked.h"
@@ -38,6 +40,7 @@ typedef struct event_summary {
 /* Adds a value to its curve, which is created for the first one. */
 static void add_point(event_summary *s, const trmi_record_event *event) {
     tag_summary *tag = NULL;
+    /* A long name is cut, so the search compares only its beginning. */
     size_t length =
         event->tag_bytes < sizeof tag->name - 1 ? event->tag_bytes : sizeof tag->name - 1;
     for (int64_t i = 0; i < s->tag_count && tag == NULL; i++) {
@@ -45,6 +48,7 @@ static void add_point(event_summary *s, const trmi_record_event *event) {
             strncmp(s->tags[i].name, event->tag, length) == 0 && s->tags[i].name[length] == '\0';
         tag = same ? &s->tags[i] : NULL;
     }
+    /* A new curve. */
     if (tag == NULL) {
         if (s->tag_count == TAGS_MAX ||
             !trmi_grow((void **)&s->tags, &s->tag_capacity, s->tag_count + 1, sizeof *s->tags)) {
@@ -59,6 +63,7 @@ static void add_point(event_summary *s, const trmi_record_event *event) {
         tag->histogram = event->kind == TRMI_EVENT_HISTOGRAM;
         tag->first_step = event->step;
     }
+    /* Its points so far. */
     tag->points++;
     tag->last_step = event->step;
     tag->last_value = event->value;
@@ -135,6 +140,7 @@ static void put_tags(trmi_inspect_report *report, const event_summary *s) {
     trmi_report_raw(report, "]");
 }
 
+/* Describes an event file: number of records, curves, and graph. */
 static trm_status describe_events(const trm_probe *probe, bool json, trm_line_sink sink,
                                   void *context, trm_error *err) {
     trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
@@ -144,6 +150,7 @@ static trm_status describe_events(const trm_probe *probe, bool json, trm_line_si
     trmi_tfrecord_reader reader = reader_of(probe);
     trm_status status;
     trmi_report_begin(&report, "events");
+    /* Read all records. */
     while ((status = trmi_tfrecord_next(&reader, &data, &bytes, err)) == TRM_OK) {
         status = trmi_event_decode(data, bytes, probe->path, s.events, look, &s, err);
         if (status != TRM_OK) {
@@ -152,6 +159,7 @@ static trm_status describe_events(const trm_probe *probe, bool json, trm_line_si
         s.events++;
     }
     status = status == TRM_END ? TRM_OK : status;
+    /* Report what was found, also before a damaged record. */
     trmi_report_line(&report,
                      "event file: %" PRId64 " records over %.0f s, %" PRId64 " curves%s, %" PRId64
                      " session starts",
@@ -186,6 +194,7 @@ static void put_features(trmi_inspect_report *report, const uint8_t *data, size_
     bool first = true;
     trmi_report_key(report, "features");
     trmi_report_raw(report, "[");
+    /* Example: field 1 is the map of features; each entry has a key (1) and a value (2). */
     if (trmi_proto_next(&example, &features) && features.number == 1 && features.data != NULL) {
         trmi_proto map = trmi_proto_inside(&features);
         while (trmi_proto_next(&map, &entry) && entry.number == 1 && entry.data != NULL) {
@@ -222,6 +231,7 @@ static trm_status describe_tfrecord(const trm_probe *probe, bool json, trm_line_
     int64_t records = 0, smallest = INT64_MAX, largest = 0;
     trm_status status;
     trmi_report_begin(&report, "tfrecord");
+    /* Read all records, and keep the first. */
     while ((status = trmi_tfrecord_next(&reader, &data, &bytes, err)) == TRM_OK) {
         if (records++ == 0) {
             first = data;
