@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every bench command prints of its samples and its machine. */
+/* Output shared by the bench commands (contracts in bench.h). */
 #include "app/bench.h"
 
 #include "trireme/machine.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run: any program's ranks; the launcher is the library's. */
+/* run: any program on many ranks; the launcher is part of the library (trireme/launch.h). */
 #include "app/ranks.h"
 
 #include "trireme/launch.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of commands: dispatch, help and errors all read it. */
+/* The table of commands: name, arguments, help text, example, groups of flags, function.
+ * Dispatch (main.c), --help (help.c) and error messages read it. A command accepts the flags of
+ * its groups; each group is a paragraph of its --help. */
 #include "app/app.h"
 
 /* clang-format off */

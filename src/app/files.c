@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files as flags name them: small texts, plans, endings. */
+/* Files that flags name: texts, plans, endings of names (contracts in app.h). */
 #include "app/app.h"
 
 #include "trireme/planner.h"

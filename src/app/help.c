@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Help: from the table of commands, from the library's own tables, and the topics. */
+/* Help texts: generated from the table of commands, the groups of flags and the library's own
+ * tables (models, options of the context), and the topics of `trireme help`. Help goes to
+ * stdout, also with --json. */
 #include "app/app.h"
 
 #include "trireme/models.h"
@@ -9,6 +11,7 @@
 
 /* ---- commands -------------------------------------------------------------------------------- */
 
+/* Prints the names of all models. */
 static void print_models(void) {
     printf("\nMODEL: images");
     for (int32_t i = 0; trm_network_name(i) != NULL; i++) {
@@ -36,6 +39,7 @@ void app_help_overview(const app_command *commands) {
            "Example: trireme train mlp --data synth --epochs 2\n");
 }
 
+/* Returns whether a command is "FAMILY ...". */
 static bool of_family(const app_command *c, const char *family) {
     size_t length = strlen(family);
     return strncmp(c->name, family, length) == 0 && c->name[length] == ' ';
@@ -60,6 +64,7 @@ bool app_help_family(const app_command *commands, const char *family, const char
     return true;
 }
 
+/* Prints one flag and its sentence; a long flag has a line of its own. */
 static void print_flag(const app_flag *f) {
     char left[160];
     const char *dashes = strlen(f->name) == 1 ? "-" : "--";
@@ -76,8 +81,9 @@ static void print_flag(const app_flag *f) {
     }
 }
 
+/* Contract in app.h. The groups of the command come first, the flags of every command last. */
 void app_help_command(const app_command *c) {
-    bool behind = strncmp(c->arguments, "--", 2) == 0; /* a program's own flags */
+    bool behind = strncmp(c->arguments, "--", 2) == 0; /* another program's command line */
     printf("trireme %s %s%s%s\n    %s\n", c->name, behind ? "[--flag VALUE] " : c->arguments,
            behind || *c->arguments == '\0' ? "" : " ", behind ? c->arguments : "[--flag VALUE]",
            c->summary);
@@ -104,6 +110,7 @@ void app_help_command(const app_command *c) {
 
 /* ---- topics ---------------------------------------------------------------------------------- */
 
+/* A text of `trireme help NAME`. */
 typedef struct topic {
     const char *name, *text;
 } topic;
@@ -273,7 +280,7 @@ static const topic TOPICS[] = {
 };
 enum { TOPICS_COUNT = sizeof TOPICS / sizeof TOPICS[0] };
 
-/* From the library's own table. */
+/* Prints the options of --context from the library's table. */
 static void print_context(void) {
     trm_context_option o;
     printf(
@@ -287,6 +294,7 @@ static void print_context(void) {
            "gradients_mean=true.\n");
 }
 
+/* help: a topic, a command or a family of commands; the nearest word if there is none. */
 int app_run_help(app_context *app) {
     trm_error err;
     const app_parsed *p = &app->parsed;

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* All output of the program (contracts in output.h). A progress line without a newline may be
+ * open on the terminal; every other output ends it first (end_status_line). JSON is written
+ * directly, without a tree: `first_of_level` determines whether a comma precedes the next value. */
 #include "app/output.h"
 
 #include "app/flags.h"
@@ -15,6 +18,7 @@ app_output app_out;
 
 /* ---- begin and end --------------------------------------------------------------------------- */
 
+/* Ends an open progress line. */
 static void end_status_line(void) {
     if (app_out.line_open) {
         fputc('\n', stderr);
@@ -22,6 +26,7 @@ static void end_status_line(void) {
     }
 }
 
+/* Prints "trireme: LABEL: LINE" to stderr, in colour if app_out.color. */
 static void labelled(const char *label, const char *escape, const char *line) {
     end_status_line();
     if (app_out.color) {
@@ -31,11 +36,13 @@ static void labelled(const char *label, const char *escape, const char *line) {
     }
 }
 
+/* Prints the library's log: errors and warnings always, other lines with --verbose, and the
+ * lines of a plan search, which can take minutes. */
 static void log_sink(void *context, trm_log_level level, const char *room, const char *line) {
     (void)context;
     if (level == TRM_LOG_ERROR || level == TRM_LOG_WARN) {
         labelled(level == TRM_LOG_ERROR ? "error" : "warning", "1;33", line);
-    } else if (app_out.verbose || strcmp(room, "plan") == 0) { /* a search says what it does */
+    } else if (app_out.verbose || strcmp(room, "plan") == 0) {
         end_status_line();
         fprintf(stderr, "trireme: %s: %s\n", room, line);
     }
@@ -46,11 +53,12 @@ void app_output_keep_streams(void) {
         [STDIN_FILENO] = O_RDONLY, [STDOUT_FILENO] = O_RDONLY, [STDERR_FILENO] = O_WRONLY};
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
         if (fcntl(fd, F_GETFD) < 0) {
-            (void)!open("/dev/null", modes[fd]); /* the lowest number that is free: fd */
+            (void)!open("/dev/null", modes[fd]); /* open returns the lowest free number: fd */
         }
     }
 }
 
+/* Contract in output.h. */
 void app_output_begin(bool json, bool quiet, bool verbose, const char *color) {
     app_out.json = json;
     app_out.quiet = quiet;
@@ -99,6 +107,7 @@ void app_say(const char *format, ...) {
     va_end(args);
 }
 
+/* Prints to stderr. */
 static void tell(const char *format, va_list args) {
     end_status_line();
     vfprintf(stderr, format, args);
@@ -149,7 +158,8 @@ void app_warn(const char *format, ...) {
 
 int app_report(const trm_error *err) {
     int code = trm_status_exit_code((trm_status)err->status);
-    code = code == 0 ? 2 : code; /* "not yet" is no success: a rank table that is being written */
+    code =
+        code == 0 ? 2 : code; /* TRM_PENDING is no success: a rank table that is not yet complete */
     labelled("error", "1;31", err->message);
     if (app_out.verbose && err->file[0] != '\0') {
         fprintf(stderr, "trireme: decided at %s:%d (%s)\n", err->file, (int)err->line,
@@ -168,6 +178,7 @@ int app_report(const trm_error *err) {
 
 static bool first_of_level = true;
 
+/* Writes the comma before a value, if needed, and its key. */
 static void comma_key(const char *key) {
     if (!first_of_level) {
         putchar(',');
@@ -178,7 +189,7 @@ static void comma_key(const char *key) {
     }
 }
 
-/* Bytes of the UTF-8 sequence at `s`, 0 when it is not one. */
+/* Returns the bytes of the UTF-8 sequence at `s`, 0 if it is not valid. */
 static int utf8_length(const unsigned char *s) {
     int n = s[0] < 0x80                   ? 1
             : s[0] >= 0xC2 && s[0] < 0xE0 ? 2
@@ -196,6 +207,7 @@ static int utf8_length(const unsigned char *s) {
     return overlong || surrogate || range ? 0 : n;
 }
 
+/* Writes a JSON string; a byte that is not UTF-8 becomes U+FFFD. */
 static void put_string(const char *value) {
     const unsigned char *s = (const unsigned char *)value;
     putchar('"');
@@ -216,6 +228,7 @@ static void put_string(const char *value) {
     putchar('"');
 }
 
+/* Opens an object or an array. */
 static void open_bracket(const char *key, char bracket) {
     if (app_out.json) {
         comma_key(key);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a checkpoint says about its network, so that eval and export need not be told again. */
+/* The description of a network in a checkpoint: eval and export take the options from it instead
+ * of from flags. */
 #include "app/app.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
+/* Takes a positive number from the description unless the flag is given. */
 static void recall_int(const app_context *app, const json_t *root, const char *key,
                        const char *flag, int64_t *into) {
     const json_t *value = json_object_get(root, key);
@@ -14,6 +16,7 @@ static void recall_int(const app_context *app, const json_t *root, const char *k
     }
 }
 
+/* Contract in app.h. Weights alone (.safetensors) have no description. */
 trm_status app_recall(app_context *app, const char *name, trm_error *err) {
     static char found[4096];
     trm_checkpoint *checkpoint;
