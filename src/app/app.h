@@ -66,6 +66,10 @@ typedef struct app_options {
     double min_busbw;
     bool private_buffers;
     app_click_flags click;
+    /* text */
+    const char *tokenizer, *tokens, *text_field, *special_tokens;
+    int64_t context_tokens, stride, token_vocabulary, token_min_count;
+    bool by_line;
     /* parameter servers */
     int64_t servers, restarts, backup_workers, ps_shards, ps_memory, export_bytes, table_bytes,
         row_width;
@@ -133,7 +137,8 @@ extern const app_group app_group_common, app_group_plain, app_group_dry_run, app
     app_group_dataset, app_group_click_data, app_group_click_model, app_group_vocabulary,
     app_group_ranks, app_group_roles, app_group_job, app_group_launch, app_group_cluster,
     app_group_cluster_make, app_group_cluster_output, app_group_bench_comm, app_group_bench_ps,
-    app_group_ps, app_group_ps_inspect, app_group_ps_export;
+    app_group_ps, app_group_ps_inspect, app_group_ps_export, app_group_text_data,
+    app_group_tokenizer, app_group_tokenizer_train;
 
 /* Sets the values that flags have when they are not given. */
 void app_defaults(app_options *o);
@@ -437,5 +442,8 @@ int app_run_cluster_make(app_context *app);
 int app_run_cluster_merge(app_context *app);
 int app_run_bench_comm(app_context *app);
 int app_run_bench_ps(app_context *app);
+int app_run_tokenizer_train(app_context *app);
+int app_run_tokenizer_encode(app_context *app);
+int app_run_tokenizer_decode(app_context *app);
 
 #endif
