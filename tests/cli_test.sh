@@ -179,7 +179,7 @@ grep -q '"optimizer":"momentum","learning_rate":0.01,"momentum":0.9[0-9]*,"weigh
     "$work"/guide/ckpt-3/manifest.json || fail "--exact-guide: $(cat "$work"/guide/ckpt-3/manifest.json)"
 
 # ---- dry runs change nothing; every command that takes long has one
-for command in train eval plan simulate verify export import "data synth" "data vocabulary" "data fetch" run "bench plan" \
+for command in train eval plan simulate verify export import "data synth" "data vocabulary" "data fetch" "tokenizer train" "tokenizer encode" "tokenizer decode" run "bench plan" \
     "bench split" "bench comm" "bench train" "bench ops" "bench data" "bench ps"; do
     # shellcheck disable=SC2086
     expect 0 "--dry-run" $command --help

@@ -262,6 +262,10 @@ int app_run_tokenizer_decode(app_context *app) {
         status = write_text(o->output, text, bytes, &err);
     }
     if (status == TRM_OK) {
+        if (o->output != NULL) {
+            app_say("%s: %zu bytes of %lld tokens%s\n", o->output, bytes, (long long)tokens.count,
+                    o->dry_run ? "; nothing was written" : "");
+        }
         app_json_open();
         app_json_text("event", "tokenizer_decode");
         app_json_text("path", path);
