@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trireme/data_text.h: text for language models: tokenizers, and datasets of tokens.
+/* trireme/data_text.h: text for language models: tokenizers and files of tokens.
  *
  *     trm_tokenizer *tokenizer;
  *     trm_tokenizer_train((const char *[]){"input.txt"}, 1,
  *                         &(trm_tokenizer_options){.vocabulary = 8192}, &tokenizer, &err);
  *     trm_tokenizer_save(tokenizer, "tokenizer", &err);
- *     trm_dataset_text("input.txt", TRM_USAGE_TRAIN,
- *                      &(trm_text_options){.tokenizer = "tokenizer", .context = 256}, &data, &err);
+ *     trm_tokenizer_encode(tokenizer, text, bytes, &tokens, &err);
  *
  * A tokenizer is byte-level BPE as Hugging Face's `tokenizers` package writes it, or one token for
  * each character of a text. It gives the ids that the package gives (its `encode` without the tokens

@@ -38,9 +38,9 @@ typedef struct trmi_added_token {
 } trmi_added_token;
 
 /* Two tokens become one. The index in the array of merges is the rank. */
-typedef struct trmi_merge {
+typedef struct trmi_token_merge {
     int32_t left, right, result;
-} trmi_merge;
+} trmi_token_merge;
 
 /* The merges by pair: open addressing. */
 typedef struct trmi_merge_place {
@@ -70,7 +70,7 @@ struct trm_tokenizer {
     trmi_token *tokens; /* by id */
     int64_t vocabulary;
     trmi_hash_index by_text;
-    trmi_merge *merges;
+    trmi_token_merge *merges;
     int64_t merge_count;
     trmi_merge_place *places;
     uint64_t place_mask;

@@ -303,7 +303,7 @@ static json_t *vocabulary_json(const trm_tokenizer *t) {
 static json_t *merges_json(const trm_tokenizer *t) {
     json_t *merges = json_array();
     for (int64_t i = 0; i < t->merge_count; i++) {
-        const trmi_merge *m = &t->merges[i];
+        const trmi_token_merge *m = &t->merges[i];
         if (json_array_append_new(merges, json_pack("[s, s]", t->tokens[m->left].text,
                                                     t->tokens[m->right].text)) != 0) {
             json_decref(merges);

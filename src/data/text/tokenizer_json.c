@@ -227,7 +227,7 @@ trm_status trmi_tokenizer_add_merge(trm_tokenizer *t, const char *left, const ch
                          : b < 0 ? right
                                  : whole);
     }
-    t->merges[t->merge_count++] = (trmi_merge){a, b, result};
+    t->merges[t->merge_count++] = (trmi_token_merge){a, b, result};
     return TRM_OK;
 }
 

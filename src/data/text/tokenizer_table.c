@@ -147,7 +147,7 @@ static trm_status index_merges(trm_tokenizer *t, trm_error *err) {
         t->places[i].result = -1;
     }
     for (int64_t i = 0; i < t->merge_count; i++) {
-        const trmi_merge *m = &t->merges[i];
+        const trmi_token_merge *m = &t->merges[i];
         const trmi_merge_place *found = trmi_merge_find(t, m->left, m->right);
         t->places[found - t->places] = (trmi_merge_place){
             .pair = pair_of(m->left, m->right), .rank = (uint32_t)i, .result = m->result};

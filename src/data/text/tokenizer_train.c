@@ -61,7 +61,7 @@ typedef struct trainer {
     int64_t heap_count, heap_capacity;
     trm_tokenizer *t;
     int64_t token_count;
-    trmi_merge *merges; /* result -1: made again later */
+    trmi_token_merge *merges; /* result -1: made again later */
     int64_t merge_count, merge_capacity;
 } trainer;
 
@@ -298,7 +298,7 @@ static trm_status count_pairs(trainer *tr, trm_error *err) {
 /* ---- merges ---- */
 
 /* Replaces the pair in a word. */
-static trm_status merge_word(trainer *tr, int32_t in, const trmi_merge *m, trm_error *err) {
+static trm_status merge_word(trainer *tr, int32_t in, const trmi_token_merge *m, trm_error *err) {
     word *w = &tr->words[in];
     int32_t *s = w->symbols;
     uint32_t to = 0;
@@ -344,7 +344,7 @@ static trm_status merge_pair(trainer *tr, const candidate *top, trm_error *err) 
         tr->merges[p->merge].result = -1;
     }
     p->merge = tr->merge_count;
-    const trmi_merge merge = {p->left, p->right, id};
+    const trmi_token_merge merge = {p->left, p->right, id};
     tr->merges[tr->merge_count++] = merge;
     for (int64_t i = 0; i < top->word_count; i++) {
         TRMI_TRY(merge_word(tr, top->words[i], &merge, err));
