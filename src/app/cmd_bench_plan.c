@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench plan: how long the search takes, by mesh: space, exact solves, all of it. Costs are given,
- * not measured, so that the figures are the search's own. */
+/* bench plan: time of the search for a split by mesh: the whole search and its exact solves.
+ * Costs are given (LINKS), not measured, so that the figures are those of the search alone. */
 #include "app/app.h"
 #include "app/bench.h"
 
@@ -11,6 +11,7 @@
 static const char LINKS[] =
     "level host 8 5 100\nlevel network 1048576 15 12.5 shared\nflops 5e13\nbytes 8e11\n";
 
+/* Searches one mesh --repeats times and prints the result. */
 static trm_status measure(app_context *app, const trm_model_options *model, const char *mesh,
                           trm_error *err) {
     enum { REPEATS_MAX = 101 };

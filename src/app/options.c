@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every flag, in the groups that commands take, with limits and the sentence that --help prints;
- * then their defaults. */
+/* All flags in the groups that commands accept, each with its limits and the sentence that
+ * --help prints; at the end the defaults. A new flag needs a row here, a member in app_options
+ * and, unless the default is zero, a line in app_defaults. */
 #include "app/app.h"
 
 #include <stdlib.h>
@@ -19,6 +20,7 @@ static const app_flag COMMON[] = {
 };
 GROUP(common, "Every command", COMMON);
 
+/* for commands that print text only */
 static const app_flag PLAIN[] = {
     {"color", APP_CHOICE, OPTION(color), "auto|always|never", "colours on stderr (auto)", 0, 0},
     {"help", APP_BOOL, OPTION(help), NULL, "this text", 0, 0},
@@ -31,6 +33,7 @@ static const app_flag DRY_RUN[] = {
 };
 GROUP(dry_run, NULL, DRY_RUN);
 
+/* data, network, execution, training: for commands that build a model */
 static const app_flag DATA[] = {
     {"data", APP_TEXT, OPTION(data), "DIR|synth",
      "where the data is; synth: generated shapes, or clicks", 0, 0},
@@ -111,6 +114,7 @@ static const app_flag TRAIN[] = {
 };
 GROUP(train, "Training", TRAIN);
 
+/* files that commands read and write */
 static const app_flag OUTPUT[] = {
     {"output", APP_TEXT, OPTION(output), "DIR",
      "checkpoints and records go there (nothing is saved without it)", 0, 0},
@@ -171,6 +175,7 @@ static const app_flag IMPORT[] = {
 };
 GROUP(import, "Import", IMPORT);
 
+/* the planner */
 static const app_flag PLAN[] = {
     {"explain", APP_BOOL, OPTION(explain), NULL, "each step: layout, algorithm, memory, time", 0,
      0},
@@ -222,6 +227,7 @@ static const app_flag PLANNER[] = {
 };
 GROUP(planner, "Many ranks", PLANNER);
 
+/* bench plan, bench split */
 static const app_flag BENCH_PLAN[] = {
     {"mesh", APP_TEXT, OPTION(plan_mesh), "8x16x32", "one mesh (default: 8, 2x4, 8x8 and 8x16x32)",
      0, 0},
@@ -249,6 +255,7 @@ static const app_flag SIMULATE[] = {
 };
 GROUP(simulate, "Simulation", SIMULATE);
 
+/* every bench command */
 static const app_flag BENCH[] = {
     {"repeats", APP_INT, OPTION(repeats), "N", "measurements; the median is reported (10)", 3, 1e6},
 };
@@ -274,6 +281,7 @@ static const app_flag INFO[] = {
 };
 GROUP(info, "Reading", INFO);
 
+/* training on many ranks */
 static const app_flag RANKS[] = {
     {"n", APP_INT, OPTION(ranks), "N",
      "processes on this machine, one a rank; --batch-size is each one's (1)", 1, 1024},
@@ -350,6 +358,7 @@ static const app_flag VERIFY[] = {
 };
 GROUP(verify, "Comparison", VERIFY);
 
+/* the options of ranks for commands other than train */
 static const app_flag JOB[] = {
     {"n", APP_INT, OPTION(ranks), "N",
      "processes on this machine, one a rank; --batch-size is each one's (1)", 1, 1024},
@@ -361,6 +370,7 @@ static const app_flag JOB[] = {
 };
 GROUP(job, "Many ranks", JOB);
 
+/* jobs with parameter servers */
 static const app_flag ROLES[] = {
     {"ps", APP_INT, OPTION(servers), "N",
      "parameter servers: starts them and -n workers on this machine", 1, 256},
@@ -433,6 +443,7 @@ static const app_flag ROLES[] = {
 };
 GROUP(roles, "Parameter servers", ROLES);
 
+/* run: the launcher alone */
 static const app_flag LAUNCH[] = {
     {"n", APP_INT, OPTION(ranks), "N", "processes on this machine, one a rank", 1, 1024},
     {"threads", APP_INT, OPTION(threads), "N", "OMP_NUM_THREADS of each (the CPUs, shared out)", 1,
@@ -445,6 +456,7 @@ static const app_flag LAUNCH[] = {
 };
 GROUP(launch, "Job", LAUNCH);
 
+/* rank tables */
 static const app_flag CLUSTER[] = {
     {"rank-table", APP_TEXT, OPTION(rank_table), "FILE", "instead of RANK_TABLE_FILE", 0, 0},
     {"any-address", APP_BOOL, OPTION(any_address), NULL,
@@ -463,6 +475,7 @@ static const app_flag CLUSTER_OUTPUT[] = {
 };
 GROUP(cluster_output, "Table", CLUSTER_OUTPUT);
 
+/* bench comm, bench ps */
 static const app_flag BENCH_COMM[] = {
     {"n", APP_INT, OPTION(ranks), "N", "processes on this machine, one a rank", 1, 1024},
     {"op", APP_CHOICE, OPTION(op),
@@ -523,6 +536,7 @@ static const app_flag BENCH_PS[] = {
 };
 GROUP(bench_ps, "Measuring", BENCH_PS);
 
+/* ps inspect, ps export */
 static const app_flag PS[] = {
     {"table", APP_TEXT, OPTION(table), "T", "one table", 0, 0},
     {"cut", APP_INT, OPTION(cut), "N", "the number of the checkpoint (the newest)", 1, 4e9},
