@@ -4,7 +4,10 @@
  *
  *   batch: label [n] | dense [n, d] | keys [n, fields], or, if rows are ragged, keys [total] and
  *          offsets [n * fields + 1] (bag b has keys offsets[b] .. offsets[b + 1] - 1) | values [total]
- */
+ *
+ * A reader has only to parse one row (click->parse); trmi_click_fill does the rest. Numbers are
+ * parsed here and not with strtod, because texts in mapped files have no end mark and locales must
+ * not matter. */
 #include "data/click/click.h"
 
 #include "base/checked.h"
@@ -29,6 +32,7 @@ int32_t trmi_click_fields(const trmi_source *source, int64_t size, trmi_field *f
     if (click->field_count == 0) {
         return count;
     }
+    /* Ragged keys: as many as all rows may have together. */
     int64_t entries;
     if (!trmi_mul_i64(size, click->entries_max, &entries)) {
         entries = INT64_MAX; /* too large; the caller refuses it */
@@ -160,6 +164,7 @@ trm_status trmi_click_configure(trmi_click_source *source, const trm_click_optio
                 f, o->same_as[f], o->same_as_count - 1);
         }
     }
+    /* All options are good: take them over. */
     source->keyer = (trmi_keyer){.buckets = o->buckets,
                                  .vocabulary = o->vocabulary,
                                  .shared = o->shared_table,
@@ -198,8 +203,7 @@ bool trmi_click_label(const trmi_click_source *source, double value, float *out)
     return value == 0 || value == 1;
 }
 
-/* ---- numbers ----------------------------------------------------------------------------------
- */
+/* ---- numbers ---- */
 
 bool trmi_parse_integer(const char *at, const char *end, int64_t *out) {
     bool negative = at < end && *at == '-';
@@ -243,6 +247,7 @@ bool trmi_parse_number(const char *at, const char *end, double *out) {
         *out = (double)whole;
         return true;
     }
+    /* Sign, digits, fraction, exponent. */
     bool negative = at < end && *at == '-';
     at += negative || (at < end && *at == '+');
     uint64_t mantissa = 0;
@@ -272,10 +277,9 @@ bool trmi_parse_number(const char *at, const char *end, double *out) {
     return at == end && isfinite(value);
 }
 
-/* ---- lines ----
- *
- * Returns the end of a line without its line break; *next is the start of the following line. */
+/* ---- lines ---- */
 
+/* Returns the end of a line without its line break; *next is the start of the following line. */
 static const char *line_end(const char *line, const char *limit, const char **next) {
     const char *end = memchr(line, '\n', (size_t)(limit - line));
     *next = end != NULL ? end + 1 : limit;
@@ -304,6 +308,7 @@ trm_status trmi_lines_index(const char *data, size_t bytes, trmi_lines *out, trm
         if (end == line) {
             continue;
         }
+        /* An anchor for each `stride` rows; with too many anchors, each second one is removed. */
         if (lines.rows % lines.stride == 0) {
             if (lines.anchor_count == anchors_max) {
                 thin_out(&lines);

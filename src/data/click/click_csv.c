@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Text with separated columns: Criteo's and Avazu's files, and any CSV file. Columns have roles:
- * label, number, key, bag of keys, or skipped. Fields may be quoted. */
+ * label, number, key, bag of keys, or skipped. Fields may be quoted.
+ *
+ *   open_text: header and options --> columns (role, slot) --> index of lines
+ *   parse: line --next_field--> fields --add_column--> row
+ *
+ * The file is mapped, and rows are parsed when a batch needs them, so opening costs one pass over
+ * the lines. Prefetch threads parse different rows at the same time. */
 #include "base/error.h"
 #include "base/mapping.h"
 #include "data/click/click.h"
@@ -34,10 +40,9 @@ typedef struct csv {
     char separator, bag_separator;
 } csv;
 
-/* ---- a field of a line ----
- *
- * The position in a line. */
+/* ---- a field of a line ---- */
 
+/* The position in a line. */
 typedef struct cursor {
     const char *at, *end;
     bool done;
@@ -74,10 +79,9 @@ static bool next_field(cursor *c, char separator, const char **begin, const char
     return true;
 }
 
-/* ---- a row ----
- *
- * Fails with line, column, text and what was expected. */
+/* ---- a row ---- */
 
+/* Fails with line, column, text and what was expected. */
 static trm_status fail_at(const csv *set, const char *line, int32_t at, const char *begin,
                           const char *end, const char *expected, trm_error *err) {
     int shown = end - begin > 24 ? 24 : (int)(end - begin);
@@ -159,6 +163,7 @@ static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row
     cursor c = {.at = line, .end = line_end};
     bool bad = false;
     int32_t found = 0;
+    /* Fields beyond the known columns are only counted, for the message. */
     while (next_field(&c, set->separator, &begin, &end, &bad)) {
         if (found < set->column_count) {
             TRMI_TRY(add_column(set, found, line, begin, end, row, err));
@@ -177,11 +182,10 @@ static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row
     return TRM_OK;
 }
 
-/* ---- columns ----
- *
- * Avazu's columns, as in the header of its files. Of "hour" (YYMMDDHH) only the hour of the day
- * counts. */
+/* ---- columns ---- */
 
+/* Avazu's columns, as in the header of its files. Of "hour" (YYMMDDHH) only the hour of the day
+ * counts. */
 static const trm_column avazu_columns[] = {
     {"id", TRM_COLUMN_SKIP, 0},          {"click", TRM_COLUMN_LABEL, 0},
     {"hour", TRM_COLUMN_KEY, 2},         {"C1", TRM_COLUMN_KEY, 0},
@@ -233,6 +237,7 @@ static bool label_name(const char *name) {
  * usual name and keys otherwise. */
 static trm_status named_columns(csv *set, const char *line, const char *line_end,
                                 const trm_column *wanted, int32_t wanted_count, trm_error *err) {
+    /* Room for the most columns that are possible; their number is known at the end. */
     cursor c = {.at = line, .end = line_end};
     const char *begin, *end;
     bool bad = false;
@@ -246,6 +251,7 @@ static trm_status named_columns(csv *set, const char *line, const char *line_end
         TRMI_TRY(TRMI_CHECK_MEMORY(err, &set->arena, "for the header of %s", set->path));
         column *col = &set->columns[count++];
         *col = (column){.name = name, .role = TRM_COLUMN_SKIP};
+        /* Roles by the usual names, or by what the caller wants. */
         if (wanted_count == 0) {
             col->role = label_name(name) ? TRM_COLUMN_LABEL : TRM_COLUMN_KEY;
         }
@@ -294,6 +300,7 @@ static trm_status placed_columns(csv *set, const trm_column *wanted, int32_t cou
 static trm_status number_columns(csv *set, trm_error *err) {
     int32_t labels = 0;
     trmi_click_source *click = &set->click;
+    /* Positions in the row. */
     for (int32_t i = 0; i < set->column_count; i++) {
         column *c = &set->columns[i];
         labels += c->role == TRM_COLUMN_LABEL;
@@ -335,9 +342,9 @@ static bool looks_like_header(const csv *set, const char *line, const char *line
     return count == 0 && none;
 }
 
-/* ---- opening ------------------------------------------------------------------------------------
- */
+/* ---- opening ---- */
 
+/* Writes file and line of a row. */
 static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
     const csv *set = (const csv *)source;
     const char *line, *end;
@@ -377,6 +384,7 @@ static const trmi_source_ops avazu_ops = CSV_OPS("avazu");
 
 /* Opens the file: options, header, columns, index of lines. */
 static trm_status open_text(csv *set, const trm_click_options *o, trm_error *err) {
+    /* Options, with the values that Criteo and Avazu fix. */
     bool criteo = set->click.base.ops == &criteo_ops, avazu = set->click.base.ops == &avazu_ops;
     const trm_column *wanted = avazu ? avazu_columns : o->columns;
     int32_t wanted_count =
@@ -395,6 +403,7 @@ static trm_status open_text(csv *set, const trm_click_options *o, trm_error *err
     const char *next = first != NULL ? first + 1 : end;
     first = first != NULL ? first : end;
     first -= first > data && first[-1] == '\r';
+    /* Is it a header? Then roles by name, otherwise by position. */
     bool header = !criteo && (o->header == TRM_HEADER_YES ||
                               (o->header == TRM_HEADER_AUTO &&
                                looks_like_header(set, data, first, wanted, wanted_count)));
@@ -405,6 +414,7 @@ static trm_status open_text(csv *set, const trm_click_options *o, trm_error *err
     } else {
         TRMI_TRY(placed_columns(set, wanted, wanted_count, err));
     }
+    /* Positions, and the index of the lines after the header. */
     TRMI_TRY(number_columns(set, err));
     TRMI_TRY(trmi_click_ready(&set->click, set->path, err));
     set->header_lines = header;
@@ -440,6 +450,7 @@ trm_status trmi_csv_source(const char *kind, const char *path, const trm_click_o
     return TRM_OK;
 }
 
+/* Opens a file of the kind as a dataset. */
 static trm_status open_kind(const char *kind, const char *path, const trm_click_options *options,
                             trm_dataset **out, trm_error *err) {
     trmi_click_source *source;

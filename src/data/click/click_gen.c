@@ -151,8 +151,7 @@ static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row
     return TRM_OK;
 }
 
-/* ---- making it ---------------------------------------------------------------------------------
- */
+/* ---- making it ---- */
 
 /* Fills in the defaults and checks the options. */
 static trm_status fill_options(const trm_clicks_options *given, trm_clicks_options *o,
@@ -295,10 +294,9 @@ trm_status trm_dataset_clicks(const trm_clicks_options *options, trm_usage usage
     return trmi_dataset_create(&set->click.base, out, err);
 }
 
-/* ---- what the true probabilities achieve ----
- *
- * One row: its true probability, and the label that was drawn. */
+/* ---- what the true probabilities achieve ---- */
 
+/* One row: its true probability, and the label that was drawn. */
 typedef struct outcome {
     double probability;
     bool clicked;

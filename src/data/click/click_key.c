@@ -30,6 +30,7 @@ uint64_t trmi_key_hash(uint64_t seed, int32_t field, const void *text, size_t by
         }
         hash = trmi_mix(hash, word);
     }
+    /* The rest, filled up with zeros. */
     uint64_t word = 0;
     for (size_t i = left; i > 0; i--) {
         word = word << 8 | at[i - 1];
@@ -82,10 +83,12 @@ int64_t trmi_key_missing(const trmi_keyer *keyer, int32_t field) {
 }
 
 int64_t trmi_key_of_text(const trmi_keyer *keyer, int32_t field, const void *text, size_t bytes) {
+    /* An empty text means missing. */
     if (bytes == 0) {
         return trmi_key_missing(keyer, field);
     }
     field = trmi_keyed_as(keyer, field);
+    /* Hash, then the id of a vocabulary, the hash itself, or a bucket from 1 on. */
     uint64_t hash = trmi_key_hash(keyer->seed, field, text, bytes);
     if (keyer->vocabulary != NULL) {
         return bounded(keyer, field,
@@ -98,10 +101,12 @@ int64_t trmi_key_of_text(const trmi_keyer *keyer, int32_t field, const void *tex
 
 int64_t trmi_key_of_number(const trmi_keyer *keyer, int32_t field, int64_t number) {
     field = trmi_keyed_as(keyer, field);
+    /* A number in a vocabulary is its own hash. */
     if (keyer->vocabulary != NULL) {
         return bounded(keyer, field,
                        trmi_vocabulary_id(keyer->vocabulary, field, (uint64_t)number));
     }
+    /* Unbounded: the number is the key. */
     if (keyer->buckets == 0) {
         return number;
     }
@@ -109,8 +114,7 @@ int64_t trmi_key_of_number(const trmi_keyer *keyer, int32_t field, int64_t numbe
     return bounded(keyer, field, 1 + (int64_t)(hash % (uint64_t)(keyer->buckets - 1)));
 }
 
-/* ---- vocabularies -------------------------------------------------------------------------------
- */
+/* ---- vocabularies ---- */
 
 trm_status trmi_vocabulary_create(int32_t fields, uint64_t seed, trm_vocabulary **out,
                                   trm_error *err) {
@@ -162,6 +166,7 @@ bool trmi_vocabulary_count(trm_vocabulary *v, int32_t field, uint64_t hash) {
         v->words[i].count++;
         return true;
     }
+    /* A new value. */
     if (!trmi_grow((void **)&v->words, &v->word_capacity, v->word_count + 1, sizeof *v->words)) {
         return false;
     }
@@ -193,6 +198,7 @@ trm_status trmi_vocabulary_number(trm_vocabulary *v, int64_t min_count, trm_erro
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for a vocabulary");
         }
     }
+    /* Where the rows of each field begin in a shared table. */
     for (int32_t f = 1; f < v->fields; f++) {
         v->base[f] = v->base[f - 1] + v->rows[f - 1];
     }
@@ -213,6 +219,7 @@ int64_t trm_vocabulary_rows(const trm_vocabulary *vocabulary, int32_t field) {
 }
 
 trm_status trm_vocabulary_save(const trm_vocabulary *vocabulary, const char *path, trm_error *err) {
+    /* One line for each value; ids follow from the order. */
     trmi_text text = {0};
     trmi_text_printf(&text, "trireme-vocabulary 1 %d %llu\n", (int)vocabulary->fields,
                      (unsigned long long)vocabulary->seed);
@@ -258,6 +265,7 @@ trm_status trm_vocabulary_load(const char *path, trm_vocabulary **out, trm_error
     unsigned long long seed = 0;
     trm_vocabulary *v = NULL;
     trm_status status;
+    /* The first line, then the values, then the ids. */
     if (strlen(text) != length ||
         sscanf(text, "trireme-vocabulary 1 %7d %20llu%n", &fields, &seed, &consumed) != 2 ||
         text[consumed] != '\n' || fields < 1 || fields > FIELDS_MAX) {

@@ -21,6 +21,7 @@ typedef struct libsvm {
     bool with_fields; /* libffm */
 } libsvm;
 
+/* Blanks between tokens. */
 static bool is_blank(char c) { return c == ' ' || c == '\t'; }
 
 /* Finds the next token. Returns false at the end of the line or at a comment. */
@@ -52,6 +53,7 @@ static trm_status fail_at(const libsvm *set, const char *line, const char *begin
 static bool parse_entry(const libsvm *set, const char *begin, const char *end, int64_t *field,
                         int64_t *index, double *value) {
     *field = 0;
+    /* libffm: the field comes first. */
     if (set->with_fields) {
         const char *colon = memchr(begin, ':', (size_t)(end - begin));
         if (colon == NULL || !trmi_parse_integer(begin, colon, field)) {
@@ -73,6 +75,7 @@ static trm_status parse(const trmi_click_source *source, int64_t row_index, trmi
     trmi_lines_at(&set->lines, row_index, &line, &end);
     const char *at = line;
     double number;
+    /* The label. */
     if (!next_token(&at, end, &begin, &stop)) {
         return fail_at(set, line, line, end, "a label", err);
     }
@@ -85,6 +88,7 @@ static trm_status parse(const trmi_click_source *source, int64_t row_index, trmi
     if (!trmi_click_label(source, number, &row->label)) {
         return fail_at(set, line, begin, stop, "label 0, 1 or -1", err);
     }
+    /* The entries. */
     int64_t current = 0;
     while (next_token(&at, end, &begin, &stop)) {
         int64_t field, index;
@@ -104,6 +108,7 @@ static trm_status parse(const trmi_click_source *source, int64_t row_index, trmi
             return fail_at(set, line, begin, stop, "fewer entries", err);
         }
     }
+    /* The fields after the last entry are empty. */
     for (; current < source->field_count; current++) {
         row->ends[current] = row->count;
     }
@@ -139,6 +144,7 @@ static void visit(void *context, const char *line, const char *line_end) {
     s->entries_max = trmi_max_i64(s->entries_max, entries);
 }
 
+/* Writes file and line of a row. */
 static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
     const libsvm *set = (const libsvm *)source;
     const char *line, *end;
@@ -190,6 +196,7 @@ static trm_status open_text(libsvm *set, const trm_click_options *options, trm_e
                          "%s: rows of at most %lld entries in %lld fields: no libsvm file",
                          set->path, (long long)s.entries_max, (long long)s.field_max + 1);
     }
+    /* Rows have any number of keys, each with a value. */
     set->with_fields = s.with_fields;
     set->click.field_count = (int32_t)s.field_max + 1;
     set->click.entries_max = s.entries_max;

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening click data by kind: files, folders with a file for training and one for testing; and
- * building vocabularies from them. */
+ * building vocabularies from them.
+ *
+ * A folder has train.csv and test.csv, or the same with another ending that is known.
+ * tfrecord-clicks reads folders itself. */
 #include "base/error.h"
 #include "data/click/click.h"
 
@@ -62,6 +65,7 @@ trm_status trmi_click_file_open(const char *kind, const char *path,
     char file[4096];
     struct stat info;
     bool folder = known(kind) && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    /* The file of the usage in the folder. */
     if (folder && strcmp(kind, "tfrecord-clicks") != 0) {
         if (!trmi_click_file_in(path, usage, file, sizeof file)) {
             return TRMI_FAIL(err, TRM_IO, "%s: no %s.csv, .tsv, .txt or .libsvm in it", path,
@@ -82,6 +86,7 @@ trm_status trmi_clicks_open(const trm_click_options *options, trm_usage usage, t
 /* Counts the keys of all rows in the vocabulary. Missing values are not counted. */
 static trm_status count_keys(const trmi_click_source *source, trm_vocabulary *v, trm_error *err) {
     size_t entries = (size_t)source->entries_max, fields = (size_t)source->field_count;
+    /* Memory for one row, which is used for all. */
     int64_t *keys = trmi_alloc(entries * sizeof *keys);
     int64_t *ends = trmi_alloc(fields * sizeof *ends);
     float *dense = trmi_alloc((size_t)source->dense_count * sizeof *dense);
@@ -111,6 +116,7 @@ static trm_status count_keys(const trmi_click_source *source, trm_vocabulary *v,
             }
         }
     }
+    /* The check finds pages that could not be read; the counts are then wrong. */
     trmi_free(keys);
     trmi_free(ends);
     trmi_free(dense);
@@ -127,6 +133,7 @@ trm_status trm_vocabulary_build(const char *kind, const char *path,
     unbounded.shared_table = false;
     char file[4096];
     struct stat info;
+    /* A vocabulary comes from the training data only. */
     if (stat(path, &info) == 0 && S_ISDIR(info.st_mode) && strcmp(kind, "tfrecord-clicks") != 0 &&
         trmi_click_file_in(path, TRM_USAGE_TRAIN, file, sizeof file)) {
         path = file;
@@ -134,6 +141,7 @@ trm_status trm_vocabulary_build(const char *kind, const char *path,
     trmi_click_source *source;
     trm_vocabulary *v = NULL;
     TRMI_TRY(source_of(kind, path, &unbounded, &source, err));
+    /* Count all values, then number those that are frequent enough. */
     trm_status status = TRM_OK;
     if (source->field_count == 0) {
         status = TRMI_FAIL(err, TRM_INVALID, "%s: no key columns, so no vocabulary", path);

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Text of the form "click:0 dense_feature:0.05 dense_feature:0.3 1:715353 2:817085 2:5441 ...",
  * which Paddle's recommendation models read. A slot is the label, or gives numbers (as many in each
- * row), or is a field with any number of keys. */
+ * row), or is a field with any number of keys.
+ *
+ * Which slots exist is found by a first pass over the file, unless the caller chooses them. Fields
+ * are ordered by name, so that files of one data set have the same fields. */
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/mapping.h"
@@ -61,6 +64,7 @@ static slot *find_slot(const slots *set, const char *name, size_t length, int32_
 /* Finds the next token of a line. Returns false at its end. */
 static bool next_token(const slots *set, const char **at, const char *end, int32_t *hint,
                        token *out) {
+    /* Skip blanks, and then take everything up to the next one. */
     while (*at < end && is_blank(**at)) {
         ++*at;
     }
@@ -79,10 +83,9 @@ static bool next_token(const slots *set, const char **at, const char *end, int32
     return true;
 }
 
-/* ---- a row ----
- *
- * Fails with line, column, the token and what was expected. */
+/* ---- a row ---- */
 
+/* Fails with line, column, the token and what was expected. */
 static trm_status fail_at(const slots *set, const char *line, const token *t, const char *expected,
                           trm_error *err) {
     int shown = t->end - t->begin > 32 ? 32 : (int)(t->end - t->begin);
@@ -98,6 +101,7 @@ static trm_status take_numbers(const slots *set, const char *line, const char *e
     int32_t hint = 0, labels = 0;
     double number = 0;
     token t = {.begin = line, .end = line};
+    /* ends[f] counts the keys of field f first. */
     for (int32_t f = 0; f < set->click.field_count; f++) {
         row->ends[f] = 0;
     }
@@ -106,6 +110,7 @@ static trm_status take_numbers(const slots *set, const char *line, const char *e
         if (t.colon == NULL) {
             return fail_at(set, line, &t, "slot:value", err);
         }
+        /* The value of a label or a number; keys are any text. */
         if (s != NULL && s->role != TRM_COLUMN_BAG &&
             !trmi_parse_number(t.colon + 1, t.end, &number)) {
             return fail_at(set, line, &t, "a number", err);
@@ -213,14 +218,17 @@ static void visit(void *context, const char *line, const char *line_end) {
     int64_t entries = 0;
     token t;
     for (const char *at = line; next_token(s->set, &at, line_end, &s->hint, &t);) {
+        /* A word without a slot. */
         if (t.colon == NULL) {
             s->no_slots |= s->rows == 0; /* in later rows this is reported when the row is read */
             continue;
         }
+        /* A slot that is new. */
         if (t.slot == NULL && !s->set->chosen) {
             size_t length = (size_t)(t.colon - t.begin);
             t.slot = new_slot(s, t.begin, length, role_of(t.begin, length));
         }
+        /* Numbers in the first row, keys in each row. */
         if (t.slot != NULL) {
             t.slot->count += s->rows == 0;
             entries += t.slot->role == TRM_COLUMN_BAG;
@@ -296,9 +304,9 @@ static trm_status place_slots(slots *set, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- opening ------------------------------------------------------------------------------------
- */
+/* ---- opening ---- */
 
+/* Writes file and line of a row. */
 static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
     const slots *set = (const slots *)source;
     const char *line, *end;

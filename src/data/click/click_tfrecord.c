@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Click data as TFRecords of tf.Example. The caller names the features and their roles, because a
- * tf.Example does not say which one is the label. */
+ * tf.Example does not say which one is the label.
+ *
+ *   record --trmi_example_find--> features by column --role--> label, dense numbers, keys
+ *
+ * A record is verified when it is read; a fault is reported with file, record and feature. */
 #include "base/error.h"
 #include "data/click/click.h"
 #include "data/click/tfrecord.h"
@@ -22,6 +26,7 @@ typedef struct records {
     int64_t bag_max;
 } records;
 
+/* Writes file and record of a row. */
 static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
     trmi_tfrecord_place(&((const records *)source)->set, index, text, size);
 }
@@ -42,6 +47,7 @@ static int one_number(const trmi_feature *feature, double *out) {
     float real;
     int64_t whole;
     int count = 0;
+    /* Count all numbers of the list, to find more than one. */
     if (feature->kind == TRMI_FEATURE_FLOAT) {
         for (; trmi_feature_next_float(&walk, &real); count++) {
             *out = (double)real;
@@ -104,6 +110,7 @@ static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row
         (void)trmi_error_append(err, " (%s)", where);
         return status;
     }
+    /* Dense numbers and fields are counted in the order of the columns. */
     int32_t dense = 0, field = 0;
     for (int32_t c = 0; c < set->column_count; c++) {
         double number = 0;
@@ -132,9 +139,11 @@ static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row
                 return fail_at(set, index, c, bag ? "at most bag_max keys" : "one key or none",
                                err);
             }
+            /* A field of one key always has one. */
             if (keys == 0 && !bag) {
                 (void)trmi_row_add(row, trmi_key_missing(&source->keyer, field), 1);
             }
+            /* Ragged rows have the end of each field. */
             if (row->ends != NULL) {
                 row->ends[field] = row->count;
             }
@@ -187,6 +196,7 @@ static trm_status give_columns(records *set, const char *path, const trm_click_o
     set->bag_max = o->bag_max != 0 ? o->bag_max : DEFAULT_BAG;
     set->names = trmi_arena_alloc(&set->arena, (size_t)o->column_count * sizeof *set->names);
     set->roles = trmi_arena_alloc(&set->arena, (size_t)o->column_count * sizeof *set->roles);
+    /* Copy the columns and add up what a row may have. */
     int32_t labels = 0;
     for (int32_t i = 0; i < o->column_count && set->names != NULL && set->roles != NULL; i++) {
         set->roles[i] = o->columns[i].role;

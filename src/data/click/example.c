@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading tf.Example in its protobuf form, in place. The schema fixes the depth, so there is no
- * recursion. tfrecord.h shows the message. */
+ * recursion. tfrecord.h shows the message.
+ *
+ * trmi_example_find finds named features; trmi_feature_begin and the functions after it go through
+ * the list of one feature. A list of numbers may be packed (one block), unpacked (one field for
+ * each), or a mixture. */
 #include "base/endian.h"
 #include "base/error.h"
 #include "data/click/tfrecord.h"
@@ -33,6 +37,7 @@ static bool read_entry(const trmi_proto_field *entry, const char *const *names, 
         }
     }
     for (int32_t i = 0; !pair.broken && i < count; i++) {
+        /* A later entry with the same key replaces an earlier one, as in protobuf. */
         if (strlen(names[i]) == key.bytes &&
             (key.bytes == 0 || memcmp(names[i], key.data, key.bytes) == 0)) {
             out[i] = (trmi_feature){0};
@@ -51,6 +56,7 @@ trm_status trmi_example_find(const uint8_t *data, size_t bytes, const char *cons
         out[i] = (trmi_feature){0};
     }
     while (good && trmi_proto_next(&example, &features)) {
+        /* Other fields of the message are skipped. */
         if (features.number != 1 || features.wire != TRMI_PROTO_BYTES) {
             continue;
         }
@@ -122,12 +128,14 @@ bool trmi_feature_next_float(trmi_feature_walk *walk, float *out) {
     if (!next_number(walk, &f)) {
         return false;
     }
+    /* An unpacked number has a field of its own. */
     if (packed->at == packed->bytes) {
         walk->malformed = f.wire != TRMI_PROTO_FIXED32;
         *out = trmi_proto_to_float(f.value);
     } else if (packed->bytes - packed->at < 4) {
         walk->malformed = true;
     } else {
+        /* A packed one is the next 4 bytes of the block. */
         *out = trmi_proto_to_float(trmi_get32(packed->data + packed->at));
         packed->at += 4;
     }

@@ -26,6 +26,7 @@ typedef struct draws {
     uint64_t seed, next;
 } draws;
 
+/* Returns the next random number, uniform in [0, 1). */
 static double unit(draws *d) {
     uint64_t i = d->next++;
     return (double)trmi_random_u32(d->seed, TRMI_STREAM_SYNTH, i) * 0x1p-32;
@@ -52,6 +53,7 @@ static trm_status fill(const trmi_source *source, trmi_picture_scratch *scratch,
                        const trmi_batch_work *work, trm_error *err) {
     (void)scratch, (void)err;
     const random_clicks *set = (const random_clicks *)source;
+    /* The tensors, in the order of trmi_click_fields: labels, dense numbers (if any), keys. */
     size_t dense = (size_t)set->click.dense_count, fields = (size_t)set->click.field_count;
     float *labels = work->tensors[0].data;
     float *numbers = dense > 0 ? work->tensors[1].data : NULL;
@@ -113,6 +115,7 @@ static trm_status draw_rows(random_clicks *set, const trm_random_clicks_options 
     TRMI_TRY(TRMI_NEW(err, set->dense, count * dense, "for %lld random rows", (long long)count));
     TRMI_TRY(TRMI_NEW(err, set->labels, count, "for %lld random rows", (long long)count));
     int64_t stride = o->own_tables ? 0 : set->vocabulary;
+    /* Row i depends on (seed, i) only. */
     for (int64_t i = 0; i < count; i++) {
         draws d = {.seed = trmi_mix(o->seed, (uint64_t)i)};
         set->labels[i] = unit(&d) < o->click_rate ? 1.0f : 0.0f;
@@ -129,6 +132,7 @@ static trm_status draw_rows(random_clicks *set, const trm_random_clicks_options 
 trm_status trm_dataset_random_clicks(const trm_random_clicks_options *options, trm_dataset **out,
                                      trm_error *err) {
     trm_random_clicks_options o = options != NULL ? *options : (trm_random_clicks_options){0};
+    /* Defaults for what is 0; dense < 0 means none. */
     o.count = o.count == 0 ? DEFAULT_COUNT : o.count;
     o.fields = o.fields == 0 ? 26 : o.fields;
     o.dense = o.dense == 0 ? 13 : o.dense < 0 ? 0 : o.dense;

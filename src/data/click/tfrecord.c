@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sets of TFRecord files, mapped, with an index of their records; and ImageNet in that form. */
+/* Sets of TFRecord files, mapped, with an index of their records; and ImageNet in that form.
+ *
+ * Opening a set reads the lengths of all records, not their data; a record's checksum is compared
+ * each time the record is read. Records are numbered through the files in the order of their names.
+ * An open set does not change, so all prefetch threads may read it. */
 #include "data/click/tfrecord.h"
 
 #include "base/error.h"
@@ -55,6 +59,7 @@ static int by_name(const void *a, const void *b) {
 /* Lists the files of the set. */
 static trm_status list(const char *path, const char *const *prefixes, int32_t count,
                        trmi_tfrecord_set *set, trm_error *err) {
+    /* A single file is a set of one. */
     struct stat info;
     if (stat(path, &info) != 0) {
         return TRMI_FAIL_SYS(err, "%s: no TFRecord file or folder", path);
@@ -68,6 +73,7 @@ static trm_status list(const char *path, const char *const *prefixes, int32_t co
     }
     trm_status status = TRM_OK;
     const struct dirent *entry;
+    /* A folder: the files whose names fit, in the order of their names. */
     while (status == TRM_OK && (entry = readdir(folder)) != NULL) {
         if (wanted(entry->d_name, prefixes, count)) {
             status = add_file(set, path, entry->d_name, err);
@@ -109,6 +115,7 @@ static trm_status index_records(trmi_tfrecord_file *file, trm_error *err) {
     }
 }
 
+/* Maps a file and indexes its records. */
 static trm_status scan(trmi_tfrecord_file *file, trm_error *err) {
     TRMI_TRY(trmi_mapping_open(file->path, &file->mapping, err));
     return trmi_mapping_check(&file->mapping, index_records(file, err), err);
@@ -185,15 +192,15 @@ void trmi_tfrecord_place(const trmi_tfrecord_set *set, int64_t index, char *text
     snprintf(text, size, "%s: record %lld", file->name, (long long)record);
 }
 
-/* ---- ImageNet ----
- *
- * The source: records with image/encoded and image/class/label. */
+/* ---- ImageNet ---- */
 
+/* The source: records with image/encoded and image/class/label. */
 typedef struct imagenet {
     trmi_source base;
     trmi_tfrecord_set set;
 } imagenet;
 
+/* Writes file and record of a sample. */
 static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
     trmi_tfrecord_place(&((const imagenet *)source)->set, index, text, size);
 }
@@ -207,6 +214,7 @@ static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch,
     const uint8_t *data, *image;
     size_t bytes, image_bytes;
     TRMI_TRY(trmi_tfrecord_read(&((const imagenet *)source)->set, index, &data, &bytes, err));
+    /* The two features of a sample. */
     char where[TRMI_PLACE_BYTES];
     trmi_feature features[2];
     if (trmi_example_find(data, bytes, names, 2, features, err) != TRM_OK) {
@@ -216,6 +224,7 @@ static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch,
     }
     trmi_feature_walk encoded = trmi_feature_begin(&features[0]);
     trmi_feature_walk labels = trmi_feature_begin(&features[1]);
+    /* Both must be there, and have their types. */
     int64_t label = -1;
     if (features[0].kind != TRMI_FEATURE_BYTES ||
         !trmi_feature_next_bytes(&encoded, &image, &image_bytes) ||
@@ -247,6 +256,7 @@ static void describe(const trmi_source *source, trmi_text *text) {
     trmi_text_json_string(text, set->files[0].path);
 }
 
+/* Closes the files and frees the source. */
 static void destroy(trmi_source *source) {
     trmi_tfrecord_close(&((imagenet *)source)->set);
     trmi_free(source);

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CIFAR-10's binary files, mapped into memory. Files of another length than the official ones are
- * listed in records.txt (as `trireme data make` writes it). */
+ * listed in records.txt (as `trireme data make` writes it).
+ *
+ *   record: label, 1 byte | red 32x32 | green 32x32 | blue 32x32     3073 bytes
+ *
+ * Samples are numbered through the files in the order of their names. Lengths and labels are
+ * checked when the dataset is opened, so loading a sample needs no check. */
 #include "data/image/cifar10.h"
 
 #include "base/checked.h"
@@ -60,6 +65,7 @@ trm_status trmi_cifar10_listed(const char *text, const char *name, int64_t *out,
         size_t length = strcspn(text, "\n");
         size_t blank = strcspn(text, " \n");
         char *end = NULL;
+        /* Each line is "name count" without other blanks. */
         long long count = blank < length ? strtoll(text + blank + 1, &end, 10) : -1;
         if (blank == 0 || blank >= length || end != text + length || count < 0 ||
             count > listed_max) {
@@ -177,12 +183,14 @@ static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch,
     return TRM_OK;
 }
 
+/* Writes file and record of a sample, for messages. */
 static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
     int64_t record;
     const file *f = find((const cifar10 *)source, index, &record);
     snprintf(text, size, "%s: record %lld", f->name, (long long)record);
 }
 
+/* Adds path and files to the description of the dataset. */
 static void describe(const trmi_source *source, trmi_text *text) {
     const cifar10 *set = (const cifar10 *)source;
     trmi_text_printf(text, ",\"path\":");
@@ -195,6 +203,7 @@ static void describe(const trmi_source *source, trmi_text *text) {
     trmi_text_printf(text, "]");
 }
 
+/* A page that could not be read makes the batch invalid (base/mapping.h). */
 static trm_status check(const trmi_source *source, const trmi_batch_work *work, trm_status status,
                         trm_error *err) {
     (void)work;
@@ -249,6 +258,7 @@ trm_status trm_dataset_cifar10(const char *path, trm_usage usage, trm_dataset **
         TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path);
         goto done;
     }
+    /* Files, list of lengths, and then the mappings. */
     TRMI_TRY_GOTO(status, list_files(set, path, usage, err), done);
     TRMI_TRY_GOTO(status, read_list(path, &list, err), done);
     status = open_files(set, (const char *)list, err);

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Images in folders by class, root/class/image.jpeg. The files are listed when the dataset is
- * opened, and each is read with pread into the worker's scratch. With root/train, root/val or
- * root/test holds the test set. */
+ * opened, and each is read with pread into the worker's scratch.
+ *
+ *   root/CLASS/NAME.jpeg          all images are training and test set
+ *   root/train/CLASS/NAME.jpeg    training set
+ *   root/val or root/test         test set, whose classes must be among those of the training set
+ *
+ * A label is the index of the class in alphabetical order. */
 #include "base/error.h"
 #include "base/os.h"
 #include "data/pipeline/source.h"
@@ -36,6 +41,7 @@ typedef struct folder {
  * other. */
 typedef enum content { CONTENT_OTHER, CONTENT_PICTURE, CONTENT_UNREAD } content;
 
+/* Judges a file by the ending of its name. */
 static content content_of(const char *name) {
     static const char *const unread[] = {".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm"};
     const char *dot = strrchr(name, '.');
@@ -72,6 +78,7 @@ static trm_status names_in(folder *set, const char *path, bool folders, char ***
     const struct dirent *entry;
     *count = 0;
     *out = NULL;
+    /* Hidden files and folders are skipped. */
     while (status == TRM_OK && (entry = readdir(dir)) != NULL) {
         if (entry->d_name[0] == '.') {
             continue;
@@ -98,6 +105,7 @@ static trm_status names_in(folder *set, const char *path, bool folders, char ***
         free(names);
         return status;
     }
+    /* Sort, so that labels and numbers of samples do not depend on the file system. */
     if (*count > 0) {
         qsort(names, (size_t)*count, sizeof(char *), by_text);
     }
@@ -116,6 +124,8 @@ static trm_status add_class(folder *set, const char *below, const char *class_na
     int64_t count, before = set->base.count;
     TRMI_TRY(names_in(set, path, false, &names, &count, err));
     trm_status status = TRM_OK;
+    /* Unknown files are skipped; images that cannot be read are an error, so that none is missing
+     * unnoticed. */
     for (int64_t i = 0; i < count && status == TRM_OK; i++) {
         content kind = content_of(names[i]);
         if (kind == CONTENT_UNREAD) {
@@ -175,6 +185,7 @@ static trm_status add_tree(folder *set, const char *below, trm_error *err) {
     return status;
 }
 
+/* True if root has a folder of this name. */
 static bool has(const char *root, const char *name) {
     char path[4096];
     struct stat info;
@@ -184,10 +195,12 @@ static bool has(const char *root, const char *name) {
 
 /* Lists the images of the usage. */
 static trm_status list(folder *set, trm_usage usage, trm_error *err) {
+    /* One tree: all images. */
     if (!has(set->root, "/train")) {
         TRMI_TRY(name_classes(set, "", err));
         return add_tree(set, "", err);
     }
+    /* Two trees. */
     const char *test = has(set->root, "/val") ? "/val" : has(set->root, "/test") ? "/test" : NULL;
     if (usage != TRM_USAGE_TRAIN && test == NULL) {
         return TRMI_FAIL(err, TRM_IO, "%s: a train folder, but neither val nor test", set->root);
@@ -211,6 +224,7 @@ static void place(const trmi_source *source, int64_t index, char *text, size_t s
     }
 }
 
+/* Reads a file into the worker's scratch; decoding is the first step of the transforms. */
 static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch, int64_t index,
                        trmi_sample *out, trm_error *err) {
     const folder *set = (const folder *)source;
@@ -219,6 +233,7 @@ static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch,
     if (snprintf(path, sizeof path, "%s%s", set->root, one->path) >= (int)sizeof path) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: the path is too long", one->path);
     }
+    /* Open and measure. */
     int fd;
     int64_t bytes;
     TRMI_TRY(trmi_os_open_regular(path, &fd, &bytes, err));

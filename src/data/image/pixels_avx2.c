@@ -12,6 +12,7 @@ static inline __m256 widen(const uint8_t *in) {
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)in)));
 }
 
+/* out[i] = in[i] * scale + shift */
 static void affine(const uint8_t *in, int64_t count, float scale, float shift, float *out) {
     const __m256 scales = _mm256_set1_ps(scale), shifts = _mm256_set1_ps(shift);
     int64_t i = 0;
@@ -23,6 +24,7 @@ static void affine(const uint8_t *in, int64_t count, float scale, float shift, f
     }
 }
 
+/* The same from right to left: eight values at a time, in reverse order. */
 static void affine_mirror(const uint8_t *in, int64_t count, float scale, float shift, float *out) {
     const __m256 scales = _mm256_set1_ps(scale), shifts = _mm256_set1_ps(shift);
     const __m256i order = _mm256_setr_epi32(7, 6, 5, 4, 3, 2, 1, 0);
@@ -36,6 +38,7 @@ static void affine_mirror(const uint8_t *in, int64_t count, float scale, float s
     }
 }
 
+/* Splits interleaved pixels into three planes, with a scale and a shift for each. */
 static void affine_split(const uint8_t *in, int64_t pixels, bool mirror, const float scale[3],
                          const float shift[3], float *red, float *green, float *blue) {
     /* Eight pixels are 24 bytes. The bytes of each channel come from the first 16 and from the last
@@ -77,6 +80,7 @@ static void affine_split(const uint8_t *in, int64_t pixels, bool mirror, const f
     }
 }
 
+/* Interleaved to interleaved, with a scale and a shift for each channel. */
 static void affine_rgb(const uint8_t *in, int64_t pixels, const float scale[3],
                        const float shift[3], float *out) {
     /* 24 values are 8 pixels: three vectors in which the channels repeat. */
@@ -105,6 +109,8 @@ static inline __m128 pixel_at(const uint8_t *in) {
     return _mm_cvtepi32_ps(_mm_cvtepu8_epi32(_mm_cvtsi32_si128(bytes)));
 }
 
+/* Resizes one row: out[i] = sum over taps of weight * pixel first[i] + t. Each result has 4 floats,
+ * the last of which means nothing. */
 static void resize_row(const uint8_t *in, const int32_t *first, const float *weights, int32_t taps,
                        int64_t pixels, float *out) {
     /* The usual case, two taps, without the inner loop. */
@@ -117,6 +123,7 @@ static void resize_row(const uint8_t *in, const int32_t *first, const float *wei
         }
         return;
     }
+    /* Any number of taps. */
     for (int64_t i = 0; i < pixels; i++) {
         const uint8_t *pixel = in + 3 * (int64_t)first[i];
         __m128 sum = _mm_setzero_ps();
@@ -127,6 +134,7 @@ static void resize_row(const uint8_t *in, const int32_t *first, const float *wei
     }
 }
 
+/* Adds rows with weights and rounds to bytes. */
 static void blend_rows(const float *const *rows, const float *weights, int32_t taps, int64_t pixels,
                        uint8_t *out) {
     /* Four pixels of four floats become sixteen bytes, of which twelve are kept. */
@@ -149,6 +157,7 @@ static void blend_rows(const float *const *rows, const float *weights, int32_t t
         int32_t tail = _mm_extract_epi32(bytes, 2);
         __builtin_memcpy(out + 3 * i + 8, &tail, 4);
     }
+    /* The rest, pixel by pixel, with the same operations. */
     for (; i < pixels; i++) {
         __m128 sum = _mm_setzero_ps();
         for (int32_t t = 0; t < taps; t++) {

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ten classes of shapes in CIFAR-10's form, drawn when they are read. A picture has one shape of
  * random class, place, size, angle and colour, on a gradient with a wavy texture, some thin lines,
- * and noise. Picture i is a function of (seed, i). */
+ * and noise. Picture i is a function of (seed, i).
+ *
+ *   trmi_shape_draw: paint_background, paint_lines, paint_shape, noise --> bytes, channels first
+ *
+ * The set is for tests and first steps without a download: its classes can be learned, but not by
+ * colour or place. */
 #include "base/error.h"
 #include "base/os.h"
 #include "base/rng.h"
@@ -50,6 +55,7 @@ static bool in_star(float u, float v) {
 /* True if (u, v), in units of the shape's radius, is inside the shape of class `label`. */
 static bool inside(int32_t label, float u, float v) {
     float square = u * u + v * v;
+    /* Distances from the centre: round (squared), and along the axes. */
     float box = fmaxf(fabsf(u), fabsf(v));
     switch (label) {
     case 0: return square < 0.81f;
@@ -72,6 +78,7 @@ typedef struct deck {
     int used;
 } deck;
 
+/* Returns the next 32 random bits. */
 static uint32_t draw_bits(deck *d) {
     if (d->used == 4) {
         trmi_philox(d->seed, TRMI_STREAM_SYNTH, d->counter++, d->bits);
@@ -80,6 +87,7 @@ static uint32_t draw_bits(deck *d) {
     return d->bits[d->used++];
 }
 
+/* Returns a random number, uniform in [low, high). */
 static float draw(deck *d, float low, float high) {
     return low + (high - low) * trmi_unit_float(draw_bits(d));
 }
@@ -111,9 +119,11 @@ static void paint_background(deck *d, float canvas[3][AREA]) {
 static void paint_lines(deck *d, float canvas[3][AREA]) {
     int lines = (int)trmi_bounded(draw_bits(d), 3);
     for (int i = 0; i < lines; i++) {
+        /* Angle and distance from the centre, half the width, colour. */
         float angle = draw(d, 0, 3.1416f), offset = draw(d, -14, 14), width = draw(d, 0.4f, 0.9f);
         float nx = cosf(angle), ny = sinf(angle);
         float color[3] = {draw(d, 0, 255), draw(d, 0, 255), draw(d, 0, 255)};
+        /* Each pixel by its distance from the line; the edge is one pixel wide. */
         for (int p = 0; p < AREA; p++) {
             float x = (float)(p % SIDE) - 15.5f, y = (float)(p / SIDE) - 15.5f;
             float distance = fabsf(nx * x + ny * y - offset);
@@ -127,6 +137,7 @@ static void paint_lines(deck *d, float canvas[3][AREA]) {
 
 /* Paints the shape with a colour that differs from the background. */
 static void paint_shape(deck *d, int32_t label, float canvas[3][AREA]) {
+    /* Size and place, so that most of the shape is inside the picture. */
     float radius = draw(d, 8, 13);
     float reach = 0.8f * (16 - 0.75f * radius);
     float cx = 15.5f + draw(d, -1, 1) * reach, cy = 15.5f + draw(d, -1, 1) * reach;
@@ -189,6 +200,7 @@ static int64_t number_of(const shapes *set, int64_t index) {
     return index < train ? index : test_origin + index - train;
 }
 
+/* Draws a picture into the worker's scratch. */
 static trm_status load(const trmi_source *source, trmi_picture_scratch *scratch, int64_t index,
                        trmi_sample *out, trm_error *err) {
     const shapes *set = (const shapes *)source;
@@ -278,6 +290,7 @@ static trm_status write_file(const char *path, const char *name, uint64_t seed, 
     return status;
 }
 
+/* Writes a text file and frees the text. */
 static trm_status write_text(const char *path, const char *name, trmi_text *text, trm_error *err) {
     char full[4096];
     trm_status status;
@@ -292,6 +305,7 @@ static trm_status write_text(const char *path, const char *name, trmi_text *text
     return status;
 }
 
+/* True if the folder has a file of this name. */
 static bool has(const char *path, const char *name) {
     char full[4096];
     return snprintf(full, sizeof full, "%s/%s", path, name) < (int)sizeof full &&
@@ -326,6 +340,7 @@ trm_status trm_shapes_write(const trm_shapes_options *options, const char *path,
                          "), which would be lost: give another folder",
                          path);
     }
+    /* The list first, then the records, then the names of the classes. */
     TRMI_TRY(write_list(path, train, test, err));
     for (int f = 0; f < TRAIN_FILES; f++) {
         char name[32];

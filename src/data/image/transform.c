@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Image transforms: the public constructors, and building a chain of them. The build checks sizes
- * and types step by step, and merges everything after the geometry into one affine function for
- * each channel. */
+/* Image transforms: the public constructors, and building a chain of them.
+ *
+ *   steps before Rescale: geometry, kept one by one          add_geometry --> chain->steps
+ *   Rescale, Normalize, HWC2CHW, TypeCast: merged   add_finish --> chain->scale, shift, ...
+ *
+ * The build checks sizes and types step by step, so a wrong pipeline fails before any image is
+ * read. value = pixel * scale + shift, for each channel, with all Rescale and Normalize steps in
+ * one function. */
 #include "data/image/transform.h"
 
 #include "base/error.h"
@@ -109,10 +114,12 @@ static void shorter_size(int64_t size, int64_t height, int64_t width, int64_t *o
 /* Adds a decoding or geometry step and tracks the size. */
 static trm_status add_geometry(build *b, const trm_transform *step, trm_error *err) {
     const char *name = trmi_transform_name(step->kind);
+    /* Geometry works on bytes. */
     if (b->floating) {
         return TRMI_FAIL(err, TRM_INVALID, "%s after Rescale, Normalize or TypeCast: put it before",
                          name);
     }
+    /* Decode comes exactly once, and first. */
     if (b->encoded != (step->kind == TRM_TRANSFORM_DECODE)) {
         return TRMI_FAIL(err, TRM_INVALID,
                          b->encoded ? "%s: the samples are encoded, the first transform must be "
@@ -124,6 +131,7 @@ static trm_status add_geometry(build *b, const trm_transform *step, trm_error *e
     if (sized) {
         TRMI_TRY(check_sizes(step, err));
     }
+    /* The size after this step, as far as it is known before an image is read. */
     int64_t height = b->height, width = b->width;
     switch (step->kind) {
     case TRM_TRANSFORM_DECODE: b->encoded = false; break;
@@ -162,6 +170,7 @@ static trm_status add_finish(build *b, const trm_transform *step, trm_error *err
             return TRMI_FAIL(err, TRM_INVALID, "Rescale: scale %g, shift %g must be finite",
                              step->scale, step->shift);
         }
+        /* (p * scale + shift) * step->scale + step->shift */
         for (int c = 0; c < 3; c++) {
             b->scale[c] *= step->scale;
             b->shift[c] = b->shift[c] * step->scale + step->shift;
@@ -174,6 +183,7 @@ static trm_status add_finish(build *b, const trm_transform *step, trm_error *err
                 return TRMI_FAIL(err, TRM_INVALID, "Normalize: mean %g, std %g: std must be > 0",
                                  step->mean[c], step->std[c]);
             }
+            /* (p * scale + shift - mean) / std */
             b->scale[c] /= step->std[c];
             b->shift[c] = (b->shift[c] - step->mean[c]) / step->std[c];
         }
@@ -206,6 +216,7 @@ trm_status trmi_chain_build(const trm_transform *transforms, int32_t count,
                .height = source->height,
                .width = source->width,
                .scale = {1, 1, 1}};
+    /* Step by step; the kinds are in the order geometry, finish. */
     for (int32_t i = 0; i < count; i++) {
         const trm_transform *step = &transforms[i];
         bool finish = step->kind >= TRM_TRANSFORM_RESCALE;
@@ -219,6 +230,7 @@ trm_status trmi_chain_build(const trm_transform *transforms, int32_t count,
                                      "RandomResizedCrop, Resize or CenterCrop",
                          source->ops->kind);
     }
+    /* Without TypeCast: float if a step computes, otherwise the bytes themselves. */
     if (out->dtype == TRM_DTYPE_NONE) {
         out->dtype = b.floating ? TRM_FLOAT32 : TRM_UINT8;
     }

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Running a chain on one sample. Crops and flips only move a window over pixels that stay where
- * they are; a resize or the finishing pass then reads through the window. Random numbers are
- * functions of (epoch seed, sample, step), so that the result does not depend on threads or
- * order. */
+ * they are; a resize or the finishing pass then reads through the window.
+ *
+ *   decode --> crop, flip: move the window --> resize: new pixels --> ... --> finish: float, layout
+ *
+ * Random numbers are functions of (epoch seed, sample, step), so that the result does not depend on
+ * threads or order. Each thread has a scratch of its own, and each copy of pixels goes to the
+ * buffer that the previous one does not use. */
 #include "data/image/transform.h"
 
 #include "base/checked.h"
@@ -52,6 +56,7 @@ static trm_status materialize(view *v, trmi_picture_scratch *scratch, trm_error 
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for an image of %lld x %lld",
                          (long long)v->height, (long long)v->width);
     }
+    /* Row by row; rows and pixels outside the image are zero. */
     for (int64_t y = 0; y < v->height; y++) {
         int64_t source_y = v->top + y;
         uint8_t *out = copy + y * row_bytes;
@@ -68,6 +73,7 @@ static trm_status materialize(view *v, trmi_picture_scratch *scratch, trm_error 
             }
         }
     }
+    /* The copy is now the whole image. */
     *v = (view){.data = copy,
                 .rows = v->height,
                 .columns = v->width,
@@ -94,6 +100,7 @@ static trm_status crop(view *v, trmi_picture_scratch *scratch, const trm_transfo
                        const dice *d, trm_error *err) {
     bool random = step->kind == TRM_TRANSFORM_RANDOM_CROP;
     int64_t padding = random ? step->padding : 0;
+    /* Places for the window in the padded image. */
     int64_t room_y = v->height + 2 * padding - step->height;
     int64_t room_x = v->width + 2 * padding - step->width;
     if (room_y < 0 || room_x < 0) {
@@ -106,6 +113,7 @@ static trm_status crop(view *v, trmi_picture_scratch *scratch, const trm_transfo
     if (padding > 0 && (v->height != v->rows || v->width != v->columns || v->top || v->left)) {
         TRMI_TRY(materialize(v, scratch, err));
     }
+    /* The centre, or a random place. */
     int64_t top = room_y / 2, left = room_x / 2;
     if (random) {
         uint32_t bits[4];
@@ -126,6 +134,7 @@ static trmi_rect random_window(const trm_transform *step, int64_t height, int64_
     for (uint32_t attempt = 0; attempt < TRIES; attempt++) {
         uint32_t bits[4];
         throw_dice(d, attempt, bits);
+        /* Area and ratio are random, the ratio on a logarithmic scale. */
         double part = step->area[0] + (step->area[1] - step->area[0]) * bits[0] * 0x1p-32;
         double ratio = exp(log_low + (log_high - log_low) * bits[1] * 0x1p-32);
         double area = part * (double)height * (double)width;
@@ -136,6 +145,7 @@ static trmi_rect random_window(const trm_transform *step, int64_t height, int64_
                                (double)w};
         }
     }
+    /* Ten attempts failed. */
     double ratio = (double)width / (double)height;
     int64_t h = height, w = width;
     if (ratio < step->ratio[0]) {
@@ -155,6 +165,7 @@ static trmi_resize_plan plan_resize(const trmi_chain *chain, int32_t *step, int6
                              .align = t->align,
                              .full_height = t->height,
                              .full_width = t->width};
+    /* The part of the image that is read, and the size that it gets. */
     if (t->kind == TRM_TRANSFORM_RANDOM_RESIZED_CROP) {
         plan.rect = random_window(t, height, width, d);
     } else if (t->kind == TRM_TRANSFORM_RESIZE_SHORTER) {
@@ -163,6 +174,7 @@ static trmi_resize_plan plan_resize(const trmi_chain *chain, int32_t *step, int6
         plan.full_height = tall ? longer : t->height;
         plan.full_width = tall ? t->height : longer;
     }
+    /* The part of the result that is necessary. */
     plan.height = plan.full_height;
     plan.width = plan.full_width;
     const trm_transform *next = t + 1;
@@ -185,9 +197,11 @@ static bool resizes(const trm_transform *step) {
 /* Resizes the window by the plan, which is relative to the window; the view is then the result. */
 static trm_status resize(view *v, trmi_picture_scratch *scratch, const trmi_resize_plan *plan,
                          trm_error *err) {
+    /* The resize reads interleaved pixels from left to right. */
     if (v->flipped || v->pixel != 3 || !inside(v)) {
         TRMI_TRY(materialize(v, scratch, err));
     }
+    /* The size of ResizeShorter depends on the image. */
     if (plan->height > SIDE_MAX || plan->width > SIDE_MAX ||
         plan->height * plan->width > PIXELS_MAX) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -204,6 +218,7 @@ static trm_status resize(view *v, trmi_picture_scratch *scratch, const trmi_resi
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for an image of %lld x %lld",
                          (long long)plan->height, (long long)plan->width);
     }
+    /* Resize into the other buffer, which becomes the image. */
     const uint8_t *origin = v->data + v->top * v->row + v->left * 3;
     TRMI_TRY(trmi_resize(scratch, origin, v->height, v->width, v->row, plan, out, err));
     *v = (view){.data = out,
@@ -228,6 +243,7 @@ static trm_status decode(const trmi_chain *chain, view *v, trmi_picture_scratch 
     trmi_resize_plan plan = {.height = 0};
     trmi_picture picture;
     int divisor = 1;
+    /* The head of the file gives the size. */
     TRMI_TRY(trmi_picture_open(scratch, sample->data, sample->bytes, &picture, err));
     if (resizing) {
         d.counter += 16;
@@ -335,6 +351,7 @@ static void finish_bytes(const trmi_chain *chain, const view *v, uint8_t *out) {
 static trm_status finish(const trmi_chain *chain, view *v, trmi_picture_scratch *scratch, void *out,
                          trm_error *err) {
     bool planar = v->pixel == 1 && chain->channels_first;
+    /* Bring the pixels into a form that a loop can read. */
     if (chain->dtype == TRM_UINT8 || (!planar && (v->pixel != 3 || !inside(v)))) {
         TRMI_TRY(materialize(v, scratch, err));
     }
@@ -351,6 +368,7 @@ static trm_status finish(const trmi_chain *chain, view *v, trmi_picture_scratch 
             return TRMI_FAIL(err, TRM_NOMEM, "no memory to convert an image");
         }
     }
+    /* Compute, then convert to 16 bits. */
     (planar ? finish_planar : finish_rgb)(chain, v, floats);
     uint16_t *halves = out;
     for (int64_t i = 0; chain->dtype != TRM_FLOAT32 && i < count; i++) {
@@ -390,6 +408,7 @@ trm_status trmi_chain_run(const trmi_chain *chain, trmi_picture_scratch *scratch
             TRMI_TRY(crop(&v, scratch, step, &d, err));
         }
     }
+    /* All images of a batch have the same size. */
     if (v.height != chain->height || v.width != chain->width) {
         return TRMI_FAIL(err, TRM_INTERNAL, "an image of %lld x %lld where %lld x %lld was planned",
                          (long long)v.height, (long long)v.width, (long long)chain->height,

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The dataset object: created around a source, refined by calls (shard, shuffle, map, batch, ...),
- * and sealed by the first reading. After that, refining calls fail. */
+ * and sealed by the first reading. After that, refining calls fail.
+ *
+ * A refining call checks its own arguments; trmi_dataset_seal checks what they mean together. No
+ * call reads data. A dataset is used by one thread at a time; its own prefetch threads (stream.c)
+ * run only between trmi_dataset_start and trmi_dataset_stop. */
 #include "data/pipeline/dataset.h"
 
 #include "base/checked.h"
@@ -10,6 +14,8 @@
 enum { PREFETCH_MAX = 1024, THREADS_MAX = 256 }; /* upper limits of the refining calls */
 static const int64_t window_max = (int64_t)1 << 28, batch_max = (int64_t)1 << 24;
 
+/* Takes over the source, which is destroyed even if this fails. The defaults: no shuffle, batches
+ * of one sample, one pass. */
 trm_status trmi_dataset_create(trmi_source *source, trm_dataset **out, trm_error *err) {
     trm_dataset *dataset = trmi_alloc(sizeof *dataset);
     if (dataset == NULL) {
@@ -28,6 +34,7 @@ void trm_dataset_destroy(trm_dataset *dataset) {
     if (dataset == NULL) {
         return;
     }
+    /* The threads use the source, so they stop first. */
     trmi_dataset_stop(dataset);
     dataset->source->ops->destroy(dataset->source);
     trmi_free(dataset);
@@ -114,6 +121,7 @@ trm_status trm_dataset_map(trm_dataset *dataset, const trm_transform *transforms
         return TRMI_FAIL(err, TRM_INVALID, "map: %d transforms, at most %d in all", (int)count,
                          TRMI_MAX_TRANSFORMS);
     }
+    /* Rows have no pixels. */
     if (count > 0 && dataset->source->ops->load == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "map: a dataset of kind %s takes no image transforms",
                          dataset->source->ops->kind);
@@ -160,6 +168,7 @@ trm_status trm_dataset_prefetch(trm_dataset *dataset, int64_t depth, int64_t thr
                          "prefetch of %lld batches by %lld threads: at most %d by %d",
                          (long long)depth, (long long)threads, PREFETCH_MAX, THREADS_MAX);
     }
+    /* Without depth there are no threads; with threads, each has at least one batch. */
     dataset->threads = depth == 0 ? 0 : trmi_max_i64(threads, 1);
     dataset->depth = depth == 0 ? 0 : trmi_max_i64(depth, dataset->threads);
     return TRM_OK;

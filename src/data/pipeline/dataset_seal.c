@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sealing a dataset: the checks that need all refining calls, the fields and the number of batches.
- * Also the getters that seal, and the JSON description that checkpoints store. */
+ * Also the getters that seal, and the JSON description that checkpoints store.
+ *
+ *   transforms --> trmi_chain_build --> image, label        (image sources)
+ *   source ops --> fields                                   (row sources)
+ *                  fields --> trmi_check_transforms (transforms of the program) --> sealed
+ *
+ * Nothing is changed if a check fails, except for values that the next attempt computes again. */
 #include "data/pipeline/dataset.h"
 
 #include "base/checked.h"
@@ -147,6 +153,7 @@ static void describe_fields(trmi_text *text, trm_dataset *dataset) {
     trmi_text_printf(text, "]");
 }
 
+/* Writes the JSON in the order of the pipeline: source, order, transforms, batches, result. */
 char *trm_dataset_describe(trm_dataset *dataset) {
     static const char *const modes[] = {"wrap", "drop", "pad"};
     const trmi_sample_order *order = &dataset->order;

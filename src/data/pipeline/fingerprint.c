@@ -55,12 +55,14 @@ static trm_status add_rows(const trmi_source *source, const int64_t *indices, in
     trmi_picture_scratch scratch = {0};
     trm_error unheard;
     int32_t field_count = source->ops->fields(source, count, fields);
+    /* A batch with room for the samples. */
     trm_status status = make_tensors(fields, field_count, tensors, err);
     if (status == TRM_OK && source->ops->prepare != NULL) {
         source->ops->prepare(source, count, tensors);
     }
     const trmi_batch_work work = {
         .indices = indices, .count = count, .slots = count, .tensors = tensors};
+    /* Names and contents of the fields. */
     if (status == TRM_OK && source->ops->fill(source, &scratch, &work, &unheard) == TRM_OK) {
         for (int32_t i = 0; i < field_count; i++) {
             XXH3_64bits_update(state, fields[i].name, strlen(fields[i].name));
@@ -82,6 +84,7 @@ trm_status trm_dataset_fingerprint(const trm_dataset *dataset, uint64_t *out, tr
     XXH3_state_t state;
     XXH3_64bits_reset(&state);
     XXH3_64bits_update(&state, head, sizeof head);
+    /* Positions from the first to the last sample. */
     for (int64_t i = 0; i < count; i++) { /* includes the first and the last sample */
         indices[i] = count == 1
                          ? 0

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Datasets by name or path, as the command line gives them: finds out what kind of data is at a
- * path and builds the usual pipeline for it. */
+ * path and builds the usual pipeline for it.
+ *
+ *   trm_dataset_open: detect (kind) --> open_source (source and transforms) --> refine (the rest)
+ *
+ * A kind that the caller names is not checked against the data: the reader of that kind reports
+ * what is wrong. */
 #include "trireme/data.h"
 #include "trireme/data_click.h"
 
@@ -36,6 +41,7 @@ static const char *kind_of_file(const char *path) {
     if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) {
         return NULL; /* opening a pipe would wait for a writer */
     }
+    /* By the name. */
     if (ends(path, ".libsvm") || ends(path, ".svm") || ends(path, ".libffm")) {
         return "libsvm";
     }
@@ -79,6 +85,7 @@ static const char *kind_of_folder(const char *path) {
         return NULL;
     }
     bool cifar = false, records = false, folders = false;
+    /* What names are in it? */
     const struct dirent *entry;
     while ((entry = readdir(folder)) != NULL) {
         const char *name = entry->d_name;
@@ -91,6 +98,7 @@ static const char *kind_of_folder(const char *path) {
         folders |= fstatat(dirfd(folder), name, &info, 0) == 0 && S_ISDIR(info.st_mode);
     }
     closedir(folder);
+    /* A folder with a file of click data: the kind is that of the file. */
     char rows[4096];
     if (!cifar && trmi_click_file_in(path, TRM_USAGE_TRAIN, rows, sizeof rows)) {
         return kind_of_file(rows);
@@ -128,8 +136,7 @@ static trm_status detect(const trm_dataset_spec *spec, const char **out, trm_err
     return TRM_OK;
 }
 
-/* ---- pipelines --------------------------------------------------------------------------------
- */
+/* ---- pipelines ---- */
 
 /* The transforms of a pipeline, under construction. */
 typedef struct recipe {
@@ -137,6 +144,7 @@ typedef struct recipe {
     int32_t count;
 } recipe;
 
+/* Appends a transform. */
 static void add(recipe *r, trm_transform step) { r->steps[r->count++] = step; }
 
 /* Adds the last transforms: scaling to 0..1, normalising, and the layout. */
@@ -188,6 +196,7 @@ static recipe large_images(const trm_dataset_spec *spec, bool augment) {
 /* Applies seed, shuffle, shard, transforms, batch and prefetch to the dataset. */
 static trm_status refine(const trm_dataset_spec *spec, const recipe *r, bool train,
                          trm_dataset *dataset, trm_error *err) {
+    /* The defaults of the command line. */
     int64_t batch = spec->batch_size != 0 ? spec->batch_size : 32;
     int64_t depth = spec->prefetch_depth == 0 ? 4 : spec->prefetch_depth;
     TRMI_TRY(trm_dataset_seed(dataset, spec->seed, err));
@@ -206,6 +215,7 @@ static trm_status refine(const trm_dataset_spec *spec, const recipe *r, bool tra
 /* Opens the source of a kind; *r is the pipeline for its images (empty for other data). */
 static trm_status open_source(const char *kind, const trm_dataset_spec *spec, bool augment,
                               recipe *r, trm_dataset **out, trm_error *err) {
+    /* Generated data, then data at a path. */
     *r = (recipe){.count = 0};
     /* The guide's reader takes every file, so training includes the test set. */
     bool all = spec->exact_guide && spec->usage == TRM_USAGE_TRAIN;
@@ -245,6 +255,7 @@ static trm_status open_source(const char *kind, const trm_dataset_spec *spec, bo
 
 trm_status trm_dataset_open(const trm_dataset_spec *spec, trm_dataset **out, trm_error *err) {
     const char *kind = spec->kind;
+    /* Check what no refining call checks. */
     if ((unsigned)spec->usage > TRM_USAGE_ALL) {
         return TRMI_FAIL(err, TRM_INVALID, "usage %d: train, test or all expected",
                          (int)spec->usage);
@@ -263,6 +274,7 @@ trm_status trm_dataset_open(const trm_dataset_spec *spec, trm_dataset **out, trm
     bool train = spec->usage != TRM_USAGE_TEST && !spec->no_augment;
     trm_dataset *dataset;
     recipe r;
+    /* Source, pipeline, test of the whole. */
     TRMI_TRY(open_source(kind, spec, train, &r, &dataset, err));
     trm_status status = refine(spec, &r, train, dataset, err);
     if (status == TRM_OK) {

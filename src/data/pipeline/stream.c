@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading a dataset: slots, workers, position. The drawing is in dataset.h. */
+/* Reading a dataset: slots, workers, position. The drawing is in dataset.h.
+ *
+ * Batch `number` (epoch * batches + index) is filled by worker `number` modulo the number of
+ * workers, so the caller takes batches from the workers in turn and the order does not depend on
+ * their speed. A slot belongs to one side at a time: idle queue, worker, ready queue, caller. The
+ * contents of a batch are a function of the dataset and of its number, so reading can begin
+ * anywhere. */
 #include "data/pipeline/dataset.h"
 
 #include "base/checked.h"
@@ -26,6 +32,7 @@ static trm_status fill_images(const trm_dataset *dataset, trmi_prefetch_worker *
                               const trmi_batch_work *work, trm_error *err) {
     const trmi_source *source = dataset->source;
     const trmi_chain *chain = &dataset->chain;
+    /* Load, transform, label. */
     size_t image_bytes = (size_t)(chain->height * chain->width * 3) * trm_dtype_bytes(chain->dtype);
     uint8_t *images = work->tensors[0].data;
     int32_t *labels = work->tensors[1].data;
@@ -35,6 +42,7 @@ static trm_status fill_images(const trm_dataset *dataset, trmi_prefetch_worker *
         TRMI_TRY(source->ops->load(source, &worker->scratch, index, &sample, err));
         trm_status status = trmi_chain_run(chain, &worker->scratch, &sample, work->epoch_seed,
                                            index, images + (size_t)i * image_bytes, err);
+        /* The chain does not know the sample's file, so its place is added here. */
         if (status != TRM_OK) {
             char place[TRMI_PLACE_BYTES];
             source->ops->place(source, index, place, sizeof place);
@@ -72,6 +80,8 @@ void trmi_slot_fill(trm_dataset *dataset, trmi_prefetch_worker *worker, int64_t 
                             .slots = dataset->batch_size,
                             .epoch_seed = trmi_mix(order->seed, (uint64_t)epoch),
                             .tensors = tensors};
+    /* The source fills the views, then its mappings are checked, then transforms of the program
+     * run. */
     const trmi_source_ops *ops = dataset->source->ops;
     slot->status = ops->load != NULL
                        ? fill_images(dataset, worker, &work, &slot->error)
@@ -82,6 +92,7 @@ void trmi_slot_fill(trm_dataset *dataset, trmi_prefetch_worker *worker, int64_t 
     if (slot->status == TRM_OK) {
         slot->status = trmi_transform_samples(dataset, &work, &slot->error);
     }
+    /* What the caller sees besides the tensors. */
     slot->batch.epoch = epoch;
     slot->batch.index = index;
     slot->batch.samples = count;
@@ -110,6 +121,7 @@ static trm_status slot_create(const trm_dataset *dataset, trmi_batch_slot *slot,
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for batches of %lld samples, %lld ahead",
                          (long long)dataset->batch_size, (long long)dataset->depth);
     }
+    /* A source may write what is the same in every batch. */
     if (dataset->source->ops->prepare != NULL) {
         dataset->source->ops->prepare(dataset->source, dataset->batch_size, tensors);
     }
@@ -132,6 +144,7 @@ static void fill_recorded(trmi_prefetch_worker *worker, int64_t number, trmi_bat
     double begin = trace != NULL ? trmi_os_now() : 0;
     trmi_slot_fill(dataset, worker, number, slot);
     if (trace != NULL) {
+        /* Tracks are numbered like the workers. */
         char track[32], name[64];
         snprintf(track, sizeof track, "data %d", (int)(worker - dataset->workers));
         snprintf(name, sizeof name, "batch %lld of epoch %lld", (long long)slot->batch.index + 1,
@@ -171,9 +184,11 @@ static trm_status worker_start(trm_dataset *dataset, trmi_prefetch_worker *worke
     for (int64_t i = 0; i < count; i++) {
         TRMI_TRY(slot_create(dataset, &slots[i], err));
     }
+    /* Without threads the caller fills the only slot. */
     if (dataset->threads == 0) {
         return TRM_OK;
     }
+    /* All slots begin in the idle queue; both queues have room for all of them. */
     TRMI_TRY(trmi_queue_create(count, &worker->idle, err));
     TRMI_TRY(trmi_queue_create(count, &worker->ready, err));
     for (int64_t i = 0; i < count; i++) {
@@ -217,6 +232,7 @@ trm_status trmi_dataset_start(trm_dataset *dataset, trm_error *err) {
         trmi_dataset_stop(dataset);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %lld prefetch threads", (long long)workers);
     }
+    /* Each worker begins with its first batch from the present position on. */
     dataset->worker_count = workers;
     dataset->slot_count = workers * each;
     dataset->next_worker = 0;
@@ -235,6 +251,7 @@ trm_status trmi_dataset_start(trm_dataset *dataset, trm_error *err) {
 
 /* Closing the queues wakes the workers, which then end. */
 void trmi_dataset_stop(trm_dataset *dataset) {
+    /* First close all queues, then wait: a worker may sleep in either of its queues. */
     for (int64_t w = 0; w < dataset->worker_count; w++) {
         trmi_prefetch_worker *worker = &dataset->workers[w];
         if (worker->idle != NULL) {
@@ -300,10 +317,12 @@ trm_status trm_dataset_next(trm_dataset *dataset, const trm_batch **out, trm_err
             return TRM_END;
         }
     }
+    /* The first batch after opening or seeking starts the workers. */
     if (dataset->workers == NULL) {
         TRMI_TRY(trmi_dataset_start(dataset, err));
     }
     trmi_batch_slot *slot = next_slot(dataset);
+    /* The failure ends reading. The next call starts again at the same batch. */
     if (slot->status != TRM_OK) {
         trm_status status = slot->status;
         if (err != NULL) {
