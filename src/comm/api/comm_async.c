@@ -74,6 +74,7 @@ static bool take_work(trm_comm *comm, trm_request **active, trm_request **collec
     while (*end != NULL) {
         end = &(*end)->next;
     }
+    /* Take all messages at the head of the queue; a collective waits until no message is active. */
     while (comm->queue_head != NULL) {
         trm_request *request = comm->queue_head;
         bool messages = request->kind == TRMI_WORK_MESSAGES;
@@ -103,6 +104,7 @@ static void *progress_main(void *context) {
     trm_request *active = NULL, *collective = NULL;
     while (take_work(comm, &active, &collective)) {
         if (collective != NULL) {
+            /* A collective runs to its end; messages make one step at a time. */
             trm_error err = {.status = TRM_OK};
             trm_status status = trmi_comm_execute(comm, collective, true, &err);
             collective->error = err;
@@ -127,6 +129,7 @@ static void raise_above_caller(pthread_t thread) {
     }
 }
 
+/* Starts the progress thread with all signals blocked. */
 static trm_status start_thread(trm_comm *comm, trm_error *err) {
     sigset_t all, before; /* signals are handled by the program's own threads */
     sigfillset(&all);

@@ -31,6 +31,7 @@ typedef struct choice {
     int32_t colour, key, rank, valid;
 } choice;
 
+/* Sorts ranks by key, and ranks with the same key by their rank in the parent. */
 static int by_key(const void *a, const void *b) {
     const choice *x = a, *y = b;
     return x->key != y->key ? (x->key < y->key ? -1 : 1)

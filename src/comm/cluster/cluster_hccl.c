@@ -128,6 +128,7 @@ static trm_status take_interface(const trmi_environment *env, trmi_hccl *hccl, t
     const char *ip = trmi_env_text(env, "HCCL_IF_IP"),
                *spec = trmi_env_text(env, "HCCL_SOCKET_IFNAME");
     const char *word = trmi_env_text(env, "HCCL_SOCKET_FAMILY");
+    /* Family, address and interface are checked even if one has priority. */
     int family = word == NULL                    ? AF_UNSPEC
                  : strcmp(word, "AF_INET") == 0  ? AF_INET
                  : strcmp(word, "AF_INET6") == 0 ? AF_INET6

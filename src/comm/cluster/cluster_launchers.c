@@ -208,6 +208,7 @@ static trm_status refine_mindspore(const trmi_environment *env, trmi_claim *clai
     bool has_rank;
     char part[40];
     const char *role = trmi_env_text(env, "MS_ROLE"), *variable = "MS_NODE_ID";
+    /* Tasks without a rank. */
     if (strcmp(role, "MS_SCHED") == 0 || strcmp(role, "MS_PSERVER") == 0) {
         claim->role = strcmp(role, "MS_SCHED") == 0 ? TRM_ROLE_SCHEDULER : TRM_ROLE_PS;
         return TRM_OK;
@@ -217,6 +218,7 @@ static trm_status refine_mindspore(const trmi_environment *env, trmi_claim *clai
                          "MS_ROLE: MS_SCHED, MS_WORKER or MS_PSERVER expected, found \"%s\"",
                          trmi_printable(role, part, sizeof part));
     }
+    /* The worker's number, under either of two names. */
     INTEGER(variable, 0, &has_rank, &claim->rank);
     if (!has_rank) {
         variable = "RANK_ID";
@@ -234,6 +236,7 @@ static trm_status refine_mindspore(const trmi_environment *env, trmi_claim *clai
             "MS_NODE_ID to 0 to %d",
             claim->size - 1);
     }
+    /* With an address, the scheduler waits for the end of the job. */
     claim->watched = claim->port > 0;
     claim->rank_later = claim->first_is_root = !has_rank;
     return TRM_OK;

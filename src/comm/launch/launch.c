@@ -365,6 +365,7 @@ static void keep_time(trmi_launch *launch, job_state *job, double now) {
     }
 }
 
+/* True if a task runs. */
 static bool any_running(const trmi_launch *launch) {
     for (int32_t t = 0; t < launch->count; t++) {
         if (launch->tasks[t].running) {
@@ -545,6 +546,7 @@ static trm_status run(trmi_launch *launch, job_state *job, trm_error *err) {
     prctl(PR_GET_CHILD_SUBREAPER, &subreaper);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     trm_status status = TRM_OK;
+    /* Start all tasks. If one cannot be started, the others end at once. */
     for (int32_t t = 0; t < launch->count && status == TRM_OK; t++) {
         if (launch->tasks[t].role == TRM_ROLE_WORKER && launch->options->role_count == 0) {
             trmi_launch_say(launch->options, "start training for device %d",
@@ -556,6 +558,7 @@ static trm_status run(trmi_launch *launch, job_state *job, trm_error *err) {
         job->ending = job->killed = true;
         tell_all(launch, SIGKILL);
     }
+    /* Wait, then collect processes that the tasks have left. */
     wait_for_end(launch, job);
     end_adopted(launch, before, before_count);
     if (status == TRM_OK) {
@@ -573,6 +576,7 @@ trm_status trm_launch(const trm_launch_options *options, trm_launch_result *resu
     *result = (trm_launch_result){.failed_rank = -1};
     job_state job = {.result = result, .start_time = trmi_os_now(), .first_failed = -1};
     sigset_t before;
+    /* Plan the job, which has no effect yet. */
     trm_status status = trmi_launch_plan(&launch, err);
     if (status != TRM_OK) {
         goto done;
@@ -581,6 +585,7 @@ trm_status trm_launch(const trm_launch_options *options, trm_launch_result *resu
         describe(&launch);
         goto done;
     }
+    /* Run it. */
     status = take_signals(&launch, &before, err);
     if (status == TRM_OK) {
         trmi_launch_say(options, "%d process%s, %d thread%s each%s", launch.count,
@@ -589,6 +594,7 @@ trm_status trm_launch(const trm_launch_options *options, trm_launch_result *resu
                         launch.shared_cores ? ", cores shared: waiting ranks sleep" : "");
         status = run(&launch, &job, err);
     }
+    /* Give everything back. */
     if (launch.signal_fd >= 0) {
         close(launch.signal_fd);
     }

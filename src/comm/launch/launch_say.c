@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Formats a line and passes it to the caller's `write`, if there is one. */
 static void put(const trm_launch_options *options, trm_launch_stream stream, const char *format,
                 va_list args) {
     char line[1200];

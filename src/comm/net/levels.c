@@ -231,12 +231,14 @@ static trm_status sum_to_leaders(trm_comm *comm, const trmi_engine_call *op,
     const int32_t *leaders = leaders_with(comm, root, &leader);
     bool leads = leader == comm->local_rank;
     const void *send;
+    /* Sum inside each host, in the partial type, at the leader. */
     TRMI_TRY(widened(comm, op, wide, &send, err));
     if (leads) {
         size_t bytes = (size_t)op->count * trm_dtype_bytes(wide);
         TRMI_TRY(need(comm, &l->output, &l->output_bytes, bytes > 0 ? bytes : 1, err));
     }
     TRMI_TRY(run_local(comm, op, TRM_REDUCE, send, l->output, wide, leader, err));
+    /* Sum across hosts; divide and convert at the end. */
     if (leads) {
         TRMI_TRY(run_across(comm, op, across, leaders, l->host_of[root], l->output, l->output,
                             op->count, wide, background, err));
@@ -244,12 +246,15 @@ static trm_status sum_to_leaders(trm_comm *comm, const trmi_engine_call *op,
             trmi_reduce_finish(l->output, wide, op->recv, op->dtype, op->count, divisor);
         }
     }
+    /* The result for the other ranks of the host. */
     if (across == TRM_ALLREDUCE) {
         TRMI_TRY(run_local(comm, op, TRM_BROADCAST, op->recv, op->recv, op->dtype, leader, err));
     }
     return TRM_OK;
 }
 
+/* Broadcast: from the root among the leaders, then inside each host. The root's leader is the root
+ * itself. */
 static trm_status broadcast(trm_comm *comm, const trmi_engine_call *op, bool background,
                             trm_error *err) {
     levels *l = levels_of(comm);
@@ -262,6 +267,8 @@ static trm_status broadcast(trm_comm *comm, const trmi_engine_call *op, bool bac
     return run_local(comm, op, TRM_BROADCAST, op->recv, op->recv, op->dtype, leader, err);
 }
 
+/* Barrier: all ranks of a host have arrived, then all hosts have, and then the hosts' ranks may go
+ * on. */
 static trm_status barrier(trm_comm *comm, const trmi_engine_call *op, bool background,
                           trm_error *err) {
     int32_t leader;

@@ -84,6 +84,8 @@ static int post_payload(mpi *self, pending *p) {
     return code;
 }
 
+/* Starts a transfer: part 0 with the head and a small payload; a large payload follows in parts of
+ * its own. A receive waits for the head first, which has the length. */
 static trm_status mpi_start(trmi_transport *transport, trmi_transfer *t, trm_error *err) {
     mpi *self = (mpi *)(void *)transport;
     pending *p = self->spare;
@@ -93,6 +95,7 @@ static trm_status mpi_start(trmi_transport *transport, trmi_transfer *t, trm_err
         return fail(err, TRM_NOMEM, "%sno memory for a transfer to rank %d of %d", "", t->peer,
                     self->base.group.size);
     }
+    /* The number of the transfer for this peer, direction and channel is a part of its tag. */
     uint32_t *count = t->receive ? self->received : self->sent;
     p->transfer = t;
     p->head_known = false;
@@ -165,6 +168,7 @@ static trm_status advance(mpi *self, pending *p, trm_error *err) {
     return TRM_OK;
 }
 
+/* Goes through all transfers that are not done, and keeps the finished ones for later use. */
 static trm_status mpi_progress(trmi_transport *transport, bool *moved, trm_error *err) {
     mpi *self = (mpi *)(void *)transport;
     for (pending **at = &self->first; *at != NULL;) {
@@ -195,6 +199,8 @@ static void mpi_wait(trmi_transport *transport, double seconds) {
 }
 
 /* --- creation and destruction --- */
+/* Ends MPI at the exit of the program, unless the program has done so or a job has failed:
+ * MPI_Finalize would then wait for ranks that have died. */
 static void end_mpi(void) {
     int ended = 0;
     MPI_Finalized(&ended);
@@ -224,6 +230,8 @@ static trm_status start_mpi(trm_error *err) {
     return TRM_OK;
 }
 
+/* Frees the transport. After a failure, MPI may still use buffers of transfers, which are then not
+ * freed. */
 static void mpi_destroy(trmi_transport *transport) {
     mpi *self = (mpi *)(void *)transport;
     broken |= self->first != NULL || !trmi_bootstrap_healthy(self->base.group.bootstrap);
@@ -254,6 +262,7 @@ static trm_status make_comm(mpi *self, const trmi_exchange *exchange, trm_error 
     }
     MPI_Comm_rank(MPI_COMM_WORLD, &world);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
+    /* The rank of each member in MPI_COMM_WORLD. Each must be there once. */
     trm_status status = exchange->allgather(exchange->context, &world, sizeof world, ranks, err);
     bool *seen = calloc((size_t)size, sizeof *seen);
     for (int32_t r = 0; status == TRM_OK && r < group->size; r++) {
@@ -267,6 +276,7 @@ static trm_status make_comm(mpi *self, const trmi_exchange *exchange, trm_error 
             seen[ranks[r]] = true;
         }
     }
+    /* The communicator, with errors returned instead of ending the program. */
     if (status == TRM_OK) {
         MPI_Group all, some;
         MPI_Comm_group(MPI_COMM_WORLD, &all);
@@ -296,6 +306,8 @@ static const trmi_transport_table mpi_table = {
     .destroy = mpi_destroy,
 };
 
+/* Creates the transport. MPI has no secret of its own, so the job's secret gives the key of the
+ * frame heads. */
 static trm_status mpi_create(const trmi_group *group, const trmi_exchange *exchange,
                              trmi_transport **out, trm_error *err) {
     mpi *self = calloc(1, sizeof *self);

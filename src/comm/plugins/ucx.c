@@ -77,7 +77,7 @@ static void posted(pending *p, ucs_status_ptr_t request) {
     }
 }
 
-/* Callbacks of UCX. */
+/* Callbacks of UCX: a send, a receive, and an endpoint that has failed. */
 static void sent(void *request, ucs_status_t status, void *user) {
     complete(user, status);
     ucp_request_free(request);
@@ -110,6 +110,7 @@ static void post_send(ucx *self, pending *p, const void *data, size_t bytes, uin
     posted(p, request);
 }
 
+/* The same for a receive. */
 static void post_receive(ucx *self, pending *p, void *data, size_t bytes, uint64_t part) {
     trmi_transfer *t = p->transfer;
     ucp_request_param_t param = {.op_attr_mask =
@@ -235,6 +236,7 @@ static trm_status ucx_progress(trmi_transport *transport, bool *moved, trm_error
     return TRM_OK;
 }
 
+/* Sleeps until the worker or the job's alarm has an event, or `seconds` have passed. */
 static void ucx_wait(trmi_transport *transport, double seconds) {
     ucx *self = (ucx *)(void *)transport;
     if (ucp_worker_arm(self->worker) != UCS_OK) {
@@ -385,6 +387,7 @@ done:
     return status;
 }
 
+/* Creates the transport: worker, exchange of addresses, endpoints. */
 static trm_status ucx_create(const trmi_group *group, const trmi_exchange *exchange,
                              trmi_transport **out, trm_error *err) {
     ucx *self = calloc(1, sizeof *self);

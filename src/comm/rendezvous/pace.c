@@ -40,6 +40,7 @@ static double run_delay(void) {
     return 1e-9 * (double)delayed;
 }
 
+/* Reads what the system counts for this thread and process. */
 static void read_counters(trmi_pace_card *card) {
     struct rusage usage;
     card->delayed = run_delay();
@@ -124,6 +125,7 @@ const char *trmi_pace_sentence(const trmi_pace_card *cards, int32_t n, int32_t r
 }
 
 /* --- one rank's part --- */
+/* Starts a new window of measurement. */
 static void begin_window(trmi_pace *pace) {
     pace->mine.elapsed = pace->mine.computing = pace->mine.data = 0;
     pace->mine.steps = 0;
@@ -140,6 +142,7 @@ trm_status trmi_pace_create(trm_comm *comm, trmi_pace **out, trm_error *err) {
     if (pace == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory");
     }
+    /* From here on, an error frees everything. */
     pace->comm = comm;
     pace->cards = trmi_alloc(n * sizeof *pace->cards);
     pace->watches = trmi_alloc(n * sizeof *pace->watches);
@@ -148,6 +151,7 @@ trm_status trmi_pace_create(trm_comm *comm, trmi_pace **out, trm_error *err) {
         trmi_pace_destroy(pace);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %zu ranks", n);
     }
+    /* How the other ranks name this one in reports. */
     pace->mine.pid = (int32_t)getpid();
     gethostname(pace->mine.host, sizeof pace->mine.host - 1);
     pace->waited = trmi_bootstrap_waited(comm->bootstrap);

@@ -127,6 +127,7 @@ static void note_stranger(forming *form, const trmi_hello *peer) {
  * If so it becomes a guest. Errors (INVALID) end the rendezvous; other misfits are only refused. */
 static trm_status examine(forming *form, guest *who, trm_error *err) {
     const trmi_hello *own = &form->join->hello, *peer = &who->hello;
+    /* Another job: the peer tries again until its own job meets. */
     if (memcmp(peer->key, own->key, 32) != 0) {
         note_stranger(form, peer);
         refuse(who, TRM_PENDING,
@@ -134,6 +135,7 @@ static trm_status examine(forming *form, guest *who, trm_error *err) {
                form->join->place.text, own->host, own->pid);
         return TRM_OK;
     }
+    /* The same job, described differently: no rank could work with both, so the rendezvous ends. */
     if (peer->size != own->size) {
         TRMI_FAIL(err, TRM_INVALID,
                   "rank %d (%s pid %d) was told of %d ranks, rank 0 (%s pid %d) of %d; start all "
@@ -150,11 +152,13 @@ static trm_status examine(forming *form, guest *who, trm_error *err) {
         refuse(who, TRM_INVALID, "%s", err->message);
         return TRM_INVALID;
     }
+    /* A scheduler is no rank; its link is kept until the job ends. */
     if (peer->rank == TRMI_WATCHER) {
         trmi_link_close(&form->watcher);
         form->watcher = who->link;
         return TRM_OK;
     }
+    /* Ranks that cannot be added: only they are refused. */
     if (peer->rank == 0 || peer->rank < -1 || peer->rank >= own->size) {
         refuse(who, TRM_INVALID, "rank %d cannot join: 1 to %d expected (rank 0 is %s pid %d)",
                peer->rank, own->size - 1, own->host, own->pid);
@@ -170,6 +174,7 @@ static trm_status examine(forming *form, guest *who, trm_error *err) {
         refuse(who, TRM_INVALID, "all %d ranks are here already", own->size);
         return TRM_OK;
     }
+    /* A guest. */
     who->link.heard_time = trmi_os_now();
     form->guests[form->guest_count++] = *who;
     return TRM_OK;

@@ -26,6 +26,7 @@ static trm_status find_root(trmi_join *join, trmi_link *link, trm_error *err) {
         int fd;
         uint8_t secret[32];
         bool wrong_token = false;
+        /* Connect, then prove the token. */
         trm_status status = trmi_connect(&join->place, number, &fd, secret, &why);
         if (status == TRM_OK) {
             status = trmi_side_introduce(join, fd, secret, link, &wrong_token, &why);
@@ -33,6 +34,7 @@ static trm_status find_root(trmi_join *join, trmi_link *link, trm_error *err) {
                 close(fd);
             }
         }
+        /* Success, or an error that another attempt would meet again. */
         if (status != TRM_PENDING) {
             if (status != TRM_OK && err != NULL) {
                 *err = why;

@@ -193,6 +193,7 @@ static trm_status parse_kind(const char *item, size_t length, const char *text, 
     const char *equals = memchr(item, '=', length), *end = item + length;
     trmi_algorithms chosen = *out;
     int kind = -1;
+    /* The name of a kind, or "others". */
     if (equals != NULL) {
         size_t name = (size_t)(equals - item);
         kind = kind_of(item, name);
@@ -204,6 +205,7 @@ static trm_status parse_kind(const char *item, size_t length, const char *text, 
         }
         item = equals + 1;
     }
+    /* Each level of the hierarchy. */
     do {
         size_t part = 0;
         while (item + part < end && item[part] != ';') {
@@ -212,6 +214,7 @@ static trm_status parse_kind(const char *item, size_t length, const char *text, 
         TRMI_TRY(parse_level(item, part, kind, text, source, &chosen, err));
         item += part + 1;
     } while (item < end);
+    /* A named kind, or all kinds that have no choice of their own. */
     for (int k = 0; k <= TRM_BARRIER; k++) {
         if (k == kind || (kind < 0 && !named[k])) {
             out->of[k] = chosen.of[k];

@@ -143,11 +143,13 @@ static void make_bruck_alltoall(trmi_builder *b) {
     int32_t n = b->size, r = b->rank;
     int64_t c = b->request->count, work = trmi_take_temp(b, n * c);
     int64_t packed = trmi_take_temp(b, n * c), arrived = trmi_take_temp(b, n * c);
+    /* Slot j begins with the block for the rank j further on. */
     for (int32_t j = 0; j < n; j++) {
         trmi_add_copy(b, (trmi_schedule_range){TRMI_TEMP_BUFFER, work + j * c, c}, TRMI_SEND_BUFFER,
                       trmi_modulo(r + j, n) * c);
     }
     for (int32_t bit = 1; bit < n; bit *= 2, b->round++) {
+        /* Pack the blocks that move in this round. */
         int32_t moved = 0;
         for (int32_t j = 0; j < n; j++) {
             if ((j & bit) != 0) {
@@ -155,10 +157,12 @@ static void make_bruck_alltoall(trmi_builder *b) {
                               TRMI_TEMP_BUFFER, work + j * c);
             }
         }
+        /* All ranks send the same distance, so each receives from the other side. */
         trmi_add_send(b, trmi_modulo(r + bit, n),
                       (trmi_schedule_range){TRMI_TEMP_BUFFER, packed, moved * c});
         trmi_add_receive(b, trmi_modulo(r - bit, n),
                          (trmi_schedule_range){TRMI_TEMP_BUFFER, arrived, moved * c});
+        /* Unpack into the same slots. */
         moved = 0;
         for (int32_t j = 0; j < n; j++) {
             if ((j & bit) != 0) {
@@ -167,6 +171,7 @@ static void make_bruck_alltoall(trmi_builder *b) {
             }
         }
     }
+    /* Slot j now has the block from the rank j before this one. */
     for (int32_t j = 0; j < n; j++) {
         trmi_add_copy(b, (trmi_schedule_range){TRMI_RECV_BUFFER, trmi_modulo(r - j, n) * c, c},
                       TRMI_TEMP_BUFFER, work + j * c);

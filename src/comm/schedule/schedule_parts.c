@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 
+/* Returns the elements of the longest block, the size of a temporary buffer for any block. */
 static int64_t longest_block(const trmi_builder *b) {
     int64_t longest = 0;
     for (int32_t i = 0; i < b->size; i++) {

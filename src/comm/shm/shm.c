@@ -93,6 +93,7 @@ static trm_status lay_out(trmi_shm *shm, const trmi_shm_options *options,
     return TRM_OK;
 }
 
+/* Frees the arrays of the repeated operations; NULL is fine. */
 static void free_repeats(trmi_shm_repeat *repeats) {
     for (int32_t i = 0; repeats != NULL && i < TRMI_SHM_REPEATS; i++) {
         trmi_free(repeats[i].said);

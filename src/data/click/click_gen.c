@@ -140,6 +140,7 @@ static int64_t number_of(const clicks *set, int64_t index) {
     return index < train ? index : test_origin + index - train;
 }
 
+/* Draws a row: inputs, probability, label. */
 static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row *row,
                         trm_error *err) {
     (void)err;
@@ -156,6 +157,7 @@ static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row
 /* Fills in the defaults and checks the options. */
 static trm_status fill_options(const trm_clicks_options *given, trm_clicks_options *o,
                                trm_error *err) {
+    /* Defaults for what is 0. */
     *o = given != NULL ? *given : (trm_clicks_options){0};
     o->rows = o->rows == 0 ? 1000000 : o->rows;
     o->test_rows = o->test_rows == 0 ? trmi_max_i64(o->rows / 10, 1) : o->test_rows;
@@ -194,6 +196,7 @@ static trm_status fill_options(const trm_clicks_options *given, trm_clicks_optio
 static void set_bias(clicks *set) {
     enum { ROWS = 4096, STEPS = 50 };
     double logits[ROWS], low = -60, high = 60;
+    /* Logits without the bias, which are the same in each step. */
     for (int64_t i = 0; i < ROWS; i++) {
         logits[i] = draw_row(set, bias_origin + i, NULL, NULL);
     }
@@ -214,6 +217,7 @@ static trm_status plant(clicks *set, trm_error *err) {
     size_t cells = (size_t)o->fields * (size_t)set->table_ranks * WEIGHTS;
     TRMI_TRY(TRMI_NEW(err, set->table, cells, "for the planted weights"));
     TRMI_TRY(TRMI_NEW(err, set->dense_weights, o->dense, "for the planted weights"));
+    /* Weights of the most frequent keys, and of the dense inputs. */
     for (int32_t f = 0; f < o->fields; f++) {
         for (int64_t rank = 0; rank < set->table_ranks; rank++) {
             draw_weights(set, f, rank, set->table + (f * set->table_ranks + rank) * WEIGHTS);
@@ -224,6 +228,7 @@ static trm_status plant(clicks *set, trm_error *err) {
         four_normals(trmi_mix(planted_seed(set), UINT64_MAX), (uint64_t)d, normals);
         set->dense_weights[d] = normals[0];
     }
+    /* The inverse of the integral of x^-zipf from 1 to top. */
     double top = (double)o->vocabulary + 1;
     bool logarithmic = fabs(o->zipf - 1) < 1e-6;
     set->power = logarithmic ? 0 : 1 / (1 - o->zipf);
@@ -263,6 +268,7 @@ static const trmi_source_ops clicks_ops = {.kind = "clicks",
 static trm_status create(const trm_clicks_options *options, trm_usage usage, clicks **out,
                          trm_error *err) {
     trm_clicks_options filled;
+    /* Options, source, weights. */
     TRMI_TRY(fill_options(options, &filled, err));
     clicks *set;
     TRMI_TRY(TRMI_NEW(err, set, 1, "for a dataset"));
@@ -302,6 +308,7 @@ typedef struct outcome {
     bool clicked;
 } outcome;
 
+/* Sorts outcomes by probability. */
 static int by_probability(const void *a, const void *b) {
     double x = ((const outcome *)a)->probability, y = ((const outcome *)b)->probability;
     return x < y ? -1 : x > y;
@@ -340,6 +347,7 @@ trm_status trm_clicks_measure(const trm_clicks_options *options, int64_t rows,
     int64_t count = rows == 0 ? set->click.base.count : rows;
     outcome *outcomes = NULL;
     trm_status status = TRM_OK;
+    /* The outcomes of the test rows. */
     if (count < 1 || count > set->click.base.count) {
         status = TRMI_FAIL(err, TRM_INVALID, "measure over %lld rows: the test set has %lld",
                            (long long)count, (long long)set->click.base.count);
@@ -347,6 +355,7 @@ trm_status trm_clicks_measure(const trm_clicks_options *options, int64_t rows,
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory to measure over %lld rows", (long long)count);
     }
     if (status == TRM_OK) {
+        /* Rate and losses in one pass; the areas need the outcomes in order. */
         trm_clicks_bayes bayes = {0};
         for (int64_t i = 0; i < count; i++) {
             int64_t row = number_of(set, i);

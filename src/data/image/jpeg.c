@@ -94,6 +94,7 @@ static const char *without_prefix(const char *warning) {
 trm_status trmi_jpeg_decode(trmi_picture_scratch *scratch, const uint8_t *data, size_t bytes,
                             const trmi_picture *jpeg, int divisor, bool exact,
                             const uint8_t **pixels, int64_t *row_bytes, trm_error *err) {
+    /* libjpeg-turbo scales while it decodes and rounds the size up. */
     int64_t width = (jpeg->width + divisor - 1) / divisor;
     int64_t height = (jpeg->height + divisor - 1) / divisor;
     size_t needed = (size_t)(width * height * (jpeg->cmyk ? 4 : 3)) + SLACK_BYTES;
@@ -102,6 +103,7 @@ trm_status trmi_jpeg_decode(trmi_picture_scratch *scratch, const uint8_t *data, 
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for an image of %lld x %lld", (long long)width,
                          (long long)height);
     }
+    /* Decode. Only a harmless warning is no error. */
     int failed = tjDecompress2(scratch->decoder, data, bytes, buffer, (int)width, 0, (int)height,
                                jpeg->cmyk ? TJPF_CMYK : TJPF_RGB, exact ? 0 : TJFLAG_FASTUPSAMPLE);
     if (failed && (tjGetErrorCode(scratch->decoder) != TJERR_WARNING ||

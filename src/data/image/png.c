@@ -21,18 +21,20 @@ typedef struct png_source {
     char message[96];
 } png_source;
 
-/* Callbacks of libpng: error, warning (ignored), and reading from memory. */
+/* Callbacks of libpng. An error stores its message and jumps back to setjmp. */
 static void on_error(png_structp png, png_const_charp message) {
     png_source *source = png_get_error_ptr(png);
     snprintf(source->message, sizeof source->message, "%s", message);
     png_longjmp(png, 1);
 }
 
+/* Warnings are ignored. */
 static void on_warning(png_structp png, png_const_charp message) {
     (void)png;
     (void)message;
 }
 
+/* Reads from memory. */
 static void on_read(png_structp png, png_bytep out, size_t count) {
     png_source *source = png_get_io_ptr(png);
     if (count > source->bytes - source->at) {
@@ -87,6 +89,7 @@ static void to_rgb(png_source *source) {
 
 trm_status trmi_png_decode(const uint8_t *data, size_t bytes, const trmi_picture *png,
                            uint8_t *pixels, trm_error *err) {
+    /* From setjmp on, libpng may jump back at every call. */
     png_source source = {.data = data, .bytes = bytes};
     TRMI_TRY(begin(&source, err));
     source.rows = trmi_alloc((size_t)png->height * sizeof *source.rows);
@@ -95,6 +98,7 @@ trm_status trmi_png_decode(const uint8_t *data, size_t bytes, const trmi_picture
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %lld rows of an image",
                          (long long)png->height);
     }
+    /* libpng writes the rows directly to their places. */
     for (int64_t y = 0; y < png->height; y++) {
         source.rows[y] = pixels + y * png->width * 3;
     }

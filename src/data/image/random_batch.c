@@ -15,6 +15,7 @@ typedef struct random_batch {
     trm_random_options options;
 } random_batch;
 
+/* Lists image and label. */
 static int32_t fields(const trmi_source *source, int64_t size, trmi_field *out) {
     const trm_random_options *o = &((const random_batch *)source)->options;
     out[0] = (trmi_field){.name = "image",
@@ -31,6 +32,7 @@ static void prepare(const trmi_source *source, int64_t size, trm_tensor *tensors
     float *image = tensors[0].data;
     int32_t *label = tensors[1].data;
     int64_t count = trm_shape_count(&tensors[0].shape);
+    /* Philox gives four words for each counter. */
     for (int64_t i = 0; i < count; i += 4) {
         uint32_t bits[4];
         trmi_philox(0, TRMI_STREAM_SYNTH, (uint64_t)i, bits);
@@ -72,6 +74,7 @@ static const trmi_source_ops random_ops = {.kind = "random",
 trm_status trm_dataset_random(const trm_random_options *options, trm_dataset **out,
                               trm_error *err) {
     trm_random_options o = *options;
+    /* Defaults for what is 0. */
     o.count = o.count == 0 ? DEFAULT_COUNT : o.count;
     o.channels = o.channels == 0 ? 3 : o.channels;
     o.classes = o.classes == 0 ? DEFAULT_CLASSES : o.classes;

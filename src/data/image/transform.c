@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Image transforms: the public constructors, and building a chain of them.
  *
- *   steps before Rescale: geometry, kept one by one          add_geometry --> chain->steps
- *   Rescale, Normalize, HWC2CHW, TypeCast: merged   add_finish --> chain->scale, shift, ...
+ *   steps before Rescale: kept one by one          add_geometry --> chain->steps
+ *   Rescale, Normalize, HWC2CHW, TypeCast: merged  add_finish   --> chain->scale, shift, ...
  *
  * The build checks sizes and types step by step, so a wrong pipeline fails before any image is
  * read. value = pixel * scale + shift, for each channel, with all Rescale and Normalize steps in

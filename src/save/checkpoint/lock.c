@@ -256,10 +256,12 @@ static void clear_dead(trmi_lock *lock, const char *seen) {
  * process has it, with its description in `err`. */
 static trm_status try_once(trmi_lock *lock, trm_error *err) {
     bool exists = false;
+    /* The file does not exist: create it, which succeeds in one process only. */
     TRMI_TRY(create_record(lock->path, lock->os, lock->record, &exists, err));
     if (!exists) {
         return TRM_OK;
     }
+    /* It exists: read it. */
     char record[TRMI_LOCK_BYTES] = "";
     double silent = 0;
     bool missing = false;
@@ -279,6 +281,7 @@ static trm_status try_once(trmi_lock *lock, trm_error *err) {
         clear_dead(lock, record);
         return TRM_PENDING;
     }
+    /* The owner is alive. */
     char since[32] = "just now";
     time_t seconds = (time_t)who.since;
     struct tm utc;
@@ -334,9 +337,12 @@ trm_status trmi_lock_take(const char *dir, const trmi_os *os, double wait_second
     lock->os = os != NULL ? os : trmi_os_real();
     trm_status status;
     TRMI_TRY_GOTO(status, trmi_path_join(lock->path, dir, TRMI_LOCK_NAME, err), failed);
+    /* The record of this process, by which it recognises its own lock. */
     write_record(lock->record, sizeof lock->record);
     double deadline = trmi_os_now() + (wait_seconds > 0 ? wait_seconds : 0);
     int pending = 0;
+    /* Try again at once after TRM_PENDING (at most 100 times), every 0.1 s while another process
+     * has the lock. */
     while ((status = try_once(lock, err)) != TRM_OK) {
         bool soon = status == TRM_PENDING && ++pending < 100;
         if (!soon && (status != TRM_INVALID || trmi_os_now() >= deadline)) {
@@ -347,6 +353,7 @@ trm_status trmi_lock_take(const char *dir, const trmi_os *os, double wait_second
         }
         nanosleep(&(struct timespec){.tv_nsec = soon ? 1000000 : 100000000}, NULL);
     }
+    /* From now on the file is touched, so that other machines see that the owner is alive. */
     status = start_beating(lock, err);
     if (status != TRM_OK) {
         lock->os->unlink(lock->os->context, lock->path);

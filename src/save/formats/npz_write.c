@@ -194,6 +194,7 @@ static trm_status check_names(const char *path, const trm_named_tensor *arrays, 
                                trmi_path_tail(path), i);
         }
     }
+    /* Equal names are neighbours after sorting. */
     if (status == TRM_OK && count > 0) {
         qsort(names, (size_t)count, sizeof *names, by_name);
     }
@@ -233,6 +234,7 @@ trm_status trmi_npz_write(const char *path, const trm_named_tensor *arrays, int6
     zip->count = count;
     zip->zip64_from = zip64_from;
     trm_status status;
+    /* Check and prepare everything before the file is created. */
     TRMI_TRY_GOTO(status, check_names(path, arrays, count, err), done);
     TRMI_TRY_GOTO(status, prepare(zip, path, err), done);
     TRMI_TRY_GOTO(status, trmi_file_out_open_replacing(&zip->out, NULL, path, err), done);
