@@ -327,7 +327,7 @@ void app_waiting(const app_context *app, trm_exec *exec, trm_waiting *out);
  * waiting_fraction and its two parts. Does nothing with one rank. */
 void app_json_parallel(const app_context *app, const trm_exec *exec, const trm_waiting *waiting);
 
-/* ---- what a training tells (report.c) -------------------------------------------------------- */
+/* ---- progress of a training (report.c) ------------------------------------------------------- */
 
 /* State of the progress report of one training. */
 typedef struct app_report_state {

@@ -13,8 +13,6 @@
 
 enum { WARM_STEPS = 2, LOSSES = 40, WINDOW = 10 };
 
-/* ---- bench train ----------------------------------------------------------------------------- */
-
 /* Times and losses of the run, filled in by note_step. */
 typedef struct stopwatch {
     double *seconds; /* [count]: of each step after the warm ones */

@@ -32,7 +32,7 @@ static int64_t ranks_of(const app_options *o) {
                : 0;
 }
 
-/* ---- the planner ----------------------------------------------------------------------------- */
+/* ---- creating the planner -------------------------------------------------------------------- */
 
 /* The planner and what it borrows; ended by stop. */
 typedef struct planning {

@@ -30,7 +30,7 @@ typedef struct job {
     app_report_state report;
 } job;
 
-/* ---- what is told: its steps, report.c ------------------------------------------------------- */
+/* ---- output (of steps: report.c) ------------------------------------------------------------- */
 
 /* Prints the model, the data and the step from which training starts: a line and the JSON event
  * "start". */

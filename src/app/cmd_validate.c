@@ -49,7 +49,7 @@ typedef struct regret {
     int turns, plans, than; /* index of the faster plan; 0: none is faster */
 } regret;
 
-/* ---- every rank ------------------------------------------------------------------------------ */
+/* ---- running plans --------------------------------------------------------------------------- */
 
 /* What all ranks do next: end, run a plan, measure costs again. */
 typedef enum asked { DONE, RUN, LOOK } asked;

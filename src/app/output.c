@@ -94,7 +94,7 @@ trm_status app_output_mute(trm_error *err) {
                : app_fail(err, TRM_IO, "/dev/null cannot be written");
 }
 
-/* ---- for people ------------------------------------------------------------------------------ */
+/* ---- lines for people ------------------------------------------------------------------------ */
 
 void app_say(const char *format, ...) {
     if (app_out.json) {

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ---- where the data is ----------------------------------------------------------------------- */
+/* ---- location of the data -------------------------------------------------------------------- */
 
 /* Returns whether the folder has a file of CIFAR-10. */
 static bool has_batches(const char *path) {

@@ -20,7 +20,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- shared ---------------------------------------------------------------------------------- */
+/* ---- helpers --------------------------------------------------------------------------------- */
 
 static trm_status no_memory(void *context, const trm_progress *progress, trm_error *err) {
     (void)context;
@@ -156,9 +156,9 @@ static trm_status checkpoint_begin(void *context, const trm_progress *p, trm_err
     return trmi_checkpoint_writer_open_on(c->os, c->directory, &options, &c->writer, err);
 }
 
-/* Sets *saved if the current position is in a checkpoint already. All ranks know the position;
- * whether the disk had room only rank 0 knows, so at the end of training its answer is
- * broadcast. */
+/* Sets *saved if the current position is in a checkpoint already. All ranks have the position;
+ * only rank 0 can tell whether the disk had room, so its answer is broadcast at the end of
+ * training. */
 static trm_status is_saved(const checkpoints *c, const trm_progress *p, bool last, bool *saved,
                            trm_error *err) {
     bool left_out = c->left_out;

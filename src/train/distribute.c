@@ -28,7 +28,7 @@ struct trm_distribute {
     char *stage;
 };
 
-/* ---- life ------------------------------------------------------------------------------------ */
+/* ---- creation and destruction ---------------------------------------------------------------- */
 
 /* Allocates the stage if there is more than one rank. */
 static trm_status make_stage(trm_distribute *d, trm_error *err) {
@@ -103,7 +103,7 @@ void trm_distribute_end(trm_distribute *d) {
     trmi_free(d);
 }
 
-/* ---- the process's own ranks ----------------------------------------------------------------- */
+/* ---- default ranks of the process ------------------------------------------------------------ */
 
 /* The ranks that the handle NULL stands for. If joining failed, the error is kept and returned
  * by every later call. */
@@ -264,7 +264,7 @@ trm_status trm_distribute_all_reduce(trm_distribute *d, const trm_tensor *values
     return each_group(d, values, count, op, err);
 }
 
-/* ---- each rank its part ---------------------------------------------------------------------- */
+/* ---- dividing batches ------------------------------------------------------------------------ */
 
 /* Divides a global batch among the ranks.
  *   error  INVALID: it does not divide evenly */

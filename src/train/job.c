@@ -26,7 +26,7 @@
 static const char *const fixed[] = {"data", "network", "precision", "backend", "optimizer"};
 enum { FIXED = sizeof fixed / sizeof fixed[0] };
 
-/* ---- describing ---------------------------------------------------------------------------------- */
+/* ---- description ----------------------------------------------------------------------------- */
 
 /* Returns a hash of the network: kinds of the operators in their order, names and shapes of the
  * parameters, tables on servers. Batch sizes are left out, because a job may be resumed with the
@@ -96,7 +96,7 @@ trm_status trmi_job_describe(const trm_model *model, const trm_dataset *data, tr
     return TRMI_CHECK_MEMORY(err, text, "for the description of a job");
 }
 
-/* ---- comparing ----------------------------------------------------------------------------------- */
+/* ---- comparison ------------------------------------------------------------------------------ */
 
 static bool is_fixed(const char *key) {
     for (int i = 0; i < FIXED; i++) {

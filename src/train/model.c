@@ -261,7 +261,7 @@ done:
     return status;
 }
 
-/* ---- life ----------------------------------------------------------------------------------- */
+/* ---- creation and destruction ---------------------------------------------------------------- */
 
 /* Checks the learning-rate schedule.
  *   error  INVALID: base not above 0, negative steps, values that are not finite */

@@ -61,7 +61,7 @@ struct trm_model {
     int64_t epoch_step;                  /* steps done of the epoch after those */
     int64_t data_samples;                /* samples in the dataset of the latest training call */
     const trm_dataset *data;             /* dataset of the running training; NULL: none runs */
-    int64_t wanted_epochs, wanted_steps; /* of it */
+    int64_t wanted_epochs, wanted_steps; /* length of the running training */
     trmi_text job;           /* description of the job (job.h); made at the first save */
     trmi_text resumed_job;   /* the checkpoint's description, until training begins */
     int64_t resumed_samples; /* samples in the resumed run's dataset; 0: not resumed */

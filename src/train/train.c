@@ -268,7 +268,7 @@ static trm_status one_epoch(trmi_run *r, trm_error *err) {
     return call_pass(r, offsetof(trm_callback, on_epoch_end), true, err);
 }
 
-/* ---- the call -------------------------------------------------------------------------------- */
+/* ---- entry points ---------------------------------------------------------------------------- */
 
 /* Copies the callbacks of the options, up to the first without a hook, into the run, which
  * destroys them at its end. */

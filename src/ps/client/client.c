@@ -41,7 +41,7 @@ trm_status trmi_client_stopped(const trmi_server_connection *peer, trm_error *er
                      peer->number, peer->address);
 }
 
-/* ---- first words ----------------------------------------------------------------------------- */
+/* ---- greeting a server ----------------------------------------------------------------------- */
 
 /* Sends HELLO on a new connection and waits for the answer. Sets client->refused_here if the
  * server answers with an error. */
@@ -209,7 +209,7 @@ trm_status trmi_client_connect(trm_ps_client *client, trmi_server_connection *pe
     return TRM_OK;
 }
 
-/* ---- mending --------------------------------------------------------------------------------- */
+/* ---- repairing connections ------------------------------------------------------------------- */
 
 /* Sends one message on the existing connection. */
 static trm_status send_now(trm_ps_client *client, trmi_server_connection *peer, const uint8_t *data,
@@ -248,7 +248,7 @@ trm_status trmi_client_tell(trm_ps_client *c, trmi_server_connection *peer,
     uint64_t number;
     uint8_t *data =
         encode_order(c, TRMI_PS_CONTROL, note, NULL, trailer, trailer_bytes, &bytes, &number);
-    trm_status status = data == NULL ? TRM_NOMEM /* the next time */
+    trm_status status = data == NULL ? TRM_NOMEM /* the caller tries again */
                                      : send_now(c, peer, data, bytes, deadline, NULL);
     trmi_free(data);
     return status;

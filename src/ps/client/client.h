@@ -114,7 +114,7 @@ typedef struct trmi_reply {
     bool here;
     trmi_message message; /* the answer, in the channel's memory */
     uint8_t *kept;        /* a copy outside of the channel; NULL: not copied */
-    double asked;         /* when */
+    double asked;         /* time of the request */
 } trmi_reply;
 
 /* A group of whole tables that is pulled with one request a server. While the servers read the

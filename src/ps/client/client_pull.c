@@ -64,7 +64,7 @@ static void fill_cache(trm_ps_batch *b, const trmi_part *part) {
     }
 }
 
-/* ---- asking ---------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 /* Prepares the request of the next part: numbers its keys, looks into the cache, arranges the
  * rest by server. */

@@ -267,7 +267,7 @@ static uint32_t number_table(trm_ps_batch *b, int64_t first, uint32_t next) {
     return (uint32_t)slice->unique_end;
 }
 
-/* ---- what is wanted of whom ------------------------------------------------------------------ */
+/* ---- shards and uses of the keys ------------------------------------------------------------- */
 
 /* Fills b->uniques for the keys of one table: shard, and what they are needed for. */
 static void describe_table(trm_ps_batch *b, int64_t first) {

@@ -177,9 +177,9 @@ static trm_status change(trmi_lease_book *book, const trmi_lease_event *event, t
     return apply(book, event, err);
 }
 
-/* Opens the book, or checks that a worker asks with the numbers of the others. A book read from
- * its log takes epochs and lease size of the first worker that asks: a job may be continued for
- * more epochs. The samples must be the same. */
+/* Opens the book, or checks that a worker's numbers equal those of the book. A book read from
+ * its log takes epochs and lease size of the first worker that sends them: a job may be
+ * continued for more epochs. The samples must be the same. */
 static trm_status open_book(trmi_lease_book *book, const trm_ps_lease_options *o, trm_error *err) {
     const trm_ps_lease_options *have = &book->options;
     if (o->samples < 1 || o->lease_samples < 1 || o->epochs < 0 || o->samples_max < 0 ||
@@ -292,7 +292,7 @@ trm_status trmi_lease_check(trmi_lease_book *book, int64_t id, uint32_t worker, 
         return TRMI_FAIL(err, TRM_INVALID, "worker %u: position %lld in a lease of %lld to %lld",
                          worker, (long long)position, (long long)l->begin, (long long)l->end);
     }
-    /* A book read from a log knows the length of a lease only after the next trmi_lease_take. */
+    /* A book read from a log gets the length of a lease only from the next trmi_lease_take. */
     l->deadline = book->options.timeout_seconds > 0 ? now + book->options.timeout_seconds : 0;
     return TRM_OK;
 }

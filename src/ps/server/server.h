@@ -49,7 +49,7 @@ typedef struct trmi_ps_link {
     _Atomic uint32_t incarnation; /* incarnation of its latest message */
     /* HELLO has been answered */
     bool welcome;
-    _Atomic int32_t requests; /* under way */
+    _Atomic int32_t requests; /* requests of this link that have no answer yet */
     _Atomic bool ended;       /* the thread has ended */
     struct trmi_ps_link *next;
 } trmi_ps_link;
@@ -152,7 +152,7 @@ typedef struct trmi_lag_counts {
 /* Arrays by table: declared staleness, update counts, lags. */
 typedef struct trmi_lag {
     int32_t *staleness; /* as declared; 0: the job's staleness */
-    bool *declared;     /* in this life */
+    bool *declared;     /* declared since this process started */
     int64_t *updates;   /* pushes with rows of the table */
     int64_t *last_push; /* number of the latest such push */
     int64_t push;       /* number of the current push */
@@ -166,7 +166,7 @@ typedef struct trmi_worker {
     int64_t clock;       /* batches whose pushes were given to the shards */
     int64_t done;        /* batches that all shards have logged: kept by a restart */
     bool active;         /* other workers wait for it (BOUNDED, SYNC) */
-    bool away;           /* has left, or rests: as its file says */
+    bool away;           /* left or resting, according to its file */
     /* sent BYE. A worker without a lease is inactive but still connected. */
     bool left;
     double seen;
@@ -208,7 +208,7 @@ struct trm_ps_server {
     _Atomic bool stopping, stop_asked;
     _Atomic uint32_t global_step; /* pushes that shard 0 has applied */
 
-    pthread_mutex_t mutex; /* the front */
+    pthread_mutex_t mutex; /* the front mutex */
     pthread_cond_t changed;
     trmi_ps_link *links;
     int64_t links_ever;
@@ -239,9 +239,9 @@ struct trm_ps_server {
     /* server 0: last step that all other servers have finished */
     int64_t told;
     int steps_fd;            /* log of the steps, -1: none */
-    int64_t steps_bytes;     /* in it */
-    trmi_chief chief;        /* server 0's */
-    trmi_lease_book *leases; /* server 0's */
+    int64_t steps_bytes;     /* length of that log */
+    trmi_chief chief;        /* server 0: state of the chief */
+    trmi_lease_book *leases; /* server 0: leases of samples */
     int lease_fd;            /* server 0: log of the leases, -1: none */
     trmi_life *lives;
     int64_t life_count, life_capacity;
@@ -421,7 +421,7 @@ void trmi_server_lease_pushed(trm_ps_server *server, const trmi_request *request
 /* Returns the position of the push's last sample within its epoch. */
 int64_t trmi_server_lease_position(const trm_ps_server *server, const trmi_request *request);
 
-/* --- who is away (server_away.c), front mutex held -------------------------------------------- */
+/* --- absent workers (server_away.c), front mutex held ----------------------------------------- */
 /* After restore, before the leases: reads the log of away workers and calls `see` for each
  * record; the last record of a worker counts.
  *   errors  IO, NOMEM */

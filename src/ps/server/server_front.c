@@ -29,7 +29,7 @@ static int64_t expected_workers(const trm_ps_server *server) {
     return trmi_max_i64(server->options.workers, server->worker_count) - inactive;
 }
 
-/* Returns the clock of the slowest active worker; *who: its number, -1: one that has not
+/* Returns the clock of the slowest active worker. *who: its number; -1: a worker that has not
  * connected yet. */
 static int64_t slowest_clock(const trm_ps_server *server, int64_t *who) {
     int64_t slowest = INT64_MAX;
@@ -363,7 +363,7 @@ trmi_request *trmi_front_advance(trm_ps_server *server) {
     return ready;
 }
 
-/* ---- time ------------------------------------------------------------------------------------ */
+/* ---- checks by time -------------------------------------------------------------------------- */
 
 /* Stops waiting for workers that have sent nothing for worker_timeout_seconds. */
 static void drop_silent_workers(trm_ps_server *server, double now) {

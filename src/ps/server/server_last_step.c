@@ -73,8 +73,8 @@ static trm_status remember_members(trm_ps_server *server, int64_t step, trm_erro
     return TRM_OK;
 }
 
-/* Contract in server.h. Undecided only with several servers: a single server knows whether all
- * shards have the step. */
+/* Contract in server.h. A step can be undecided only with several servers: the log of a single
+ * server is complete or not. */
 trm_status trmi_last_step_open(trm_ps_server *server, int64_t *pushes, trm_error *err) {
     const bool synchronous = server->options.mode == TRM_PS_SYNC;
     const log_ends e = find_ends(server);
@@ -104,7 +104,7 @@ void trmi_last_step_close(trm_ps_server *server) {
     server->last = (trmi_last_step){0};
 }
 
-/* ---- what workers say ------------------------------------------------------------------------ */
+/* ---- reports of workers ---------------------------------------------------------------------- */
 
 /* Returns the member of the undecided step that `worker` is; NULL: none, or nothing is
  * undecided. */

@@ -428,7 +428,7 @@ static void complete_cut(trm_ps_server *server, trmi_request *r) {
     }
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- dispatch -------------------------------------------------------------------------------- */
 
 /* Returns whether note.value[1] is a table; if not, sets the error. */
 static bool names_a_table(const trm_ps_server *server, trmi_request *r) {

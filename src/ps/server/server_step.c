@@ -46,7 +46,7 @@ typedef struct step_head {
     uint32_t count, zero;
 } step_head;
 
-/* ---- what has been decided ------------------------------------------------------------------- */
+/* ---- decided steps --------------------------------------------------------------------------- */
 
 /* Frees the arrays of a step. */
 static void forget_step(trmi_sync_step *s) {
@@ -96,7 +96,7 @@ void trmi_step_tell(const trm_ps_server *server, trmi_request *r) {
     }
 }
 
-/* ---- its log --------------------------------------------------------------------------------- */
+/* ---- log of decided steps -------------------------------------------------------------------- */
 
 static void log_path(const trm_ps_server *server, char path[400]) {
     snprintf(path, 400, "%s/log/steps-server-%d.log", server->folder, server->options.server);
@@ -174,7 +174,7 @@ static trm_status log_step(trm_ps_server *server, const trmi_sync_step *s, trm_e
     return status;
 }
 
-/* ---- deciding: server 0 ---------------------------------------------------------------------- */
+/* ---- deciding (server 0) --------------------------------------------------------------------- */
 
 /* Removes a push from the list of staged ones. */
 static void take_out(trm_ps_server *server, const trmi_request *r) {
@@ -372,10 +372,10 @@ trmi_request *trmi_step_advance(trm_ps_server *server) {
     return trmi_front_advance(server);
 }
 
-/* ---- keeping --------------------------------------------------------------------------------- */
+/* ---- pushes that wait for a step ------------------------------------------------------------- */
 
 /* Appends a push to the staged ones. Of several copies of a push the one that arrived last is
- * kept and answered later: the connections of the others are broken. */
+ * kept and answered later: the connections of the earlier copies are broken. */
 static void wait_for_step(trm_ps_server *server, trmi_request *r) {
     trmi_request **at = &server->staged;
     while (*at != NULL) {
@@ -465,7 +465,7 @@ void trmi_step_stage(trm_ps_server *server, trmi_request *r) {
     trmi_request_dispatch(server, r);
 }
 
-/* ---- being told: the others ------------------------------------------------------------------ */
+/* ---- steps from server 0 --------------------------------------------------------------------- */
 
 /* Notes that pushes of a worker up to `sequence` are in steps, unless that life has ended. */
 static void has_pushed(trm_ps_server *server, uint32_t worker, uint32_t incarnation,

@@ -148,7 +148,7 @@ typedef struct trmi_shard {
     int64_t held_count, held_capacity;
     trmi_watch *watch;     /* NULL: no audit */
     trm_ps_writer *recent; /* ring of the latest pushes; NULL: no room */
-    int64_t recent_count;  /* of all */
+    int64_t recent_count;  /* pushes ever put into the ring */
     trm_error broken;      /* status TRM_OK, or the error with which all requests are refused */
 } trmi_shard;
 

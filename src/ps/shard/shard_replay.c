@@ -213,7 +213,7 @@ trm_status trmi_shard_void_held(trmi_shard *shard, trm_error *err) {
     return use_held(shard, 1, &unused, err);
 }
 
-/* ---- a log ----------------------------------------------------------------------------------- */
+/* ---- one log --------------------------------------------------------------------------------- */
 
 /* Returns whether a record changes rows; others only fill a window or stage a push. */
 static bool changes_rows(const trmi_record_head *head, const uint8_t *body) {

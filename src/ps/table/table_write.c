@@ -19,7 +19,7 @@
 
 enum { SAMPLES = 16, LEVEL_MAX = 7, SWEEP_MINIMUM = 32, LEARN_KEYS = 256 };
 
-/* ---- one row learns ------------------------------------------------------------------------- */
+/* ---- updating a row -------------------------------------------------------------------------- */
 
 /* Updates a row in the cases that few tables need: Adam's decay over ticks without an update,
  * 16-bit rows, scores. */
@@ -74,7 +74,7 @@ static inline __attribute__((always_inline)) void learn(trmi_row_table *table, c
     h->version += h->version == UINT32_MAX ? 2 : 1;
 }
 
-/* ---- rows leave ------------------------------------------------------------------------------ */
+/* ---- removing rows --------------------------------------------------------------------------- */
 
 /* Notes a removed key for the next differential snapshot. Without room the list is lost, and
  * that snapshot must be full. */
@@ -298,7 +298,7 @@ char *trmi_row_table_take_row(trmi_row_table *table, uint64_t key, uint32_t tick
     return record;
 }
 
-/* ---- rows arrive ----------------------------------------------------------------------------- */
+/* ---- new rows -------------------------------------------------------------------------------- */
 
 /* Creates a row for a key that admission lets in; NULL if it is refused or there is no room. */
 static char *create_row(trmi_row_table *table, uint64_t key, const trmi_tick *tick) {

@@ -64,7 +64,7 @@ typedef struct ring {
     _Alignas(64) _Atomic uint64_t head;
     _Atomic uint32_t space;
     _Atomic uint32_t producer_sleeps;
-    _Atomic uint32_t shut; /* by the producer */
+    _Atomic uint32_t shut; /* the producer has closed the ring */
     _Atomic uint32_t gone; /* the consumer has left */
 } ring;
 _Static_assert(sizeof(ring) <= HEAD_BYTES, "the head of a ring fits its place");

@@ -82,7 +82,7 @@ typedef struct tcp_channel {
     uint8_t frame[FRAME_BYTES];
     size_t frame_have, have, expected;
     spare in;
-    tcp_block *first, **last;      /* the line */
+    tcp_block *first, **last;      /* queue of blocks to send */
     size_t held, held_most;        /* bytes reserved or queued, and their limit */
     double moved, silence_seconds; /* time at which the socket last took data, or the queue began */
 } tcp_channel;

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- life, set, get, reset ------------------------------------------------------------------- */
+/* ---- create, set, get, reset ----------------------------------------------------------------- */
 
 trm_status trm_context_create(trm_context **out, trm_error *err) {
     trm_context *c = trmi_alloc(sizeof *c);
@@ -141,7 +141,7 @@ bool trm_context_is_set(const trm_context *c, const char *name) {
     return index >= 0 && c->values[index].set;
 }
 
-/* ---- what excludes each other ---------------------------------------------------------------- */
+/* ---- options that exclude each other --------------------------------------------------------- */
 
 /* Checks that every set option may be set in the mode. */
 static trm_status check_modes(const trm_context *c, trm_error *err) {
@@ -251,7 +251,7 @@ static trm_status check_ranks(trm_context *c, trm_comm *comm, trm_error *err) {
     return TRM_OK;
 }
 
-/* Checks that the communicator was made deterministic if the context asks for it. */
+/* Checks that the communicator was made deterministic if the context requires it. */
 static trm_status check_order(const trm_context *c, trm_comm *comm, trm_error *err) {
     bool needs = comm != NULL && strcmp(text_of(c, TRMI_CONTEXT_DETERMINISTIC), "true") == 0;
     if (needs && trm_comm_deterministic(comm) == TRM_DETERMINISTIC_FALSE) {
@@ -262,7 +262,7 @@ static trm_status check_order(const trm_context *c, trm_comm *comm, trm_error *e
     return TRM_OK;
 }
 
-/* ---- in the words of trireme/exec.h ---------------------------------------------------------- */
+/* ---- conversion to options of trireme/exec.h ------------------------------------------------- */
 
 /* Translates the two options of gradient fusion into the bucket options. */
 static void fusion_of(trm_context *c, trm_parallel_options *out) {

@@ -63,8 +63,8 @@ static bool is_over(const trm_estimator *e) {
     return state == TRMI_JOB_DONE || state == TRMI_JOB_FAILED || trmi_estimator_stopped(e);
 }
 
-/* Contract in estimator.h. Server 0 is asked every 0.1 s. A server that ends is normal at the
- * end of a job, so a lost connection is an error only after timeout_seconds. */
+/* Contract in estimator.h. Queries server 0 every 0.1 s. A server that ends is normal at the end
+ * of a job, so a lost connection is an error only after timeout_seconds. */
 trm_status trmi_duty_wait(trmi_duty *d, trm_error *err) {
     trm_estimator *e = d->estimator;
     trm_error why;

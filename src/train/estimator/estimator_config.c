@@ -159,7 +159,7 @@ static trm_status check_roles(const trm_estimator *e, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- making ---------------------------------------------------------------------------------- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
 /* Fills in defaults: TensorFlow's, where it has the field. With servers checkpoints are counted
  * in steps. */

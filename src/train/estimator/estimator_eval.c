@@ -144,7 +144,7 @@ trm_status trmi_evaluate_latest(trm_estimator *e, const trm_eval_spec *eval, trm
     return status;
 }
 
-/* ---- the evaluator's life -------------------------------------------------------------------- */
+/* ---- the evaluator's loop -------------------------------------------------------------------- */
 
 /* Returns whether the evaluator has finished: the last step is evaluated, or the job is over and
  * its newest checkpoint is evaluated. */

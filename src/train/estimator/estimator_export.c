@@ -111,7 +111,7 @@ trm_status trmi_exporters_check(const trm_estimator *e, const trm_eval_spec *eva
     return TRM_OK;
 }
 
-/* ---- the best -------------------------------------------------------------------------------- */
+/* ---- the best evaluation --------------------------------------------------------------------- */
 
 /* Sets *out to the exporter's metric in evaluation `v`.
  *   error  INVALID: this model's evaluations do not have it */

@@ -49,7 +49,8 @@ static trm_status serve(const trm_estimator *e, const trm_ps_server_options *opt
     trmi_estimator_say(e, "ps %d of %d serves at %s", options->server, e->servers,
                        trm_ps_server_address(server));
     trm_status status = TRM_TIMEOUT;
-    /* A server that is told to end lets the chief save first, while a worker is connected. */
+    /* A server that receives the order to end lets the chief save first, while a worker is
+     * connected. */
     for (double patience = 8; status == TRM_TIMEOUT && patience > 0;) {
         int64_t ever;
         status = trm_ps_server_wait(server, 0.1);

@@ -51,7 +51,7 @@ typedef struct saver {
     double time;
 } saver;
 
-/* ---- what is saved --------------------------------------------------------------------------- */
+/* ---- content of a checkpoint ----------------------------------------------------------------- */
 
 static trmi_remote_table table_called(const trmi_remote *remote, const char *name) {
     int32_t i = 0;
@@ -233,7 +233,7 @@ static trm_status save_now(saver *s, const trm_progress *p, trm_error *err) {
     return trmi_tell_checkpoint(p, path, err);
 }
 
-/* ---- when ------------------------------------------------------------------------------------ */
+/* ---- saving in time -------------------------------------------------------------------------- */
 
 /* Begins to do the chief's work: opens the checkpoint writer, which locks model_dir (waiting
  * `patience` seconds), and writes job.json. */
@@ -331,8 +331,8 @@ static trm_status saver_step(void *context, const trm_progress *p, trm_error *er
     return due && s->estimator->acts ? save(s, p, false, err) : TRM_OK;
 }
 
-/* Returns how many other workers are active, -1 if server 0 does not answer; `who`: a list of
- * them for the log. *all_came: all trainers have connected at least once. */
+/* Returns how many other workers are active, -1 if server 0 does not answer. `who` receives
+ * their names for the log. *all_came: all trainers have connected at least once. */
 static int32_t busy_workers(const saver *s, bool *all_came, char *who, size_t size) {
     trm_ps_worker workers[WORKERS_SHOWN];
     trm_error err;

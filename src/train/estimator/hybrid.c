@@ -65,7 +65,7 @@ static bool put_back(const trmi_dense *d, trm_exec *exec) {
     return true;
 }
 
-/* ---- who has them ---------------------------------------------------------------------------- */
+/* ---- choosing the source of the dense parameters --------------------------------------------- */
 
 /* Dense parameters that one worker can offer, and their step. */
 typedef struct holding {

@@ -87,7 +87,7 @@ static trm_status no_memory(trm_error *err) {
     return TRMI_FAIL(err, TRM_NOMEM, "no memory for the keys of a batch");
 }
 
-/* ---- making ---------------------------------------------------------------------------------- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
 /* Compiles the program that computes the ids of all gathers, from a copy of the graph.
  * Parameters are replaced by dummy constants, because no operator that makes ids reads them; the

@@ -50,7 +50,7 @@ static void destroy(trm_model *model) { trmi_remote_destroy(model->remote); }
 
 static bool is_late(const trm_model *model) { return trmi_remote_is_late(model->remote); }
 
-/* ---- the position ---------------------------------------------------------------------------- */
+/* ---- position in the data -------------------------------------------------------------------- */
 
 /* Sets the model's position from the number of batches that the servers have from this worker,
  * which includes batches from before a restart. In a job that was continued with other workers

@@ -30,7 +30,7 @@ struct trmi_warm_start {
     const trm_safetensors *tensors;
 };
 
-/* ---- the file -------------------------------------------------------------------------------- */
+/* ---- reading the file ------------------------------------------------------------------------ */
 
 /* Opens the file by its ending: .safetensors, or the newest checkpoint of a folder. */
 static trm_status open_tensors(trmi_warm_start *w, trm_error *err) {
@@ -111,7 +111,7 @@ bool trmi_warm_start_row(void *context, const char *table, uint64_t key, int32_t
     return true;
 }
 
-/* ---- does it fit? ---------------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 /* Counts of the model's tensors that the file has and lacks. */
 typedef struct fit {
@@ -172,7 +172,7 @@ trm_status trmi_warm_start_check(const trmi_warm_start *w, const trm_model *mode
     return TRM_OK;
 }
 
-/* ---- what a job began with ------------------------------------------------------------------- */
+/* ---- record in the job's folder -------------------------------------------------------------- */
 
 /* Writes the path of warm-start.txt to `note`. */
 static void note_path(const char *folder, char note[PATH_BYTES + 32]) {

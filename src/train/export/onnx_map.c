@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- small tools ----------------------------------------------------------------------------- */
+/* ---- helpers --------------------------------------------------------------------------------- */
 
 /* Returns the name of the operator's input `i`, "" for one that is absent (ONNX's mark for
  * optional inputs). */

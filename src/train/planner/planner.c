@@ -179,7 +179,7 @@ static trm_status settle(trm_planner *p, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
+/* ---- creation and destruction ---------------------------------------------------------------- */
 
 /* Fills planner->others with further candidates of the best mesh, spaced in predicted time. */
 static trm_status list_others(trm_planner *p, trm_error *err) {

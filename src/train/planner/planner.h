@@ -33,7 +33,7 @@ typedef struct trmi_flip {
 
 /* What would fit where no plan keeps the memory limit. 0: nothing was found. */
 typedef struct trmi_way_out {
-    int64_t batch; /* global */
+    int64_t batch; /* a global batch with which a plan fits */
     int32_t ranks;
     double batch_step, ranks_step;
 } trmi_way_out;
@@ -58,7 +58,7 @@ struct trm_planner {
     trmi_drive drive;
     char *links_text; /* links that this planner measured; owned */
     int32_t ranks;
-    int64_t batch;   /* global */
+    int64_t batch;   /* the global batch */
     int64_t classes; /* outputs of the classifier; 0: there is none */
     int32_t slots;
     trm_graph *graph;               /* training graph of the global batch, uncut */

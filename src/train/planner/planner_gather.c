@@ -129,7 +129,7 @@ trm_status trmi_report_gather(trmi_report *r, const trm_planner *p, trm_error *e
     return status;
 }
 
-/* ---- what both tell -------------------------------------------------------------------------- */
+/* ---- functions of both reports --------------------------------------------------------------- */
 
 const char *trmi_report_axes(const trmi_mesh *mesh, uint32_t axes, char text[48]) {
     size_t used = 0;

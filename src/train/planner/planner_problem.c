@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* ---- how its job would run ------------------------------------------------------------------- */
+/* ---- properties of the planned job ----------------------------------------------------------- */
 
 /* Returns whether the planned ranks do not share this host. */
 static bool has_hosts(const trm_planner *p) {

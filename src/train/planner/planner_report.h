@@ -14,7 +14,7 @@
 /* One line of the table of operators: operators of equal shape and cut. */
 typedef struct trmi_report_row {
     int32_t node, count;             /* index of the first one; how many there are */
-    double forward, backward, moves; /* of one */
+    double forward, backward, moves; /* seconds of one of them */
 } trmi_report_row;
 
 /* Messages of one kind over one set of mesh axes. */
@@ -51,7 +51,7 @@ void trmi_report_free(trmi_report *report);
 void trmi_report_tell(trmi_report *report);
 void trmi_report_tell_json(trmi_report *report);
 
-/* ---- what both tell (planner_gather.c) ---- */
+/* ---- functions of both reports (planner_gather.c) -------------------------------------------- */
 
 /* Returns the i-th assumption of the lower bound; NULL: there are no more. */
 const char *trmi_report_assumption(const trmi_report *report, int32_t i);

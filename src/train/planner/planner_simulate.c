@@ -44,7 +44,7 @@ typedef struct simulation {
     trmi_text text;
 } simulation;
 
-/* ---- one point ------------------------------------------------------------------------------- */
+/* ---- one point of a scaling table ------------------------------------------------------------ */
 
 /* Sets *out to the mesh for `ranks` ranks: the inner axes stay, the outermost one grows or
  * shrinks, and vanishes at 1. Returns false if no such mesh exists. */
@@ -127,7 +127,7 @@ static trm_status scaling(simulation *s, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- what if --------------------------------------------------------------------------------- */
+/* ---- changed conditions ---------------------------------------------------------------------- */
 
 /* Adds a row to what_if: the step of the chosen plan, and of the best plan, with the planner's
  * present costs. */
@@ -249,7 +249,7 @@ static trm_status write_trace(const simulation *s, trm_error *err) {
     return status;
 }
 
-/* ---- words ----------------------------------------------------------------------------------- */
+/* ---- report ---------------------------------------------------------------------------------- */
 
 /* Prints a scaling table. */
 static void tell_points(trmi_text *t, const char *title, const point *points, int32_t count,

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- words ----------------------------------------------------------------------------------- */
+/* ---- formatting ------------------------------------------------------------------------------ */
 
 /* Formats seconds with three significant digits and a unit; returns `text`. */
 static const char *time_text(double seconds, char text[24]) {
@@ -34,7 +34,7 @@ static const char *letters_of(const trmi_report *r, int32_t node) {
         .letters;
 }
 
-/* ---- for people ------------------------------------------------------------------------------ */
+/* ---- the report ------------------------------------------------------------------------------ */
 
 /* Prints the memory limit and what it means for the bound: not reached, exact, or Lagrangian. */
 static void tell_limit(trmi_report *r) {

@@ -116,7 +116,7 @@ static trm_status judge(trm_verification *v, const trm_verify_options *o, double
     return TRM_OK;
 }
 
-/* ---- the three jobs -------------------------------------------------------------------------- */
+/* ---- the three runs -------------------------------------------------------------------------- */
 
 /* A verification with the recording that owns the names of its tensors. */
 typedef struct result {

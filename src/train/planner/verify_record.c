@@ -226,7 +226,7 @@ static trm_status record_forward(trm_model *model, const trm_model_options *o, d
     return status;
 }
 
-/* ---- all ------------------------------------------------------------------------------------- */
+/* ---- recording ------------------------------------------------------------------------------- */
 
 /* Contract in verify.h. Training and the forward pass both begin at the first batch. */
 trm_status trmi_verify_record(const trm_model_options *o, int32_t steps, double nudge,
