@@ -46,6 +46,15 @@ foreach(source IN LISTS test_sources)
   trireme_test(${source})
 endforeach()
 
+# The calls of null_arguments_test, written from the public headers.
+file(GLOB public_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/include/trireme/*.h)
+set(null_table ${CMAKE_BINARY_DIR}/tests/generated/null_arguments_table.h)
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/tests/generated)
+add_custom_command(OUTPUT ${null_table} DEPENDS ${CMAKE_SOURCE_DIR}/tests/null_arguments.py ${public_headers}
+  COMMAND python3 ${CMAKE_SOURCE_DIR}/tests/null_arguments.py ${CMAKE_SOURCE_DIR}/include ${null_table} VERBATIM)
+target_sources(null_arguments_test PRIVATE ${null_table})
+target_include_directories(null_arguments_test PRIVATE ${CMAKE_BINARY_DIR}/tests/generated)
+
 # Fuzz targets: LLVMFuzzerTestOneInput, driven by fuzz_driver.c (seeded mutations of the target's
 # own seeds for a fixed number of runs) here, by libFuzzer with -DTRIREME_LIBFUZZER=ON under clang.
 option(TRIREME_LIBFUZZER "link the fuzz targets with libFuzzer (clang)" OFF)

@@ -12,7 +12,8 @@
  *     trm_graph_check(g, &err);
  *
  * Build calls return a trm_node and never fail visibly: a broken input gives a broken output, the
- * graph keeps the FIRST error with both shapes in the sentence, and trm_graph_check reports it.
+ * graph keeps the FIRST error with both shapes in the sentence, and trm_graph_check reports it (with
+ * a NULL graph every output is broken, and trm_graph_check says so).
  *
  * Conventions: images are [N, C, H, W], weights of convolutions [O, I/groups, KH, KW], of linear
  * layers [O, I] (torchvision's). How they lie in memory is the compiler's business.

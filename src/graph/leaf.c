@@ -2,6 +2,7 @@
 /* Leaves: inputs, parameters, states, constants; and the initial values of parameters, which are
  * functions of (seed, name, element), so that any part of a leaf can be filled on any rank. */
 #include "graph/graph_ir.h"
+#include "graph/arguments.h"
 
 #include "base/element.h"
 #include "base/error.h"
@@ -73,21 +74,25 @@ static trm_node add_leaf(trm_graph *graph, trmi_op_kind kind, const char *name, 
 }
 
 trm_node trm_input(trm_graph *graph, const char *name, trm_dtype dtype, trm_shape shape) {
+    TRMI_NEED_IN(graph, TRM_NO_NODE, name);
     return add_leaf(graph, TRMI_OP_INPUT, name, dtype, shape, NULL);
 }
 
 trm_node trm_parameter(trm_graph *graph, const char *name, trm_shape shape, trm_init init) {
+    TRMI_NEED_IN(graph, TRM_NO_NODE, name);
     trmi_attrs attrs = {.leaf = {.init = init, .trainable = true}};
     return add_leaf(graph, TRMI_OP_PARAMETER, name, TRM_FLOAT32, shape, &attrs);
 }
 
 trm_node trm_state(trm_graph *graph, const char *name, trm_dtype dtype, trm_shape shape,
                    trm_init init) {
+    TRMI_NEED_IN(graph, TRM_NO_NODE, name);
     trmi_attrs attrs = {.leaf = {.init = init}};
     return add_leaf(graph, TRMI_OP_STATE, name, dtype, shape, &attrs);
 }
 
 trm_node trm_constant(trm_graph *graph, const trm_tensor *tensor) {
+    TRMI_NEED_IN(graph, TRM_NO_NODE, tensor);
     trmi_attrs attrs = {.constant = {.bytes = trm_tensor_bytes(tensor)}};
     if (attrs.constant.bytes >= 0) {
         void *copy = trmi_arena_alloc(&graph->arena, (size_t)attrs.constant.bytes);

@@ -2,6 +2,7 @@
 /* Elementwise operators. Shapes follow NumPy broadcasting; gradients are summed back to the shape
  * of each input. */
 #include "graph/graph_ir.h"
+#include "graph/arguments.h"
 
 #include "base/error.h"
 
@@ -230,6 +231,7 @@ trm_node trm_cast(trm_graph *graph, trm_node x, trm_dtype dtype) {
 }
 
 trm_node trm_dropout(trm_graph *graph, trm_node x, double rate) {
+    TRMI_NEED_OR(TRM_NO_NODE, NULL, graph);
     if (!graph->training) {
         return x;
     }

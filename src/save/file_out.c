@@ -11,6 +11,7 @@
 
 #include "trireme/save_files.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -181,5 +182,9 @@ void trmi_file_out_abort(trmi_file_out *out) {
 }
 
 trm_status trm_file_write(const char *path, const void *data, size_t bytes, trm_error *err) {
+    TRMI_NEED(err, path);
+    if (bytes > 0) {
+        TRMI_NEED(err, data);
+    }
     return trmi_os_replace_file(NULL, path, data, bytes, err);
 }

@@ -12,6 +12,7 @@
 
 #include "train/model.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -27,6 +28,7 @@ struct trm_auc {
 };
 
 trm_status trm_auc_create(trm_auc **out, trm_error *err) {
+    TRMI_NEED(err, out);
     *out = trmi_alloc(sizeof **out);
     if (*out == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %zu bytes of AUC bins", sizeof **out);
@@ -36,7 +38,10 @@ trm_status trm_auc_create(trm_auc **out, trm_error *err) {
 
 void trm_auc_destroy(trm_auc *auc) { trmi_free(auc); }
 
-void trm_auc_reset(trm_auc *auc) { memset(auc, 0, sizeof *auc); }
+void trm_auc_reset(trm_auc *auc) {
+    TRMI_NEED_OR(, NULL, auc);
+    memset(auc, 0, sizeof *auc);
+}
 
 /* Returns the bin of a logit: the top 16 bits of a monotonic mapping of floats to unsigned
  * integers. */
@@ -51,6 +56,10 @@ static uint32_t bin_of(float logit) {
 /* Adds samples: counts them by bin, and sums log loss and predicted probability in forms that do
  * not overflow. Labels above 0.5 are positive; NaN logits are only counted. */
 void trm_auc_add(trm_auc *auc, const float *logits, const float *labels, int64_t rows) {
+    TRMI_NEED_OR(, NULL, auc);
+    if (rows > 0) {
+        TRMI_NEED_OR(, NULL, logits, labels);
+    }
     for (int64_t i = 0; i < rows; i++) {
         if (isnan(logits[i])) {
             auc->nans++;
@@ -78,6 +87,7 @@ trm_status trmi_auc_add_ranks(trm_auc *auc, const trm_model *model, trm_error *e
 }
 
 void trm_auc_merge(trm_auc *into, const trm_auc *from) {
+    TRMI_NEED_OR(, NULL, into, from);
     for (int i = 0; i < BINS; i++) {
         into->positives[i] += from->positives[i];
         into->negatives[i] += from->negatives[i];
@@ -98,6 +108,7 @@ static void totals(const trm_auc *auc, int64_t *positives, int64_t *negatives) {
 /* Returns the probability that a random positive has a greater logit than a random negative
  * (Mann-Whitney U); 0.5 if one of the two is missing. */
 double trm_auc_value(const trm_auc *auc) {
+    TRMI_NEED_OR(0, NULL, auc);
     int64_t positives, negatives, below = 0;
     totals(auc, &positives, &negatives);
     if (positives == 0 || negatives == 0) {
@@ -112,20 +123,26 @@ double trm_auc_value(const trm_auc *auc) {
 }
 
 int64_t trm_auc_samples(const trm_auc *auc) {
+    TRMI_NEED_OR(0, NULL, auc);
     int64_t positives, negatives;
     totals(auc, &positives, &negatives);
     return positives + negatives;
 }
 
 double trm_auc_logloss(const trm_auc *auc) {
+    TRMI_NEED_OR(0, NULL, auc);
     int64_t samples = trm_auc_samples(auc);
     return samples ? auc->loss_sum / (double)samples : 0;
 }
 
 double trm_auc_calibration(const trm_auc *auc) {
+    TRMI_NEED_OR(0, NULL, auc);
     int64_t positives, negatives;
     totals(auc, &positives, &negatives);
     return positives ? auc->prediction_sum / (double)positives : 0;
 }
 
-int64_t trm_auc_nan(const trm_auc *auc) { return auc->nans; }
+int64_t trm_auc_nan(const trm_auc *auc) {
+    TRMI_NEED_OR(0, NULL, auc);
+    return auc->nans;
+}

@@ -12,6 +12,7 @@
 #include "train/export/graph_events.h"
 #include "train/model.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os.h"
@@ -272,6 +273,7 @@ static void board_destroy(void *context) {
 }
 
 trm_callback trm_tensorboard(const trm_tensorboard_options *options) {
+    TRMI_NEED_OR(trmi_callback_unusable(), NULL, options);
     if (options->directory == NULL) {
         return trmi_callback_unusable();
     }

@@ -11,6 +11,7 @@
 #include "train/callback.h"
 #include "train/model.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os.h"
@@ -33,8 +34,9 @@ trm_callback trmi_callback_no_memory(void) { return (trm_callback){.on_begin = n
 static trm_status unusable(void *context, const trm_progress *progress, trm_error *err) {
     (void)context;
     (void)progress;
-    return TRMI_FAIL(err, TRM_INVALID,
-                     "a callback was made with NULL for its directory, path, function or dataset");
+    return TRMI_FAIL(
+        err, TRM_INVALID,
+        "a callback was made with NULL for its directory, path, function, dataset or options");
 }
 
 trm_callback trmi_callback_unusable(void) { return (trm_callback){.on_begin = unusable}; }
@@ -258,6 +260,7 @@ static void checkpoint_destroy(void *context) {
 }
 
 trm_callback trm_model_checkpoint(const trm_model_checkpoint_options *options) {
+    TRMI_NEED_OR(trmi_callback_unusable(), NULL, options);
     return trmi_model_checkpoint_on(NULL, options);
 }
 
@@ -357,6 +360,7 @@ static trm_status stop_evaluated(void *context, const trm_progress *p, trm_error
 }
 
 trm_callback trm_early_stop(const trm_early_stop_options *options) {
+    TRMI_NEED_OR(trmi_callback_unusable(), NULL, options);
     trm_early_stop_options *o = trmi_alloc(sizeof *o);
     if (o == NULL) {
         return trmi_callback_no_memory();

@@ -11,6 +11,7 @@
  * at exit (`own`); this is the only global state. */
 #include "trireme/distribute.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -59,6 +60,7 @@ static trm_status join(const trm_cluster_flags *flags, trm_distribute *d, trm_er
 
 trm_status trm_distribute_begin(const trm_cluster_flags *flags, trm_distribute **out,
                                 trm_error *err) {
+    TRMI_NEED(err, out);
     trm_distribute *d = trmi_alloc(sizeof *d);
     if (d == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory");
@@ -75,6 +77,7 @@ trm_status trm_distribute_begin(const trm_cluster_flags *flags, trm_distribute *
 }
 
 trm_status trm_distribute_over(trm_comm *comm, trm_distribute **out, trm_error *err) {
+    TRMI_NEED(err, out);
     trm_distribute *d = trmi_alloc(sizeof *d);
     if (d == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory");
@@ -165,6 +168,7 @@ static trm_status resolve(trm_distribute **d, trm_error *err) {
 }
 
 trm_status trm_distribute_comm(trm_distribute *d, trm_comm **out, trm_error *err) {
+    TRMI_NEED(err, out);
     TRMI_TRY(resolve(&d, err));
     *out = d->comm;
     return TRM_OK;
@@ -238,6 +242,9 @@ static trm_status each_group(trm_distribute *d, const trm_tensor *values, int32_
 
 trm_status trm_distribute_broadcast(trm_distribute *d, const trm_tensor *values, int32_t count,
                                     int32_t root, trm_error *err) {
+    if (count > 0) {
+        TRMI_NEED(err, values);
+    }
     TRMI_TRY(resolve(&d, err));
     if (root < 0 || root >= trm_distribute_size(d)) {
         return TRMI_FAIL(err, TRM_INVALID, "broadcast from rank %d of %d", root,
@@ -252,6 +259,9 @@ trm_status trm_distribute_broadcast(trm_distribute *d, const trm_tensor *values,
 
 trm_status trm_distribute_all_reduce(trm_distribute *d, const trm_tensor *values, int32_t count,
                                      trm_reduction reduce, trm_error *err) {
+    if (count > 0) {
+        TRMI_NEED(err, values);
+    }
     TRMI_TRY(resolve(&d, err));
     if (reduce < TRM_REDUCTION_SUM || reduce > TRM_REDUCTION_MIN) {
         return TRMI_FAIL(err, TRM_INVALID, "reduction %d; there are sum, mean, prod, max and min",
@@ -282,6 +292,7 @@ static trm_status divide(const trm_distribute *d, int64_t global_batch, int64_t 
 trm_status trm_distribute_shard_and_rebatch(trm_distribute *d, trm_dataset *dataset,
                                             int64_t global_batch, int64_t *local_batch,
                                             trm_error *err) {
+    TRMI_NEED(err, local_batch);
     TRMI_TRY(resolve(&d, err));
     int32_t size = trm_distribute_size(d);
     int64_t batch = 0;
@@ -313,6 +324,10 @@ static void keep_rows(const trm_tensor *array, int64_t samples, int32_t size, in
 
 trm_status trm_distribute_shard_arrays(trm_distribute *d, const trm_tensor *arrays, int32_t count,
                                        int64_t *samples, int64_t *batch, trm_error *err) {
+    TRMI_NEED(err, samples, batch);
+    if (count > 0) {
+        TRMI_NEED(err, arrays);
+    }
     int64_t widest = 0, local = 0;
     TRMI_TRY(resolve(&d, err));
     TRMI_TRY(divide(d, *batch, &local, err));

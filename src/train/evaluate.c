@@ -11,6 +11,7 @@
 
 #include "trireme/metrics.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/os.h"
@@ -227,15 +228,18 @@ static trm_status evaluate(trm_model *model, trm_dataset *data, int64_t steps, c
 
 trm_status trm_model_evaluate(trm_model *model, trm_dataset *data, trm_evaluation *out,
                               trm_error *err) {
+    TRMI_NEED(err, model, data, out);
     return evaluate(model, data, INT64_MAX, &(watcher){0}, out, err);
 }
 
 trm_status trm_model_evaluate_steps(trm_model *model, trm_dataset *data, int64_t steps,
                                     trm_evaluation *out, trm_error *err) {
+    TRMI_NEED(err, model, data, out);
     return evaluate(model, data, steps, &(watcher){0}, out, err);
 }
 
 trm_status trm_model_predict(trm_model *model, trm_dataset *data, trm_prediction_fn see,
                              void *context, trm_evaluation *out, trm_error *err) {
+    TRMI_NEED(err, model, data, (const void *)(uintptr_t)see);
     return evaluate(model, data, INT64_MAX, &(watcher){see, context}, out, err);
 }

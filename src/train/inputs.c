@@ -2,6 +2,7 @@
 /* Inputs of a graph by the names of the dataset's fields. */
 #include "train/model.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "graph/graph_ir.h"
 
@@ -12,6 +13,7 @@
  * like the field even inside an open scope, so that feeding finds it by name. An unknown name
  * fails the graph (its sticky error lists the fields) and returns TRM_NO_NODE. */
 trm_node trm_inputs_get(const trm_inputs *inputs, const char *name) {
+    TRMI_NEED_OR(TRM_NO_NODE, NULL, inputs, name);
     trm_inputs *self =
         (trm_inputs *)inputs; /* const for networks; the list of created inputs may change */
     for (int32_t i = 0; i < self->count; i++) {

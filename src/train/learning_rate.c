@@ -4,6 +4,8 @@
  * number alone. */
 #include "trireme/train.h"
 
+#include "base/arguments.h"
+
 #include <math.h>
 
 static double clamp01(double x) { return x < 0 ? 0 : x > 1 ? 1 : x; }
@@ -23,6 +25,7 @@ static double stepped(const trm_learning_rate *rate, double step) {
  * the decay then spans the steps from the end of the warm-up to total_steps, and stays at its
  * end value after that. */
 double trm_learning_rate_at(const trm_learning_rate *rate, uint64_t step) {
+    TRMI_NEED_OR(0, NULL, rate);
     double warmup = (double)(rate->warmup_steps > 0 ? rate->warmup_steps : 0);
     double at = (double)step;
     if (at < warmup) {

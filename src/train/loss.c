@@ -7,6 +7,8 @@
 
 #include "train/model.h"
 
+#include "graph/arguments.h"
+
 /* Builds softmax cross-entropy from elementary operators: max, exp, sum, division, log, one-hot,
  * mean. logits [N, K], labels [N] integers. The fusion pass recognises the pattern; the result
  * equals the single operator's up to rounding. */
@@ -32,6 +34,7 @@ static trm_node evaluated(trm_graph *graph, trm_node logits, trm_node labels) {
 
 trm_node trm_loss_softmax(trm_graph *graph, trm_node logits, const trm_inputs *inputs,
                           void *context) {
+    TRMI_NEED_IN(graph, TRM_NO_NODE, inputs);
     trm_node labels = trm_inputs_get(inputs, "label");
     if (!trm_graph_is_training(graph)) {
         return evaluated(graph, logits, labels);
@@ -47,6 +50,7 @@ trm_node trm_loss_softmax(trm_graph *graph, trm_node logits, const trm_inputs *i
 
 trm_node trm_loss_softmax_expand(trm_graph *graph, trm_node logits, const trm_inputs *inputs,
                                  void *context) {
+    TRMI_NEED_IN(graph, TRM_NO_NODE, inputs);
     (void)context;
     trm_node labels = trm_inputs_get(inputs, "label");
     return trm_graph_is_training(graph) ? trm_softmax_cross_entropy_expand(graph, logits, labels)
@@ -55,6 +59,7 @@ trm_node trm_loss_softmax_expand(trm_graph *graph, trm_node logits, const trm_in
 
 trm_node trm_loss_logistic(trm_graph *graph, trm_node logits, const trm_inputs *inputs,
                            void *context) {
+    TRMI_NEED_IN(graph, TRM_NO_NODE, inputs);
     (void)context;
     trm_node labels = trm_inputs_get(inputs, "label");
     trm_shape shape = trm_node_shape(graph, logits);

@@ -14,6 +14,7 @@
 #include "trireme/context.h"
 #include "trireme/metrics.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "exec/exec.h"
@@ -437,6 +438,7 @@ static void log_ranks(const trm_model *model) {
 /* Contract in trireme/train.h. On failure everything made so far is destroyed and *out is not
  * written. */
 trm_status trm_model_create(const trm_model_options *options, trm_model **out, trm_error *err) {
+    TRMI_NEED(err, options, out);
     TRMI_TRY(check_options(options, err));
     trm_model *model = trmi_alloc(sizeof *model);
     if (model == NULL) {
@@ -478,9 +480,13 @@ void trm_model_destroy(trm_model *model) {
     trmi_free(model);
 }
 
-trm_exec *trm_model_exec(trm_model *model) { return trmi_model_owner(model)->exec; }
+trm_exec *trm_model_exec(trm_model *model) {
+    TRMI_NEED_OR(NULL, NULL, model);
+    return trmi_model_owner(model)->exec;
+}
 
 const trm_graph *trm_model_graph(const trm_model *model, trm_node *logits) {
+    TRMI_NEED_OR(NULL, NULL, model);
     const trmi_compiled *owner = trmi_model_owner((trm_model *)model);
     if (logits != NULL) {
         *logits = owner->logits;
@@ -489,12 +495,17 @@ const trm_graph *trm_model_graph(const trm_model *model, trm_node *logits) {
 }
 
 uint64_t trm_model_global_step(const trm_model *model) {
+    TRMI_NEED_OR(0, NULL, model);
     return trm_exec_step(trmi_model_owner((trm_model *)model)->exec);
 }
 
-void trm_model_request_stop(trm_model *model) { atomic_store(&model->stop, 1); }
+void trm_model_request_stop(trm_model *model) {
+    TRMI_NEED_OR(, NULL, model);
+    atomic_store(&model->stop, 1);
+}
 
 trm_status trm_model_note(trm_model *model, const char *name, double value, trm_error *err) {
+    TRMI_NEED(err, model, name);
     if (strlen(name) >= TRMI_NOTE_NAME_MAX) {
         return TRMI_FAIL(err, TRM_INVALID, "note '%s': a name has at most %d letters", name,
                          TRMI_NOTE_NAME_MAX - 1);
@@ -514,6 +525,7 @@ trm_status trm_model_note(trm_model *model, const char *name, double value, trm_
 }
 
 bool trm_model_noted(const trm_model *model, const char *name, double *value) {
+    TRMI_NEED_OR(false, NULL, model, name, value);
     for (int32_t i = 0; i < model->notes_count; i++) {
         if (strcmp(model->notes[i].name, name) == 0) {
             *value = model->notes[i].value;

@@ -18,6 +18,7 @@
 #include "train/job.h"
 #include "train/model.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 
 #include <jansson.h>
@@ -103,6 +104,7 @@ static trm_status describe_job(trm_model *model, trm_error *err) {
 /* Gathers slots and layerwise parameters from all ranks (collective); rank 0 then copies the
  * parts and writes the checkpoint through `writer`. Contract in trireme/train.h. */
 trm_status trm_model_save(trm_model *model, trm_checkpoint_writer *writer, trm_error *err) {
+    TRMI_NEED(err, model);
     trm_exec *exec = trm_model_exec(model);
     TRMI_TRY(trm_exec_gather_slots(exec, err));
     trmi_arena arena = {0};
@@ -259,6 +261,7 @@ static trm_status load_here(trm_model *model, const char *path, bool partial, in
 /* Contract in trireme/train.h. All ranks read the same files; they must agree on the outcome. */
 trm_status trm_model_load(trm_model *model, const char *path, bool partial, int32_t *skipped,
                           trm_error *err) {
+    TRMI_NEED(err, model, path);
     int32_t unused = 0;
     skipped = skipped != NULL ? skipped : &unused;
     trm_status status = load_here(model, path, partial, skipped, err);
@@ -458,6 +461,7 @@ done:
 }
 
 trm_status trm_model_resume(trm_model *model, const char *path, trm_error *err) {
+    TRMI_NEED(err, model, path);
     if (model->options.evaluation_only) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "a model made with evaluation_only loads, it cannot resume");

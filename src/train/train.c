@@ -20,6 +20,7 @@
 #include "train/job.h"
 #include "train/profile.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os.h"
@@ -386,6 +387,7 @@ static trm_status go(trmi_run *r, trm_error *err) {
 }
 
 int64_t trm_model_epoch_steps(const trm_model *model, trm_dataset *data) {
+    TRMI_NEED_OR(0, NULL, model, data);
     (void)!trmi_model_share_data(model, data, true, NULL); /* 0 batches where it fails */
     return trm_dataset_epoch_batches(data) / trmi_accumulate(model);
 }
@@ -395,6 +397,7 @@ int64_t trm_model_epoch_steps(const trm_model *model, trm_dataset *data) {
  * the communicator, so that the other ranks end with this error instead of waiting for a time
  * limit. CANCELLED and DIVERGED occur on all ranks alike. */
 trm_status trm_model_train(trm_model *model, const trm_train_options *options, trm_error *err) {
+    TRMI_NEED(err, model, options);
     trmi_run r = {.model = model, .options = options, .sink = model->sink};
     /* callbacks and the abort of the other ranks need the message even if the caller passed no
      * error record */

@@ -5,6 +5,7 @@
 #include "comm/api/world.h"
 #include "comm/api/communicator.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "comm/net/exchange.h"
@@ -216,6 +217,7 @@ fail:
  * the other ranks fail with the same error. */
 trm_status trm_comm_create(trm_bootstrap *bootstrap, const trm_comm_options *options,
                            trm_comm **out, trm_error *err) {
+    TRMI_NEED(err, bootstrap, out);
     double timeout = operation_seconds(bootstrap, options);
     trmi_job_exchange job = {.bootstrap = bootstrap, .timeout_seconds = timeout};
     trmi_exchange exchange = {.context = &job, .allgather = trmi_job_allgather};
@@ -285,23 +287,48 @@ void trm_comm_destroy(trm_comm *comm) {
 }
 
 /* --- queries --- */
-int32_t trm_comm_rank(const trm_comm *comm) { return comm->group.rank; }
-int32_t trm_comm_size(const trm_comm *comm) { return comm->group.size; }
-int32_t trm_comm_local_rank(const trm_comm *comm) { return comm->local_rank; }
-int32_t trm_comm_local_size(const trm_comm *comm) { return comm->local_size; }
+int32_t trm_comm_rank(const trm_comm *comm) {
+    TRMI_NEED_OR(0, NULL, comm);
+    return comm->group.rank;
+}
+int32_t trm_comm_size(const trm_comm *comm) {
+    TRMI_NEED_OR(1, NULL, comm);
+    return comm->group.size;
+}
+int32_t trm_comm_local_rank(const trm_comm *comm) {
+    TRMI_NEED_OR(0, NULL, comm);
+    return comm->local_rank;
+}
+int32_t trm_comm_local_size(const trm_comm *comm) {
+    TRMI_NEED_OR(1, NULL, comm);
+    return comm->local_size;
+}
 trm_deterministic trm_comm_deterministic(const trm_comm *comm) {
+    TRMI_NEED_OR((trm_deterministic)0, NULL, comm);
     return comm->options.deterministic;
 }
-const char *trm_comm_engine(const trm_comm *comm) { return comm->engine_text; }
+const char *trm_comm_engine(const trm_comm *comm) {
+    TRMI_NEED_OR(NULL, NULL, comm);
+    return comm->engine_text;
+}
 int32_t trm_comm_world_rank(const trm_comm *comm, int32_t rank) {
+    TRMI_NEED_OR(0, NULL, comm);
     return rank >= 0 && rank < comm->group.size ? comm->members[rank] : -1;
 }
 
 trm_status trm_comm_health(trm_comm *comm, trm_error *err) {
+    TRMI_NEED(err, comm);
     return comm->bootstrap->table->check(comm->bootstrap, err);
 }
 
 void trm_comm_abort(trm_comm *comm, const trm_error *cause) {
+    TRMI_NEED_OR(, NULL, comm);
+    trm_error asked;
+    if (cause == NULL) {
+        TRMI_FAIL(&asked, TRM_CANCELLED, "the communicator was aborted (trm_comm_abort)");
+        asked.rank = comm->group.rank;
+        cause = &asked;
+    }
     comm->bootstrap->table->poison(comm->bootstrap, cause);
 }
 
@@ -310,6 +337,7 @@ void *trmi_comm_reserve_shared(trm_comm *comm, size_t bytes, trm_error *err) {
 }
 
 void *trm_comm_alloc_shared(trm_comm *comm, size_t bytes, trm_error *err) {
+    TRMI_NEED_OR(NULL, err, comm);
     void *memory = trmi_comm_reserve_shared(comm, bytes, err);
     if (memory != NULL) {
         trmi_comm_fill_shared(memory, trmi_shared_resident(bytes));
@@ -317,7 +345,10 @@ void *trm_comm_alloc_shared(trm_comm *comm, size_t bytes, trm_error *err) {
     return memory;
 }
 
-void trm_comm_free_shared(trm_comm *comm, void *memory) { trmi_shm_host_free(comm->host, memory); }
+void trm_comm_free_shared(trm_comm *comm, void *memory) {
+    TRMI_NEED_OR(, NULL, comm);
+    trmi_shm_host_free(comm->host, memory);
+}
 
 /* --- operations --- */
 /* Runs comm->blocking in this thread, or behind the pending operations in the progress thread. */
@@ -335,6 +366,7 @@ static trm_status run_blocking(trm_comm *comm, trm_error *err) {
 }
 
 trm_status trm_comm_run(trm_comm *comm, const trm_collective *op, trm_error *err) {
+    TRMI_NEED(err, comm, op);
     /* Fast path: a training loop calls the same operation again and again, and comm->blocking is
      * still resolved. Not with counts, because the array behind the pointer may have changed, and
      * not for an all-to-all, because in place it must move its input aside each time. */
@@ -353,6 +385,7 @@ trm_status trm_comm_run(trm_comm *comm, const trm_collective *op, trm_error *err
  * goes back to it after an error. Only an accepted operation gets a sequence number. */
 trm_status trm_comm_start(trm_comm *comm, const trm_collective *op, trm_request **request,
                           trm_error *err) {
+    TRMI_NEED(err, comm, op, request);
     trm_request *taken = NULL;
     TRMI_TRY(trmi_comm_take_request(comm, &taken, err));
     trm_status status = trmi_comm_resolve(comm, op, taken, err);
@@ -372,6 +405,10 @@ trm_status trm_comm_start(trm_comm *comm, const trm_collective *op, trm_request 
 
 trm_status trm_comm_allreduce(trm_comm *comm, void *buffer, int64_t count, trm_dtype dtype,
                               trm_reduction reduce, trm_error *err) {
+    TRMI_NEED(err, comm);
+    if (count > 0) {
+        TRMI_NEED(err, buffer);
+    }
     trm_collective op = {
         .kind = TRM_ALLREDUCE, .recv = buffer, .count = count, .dtype = dtype, .reduce = reduce};
     return trm_comm_run(comm, &op, err);
@@ -379,18 +416,27 @@ trm_status trm_comm_allreduce(trm_comm *comm, void *buffer, int64_t count, trm_d
 
 trm_status trm_comm_broadcast(trm_comm *comm, void *buffer, int64_t count, trm_dtype dtype,
                               int32_t root, trm_error *err) {
+    TRMI_NEED(err, comm);
+    if (count > 0) {
+        TRMI_NEED(err, buffer);
+    }
     trm_collective op = {
         .kind = TRM_BROADCAST, .recv = buffer, .count = count, .dtype = dtype, .root = root};
     return trm_comm_run(comm, &op, err);
 }
 
 trm_status trm_comm_barrier(trm_comm *comm, trm_error *err) {
+    TRMI_NEED(err, comm);
     trm_collective op = {.kind = TRM_BARRIER};
     return trm_comm_run(comm, &op, err);
 }
 
 trm_status trm_comm_exchange(trm_comm *comm, const trm_message *messages, int32_t count,
                              trm_error *err) {
+    TRMI_NEED(err, comm);
+    if (count > 0) {
+        TRMI_NEED(err, messages);
+    }
     /* comm->blocking is overwritten, so the fast path of trm_comm_run must not use it again. */
     comm->last = (trm_collective){.kind = TRM_COLLECTIVE_NONE};
     TRMI_TRY(trmi_comm_resolve_messages(comm, messages, count, &comm->blocking, err));
@@ -399,6 +445,10 @@ trm_status trm_comm_exchange(trm_comm *comm, const trm_message *messages, int32_
 
 trm_status trm_comm_start_exchange(trm_comm *comm, const trm_message *messages, int32_t count,
                                    trm_request **request, trm_error *err) {
+    TRMI_NEED(err, comm, request);
+    if (count > 0) {
+        TRMI_NEED(err, messages);
+    }
     trm_request *taken = NULL;
     TRMI_TRY(trmi_comm_take_request(comm, &taken, err));
     trm_status status = trmi_comm_resolve_messages(comm, messages, count, taken, err);
@@ -416,6 +466,10 @@ trm_status trm_comm_start_exchange(trm_comm *comm, const trm_message *messages, 
 
 trm_status trm_comm_send(trm_comm *comm, const void *buffer, int64_t count, trm_dtype dtype,
                          int32_t peer, trm_error *err) {
+    TRMI_NEED(err, comm);
+    if (count > 0) {
+        TRMI_NEED(err, buffer);
+    }
     trm_message message = {
         .peer = peer, .buffer = (void *)(uintptr_t)buffer, .count = count, .dtype = dtype};
     return trm_comm_exchange(comm, &message, 1, err);
@@ -423,6 +477,10 @@ trm_status trm_comm_send(trm_comm *comm, const void *buffer, int64_t count, trm_
 
 trm_status trm_comm_recv(trm_comm *comm, void *buffer, int64_t count, trm_dtype dtype, int32_t peer,
                          trm_error *err) {
+    TRMI_NEED(err, comm);
+    if (count > 0) {
+        TRMI_NEED(err, buffer);
+    }
     trm_message message = {
         .receive = true, .peer = peer, .buffer = buffer, .count = count, .dtype = dtype};
     return trm_comm_exchange(comm, &message, 1, err);

@@ -10,6 +10,7 @@
  * the engines while `pending` > 0. */
 #include "comm/api/communicator.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/os.h"
@@ -203,6 +204,7 @@ void trmi_comm_free_request(trm_request *request) {
 }
 
 bool trm_request_test(const trm_request *request) {
+    TRMI_NEED_OR(true, NULL, request);
     return atomic_load_explicit(&request->done, memory_order_acquire) != 0;
 }
 
@@ -230,6 +232,7 @@ static bool wait_done(trm_request *request, double timeout_seconds) {
 void trmi_comm_join_request(trm_request *request) { (void)wait_done(request, -1); }
 
 trm_status trm_request_wait(trm_request *request, double timeout_seconds, trm_error *err) {
+    TRMI_NEED(err, request);
     if (!wait_done(request, timeout_seconds)) {
         return TRM_PENDING;
     }

@@ -3,9 +3,11 @@
  * functions are described in trireme/comm.h. */
 #include "comm/api/communicator.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 
 bool trm_comm_reaches_first(const trm_comm *comm) {
+    TRMI_NEED_OR(false, NULL, comm);
     const trmi_shm *shm = (const trmi_shm *)(void *)comm->shm;
     return shm != NULL && comm->net == NULL && !comm->net_only && !shm->one_process &&
            comm->local_size == comm->group.size;
@@ -13,6 +15,7 @@ bool trm_comm_reaches_first(const trm_comm *comm) {
 
 trm_status trm_comm_reach_first(trm_comm *comm, void *memory, size_t bytes, void **out,
                                 trm_error *err) {
+    TRMI_NEED(err, comm, out);
     *out = NULL;
     if (!trm_comm_reaches_first(comm)) {
         return TRM_OK;

@@ -4,6 +4,7 @@
  * necessary. */
 #include "comm/api/communicator.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/memory.h"
@@ -170,6 +171,7 @@ done:
 
 trm_status trm_comm_split(trm_comm *comm, int32_t colour, int32_t key, trm_comm **out,
                           trm_error *err) {
+    TRMI_NEED(err, comm, out);
     choice mine = {.colour = colour, .key = key, .rank = comm->group.rank, .valid = 1};
     return split_by(comm, mine, out, err);
 }
@@ -178,6 +180,10 @@ trm_status trm_comm_split(trm_comm *comm, int32_t colour, int32_t key, trm_comm 
  * Ranks that are not in the list have no colour. A bad list fails on all ranks. */
 trm_status trm_comm_group(trm_comm *comm, const int32_t *ranks, int32_t count, trm_comm **out,
                           trm_error *err) {
+    TRMI_NEED(err, comm, out);
+    if (count > 0) {
+        TRMI_NEED(err, ranks);
+    }
     choice mine = {.colour = -1, .rank = comm->group.rank, .valid = count >= 1};
     uint64_t list = TRMI_HASH_BEGIN;
     trm_error cause = {.status = TRM_OK};

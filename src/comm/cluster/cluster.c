@@ -11,6 +11,7 @@
  * started another launcher (carries). */
 #include "comm/cluster/cluster_claim.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "comm/cluster/cluster_addr.h"
 #include "comm/cluster/cluster_json.h"
@@ -515,11 +516,13 @@ static const char *from_nowhere(void *context, const char *name) {
 
 trm_status trm_cluster_from_env(const trm_cluster_flags *flags, trm_lookup lookup, void *context,
                                 trm_cluster **out, trm_error *err) {
+    TRMI_NEED(err, out);
     trmi_environment env = {.lookup = lookup ? lookup : from_getenv, .context = context};
     return build(flags, &env, out, err);
 }
 
 trm_status trm_cluster_create(const trm_cluster_flags *flags, trm_cluster **out, trm_error *err) {
+    TRMI_NEED(err, out);
     trmi_environment env = {.lookup = from_nowhere};
     return build(flags, &env, out, err);
 }

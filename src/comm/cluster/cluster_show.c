@@ -4,16 +4,21 @@
 #include "comm/cluster/cluster_claim.h"
 #include "comm/cluster/cluster_addr.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
 
-const trm_cluster_info *trm_cluster_get(const trm_cluster *cluster) { return &cluster->info; }
+const trm_cluster_info *trm_cluster_get(const trm_cluster *cluster) {
+    TRMI_NEED_OR(NULL, NULL, cluster);
+    return &cluster->info;
+}
 
 /* Without roles, all ranks count as workers. */
 int32_t trm_cluster_task_count(const trm_cluster *cluster, trm_role role) {
+    TRMI_NEED_OR(0, NULL, cluster);
     if (!cluster->info.has_roles) {
         return role == TRM_ROLE_WORKER ? cluster->info.size : 0;
     }
@@ -22,6 +27,7 @@ int32_t trm_cluster_task_count(const trm_cluster *cluster, trm_role role) {
 }
 
 const char *trm_cluster_task_address(const trm_cluster *cluster, trm_role role, int32_t index) {
+    TRMI_NEED_OR(NULL, NULL, cluster);
     if (role < TRM_ROLE_WORKER || role > TRM_ROLE_EVALUATOR) {
         return NULL;
     }
@@ -31,6 +37,7 @@ const char *trm_cluster_task_address(const trm_cluster *cluster, trm_role role, 
 
 /* True if a task listens on an address other than loopback, so that the job needs a token. */
 bool trm_cluster_beyond_loopback(const trm_cluster *cluster) {
+    TRMI_NEED_OR(false, NULL, cluster);
     static const trm_role listens[] = {TRM_ROLE_CHIEF, TRM_ROLE_WORKER, TRM_ROLE_PS};
     for (size_t k = 0; k < sizeof listens / sizeof listens[0]; k++) {
         for (int32_t i = 0; i < trm_cluster_task_count(cluster, listens[k]); i++) {
@@ -46,6 +53,7 @@ bool trm_cluster_beyond_loopback(const trm_cluster *cluster) {
 }
 
 const char *trm_cluster_rank_host(const trm_cluster *cluster, int32_t rank) {
+    TRMI_NEED_OR(NULL, NULL, cluster);
     return cluster->rank_hosts != NULL && rank >= 0 && rank < cluster->info.size
                ? cluster->rank_hosts[rank]
                : NULL;
@@ -53,11 +61,13 @@ const char *trm_cluster_rank_host(const trm_cluster *cluster, int32_t rank) {
 
 /* Warnings of the description come first, then those of the rank table. */
 int32_t trm_cluster_warning_count(const trm_cluster *cluster) {
+    TRMI_NEED_OR(0, NULL, cluster);
     int32_t table = cluster->table ? trm_rank_table_warning_count(cluster->table) : 0;
     return cluster->warning_count + table;
 }
 
 const char *trm_cluster_warning(const trm_cluster *cluster, int32_t index) {
+    TRMI_NEED_OR(NULL, NULL, cluster);
     if (index < 0 || index < cluster->warning_count) {
         return index < 0 ? NULL : cluster->warnings[index];
     }
@@ -67,6 +77,7 @@ const char *trm_cluster_warning(const trm_cluster *cluster, int32_t index) {
 
 /* The digest covers the size, the rank table, and roles with addresses. */
 void trm_cluster_digest(const trm_cluster *cluster, uint8_t digest[32]) {
+    TRMI_NEED_OR(, NULL, cluster, digest);
     EVP_MD_CTX *context = EVP_MD_CTX_new();
     char head[48];
     int length = snprintf(head, sizeof head, "size %d\n", cluster->info.size);
@@ -200,6 +211,7 @@ static void hosts_text(const trm_cluster *cluster, trmi_text *text) {
 }
 
 trm_status trm_cluster_text(const trm_cluster *cluster, bool json, char **out, trm_error *err) {
+    TRMI_NEED(err, cluster, out);
     const trm_cluster_info *info = &cluster->info;
     trmi_text text = {0};
     if (json) {

@@ -9,6 +9,7 @@
  * change. Any thread may read it. */
 #include "comm/cluster/ranktable.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/os.h"
 
@@ -89,6 +90,7 @@ static trm_status read_form(trm_rank_table *table, const json_t *root, trm_error
 
 trm_status trm_rank_table_parse(const char *name, const char *text, size_t bytes,
                                 trm_rank_table **out, trm_error *err) {
+    TRMI_NEED(err, name, text, out);
     json_t *root = NULL;
     trm_status status;
     trm_rank_table *table = trmi_alloc(sizeof *table);
@@ -112,6 +114,7 @@ failed:
 
 /* A file that cannot be read is INVALID, not IO: the user's setting is wrong. */
 trm_status trm_rank_table_read(const char *path, trm_rank_table **out, trm_error *err) {
+    TRMI_NEED(err, path, out);
     uint8_t *text;
     size_t bytes;
     trm_error cause;
@@ -142,15 +145,29 @@ void trm_rank_table_destroy(trm_rank_table *table) {
     trmi_free(table);
 }
 
-trm_rank_table_form trm_rank_table_get_form(const trm_rank_table *table) { return table->form; }
-int32_t trm_rank_table_size(const trm_rank_table *table) { return table->size; }
-int32_t trm_rank_table_servers(const trm_rank_table *table) { return table->server_count; }
-int32_t trm_rank_table_warning_count(const trm_rank_table *table) { return table->warning_count; }
+trm_rank_table_form trm_rank_table_get_form(const trm_rank_table *table) {
+    TRMI_NEED_OR((trm_rank_table_form)0, NULL, table);
+    return table->form;
+}
+int32_t trm_rank_table_size(const trm_rank_table *table) {
+    TRMI_NEED_OR(0, NULL, table);
+    return table->size;
+}
+int32_t trm_rank_table_servers(const trm_rank_table *table) {
+    TRMI_NEED_OR(0, NULL, table);
+    return table->server_count;
+}
+int32_t trm_rank_table_warning_count(const trm_rank_table *table) {
+    TRMI_NEED_OR(0, NULL, table);
+    return table->warning_count;
+}
 const char *trm_rank_table_warning(const trm_rank_table *table, int32_t index) {
+    TRMI_NEED_OR(NULL, NULL, table);
     return index >= 0 && index < table->warning_count ? table->warnings[index] : NULL;
 }
 
 trm_rank_entry trm_rank_table_entry(const trm_rank_table *table, int32_t rank) {
+    TRMI_NEED_OR((trm_rank_entry){0}, NULL, table);
     if (rank < 0 || rank >= table->size) {
         return (trm_rank_entry){.rank = -1, .server_id = "", .host = "", .device_ip = ""};
     }
@@ -166,6 +183,7 @@ trm_rank_entry trm_rank_table_entry(const trm_rank_table *table, int32_t rank) {
 
 bool trm_rank_table_pod(const trm_rank_table *table, const char *pod_name, int32_t *first_rank,
                         int32_t *count) {
+    TRMI_NEED_OR(false, NULL, table, pod_name, first_rank, count);
     for (int32_t p = 0; p < table->pod_count; p++) {
         if (strcmp(table->pods[p].pod, pod_name) == 0) {
             *first_rank = table->pods[p].first_rank;
@@ -179,6 +197,7 @@ bool trm_rank_table_pod(const trm_rank_table *table, const char *pod_name, int32
 /* The digest covers what all ranks must agree on: rank, device, port, server, host and device
  * address. It does not depend on the form or on the order in the file. */
 void trm_rank_table_digest(const trm_rank_table *table, uint8_t digest[32]) {
+    TRMI_NEED_OR(, NULL, table, digest);
     /* Without memory for the hash, the digest is 0. */
     EVP_MD_CTX *context = EVP_MD_CTX_new();
     memset(digest, 0, 32);

@@ -9,6 +9,7 @@
  * A table is always checked before it is written, so the output can be read again. */
 #include "comm/cluster/ranktable.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/os.h"
 #include "comm/cluster/cluster_addr.h"
@@ -161,6 +162,10 @@ static trm_status add_host(trm_rank_table *table, const trm_rank_table_host *hos
 
 trm_status trm_rank_table_make(const trm_rank_table_host *hosts, int32_t count,
                                trm_rank_table_form form, char **json, trm_error *err) {
+    TRMI_NEED(err, json);
+    if (count > 0) {
+        TRMI_NEED(err, hosts);
+    }
     if (count < 1) {
         return TRMI_FAIL(err, TRM_INVALID, "a rank table needs at least one host");
     }
@@ -223,6 +228,10 @@ static trm_status merge_one(trm_rank_table *into, const trm_rank_table *from, tr
 
 trm_status trm_rank_table_merge(const char *const *paths, int32_t count, char **json,
                                 trm_error *err) {
+    TRMI_NEED(err, json);
+    if (count > 0) {
+        TRMI_NEED(err, paths);
+    }
     if (count < 1) {
         return TRMI_FAIL(err, TRM_INVALID, "merge needs at least one rank table file");
     }
@@ -322,6 +331,7 @@ static trm_status hccn_parse(const char *name, char *text, const char *ips[], in
 
 trm_status trm_hccn_conf_read(const char *path, const char *const **ips, int32_t *count,
                               trm_error *err) {
+    TRMI_NEED(err, path, ips, count);
     char name[48];
     uint8_t *text;
     size_t bytes;
@@ -389,6 +399,7 @@ static void table_json(const trm_rank_table *table, trmi_text *text) {
 }
 
 trm_status trm_rank_table_text(const trm_rank_table *table, bool json, char **out, trm_error *err) {
+    TRMI_NEED(err, table, out);
     trmi_text text = {0};
     if (json) {
         table_json(table, &text);

@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #include "comm/launch/launch.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/os.h"
 
@@ -571,6 +572,7 @@ static trm_status run(trmi_launch *launch, job_state *job, trm_error *err) {
 
 trm_status trm_launch(const trm_launch_options *options, trm_launch_result *result,
                       trm_error *err) {
+    TRMI_NEED(err, options, result);
     trmi_launch launch = {
         .options = options, .guard_fd = -1, .signal_fd = -1, .out_fd = {-1, -1}, .out_log = -1};
     *result = (trm_launch_result){.failed_rank = -1};

@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #include "comm/net/net.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 
 #include <dlfcn.h>
@@ -131,6 +132,7 @@ static bool is_plugin(const char *name) {
 
 /* Checks the options that can be wrong before any rank is contacted (see trireme/comm.h). */
 trm_status trm_comm_check(const trm_comm_options *options, trm_error *err) {
+    TRMI_NEED(err, options);
     const char *name = options->engine != NULL ? options->engine : "auto";
     bool own = strcmp(name, "auto") == 0 || strcmp(name, "shm") == 0 || strcmp(name, "tcp") == 0;
     bool sim =

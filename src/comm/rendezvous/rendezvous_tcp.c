@@ -12,6 +12,7 @@
 #include "comm/api/world.h"
 #include "comm/rendezvous/side.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -343,6 +344,7 @@ static void warn(const trm_cluster *cluster) {
 
 trm_status trm_cluster_join(const trm_cluster *cluster, const trm_join_options *options,
                             trm_bootstrap **out, trm_error *err) {
+    TRMI_NEED(err, cluster, out);
     trmi_join join;
     trmi_side *side = NULL;
     TRMI_TRY(prepare(cluster, options, &join, err));

@@ -3,6 +3,7 @@
  * token files (trireme/cluster.h), and the files that processes of one host find by address. */
 #include "comm/rendezvous/token.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/net.h"
 #include "base/os.h"
@@ -36,6 +37,7 @@ static trm_status write_token(const char *path, const uint8_t token[TRM_TOKEN_BY
 }
 
 trm_status trm_token_create(const char *path, trm_error *err) {
+    TRMI_NEED(err, path);
     uint8_t token[TRM_TOKEN_BYTES];
     TRMI_TRY(trmi_net_random(token, sizeof token, err));
     trm_status status = write_token(path, token, err);
@@ -101,10 +103,12 @@ static trm_status read_token(const char *path, int flags, uint8_t token[32], trm
 }
 
 trm_status trm_token_read(const char *path, uint8_t token[32], trm_error *err) {
+    TRMI_NEED(err, path, token);
     return read_token(path, 0, token, err);
 }
 
 trm_status trm_token_share(const char *path, uint8_t token[32], trm_error *err) {
+    TRMI_NEED(err, path, token);
     char own[4096], name[48];
     const char *slash = strrchr(path, '/');
     uint64_t mark;

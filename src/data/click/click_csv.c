@@ -7,6 +7,7 @@
  *
  * The file is mapped, and rows are parsed when a batch needs them, so opening costs one pass over
  * the lines. Prefetch threads parse different rows at the same time. */
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/mapping.h"
 #include "data/click/click.h"
@@ -460,15 +461,18 @@ static trm_status open_kind(const char *kind, const char *path, const trm_click_
 
 trm_status trm_dataset_criteo(const char *path, const trm_click_options *options, trm_dataset **out,
                               trm_error *err) {
+    TRMI_NEED(err, path, out);
     return open_kind("criteo", path, options, out, err);
 }
 
 trm_status trm_dataset_avazu(const char *path, const trm_click_options *options, trm_dataset **out,
                              trm_error *err) {
+    TRMI_NEED(err, path, out);
     return open_kind("avazu", path, options, out, err);
 }
 
 trm_status trm_dataset_csv(const char *path, const trm_click_options *options, trm_dataset **out,
                            trm_error *err) {
+    TRMI_NEED(err, path, out);
     return open_kind("csv", path, options, out, err);
 }

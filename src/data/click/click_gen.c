@@ -6,6 +6,7 @@
  *
  * Weights are functions of (seed, field, rank). Those of the most frequent keys are in a table; the
  * others are computed when they are needed, with the same result. */
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/rng.h"
@@ -295,6 +296,7 @@ static trm_status create(const trm_clicks_options *options, trm_usage usage, cli
 
 trm_status trm_dataset_clicks(const trm_clicks_options *options, trm_usage usage, trm_dataset **out,
                               trm_error *err) {
+    TRMI_NEED(err, out);
     clicks *set;
     TRMI_TRY(create(options, usage, &set, err));
     return trmi_dataset_create(&set->click.base, out, err);
@@ -342,6 +344,7 @@ static double area(const outcome *sorted, int64_t count, bool realized) {
 
 trm_status trm_clicks_measure(const trm_clicks_options *options, int64_t rows,
                               trm_clicks_bayes *out, trm_error *err) {
+    TRMI_NEED(err, out);
     clicks *set;
     TRMI_TRY(create(options, TRM_USAGE_TEST, &set, err));
     int64_t count = rows == 0 ? set->click.base.count : rows;

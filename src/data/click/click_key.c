@@ -5,6 +5,7 @@
  *   trireme-vocabulary 1 FIELDS SEED
  *   FIELD HASH        (one line for each value, in the order of the ids)
  */
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/hash_index.h"
 #include "base/os.h"
@@ -212,13 +213,18 @@ int64_t trmi_vocabulary_id(const trm_vocabulary *v, int32_t field, uint64_t hash
 
 uint64_t trmi_vocabulary_seed(const trm_vocabulary *v) { return v->seed; }
 
-int32_t trm_vocabulary_fields(const trm_vocabulary *vocabulary) { return vocabulary->fields; }
+int32_t trm_vocabulary_fields(const trm_vocabulary *vocabulary) {
+    TRMI_NEED_OR(0, NULL, vocabulary);
+    return vocabulary->fields;
+}
 
 int64_t trm_vocabulary_rows(const trm_vocabulary *vocabulary, int32_t field) {
+    TRMI_NEED_OR(0, NULL, vocabulary);
     return field >= 0 && field < vocabulary->fields ? vocabulary->rows[field] : 0;
 }
 
 trm_status trm_vocabulary_save(const trm_vocabulary *vocabulary, const char *path, trm_error *err) {
+    TRMI_NEED(err, vocabulary, path);
     /* One line for each value; ids follow from the order. */
     trmi_text text = {0};
     trmi_text_printf(&text, "trireme-vocabulary 1 %d %llu\n", (int)vocabulary->fields,
@@ -257,6 +263,7 @@ static trm_status parse_words(trm_vocabulary *v, const char *path, const char *a
 }
 
 trm_status trm_vocabulary_load(const char *path, trm_vocabulary **out, trm_error *err) {
+    TRMI_NEED(err, path, out);
     uint8_t *bytes;
     size_t length;
     TRMI_TRY(trmi_os_read_file(path, FILE_BYTES_MAX, &bytes, &length, err));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Text of the forms "label index:value ..." (libsvm) and "label field:index:value ..." (libffm).
  * The first row with an entry decides which. Rows are ragged and weighted. */
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/mapping.h"
@@ -226,6 +227,7 @@ trm_status trmi_libsvm_source(const char *path, const trm_click_options *options
 
 trm_status trm_dataset_libsvm(const char *path, const trm_click_options *options, trm_dataset **out,
                               trm_error *err) {
+    TRMI_NEED(err, path, out);
     trmi_click_source *source;
     TRMI_TRY(trmi_libsvm_source(path, options, &source, err));
     return trmi_dataset_create(&source->base, out, err);

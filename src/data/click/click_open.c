@@ -4,6 +4,7 @@
  *
  * A folder has train.csv and test.csv, or the same with another ending that is known.
  * tfrecord-clicks reads folders itself. */
+#include "base/arguments.h"
 #include "base/error.h"
 #include "data/click/click.h"
 
@@ -126,6 +127,7 @@ static trm_status count_keys(const trmi_click_source *source, trm_vocabulary *v,
 trm_status trm_vocabulary_build(const char *kind, const char *path,
                                 const trm_click_options *options, int64_t min_count,
                                 trm_vocabulary **out, trm_error *err) {
+    TRMI_NEED(err, kind, path, out);
     /* The vocabulary stores unbounded hashes, so the keys must be those. */
     trm_click_options unbounded = options != NULL ? *options : (trm_click_options){0};
     unbounded.buckets = 0;

@@ -5,6 +5,7 @@
  *
  * Which slots exist is found by a first pass over the file, unless the caller chooses them. Fields
  * are ordered by name, so that files of one data set have the same fields. */
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/mapping.h"
@@ -389,6 +390,7 @@ trm_status trmi_slots_source(const char *path, const trm_click_options *options,
 
 trm_status trm_dataset_slots(const char *path, const trm_click_options *options, trm_dataset **out,
                              trm_error *err) {
+    TRMI_NEED(err, path, out);
     trmi_click_source *source;
     TRMI_TRY(trmi_slots_source(path, options, &source, err));
     return trmi_dataset_create(&source->base, out, err);

@@ -5,6 +5,7 @@
  *   record --trmi_example_find--> features by column --role--> label, dense numbers, keys
  *
  * A record is verified when it is read; a fault is reported with file, record and feature. */
+#include "base/arguments.h"
 #include "base/error.h"
 #include "data/click/click.h"
 #include "data/click/tfrecord.h"
@@ -245,6 +246,7 @@ trm_status trmi_click_tfrecord_source(const char *path, const trm_click_options 
 
 trm_status trm_dataset_click_tfrecord(const char *path, const trm_click_options *options,
                                       trm_dataset **out, trm_error *err) {
+    TRMI_NEED(err, path, out);
     trmi_click_source *source;
     TRMI_TRY(trmi_click_tfrecord_source(path, options, &source, err));
     return trmi_dataset_create(&source->base, out, err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random rows of click data without any meaning, kept in memory, so that a batch costs only the
  * copy; benchmarks use it. */
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/rng.h"
@@ -131,6 +132,7 @@ static trm_status draw_rows(random_clicks *set, const trm_random_clicks_options 
 
 trm_status trm_dataset_random_clicks(const trm_random_clicks_options *options, trm_dataset **out,
                                      trm_error *err) {
+    TRMI_NEED(err, out);
     trm_random_clicks_options o = options != NULL ? *options : (trm_random_clicks_options){0};
     /* Defaults for what is 0; dense < 0 means none. */
     o.count = o.count == 0 ? DEFAULT_COUNT : o.count;

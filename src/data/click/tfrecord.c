@@ -6,6 +6,7 @@
  * An open set does not change, so all prefetch threads may read it. */
 #include "data/click/tfrecord.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 
 #include <dirent.h>
@@ -271,6 +272,7 @@ static const trmi_source_ops imagenet_ops = {.kind = "tfrecord",
 
 trm_status trm_dataset_tfrecord_imagenet(const char *path, trm_usage usage, trm_dataset **out,
                                          trm_error *err) {
+    TRMI_NEED(err, path, out);
     static const char *const prefixes[] = {"train-", "validation-"};
     imagenet *set;
     TRMI_TRY(TRMI_NEW(err, set, 1, "to open %s", path));

@@ -8,6 +8,7 @@
  * checked when the dataset is opened, so loading a sample needs no check. */
 #include "data/image/cifar10.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/mapping.h"
@@ -244,6 +245,7 @@ static trm_status read_list(const char *path, uint8_t **out, trm_error *err) {
 
 trm_status trm_dataset_cifar10(const char *path, trm_usage usage, trm_dataset **out,
                                trm_error *err) {
+    TRMI_NEED(err, path, out);
     cifar10 *set;
     TRMI_TRY(TRMI_NEW(err, set, 1, "to open %s", path));
     set->base = (trmi_source){.ops = &cifar10_ops,

@@ -7,6 +7,7 @@
  *   root/val or root/test         test set, whose classes must be among those of the training set
  *
  * A label is the index of the class in alphabetical order. */
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/os.h"
 #include "data/pipeline/source.h"
@@ -284,6 +285,7 @@ static const trmi_source_ops folder_ops = {
 
 trm_status trm_dataset_image_folder(const char *path, trm_usage usage, trm_dataset **out,
                                     trm_error *err) {
+    TRMI_NEED(err, path, out);
     folder *set;
     TRMI_TRY(TRMI_NEW(err, set, 1, "to open %s", path));
     set->base = (trmi_source){.ops = &folder_ops, .form = TRMI_FORM_ENCODED};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A dataset that always returns the same random batch. It is written once into each buffer, so
  * reading takes no time; benchmarks use it. */
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "data/pipeline/source.h"
@@ -73,6 +74,7 @@ static const trmi_source_ops random_ops = {.kind = "random",
 
 trm_status trm_dataset_random(const trm_random_options *options, trm_dataset **out,
                               trm_error *err) {
+    TRMI_NEED(err, options, out);
     trm_random_options o = *options;
     /* Defaults for what is 0. */
     o.count = o.count == 0 ? DEFAULT_COUNT : o.count;

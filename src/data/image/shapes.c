@@ -7,6 +7,7 @@
  *
  * The set is for tests and first steps without a download: its classes can be learned, but not by
  * colour or place. */
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/os.h"
 #include "base/rng.h"
@@ -249,6 +250,7 @@ static trm_status counts(const trm_shapes_options *options, int64_t *train, int6
 
 trm_status trm_dataset_shapes(const trm_shapes_options *options, trm_usage usage, trm_dataset **out,
                               trm_error *err) {
+    TRMI_NEED(err, out);
     int64_t train, test;
     uint64_t seed;
     TRMI_TRY(counts(options, &train, &test, &seed, err));
@@ -329,6 +331,7 @@ static trm_status write_list(const char *path, int64_t train, int64_t test, trm_
 }
 
 trm_status trm_shapes_write(const trm_shapes_options *options, const char *path, trm_error *err) {
+    TRMI_NEED(err, path);
     int64_t train, test, first = 0;
     uint64_t seed;
     TRMI_TRY(counts(options, &train, &test, &seed, err));

@@ -9,6 +9,7 @@
  * one function. */
 #include "data/image/transform.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 
 #include <math.h>
@@ -50,6 +51,7 @@ trm_transform trm_transform_rescale(double scale, double shift) {
     return (trm_transform){.kind = TRM_TRANSFORM_RESCALE, .scale = scale, .shift = shift};
 }
 trm_transform trm_transform_normalize(const double mean[3], const double std[3]) {
+    TRMI_NEED_OR((trm_transform){0}, NULL, mean, std);
     trm_transform transform = {.kind = TRM_TRANSFORM_NORMALIZE};
     memcpy(transform.mean, mean, sizeof transform.mean);
     memcpy(transform.std, std, sizeof transform.std);

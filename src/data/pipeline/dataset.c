@@ -7,6 +7,7 @@
  * run only between trmi_dataset_start and trmi_dataset_stop. */
 #include "data/pipeline/dataset.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -51,6 +52,7 @@ static trm_status open_for(const trm_dataset *dataset, const char *verb, trm_err
 }
 
 trm_status trm_dataset_seed(trm_dataset *dataset, uint64_t seed, trm_error *err) {
+    TRMI_NEED(err, dataset);
     TRMI_TRY(open_for(dataset, "seed", err));
     dataset->order.seed = seed;
     return TRM_OK;
@@ -58,6 +60,7 @@ trm_status trm_dataset_seed(trm_dataset *dataset, uint64_t seed, trm_error *err)
 
 trm_status trm_dataset_shard(trm_dataset *dataset, int64_t count, int64_t index,
                              trm_shard_mode mode, trm_error *err) {
+    TRMI_NEED(err, dataset);
     TRMI_TRY(open_for(dataset, "shard", err));
     if (count < 1 || index < 0 || index >= count) {
         return TRMI_FAIL(err, TRM_INVALID, "shard %lld of %lld: 0 <= index < count expected",
@@ -104,6 +107,7 @@ trm_status trmi_dataset_share(trm_dataset *dataset, int32_t count, int32_t index
 }
 
 trm_status trm_dataset_shuffle(trm_dataset *dataset, int64_t window, trm_error *err) {
+    TRMI_NEED(err, dataset);
     TRMI_TRY(open_for(dataset, "shuffle", err));
     if (window < 0 || window > window_max) {
         return TRMI_FAIL(err, TRM_INVALID, "shuffle window %lld: 0..%lld expected",
@@ -116,6 +120,10 @@ trm_status trm_dataset_shuffle(trm_dataset *dataset, int64_t window, trm_error *
 
 trm_status trm_dataset_map(trm_dataset *dataset, const trm_transform *transforms, int32_t count,
                            trm_error *err) {
+    TRMI_NEED(err, dataset);
+    if (count > 0) {
+        TRMI_NEED(err, transforms);
+    }
     TRMI_TRY(open_for(dataset, "map", err));
     if (count < 0 || count > TRMI_MAX_TRANSFORMS - dataset->transform_count) {
         return TRMI_FAIL(err, TRM_INVALID, "map: %d transforms, at most %d in all", (int)count,
@@ -140,6 +148,7 @@ trm_status trm_dataset_map(trm_dataset *dataset, const trm_transform *transforms
 
 trm_status trm_dataset_batch(trm_dataset *dataset, int64_t size, bool drop_remainder,
                              trm_error *err) {
+    TRMI_NEED(err, dataset);
     TRMI_TRY(open_for(dataset, "batch", err));
     if (size < 1 || size > batch_max) {
         return TRMI_FAIL(err, TRM_INVALID, "batch of %lld: 1..%lld expected", (long long)size,
@@ -151,6 +160,7 @@ trm_status trm_dataset_batch(trm_dataset *dataset, int64_t size, bool drop_remai
 }
 
 trm_status trm_dataset_repeat(trm_dataset *dataset, int64_t passes, trm_error *err) {
+    TRMI_NEED(err, dataset);
     TRMI_TRY(open_for(dataset, "repeat", err));
     if (passes < 0) {
         return TRMI_FAIL(err, TRM_INVALID, "repeat %lld: 1 and more, or 0 for ever, expected",
@@ -162,6 +172,7 @@ trm_status trm_dataset_repeat(trm_dataset *dataset, int64_t passes, trm_error *e
 
 trm_status trm_dataset_prefetch(trm_dataset *dataset, int64_t depth, int64_t threads,
                                 trm_error *err) {
+    TRMI_NEED(err, dataset);
     TRMI_TRY(open_for(dataset, "prefetch", err));
     if (depth < 0 || depth > PREFETCH_MAX || threads < 0 || threads > THREADS_MAX) {
         return TRMI_FAIL(err, TRM_INVALID,

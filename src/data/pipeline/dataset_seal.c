@@ -9,6 +9,7 @@
  * Nothing is changed if a check fails, except for values that the next attempt computes again. */
 #include "data/pipeline/dataset.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 
@@ -73,18 +74,27 @@ trm_status trmi_dataset_seal(trm_dataset *dataset, trm_error *err) {
 }
 
 trm_status trm_dataset_check(trm_dataset *dataset, trm_error *err) {
+    TRMI_NEED(err, dataset);
     return trmi_dataset_seal(dataset, err);
 }
 
 int64_t trm_dataset_epoch_batches(trm_dataset *dataset) {
+    TRMI_NEED_OR(0, NULL, dataset);
     return trmi_dataset_seal(dataset, NULL) == TRM_OK ? dataset->epoch_batches : 0;
 }
 
-int64_t trm_dataset_sample_count(const trm_dataset *dataset) { return dataset->source->count; }
+int64_t trm_dataset_sample_count(const trm_dataset *dataset) {
+    TRMI_NEED_OR(0, NULL, dataset);
+    return dataset->source->count;
+}
 
-int64_t trm_dataset_class_count(const trm_dataset *dataset) { return dataset->source->classes; }
+int64_t trm_dataset_class_count(const trm_dataset *dataset) {
+    TRMI_NEED_OR(0, NULL, dataset);
+    return dataset->source->classes;
+}
 
 bool trm_dataset_field(trm_dataset *dataset, int32_t index, trm_batch_field *out) {
+    TRMI_NEED_OR(false, NULL, dataset, out);
     if (trmi_dataset_seal(dataset, NULL) != TRM_OK || index < 0 || index >= dataset->field_count) {
         return false;
     }
@@ -155,6 +165,7 @@ static void describe_fields(trmi_text *text, trm_dataset *dataset) {
 
 /* Writes the JSON in the order of the pipeline: source, order, transforms, batches, result. */
 char *trm_dataset_describe(trm_dataset *dataset) {
+    TRMI_NEED_OR(NULL, NULL, dataset);
     static const char *const modes[] = {"wrap", "drop", "pad"};
     const trmi_sample_order *order = &dataset->order;
     trmi_text text = {0};

@@ -3,6 +3,7 @@
  * spread evenly over the data. It distinguishes data sets without reading them completely. */
 #include "data/pipeline/dataset.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -77,6 +78,7 @@ static trm_status add_rows(const trmi_source *source, const int64_t *indices, in
 }
 
 trm_status trm_dataset_fingerprint(const trm_dataset *dataset, uint64_t *out, trm_error *err) {
+    TRMI_NEED(err, dataset, out);
     const trmi_source *source = dataset->source;
     const int64_t count = trmi_min_i64(SAMPLES, source->count);
     const int64_t head[2] = {source->count, source->classes};

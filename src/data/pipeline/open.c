@@ -9,6 +9,7 @@
 #include "trireme/data.h"
 #include "trireme/data_click.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "data/click/click.h"
 #include "data/pipeline/dataset.h"
@@ -254,6 +255,7 @@ static trm_status open_source(const char *kind, const trm_dataset_spec *spec, bo
 }
 
 trm_status trm_dataset_open(const trm_dataset_spec *spec, trm_dataset **out, trm_error *err) {
+    TRMI_NEED(err, spec, out);
     const char *kind = spec->kind;
     /* Check what no refining call checks. */
     if ((unsigned)spec->usage > TRM_USAGE_ALL) {

@@ -8,6 +8,7 @@
  */
 #include "data/pipeline/dataset.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 
@@ -185,6 +186,7 @@ static trm_status check_source(own_source *own, trm_error *err) {
 }
 
 trm_status trm_dataset_callback(const trm_data_source *source, trm_dataset **out, trm_error *err) {
+    TRMI_NEED(err, source, out);
     own_source *own = trmi_alloc(sizeof *own);
     if (own == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a dataset");
@@ -251,6 +253,7 @@ static trm_status take_array(const trm_batch_field *array, int32_t at, arrays *a
 
 trm_status trm_dataset_arrays(const trm_batch_field *list, int32_t count, int64_t classes,
                               trm_dataset **out, trm_error *err) {
+    TRMI_NEED(err, list, out);
     if (count < 1 || count > TRM_MAX_BATCH_FIELDS) {
         return TRMI_FAIL(err, TRM_INVALID, "%d arrays: 1 to %d expected", (int)count,
                          TRM_MAX_BATCH_FIELDS);

@@ -3,6 +3,7 @@
  * the library. */
 #include "data/pipeline/dataset.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/rng.h"
 
@@ -69,11 +70,11 @@ trm_status trmi_transform_samples(const trm_dataset *dataset, const trmi_batch_w
 
 trm_status trm_dataset_transform(trm_dataset *dataset, trm_sample_transform transform,
                                  void *context, trm_error *err) {
-    if (dataset->sealed || transform == NULL || dataset->own_count == TRMI_MAX_OWN_TRANSFORMS) {
+    TRMI_NEED(err, dataset, (const void *)(uintptr_t)transform);
+    if (dataset->sealed || dataset->own_count == TRMI_MAX_OWN_TRANSFORMS) {
         return TRMI_FAIL(err, TRM_INVALID, "a transform of one's own: %s",
-                         dataset->sealed     ? "the dataset is being read; refine it before"
-                         : transform == NULL ? "a function expected, found NULL"
-                                             : "at most 4 expected, this is the fifth");
+                         dataset->sealed ? "the dataset is being read; refine it before"
+                                         : "at most 4 expected, this is the fifth");
     }
     dataset->own[dataset->own_count++] = (trmi_own_transform){transform, context};
     return TRM_OK;

@@ -8,6 +8,7 @@
  * anywhere. */
 #include "data/pipeline/dataset.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/os.h"
@@ -213,6 +214,7 @@ static int64_t slots_each(const trm_dataset *dataset) {
 }
 
 int64_t trm_dataset_buffer_bytes(trm_dataset *dataset) {
+    TRMI_NEED_OR(0, NULL, dataset);
     if (trmi_dataset_seal(dataset, NULL) != TRM_OK) {
         return 0;
     }
@@ -302,6 +304,7 @@ static trmi_batch_slot *next_slot(trm_dataset *dataset) {
 }
 
 trm_status trm_dataset_next(trm_dataset *dataset, const trm_batch **out, trm_error *err) {
+    TRMI_NEED(err, dataset, out);
     TRMI_TRY(trmi_dataset_seal(dataset, err));
     /* The previous batch goes back to its worker. */
     if (dataset->lent != NULL) {
@@ -338,6 +341,7 @@ trm_status trm_dataset_next(trm_dataset *dataset, const trm_batch **out, trm_err
 }
 
 const trm_tensor *trm_batch_tensor(const trm_batch *batch, const char *name) {
+    TRMI_NEED_OR(NULL, NULL, batch, name);
     for (int32_t i = 0; i < batch->field_count; i++) {
         if (strcmp(batch->fields[i].name, name) == 0) {
             return &batch->fields[i].tensor;
@@ -347,6 +351,7 @@ const trm_tensor *trm_batch_tensor(const trm_batch *batch, const char *name) {
 }
 
 void trm_dataset_position(const trm_dataset *dataset, int64_t *epoch, int64_t *batch_index) {
+    TRMI_NEED_OR(, NULL, dataset, epoch, batch_index);
     *epoch = dataset->epoch;
     *batch_index = dataset->index;
 }
@@ -373,6 +378,7 @@ trm_status trmi_dataset_deal(trm_dataset *dataset, int64_t epoch, int64_t used, 
 
 trm_status trm_dataset_seek(trm_dataset *dataset, int64_t epoch, int64_t batch_index,
                             trm_error *err) {
+    TRMI_NEED(err, dataset);
     const int64_t epoch_max = (int64_t)1 << 31;
     TRMI_TRY(trmi_dataset_seal(dataset, err));
     if (epoch < 0 || epoch > epoch_max || batch_index < 0 || batch_index > dataset->epoch_batches) {

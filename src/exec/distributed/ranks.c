@@ -7,6 +7,7 @@
 #include "exec/autoparallel/op_benchmark.h"
 #include "exec/distributed/split.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/hash.h"
@@ -349,12 +350,14 @@ static trm_status broadcast_initial(trm_exec *exec, trm_error *err) {
 }
 
 trm_status trm_exec_broadcast_states(trm_exec *exec, trm_error *err) {
+    TRMI_NEED(err, exec);
     return exec->parallel == NULL || exec->parallel->shard != NULL
                ? TRM_OK
                : broadcast_kind(exec, TRM_VARIABLE_STATE, err);
 }
 
 trm_status trm_exec_broadcast(trm_exec *exec, trm_error *err) {
+    TRMI_NEED(err, exec);
     trmi_parallel *p = exec->parallel;
     if (p == NULL || p->shard != NULL) {
         return TRM_OK;

@@ -3,6 +3,7 @@
  * know the tables. */
 #include "ps/client/client.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -11,6 +12,7 @@
 trm_status trm_ps_audit_row(trm_ps_client *client, int32_t table, uint64_t key, trm_row_info *info,
                             float *values, float *slots, trm_ps_writer writers[TRM_PS_WRITERS],
                             int32_t *writer_count, trm_error *err) {
+    TRMI_NEED(err, client);
     if (table < 0 || (uint32_t)table >= client->table_count) {
         return TRMI_FAIL(err, TRM_INVALID, "table %d of %u", table, client->table_count);
     }
@@ -49,6 +51,7 @@ trm_status trm_ps_audit_row(trm_ps_client *client, int32_t table, uint64_t key, 
 
 trm_status trm_ps_row(trm_ps_client *client, int32_t table, uint64_t key, trm_row_info *info,
                       float *values, float *slots, trm_error *err) {
+    TRMI_NEED(err, client);
     return trm_ps_audit_row(client, table, key, info, values, slots, NULL, NULL, err);
 }
 
@@ -78,6 +81,7 @@ static trm_status adopt_table(trm_ps_client *client, int32_t number, int32_t *co
 }
 
 trm_status trm_ps_client_adopt(trm_ps_client *client, int32_t *count, trm_error *err) {
+    TRMI_NEED(err, client, count);
     *count = 1;
     for (int32_t number = (int32_t)client->table_count; number < *count; number++) {
         TRMI_TRY(adopt_table(client, number, count, err));
@@ -88,6 +92,7 @@ trm_status trm_ps_client_adopt(trm_ps_client *client, int32_t *count, trm_error 
 
 const trm_table_options *trm_ps_client_table_options(const trm_ps_client *client, int32_t table,
                                                      int32_t *slots) {
+    TRMI_NEED_OR(NULL, NULL, client, slots);
     if (table < 0 || (uint32_t)table >= client->table_count) {
         return NULL;
     }

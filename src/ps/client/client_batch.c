@@ -3,6 +3,7 @@
  * rows in messages. */
 #include "ps/client/client.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -11,6 +12,7 @@
 
 /* Contract in trireme/ps.h. */
 trm_status trm_ps_batch_create(trm_ps_client *client, trm_ps_batch **out, trm_error *err) {
+    TRMI_NEED(err, client, out);
     trm_ps_batch *b = trmi_alloc(sizeof *b);
     if (b != NULL) {
         b->client = client;
@@ -91,6 +93,7 @@ void trm_ps_batch_destroy(trm_ps_batch *b) {
 }
 
 void trm_ps_batch_clear(trm_ps_batch *b) {
+    TRMI_NEED_OR(, NULL, b);
     trmi_batch_release(b);
     b->slice_count = b->lookups = b->unique_count = 0;
     b->cut = false;
@@ -100,6 +103,10 @@ void trm_ps_batch_clear(trm_ps_batch *b) {
 
 trm_status trm_ps_batch_add(trm_ps_batch *b, int32_t table, const uint64_t *keys, int64_t count,
                             float *rows, const float *gradients, trm_error *err) {
+    TRMI_NEED(err, b);
+    if (count > 0) {
+        TRMI_NEED(err, keys);
+    }
     if (table < 0 || (uint32_t)table >= b->client->table_count || count < 0 ||
         b->lookups + count > INT32_MAX) {
         return TRMI_FAIL(err, TRM_INVALID,

@@ -2,6 +2,7 @@
 /* Requests the chief's lease from server 0 (server/server_chief.c). */
 #include "ps/client/client.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 
 /* Sends the order CHIEF and waits for the answer. */
@@ -12,6 +13,7 @@ static trm_status ask(trm_ps_client *client, trm_ps_chief_wish wish, trm_error *
 
 trm_status trm_ps_chief_ask(trm_ps_client *client, trm_ps_chief_wish wish, double timeout_seconds,
                             trm_ps_chief *out, trm_error *err) {
+    TRMI_NEED(err, client, out);
     const double patience = client->options.timeout_seconds;
     if (client->reader) {
         return TRMI_FAIL(err, TRM_INVALID, "worker -1 only reads: it is never the chief");

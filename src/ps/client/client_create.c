@@ -2,6 +2,7 @@
 /* Creates and destroys a client: options, first connections, the beginning of a life. */
 #include "ps/client/client.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -156,6 +157,7 @@ failed:
 
 trm_status trm_ps_client_create(const trm_ps_client_options *options, trm_ps_client **out,
                                 trm_error *err) {
+    TRMI_NEED(err, options, out);
     return trmi_client_create_wrapped(options, NULL, NULL, out, err);
 }
 
@@ -188,8 +190,15 @@ void trm_ps_client_destroy(trm_ps_client *client) {
 }
 
 void trm_ps_client_get_stats(const trm_ps_client *client, trm_ps_client_stats *out) {
+    TRMI_NEED_OR(, NULL, client, out);
     *out = client->stats;
 }
 
-trm_ps_mode trm_ps_client_mode(const trm_ps_client *client) { return client->mode; }
-int64_t trm_ps_client_next_batch(const trm_ps_client *client) { return client->next_batch; }
+trm_ps_mode trm_ps_client_mode(const trm_ps_client *client) {
+    TRMI_NEED_OR((trm_ps_mode)0, NULL, client);
+    return client->mode;
+}
+int64_t trm_ps_client_next_batch(const trm_ps_client *client) {
+    TRMI_NEED_OR(0, NULL, client);
+    return client->next_batch;
+}

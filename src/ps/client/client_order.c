@@ -3,6 +3,7 @@
  * the job. */
 #include "ps/client/client.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -15,6 +16,7 @@
 /* Contract in trireme/ps.h. The table must get the same number on every server. */
 trm_status trm_ps_client_table(trm_ps_client *client, const trm_table_options *options,
                                int32_t *table, trm_error *err) {
+    TRMI_NEED(err, client, options, table);
     trm_table_options checked;
     TRMI_TRY(trmi_row_table_check(options, &checked, err));
     uint32_t number = client->table_count;
@@ -51,6 +53,7 @@ trm_status trm_ps_client_table(trm_ps_client *client, const trm_table_options *o
 }
 
 trm_status trm_ps_client_cache(trm_ps_client *client, int32_t table, int64_t rows, trm_error *err) {
+    TRMI_NEED(err, client);
     if (table < 0 || (uint32_t)table >= client->table_count || rows < 0) {
         return TRMI_FAIL(
             err, TRM_INVALID,
@@ -66,6 +69,7 @@ trm_status trm_ps_client_cache(trm_ps_client *client, int32_t table, int64_t row
 
 trm_status trm_ps_table_get_stats(trm_ps_client *client, int32_t table, trm_table_stats *out,
                                   trm_error *err) {
+    TRMI_NEED(err, client, out);
     trm_table_stats sum = {0};
     for (uint32_t s = 0; s < client->servers; s++) {
         trmi_ps_note note = {.value = {TRMI_ORDER_STATS, table}};
@@ -108,6 +112,7 @@ static trm_status say_bye(trm_ps_client *client, bool rests, trm_error *err) {
 }
 
 trm_status trm_ps_leave(trm_ps_client *client, trm_error *err) {
+    TRMI_NEED(err, client);
     return say_bye(client, false, err);
 }
 
@@ -121,6 +126,7 @@ trm_status trmi_client_rest(trm_ps_client *client, trm_error *err) {
  * that server 0 takes back a lease whose answer was lost. */
 trm_status trm_ps_lease_take(trm_ps_client *client, const trm_ps_lease_options *options,
                              trm_ps_lease *lease, trm_error *err) {
+    TRMI_NEED(err, client, options, lease);
     trmi_ps_note note = {.value = {TRMI_ORDER_LEASE, options->samples, options->lease_samples,
                                    options->epochs, (int64_t)(options->timeout_seconds * 1e3),
                                    client->last_lease, options->samples_max, options->batch}};
@@ -158,6 +164,10 @@ trm_status trm_ps_lease_take(trm_ps_client *client, const trm_ps_lease_options *
 
 trm_status trm_ps_workers(trm_ps_client *client, trm_ps_worker *workers, int32_t capacity,
                           int32_t *count, trm_error *err) {
+    TRMI_NEED(err, client, count);
+    if (capacity > 0) {
+        TRMI_NEED(err, workers);
+    }
     trmi_ps_note note = {.value = {TRMI_ORDER_WORKERS}};
     TRMI_TRY(
         trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
@@ -174,6 +184,7 @@ trm_status trm_ps_workers(trm_ps_client *client, trm_ps_worker *workers, int32_t
 }
 
 trm_status trm_ps_stop_servers(trm_ps_client *client, trm_error *err) {
+    TRMI_NEED(err, client);
     for (uint32_t s = 0; s < client->servers; s++) {
         trmi_ps_note note = {.value = {TRMI_ORDER_STOP}};
         TRMI_TRY(trmi_client_order(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL, NULL, 0,
@@ -339,6 +350,7 @@ static trm_status cut_all(trm_ps_client *client, const vector *v, trm_ps_checkpo
 /* Contract in trireme/ps.h. HOLD, CUT and RELEASE are described in server/server_order.c. */
 trm_status trm_ps_checkpoint(trm_ps_client *client, bool differential,
                              trm_ps_checkpoint_result *result, trm_error *err) {
+    TRMI_NEED(err, client);
     trm_ps_checkpoint_result r = {.differential = differential};
     vector v = {0};
     trmi_text manifest = {0};

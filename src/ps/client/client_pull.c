@@ -6,6 +6,7 @@
  *       trm_ps_pull_wait    for each part: wait for all servers, find the rows, scatter them, fill the cache, release */
 #include "ps/client/client.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -132,9 +133,10 @@ static trm_status ask_ahead(trm_ps_batch *b, double deadline, trm_error *err) {
 }
 
 /* Contract in trireme/ps.h. */
-trm_status trm_ps_pull_start(trm_ps_batch *b, trm_error *err) {
-    trm_ps_client *c = b->client;
-    if (b->pulling) {
+trm_status trm_ps_pull_start(trm_ps_batch *batch, trm_error *err) {
+    TRMI_NEED(err, batch);
+    trm_ps_client *c = batch->client;
+    if (batch->pulling) {
         return TRMI_FAIL(err, TRM_INVALID, "this batch is being pulled already");
     }
     int place = 0;
@@ -144,19 +146,19 @@ trm_status trm_ps_pull_start(trm_ps_batch *b, trm_error *err) {
     if (place == TRMI_BATCHES_MAX) {
         return TRMI_FAIL(err, TRM_INVALID, "at most %d pulls at a time", TRMI_BATCHES_MAX);
     }
-    TRMI_TRY(trmi_batch_cut(b, err));
-    if (!b->outside) {
-        b->index = b->index < 0 ? c->next_batch++ : b->index;
+    TRMI_TRY(trmi_batch_cut(batch, err));
+    if (!batch->outside) {
+        batch->index = batch->index < 0 ? c->next_batch++ : batch->index;
     }
-    b->asked = 0;
-    b->hot_bytes = 0;
-    b->err = (trm_error){0};
-    b->pulling = true;
-    c->batches[place] = b;
-    b->deadline = trmi_client_deadline(c);
-    trm_status status = ask_ahead(b, b->deadline, err);
+    batch->asked = 0;
+    batch->hot_bytes = 0;
+    batch->err = (trm_error){0};
+    batch->pulling = true;
+    c->batches[place] = batch;
+    batch->deadline = trmi_client_deadline(c);
+    trm_status status = ask_ahead(batch, batch->deadline, err);
     if (status != TRM_OK) {
-        trmi_batch_release(b);
+        trmi_batch_release(batch);
     }
     return status;
 }
@@ -289,22 +291,24 @@ static trm_status finish_pull(trm_ps_batch *b, trm_error *err) {
     return TRM_OK;
 }
 
-trm_status trm_ps_pull_wait(trm_ps_batch *b, trm_error *err) {
-    if (!b->pulling) {
+trm_status trm_ps_pull_wait(trm_ps_batch *batch, trm_error *err) {
+    TRMI_NEED(err, batch);
+    if (!batch->pulling) {
         return TRMI_FAIL(err, TRM_INVALID, "no pull of this batch is under way");
     }
-    b->client->wants_rows = !b->outside;
-    trm_status status = finish_pull(b, err);
-    b->client->wants_rows = false;
-    trmi_batch_release(b);
+    batch->client->wants_rows = !batch->outside;
+    trm_status status = finish_pull(batch, err);
+    batch->client->wants_rows = false;
+    trmi_batch_release(batch);
     return status;
 }
 
 /* Contract in trireme/ps.h. Answers of other batches that are under way are copied out of the
  * channels first, so that they do not block this read. */
-trm_status trm_ps_read(trm_ps_batch *b, trm_error *err) {
-    trm_ps_client *c = b->client;
-    b->outside = c->reading = true;
+trm_status trm_ps_read(trm_ps_batch *batch, trm_error *err) {
+    TRMI_NEED(err, batch);
+    trm_ps_client *c = batch->client;
+    batch->outside = c->reading = true;
     for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
         for (uint32_t s = 0; c->batches[i] != NULL && s < c->servers; s++) {
             for (int32_t p = 0; p < c->batches[i]->asked; p++) {
@@ -312,10 +316,10 @@ trm_status trm_ps_read(trm_ps_batch *b, trm_error *err) {
             }
         }
     }
-    trm_status status = trm_ps_pull_start(b, err);
+    trm_status status = trm_ps_pull_start(batch, err);
     if (status == TRM_OK) {
-        status = trm_ps_pull_wait(b, err);
+        status = trm_ps_pull_wait(batch, err);
     }
-    b->outside = c->reading = false;
+    batch->outside = c->reading = false;
     return status;
 }

@@ -8,6 +8,7 @@
  * copy. At most pushes_ahead pushes are unanswered at a time. */
 #include "ps/client/client.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -280,33 +281,34 @@ static trm_status deliver(trm_ps_client *c, trmi_pending **messages, uint64_t se
 }
 
 /* Contract in trireme/ps.h. */
-trm_status trm_ps_push(trm_ps_batch *b, const trm_ps_push_options *options, trm_error *err) {
-    trm_ps_client *c = b->client;
+trm_status trm_ps_push(trm_ps_batch *batch, const trm_ps_push_options *options, trm_error *err) {
+    TRMI_NEED(err, batch);
+    trm_ps_client *c = batch->client;
     double deadline = trmi_client_deadline(c);
-    if (c->reader || b->pulling) {
+    if (c->reader || batch->pulling) {
         return TRMI_FAIL(err, TRM_INVALID,
                          c->reader ? "this client (worker -1) only reads"
                                    : "wait for the pull before the push");
     }
     if (options != NULL && options->lease.id != 0 && options->lease.id == c->refused_lease) {
-        return give_up_batch(b, err);
+        return give_up_batch(batch, err);
     }
-    TRMI_TRY(trmi_batch_deduplicate(b, err));
+    TRMI_TRY(trmi_batch_deduplicate(batch, err));
     for (uint32_t s = 0; s < c->servers; s++) {
         while (trmi_client_pushes_pending(&c->peers[s]) >= c->options.pushes_ahead) {
             TRMI_TRY(trmi_client_progress(c, &c->peers[s], deadline, err));
         }
     }
     TRMI_TRY(push_failed(c, err));
-    TRMI_TRY(
-        trmi_batch_arrange(b, &b->push, 0, b->unique_count, TRMI_WANT_PUSH, TRMI_WANT_PUSH, err));
-    b->index = b->index < 0 ? c->next_batch++ : b->index;
+    TRMI_TRY(trmi_batch_arrange(batch, &batch->push, 0, batch->unique_count, TRMI_WANT_PUSH,
+                                TRMI_WANT_PUSH, err));
+    batch->index = batch->index < 0 ? c->next_batch++ : batch->index;
     trmi_ps_header header = {.kind = c->staging ? TRMI_PS_STAGE : TRMI_PS_PUSH,
                              .dtype = (uint16_t)c->options.wire,
                              .worker = c->worker,
                              .incarnation = c->incarnation,
                              .sequence = c->next_sequence + 1,
-                             .clock = c->staging ? 0 : b->index + 1};
+                             .clock = c->staging ? 0 : batch->index + 1};
     header.flags = is_partial(c) ? TRMI_PUSH_PARTIAL : 0;
     bool lent = options != NULL && options->lease.id != 0;
     if (lent) {
@@ -315,7 +317,7 @@ trm_status trm_ps_push(trm_ps_batch *b, const trm_ps_push_options *options, trm_
     header.rate_scale = options == NULL || options->rate_scale == 0 ? 1 : options->rate_scale;
     trmi_pending **messages = trmi_alloc(c->servers * sizeof(trmi_pending *));
     trm_status status = messages == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a push")
-                                         : fill_messages(b, &header, messages, err);
+                                         : fill_messages(batch, &header, messages, err);
     if (status == TRM_OK) {
         c->next_sequence++;
         c->resting = false; /* the push makes this worker active again */
@@ -340,7 +342,8 @@ static trm_status drain(trm_ps_client *c, double deadline, trm_error *err) {
     return push_failed(c, err);
 }
 
-trm_status trm_ps_flush(trm_ps_client *c, trm_error *err) {
-    TRMI_TRY(drain(c, trmi_client_deadline(c), err));
-    return trmi_client_steps_confirm(c, err);
+trm_status trm_ps_flush(trm_ps_client *client, trm_error *err) {
+    TRMI_NEED(err, client);
+    TRMI_TRY(drain(client, trmi_client_deadline(client), err));
+    return trmi_client_steps_confirm(client, err);
 }

@@ -13,6 +13,7 @@
 
 #include "ps/client/life.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -535,6 +536,7 @@ static trm_status start_threads(trm_ps_server *server, trm_error *err) {
  * server. */
 trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_server **out,
                                trm_error *err) {
+    TRMI_NEED(err, options, out);
     trm_ps_server_options checked;
     TRMI_TRY(check_options(options, &checked, err));
     trm_ps_server *server = trmi_alloc(sizeof *server);
@@ -582,10 +584,14 @@ failed:
     return status;
 }
 
-const char *trm_ps_server_address(const trm_ps_server *server) { return server->address; }
+const char *trm_ps_server_address(const trm_ps_server *server) {
+    TRMI_NEED_OR(NULL, NULL, server);
+    return server->address;
+}
 
 /* Contract in trireme/ps.h: waits until the chief stops the server, at most timeout_seconds. */
 trm_status trm_ps_server_wait(trm_ps_server *server, double timeout_seconds) {
+    TRMI_NEED(NULL, server);
     struct timespec at;
     clock_gettime(CLOCK_REALTIME, &at);
     double until = (double)at.tv_sec + 1e-9 * (double)at.tv_nsec + timeout_seconds;

@@ -3,6 +3,7 @@
  * (trireme/ps_tools.h). */
 #include "trireme/ps_tools.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "ps/snapshot/cut.h"
@@ -161,6 +162,7 @@ static trm_status find_table(const trm_ps_folder *f, trm_error *err) {
 
 trm_status trm_ps_folder_open(const char *path, const trm_ps_folder_options *options,
                               trm_ps_folder **out, trm_error *err) {
+    TRMI_NEED(err, path, options, out);
     trm_ps_folder *f = trmi_alloc(sizeof *f);
     trm_status status = TRM_OK;
     uint32_t cut = options->cut;
@@ -211,10 +213,14 @@ void trm_ps_folder_close(trm_ps_folder *f) {
     trmi_free(f);
 }
 
-void trm_ps_folder_get_info(const trm_ps_folder *f, trm_ps_folder_info *out) { *out = f->info; }
+void trm_ps_folder_get_info(const trm_ps_folder *f, trm_ps_folder_info *out) {
+    TRMI_NEED_OR(, NULL, f, out);
+    *out = f->info;
+}
 
 const trm_table_options *trm_ps_folder_table(const trm_ps_folder *f, int32_t table, int64_t *rows,
                                              int32_t *slots) {
+    TRMI_NEED_OR(NULL, NULL, f, rows, slots);
     if (table < 0 || table >= f->info.tables) {
         return NULL;
     }
@@ -228,6 +234,7 @@ const trm_table_options *trm_ps_folder_table(const trm_ps_folder *f, int32_t tab
 
 trm_status trm_ps_folder_row(const trm_ps_folder *f, int32_t table, uint64_t key,
                              trm_row_info *info, float *values, float *slots, trm_error *err) {
+    TRMI_NEED(err, f);
     if (table < 0 || table >= f->info.tables) {
         return TRMI_FAIL(err, TRM_INVALID, "table %d of %d", table, f->info.tables);
     }
@@ -241,6 +248,7 @@ trm_status trm_ps_folder_row(const trm_ps_folder *f, int32_t table, uint64_t key
 
 int32_t trm_ps_folder_writers(const trm_ps_folder *f, trm_ps_writer out[TRM_PS_WRITERS],
                               int64_t *total) {
+    TRMI_NEED_OR(0, NULL, f, out, total);
     int32_t count = 0;
     *total = f->watch.count;
     for (int64_t i = f->watch.count; i-- > 0 && count < TRM_PS_WRITERS;) {
@@ -269,6 +277,7 @@ static trm_status each_of_shard(trmi_row_table *table, trm_ps_see_row see, void 
 
 trm_status trm_ps_folder_each(const trm_ps_folder *f, int32_t table, trm_ps_see_row see,
                               void *context, trm_error *err) {
+    TRMI_NEED(err, f, (const void *)(uintptr_t)see);
     if (table < 0 || table >= f->info.tables) {
         return TRMI_FAIL(err, TRM_INVALID, "table %d of %d", table, f->info.tables);
     }

@@ -7,6 +7,7 @@
  *     by size              |--- share of all bytes ---|   server = middle of the part * servers */
 #include "ps/table/row.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 
@@ -46,6 +47,7 @@ uint32_t trmi_shard_of_row(const trm_placement *p, uint64_t key, uint32_t server
 }
 
 int32_t trm_ps_server_of(const trm_placement *placement, uint64_t key, int32_t servers) {
+    TRMI_NEED_OR(0, NULL, placement);
     return (int32_t)trmi_shard_of_row(placement, key, (uint32_t)servers, 1);
 }
 
@@ -89,6 +91,10 @@ static int64_t parts_of(const trm_partition *p, const trm_ps_variable *v) {
 trm_status trm_ps_place(const trm_ps_variable *variables, int32_t count,
                         const trm_partition *partition, trm_placement_kind kind, trm_placement *out,
                         trm_error *err) {
+    TRMI_NEED(err, out);
+    if (count > 0) {
+        TRMI_NEED(err, variables);
+    }
     const trm_partition none = {0}, *p = partition == NULL ? &none : partition;
     int64_t total = 0, before = 0, first = 0;
     if (p->kind < TRM_PARTITION_NONE || p->kind > TRM_PARTITION_MAX_SIZE || p->max_parts < 0 ||

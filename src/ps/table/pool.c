@@ -2,6 +2,8 @@
 /* Pooling of bags of rows with its gradient, and feature hashing (trireme/ps_tables.h). */
 #include "ps/table/apply.h"
 
+#include "base/arguments.h"
+
 #include <math.h>
 
 #define XXH_INLINE_ALL
@@ -29,6 +31,9 @@ static float bag_scale(trm_pooling pooling, const float *weights, int64_t begin,
 
 void trm_pool_rows(trm_pooling pooling, const float *rows, const float *weights,
                    const int64_t *offsets, int64_t bags, int32_t width, float *out) {
+    if (bags > 0) {
+        TRMI_NEED_OR(, NULL, rows, offsets, out);
+    }
     const trmi_apply_kernels *kernels = trmi_apply_kernels_here();
     for (int64_t b = 0; b < bags; b++) {
         double sum;
@@ -73,6 +78,9 @@ static void weights_gradient(trm_pooling pooling, const float *rows, const float
 void trm_pool_rows_gradient(trm_pooling pooling, const float *rows, const float *weights,
                             const int64_t *offsets, int64_t bags, int32_t width, const float *d_out,
                             float *d_rows, float *d_weights) {
+    if (bags > 0) {
+        TRMI_NEED_OR(, NULL, offsets, d_out, d_rows);
+    }
     for (int64_t b = 0; b < bags; b++) {
         double sum;
         float scale = bag_scale(pooling, weights, offsets[b], offsets[b + 1], &sum);
@@ -91,6 +99,9 @@ void trm_pool_rows_gradient(trm_pooling pooling, const float *rows, const float 
 }
 
 uint64_t trm_feature_key(uint32_t feature, const void *value, size_t bytes, uint64_t buckets) {
+    if (bytes > 0) {
+        TRMI_NEED_OR(0, NULL, value);
+    }
     uint64_t hash = XXH3_64bits_withSeed(value, bytes, (uint64_t)feature * 0x9E3779B97F4A7C15u);
     /* multiply-shift: negligible bias, no division */
     return buckets == 0 ? hash : (uint64_t)((unsigned __int128)hash * buckets >> 64);

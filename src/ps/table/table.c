@@ -5,6 +5,7 @@
 
 #include "trireme/ps_tools.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -422,6 +423,7 @@ bool trmi_row_table_take_removed(trmi_row_table *table, uint64_t **keys, int64_t
 
 trm_status trm_ps_forecast(const trm_table_options *table, int64_t rows, int32_t shards,
                            int64_t *bytes, trm_error *err) {
+    TRMI_NEED(err, table, bytes);
     trm_table_options checked;
     trmi_row_layout layout;
     TRMI_TRY(trmi_row_table_check(table, &checked, err));

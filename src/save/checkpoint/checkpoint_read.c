@@ -10,6 +10,7 @@
  * meantime starts the search again. */
 #include "save/checkpoint/checkpoint.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "save/checkpoint/lock.h"
@@ -226,6 +227,7 @@ static trm_status open_newest(const char *dir, const trm_checkpoint_open_options
 
 trm_status trm_checkpoint_open(const char *path, const trm_checkpoint_open_options *options,
                                trm_checkpoint **out, trm_error *err) {
+    TRMI_NEED(err, path, out);
     char trimmed[TRMI_PATH_BYTES], manifest[TRMI_PATH_BYTES];
     struct stat info;
     int64_t step;
@@ -289,22 +291,32 @@ void trm_checkpoint_close(trm_checkpoint *checkpoint) {
 }
 
 const trm_checkpoint_info *trm_checkpoint_info_of(const trm_checkpoint *checkpoint) {
+    TRMI_NEED_OR(NULL, NULL, checkpoint);
     return &checkpoint->manifest.info;
 }
 
-const char *trm_checkpoint_path(const trm_checkpoint *checkpoint) { return checkpoint->path; }
+const char *trm_checkpoint_path(const trm_checkpoint *checkpoint) {
+    TRMI_NEED_OR(NULL, NULL, checkpoint);
+    return checkpoint->path;
+}
 
-int64_t trm_checkpoint_skipped(const trm_checkpoint *checkpoint) { return checkpoint->skipped; }
+int64_t trm_checkpoint_skipped(const trm_checkpoint *checkpoint) {
+    TRMI_NEED_OR(0, NULL, checkpoint);
+    return checkpoint->skipped;
+}
 
 int64_t trm_checkpoint_part_count(const trm_checkpoint *checkpoint) {
+    TRMI_NEED_OR(0, NULL, checkpoint);
     return checkpoint->part_count;
 }
 
 const char *trm_checkpoint_part_name(const trm_checkpoint *checkpoint, int64_t index) {
+    TRMI_NEED_OR(NULL, NULL, checkpoint);
     return index >= 0 && index < checkpoint->part_count ? checkpoint->part_names[index] : NULL;
 }
 
 const trm_safetensors *trm_checkpoint_part_of(const trm_checkpoint *checkpoint, const char *name) {
+    TRMI_NEED_OR(NULL, NULL, checkpoint, name);
     for (int64_t i = 0; i < checkpoint->part_count; i++) {
         if (strcmp(checkpoint->part_names[i], name) == 0) {
             return checkpoint->parts[i];
@@ -314,6 +326,7 @@ const trm_safetensors *trm_checkpoint_part_of(const trm_checkpoint *checkpoint, 
 }
 
 trm_status trm_checkpoint_latest(const char *dir, int64_t *global_step, trm_error *err) {
+    TRMI_NEED(err, dir, global_step);
     trmi_checkpoint_list list;
     TRMI_TRY(trmi_checkpoint_list_dir(dir, &list, err));
     bool found = list.count > 0 && list.slots[0].sequence >= 0;

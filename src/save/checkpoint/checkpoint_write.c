@@ -9,6 +9,7 @@
  * leaves the directory as it was; if it ran in the background, the next call returns its error. */
 #include "save/checkpoint/checkpoint_job.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -303,6 +304,7 @@ static trm_status start(trm_checkpoint_writer *writer, const trm_checkpoint_info
 }
 
 trm_status trm_checkpoint_wait(trm_checkpoint_writer *writer, trm_error *err) {
+    TRMI_NEED(err, writer);
     if (!writer->running) {
         return TRM_OK;
     }
@@ -319,6 +321,10 @@ trm_status trm_checkpoint_wait(trm_checkpoint_writer *writer, trm_error *err) {
 trm_status trm_checkpoint_save(trm_checkpoint_writer *writer, const trm_checkpoint_info *info,
                                const trm_checkpoint_part *parts, int64_t part_count,
                                trm_error *err) {
+    TRMI_NEED(err, writer, info);
+    if (part_count > 0) {
+        TRMI_NEED(err, parts);
+    }
     trm_error before;
     trm_status previous = trm_checkpoint_wait(writer, &before);
     TRMI_TRY(start(writer, info, parts, part_count, err));
@@ -397,6 +403,7 @@ static trm_status find_next_sequence(trm_checkpoint_writer *writer, trm_error *e
 
 trm_status trm_checkpoint_writer_open(const char *dir, const trm_checkpoint_options *options,
                                       trm_checkpoint_writer **out, trm_error *err) {
+    TRMI_NEED(err, dir, out);
     return trmi_checkpoint_writer_open_on(NULL, dir, options, out, err);
 }
 

@@ -2,6 +2,7 @@
 /* Event files: one file for each run, whose records are appended one by one. */
 #include "save/events/events.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "save/append.h"
 
@@ -48,6 +49,7 @@ static trm_status open_file(trm_events *events, const char *dir, const trmi_os *
 
 trm_status trm_events_open(const char *dir, const trm_events_options *options, trm_events **out,
                            trm_error *err) {
+    TRMI_NEED(err, dir, out);
     return trmi_events_open_on(NULL, dir, options, out, err);
 }
 
@@ -79,27 +81,40 @@ trm_status trmi_events_open_on(const trmi_os *os, const char *dir,
     return TRM_OK;
 }
 
-const char *trm_events_path(const trm_events *events) { return events->file.path; }
+const char *trm_events_path(const trm_events *events) {
+    TRMI_NEED_OR(NULL, NULL, events);
+    return events->file.path;
+}
 
 trm_status trm_events_scalars(trm_events *events, int64_t step, const trm_named_scalar *scalars,
                               int64_t count, trm_error *err) {
+    TRMI_NEED(err, events);
+    if (count > 0) {
+        TRMI_NEED(err, scalars);
+    }
     trmi_event_put_scalars(&events->record, trmi_os_wall(), step, scalars, count);
     return write_record(events, err);
 }
 
 trm_status trm_events_histogram(trm_events *events, int64_t step, const char *tag,
                                 const trm_tensor *values, trm_error *err) {
+    TRMI_NEED(err, events, tag, values);
     TRMI_TRY(trmi_event_put_histogram(&events->record, trmi_os_wall(), step, tag, values, err));
     return write_record(events, err);
 }
 
 trm_status trm_events_graph(trm_events *events, const trm_graph_event_node *nodes, int64_t count,
                             trm_error *err) {
+    TRMI_NEED(err, events);
+    if (count > 0) {
+        TRMI_NEED(err, nodes);
+    }
     trmi_event_put_graph(&events->record, trmi_os_wall(), nodes, count);
     return write_record(events, err);
 }
 
 trm_status trm_events_flush(trm_events *events, trm_error *err) {
+    TRMI_NEED(err, events);
     return trmi_append_flush(&events->file, err);
 }
 

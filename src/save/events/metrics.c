@@ -9,6 +9,7 @@
  * steps that are computed again do not appear twice. */
 #include "trireme/save_events.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/mapping.h"
 #include "base/memory.h"
@@ -146,6 +147,7 @@ static trm_status continue_file(trm_metrics *metrics, const char *path, int64_t 
 
 trm_status trm_metrics_open(const char *path, const trm_metrics_options *options, trm_metrics **out,
                             trm_error *err) {
+    TRMI_NEED(err, path, out);
     trm_metrics_options none = {0};
     options = options != NULL ? options : &none;
     bool csv = ends_with(path, ".csv");
@@ -247,6 +249,10 @@ static void put_json(trm_metrics *metrics, const char *event, int64_t global_ste
 
 trm_status trm_metrics_write(trm_metrics *metrics, const char *event, int64_t global_step,
                              const trm_named_scalar *scalars, int64_t count, trm_error *err) {
+    TRMI_NEED(err, metrics);
+    if (count > 0) {
+        TRMI_NEED(err, scalars);
+    }
     trm_status status = TRM_OK;
     event = event != NULL ? event : "step";
     metrics->line.length = 0;

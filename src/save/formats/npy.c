@@ -8,6 +8,7 @@
  * Source: the documentation of numpy.lib.format. */
 #include "save/formats/npy.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/half.h"
@@ -315,6 +316,7 @@ static trm_status to_file(void *context, const void *data, size_t bytes, trm_err
 }
 
 trm_status trm_npy_write(const char *path, const trm_tensor *array, trm_error *err) {
+    TRMI_NEED(err, path, array);
     trmi_text header = {0};
     trmi_file_out out;
     trm_status status = trmi_npy_put_header(&header, array, trmi_path_tail(path), err);

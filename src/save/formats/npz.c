@@ -9,6 +9,7 @@
  * Source: PKWARE's APPNOTE.TXT. */
 #include "save/formats/npy.h"
 
+#include "base/arguments.h"
 #include "base/endian.h"
 #include "base/error.h"
 #include "base/mapping.h"
@@ -313,6 +314,7 @@ trm_status trmi_npz_parse(const uint8_t *data, size_t bytes, const char *path, t
 }
 
 trm_status trm_npz_open(const char *path, trm_npz **out, trm_error *err) {
+    TRMI_NEED(err, path, out);
     trmi_mapping mapping;
     TRMI_TRY(trmi_mapping_open(path, &mapping, err));
     trm_npz *file = NULL;
@@ -339,13 +341,18 @@ void trm_npz_close(trm_npz *file) {
     trmi_free(file);
 }
 
-int64_t trm_npz_count(const trm_npz *file) { return file->count; }
+int64_t trm_npz_count(const trm_npz *file) {
+    TRMI_NEED_OR(0, NULL, file);
+    return file->count;
+}
 
 const trm_npz_entry *trm_npz_at(const trm_npz *file, int64_t index) {
+    TRMI_NEED_OR(NULL, NULL, file);
     return index >= 0 && index < file->count ? &file->entries[index] : NULL;
 }
 
 const trm_npz_entry *trm_npz_find(const trm_npz *file, const char *name) {
+    TRMI_NEED_OR(NULL, NULL, file, name);
     int64_t low = 0, high = file->count;
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
@@ -364,6 +371,7 @@ const trm_npz_entry *trm_npz_find(const trm_npz *file, const char *name) {
 
 trm_status trm_npz_read(const trm_npz *file, const char *name, const trm_tensor *into,
                         trm_error *err) {
+    TRMI_NEED(err, file, name, into);
     const trm_npz_entry *entry = trm_npz_find(file, name);
     if (entry == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: no array %.80s", trmi_path_tail(file->path), name);

@@ -3,6 +3,7 @@
  * The date is fixed, so equal arrays give equal files. See npz.c for the form of the file. */
 #include "save/formats/npy.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/utf8.h"
 #include "save/file_out.h"
@@ -257,5 +258,9 @@ done:
 
 trm_status trm_npz_write(const char *path, const trm_named_tensor *arrays, int64_t count,
                          trm_error *err) {
+    TRMI_NEED(err, path);
+    if (count > 0) {
+        TRMI_NEED(err, arrays);
+    }
     return trmi_npz_write(path, arrays, count, UINT32_MAX, err);
 }

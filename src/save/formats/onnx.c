@@ -7,6 +7,7 @@
  * grow and are allocated separately. */
 #include "save/formats/onnx.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/utf8.h"
 #include "save/path.h"
@@ -94,6 +95,13 @@ static const char *copy(trm_onnx_model *model, const char *text) {
 /* Returns a copy of an array, NULL without memory. */
 static void *copy_array(trm_onnx_model *model, const void *items, int64_t count,
                         size_t item_bytes) {
+    if (count > 0 && items == NULL) {
+        trm_error err;
+        TRMI_FAIL(&err, TRM_INVALID, "ONNX model %s: an array of %lld items is NULL",
+                  model->graph_name, (long long)count);
+        keep_first(model, &err);
+        return NULL;
+    }
     /* One byte more, so that an empty array is not NULL. */
     void *kept = trmi_arena_alloc(&model->arena, (size_t)count * item_bytes + 1);
     if (kept == NULL) {
@@ -136,6 +144,7 @@ static void copy_attribute(trm_onnx_model *model, trm_onnx_attribute *attribute)
 }
 
 void trm_onnx_add_node(trm_onnx_model *model, const trm_onnx_node *node) {
+    TRMI_NEED_KEEP(keep_first, model, , node);
     /* Texts and lists, then the attributes with what they point to. */
     trm_onnx_node kept = *node;
     kept.op = copy(model, node->op);
@@ -191,14 +200,17 @@ static void add_value(trm_onnx_model *model, const trm_onnx_value *value, trm_on
 }
 
 void trm_onnx_add_input(trm_onnx_model *model, const trm_onnx_value *value) {
+    TRMI_NEED_KEEP(keep_first, model, , value);
     add_value(model, value, &model->inputs, &model->input_count, &model->input_capacity);
 }
 
 void trm_onnx_add_output(trm_onnx_model *model, const trm_onnx_value *value) {
+    TRMI_NEED_KEEP(keep_first, model, , value);
     add_value(model, value, &model->outputs, &model->output_count, &model->output_capacity);
 }
 
 void trm_onnx_add_initializer(trm_onnx_model *model, const char *name, const trm_tensor *tensor) {
+    TRMI_NEED_KEEP(keep_first, model, , name, tensor);
     trm_named_tensor kept = {copy(model, name), *tensor};
     int64_t bytes = trm_tensor_bytes(tensor);
     /* The data must exist now, because they are used when the model is written. */
@@ -219,6 +231,7 @@ void trm_onnx_add_initializer(trm_onnx_model *model, const char *name, const trm
 }
 
 void trm_onnx_add_metadata(trm_onnx_model *model, const char *key, const char *value) {
+    TRMI_NEED_KEEP(keep_first, model, , key, value);
     trm_text_pair kept = {copy(model, key), copy(model, value)};
     if (!trmi_grow((void **)&model->metadata, &model->metadata_capacity, model->metadata_count + 1,
                    sizeof *model->metadata)) {
@@ -229,6 +242,7 @@ void trm_onnx_add_metadata(trm_onnx_model *model, const char *key, const char *v
 }
 
 trm_status trm_onnx_create(const char *graph_name, trm_onnx_model **out, trm_error *err) {
+    TRMI_NEED(err, out);
     trm_onnx_model *model;
     TRMI_TRY(TRMI_NEW(err, model, 1, "for an ONNX model"));
     /* `copy` uses the name in its message, so it must not be NULL. */
@@ -285,34 +299,67 @@ trm_onnx_attribute trm_onnx_string(const char *name, const char *value) {
 
 /* ---- asking ---------------------------------------------------------------------------- */
 
-const char *trm_onnx_graph_name(const trm_onnx_model *model) { return model->graph_name; }
-const char *trm_onnx_producer(const trm_onnx_model *model) { return model->producer; }
-int64_t trm_onnx_ir_version(const trm_onnx_model *model) { return model->ir_version; }
-int64_t trm_onnx_opset(const trm_onnx_model *model) { return model->opset; }
-int64_t trm_onnx_node_count(const trm_onnx_model *model) { return model->node_count; }
-int64_t trm_onnx_input_count(const trm_onnx_model *model) { return model->input_count; }
-int64_t trm_onnx_output_count(const trm_onnx_model *model) { return model->output_count; }
-int64_t trm_onnx_metadata_count(const trm_onnx_model *model) { return model->metadata_count; }
-int64_t trm_onnx_initializer_count(const trm_onnx_model *model) { return model->initializer_count; }
+const char *trm_onnx_graph_name(const trm_onnx_model *model) {
+    TRMI_NEED_OR(NULL, NULL, model);
+    return model->graph_name;
+}
+const char *trm_onnx_producer(const trm_onnx_model *model) {
+    TRMI_NEED_OR(NULL, NULL, model);
+    return model->producer;
+}
+int64_t trm_onnx_ir_version(const trm_onnx_model *model) {
+    TRMI_NEED_OR(0, NULL, model);
+    return model->ir_version;
+}
+int64_t trm_onnx_opset(const trm_onnx_model *model) {
+    TRMI_NEED_OR(0, NULL, model);
+    return model->opset;
+}
+int64_t trm_onnx_node_count(const trm_onnx_model *model) {
+    TRMI_NEED_OR(0, NULL, model);
+    return model->node_count;
+}
+int64_t trm_onnx_input_count(const trm_onnx_model *model) {
+    TRMI_NEED_OR(0, NULL, model);
+    return model->input_count;
+}
+int64_t trm_onnx_output_count(const trm_onnx_model *model) {
+    TRMI_NEED_OR(0, NULL, model);
+    return model->output_count;
+}
+int64_t trm_onnx_metadata_count(const trm_onnx_model *model) {
+    TRMI_NEED_OR(0, NULL, model);
+    return model->metadata_count;
+}
+int64_t trm_onnx_initializer_count(const trm_onnx_model *model) {
+    TRMI_NEED_OR(0, NULL, model);
+    return model->initializer_count;
+}
 
 const trm_onnx_node *trm_onnx_node_at(const trm_onnx_model *model, int64_t index) {
+    TRMI_NEED_OR(NULL, NULL, model);
     return index >= 0 && index < model->node_count ? &model->nodes[index] : NULL;
 }
 const trm_onnx_value *trm_onnx_input_at(const trm_onnx_model *model, int64_t index) {
+    TRMI_NEED_OR(NULL, NULL, model);
     return index >= 0 && index < model->input_count ? &model->inputs[index] : NULL;
 }
 const trm_onnx_value *trm_onnx_output_at(const trm_onnx_model *model, int64_t index) {
+    TRMI_NEED_OR(NULL, NULL, model);
     return index >= 0 && index < model->output_count ? &model->outputs[index] : NULL;
 }
 trm_text_pair trm_onnx_metadata_at(const trm_onnx_model *model, int64_t index) {
+    TRMI_NEED_OR((trm_text_pair){0}, NULL, model);
     return index >= 0 && index < model->metadata_count ? model->metadata[index]
                                                        : (trm_text_pair){0};
 }
 const trm_named_tensor *trm_onnx_initializer_at(const trm_onnx_model *model, int64_t index) {
+    TRMI_NEED_OR(NULL, NULL, model);
     return index >= 0 && index < model->initializer_count ? &model->initializers[index] : NULL;
 }
 
 const trm_named_tensor *trm_onnx_initializer(const trm_onnx_model *model, const char *name) {
+    TRMI_NEED_OR(NULL, NULL, model, name);
     for (int64_t i = 0; i < model->initializer_count; i++) {
         if (strcmp(model->initializers[i].name, name) == 0) {
             return &model->initializers[i];
@@ -322,6 +369,7 @@ const trm_named_tensor *trm_onnx_initializer(const trm_onnx_model *model, const 
 }
 
 const trm_onnx_attribute *trm_onnx_attribute_of(const trm_onnx_node *node, const char *name) {
+    TRMI_NEED_OR(NULL, NULL, node, name);
     for (int64_t i = 0; i < node->attribute_count; i++) {
         if (strcmp(node->attributes[i].name, name) == 0) {
             return &node->attributes[i];
@@ -332,6 +380,7 @@ const trm_onnx_attribute *trm_onnx_attribute_of(const trm_onnx_node *node, const
 
 trm_status trm_onnx_read(const trm_onnx_model *model, const char *name, const trm_tensor *into,
                          trm_error *err) {
+    TRMI_NEED(err, model, name, into);
     const trm_named_tensor *found = trm_onnx_initializer(model, name);
     if (found == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "ONNX model %.60s: no initialiser %.80s",

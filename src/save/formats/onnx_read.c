@@ -7,6 +7,7 @@
  */
 #include "save/formats/onnx_reader.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/utf8.h"
 #include "save/path.h"
@@ -437,6 +438,7 @@ trm_status trmi_onnx_parse(const uint8_t *data, size_t bytes, const char *path,
 }
 
 trm_status trm_onnx_open(const char *path, trm_onnx_model **out, trm_error *err) {
+    TRMI_NEED(err, path, out);
     trmi_mapping mapping;
     TRMI_TRY(trmi_mapping_open(path, &mapping, err));
     trm_onnx_model *model = NULL;

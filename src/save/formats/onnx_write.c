@@ -11,6 +11,7 @@
  * advance. */
 #include "save/formats/onnx.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "save/file_out.h"
@@ -458,6 +459,7 @@ static void free_file(onnx_file *file) {
 
 trm_status trm_onnx_write(const trm_onnx_model *model, const char *path,
                           const trm_onnx_write_options *options, trm_error *err) {
+    TRMI_NEED(err, model, path);
     if (model->first.status != TRM_OK) {
         if (err != NULL) {
             *err = model->first;

@@ -10,6 +10,7 @@
  * An open file does not change, so any thread may read it. */
 #include "save/formats/safetensors.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/half.h"
@@ -403,6 +404,7 @@ trm_status trmi_safetensors_parse(const uint8_t *data, size_t bytes, const char 
 }
 
 trm_status trm_safetensors_open(const char *path, trm_safetensors **out, trm_error *err) {
+    TRMI_NEED(err, path, out);
     trmi_mapping mapping;
     TRMI_TRY(trmi_mapping_open(path, &mapping, err));
     trm_safetensors *file = NULL;
@@ -433,13 +435,18 @@ void trm_safetensors_close(trm_safetensors *file) {
     trmi_free(file);
 }
 
-int64_t trm_safetensors_count(const trm_safetensors *file) { return file->count; }
+int64_t trm_safetensors_count(const trm_safetensors *file) {
+    TRMI_NEED_OR(0, NULL, file);
+    return file->count;
+}
 
 const trm_safetensors_entry *trm_safetensors_at(const trm_safetensors *file, int64_t index) {
+    TRMI_NEED_OR(NULL, NULL, file);
     return index >= 0 && index < file->count ? &file->entries[index] : NULL;
 }
 
 const trm_safetensors_entry *trm_safetensors_find(const trm_safetensors *file, const char *name) {
+    TRMI_NEED_OR(NULL, NULL, file, name);
     int64_t low = 0, high = file->count;
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
@@ -456,13 +463,18 @@ const trm_safetensors_entry *trm_safetensors_find(const trm_safetensors *file, c
     return NULL;
 }
 
-int64_t trm_safetensors_metadata_count(const trm_safetensors *file) { return file->metadata_count; }
+int64_t trm_safetensors_metadata_count(const trm_safetensors *file) {
+    TRMI_NEED_OR(0, NULL, file);
+    return file->metadata_count;
+}
 
 trm_text_pair trm_safetensors_metadata_at(const trm_safetensors *file, int64_t index) {
+    TRMI_NEED_OR((trm_text_pair){0}, NULL, file);
     return index >= 0 && index < file->metadata_count ? file->metadata[index] : (trm_text_pair){0};
 }
 
 const char *trm_safetensors_metadata(const trm_safetensors *file, const char *key) {
+    TRMI_NEED_OR(NULL, NULL, file, key);
     for (int64_t i = 0; i < file->metadata_count; i++) {
         if (strcmp(file->metadata[i].key, key) == 0) {
             return file->metadata[i].value;
@@ -523,6 +535,7 @@ static void store_float(uint8_t *to, trm_dtype dtype, double value) {
 
 trm_status trm_safetensors_read(const trm_safetensors *file, const char *name,
                                 const trm_tensor *into, trm_error *err) {
+    TRMI_NEED(err, file, name, into);
     const char *path = trmi_path_tail(file->path);
     const trm_safetensors_entry *entry = trm_safetensors_find(file, name);
     if (entry == NULL) {

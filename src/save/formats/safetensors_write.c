@@ -9,6 +9,7 @@
  * https://github.com/huggingface/safetensors */
 #include "save/formats/safetensors.h"
 
+#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/utf8.h"
@@ -265,6 +266,10 @@ void trmi_safetensors_layout_free(trmi_safetensors_layout *layout) {
 trm_status trm_safetensors_write(const char *path, const trm_named_tensor *tensors, int64_t count,
                                  const trm_text_pair *metadata, int64_t metadata_count,
                                  trm_error *err) {
+    TRMI_NEED(err, path);
+    if (count > 0) {
+        TRMI_NEED(err, tensors);
+    }
     trmi_safetensors_layout layout = {0};
     TRMI_TRY(
         trmi_safetensors_lay_out(&layout, path, tensors, count, metadata, metadata_count, err));

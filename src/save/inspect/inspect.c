@@ -9,6 +9,7 @@
  * format, and report.c makes names printable. */
 #include "save/inspect/inspect.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/mapping.h"
 #include "save/formats/npy.h"
@@ -274,6 +275,7 @@ static trm_status unknown(const trm_probe *probe, const trm_inspect_options *opt
 
 trm_status trm_inspect(const char *path, const trm_inspect_options *options, trm_line_sink sink,
                        void *context, trm_error *err) {
+    TRMI_NEED(err, path, (const void *)(uintptr_t)sink);
     struct stat info;
     trmi_mapping mapping = {0};
     /* The path: a directory, or a file that can be mapped. */

@@ -7,6 +7,7 @@
  * mode. */
 #include "train/context/context.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/os.h"
@@ -19,6 +20,7 @@
 /* ---- create, set, get, reset ----------------------------------------------------------------- */
 
 trm_status trm_context_create(trm_context **out, trm_error *err) {
+    TRMI_NEED(err, out);
     trm_context *c = trmi_alloc(sizeof *c);
     if (c == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a context");
@@ -36,6 +38,7 @@ void trm_context_destroy(trm_context *c) {
 }
 
 void trm_context_reset(trm_context *c) {
+    TRMI_NEED_OR(, NULL, c);
     trmi_free(c->plan_text);
     c->plan_text = NULL;
     for (int32_t i = 0; i < TRMI_CONTEXT_COUNT; i++) {
@@ -85,6 +88,7 @@ static trm_status no_such(const char *name, trm_error *err) {
 }
 
 trm_status trm_context_set(trm_context *c, const char *name, const char *value, trm_error *err) {
+    TRMI_NEED(err, c, name, value);
     int32_t index = trmi_context_find(name);
     char text[TRMI_CONTEXT_TEXT_MAX];
     if (index < 0) {
@@ -128,6 +132,7 @@ static const char *unset(const trm_context *c, trmi_context_id id) {
 }
 
 const char *trm_context_get(const trm_context *c, const char *name) {
+    TRMI_NEED_OR(NULL, NULL, c, name);
     int32_t index = trmi_context_find(name);
     if (index < 0) {
         return NULL;
@@ -137,6 +142,7 @@ const char *trm_context_get(const trm_context *c, const char *name) {
 }
 
 bool trm_context_is_set(const trm_context *c, const char *name) {
+    TRMI_NEED_OR(false, NULL, c, name);
     int32_t index = trmi_context_find(name);
     return index >= 0 && c->values[index].set;
 }
@@ -223,6 +229,7 @@ static trm_status check_split(const trm_context *c, trm_error *err) {
 }
 
 trm_status trm_context_check(const trm_context *c, trm_error *err) {
+    TRMI_NEED(err, c);
     TRMI_TRY(check_modes(c, err));
     TRMI_TRY(check_pairs(c, err));
     return check_split(c, err);
@@ -362,6 +369,7 @@ static trm_joint joint_of(const trm_context *c) {
  * data-parallel modes. */
 trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_options *parallel,
                                int32_t *accumulate, trm_error *err) {
+    TRMI_NEED(err, c, parallel, accumulate);
     int mode = mode_of(c);
     comm = mode == TRMI_STAND_ALONE ? NULL : comm;
     TRMI_TRY(trm_context_check(c, err));

@@ -5,6 +5,8 @@
  * reason instead of an unknown name. */
 #include "train/context/context.h"
 
+#include "base/arguments.h"
+
 #include <string.h>
 
 #define BIT(mode) (1u << TRMI_##mode)
@@ -131,6 +133,7 @@ static const char *modes_of(uint32_t modes) {
 }
 
 bool trm_context_option_at(int32_t index, trm_context_option *out) {
+    TRMI_NEED_OR(false, NULL, out);
     if (index < 0 || index >= TRMI_CONTEXT_COUNT) {
         return false;
     }

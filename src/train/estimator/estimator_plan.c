@@ -3,6 +3,7 @@
  * the program's --check). */
 #include "train/estimator/estimator.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 
 #include <stdio.h>
@@ -131,6 +132,7 @@ static void plan_json(const trm_estimator *e, trmi_text *text) {
 }
 
 trm_status trm_estimator_plan(const trm_estimator *e, bool json, char **out, trm_error *err) {
+    TRMI_NEED(err, e, out);
     trmi_text text = {0};
     if (json) {
         plan_json(e, &text);

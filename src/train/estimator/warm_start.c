@@ -10,6 +10,7 @@
 #include "train/model.h"
 #include "train/estimator/remote.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/half.h"
 #include "base/log.h"
@@ -211,6 +212,7 @@ static trm_status open_remembered(const char *folder, trmi_warm_start **out, trm
 }
 
 trm_status trm_ps_initial_open(const char *folder, trm_ps_source *out, trm_error *err) {
+    TRMI_NEED(err, folder, out);
     trmi_warm_start *warm;
     TRMI_TRY(open_remembered(folder, &warm, err));
     *out = (trm_ps_source){warm == NULL ? NULL : trmi_warm_start_row, warm};
@@ -218,6 +220,7 @@ trm_status trm_ps_initial_open(const char *folder, trm_ps_source *out, trm_error
 }
 
 void trm_ps_initial_close(trm_ps_source *source) {
+    TRMI_NEED_OR(, NULL, source);
     trmi_warm_start_close(source->context);
     *source = (trm_ps_source){0};
 }

@@ -9,11 +9,13 @@
 #include "train/model.h"
 #include "train/export/onnx_map.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 
 #include <string.h>
 
 trm_status trm_export_safetensors(trm_model *model, const char *path, trm_error *err) {
+    TRMI_NEED(err, model, path);
     trmi_arena arena = {0};
     trm_named_tensor *tensors;
     int64_t count;
@@ -27,6 +29,7 @@ trm_status trm_export_safetensors(trm_model *model, const char *path, trm_error 
 }
 
 trm_status trm_export_npz(trm_model *model, const char *path, trm_error *err) {
+    TRMI_NEED(err, model, path);
     trmi_arena arena = {0};
     trm_named_tensor *tensors;
     int64_t count;
@@ -144,6 +147,7 @@ static trm_status build(trmi_onnx *x, trm_exec *exec, trm_node logits, trm_error
 }
 
 trm_status trm_export_onnx(trm_model *model, const char *path, trm_error *err) {
+    TRMI_NEED(err, model, path);
     if (!model->options.evaluation_only) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "ONNX is written from a model made with evaluation_only: make one, and "

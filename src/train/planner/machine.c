@@ -3,6 +3,7 @@
  * (trireme/machine.h). */
 #include "trireme/machine.h"
 
+#include "base/arguments.h"
 #include "base/cpu.h"
 #include "base/os.h"
 
@@ -68,6 +69,7 @@ static const char *isa_name(const trmi_cpu_features *cpu) {
 }
 
 void trm_machine_ask(trm_machine *out) {
+    TRMI_NEED_OR(, NULL, out);
     memset(out, 0, sizeof *out);
     const trmi_cpu_features *cpu = trmi_cpu();
     snprintf(out->cpu, sizeof out->cpu, "%s", cpu->model);

@@ -3,6 +3,7 @@
  * planners take. */
 #include "trireme/planner.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/os.h"
@@ -31,6 +32,7 @@ static char *lines_of(const uint8_t *data, size_t bytes, const char *file) {
 }
 
 trm_status trm_plan_read(const char *file, trm_plan_info *out, char **text, trm_error *err) {
+    TRMI_NEED(err, file, out);
     trmi_shard_plan *plan = NULL;
     uint8_t *data;
     size_t bytes;

@@ -10,6 +10,7 @@
  * others serve them until rank 0 ends the session, whatever the outcome. */
 #include "train/planner/planner.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/os.h"
 #include "exec/memory_limit.h"
@@ -255,6 +256,7 @@ static trm_status settle_whole(trm_planner *p, trm_error *err) {
 }
 
 trm_status trm_mesh_ranks(const char *mesh, int32_t *ranks, trm_error *err) {
+    TRMI_NEED(err, mesh, ranks);
     trmi_mesh parsed;
     TRMI_TRY(trmi_mesh_parse(mesh, &parsed, err));
     *ranks = trmi_mesh_ranks(&parsed);
@@ -265,6 +267,7 @@ trm_status trm_mesh_ranks(const char *mesh, int32_t *ranks, trm_error *err) {
  * the same on all; then rank 0 plans and the others serve measurements. */
 trm_status trm_planner_create(const trm_model_options *model, const trm_planner_options *options,
                               trm_planner **out, trm_error *err) {
+    TRMI_NEED(err, model, options, out);
     double begin = trmi_os_now();
     trm_planner *p = trmi_alloc(sizeof *p);
     if (p == NULL) {
@@ -340,6 +343,7 @@ void trm_planner_destroy(trm_planner *p) {
 }
 
 void trm_planner_describe(const trm_planner *p, trm_planner_info *out) {
+    TRMI_NEED_OR(, NULL, p, out);
     const trmi_drive_mesh *m = trmi_planner_best(p);
     memset(out, 0, sizeof *out);
     trmi_mesh_text(&m->mesh, out->mesh, sizeof out->mesh);

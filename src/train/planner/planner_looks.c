@@ -10,6 +10,7 @@
  * message curves here. */
 #include "train/planner/planner.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 
 #include <math.h>
@@ -95,6 +96,7 @@ static trm_status predict(trm_planner *p, trm_error *err) {
 
 /* Contract in trireme/planner.h. Ranks other than 0 serve the measurements of rank 0. */
 trm_status trm_planner_look(trm_planner *p, trm_error *err) {
+    TRMI_NEED(err, p);
     if (p->options.comm != NULL && trm_comm_rank(p->options.comm) != 0) {
         trm_status served = trmi_probe_serve(&p->probe, err);
         trmi_probe_close(&p->probe);

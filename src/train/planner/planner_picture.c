@@ -3,6 +3,8 @@
  * its cut; and as a DOT graph. */
 #include "train/planner/planner.h"
 
+#include "base/arguments.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -33,6 +35,7 @@ static void xml(trmi_text *t, const char *text) {
 
 /* Contract in trireme/planner.h. Each bar has a part for each axis of the mesh. */
 char *trm_planner_svg(const trm_planner *p) {
+    TRMI_NEED_OR(NULL, NULL, p);
     const trmi_drive_mesh *m = trmi_planner_best(p);
     const trmi_space *s = m->space;
     trmi_text t = {0};
@@ -88,6 +91,7 @@ static void dot_string(trmi_text *t, const char *text) {
 
 /* Contract in trireme/planner.h. Edges with redistribution are red and have its time. */
 char *trm_planner_dot(const trm_planner *p) {
+    TRMI_NEED_OR(NULL, NULL, p);
     const trmi_drive_mesh *m = trmi_planner_best(p);
     const trmi_space *s = m->space;
     trmi_text t = {0};

@@ -2,7 +2,10 @@
 /* Makes the report of a planner: gather the figures, then print them as text or JSON. */
 #include "train/planner/planner_report.h"
 
+#include "base/arguments.h"
+
 char *trm_planner_report(const trm_planner *p, bool json) {
+    TRMI_NEED_OR(NULL, NULL, p);
     trmi_report *r = trmi_alloc(sizeof *r);
     trm_error err;
     if (r == NULL) {

@@ -9,6 +9,7 @@
  *        for one change at a time:     links, operators, start-ups scaled   --> the same plan, simulated again */
 #include "train/planner/planner.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/os.h"
 #include "base/trace.h"
@@ -356,6 +357,7 @@ static void tell_json(simulation *s) {
 /* Contract in trireme/planner.h: tables, what-if, trace, text. */
 trm_status trm_planner_simulate(trm_planner *p, const trm_simulation_options *options, char **text,
                                 trm_error *err) {
+    TRMI_NEED(err, p, options, text);
     simulation *s = trmi_alloc(sizeof *s);
     double begin = trmi_os_now();
     if (s == NULL) {

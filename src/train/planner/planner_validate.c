@@ -4,6 +4,7 @@
  * against these times; they never enter the costs. */
 #include "train/planner/planner.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/order.h"
 #include "base/os.h"
@@ -114,6 +115,7 @@ static trm_status tell_profile(trm_exec *exec, int32_t steps, trm_planner_profil
 trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const char *plan,
                            int32_t steps, trm_planner_profile profile, void *context,
                            trm_planner_run_result *out, trm_error *err) {
+    TRMI_NEED(err, model, out);
     trm_inputs *inputs = trmi_alloc(sizeof *inputs);
     trm_exec *exec = NULL;
     trm_node loss;
@@ -165,6 +167,10 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
 trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm,
                                const char *const *plans, int32_t count, int32_t steps,
                                double seconds, trm_planner_comparison *out, trm_error *err) {
+    TRMI_NEED(err, model, out);
+    if (count > 0) {
+        TRMI_NEED(err, plans);
+    }
     if (comm == NULL || count < 2 || count > TRM_COMPARED_PLANS || steps < 1) {
         return TRMI_FAIL(
             err, TRM_INVALID,

@@ -3,6 +3,7 @@
  * (trireme/verify.h). */
 #include "train/planner/verify.h"
 
+#include "base/arguments.h"
 #include "base/error.h"
 #include "base/order.h"
 #include "train/context/context.h"
@@ -197,6 +198,7 @@ static trm_status against_one(const trm_model_options *one, const trm_verify_opt
 /* Contract in trireme/verify.h. All ranks run the split job; rank 0 then works alone. */
 trm_status trm_verify(const trm_model_options *model, const trm_verify_options *options,
                       trm_verification **out, trm_error *err) {
+    TRMI_NEED(err, model, options, out);
     trm_model_options split, one;
     int32_t steps = options->steps > 0 ? options->steps : STEPS;
     TRMI_TRY(settle(model, &split, &one, err));
