@@ -21,6 +21,7 @@ typedef enum trmi_feature_kind {
     TRMI_FEATURE_FLOAT,
     TRMI_FEATURE_INT64
 } trmi_feature_kind;
+/* One feature of a tf.Example. Its data are borrowed from the record. */
 typedef struct trmi_feature {
     trmi_feature_kind kind;
     const uint8_t *data; /* the list's message, inside the record */
@@ -37,7 +38,10 @@ typedef struct trmi_feature_walk {
     trmi_proto list, packed; /* the list's message, and the packed numbers that are being read */
     bool malformed;
 } trmi_feature_walk;
+/* Starts at the first value of the list. An absent feature has no values. */
 trmi_feature_walk trmi_feature_begin(const trmi_feature *feature);
+/* Return the next value of a list of bytes, floats or integers. Each may be called only for its own
+ * kind. */
 bool trmi_feature_next_bytes(trmi_feature_walk *walk, const uint8_t **data, size_t *bytes);
 bool trmi_feature_next_float(trmi_feature_walk *walk, float *out);
 bool trmi_feature_next_int64(trmi_feature_walk *walk, int64_t *out);
@@ -50,6 +54,7 @@ typedef struct trmi_tfrecord_file {
     size_t *offsets; /* [records] positions */
     int64_t records, capacity;
 } trmi_tfrecord_file;
+/* All files of a data set, with the records numbered through. */
 typedef struct trmi_tfrecord_set {
     trmi_arena arena;
     trmi_tfrecord_file *files;
@@ -60,13 +65,16 @@ typedef struct trmi_tfrecord_set {
  * prefixes, or (NULL) all whose name contains "tfrecord" or "-of-". Errors: IO, CORRUPT, NOMEM. */
 trm_status trmi_tfrecord_open(const char *path, const char *const *prefixes, int32_t prefix_count,
                               trmi_tfrecord_set *out, trm_error *err);
+/* Closes the files and empties the set. */
 void trmi_tfrecord_close(trmi_tfrecord_set *set);
 /* Returns the data of record `index` of the whole set, after verifying its checksum. */
 trm_status trmi_tfrecord_read(const trmi_tfrecord_set *set, int64_t index, const uint8_t **data,
                               size_t *bytes, trm_error *err);
-/* The function `check` of sources with such a set: checks the files of the batch's samples. */
+/* Checks the mappings of the files that have the batch's samples; the function `check` of sources
+ * with such a set. work NULL: all files. */
 trm_status trmi_tfrecord_check(const trmi_tfrecord_set *set, const trmi_batch_work *work,
                                trm_status status, trm_error *err);
+/* Writes file and record of sample `index`, for messages. */
 void trmi_tfrecord_place(const trmi_tfrecord_set *set, int64_t index, char *text, size_t size);
 
 #endif

@@ -32,11 +32,13 @@ trm_status trmi_picture_decode(trmi_picture_scratch *scratch, const uint8_t *dat
 void trmi_picture_close(trmi_picture_scratch *scratch);
 
 /* ---- the two decoders, for picture.c only ---- */
+/* Read a header, and decode, as described above. JPEG decodes into the scratch. */
 trm_status trmi_jpeg_open(trmi_picture_scratch *scratch, const uint8_t *data, size_t bytes,
                           trmi_picture *out, trm_error *err);
 trm_status trmi_jpeg_decode(trmi_picture_scratch *scratch, const uint8_t *data, size_t bytes,
                             const trmi_picture *jpeg, int divisor, bool exact,
                             const uint8_t **pixels, int64_t *row_bytes, trm_error *err);
+/* True if the data begin with PNG's signature. */
 bool trmi_is_png(const uint8_t *data, size_t bytes);
 trm_status trmi_png_open(const uint8_t *data, size_t bytes, trmi_picture *out, trm_error *err);
 /* `pixels` has room for height rows of width * 3 bytes. */

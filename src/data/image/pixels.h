@@ -28,6 +28,7 @@ typedef struct trmi_pixels {
                        uint8_t *out);
 } trmi_pixels;
 
+/* The loops in plain C, for every machine. */
 extern const trmi_pixels trmi_pixels_plain;
 #if defined(__x86_64__)
 extern const trmi_pixels trmi_pixels_avx2;

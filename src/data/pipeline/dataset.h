@@ -73,9 +73,11 @@ struct trm_dataset {
 
     /* Set while the dataset is read. */
     int64_t epoch, index; /* position: the next batch */
+    /* [slot_count] slots of all workers, one worker's after the other's */
     trmi_batch_slot *slots;
     int64_t slot_count;
     trmi_prefetch_worker *workers;
+    /* length of `workers`; index of the one that has the next batch */
     int64_t worker_count, next_worker;
     trmi_batch_slot *lent;        /* slot of the batch that the caller has */
     trmi_prefetch_worker *lender; /* the worker that the slot belongs to */

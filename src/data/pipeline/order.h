@@ -35,6 +35,7 @@ typedef struct trmi_cursor {
 } trmi_cursor;
 /* Allocates the pool. Returns false if there is no memory. */
 bool trmi_cursor_init(trmi_cursor *cursor, const trmi_sample_order *order);
+/* Frees the pool. A cursor that was not initialised (zeros) is allowed. */
 void trmi_cursor_free(trmi_cursor *cursor);
 /* Writes the samples at places [first, first + count) of an epoch. With a window, reading backwards
  * starts the epoch again. */

@@ -43,6 +43,7 @@ typedef struct trmi_checkpoint_slot {
     trm_error problem;
 } trmi_checkpoint_slot;
 
+/* The checkpoints of a directory. */
 typedef struct trmi_checkpoint_list {
     trmi_checkpoint_slot *slots; /* newest first; those without a usable manifest last */
     int64_t count, capacity;
@@ -53,6 +54,7 @@ bool trmi_checkpoint_is_name(const char *name, int64_t *step);
 /* Lists the checkpoints of `dir` and reads their manifests. A missing directory gives an empty
  * list. */
 trm_status trmi_checkpoint_list_dir(const char *dir, trmi_checkpoint_list *out, trm_error *err);
+/* Frees the list, which is then empty. */
 void trmi_checkpoint_list_free(trmi_checkpoint_list *list);
 
 /* Reads and checks <path>/manifest.json. Errors: CORRUPT (missing or damaged), UNSUPPORTED (written

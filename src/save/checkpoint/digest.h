@@ -11,7 +11,7 @@ enum { TRMI_DIGEST_BLOCK_BYTES = 4 << 20, TRMI_DIGEST_HEX = 33 };
 
 /* A digest, complete or being computed. */
 typedef struct trmi_digest {
-    int64_t bytes;
+    int64_t bytes;              /* length of the file */
     char xxh3[TRMI_DIGEST_HEX]; /* 32 lower-case hex digits, set by finish */
     uint32_t *block_crc;        /* [block_count] */
     int64_t block_count, block_capacity;
@@ -27,6 +27,7 @@ trm_status trmi_digest_start(trmi_digest *digest, trm_error *err);
 trm_status trmi_digest_update(trmi_digest *digest, const void *data, size_t bytes, trm_error *err);
 /* Completes the digest. */
 trm_status trmi_digest_finish(trmi_digest *digest, trm_error *err);
+/* Frees the digest in any state. An empty one is allowed. */
 void trmi_digest_free(trmi_digest *digest);
 
 /* Writes the XXH3-128 of a block of memory as text. */

@@ -26,8 +26,8 @@ typedef struct trmi_manifest_file {
 
 /* A parsed manifest. */
 typedef struct trmi_checkpoint_manifest {
-    trm_checkpoint_info info; /* its texts belong to the manifest */
-    trmi_manifest_file *files;
+    trm_checkpoint_info info;  /* its texts belong to the manifest */
+    trmi_manifest_file *files; /* [file_count] in the order of the manifest */
     int64_t file_count;
 } trmi_checkpoint_manifest;
 

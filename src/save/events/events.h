@@ -16,19 +16,21 @@
 trm_status trmi_events_open_on(const trmi_os *os, const char *dir,
                                const trm_events_options *options, trm_events **out, trm_error *err);
 
-/* Each of these appends one framed record to `out`. A failure for memory is marked in out->failed.
- * wall_seconds: Unix time. The version must be the first record of a file. */
+/* The functions below append one framed record to `out`. A failure for memory is marked in
+ * out->failed. wall_seconds: Unix time. */
+
+/* Appends the version of the events, which must be the first record of a file. */
 void trmi_event_put_version(trmi_text *out, double wall_seconds);
-/* One value for each name, all of one step. */
+/* Appends one value for each name, all of one step. */
 void trmi_event_put_scalars(trmi_text *out, double wall_seconds, int64_t step,
                             const trm_named_scalar *scalars, int64_t count);
-/* Tells readers to drop what they have from `step` on (after a resume). */
+/* Appends the start of a session. Readers drop what they have from `step` on (after a resume). */
 void trmi_event_put_start(trmi_text *out, double wall_seconds, int64_t step);
-/* The distribution of a tensor's values. Errors: INVALID (an element type that has no numbers),
- * NOMEM. */
+/* Appends the distribution of a tensor's finite values. Errors: INVALID (an element type that has
+ * no numbers), NOMEM. */
 trm_status trmi_event_put_histogram(trmi_text *out, double wall_seconds, int64_t step,
                                     const char *tag, const trm_tensor *values, trm_error *err);
-/* A graph, for the Graphs tab. */
+/* Appends a graph, for TensorBoard's Graphs tab. */
 void trmi_event_put_graph(trmi_text *out, double wall_seconds, const trm_graph_event_node *nodes,
                           int64_t count);
 

@@ -33,6 +33,7 @@ trm_status trmi_report_end(trmi_inspect_report *report, trm_status status, trm_e
 /* Appends "[64, 3, 7, 7]", for any rank. */
 void trmi_put_dims(trmi_text *out, const int64_t *dims, int32_t rank);
 
+/* Rows that are in other files than the table. */
 extern const trm_recogniser trmi_inspect_checkpoint, trmi_inspect_checkpoint_dir,
     trmi_inspect_events, trmi_inspect_tfrecord, trmi_inspect_onnx;
 
