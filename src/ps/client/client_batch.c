@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Batches: their slices, the sections in which unique keys go to servers, and the addresses of
- * rows in messages. */
+ * rows in messages.
+ *
+ *      slices        what the caller adds: a table, keys, where rows go, gradients
+ *      uniques       each distinct key of the batch once (client_unique.c)
+ *      arrangement   the uniques of one message, grouped by server, shard and table into sections
+ *      row_of        the address of each unique's row in the received or the prepared message
+ *
+ * With a single shard the uniques already lie in the order of sections; then nothing is moved
+ * and an address is computed from the slice's row_zero. */
 #include "ps/client/client.h"
 
 #include "base/arguments.h"
@@ -39,6 +47,7 @@ static void free_arrangement(trmi_arrangement *a) {
     trmi_free(a->first);
 }
 
+/* Contract in client.h. Messages are in the channels' memory and are given back. */
 void trmi_part_release(trm_ps_client *client, trmi_part *part) {
     for (uint32_t s = 0; s < client->servers && part->replies != NULL; s++) {
         trmi_reply *reply = &part->replies[s];
@@ -92,6 +101,7 @@ void trm_ps_batch_destroy(trm_ps_batch *b) {
     trmi_free(b);
 }
 
+/* Contract in trireme/ps.h. Memory is kept for the next batch. */
 void trm_ps_batch_clear(trm_ps_batch *b) {
     TRMI_NEED_OR(, NULL, b);
     trmi_batch_release(b);
@@ -101,6 +111,7 @@ void trm_ps_batch_clear(trm_ps_batch *b) {
     b->err = (trm_error){0};
 }
 
+/* Contract in trireme/ps.h. */
 trm_status trm_ps_batch_add(trm_ps_batch *b, int32_t table, const uint64_t *keys, int64_t count,
                             float *rows, const float *gradients, trm_error *err) {
     TRMI_NEED(err, b);
@@ -177,6 +188,7 @@ static bool arrange_in_order(trm_ps_batch *b, trmi_arrangement *a, int64_t first
     return true;
 }
 
+/* Contract in client.h. */
 trm_status trmi_batch_arrange(trm_ps_batch *b, trmi_arrangement *a, int64_t first, int64_t end,
                               uint32_t mask, uint32_t match, trm_error *err) {
     TRMI_TRY(reserve_arrangement(b->client, a, err));
@@ -291,6 +303,8 @@ trm_status trmi_batch_locate(trm_ps_batch *b, const trmi_arrangement *a, int64_t
     return TRM_OK;
 }
 
+/* Contract in client.h. The keys are copied into the message; the values' addresses are returned
+ * in `sections` for the caller to fill. */
 trm_status trmi_batch_encode(const trm_ps_client *c, const trmi_ps_header *header,
                              trmi_ps_section *sections, uint8_t *data, trm_error *err) {
     trmi_ps_section *there = trmi_alloc((header->section_count + 1) * sizeof *there);

@@ -19,6 +19,7 @@ trm_status trm_ps_client_table(trm_ps_client *client, const trm_table_options *o
     TRMI_NEED(err, client, options, table);
     trm_table_options checked;
     TRMI_TRY(trmi_row_table_check(options, &checked, err));
+    /* server 0 determines the number, the other servers must agree */
     uint32_t number = client->table_count;
     for (uint32_t s = 0; s < client->servers; s++) {
         TRMI_TRY(trmi_client_order(client, &client->peers[s], TRMI_PS_TABLE, NULL, &checked, NULL,
@@ -35,6 +36,7 @@ trm_status trm_ps_client_table(trm_ps_client *client, const trm_table_options *o
                              s == 0 ? client->table_count : number);
         }
     }
+    /* a table that this client did not have yet */
     if (number == client->table_count) {
         size_t length = strlen(checked.name) + 1;
         char *name = trmi_alloc(length);
@@ -67,6 +69,7 @@ trm_status trm_ps_client_cache(trm_ps_client *client, int32_t table, int64_t row
     return trmi_cache_create(rows, row, &client->caches[table], err);
 }
 
+/* Contract in trireme/ps.h: the sum over all servers. */
 trm_status trm_ps_table_get_stats(trm_ps_client *client, int32_t table, trm_table_stats *out,
                                   trm_error *err) {
     TRMI_NEED(err, client, out);
@@ -101,7 +104,8 @@ trm_status trmi_client_steps_confirm(trm_ps_client *c, trm_error *err) {
     return TRM_OK;
 }
 
-/* Tells all servers not to wait for this worker: for a while (`rests`) or for good. */
+/* Sends BYE to all servers: they no longer wait for this worker, for a while (`rests`) or for
+ * good. */
 static trm_status say_bye(trm_ps_client *client, bool rests, trm_error *err) {
     for (uint32_t s = 0; s < client->servers; s++) {
         trmi_ps_note note = {.value = {TRMI_ORDER_BYE, rests}};
@@ -140,8 +144,8 @@ trm_status trm_ps_lease_take(trm_ps_client *client, const trm_ps_lease_options *
     client->staging = client->mode == TRM_PS_SYNC;
     TRMI_TRY(
         trmi_client_steps_learn(client, client->order_trailer, client->order_trailer_bytes, err));
-    if (v[5] ==
-        TRM_END) { /* the worker that made the last step may be dead: carry the step for it */
+    /* the worker that made the last step may be dead: carry the step in its place */
+    if (v[5] == TRM_END) {
         TRMI_TRY(trmi_client_steps_confirm(client, err));
         return TRM_END;
     }
@@ -149,6 +153,7 @@ trm_status trm_ps_lease_take(trm_ps_client *client, const trm_ps_lease_options *
         TRMI_TRY(client->mode == TRM_PS_BOUNDED ? trmi_client_rest(client, err) : TRM_OK);
         return TRM_PENDING; /* synchronous: server 0 has set this worker inactive itself */
     }
+    /* a lease was granted */
     client->resting = false;
     *lease = (trm_ps_lease){v[1], v[2], v[3], v[4]};
     client->last_lease = lease->id;
@@ -162,6 +167,7 @@ trm_status trm_ps_lease_take(trm_ps_client *client, const trm_ps_lease_options *
     return TRM_OK;
 }
 
+/* Contract in trireme/ps.h. Server 0 has the list. */
 trm_status trm_ps_workers(trm_ps_client *client, trm_ps_worker *workers, int32_t capacity,
                           int32_t *count, trm_error *err) {
     TRMI_NEED(err, client, count);

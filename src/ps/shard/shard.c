@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 
+/* Contract in shard.h. */
 trm_status trmi_shard_create(int64_t memory_bytes, const trmi_row_table_place *place,
                              uint32_t number, trmi_shard **out, trm_error *err) {
     trmi_shard *shard = trmi_alloc(sizeof *shard);
@@ -65,6 +66,8 @@ void trmi_shard_destroy(trmi_shard *shard) {
     trmi_free(shard);
 }
 
+/* Contract in shard.h. The declaration is logged, so that a replay has the table before its
+ * rows. */
 trm_status trmi_shard_add_table(trmi_shard *shard, const trm_table_options *options,
                                 trm_error *err) {
     if (shard->table_count == TRMI_PS_TABLES_MAX) {
@@ -106,6 +109,8 @@ trmi_window *trmi_shard_window(const trmi_shard *shard, uint32_t worker) {
     return NULL;
 }
 
+/* Contract in shard.h. Order of checks: an older life of the worker, a push too far ahead, a
+ * push that was applied. A later life starts with an empty window. */
 trm_status trmi_window_check(const trmi_shard *shard, const trmi_push_id *id, trm_error *err) {
     const trmi_window *w = trmi_shard_window(shard, id->worker);
     trmi_window fresh = {.worker = id->worker, .incarnation = id->incarnation};
@@ -130,6 +135,7 @@ trm_status trmi_window_check(const trmi_shard *shard, const trmi_push_id *id, tr
     return seen ? TRM_END : TRM_OK;
 }
 
+/* Contract in shard.h. */
 trm_status trmi_shard_set_window(trmi_shard *shard, const trmi_window *window, trm_error *err) {
     trmi_window *w = trmi_shard_window(shard, window->worker);
     if (w != NULL) {
@@ -218,6 +224,7 @@ static void remember(trmi_shard *shard, const trmi_push *push) {
     }
 }
 
+/* Contract in shard.h. From the latest push backwards. */
 int32_t trmi_shard_writers(const trmi_shard *shard, uint32_t tick,
                            trm_ps_writer out[TRM_PS_WRITERS]) {
     int32_t count = 0;
@@ -236,6 +243,7 @@ static trm_status apply(trmi_shard *shard, const trmi_push *push, trm_error *err
     if (!trmi_push_counts(push)) {
         return TRM_OK;
     }
+    /* one tick per push that counts, for all its tables */
     trmi_tick tick = {shard->tick + 1, push->time, push->rate_scale, push->gradient_scale};
     shard->tick++;
     remember(shard, push);
@@ -270,7 +278,8 @@ trm_status trmi_shard_fill(trmi_shard *shard, const trmi_push *push, trm_error *
 }
 
 /* Returns TRM_END if this push was applied, or its batch by another push; TRM_OK if not; else
- * the error. */
+ * the error. Three records are consulted: the window (pushes), the spans (leased samples), the
+ * clock before the worker's current life (batches). */
 static trm_status was_here(const trmi_shard *shard, const trmi_push *push, uint32_t i,
                            trm_error *err) {
     const trmi_push_mark *m = push->marks == NULL ? NULL : &push->marks[i];
@@ -312,11 +321,12 @@ static trm_status log_and_apply(trmi_shard *shard, const trmi_push *push, trm_er
             TRMI_TRY(trmi_shard_set_window(shard, &fresh, err));
         }
     }
+    /* the log first: a process that dies after this line loses nothing */
     TRMI_TRY(trmi_shard_log_push(shard, push, err));
     trm_status status = apply(shard, push, err);
     status = status == TRM_OK ? mark_all(shard, push, err) : status;
     if (status != TRM_OK) {
-        /* The rows contain half a push: only a restart from snapshot and log restores them. */
+        /* the rows contain half a push; only a restart from snapshot and log restores them */
         trm_error unheard = {0};
         shard->broken = err != NULL ? *err : unheard;
         shard->broken.status = status;
@@ -324,6 +334,8 @@ static trm_status log_and_apply(trmi_shard *shard, const trmi_push *push, trm_er
     return status;
 }
 
+/* Contract in shard.h. A push of several members is applied whole or not at all: if one member
+ * was applied before, the others are filled (trmi_shard_fill). */
 trm_status trmi_shard_push(trmi_shard *shard, const trmi_push *push, bool *applied,
                            trm_error *err) {
     if (shard->broken.status != TRM_OK) {
@@ -399,6 +411,7 @@ static trmi_staged_push *copy_push(const trmi_shard *shard, const trmi_push *pus
     return out;
 }
 
+/* Contract in shard.h. The push is logged before it is kept. */
 trm_status trmi_shard_stage(trmi_shard *shard, const trmi_push *push, trm_error *err) {
     if (shard->broken.status != TRM_OK) {
         *err = shard->broken;
@@ -458,6 +471,8 @@ static trm_status not_here(trmi_shard *shard, const trmi_push_id *id, int64_t st
     return TRM_CORRUPT;
 }
 
+/* Contract in shard.h. Steps are applied in order of their numbers (clock); one that was applied
+ * is ignored. */
 trm_status trmi_shard_step(trmi_shard *shard, const trmi_push *push, trm_error *err) {
     if (shard->broken.status != TRM_OK) {
         *err = shard->broken;
@@ -470,6 +485,7 @@ trm_status trmi_shard_step(trmi_shard *shard, const trmi_push *push, trm_error *
     if (parts == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a step");
     }
+    /* collect the members' gradients; all must be staged here */
     trmi_push step = *push;
     trmi_sum sum = {0};
     trm_status status = TRM_OK;
@@ -485,6 +501,7 @@ trm_status trmi_shard_step(trmi_shard *shard, const trmi_push *push, trm_error *
             step.rate_scale = s->rate_scale;
         }
     }
+    /* add them in the order of members, apply the sum as one push, drop the members */
     TRMI_TRY_GOTO(status, trmi_shard_sum(shard, parts, push->id_count, step.dtype, &sum, err),
                   done);
     step.dtype = TRM_FLOAT32;

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes the snapshot file of a shard (cut_load.c reads it). The owner thread fills buffers with
- * blocks, the writer thread computes digests and writes. Four buffers go round between the two;
- * the owner waits if the disk is slow.
+/* Writes the snapshot file of a shard (cut_load.c reads it). The owner thread of the shard fills
+ * buffers with blocks; the writer thread computes digests and writes.
  *
- * A file is written under a temporary name, flushed and renamed, so that an incomplete file
- * never has a valid name. */
+ *      owner:  append -> block -> buffer --filled--> writer: digest, write
+ *                                buffer <--free_buffers--
+ *
+ * Four buffers go round between the two; the owner waits if the disk is slow. A file is written
+ * under a temporary name, flushed and renamed, so that an incomplete file never has a valid
+ * name. */
 #include "ps/snapshot/cut.h"
 
 #include "base/checked.h"
@@ -32,6 +35,7 @@ typedef struct buffer {
     uint8_t *data;
 } buffer;
 
+/* The state of one snapshot file. The members from `now` on belong to the owner thread. */
 struct trmi_cut {
     trmi_shard *shard;
     trmi_queue *filled, *free_buffers;
@@ -86,6 +90,8 @@ static void submit(trmi_cut *cut, bool last) {
 /* Returns room for `bytes` more of a block's body; begins a block, and takes a buffer, where
  * necessary. Waits for the writer, which always returns buffers. */
 static uint8_t *append(trmi_cut *cut, trmi_block_kind kind, uint32_t table, size_t bytes) {
+    /* records of one table share a block as long as the buffer has room (16: padding of this
+     * block and the next) */
     bool same = cut->block != NULL && cut->block->kind == kind && cut->block->table == table;
     size_t wanted = bytes + 16 + (same ? 0 : sizeof(trmi_block));
     if (cut->now != NULL && cut->now->used + wanted > cut->buffer_bytes) {
@@ -153,6 +159,7 @@ static void save_table(trmi_cut *cut, uint32_t number) {
     cut->block->count = 1;
     cut->block->size = (uint64_t)table->rows.count;
     close_block(cut);
+    /* counters of admission: exact ones key by key, a Bloom filter as an array */
     const trmi_admitter *a = &table->admitter;
     if (a->rule.kind == TRM_ADMIT_COUNT) {
         int64_t places = trmi_admitter_bytes(a) / (int64_t)sizeof(trmi_waiting);
@@ -268,6 +275,7 @@ static void write_file(trmi_cut *cut) {
         }
         trmi_queue_push(cut->free_buffers, b);
     }
+    /* an error of the owner (a spilled row could not be read) makes the file invalid, too */
     if (status == TRM_OK && cut->trouble.status != TRM_OK) {
         err = cut->trouble;
         status = (trm_status)err.status;
@@ -305,6 +313,7 @@ static void *write_files(void *context) {
 
 /* ---- the cut --------------------------------------------------------------------------------- */
 
+/* Contract in cut.h. The buffers are charged to the shard's budget. */
 trm_status trmi_cut_create(trmi_shard *shard, trmi_cut **out, trm_error *err) {
     trmi_cut *cut = trmi_alloc(sizeof *cut);
     trm_status status = cut == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a cut") : TRM_OK;
@@ -387,6 +396,8 @@ static trm_status make_sinks(trmi_cut *cut, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in cut.h. Runs on the owner thread between two pushes: this moment is the state that
+ * the snapshot has. */
 trm_status trmi_cut_begin(trmi_cut *cut, const trmi_cut_options *options,
                           void (*done)(void *context, trm_status status, const trmi_cut_file *file,
                                        const trm_error *err),
@@ -414,6 +425,7 @@ trm_status trmi_cut_begin(trmi_cut *cut, const trmi_cut_options *options,
     cut->rows = 0;
     cut->walking = 0;
     cut->trouble = (trm_error){0};
+    /* wakes the writer; its first item is the cut itself */
     atomic_store(&cut->busy, true);
     trmi_queue_push(cut->filled, cut);
     save_head(cut);
@@ -430,6 +442,7 @@ trm_status trmi_cut_begin(trmi_cut *cut, const trmi_cut_options *options,
 
 bool trmi_cut_busy(const trmi_cut *cut) { return cut != NULL && atomic_load(&cut->busy); }
 
+/* Contract in cut.h. */
 bool trmi_cut_walk(trmi_cut *cut, int64_t rows) {
     trmi_shard *shard = cut->shard;
     if (cut->contexts == NULL || cut->walking > shard->table_count) {

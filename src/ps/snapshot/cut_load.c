@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the snapshot file of a shard. The digest of the whole file is checked before anything is
- * changed. */
+/* Reads the snapshot file of a shard: a chain of blocks, each with a digest, in a fixed order.
+ * The digest of the whole file is checked before anything is changed, so that a damaged file
+ * never leaves half of its rows. */
 #include "ps/snapshot/cut.h"
 
 #include "base/checked.h"
@@ -34,6 +35,7 @@ static trm_status next_block(reader *r, trm_error *err) {
                                      : TRMI_FAIL(err, TRM_CORRUPT, "%s: %zu bytes after the end",
                                                  r->path, r->map.bytes - r->at);
     }
+    /* the block's head, then its size, then its digest */
     size_t left = r->map.bytes - r->at;
     if (left < sizeof r->block) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: block %u: the file is cut off at offset %zu",
@@ -277,6 +279,7 @@ static trm_status verify(reader *r, uint64_t digest, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in cut.h. A file that is loaded into several shards is verified once (use). */
 trm_status trmi_cut_load(trmi_shard *shard, const char *path, uint64_t digest,
                          const trmi_cut_filter *filter, trmi_cut_use use, int64_t *rows,
                          trm_error *err) {

@@ -65,6 +65,7 @@
 #define LOOP_8(rule)
 #endif
 
+/* A whole row by a rule: the loops share `i`, so that each continues where the wider one ended. */
 #define ROW(rule)                                                                                  \
     TRMI_ALWAYS void ISA_NAME(row_##rule)(float *w, float *s, const float *g, int32_t width,       \
                                           const trmi_apply_args *a) {                              \
@@ -97,6 +98,7 @@ static inline float ISA_NAME(squares)(const float *w, const float *g, int32_t wi
     float part[16] = {0};
     int32_t i = 0;
 #if defined(ISA_LANES) && ISA_LANES == 16
+    /* 16 partial sums; below they are added in the order of `halves` */
     __m512 sum = _mm512_setzero_ps();
     for (; i + 16 <= width; i += 16) {
         __m512 x = _mm512_fmadd_ps(_mm512_loadu_ps(w + i), _mm512_set1_ps(decay),
@@ -173,6 +175,8 @@ TRMI_ALWAYS void ISA_NAME(row_rowwise)(float *w, float *s, const float *g, int32
 
 #include "ps/table/apply_update.h"
 
+/* Conversions between stored values and floats. `noise` 0: round to nearest; else
+ * stochastically. */
 static void ISA_NAME(load_float32)(const void *values, int32_t width, float *out) {
     memcpy(out, values, (size_t)width * sizeof *out);
 }
@@ -236,6 +240,8 @@ static void ISA_NAME(load_float16)(const void *values, int32_t width, float *out
         out[i] = trmi_f16_to_float(in[i]);
     }
 }
+/* Stores float16. Stochastic rounding first moves the floats to the grid of float16, so that the
+ * conversion is exact. */
 static void ISA_NAME(store_float16)(const float *in, int32_t width, uint64_t noise, void *values) {
     uint16_t *out = values;
     for (int32_t first = 0; first < width; first += 64) {
@@ -258,12 +264,14 @@ static void ISA_NAME(store_float16)(const float *in, int32_t width, uint64_t noi
     }
 }
 
+/* Adds a scaled row. */
 static void ISA_NAME(add_scaled)(float *out, const float *in, float scale, int32_t width) {
     for (int32_t i = 0; i < width; i++) {
         out[i] += scale * in[i];
     }
 }
 
+/* The table of this instruction set, by rule and by dtype. */
 #define ISA_KERNELS                                                                                \
     {                                                                                              \
         .apply = {[TRM_ROW_SGD] = ISA_NAME(row_sgd),                                               \

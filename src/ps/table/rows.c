@@ -30,6 +30,7 @@ static uint32_t places_first(uint32_t stride) {
     return (uint32_t)trmi_min_i64(FIRST_PLACES, trmi_max_i64(1, FIRST_BYTES / (int64_t)stride));
 }
 
+/* Contract in rows.h. The first page is small, so that thousands of tables are cheap. */
 bool trmi_rows_init(trmi_rows *rows, trmi_account *account, const trmi_row_layout *layout) {
     uint32_t places = places_first(layout->stride);
     *rows = (trmi_rows){.account = account,
@@ -64,6 +65,7 @@ void trmi_rows_free(trmi_rows *rows) {
 
 /* ---- guides ---------------------------------------------------------------------------------- */
 
+/* The guide of a place: for the keys whose home it is, where they lie (bit layout in rows.h). */
 static uint64_t guide_at(const trmi_rows *rows, const char *place) {
     uint64_t guide;
     memcpy(&guide, place + rows->guide_offset, sizeof guide);
@@ -78,6 +80,8 @@ static bool is_taken(const trmi_rows *rows, const char *place) {
     return (guide_at(rows, place) & TRMI_GUIDE_TAKEN) != 0;
 }
 
+/* Entry `n` of a guide: signed distance from the home, 0 if the entry is free; and 7 bits of the
+ * hash. */
 static int64_t distance_of(uint64_t guide, int n) { return (int8_t)(guide >> (32 + 8 * n)); }
 
 static uint32_t tag_of(uint64_t guide, int n) { return guide >> 8 * n & 0x7F; }
@@ -137,6 +141,7 @@ static char *place_at(const trmi_rows *rows, const trmi_rows_page *page, int64_t
     return page->base + (size_t)place * rows->stride;
 }
 
+/* Returns whether a place has a record with this key. */
 static bool holds(const trmi_rows *rows, const char *place, uint64_t key) {
     return trmi_place_holds(place, rows->key_offset, rows->guide_offset, key);
 }
@@ -149,6 +154,7 @@ trmi_rows_page *trmi_rows_page_of(const trmi_rows *rows, uint64_t key) {
 static int64_t find(const trmi_rows *rows, const trmi_rows_page *page, uint64_t hash,
                     uint64_t key) {
     const int64_t home = trmi_rows_home(hash, page->places), end = page->places;
+    /* first the home, then the four named places, last both sides within the reach */
     const uint64_t guide = guide_at(rows, place_at(rows, page, home));
     if (holds(rows, place_at(rows, page, home), key)) {
         return 0;
@@ -249,6 +255,8 @@ static bool send_away(const trmi_rows *rows, const trmi_rows_page *page, int64_t
     if (distance > TRMI_REACH) {
         return false;
     }
+    /* copy, exchange the marks of the two places, then replace the entry in the guide of its
+     * home */
     char *guide = place_at(rows, page, home), *to = place_at(rows, page, home + distance);
     copy_record(rows, to, from);
     set_guide(rows, to, guide_at(rows, to) | TRMI_GUIDE_TAKEN);
@@ -352,6 +360,7 @@ static bool empty_page(trmi_rows *rows, uint32_t places, uint32_t depth, trmi_ro
     return out->base != NULL;
 }
 
+/* Returns a page to the account. */
 static void free_page(trmi_rows *rows, trmi_rows_page *page) {
     trmi_account_free(rows->account, page->base, page_bytes(rows, page->places));
     page->base = NULL;
@@ -464,6 +473,7 @@ static uint32_t larger_size(const trmi_rows *rows, uint32_t places) {
 
 /* Grows or splits the page of a hash. */
 static bool grow_page(trmi_rows *rows, uint64_t hash) {
+    /* the largest pages split, smaller ones grow */
     uint32_t number = trmi_rows_entry(rows, hash)->page;
     uint32_t places = rows->pages[number].places;
     return places >= places_max(rows)
@@ -472,6 +482,8 @@ static bool grow_page(trmi_rows *rows, uint64_t hash) {
                              larger_size(rows, places));
 }
 
+/* Contract in rows.h. A page grows when it is 80 % full, or when a key finds no place within
+ * reach. Without room for a larger page, keys are inserted as long as they find a place. */
 char *trmi_rows_insert(trmi_rows *rows, uint64_t key) {
     uint64_t hash = trmi_key_hash(key);
     bool may_grow = true;
@@ -494,6 +506,7 @@ char *trmi_rows_insert(trmi_rows *rows, uint64_t key) {
     return NULL;
 }
 
+/* Contract in rows.h. The record is not moved or cleared; only the marks change. */
 bool trmi_rows_erase(trmi_rows *rows, uint64_t key) {
     const uint64_t hash = trmi_key_hash(key);
     trmi_rows_page *page = &rows->pages[trmi_rows_entry(rows, hash)->page];
@@ -509,6 +522,7 @@ bool trmi_rows_erase(trmi_rows *rows, uint64_t key) {
     return true;
 }
 
+/* Contract in rows.h. A page less than a third full is halved. */
 void trmi_rows_shrink(trmi_rows *rows, uint32_t number) {
     const trmi_rows_page *page = &rows->pages[number];
     if (page->count >= page->places / 3 || page->places < SHRINK_PLACES) {
@@ -555,6 +569,8 @@ int64_t trmi_rows_forecast(const trmi_row_layout *layout, int64_t count) {
            << depth;
 }
 
+/* Contract in rows.h. Allocates the pages of the final shape at once; without room the table
+ * stays as it is and grows as usual. */
 void trmi_rows_reserve(trmi_rows *rows, int64_t count) {
     uint32_t depth, places;
     shape_for(rows, count, &depth, &places);

@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A table: options, creation, reading, restoring and snapshots; table_write.c changes rows
- * (contracts in table.h). */
+/* A table of rows on one shard: options, creation, reading, restoring and snapshots;
+ * table_write.c changes rows (contracts in table.h).
+ *
+ *      rows        records in memory (rows.c)
+ *      spilled     for each row in the spill file: its place there
+ *      cut         the snapshot that is being taken, or NULL
+ *
+ * A snapshot does not stop the table. Each record carries the generation of its last change.
+ * When a cut begins, the table's generation becomes the cut's number; a walk saves the records
+ * place by place, and a change saves a record first if the walk has not reached it. So the
+ * snapshot has every row as it was when the cut began. */
 #include "ps/table/table.h"
 
 #include "trireme/ps_tools.h"
@@ -36,6 +45,7 @@ static trm_status check_expiry(const trm_table_options *o, trm_error *err) {
                            (int)e->cap);
 }
 
+/* Contract in table.h. */
 trm_status trmi_row_table_check(const trm_table_options *in, trm_table_options *out,
                                 trm_error *err) {
     trm_table_options o = *in;
@@ -64,6 +74,7 @@ trm_status trmi_row_table_check(const trm_table_options *in, trm_table_options *
             "table '%s': staleness %d: batches, 0 (as the job's) or TRM_STALENESS_NONE expected",
             o.name, o.staleness);
     }
+    /* rules of their own files; then defaults */
     TRMI_TRY(trmi_row_optimizer_check(&o.optimizer, &o.optimizer, o.name, err));
     TRMI_TRY(check_expiry(&o, err));
     TRMI_TRY(trmi_placement_check(&o.placement, o.name, err));
@@ -118,6 +129,7 @@ static void walk_page(void *context, trmi_rows_page *page) {
     }
 }
 
+/* Contract in table.h. From here on a change of a record of an older generation saves it first. */
 void trmi_row_table_cut(trmi_row_table *table, uint32_t number, const trmi_cut_sink *sink) {
     table->generation = number;
     table->cut = sink;
@@ -131,6 +143,7 @@ void trmi_row_table_cut(trmi_row_table *table, uint32_t number, const trmi_cut_s
     }
 }
 
+/* Contract in table.h. Nothing to do if the walk has passed the record. */
 void trmi_row_table_save_first(trmi_row_table *table, const char *record) {
     uint64_t key = trmi_row_header_of(&table->layout, (void *)(uintptr_t)record)->key;
     const trmi_rows_page *page = trmi_rows_page_of(&table->rows, key);
@@ -162,6 +175,8 @@ static void save_spilled(trmi_row_table *table) {
     }
 }
 
+/* Contract in table.h. Spilled rows are saved at the end, in one go: a spilled row cannot be
+ * changed without being saved (trmi_row_table_touch). */
 bool trmi_row_table_cut_walk(trmi_row_table *table, int64_t rows) {
     if (table->cut == NULL) {
         return true;
@@ -185,6 +200,8 @@ bool trmi_row_table_cut_walk(trmi_row_table *table, int64_t rows) {
 
 /* ---- creation -------------------------------------------------------------------------------- */
 
+/* Contract in table.h. All memory is charged to the account; a budget without room for an empty
+ * table is an error here, not later. */
 trm_status trmi_row_table_create(const trm_table_options *options,
                                  const trmi_row_table_place *place, trmi_account *account,
                                  trmi_row_table **out, trm_error *err) {
@@ -199,16 +216,19 @@ trm_status trmi_row_table_create(const trm_table_options *options,
     memcpy(table->name, checked.name, strlen(checked.name) + 1);
     table->options.name = table->name;
     table->initial = place->initial;
+    /* kernels of this CPU; `special` tables cannot use the fused loop of lookup and rule */
     table->kernels = trmi_apply_kernels_here();
     table->lookup = trmi_lookup_here();
     table->apply = table->kernels->apply[checked.optimizer.rule];
     table->special = checked.optimizer.rule == TRM_ROW_ADAM || checked.dtype != TRM_FLOAT32 ||
                      checked.expiry.min_score > 0;
+    /* each shard gets an equal part of the cap */
     int64_t cap = checked.expiry.max_rows;
     table->rows_max = cap == 0 ? INT64_MAX : (cap + place->shards - 1) / place->shards;
     trmi_row_layout_make(&checked, &table->layout);
     trm_status status;
     TRMI_TRY_GOTO(status, take_scratch(table, err), failed);
+    /* a page that is moved is saved first, because the walk counts places */
     table->rows.before_move = walk_page;
     table->rows.context = table;
     TRMI_TRY_GOTO(status,
@@ -220,6 +240,8 @@ trm_status trmi_row_table_create(const trm_table_options *options,
                       trmi_spill_create(place->spill_folder, table->layout.record_bytes,
                                         place->spill_bytes, account, &table->spill, err),
                       failed);
+        /* The list of spilled rows keeps the place in the file. With expiry or a cap it also
+         * keeps what they need (trmi_cold), so that they never read the file. */
         const trm_expiry *e = &checked.expiry;
         bool plain =
             e->after_ticks == 0 && e->after_seconds == 0 && e->min_score == 0 && e->max_rows == 0;
@@ -269,7 +291,7 @@ void trmi_row_table_destroy(trmi_row_table *table) {
 
 enum { READ_AS_KEYS = 256 };
 
-/* Copies a row; compilers turn the fixed sizes into vector moves. */
+/* Copies a row; the fixed sizes become vector moves. */
 static inline void copy_bytes(char *out, const char *in, uint32_t bytes) {
     uint32_t at = 0;
     for (; at + 64 <= bytes; at += 64) {
@@ -347,6 +369,8 @@ static trm_status read_as(trmi_row_table *table, const uint64_t *keys, int64_t c
     return TRM_OK;
 }
 
+/* Contract in table.h. The lookup copies the rows in memory and lists the other keys, which are
+ * read one by one. */
 trm_status trmi_row_table_read(trmi_row_table *table, const uint64_t *keys, int64_t count,
                                trm_dtype dtype, void *out, trm_error *err) {
     const uint32_t bytes = table->layout.value_bytes;
@@ -409,6 +433,7 @@ void trmi_row_table_get_stats(const trmi_row_table *table, trm_table_stats *out)
 
 /* ---- removed rows ------------------------------------------------------------------------------- */
 
+/* Contract in table.h. A lost list is returned as incomplete and starts anew. */
 bool trmi_row_table_take_removed(trmi_row_table *table, uint64_t **keys, int64_t *count,
                                  int64_t *capacity) {
     bool complete = !table->removed_lost;
@@ -421,6 +446,7 @@ bool trmi_row_table_take_removed(trmi_row_table *table, uint64_t **keys, int64_t
     return complete;
 }
 
+/* Contract in trireme/ps_tools.h. */
 trm_status trm_ps_forecast(const trm_table_options *table, int64_t rows, int32_t shards,
                            int64_t *bytes, trm_error *err) {
     TRMI_NEED(err, table, bytes);

@@ -29,12 +29,14 @@ static __attribute__((noinline)) void learn_specially(trmi_row_table *table, cha
     const trmi_row_layout *layout = &table->layout;
     const trm_table_options *o = &table->options;
     trmi_row_header *h = trmi_row_header_of(layout, record);
+    /* ticks since the last update: Adam's averages decay over each of them */
     uint32_t rested = h->count == 0 ? 0 : tick->tick - h->last_tick;
     if (o->optimizer.rule == TRM_ROW_ADAM) {
         float skipped = rested > 1 ? (float)(rested - 1) : 0;
         args->decay1 = skipped == 0 ? 1 : powf(o->optimizer.beta1, skipped);
         args->decay2 = skipped == 0 ? 1 : powf(o->optimizer.beta2, skipped);
     }
+    /* 16-bit rows are updated as float32 and rounded back */
     float *slots = trmi_row_slots_of(layout, record);
     if (layout->dtype == TRM_FLOAT32) {
         table->kernels->apply[o->optimizer.rule]((float *)(void *)record, slots, gradient,
@@ -47,6 +49,7 @@ static __attribute__((noinline)) void learn_specially(trmi_row_table *table, cha
                                                  args);
         table->kernels->store[layout->dtype](table->values, layout->width, noise, record);
     }
+    /* the score decays over the same ticks and counts this update */
     if (o->expiry.min_score > 0) {
         h->score =
             1 + h->score *
@@ -111,6 +114,7 @@ static bool spilled_place(const trmi_row_table *table, uint64_t key, uint32_t *s
     return place != NULL;
 }
 
+/* Contract in table.h. A snapshot saves the row first, from the spill file if necessary. */
 bool trmi_row_table_remove(trmi_row_table *table, uint64_t key) {
     char *record = trmi_rows_find(&table->rows, key);
     uint32_t slot;
@@ -272,6 +276,8 @@ static bool cold_victim(trmi_row_table *table, uint64_t *key) {
     return seen > 0;
 }
 
+/* Contract in table.h. Spilled rows leave first: every one of them is colder than those in
+ * memory. */
 bool trmi_row_table_keep_cap(trmi_row_table *table, uint32_t tick) {
     int64_t cold = table->spill == NULL ? 0 : table->spilled.count;
     if (table->rows.count + cold < table->rows_max) {
@@ -314,6 +320,7 @@ static char *create_row(trmi_row_table *table, uint64_t key, const trmi_tick *ti
         table->stats.no_room++;
         return NULL;
     }
+    /* initial values, then slots: accumulators start at the rule's value, everything else at 0 */
     memset(record, 0, table->layout.record_bytes);
     trmi_row_table_initial(table, key);
     table->kernels->store[o->dtype](table->values, o->width, 0, record);
@@ -330,6 +337,8 @@ static char *create_row(trmi_row_table *table, uint64_t key, const trmi_tick *ti
     return record;
 }
 
+/* Contract in table.h. Order matters: an older version of the row is removed before room is made
+ * for the new one. */
 bool trmi_row_table_restore(trmi_row_table *table, const void *record, bool fresh) {
     trmi_row_header header;
     memcpy(&header, (const char *)record + table->layout.header_offset, sizeof header);
@@ -373,6 +382,7 @@ static trm_status update_missing(trmi_row_table *table, const uint64_t *keys, in
                                  const trmi_tick *tick, trm_error *err) {
     size_t bytes = trm_dtype_bytes(dtype) * (size_t)table->options.width;
     for (int64_t m = 0; m < missing; m++) {
+        /* Search again: an earlier key of this list may be the same, or may have moved rows. */
         int64_t i = table->missing[m];
         char *record = trmi_rows_find(&table->rows, keys[i]);
         uint32_t slot;
@@ -398,12 +408,14 @@ static int64_t update_present(trmi_row_table *table, const uint64_t *keys, int64
                               const trmi_tick *tick) {
     const trmi_row_layout *layout = &table->layout;
     const size_t bytes = trm_dtype_bytes(dtype) * (size_t)table->options.width;
+    /* the simple case: one loop of lookup and rule */
     if (dtype == TRM_FLOAT32 && !table->special && table->cut == NULL) {
         trmi_row_update update = {layout, args, tick, table->generation, table->record};
         return table->kernels->update[table->options.optimizer.rule](
             &table->rows, &update, keys, count, (const float *)(const void *)gradients,
             table->missing);
     }
+    /* otherwise look up a block of keys, with prefetching, then update row by row */
     const uint32_t lines = (layout->record_bytes + 63) / 64;
     char *records[LEARN_KEYS];
     int64_t missing = 0;
