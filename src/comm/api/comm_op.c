@@ -91,7 +91,8 @@ static trm_status take_counts(const trm_comm *comm, const char *name, const int6
     return TRM_OK;
 }
 
-/* Fills the arrays of a collective with counts: request->counts holds 4 arrays of [size]. */
+/* Fills the arrays of a collective with counts: request->counts holds 4 arrays of [size]. They are
+ * copies, so the caller may change its own arrays. Errors: INVALID, NOMEM. */
 static trm_status resolve_counts(trm_comm *comm, const trm_collective *from, trm_request *request,
                                  trm_error *err) {
     size_t n = (size_t)comm->group.size;

@@ -27,7 +27,8 @@ const char *trm_role_name(trm_role role) {
     return role >= TRM_ROLE_WORKER && role <= TRM_ROLE_SCHEDULER ? names[role] : "?";
 }
 
-/* Adds the claim of --rank and --world-size. */
+/* Adds the claim of --rank and --world-size, and of the local rank if it is given. Errors:
+ * INVALID. */
 static trm_status claim_flags(const trm_cluster_flags *flags, trmi_claims *claims, trm_error *err) {
     if (flags->size <= 0) {
         return TRM_OK;
@@ -235,7 +236,9 @@ static trm_status compare(const trmi_claim *winner, const trmi_claim *other, trm
     return TRM_OK;
 }
 
-/* Chooses the first claim and completes it with statements of agreeing claims. */
+/* Chooses the first claim and completes it with statements of agreeing claims. *out is unchanged if
+ * there is no claim. Errors: INVALID for claims that contradict each other, and for RANK_ID and
+ * RANK_SIZE alone. */
 static trm_status choose(trmi_claims *claims, trmi_claim **out, trm_error *err) {
     trmi_claim *winner = NULL;
     bool company = false;
@@ -340,7 +343,8 @@ static trm_status place_rendezvous(const trm_cluster_flags *flags, const trmi_en
                : TRMI_FAIL(err, TRM_NOMEM, "no memory for the cluster description");
 }
 
-/* Finds the host of each rank from the table or the roles, and derives the local ranks. */
+/* Finds the host of each rank from the table or the roles, and derives the local ranks from equal
+ * host names. rank_hosts is not filled if neither is known. Errors: NOMEM. */
 static trm_status place_ranks(const trmi_claim *claim, trm_cluster *cluster, trm_error *err) {
     trm_cluster_info *info = &cluster->info;
     bool roles = claim->total > 0 && !cluster->roles.sparse;

@@ -42,7 +42,8 @@ static trm_status check_status_field(trm_rank_table *table, const json_t *root, 
                      table->name, trmi_printable(text, part, sizeof part));
 }
 
-/* Recognises the form, by `version` or by the list that the table has, and reads it. */
+/* Recognises the form, by `version` or by the list that the table has, and reads it into rows.
+ * Errors: INVALID, PENDING (not finished), NOMEM. */
 static trm_status read_form(trm_rank_table *table, const json_t *root, trm_error *err) {
     trmi_cjson_at top = {.name = table->name};
     const char *version;

@@ -183,7 +183,7 @@ static int by_server_device(const void *a, const void *b) {
     return x->device_id != y->device_id ? x->device_id - y->device_id : x->rank - y->rank;
 }
 
-/* Checks that no two ranks have the same device. */
+/* Checks that no two ranks have the same device of the same server. Errors: INVALID, NOMEM. */
 static trm_status check_devices(const trm_rank_table *table, trm_error *err) {
     const trmi_table_row **order = trmi_alloc((size_t)table->size * sizeof *order);
     if (order == NULL) {

@@ -122,7 +122,8 @@ static trm_status add_pod(trm_rank_table *table, const char *pod, int32_t server
     return copy->pod != NULL ? TRM_OK : no_memory(table, err);
 }
 
-/* Reads one instance: server, then its devices, each of which is a rank. */
+/* Reads one instance: server, then its devices, each of which is a rank. A pod's ranks follow each
+ * other. Errors: INVALID, NOMEM. */
 static trm_status read_instance(trm_rank_table *table, const trmi_cjson_at *group,
                                 const json_t *instance, int32_t index, trm_error *err) {
     trmi_cjson_at at = trmi_cjson_below(group, "instance_list", index);

@@ -124,7 +124,8 @@ static trm_status write_table(const trm_rank_table *table, trm_rank_table_form f
     return give(&text, json, err);
 }
 
-/* Adds a host of the list with all its devices; ranks are numbered in order. */
+/* Adds a host of the list with all its devices, 0 to devices - 1; ranks are numbered in order.
+ * Errors: INVALID, NOMEM. */
 static trm_status add_host(trm_rank_table *table, const trm_rank_table_host *host, int32_t index,
                            trm_error *err) {
     trmi_table_row row = {.at = {index, 0}};
@@ -293,7 +294,8 @@ static int hccn_line(char *line, char **ip) {
     return (int)index;
 }
 
-/* Parses the text of hccn.conf: ips[device] for all devices, numbered without gaps. */
+/* Parses the text of hccn.conf, which it changes: ips[device] for all devices, numbered without
+ * gaps, as pointers into the text. Lines of other kinds are skipped. Errors: INVALID. */
 static trm_status hccn_parse(const char *name, char *text, const char *ips[], int32_t *count,
                              trm_error *err) {
     /* Enter each address; a device may have only one. */

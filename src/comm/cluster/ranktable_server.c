@@ -25,7 +25,8 @@ static trm_status optional_ip(const trmi_cjson_at *at, const json_t *object, con
     return TRM_OK;
 }
 
-/* Reads one device, which is one rank. */
+/* Reads one device, which is one rank, and adds its row. `row` has server and position already.
+ * Errors: INVALID, NOMEM. */
 static trm_status read_device(trm_rank_table *table, const trmi_cjson_at *at, const json_t *device,
                               trmi_table_row *row, trm_error *err) {
     int64_t id, rank, port = 0, ignored = 0;
@@ -55,7 +56,8 @@ static trm_status read_device(trm_rank_table *table, const trmi_cjson_at *at, co
     return trmi_table_add_row(table, row, err);
 }
 
-/* Reads one server with its devices. */
+/* Reads one server with its devices. Each server occurs once, with all of its devices. Errors:
+ * INVALID, NOMEM. */
 static trm_status read_server(trm_rank_table *table, const json_t *server, int32_t index,
                               trm_error *err) {
     trmi_cjson_at top = {.name = table->name};

@@ -86,7 +86,8 @@ static trm_status read_level(const trmi_cjson_at *at, const json_t *level, int64
     return TRM_OK;
 }
 
-/* Reads one rank into a row. *without_levels counts ranks without levels. */
+/* Reads one rank into a row. Its server is named by the level with net_layer 0. *without_levels
+ * counts ranks without levels. Errors: INVALID, NOMEM. */
 static trm_status read_rank(trm_rank_table *table, const json_t *entry, int32_t index,
                             size_t *without_levels, trm_error *err) {
     trmi_cjson_at top = {.name = table->name};

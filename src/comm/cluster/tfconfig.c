@@ -150,7 +150,8 @@ static trm_status read_map(trmi_tfconfig *config, const char *place, json_t *map
     return TRM_OK;
 }
 
-/* Reads the addresses of one role. */
+/* Reads the addresses of one role: a list, or for workers TFJob's sparse map. Errors: INVALID,
+ * NOMEM. */
 static trm_status read_job(trmi_tfconfig *config, const char *name, trm_role role, json_t *value,
                            trm_error *err) {
     char place[96], found[64];
@@ -203,7 +204,7 @@ static trm_status role_of(const char *place, const char *name, trm_role *role, b
                      strcasecmp(name, "parameter_server") == 0 ? " (write ps)" : "");
 }
 
-/* Reads "cluster". */
+/* Reads "cluster", which has a list of addresses for each role. Errors: INVALID, NOMEM. */
 static trm_status read_cluster(trmi_tfconfig *config, json_t *cluster, trm_error *err) {
     const char *name;
     json_t *value;
@@ -297,7 +298,8 @@ static trm_status read_task(trmi_tfconfig *config, json_t *task, trm_error *err)
     return TRM_OK;
 }
 
-/* Reads the other members; warns about unknown ones. */
+/* Reads the other members: checks their types, keeps model_dir, and warns about unknown ones.
+ * Errors: INVALID, NOMEM. */
 static trm_status read_others(trmi_tfconfig *config, const json_t *root, trm_error *err) {
     static const char *const known[] = {"cluster",        "task",     "model_dir",
                                         "session_master", "service",  "eval_session_master",
@@ -362,7 +364,7 @@ static int by_address(const void *a, const void *b) {
                                 : x->task->index - y->task->index;
 }
 
-/* Checks that no host:port is used by two tasks. */
+/* Checks that no host:port is used by two tasks of any roles. Errors: INVALID, NOMEM. */
 static trm_status check_duplicates(const trmi_tfconfig *config, const char *source,
                                    trm_error *err) {
     size_t total = 0, filled = 0;

@@ -459,7 +459,7 @@ static void end_adopted(const trmi_launch *launch, const pid_t *before, int befo
     }
 }
 
-/* Shows the last lines of a task's log. */
+/* Shows the last lines of a task's log, because the console shows one task only. */
 static void say_tail(const trmi_launch *launch, const trmi_task_process *task) {
     char data[TAIL_BYTES + 1];
     int fd = open(task->log, O_RDONLY | O_CLOEXEC);

@@ -360,7 +360,8 @@ static trm_status free_ports(int32_t *ports, int32_t count, trm_error *err) {
 static const trm_role role_order[] = {TRM_ROLE_CHIEF, TRM_ROLE_WORKER, TRM_ROLE_PS,
                                       TRM_ROLE_EVALUATOR};
 
-/* Returns the TF_CONFIG of one task, in the arena; NULL without memory. ports[] is by task. */
+/* Returns the TF_CONFIG of one task, in the arena; NULL without memory. ports: [count] port of each
+ * task on this host. */
 static char *tf_config(trmi_launch *launch, const int32_t *ports, const trmi_task_process *own) {
     trmi_text text = {0};
     trmi_text_printf(&text, "{\"cluster\": {");
@@ -385,7 +386,8 @@ static char *tf_config(trmi_launch *launch, const int32_t *ports, const trmi_tas
     return copy;
 }
 
-/* Plans a job with roles. */
+/* Plans a job with roles: tasks in the order of role_order, each with a port of its own. A worker's
+ * files are in deviceN, those of other roles in a folder of the role's name. Errors: NOMEM, IO. */
 static trm_status plan_roles(trmi_launch *launch, trm_error *err) {
     const trm_launch_options *options = launch->options;
     int32_t *ports = trmi_alloc((size_t)launch->count * sizeof *ports), filled = 0, trainers = 0;

@@ -73,7 +73,8 @@ static void *open_plugin(const trm_comm *comm, const char *name, char *tried, si
     return plugin;
 }
 
-/* Loads the plug-in `name` and creates its transport. *plugin is the handle. */
+/* Loads the plug-in `name` and creates its transport. *plugin is the handle, which the engine
+ * closes. Errors: UNSUPPORTED (not found, another version), INVALID, those of the plug-in. */
 static trm_status make_plugin_transport(trm_comm *comm, const char *name,
                                         const trmi_exchange *exchange, void **plugin,
                                         trmi_transport **transport, trm_error *err) {

@@ -225,7 +225,8 @@ static trm_status read_head(tcp *self, trmi_link *link, trm_error *err) {
     return TRM_OK;
 }
 
-/* Reads payload into the transfer's buffer and hashes it. */
+/* Reads payload into the transfer's buffer and hashes it. Returns PENDING if nothing more has
+ * arrived, OK once the payload is complete. */
 static trm_status read_payload(tcp *self, trmi_link *link, bool *moved, trm_error *err) {
     trmi_transfer *t = link->receives;
     while (t->moved < t->bytes) {
@@ -259,7 +260,8 @@ static trm_status read_payload(tcp *self, trmi_link *link, bool *moved, trm_erro
     return TRM_OK;
 }
 
-/* Reads from the link until its queue of receives is empty or nothing has arrived. */
+/* Reads from the link until its queue of receives is empty or nothing has arrived (PENDING). A
+ * frame's buffer is complete before its checksum is compared; a difference ends the job. */
 static trm_status read_some(tcp *self, trmi_link *link, bool *moved, trm_error *err) {
     while (link->receives != NULL) {
         trmi_transfer *t = link->receives;

@@ -295,7 +295,8 @@ static const trmi_transport_table ucx_table = {
     .destroy = ucx_destroy,
 };
 
-/* Initialises UCX and creates the worker. */
+/* Initialises UCX with the features that are used, and creates the worker and its event
+ * descriptor. */
 static ucs_status_t open_worker(ucx *self) {
     ucp_config_t *config = NULL;
     ucs_status_t status = ucp_config_read(NULL, NULL, &config);

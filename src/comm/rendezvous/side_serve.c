@@ -95,7 +95,8 @@ static void lose(trmi_side *side, int32_t index, int problem, const trm_error *d
     trmi_side_raise(side, &cause);
 }
 
-/* Acts on one frame. A frame that this rank must not receive closes the link. */
+/* Acts on one frame. A frame that this rank must not receive closes the link, which poisons the
+ * job: the peer runs another version, or is broken. */
 static void handle_frame(trmi_side *side, int32_t index, const trmi_frame *frame) {
     trmi_link *link = &side->links[index];
     int32_t rank = rank_of(side, index);

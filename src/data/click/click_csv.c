@@ -116,7 +116,8 @@ static trm_status add_bag(const csv *set, const column *c, const char *line, int
     return TRM_OK;
 }
 
-/* Interprets one field of a row by the role of its column. */
+/* Interprets field `at` of a row by the role of its column. line: start of the line, for messages.
+ * Errors: CORRUPT. */
 static trm_status add_column(const csv *set, int32_t at, const char *line, const char *begin,
                              const char *end, trmi_row *row, trm_error *err) {
     const column *c = &set->columns[at];
@@ -297,7 +298,8 @@ static trm_status placed_columns(csv *set, const trm_column *wanted, int32_t cou
     return TRM_OK;
 }
 
-/* Numbers the dense columns and key fields, and finds the largest number of keys in a row. */
+/* Numbers the dense columns and key fields, and finds the largest number of keys in a row. Errors:
+ * INVALID unless there is one label and at least one input. */
 static trm_status number_columns(csv *set, trm_error *err) {
     int32_t labels = 0;
     trmi_click_source *click = &set->click;

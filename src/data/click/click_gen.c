@@ -155,7 +155,8 @@ static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row
 
 /* ---- making it ---- */
 
-/* Fills in the defaults and checks the options. */
+/* Fills in the defaults (0 means default, a negative number none) and checks the options. Errors:
+ * INVALID. */
 static trm_status fill_options(const trm_clicks_options *given, trm_clicks_options *o,
                                trm_error *err) {
     /* Defaults for what is 0. */
@@ -265,7 +266,7 @@ static const trmi_source_ops clicks_ops = {.kind = "clicks",
                                            .describe = describe,
                                            .destroy = destroy};
 
-/* Creates the source. */
+/* Creates the source with its weights. Errors: INVALID, NOMEM. */
 static trm_status create(const trm_clicks_options *options, trm_usage usage, clicks **out,
                          trm_error *err) {
     trm_clicks_options filled;

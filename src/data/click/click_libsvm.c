@@ -68,7 +68,8 @@ static bool parse_entry(const libsvm *set, const char *begin, const char *end, i
            *field < set->click.field_count;
 }
 
-/* Reads one row: the label, then the entries, whose fields must ascend. */
+/* Reads one row: the label, then the entries, whose fields must ascend, because a field's keys must
+ * be next to each other. Errors: CORRUPT with line and column. */
 static trm_status parse(const trmi_click_source *source, int64_t row_index, trmi_row *row,
                         trm_error *err) {
     const libsvm *set = (const libsvm *)source;

@@ -84,7 +84,8 @@ trm_status trmi_clicks_open(const trm_click_options *options, trm_usage usage, t
     return trm_dataset_clicks(options != NULL ? options->generator : NULL, usage, out, err);
 }
 
-/* Counts the keys of all rows in the vocabulary. Missing values are not counted. */
+/* Counts the keys of all rows in the vocabulary. Missing values are not counted, because a
+ * vocabulary gives them id 0 without an entry. Errors: those of reading, NOMEM. */
 static trm_status count_keys(const trmi_click_source *source, trm_vocabulary *v, trm_error *err) {
     size_t entries = (size_t)source->entries_max, fields = (size_t)source->field_count;
     /* Memory for one row, which is used for all. */

@@ -277,7 +277,8 @@ static trm_status take_columns(slots *set, const trm_click_options *o, trm_error
     return TRM_OK;
 }
 
-/* Assigns fields and positions of numbers to the slots. */
+/* Assigns fields and positions of numbers to the slots: in the order of the options, otherwise of
+ * their names. Errors: CORRUPT unless there is one label and at least one field of keys. */
 static trm_status place_slots(slots *set, trm_error *err) {
     int32_t labels = 0, dense = 0;
     if (!set->chosen) {

@@ -95,7 +95,9 @@ static int64_t add_keys(const records *set, const trmi_feature *feature, int32_t
     return walk.malformed ? -1 : count;
 }
 
-/* Reads one record into a row: looks up all features, then goes through the columns in order. */
+/* Reads one record into a row: looks up all features, then goes through the columns in order. A
+ * missing number or key gets the value for missing ones; a missing label is an error. Errors:
+ * CORRUPT, IO. */
 static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row *row,
                         trm_error *err) {
     const records *set = (const records *)source;
@@ -183,7 +185,8 @@ static const trmi_source_ops record_ops = {.kind = "tfrecord-clicks",
                                            .describe = describe,
                                            .destroy = destroy};
 
-/* Takes over the columns of the options, and counts dense columns, fields and keys. */
+/* Takes over the columns of the options, and counts dense columns, fields and keys. Errors: INVALID
+ * unless there is one label and each column has a name; NOMEM. */
 static trm_status give_columns(records *set, const char *path, const trm_click_options *o,
                                trm_error *err) {
     trmi_click_source *click = &set->click;

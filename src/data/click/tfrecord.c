@@ -57,7 +57,8 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const trmi_tfrecord_file *)a)->name, ((const trmi_tfrecord_file *)b)->name);
 }
 
-/* Lists the files of the set. */
+/* Lists the files of the set: `path` itself, or the files of that folder that fit, sorted by name.
+ * Errors: IO (none found), NOMEM. */
 static trm_status list(const char *path, const char *const *prefixes, int32_t count,
                        trmi_tfrecord_set *set, trm_error *err) {
     /* A single file is a set of one. */

@@ -114,7 +114,8 @@ static trm_status names_in(folder *set, const char *path, bool folders, char ***
     return TRM_OK;
 }
 
-/* Adds the images of one class folder. */
+/* Adds the images of one class folder, sorted by name, with the class's label. below: the tree
+ * ("/train", or "" for the root). Errors: IO, UNSUPPORTED, INVALID, NOMEM. */
 static trm_status add_class(folder *set, const char *below, const char *class_name, int32_t label,
                             trm_error *err) {
     char path[4096];

@@ -136,7 +136,8 @@ static void paint_lines(deck *d, float canvas[3][AREA]) {
     }
 }
 
-/* Paints the shape with a colour that differs from the background. */
+/* Paints the shape with a colour that differs from the background. Size, place, angle and stretch
+ * are random too. */
 static void paint_shape(deck *d, int32_t label, float canvas[3][AREA]) {
     /* Size and place, so that most of the shape is inside the picture. */
     float radius = draw(d, 8, 13);

@@ -113,7 +113,8 @@ static void shorter_size(int64_t size, int64_t height, int64_t width, int64_t *o
     *out_width = tall ? size : longer;
 }
 
-/* Adds a decoding or geometry step and tracks the size. */
+/* Adds a decoding or geometry step and tracks the size of the images. Errors: INVALID for a step at
+ * a wrong place, and for sizes that are impossible or do not fit. */
 static trm_status add_geometry(build *b, const trm_transform *step, trm_error *err) {
     const char *name = trmi_transform_name(step->kind);
     /* Geometry works on bytes. */
@@ -164,7 +165,8 @@ static trm_status add_geometry(build *b, const trm_transform *step, trm_error *e
     return TRM_OK;
 }
 
-/* Merges a step of the finishing pass into scale, shift, layout or type. */
+/* Merges a step of the finishing pass into scale, shift, layout or type. Errors: INVALID for
+ * numbers that are not finite, a layout that is changed twice, and other types. */
 static trm_status add_finish(build *b, const trm_transform *step, trm_error *err) {
     switch (step->kind) {
     case TRM_TRANSFORM_RESCALE:

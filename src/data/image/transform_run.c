@@ -95,7 +95,8 @@ static void narrow(view *v, int64_t top, int64_t left, int64_t height, int64_t w
     v->width = width;
 }
 
-/* A random or centre crop. */
+/* Moves the window to a random or centre crop of it. With padding, the window may reach beyond the
+ * image, where pixels are zero. Errors: INVALID if the image is too small, NOMEM. */
 static trm_status crop(view *v, trmi_picture_scratch *scratch, const trm_transform *step,
                        const dice *d, trm_error *err) {
     bool random = step->kind == TRM_TRANSFORM_RANDOM_CROP;

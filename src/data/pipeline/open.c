@@ -79,7 +79,8 @@ static const char *kind_of_file(const char *path) {
     return commas > 0 ? "csv" : NULL;
 }
 
-/* Returns the kind of the data in a folder; NULL if unknown. */
+/* Returns the kind of the data in a folder, by the names in it; NULL if unknown. CIFAR-10's files
+ * have priority over the others. */
 static const char *kind_of_folder(const char *path) {
     DIR *folder = opendir(path);
     if (folder == NULL) {

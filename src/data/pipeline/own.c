@@ -130,7 +130,8 @@ static const trmi_source_ops images_ops = {
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-/* Checks name, type and shape of a field, and copies the name. */
+/* Checks name, type and shape of field `at` of a source of the program, and copies the name.
+ * Errors: INVALID. */
 static trm_status check_field(own_source *own, int32_t at, trm_error *err) {
     const trm_batch_field *field = &own->source.fields[at];
     int64_t count = trm_shape_count(&field->tensor.shape);

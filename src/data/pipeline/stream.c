@@ -104,7 +104,8 @@ void trmi_slot_fill(trm_dataset *dataset, trmi_prefetch_worker *worker, int64_t 
     }
 }
 
-/* Allocates a slot's memory. */
+/* Allocates a slot's memory: the indices, and a tensor for each field with room for a full batch.
+ * Errors: NOMEM; slot_free frees what there is. */
 static trm_status slot_create(const trm_dataset *dataset, trmi_batch_slot *slot, trm_error *err) {
     trm_tensor tensors[TRM_MAX_BATCH_FIELDS];
     slot->indices = trmi_alloc((size_t)dataset->batch_size * sizeof *slot->indices);
@@ -174,7 +175,8 @@ static void *work(void *argument) {
     return NULL;
 }
 
-/* Initialises a worker with `count` slots and, unless the dataset has no threads, starts it. */
+/* Initialises a worker with `count` slots and, unless the dataset has no threads, starts it. After
+ * an error, trmi_dataset_stop frees everything. Errors: NOMEM. */
 static trm_status worker_start(trm_dataset *dataset, trmi_prefetch_worker *worker,
                                trmi_batch_slot *slots, int64_t count, trm_error *err) {
     worker->dataset = dataset;

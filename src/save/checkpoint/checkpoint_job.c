@@ -53,7 +53,8 @@ static trm_status check_parts(const trm_checkpoint_part *parts, int64_t count, t
     return TRM_OK;
 }
 
-/* Copies the description into the job's arena and checks it. */
+/* Copies the description into the job's arena and checks it. Errors: INVALID (negative numbers,
+ * texts that are no JSON objects), NOMEM. */
 static trm_status copy_info(trmi_checkpoint_job *job, const trm_checkpoint_info *info,
                             trm_error *err) {
     if (info->global_step < 0 || info->global_step > 999999999999999999 || info->epoch < 0 ||
@@ -77,7 +78,8 @@ static trm_status copy_info(trmi_checkpoint_job *job, const trm_checkpoint_info 
     return status;
 }
 
-/* Copies the tensor list of a part, builds its header, and adds its length. */
+/* Copies the tensor list of part `index`, builds its header, and adds the length of its file to
+ * job->bytes. Errors: INVALID, NOMEM. */
 static trm_status prepare_part(trmi_checkpoint_job *job, const trm_checkpoint_part *part,
                                int64_t index, trm_error *err) {
     /* Name of the file, and a copy of the list, because the caller's may end with the call. */

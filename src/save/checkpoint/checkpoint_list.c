@@ -85,7 +85,8 @@ static int newest_first(const void *a, const void *b) {
     return x->step != y->step ? (x->step > y->step ? -1 : 1) : strcmp(x->name, y->name);
 }
 
-/* Adds a directory to the list. An unusable manifest is stored in the slot, not returned. */
+/* Adds the directory `name` of `dir` to the list. An unusable manifest is stored in the slot, not
+ * returned; a directory that no longer exists is left out. Errors: NOMEM. */
 static trm_status add_slot(trmi_checkpoint_list *list, const char *dir, const char *name,
                            int64_t step, trm_error *err) {
     char path[TRMI_PATH_BYTES];

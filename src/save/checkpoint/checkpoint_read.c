@@ -60,7 +60,8 @@ static void mark_in_use(trm_checkpoint *checkpoint) {
     }
 }
 
-/* Opens the safetensors files that the manifest names; other files are skipped. */
+/* Opens the safetensors files that the manifest names; other files are skipped. After an error,
+ * trm_checkpoint_close closes those that are open. */
 static trm_status open_parts(trm_checkpoint *checkpoint, trm_error *err) {
     static const char suffix[] = ".safetensors";
     int64_t count = checkpoint->manifest.file_count;

@@ -150,7 +150,8 @@ static trm_status plan_pruning(trm_checkpoint_writer *writer, const trmi_checkpo
     return TRM_OK;
 }
 
-/* Writes the file `checkpoint` in TensorFlow's form, oldest first. */
+/* Writes the file `checkpoint` in TensorFlow's form: the newest checkpoint, and all that stay,
+ * oldest first, with the times at which they were saved. */
 static trm_status write_state(trm_checkpoint_writer *writer, const trmi_checkpoint_list *list,
                               const bool *stays, trm_error *err) {
     trmi_text text = {0};
@@ -275,7 +276,9 @@ static bool take_copy(trm_checkpoint_writer *writer) {
     return true;
 }
 
-/* Starts a save: in the background if possible, otherwise it runs it to its end. */
+/* Starts a save: in the background if possible, otherwise it runs it to its end. In the background
+ * the job belongs to the thread until trm_checkpoint_wait. Errors of the checks and of a save in
+ * the foreground are returned. */
 static trm_status start(trm_checkpoint_writer *writer, const trm_checkpoint_info *info,
                         const trm_checkpoint_part *parts, int64_t part_count, trm_error *err) {
     TRMI_TRY(trmi_checkpoint_job_create(&writer->job, info, parts, part_count, err));

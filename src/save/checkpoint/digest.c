@@ -105,7 +105,8 @@ static ssize_t read_block(int fd, uint8_t *buffer, size_t bytes) {
     return (ssize_t)have;
 }
 
-/* Compares the file's blocks with their CRCs, and the whole with its hash. */
+/* Compares the file's blocks with their CRCs, and the whole with its hash. buffer:
+ * TRMI_DIGEST_BLOCK_BYTES. Errors: CORRUPT, IO. */
 static trm_status verify_blocks(int fd, const char *path, uint8_t *buffer,
                                 const trmi_digest *expected, trm_error *err) {
     XXH3_state_t state;

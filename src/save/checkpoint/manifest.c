@@ -28,7 +28,8 @@ enum { TAIL_BYTES = sizeof tail_start - 1 + TRMI_DIGEST_HEX - 1 + 3 };
 
 /* ---- writing --------------------------------------------------------------------------- */
 
-/* Appends the caller's object as a member, after a check, on one line. */
+/* Appends the caller's object (NULL: {}) as a member, after a check, on one line. Errors: INVALID,
+ * NOMEM. */
 static trm_status put_object(trmi_text *out, const char *key, const char *object, trm_error *err) {
     /* Parse and write again, so that the object is valid and on one line. */
     json_error_t problem;
@@ -146,7 +147,8 @@ static trm_status take_object(const json_t *root, const char *key, const char **
     return *out == NULL ? TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", trmi_path_tail(path)) : TRM_OK;
 }
 
-/* Reads the description. A newer version is UNSUPPORTED, not CORRUPT: the file is good. */
+/* Reads the description into *info, whose texts then belong to the manifest. A newer version is
+ * UNSUPPORTED, not CORRUPT: the file is good. */
 static trm_status take_info(const json_t *root, const char *path, trm_checkpoint_info *info,
                             trm_error *err) {
     int64_t version = 0, world = 0;

@@ -15,7 +15,8 @@ typedef struct decoder {
     void *context;
 } decoder;
 
-/* Reads one value of a summary: a scalar, a histogram or another kind. */
+/* Reads one value of a summary: a scalar, a histogram or another kind, and passes it to the
+ * visitor. Values are 32-bit floats in the file. Returns false if the message is malformed. */
 static bool decode_value(decoder *d, trmi_proto proto) {
     trmi_proto_field field;
     trmi_record_event *event = &d->event;

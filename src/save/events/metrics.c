@@ -42,7 +42,8 @@ static bool ends_with(const char *text, const char *end) {
 
 /* ---- opening --------------------------------------------------------------------------- */
 
-/* Copies and checks the names of the CSV columns. */
+/* Copies the names of the CSV columns to the arena and checks that each can stand in the header
+ * without quotes. Errors: INVALID, NOMEM. */
 static trm_status take_columns(trm_metrics *metrics, const trm_metrics_options *options,
                                const char *path, trm_error *err) {
     if (options->column_count < 1) {
@@ -76,7 +77,8 @@ static void put_csv_header(trm_metrics *metrics) {
     trmi_text_append(&metrics->line, "\n", 1);
 }
 
-/* Returns the step of a line, -1 if it has none. */
+/* Returns the step of a line of `bytes` characters without its line break; -1 for a line without
+ * one, such as the header of a CSV file. */
 static int64_t step_of(const char *line, size_t bytes, bool csv) {
     /* CSV: the step is the first column. */
     int64_t step = -1;

@@ -79,7 +79,8 @@ static bool accept(cursor *c, const char *word) {
     return true;
 }
 
-/* Consumes a string in single or double quotes. */
+/* Consumes a string in single or double quotes and writes it to `out`, terminated. Returns false
+ * for other input, and if it does not fit into `size` bytes. */
 static bool take_string(cursor *c, char *out, size_t size) {
     char quote[2] = "'";
     if (!accept(c, quote)) {

@@ -46,7 +46,8 @@ static trm_status fault(const trm_npz *file, size_t offset, const char *what, tr
 
 /* ---- one array ------------------------------------------------------------------------- */
 
-/* Parses the array at data[start, start + bytes) and adds it under `name`. */
+/* Parses the array at data[start, start + bytes) and adds it under `name`, which must live as long
+ * as the archive. Errors: those of trmi_npy_parse, NOMEM. */
 static trm_status add_array(trm_npz *file, size_t start, size_t bytes, const char *name,
                             trm_error *err) {
     char what[160];
@@ -120,7 +121,8 @@ static bool widen(central *c, const uint8_t *extra) {
     return true;
 }
 
-/* Reads the entry at *at and advances *at past it. */
+/* Reads the entry of the central directory at *at, which ends before `end`, and advances *at past
+ * it. Errors: CORRUPT. */
 static trm_status read_central(const trm_npz *file, size_t *at, size_t end, central *out,
                                trm_error *err) {
     const uint8_t *p = file->data + *at;

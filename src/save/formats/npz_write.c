@@ -109,7 +109,8 @@ static trm_status write_member(archive *zip, int64_t index, trm_error *err) {
     return trmi_npy_stream(array, to_file, &zip->out, err);
 }
 
-/* Writes a member's entry in the central directory. */
+/* Writes a member's entry in the central directory: sizes, checksum and the position of the local
+ * header, which are known once the member is written. */
 static trm_status write_central(archive *zip, const member *m, trm_error *err) {
     bool wide = m->bytes >= zip->zip64_from || m->offset >= zip->zip64_from;
     put32(&zip->record, 0x02014b50);
@@ -179,7 +180,8 @@ static int by_name(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Checks that all arrays have different names in UTF-8. */
+/* Checks that all arrays have different names in UTF-8, which fit into the 16-bit length of a
+ * member's name. Errors: INVALID, NOMEM. */
 static trm_status check_names(const char *path, const trm_named_tensor *arrays, int64_t count,
                               trm_error *err) {
     const char **names = trmi_alloc((size_t)count * sizeof *names);

@@ -174,7 +174,8 @@ bool trmi_onnx_push_node(trm_onnx_model *model, const trm_onnx_node *node) {
     return true;
 }
 
-/* Adds an input or output. */
+/* Adds an input or output with a copy of its texts. A value without type, or with too many
+ * dimensions, is stored as the model's first failure. */
 static void add_value(trm_onnx_model *model, const trm_onnx_value *value, trm_onnx_value **values,
                       int64_t *count, int64_t *capacity) {
     trm_onnx_value kept = *value;

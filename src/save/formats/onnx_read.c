@@ -89,7 +89,8 @@ static void *keep(const trmi_onnx_reader *r, const void *items, int64_t count, s
     return kept;
 }
 
-/* Reads one field of an attribute. */
+/* Reads one field of an attribute. Single values go to *out, lists to `parts`, and the kind to
+ * *type. */
 static trm_status take_attribute_field(const trmi_onnx_reader *r, const trmi_proto_field *field,
                                        node_parts *parts, trm_onnx_attribute *out, uint64_t *type) {
     trm_named_tensor tensor;
@@ -188,7 +189,8 @@ static trm_status take_node_field(const trmi_onnx_reader *r, const trmi_proto_fi
     }
 }
 
-/* Reads a NodeProto. */
+/* Reads a NodeProto and appends it to the model. The parts are temporary; what the node points to
+ * is in the arena. */
 static trm_status take_node(const trmi_onnx_reader *r, const trmi_proto_field *message) {
     trmi_proto proto = trmi_proto_inside(message);
     trmi_proto_field field;
@@ -316,7 +318,8 @@ static trm_status take_initializer(const trmi_onnx_reader *r, const trmi_proto_f
     return TRM_OK;
 }
 
-/* Reads a GraphProto. */
+/* Reads a GraphProto into the model: nodes, weights, inputs, outputs. Value infos of intermediate
+ * results are skipped. */
 static trm_status take_graph(const trmi_onnx_reader *r, const trmi_proto_field *message) {
     trm_onnx_model *m = r->model;
     trmi_proto proto = trmi_proto_inside(message);

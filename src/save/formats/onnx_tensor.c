@@ -45,7 +45,7 @@ static void add_dim(tensor_parts *parts, uint64_t value) {
                         trmi_mul_i64(parts->count, (int64_t)value, &parts->count);
 }
 
-/* Reads a pair of external_data. */
+/* Reads a pair of external_data: location, offset or length, each as a text. */
 static trm_status take_entry(const trmi_onnx_reader *r, const trmi_proto_field *entry,
                              tensor_parts *parts) {
     trmi_proto proto = trmi_proto_inside(entry);
@@ -179,7 +179,9 @@ static trm_status check_no_links(const trmi_onnx_reader *r, const char *folder,
     return TRM_OK;
 }
 
-/* Maps a file with external data, or finds it among those that are mapped already. */
+/* Maps the file `location` beside the model, or finds it among those that are mapped already. The
+ * mapping belongs to the model. Errors: INVALID (outside the folder, or no plain file), CORRUPT,
+ * NOMEM, IO. */
 static trm_status map_external(const trmi_onnx_reader *r, const char *location, trmi_mapping *out) {
     trm_onnx_model *model = r->model;
     char folder[TRMI_PATH_BYTES], path[TRMI_PATH_BYTES];
@@ -214,7 +216,8 @@ static trm_status map_external(const trmi_onnx_reader *r, const char *location, 
     return TRM_OK;
 }
 
-/* Finds external data; the range must be inside the file. */
+/* Finds external data of `bytes` bytes; the range must be inside the file. Sets parts->raw and
+ * raw_bytes. */
 static trm_status find_external(const trmi_onnx_reader *r, tensor_parts *parts, int64_t bytes) {
     int64_t offset = 0, length = bytes;
     trmi_mapping mapping;
@@ -293,7 +296,8 @@ static uint32_t field_of_type(uint64_t type) {
     }
 }
 
-/* Converts the numbers of the typed field to an array in the arena. */
+/* Converts the numbers of the typed field to an array of `bytes` bytes in the arena, in the
+ * tensor's own type. Their number must be that of the shape. Errors: CORRUPT, NOMEM. */
 static trm_status take_typed(const trmi_onnx_reader *r, const trmi_proto_field *message,
                              tensor_parts *parts, int64_t bytes) {
     trmi_proto proto = trmi_proto_inside(message);

@@ -71,7 +71,8 @@ struct trm_safetensors {
 
 /* ---- the header ------------------------------------------------------------------------ */
 
-/* Reads a shape. The dimensions go to file->dims. */
+/* Reads a shape. The dimensions go to file->dims, because the entry has no room for more than
+ * TRM_MAX_RANK of them. */
 static bool take_shape(trm_safetensors *file, trmi_json *json, trm_safetensors_entry *entry) {
     entry->offset = file->dim_count; /* index of its dims, until that array no longer moves */
     if (!trmi_json_take(json, '[')) {
@@ -146,7 +147,8 @@ static bool check_bytes(const trm_safetensors *file, trmi_json *json, trm_safete
     return true;
 }
 
-/* Reads the entry of one tensor: dtype, shape and data_offsets, in any order. */
+/* Reads the entry of one tensor: dtype, shape and data_offsets, in any order, and checks that they
+ * fit together. Pointers are set later, by place_data, because the arrays may still move. */
 static bool take_entry(trm_safetensors *file, trmi_json *json, const char *name) {
     if (file->count == TRMI_SAFETENSORS_ENTRIES_MAX) {
         return trmi_json_fault(json, "more than a million tensors");
@@ -198,7 +200,7 @@ static bool take_entry(trm_safetensors *file, trmi_json *json, const char *name)
     return true;
 }
 
-/* Reads __metadata__: pairs of strings. */
+/* Reads __metadata__: pairs of strings, which stay in file->strings. */
 static bool take_metadata(trm_safetensors *file, trmi_json *json) {
     if (!trmi_json_take(json, '{')) {
         return false;
@@ -225,7 +227,8 @@ static bool take_metadata(trm_safetensors *file, trmi_json *json) {
     return trmi_json_take(json, '}');
 }
 
-/* Reads the whole header. */
+/* Reads the whole header, which must have nothing but blanks behind its last brace. Returns false
+ * with the fault in `json`. */
 static bool take_header(trm_safetensors *file, trmi_json *json) {
     bool have_metadata = false;
     if (!trmi_json_take(json, '{')) {
@@ -344,7 +347,8 @@ static trm_status index_names(trm_safetensors *file, trm_error *err) {
     return TRM_OK;
 }
 
-/* Parses the file. */
+/* Parses the file: length of the header, header, ranges of the data, names. Errors: CORRUPT, NOMEM;
+ * the caller frees what has been allocated. */
 static trm_status parse(trm_safetensors *file, trm_error *err) {
     const char *path = trmi_path_tail(file->path);
     uint64_t length = 0;

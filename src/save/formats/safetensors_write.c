@@ -48,7 +48,8 @@ static trm_status check_name(const char *path, const char *name, trm_error *err)
     return TRM_OK;
 }
 
-/* Checks name, type, size and data of a tensor. reads: tensors without data are allowed. */
+/* Checks name, type, size and data of a tensor. reads: tensors without data are allowed, because
+ * layout->read supplies them. Errors: INVALID. */
 static trm_status check_tensor(const char *path, const trm_named_tensor *named, bool reads,
                                trm_error *err) {
     const trm_tensor *tensor = &named->tensor;
@@ -90,7 +91,8 @@ static int by_width_then_name(const void *a, const void *b) {
     return x->width != y->width ? (x->width > y->width ? -1 : 1) : strcmp(x->name, y->name);
 }
 
-/* Computes layout->order and refuses duplicate names. */
+/* Computes layout->order (element size, then name) and refuses duplicate names. Errors: INVALID,
+ * NOMEM. */
 static trm_status find_order(trmi_safetensors_layout *layout, const char *path,
                              const trm_named_tensor *tensors, trm_error *err) {
     int64_t count = layout->count;
@@ -144,7 +146,8 @@ static trm_status put_metadata(trmi_text *header, const char *path, const trm_te
     return TRM_OK;
 }
 
-/* Appends the entries of all tensors; layout->bytes becomes the length of the data. */
+/* Appends the entries of all tensors in the order of the file; layout->bytes becomes the length of
+ * the data. first: no entry is in front. Errors: INVALID (more than a file can hold). */
 static trm_status put_entries(trmi_safetensors_layout *layout, const char *path,
                               const trm_named_tensor *tensors, bool first, trm_error *err) {
     trmi_text *header = &layout->header;

@@ -25,7 +25,8 @@ static bool is_checkpoint(const trm_probe *probe) {
              stat(path, &info) == 0));
 }
 
-/* Reports the description in the manifest. */
+/* Reports the description in the manifest: step, epoch, position in the data, seed, time, config
+ * and state. */
 static void put_info(trmi_inspect_report *report, const trm_checkpoint_info *info) {
     /* The time as text, in UTC. */
     char when[32] = "?";

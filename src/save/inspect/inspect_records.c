@@ -110,7 +110,8 @@ static bool is_events(const trm_probe *probe) {
            s.has_version;
 }
 
-/* Reports the curves. */
+/* Reports the curves in the order of their first values: name, number of points, steps, last
+ * value. */
 static void put_tags(trmi_inspect_report *report, const event_summary *s) {
     trmi_report_key(report, "tags");
     trmi_report_raw(report, "[");
