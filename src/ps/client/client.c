@@ -62,6 +62,7 @@ static trm_status exchange(trm_ps_client *client, trmi_channel *channel, trmi_ps
         return TRMI_FAIL(err, TRM_PEER, "%s closed the connection at once", channel->peer);
     }
     TRMI_TRY(status);
+    /* decode the answer; an error in it is the server's refusal */
     trmi_ps_header answer;
     status = trmi_ps_decode_header(m.data, m.bytes, &answer, err);
     if (status == TRM_OK) {
@@ -145,6 +146,7 @@ static trm_status find_token(trm_ps_client *client, const char *reached, uint8_t
  *   errors  as trmi_client_connect */
 static trm_status reach(trm_ps_client *client, const trmi_server_connection *peer, double deadline,
                         trmi_channel **out, trm_error *err) {
+    /* connect; a server that is not there yet is tried until the deadline */
     const trmi_patience patience = {deadline, client->options.stopped, client->options.context};
     trmi_credentials mine = {.service = TRMI_SERVICE_PARAMETERS, .version = TRMI_PS_VERSION};
     trmi_session session;
@@ -161,6 +163,7 @@ static trm_status reach(trm_ps_client *client, const trmi_server_connection *pee
         return trmi_client_stopped(peer, err);
     }
     TRMI_TRY(status);
+    /* prove the token to each other */
     trmi_net_peer(fd, reached);
     status = find_token(client, reached, mine.token, err);
     status = status == TRM_OK ? trmi_net_introduce(fd, &mine, &patience, &session, err) : status;
@@ -196,6 +199,7 @@ trm_status trmi_client_connect(trm_ps_client *client, trmi_server_connection *pe
                                            client->options.ring_bytes, &channel, err));
         snprintf(channel->peer, sizeof channel->peer, "server %d (this process)", peer->number);
     }
+    /* greet, then accept the connection */
     trmi_ps_note welcome;
     trm_status status = hello(client, peer, &channel, joining, &welcome, deadline, err);
     if (status == TRM_OK) {
@@ -297,6 +301,7 @@ static trm_status send_again(trm_ps_client *client, trmi_server_connection *peer
     peer->carried = 0;
     peer->carried_pushes = 0;
     tell_steps_to(client, peer, deadline);
+    /* pushes in ascending order of their numbers */
     for (uint64_t sequence = 0;;) {
         trmi_pending *next = NULL;
         for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
@@ -398,6 +403,7 @@ static trm_status mend(trm_ps_client *client, trmi_server_connection *peer, doub
     }
 }
 
+/* Contract in client.h. A broken connection is repaired once; a second failure is the caller's. */
 trm_status trmi_client_send(trm_ps_client *client, trmi_server_connection *peer,
                             const uint8_t *data, size_t bytes, double deadline, trm_error *err) {
     trm_status status =
@@ -475,6 +481,7 @@ static void take_done(trm_ps_client *client, trmi_server_connection *peer,
                 trmi_batch_refused(client->batches[i], peer, header->sequence, &err);
             }
         }
+        /* the order that is awaited; answers to other orders are ignored */
     } else if (header->sequence == client->order) {
         trmi_free(client->order_trailer);
         client->order_trailer_bytes = (size_t)header->extra[0];
@@ -694,10 +701,12 @@ trm_status trmi_client_order_wait(trm_ps_client *client, trmi_server_connection 
     return (trm_status)theirs.status;
 }
 
+/* Contract in client.h. */
 trm_status trmi_client_order(trm_ps_client *client, trmi_server_connection *peer, trmi_ps_kind kind,
                              const trmi_ps_note *note, const trm_table_options *table,
                              const void *trailer, size_t trailer_bytes, trm_error *err) {
-    /* Orders that may be repeated after a repaired connection. */
+    /* orders that may be repeated after a repaired connection: the second time they change
+     * nothing */
     bool repeatable = kind == TRMI_PS_TABLE || note->value[0] == TRMI_ORDER_STATS ||
                       note->value[0] == TRMI_ORDER_ROW || note->value[0] == TRMI_ORDER_LEASE ||
                       note->value[0] == TRMI_ORDER_BYE || note->value[0] == TRMI_ORDER_WORKERS ||

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The book of leases (drawing and contracts in lease.h). A range that is lost goes to the list
- * `rests` and is granted before fresh samples; the next epoch begins when no sample of this one
- * is free or lent. */
+/* The book of leases (drawing and contracts in lease.h). Every change goes through `change`:
+ * record the event, then apply it; a restart replays the events with `apply` alone. A range that
+ * is lost goes to the list `rests` and is granted before fresh samples. The next epoch begins
+ * when no sample of this one is free or lent. */
 #include "ps/server/lease.h"
 
 #include "base/checked.h"
@@ -96,6 +97,7 @@ static trm_status apply_grant(trmi_lease_book *book, const trmi_lease_event *e, 
                    sizeof *book->lent)) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a lease");
     }
+    /* fresh samples, or the beginning of a rest */
     if (e->begin == book->next) {
         book->next = e->end;
     } else {
@@ -188,6 +190,7 @@ static trm_status open_book(trmi_lease_book *book, const trm_ps_lease_options *o
                          "leases of %lld of %lld samples, %lld epochs: numbers above 0 expected",
                          (long long)o->lease_samples, (long long)o->samples, (long long)o->epochs);
     }
+    /* A new book, or one from a log whose job continues with other numbers: open it with these. */
     const bool other = have->lease_samples != o->lease_samples || have->epochs != o->epochs;
     if (have->samples == 0 || (!book->asked && have->samples == o->samples && other)) {
         trmi_lease_event e = {.kind = TRMI_LEASE_OPEN,
@@ -218,6 +221,8 @@ static int64_t fresh_samples(const trmi_lease_book *book, const trm_ps_lease_opt
     if (o->samples_max == 0) {
         return most;
     }
+    /* samples until the limit; a lease has at most one of LAST_LEASES parts of them, in whole
+     * batches */
     int64_t until = o->samples_max - book->epoch * book->options.samples - book->next;
     int64_t part = trmi_max_i64(batch, until / LAST_LEASES / batch * batch);
     return trmi_max_i64(0, trmi_min_i64(until, trmi_min_i64(most, part)));
@@ -243,6 +248,8 @@ static trm_status expire(trmi_lease_book *book, double now, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in lease.h. Order: lost samples, fresh samples; otherwise the worker waits (PENDING)
+ * or the job is over (END). */
 trm_status trmi_lease_take(trmi_lease_book *book, const trm_ps_lease_options *options,
                            uint32_t worker, double now, trm_ps_lease *out, trm_error *err) {
     TRMI_TRY(open_book(book, options, err));
@@ -273,6 +280,8 @@ uint32_t trmi_lease_number(const trmi_lease_book *book, int64_t *samples) {
     return (uint32_t)book->number;
 }
 
+/* Contract in lease.h. A used-up lease is still valid for a repeated push. Each check moves the
+ * deadline. */
 trm_status trmi_lease_check(trmi_lease_book *book, int64_t id, uint32_t worker, int64_t position,
                             double now, trm_error *err) {
     lent *l = find(book, id);

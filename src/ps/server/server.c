@@ -47,6 +47,7 @@ static void *own_shard(void *context) {
     trmi_shard_thread *runner = context;
     for (;;) {
         void *item;
+        /* do not wait for a request while a snapshot is being written */
         bool walking = trmi_cut_busy(runner->cut) && !trmi_cut_walk(runner->cut, 0);
         trm_status status = trmi_queue_pop(runner->queue, walking ? 0 : -1, &item);
         if (status == TRM_OK) {
@@ -94,6 +95,7 @@ static int64_t joining_clock(trm_ps_server *server, int32_t number) {
     if (server->options.mode != TRM_PS_BOUNDED) {
         return server->options.mode == TRM_PS_SYNC ? server->done_step : 0;
     }
+    /* this worker, and the slowest of the other active ones */
     trmi_worker *known = NULL;
     int64_t slowest = INT64_MAX;
     for (int64_t i = 0; i < server->worker_count; i++) {
@@ -128,6 +130,7 @@ static void welcome(trm_ps_server *server, trmi_ps_link *link, trmi_request *r,
         return;
     }
     link->worker = (int32_t)n->value[0];
+    /* A worker that begins anew gets a new life; one that reconnects keeps its own. */
     uint32_t incarnation = 0;
     bool begins = link->worker >= 0 && n->value[1] != 0;
     const trmi_worker *known = begins ? trmi_front_find(server, (uint32_t)link->worker) : NULL;
@@ -136,6 +139,7 @@ static void welcome(trm_ps_server *server, trmi_ps_link *link, trmi_request *r,
                              &incarnation, &r->err) != TRM_OK) {
         return;
     }
+    /* rings only if this process can map the client's memory */
     const trmi_ring_place place = {n->value[3], (int32_t)n->value[4]};
     bool shared = n->value[2] > 0 && trmi_ring_accept(link->channel, place, (size_t)n->value[2],
                                                       rings, NULL) == TRM_OK;
@@ -201,6 +205,7 @@ static void handle_rows(trm_ps_server *server, trmi_request *r) {
         trmi_request_answer(r);
         return;
     }
+    /* the front decides: run it now, keep it, or refuse it; `ready` are pulls that may run now */
     r->deadline = r->started + (double)r->header.extra[1] * 1e-3;
     trmi_request *ready = NULL;
     pthread_mutex_lock(&server->mutex);
@@ -255,6 +260,7 @@ static bool handle(trm_ps_server *server, trmi_ps_link *link, trmi_message *mess
         link->channel->table->release(link->channel, message);
         return false;
     }
+    /* the worker is that of the connection, whatever the message claims */
     r->header.worker = link->worker < 0 ? TRMI_PS_WORKERS_MAX - 1 : (uint32_t)link->worker;
     atomic_store(&link->incarnation, header.incarnation);
     if (header.kind == TRMI_PS_PULL || header.kind == TRMI_PS_PUSH ||
@@ -285,6 +291,7 @@ static void *serve_link(void *context) {
     while (!atomic_load(&server->stopping)) {
         trmi_message message;
         trm_error err;
+        /* late answers first, so that they leave in order */
         bool late = false;
         trm_status status = trmi_request_late(link, &late);
         if (status == TRM_OK) {
@@ -474,6 +481,7 @@ static trm_status listen_at(trm_ps_server *server, trm_error *err) {
         close(fd);
         return status;
     }
+    /* peers prove the token in the acceptor, before a link exists */
     trmi_acceptor_options options = {
         .credentials = {.service = TRMI_SERVICE_PARAMETERS, .version = TRMI_PS_VERSION},
         .room = "ps",
@@ -554,6 +562,7 @@ trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_serv
              checked.folder == NULL ? "" : checked.folder);
     snprintf(server->spill_folder, sizeof server->spill_folder, "%s",
              checked.spill_folder == NULL ? "" : checked.spill_folder);
+    /* memory, spill folder, shards */
     server->tables = trmi_alloc(TRMI_PS_TABLES_MAX * sizeof *server->tables);
     server->runners = trmi_alloc(server->shards * sizeof *server->runners);
     if (server->tables == NULL || server->runners == NULL) {
@@ -567,12 +576,14 @@ trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_serv
     for (uint32_t s = 0; s < server->shards; s++) {
         TRMI_TRY_GOTO(status, make_runner(server, s, err), failed);
     }
+    /* the state of an earlier process: snapshot and logs, steps, away workers, leases */
     TRMI_TRY_GOTO(status, trmi_server_restore(server, err), failed);
     TRMI_TRY_GOTO(status, trmi_step_open(server, err), failed);
     server->chief.heard = trmi_os_now();
     TRMI_TRY_GOTO(status, trmi_server_away_open(server, trmi_front_was_away, err), failed);
     TRMI_TRY_GOTO(status, trmi_server_lease_open(server, err), failed);
     trmi_step_settle(server);
+    /* from here on clients may connect */
     if (checked.listen != NULL) {
         TRMI_TRY_GOTO(status, listen_at(server, err), failed);
     }
@@ -659,6 +670,7 @@ void trm_ps_server_stop(trm_ps_server *server) {
     for (uint32_t s = 0; s < server->shards && server->runners != NULL; s++) {
         free_runner(&server->runners[s]);
     }
+    /* requests that came in the meantime */
     answer_all(server->waiting);
     answer_all(server->parked);
     answer_all(trmi_step_close(server));

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 
+/* Contract in server.h. Takes over the message; the link stays until its last request is freed. */
 trmi_request *trmi_request_new(trmi_ps_link *link, trmi_message *message,
                                const trmi_ps_header *header) {
     trmi_request *r = trmi_alloc(sizeof *r);
@@ -83,6 +84,7 @@ static void send_or_wait(trmi_request *r, bool (*send)(trmi_request *r)) {
     if (send(r)) {
         return;
     }
+    /* append to the link's list, unless the link has ended */
     r->send = send;
     r->next = NULL;
     pthread_mutex_lock(&link->send_mutex);
@@ -155,6 +157,7 @@ static bool send_answer(trmi_request *r) {
                              .clock = r->header.clock,
                              .status = r->err.status,
                              .flags = r->header.kind};
+    /* an error replaces the trailer */
     uint8_t wire[256];
     const uint8_t *trailer = r->trailer;
     header.extra[0] = (int64_t)r->trailer_bytes;
@@ -206,6 +209,9 @@ static void answer_members(trmi_request *group) {
     free_request(group);
 }
 
+/* Contract in server.h. Only the last shard gets past the first line. What follows depends on
+ * the request: a function of its own, the members of a sum, an answer, or a pull whose reserved
+ * answer is complete (or is returned unused after an error). */
 void trmi_request_finish(trmi_request *r) {
     if (atomic_fetch_sub(&r->pending, 1) != 1) {
         return;
@@ -234,6 +240,8 @@ void trmi_request_finish(trmi_request *r) {
     free_request(r);
 }
 
+/* Contract in server.h. A shard whose queue does not take the request counts as finished with an
+ * error, so that the request always ends. */
 void trmi_request_dispatch(trm_ps_server *server, trmi_request *request) {
     atomic_store(&request->pending, (int32_t)server->shards);
     for (uint32_t s = 0; s < server->shards; s++) {
@@ -292,6 +300,7 @@ static bool begin_pull(trmi_request *r) {
     return true;
 }
 
+/* Contract in server.h. A pull whose answer finds no room waits on its link's list. */
 void trmi_request_pulls_go(trmi_request *list) {
     while (list != NULL) {
         trmi_request *r = list;

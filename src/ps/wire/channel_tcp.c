@@ -194,6 +194,7 @@ static trm_status fits_message(const trmi_channel *channel, size_t bytes, trm_er
                            channel->peer, TRMI_MESSAGE_BYTES_MAX);
 }
 
+/* trmi_channel_table.reserve: memory for the message behind a block head. */
 static trm_status tcp_reserve(trmi_channel *channel, size_t bytes, double timeout_seconds,
                               trmi_message *out, trm_error *err) {
     tcp_channel *c = (tcp_channel *)channel;
@@ -220,7 +221,7 @@ static void tcp_release(trmi_channel *channel, trmi_message *message) {
     *message = (trmi_message){0};
 }
 
-/* Sends as much of a message as the socket takes.
+/* Sends as much of a message as the socket takes, frame head and data in one call.
  *   error  TRM_PENDING: it takes no more now; PEER */
 static trm_status send_some(tcp_channel *c, outgoing *o, trm_error *err) {
     while (o->sent < o->bytes) {
@@ -313,6 +314,8 @@ static trm_status send_in_line(tcp_channel *c, tcp_block *b, trm_error *err) {
     return status;
 }
 
+/* trmi_channel_table.commit: a client's end sends and waits, a server's end queues. A message of
+ * no bytes is dropped. */
 static trm_status tcp_commit(trmi_channel *channel, trmi_message *message, double timeout_seconds,
                              trm_error *err) {
     tcp_channel *c = (tcp_channel *)channel;
@@ -332,6 +335,7 @@ static trm_status tcp_commit(trmi_channel *channel, trmi_message *message, doubl
     return status;
 }
 
+/* trmi_channel_table.send: sends the caller's memory without a copy (client's end only). */
 static trm_status tcp_send(trmi_channel *channel, const uint8_t *data, size_t bytes,
                            double timeout_seconds, trm_error *err) {
     tcp_channel *c = (tcp_channel *)channel;
@@ -442,6 +446,8 @@ static bool make_place(tcp_channel *c) {
     return true;
 }
 
+/* trmi_channel_table.receive: reads the frame head, then the message; keeps what has arrived
+ * when time is up. */
 static trm_status tcp_receive(trmi_channel *channel, double timeout_seconds, trmi_message *out,
                               trm_error *err) {
     tcp_channel *c = (tcp_channel *)channel;
@@ -489,6 +495,7 @@ static void tcp_shut(trmi_channel *channel) {
     pthread_mutex_unlock(&c->send_mutex);
 }
 
+/* Closes the socket; queued blocks are dropped. */
 static void tcp_destroy(trmi_channel *channel) {
     tcp_channel *c = (tcp_channel *)channel;
     close(c->fd);
@@ -528,6 +535,7 @@ trm_status trmi_tcp_never_wait(trmi_channel *tcp, size_t bytes_most, double sile
     return c->bell >= 0 ? TRM_OK : TRMI_FAIL_SYS(err, "%s: no bell for its answers", tcp->peer);
 }
 
+/* Contract in channel.h. Looks into the socket without taking a byte. */
 bool trmi_tcp_gone(const trmi_channel *tcp) {
     char byte;
     ssize_t got = recv(((const tcp_channel *)tcp)->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
