@@ -468,7 +468,7 @@ static trm_status resolve(const trm_cluster_flags *flags, const trmi_environment
         return TRMI_FAIL(err, TRM_INVALID, "%s: rank %d of %d; 0 to %d expected", winner->source,
                          winner->rank, winner->size, winner->size - 1);
     }
-    /* What the winner states. */
+    /* Statements of the winner. */
     info->source = trmi_arena_strdup(&cluster->arena, winner->source);
     if (info->source == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the cluster description");
@@ -482,7 +482,7 @@ static trm_status resolve(const trm_cluster_flags *flags, const trmi_environment
     if (winner->rank_later && winner->size == 1) {
         info->rank = 0;
     }
-    /* What follows from it. */
+    /* Consequences: places of the ranks, device, role, rendezvous. */
     TRMI_TRY(place_ranks(winner, cluster, err));
     TRMI_TRY(place_device(env, cluster, err));
     place_role(winner, cluster);

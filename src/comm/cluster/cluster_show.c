@@ -139,7 +139,7 @@ static void roles_json(const trm_cluster *cluster, trmi_text *text) {
 static void cluster_json(const trm_cluster *cluster, trmi_text *text) {
     const trm_cluster_info *info = &cluster->info;
     uint8_t digest[32];
-    /* What this process is. */
+    /* This process: rank and role. */
     trmi_text_printf(text, "{\"event\": \"cluster\"");
     put(text, "source", info->source);
     trmi_text_printf(text,
@@ -152,7 +152,7 @@ static void cluster_json(const trm_cluster *cluster, trmi_text *text) {
                      info->sparse_workers ? "true" : "false");
     put(text, "model_dir", info->model_dir);
     put(text, "rendezvous", info->rendezvous);
-    /* What it joins with. */
+    /* Settings of the rendezvous. */
     put(text, "token_file", info->token_file);
     put(text, "algorithm", info->algorithm);
     if (info->has_roles) {

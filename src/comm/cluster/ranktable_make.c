@@ -28,7 +28,7 @@ static trm_status give(trmi_text *text, char **out, trm_error *err) {
     return TRM_OK;
 }
 
-/* What both writers need of a device. */
+/* The members of a device that both writers use. */
 typedef struct device {
     int32_t id;
     const char *ip; /* "" if the device has none */

@@ -37,7 +37,7 @@ static trm_status read_device(trm_rank_table *table, const trmi_cjson_at *at, co
                          "%s: %s: an object with device_id and rank_id expected, found %s",
                          at->name, at->path, trmi_cjson_found(device, found, sizeof found));
     }
-    /* What is stored: the device, its rank, address and port. */
+    /* Members that are stored: the device, its rank, address and port. */
     TRMI_TRY(trmi_cjson_integer(at, device, "device_id", true, false, 0, TRMI_TABLE_DEVICE_MAX, &id,
                                 err));
     TRMI_TRY(trmi_cjson_integer(at, device, "rank_id", true, false, 0, TRMI_TABLE_RANKS_MAX - 1,

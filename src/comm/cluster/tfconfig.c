@@ -11,7 +11,7 @@
  *
  * Parsing accepts what one source may leave to another; trmi_tfconfig_check decides whether the
  * whole makes sense. Tasks of a role are sorted by index, in a list without gaps, except in the
- * sparse form: TFJob's dynamic workers know only some of the others. */
+ * sparse form: TFJob gives a dynamic worker only some of the addresses. */
 #include "comm/cluster/tfconfig.h"
 
 #include "base/error.h"

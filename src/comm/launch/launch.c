@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a job: start all tasks, wait for all, end all when one fails.
  *
- *   running --all that train ended well--> draining --servers ended (or told to)--> success
+ *   running --all that train ended well--> draining --servers ended (or SIGTERM sent)--> success
  *      \--a failure, a signal, the timeout--> ending: SIGTERM, grace, SIGKILL --> failed
  *
  * The launcher is single-threaded: one loop polls signals (signalfd), the console task's output and
@@ -40,16 +40,17 @@ enum {
 typedef struct job_state {
     trm_launch_result *result;
     double start_time;
-    bool ending; /* all tasks have been told to end */
-    bool killed; /* and then killed */
+    bool ending; /* SIGTERM was sent to all tasks */
+    bool killed; /* SIGKILL was sent to all tasks */
     double ending_time;
     int stop_signal; /* the signal that stopped the launcher, or 0 */
-    bool warned; /* SIGUSR1 was passed on: a task that ends with that signal's code ends as told */
+    bool
+        warned; /* SIGUSR1 was passed on: a task that ends with that signal's code has not failed */
     bool timed_out;
     int32_t first_failed; /* index of the task that caused the failure; -1: none */
     double first_failed_time;
     double drain_time; /* when only servers were left; 0: not yet */
-    bool drained;      /* the remaining servers have been told to end */
+    bool drained;      /* SIGTERM was sent to the remaining servers */
 } job_state;
 
 /* Shows the command of a task (--dry-run). */
@@ -150,7 +151,7 @@ static bool has_failed(const trmi_task_process *task) {
     return WIFEXITED(task->wait_status) && (code == JOB_FAILED || code == WRONG_USE);
 }
 
-/* True for a failure of the task's own, even after it was told to end (for instance, it could not
+/* True for a failure of the task's own, even after SIGTERM was sent to it (for instance, it could not
  * save). */
 static bool has_own_failure(const trmi_task_process *task) {
     return WIFEXITED(task->wait_status) && guilt(task) == 2 && WEXITSTATUS(task->wait_status) < 128;
@@ -166,7 +167,7 @@ static void end_text(const trmi_task_process *task, char text[64]) {
     }
 }
 
-/* Acts on the end of a task: restart, failure, or an end as told. */
+/* Acts on the end of a task: restart, failure, or an end after a signal of the launcher. */
 static void task_ended(trmi_launch *launch, job_state *job, int32_t index) {
     trmi_task_process *task = &launch->tasks[index];
     char text[64];
@@ -180,7 +181,7 @@ static void task_ended(trmi_launch *launch, job_state *job, int32_t index) {
     if (job->warned && !job->ending && WIFEXITED(task->wait_status) &&
         WEXITSTATUS(task->wait_status) == 128 + SIGUSR1) {
         job->stop_signal = SIGUSR1;
-        job->ending = true; /* all have been told already */
+        job->ending = true; /* all tasks have the signal already */
         job->ending_time = task->ended_time;
     }
     bool told = job->ending || (job->drained && !task->trains);
@@ -201,7 +202,7 @@ static void task_ended(trmi_launch *launch, job_state *job, int32_t index) {
         if (job->stop_signal != 0 && has_own_failure(task)) {
             trmi_launch_blame(launch->options, "%s %s", task->name, text);
         }
-        return; /* it ended as told */
+        return; /* it ended because of the signal */
     }
     if (job->first_failed < 0) {
         job->first_failed = index;

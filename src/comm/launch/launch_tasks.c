@@ -157,7 +157,7 @@ static trm_status make_environment(trmi_launch *launch, trmi_task_process *task,
         }
     }
     put_threads(launch, &list);
-    /* Who the task is. */
+    /* Role or rank of the task. */
     if (tf_config != NULL) {
         PUT(&list, "TF_CONFIG=%s", tf_config);
         PUT(&list, "DEVICE_ID=%d", task->trains ? local : 0);

@@ -33,7 +33,7 @@ typedef struct purpose {
     uint32_t communicator;
 } purpose;
 
-/* Where a rank accepts connections; the ranks exchange this. */
+/* The address at which a rank accepts connections; the ranks exchange it. */
 typedef struct place {
     char address[TRMI_NET_NAME_BYTES]; /* "host:port" */
     uint32_t communicator;

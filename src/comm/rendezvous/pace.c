@@ -151,7 +151,7 @@ trm_status trmi_pace_create(trm_comm *comm, trmi_pace **out, trm_error *err) {
         trmi_pace_destroy(pace);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %zu ranks", n);
     }
-    /* How the other ranks name this one in reports. */
+    /* The name of this rank in reports of the other ranks. */
     pace->mine.pid = (int32_t)getpid();
     gethostname(pace->mine.host, sizeof pace->mine.host - 1);
     pace->waited = trmi_bootstrap_waited(comm->bootstrap);

@@ -39,7 +39,7 @@ typedef struct trmi_bootstrap_table {
     void (*poison)(trm_bootstrap *bootstrap, const trm_error *cause);
 
     /* Returns TRM_OK while the job is healthy; otherwise copies the first cause to `err` and
-     * returns its status. Where an implementation has no thread of its own, this function looks for
+     * returns its status. Where an implementation has no thread of its own, this function detects
      * dead peers. It is cheap enough for a call every 50 ms; hot loops read *alarm instead. Any
      * thread. */
     trm_status (*check)(trm_bootstrap *bootstrap, trm_error *err);

@@ -313,7 +313,7 @@ static trm_status prepare(const trm_cluster *cluster, const trm_join_options *op
                          "TRIREME_RENDEZVOUS=host:port (or --rendezvous) on every rank",
                          info->source, info->rank, info->size);
     }
-    /* Where and with which token. */
+    /* Place and token of the rendezvous. */
     TRMI_TRY(trmi_place_parse(info->rendezvous, info->rendezvous_ports, &join->place, err));
     join->hint = cluster->table != NULL ? "; a job of another rank table meets elsewhere" : "";
     join->watched = cluster->watched;
@@ -364,7 +364,7 @@ trm_status trm_cluster_join(const trm_cluster *cluster, const trm_join_options *
     if (status != TRM_OK) {
         goto failed;
     }
-    /* What the communicator reads from the bootstrap. */
+    /* Settings that the communicator reads from the bootstrap. */
     side->base.exec_seconds = cluster->hccl.exec_seconds;
     side->base.deterministic = cluster->hccl.deterministic;
     if (trm_cluster_get(cluster)->algorithm != NULL) {

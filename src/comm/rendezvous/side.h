@@ -31,7 +31,7 @@
 
 enum { TRMI_SIDE_RANKS_MAX = 16384 }; /* ranks of a job, at most */
 
-/* What each rank knows about another rank. */
+/* The description of one rank that all ranks get with the WELCOME. */
 typedef struct trmi_peer {
     int32_t pid, device;                /* device: number from the rank table, or -1 */
     uint8_t host_id[32];                /* equal for ranks that can share memory */
@@ -84,7 +84,7 @@ typedef struct trmi_side {
     trmi_exchange_state exchange;
 } trmi_side;
 
-/* What a rank brings to the rendezvous. */
+/* The input of one rank to the rendezvous. */
 typedef struct trmi_join {
     trmi_hello hello; /* rank, size, digest, key, host, ... of this rank */
     /* address on which peers are to reach this rank; "": that of its route to rank 0 */
@@ -140,7 +140,7 @@ const char *trmi_side_name(const trmi_side *side, int32_t rank, char text[112]);
  * 0). */
 void trmi_exchange_arrive(trmi_side *side, int32_t rank, int64_t id, const void *blob,
                           size_t bytes);
-/* Answers rank `rank`, which asks for the missing ranks of exchange `id` (rank 0). */
+/* Sends the missing ranks of exchange `id` to rank `rank`, which has requested them (rank 0). */
 void trmi_exchange_who(trmi_side *side, int32_t rank, int64_t id);
 /* Ends this rank's own call `id`, with the blobs of all ranks or an error. */
 void trmi_exchange_finish(trmi_side *side, int64_t id, const trm_error *result, const void *all,

@@ -200,7 +200,7 @@ static bool poisoned(const trmi_side *side) {
     return __atomic_load_n(&side->alarm, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* Writes the missing ranks as rank 0 has them. Other ranks ask rank 0 and wait up to a second. */
+/* Writes the missing ranks as rank 0 has them. Other ranks request them from rank 0 and wait up to a second. */
 static void ask_missing(trmi_side *side, int64_t id, char text[160]) {
     text[0] = '\0';
     if (side->base.rank == 0) {
@@ -209,7 +209,7 @@ static void ask_missing(trmi_side *side, int64_t id, char text[160]) {
         }
         return;
     }
-    /* Ask rank 0. The answer is best effort: without one, the message has no ranks. */
+    /* Request them from rank 0. Without a reply, the message has no ranks. */
     double deadline = trmi_os_now() + 1;
     side->exchange.missing_id = 0;
     trmi_link_put(&side->links[0], TRMI_FRAME_WHO, id, NULL, 0);

@@ -21,7 +21,7 @@ typedef enum trmi_frame_type {
     /* from rank 0: number, trm_error; the exchange fails, the job stays healthy */
     TRMI_FRAME_FAILED = 4,
     TRMI_FRAME_POISON = 5,  /* trm_error: the job has failed */
-    TRMI_FRAME_WHO = 6,     /* to rank 0: number; asks which ranks are missing */
+    TRMI_FRAME_WHO = 6,     /* to rank 0: number; requests the missing ranks */
     TRMI_FRAME_MISSING = 7, /* from rank 0: number, text */
     /* the sender leaves the job in order */
     TRMI_FRAME_BYE = 8,

@@ -280,7 +280,7 @@ static trm_status wait_for_all(forming *form, trm_error *err) {
 }
 
 /* Waits some seconds for msrun's scheduler, which is started together with the workers. A job
- * without a scheduler goes on. */
+ * without a scheduler continues after that time. */
 static trm_status wait_for_watcher(forming *form, trm_error *err) {
     double start = trmi_os_now();
     while (form->join->watched && form->watcher.fd < 0 && trmi_os_now() - start < watcher_seconds) {

@@ -324,7 +324,7 @@ trm_status trmi_side_start(trmi_side *side, trm_error *err) {
 void trmi_side_stop(trmi_side *side) {
     if (side->started) {
         pthread_mutex_lock(&side->lock);
-        /* BYE tells the peers that this is not a death. */
+        /* After BYE, the peers do not treat the closed link as a death. */
         tell(side, TRMI_FRAME_BYE, NULL, 0);
         side->stop = true;
         trmi_side_wake(side);

@@ -151,7 +151,7 @@ static void say(const trmi_transport *transport, const trmi_model *m, const char
              transport->table->name, how, 1e6 * m->alpha, 1e-9 / m->beta, 1e-9 / m->gamma);
 }
 
-/* What rank 0 tells the others. */
+/* The message from rank 0 to the other ranks. */
 typedef struct kept_card {
     trmi_model model;
     int32_t found, reserved;

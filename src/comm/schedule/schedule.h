@@ -41,7 +41,7 @@ typedef enum trmi_schedule_place {
     TRMI_RECV_BUFFER,
     TRMI_TEMP_BUFFER
 } trmi_schedule_place;
-/* What a step does. */
+/* Kinds of steps. */
 typedef enum trmi_schedule_step_kind {
     TRMI_SEND,
     TRMI_RECEIVE,

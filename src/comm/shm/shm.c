@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What each rank sends to the others before the segment exists. */
+/* The values that each rank sends to the others before the segment exists. */
 typedef struct card {
     uint8_t cpus[128]; /* cpu_set_t: the CPUs that the rank may run on */
     int32_t cpu_limit; /* CPUs that the cgroup's quota allows; INT32_MAX: no quota below the set */

@@ -115,7 +115,7 @@ static trm_status attach_memory(const trmi_shm_process *owner, int32_t fd, size_
     return TRM_OK;
 }
 
-/* What ranks exchange while they create a segment. */
+/* The values that ranks exchange while they create a segment. */
 typedef struct segment_card {
     trmi_shm_process process;
     /* addresses in the creator: of the memory, and of its reference count */
@@ -138,7 +138,7 @@ static trm_status join_segment(const segment_card *mine, const segment_card *mak
 }
 
 /* Exchanges the ranks' cards and their success so far. Returns an error on every rank if one rank
- * has failed, so that no rank goes on alone. */
+ * has failed, so that no rank continues alone. */
 static trm_status agree(trm_status status, segment_card *mine, segment_card *cards, int32_t n,
                         const trmi_exchange *exchange, trm_error *err) {
     mine->ok = status == TRM_OK;

@@ -35,7 +35,7 @@ enum { SOON = 2, CPU_EVERY = 16 };
 
 /* Makes everything stored before visible before anything loaded afterwards. The fence takes 6 ns of
  * the 150 ns of a 1 KB all-reduce, so it is used only where this rank waits anyway. At the end of
- * an operation, a rank looks for sleepers without a fence. That is safe: a rank that goes to sleep
+ * an operation, a rank checks for sleepers without a fence. That is safe: a rank that goes to sleep
  * first registers as a sleeper, then polls for store_seconds, until every earlier store must have
  * arrived. If a wake-up were missed nevertheless, the rank would sleep for one slice, not for
  * ever. */

@@ -68,7 +68,7 @@ typedef struct trmi_row {
 } trmi_row;
 
 typedef struct trmi_click_source trmi_click_source;
-/* What all sources of click data begin with. */
+/* The first member of all sources of click data. */
 struct trmi_click_source {
     trmi_source base;
     int32_t dense_count, field_count;

@@ -253,7 +253,7 @@ static trm_status named_columns(csv *set, const char *line, const char *line_end
         TRMI_TRY(TRMI_CHECK_MEMORY(err, &set->arena, "for the header of %s", set->path));
         column *col = &set->columns[count++];
         *col = (column){.name = name, .role = TRM_COLUMN_SKIP};
-        /* Roles by the usual names, or by what the caller wants. */
+        /* Roles by the usual names, or by the columns of the options. */
         if (wanted_count == 0) {
             col->role = label_name(name) ? TRM_COLUMN_LABEL : TRM_COLUMN_KEY;
         }
@@ -406,7 +406,7 @@ static trm_status open_text(csv *set, const trm_click_options *o, trm_error *err
     const char *next = first != NULL ? first + 1 : end;
     first = first != NULL ? first : end;
     first -= first > data && first[-1] == '\r';
-    /* Is it a header? Then roles by name, otherwise by position. */
+    /* With a header line, columns get their roles by name, otherwise by position. */
     bool header = !criteo && (o->header == TRM_HEADER_YES ||
                               (o->header == TRM_HEADER_AUTO &&
                                looks_like_header(set, data, first, wanted, wanted_count)));

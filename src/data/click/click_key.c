@@ -199,7 +199,7 @@ trm_status trmi_vocabulary_number(trm_vocabulary *v, int64_t min_count, trm_erro
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for a vocabulary");
         }
     }
-    /* Where the rows of each field begin in a shared table. */
+    /* The first row of each field in a shared table. */
     for (int32_t f = 1; f < v->fields; f++) {
         v->base[f] = v->base[f - 1] + v->rows[f - 1];
     }

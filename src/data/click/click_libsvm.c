@@ -117,13 +117,13 @@ static trm_status parse(const trmi_click_source *source, int64_t row_index, trmi
     return TRM_OK;
 }
 
-/* What the first pass over the file finds out. */
+/* Results of the first pass over the file. */
 typedef struct survey {
     int64_t entries_max, field_max;
     bool first_seen, with_fields;
 } survey;
 
-/* Looks at one row: number of entries, form, largest field. */
+/* Adds one row to the results: number of entries, form, largest field. */
 static void visit(void *context, const char *line, const char *line_end) {
     survey *s = context;
     const char *at = line, *begin, *end;

@@ -177,7 +177,7 @@ static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row
 
 /* ---- finding the slots ---- */
 
-/* What the first pass over the file finds out. */
+/* Results of the first pass over the file. */
 typedef struct survey {
     slots *set;
     int64_t rows, entries_max;
@@ -213,7 +213,7 @@ static slot *new_slot(survey *s, const char *name, size_t length, trm_column_rol
     return &set->all[set->slot_count++];
 }
 
-/* Looks at one row: new slots, numbers in the first row, number of keys. */
+/* Adds one row to the results: new slots, numbers in the first row, number of keys. */
 static void visit(void *context, const char *line, const char *line_end) {
     survey *s = context;
     int64_t entries = 0;

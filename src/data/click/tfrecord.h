@@ -14,7 +14,7 @@
 #include "base/proto.h"
 #include "base/tfrecord.h"
 
-/* Which list a feature has. */
+/* Kinds of lists of a feature. */
 typedef enum trmi_feature_kind {
     TRMI_FEATURE_ABSENT,
     TRMI_FEATURE_BYTES,

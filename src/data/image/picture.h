@@ -9,7 +9,7 @@
 
 enum { TRMI_PICTURE_SIDE_MAX = 65500 }; /* pixels of a side, at most */
 
-/* What the header says. */
+/* Format and size of an image, from its header. */
 typedef struct trmi_picture {
     bool png;
     int64_t height, width; /* in pixels */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Datasets by name or path, as the command line gives them: finds out what kind of data is at a
+/* Datasets by name or path, as the command line gives them: recognises the kind of data at a
  * path and builds the usual pipeline for it.
  *
  *   trm_dataset_open: detect (kind) --> open_source (source and transforms) --> refine (the rest)
@@ -49,7 +49,7 @@ static const char *kind_of_file(const char *path) {
     if (strstr(path, "tfrecord") != NULL) {
         return "tfrecord-clicks";
     }
-    /* Look at the first line. */
+    /* By the first line. */
     char line[4096] = "";
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
@@ -87,7 +87,7 @@ static const char *kind_of_folder(const char *path) {
         return NULL;
     }
     bool cifar = false, records = false, folders = false;
-    /* What names are in it? */
+    /* Go through the names in it. */
     const struct dirent *entry;
     while ((entry = readdir(folder)) != NULL) {
         const char *name = entry->d_name;

@@ -6,7 +6,7 @@
 
 #include "trireme/data.h"
 
-/* What the order depends on. */
+/* The parameters of the order. */
 typedef struct trmi_sample_order {
     uint64_t seed;
     int64_t count;         /* samples of the source */

@@ -76,7 +76,7 @@ typedef struct trmi_source_ops {
     void (*destroy)(trmi_source *source);
 } trmi_source_ops;
 
-/* What all sources begin with. */
+/* The first member of all sources. */
 struct trmi_source {
     const trmi_source_ops *ops;
     int64_t count;

@@ -43,7 +43,7 @@ static trm_status fill_images(const trm_dataset *dataset, trmi_prefetch_worker *
         TRMI_TRY(source->ops->load(source, &worker->scratch, index, &sample, err));
         trm_status status = trmi_chain_run(chain, &worker->scratch, &sample, work->epoch_seed,
                                            index, images + (size_t)i * image_bytes, err);
-        /* The chain does not know the sample's file, so its place is added here. */
+        /* The chain has no name of the sample's file, so its place is added here. */
         if (status != TRM_OK) {
             char place[TRMI_PLACE_BYTES];
             source->ops->place(source, index, place, sizeof place);
@@ -64,7 +64,7 @@ static trm_status fill_images(const trm_dataset *dataset, trmi_prefetch_worker *
 void trmi_slot_fill(trm_dataset *dataset, trmi_prefetch_worker *worker, int64_t number,
                     trmi_batch_slot *slot) {
     const trmi_sample_order *order = &dataset->order;
-    /* Which samples does the batch have? */
+    /* The samples of the batch. */
     int64_t epoch = number / dataset->epoch_batches, index = number % dataset->epoch_batches;
     int64_t first = index * dataset->batch_size;
     int64_t count = trmi_min_i64(dataset->batch_size, trmi_order_real(order) - first);
@@ -93,7 +93,7 @@ void trmi_slot_fill(trm_dataset *dataset, trmi_prefetch_worker *worker, int64_t 
     if (slot->status == TRM_OK) {
         slot->status = trmi_transform_samples(dataset, &work, &slot->error);
     }
-    /* What the caller sees besides the tensors. */
+    /* Members of the batch besides the tensors. */
     slot->batch.epoch = epoch;
     slot->batch.index = index;
     slot->batch.samples = count;

@@ -45,7 +45,7 @@ bool trmi_json_take(trmi_json *json, char c) {
     if (accept_letter(json, c)) {
         return true;
     }
-    /* What was expected instead, for the message. */
+    /* The fault names the expected characters. */
     switch (c) {
     case '{': return trmi_json_fault(json, "'{' expected");
     case '}': return trmi_json_fault(json, "',' or '}' expected");

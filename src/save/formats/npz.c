@@ -163,7 +163,7 @@ static trm_status find_data(const trm_npz *file, const central *c, size_t *start
         memcmp(p + LOCAL_BYTES, c->name, name_bytes) != 0) {
         return fault(file, local, "the header of a member does not agree with the directory", err);
     }
-    /* What is not supported. */
+    /* Encryption and compression are not supported. */
     if (c->flags & 1) {
         return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: encrypted", trmi_path_tail(file->path));
     }
@@ -263,7 +263,7 @@ static trm_status read_archive(trm_npz *file, trm_error *err) {
     return at == end ? TRM_OK : fault(file, at, "more in the directory than its members", err);
 }
 
-/* ---- open and ask ---------------------------------------------------------------------- */
+/* ---- open and get ----------------------------------------------------------------------- */
 
 static int name_order(const void *a, const void *b) {
     return strcmp((*(const trm_npz_entry *const *)a)->name,

@@ -14,7 +14,7 @@
 #include <zlib.h>
 
 enum { LOCAL_BYTES = 30, CENTRAL_BYTES = 46, ALIGNMENT = 64 };
-/* Readers skip extra blocks that they do not know; EXTRA_PADDING only fills space. */
+/* Readers skip extra blocks of unknown ids; EXTRA_PADDING only fills space. */
 enum { EXTRA_ZIP64 = 0x0001, EXTRA_PADDING = 0xD935 };
 
 /* One member under construction. */

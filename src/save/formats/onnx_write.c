@@ -472,7 +472,7 @@ trm_status trm_onnx_write(const trm_onnx_model *model, const char *path,
     onnx_file *file;
     TRMI_TRY(TRMI_NEW(err, file, 1, "to write an ONNX model"));
     file->model = model;
-    /* Is a data file necessary? */
+    /* A data file is necessary if all weights together exceed the limit. */
     int64_t external_from =
         options != NULL && options->external_from > 0 ? options->external_from : MODEL_BYTES_MAX;
     bool external = data_bytes_of(model) >= external_from;

@@ -385,7 +385,7 @@ static trm_status parse(trm_safetensors *file, trm_error *err) {
     return index_names(file, err);
 }
 
-/* ---- open and ask ---------------------------------------------------------------------- */
+/* ---- open and get ----------------------------------------------------------------------- */
 
 trm_status trmi_safetensors_parse(const uint8_t *data, size_t bytes, const char *path,
                                   trm_safetensors **out, trm_error *err) {

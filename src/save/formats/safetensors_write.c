@@ -75,7 +75,7 @@ static trm_status check_tensor(const char *path, const trm_named_tensor *named, 
     return TRM_OK;
 }
 
-/* What tensors are sorted by. */
+/* The key by which tensors are sorted. */
 typedef struct sort_key {
     const char *name;
     size_t width; /* bytes of an element */

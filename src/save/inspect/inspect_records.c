@@ -27,7 +27,7 @@ typedef struct tag_summary {
     double last_value;
 } tag_summary;
 
-/* What was found in an event file. */
+/* The contents of an event file, summed up. */
 typedef struct event_summary {
     tag_summary *tags;
     /* tags_left_out: values of curves beyond TAGS_MAX */
