@@ -49,6 +49,7 @@ typedef struct metrics_file {
     bool warned;
 } metrics_file;
 
+/* Columns of the file; the model's own metrics follow. */
 static const char *const COLUMNS[] = {"epoch", "step", "loss", "learning_rate", "images_per_second",
                                       "top1",  "top5", "auc",  "logloss",       "seconds"};
 enum { COLUMNS_COUNT = sizeof COLUMNS / sizeof COLUMNS[0] };
@@ -119,6 +120,7 @@ static trm_status metrics_evaluated(void *context, const trm_progress *p, trm_er
         trm_metrics_write(m->metrics, "eval", (int64_t)p->global_step, values, count, err), err);
 }
 
+/* Closes the file; only now a full disk may be noticed. */
 static trm_status metrics_end(void *context, const trm_progress *p, trm_error *err) {
     (void)p;
     metrics_file *m = context;
@@ -134,6 +136,7 @@ static void metrics_destroy(void *context) {
     trmi_free(m);
 }
 
+/* Contract in trireme/callbacks.h. */
 trm_callback trm_metrics_recorder(const char *path, int64_t every) {
     if (path == NULL) {
         return trmi_callback_unusable();
@@ -156,6 +159,7 @@ trm_callback trm_metrics_recorder(const char *path, int64_t every) {
 
 /* ---- TensorBoard ----------------------------------------------------------------------------- */
 
+/* State of trm_tensorboard. */
 typedef struct board {
     trm_tensorboard_options options; /* directory: a copy */
     char *directory;
@@ -272,6 +276,7 @@ static void board_destroy(void *context) {
     trmi_free(b);
 }
 
+/* Contract in trireme/callbacks.h. */
 trm_callback trm_tensorboard(const trm_tensorboard_options *options) {
     TRMI_NEED_OR(trmi_callback_unusable(), NULL, options);
     if (options->directory == NULL) {

@@ -58,6 +58,7 @@ static trm_status join(const trm_cluster_flags *flags, trm_distribute *d, trm_er
     return status == TRM_OK ? make_stage(d, err) : status;
 }
 
+/* Contract in trireme/distribute.h. */
 trm_status trm_distribute_begin(const trm_cluster_flags *flags, trm_distribute **out,
                                 trm_error *err) {
     TRMI_NEED(err, out);
@@ -224,6 +225,7 @@ static trm_status each_group(trm_distribute *d, const trm_tensor *values, int32_
             end = first + 1;
             continue;
         }
+        /* a single or a large value is reduced in place */
         int64_t bytes = take(values, count, first, &end);
         bool whole = bytes > STAGE_BYTES || end == first + 1;
         op.dtype = op.kind == TRM_BROADCAST ? TRM_UINT8 : values[first].dtype;
@@ -289,6 +291,7 @@ static trm_status divide(const trm_distribute *d, int64_t global_batch, int64_t 
     return TRM_OK;
 }
 
+/* Contract in trireme/distribute.h. The batch is divided even without a dataset. */
 trm_status trm_distribute_shard_and_rebatch(trm_distribute *d, trm_dataset *dataset,
                                             int64_t global_batch, int64_t *local_batch,
                                             trm_error *err) {
@@ -322,6 +325,7 @@ static void keep_rows(const trm_tensor *array, int64_t samples, int32_t size, in
     memcpy(data + (size_t)(count - 1) * row, saved, row);
 }
 
+/* Contract in trireme/distribute.h. All arrays are checked before one is changed. */
 trm_status trm_distribute_shard_arrays(trm_distribute *d, const trm_tensor *arrays, int32_t count,
                                        int64_t *samples, int64_t *batch, trm_error *err) {
     TRMI_NEED(err, samples, batch);

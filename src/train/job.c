@@ -54,6 +54,7 @@ static uint64_t digest_network(const trm_model *model) {
     return XXH3_64bits_digest(&state);
 }
 
+/* Names in the description; they are part of files and must not change. */
 static const char *precision_name(trm_precision precision) {
     static const char *const names[] = {"fp32", "mixed", "origin"};
     return (unsigned)precision < 3 ? names[precision] : "unknown";
@@ -69,6 +70,7 @@ static void add_number(trmi_text *text, const char *name, double value) {
     trmi_text_json_number(text, value);
 }
 
+/* Contract in job.h. Fixed keys first, then settings that may change. */
 trm_status trmi_job_describe(const trm_model *model, const trm_dataset *data, trmi_text *text,
                              trm_error *err) {
     const trm_model_options *o = &model->options;
@@ -152,6 +154,8 @@ static trm_status compare(const trm_model *model, const json_t *mine, const json
     return TRM_OK;
 }
 
+/* Contract in job.h. A checkpoint without a description fits every job. Rank 0 logs accepted
+ * changes, once the data is known. */
 trm_status trmi_job_compare(const trm_model *model, const trm_dataset *data, const char *saved,
                             const char *where, trm_error *err) {
     trmi_text text = {0}, changes = {0};

@@ -113,8 +113,8 @@ static trm_status take_fields(trm_dataset *data, trm_inputs *inputs, trm_error *
 }
 
 /* Builds network and loss into out->graph, through the functions of the options (default loss:
- * softmax cross-entropy). error INVALID: an error of the builders, or a loss that is not a
- * scalar */
+ * softmax cross-entropy).
+ *   error  INVALID: an error of the builders, or a loss that is not a scalar */
 static trm_status build_graph(trm_model *model, trm_inputs *inputs, trmi_compiled *out,
                               trm_error *err) {
     const trm_model_options *o = &model->options;

@@ -124,8 +124,8 @@ int32_t trmi_model_shares(const trm_model *model);
 bool trmi_model_shares_weights(const trm_model *model);
 /* Combines a status over the ranks. A rank that failed keeps its own error; a rank that
  * succeeded gets INVALID if another rank failed, or if `number` (for instance the global step)
- * differs. `what` is the subject of the message. Collective; a no-op with one rank.   error
- * `status`, INVALID, those of trm_comm_run */
+ * differs. `what` is the subject of the message. Collective; a no-op with one rank.
+ *   error  `status`, INVALID, those of trm_comm_run */
 trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t number,
                             const char *what, trm_error *err);
 /* Sets *answer on every rank to rank 0's. Collective.   error  those of trm_comm_run */

@@ -34,6 +34,8 @@ static void warn_not_joined(void) {
     trm_cluster_destroy(cluster);
 }
 
+/* Contract in model.h. Order: ranks of the options, no ranks, the one job that this process has
+ * joined. With several joined jobs the choice would be a guess, so there are no ranks. */
 trm_status trmi_model_find_ranks(trm_model_options *options, trm_error *err) {
     trm_parallel_options *p = &options->parallel;
     trm_bootstrap *bootstrap;
@@ -61,6 +63,8 @@ trm_status trmi_model_find_ranks(trm_model_options *options, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in model.h. Training data wraps around, so that every rank has equally many batches;
+ * evaluation data is padded, so that every sample counts once. */
 trm_status trmi_model_share_data(const trm_model *model, trm_dataset *data, bool training,
                                  trm_error *err) {
     const trm_parallel_options *p = &model->options.parallel;
@@ -97,6 +101,8 @@ bool trmi_model_shares_weights(const trm_model *model) {
     return model->options.parallel.split == TRM_SPLIT_NONE && !model->options.parallel.exact;
 }
 
+/* Contract in model.h. A rank's own error is returned first; differences between ranks are
+ * errors on the ranks that succeeded. */
 trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t number,
                             const char *what, trm_error *err) {
     trm_comm *comm = trmi_model_comm(model);
@@ -119,6 +125,7 @@ trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t n
     if (reached != TRM_OK) {
         return TRMI_FAIL(err, reached, "%s: %s", what, broken.message);
     }
+    /* then the status of all ranks, then their number */
     if (values[0] != -values[1]) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: it succeeded on some ranks only; every rank must see the "

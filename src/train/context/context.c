@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A context: texts of options, the rules between them, and their translation into
+/* A context: the texts of options, the rules between them, and their translation into
  * trm_parallel_options.
  *
- * Each option is checked by itself when it is set; combinations are checked in
- * trm_context_check, because the order of setting is free. Unset options have the default of the
- * mode. */
+ *      trm_context_set       one option: its name, and its value by the form of its row (context_values.c)
+ *      trm_context_check     combinations: the mode, pairs of options, options that a split graph cannot honour
+ *      trm_context_resolve   against the communicator, then into trm_parallel_options
+ *
+ * Combinations are checked in trm_context_check, because the order of setting is free. Unset
+ * options have the default of the mode. Rows of the table are in context_table.c. */
 #include "train/context/context.h"
 
 #include "base/arguments.h"
@@ -87,6 +90,7 @@ static trm_status no_such(const char *name, trm_error *err) {
                            "no context option '%.60s'; trireme help context lists them", name);
 }
 
+/* Contract in trireme/context.h. Nothing changes after an error. */
 trm_status trm_context_set(trm_context *c, const char *name, const char *value, trm_error *err) {
     TRMI_NEED(err, c, name, value);
     int32_t index = trmi_context_find(name);
@@ -100,6 +104,7 @@ trm_status trm_context_set(trm_context *c, const char *name, const char *value, 
     return TRM_OK;
 }
 
+/* Shorthands: the text of an option, whether it was set, whether it is true. */
 static const char *text_of(const trm_context *c, trmi_context_id id) { return c->values[id].text; }
 static bool is_set(const trm_context *c, trmi_context_id id) { return c->values[id].set; }
 static bool truth_of(const trm_context *c, trmi_context_id id) {
@@ -115,6 +120,7 @@ static int mode_of(const trm_context *c) {
     return mode;
 }
 
+/* Returns whether the graph is split in this mode. */
 static bool is_split(int mode) { return mode == TRMI_SEMI_AUTO || mode == TRMI_AUTO; }
 
 /* Returns the value of an unset option. For three options it depends on the mode or on the
@@ -173,6 +179,7 @@ static trm_status check_pairs(const trm_context *c, trm_error *err) {
                          "all_reduce_fusion_config and comm_fusion both say where gradients "
                          "are cut; one of them");
     }
+    /* two options for the dtype of gradients */
     if (is_set(c, TRMI_CONTEXT_GRADIENT_WIRE) && is_set(c, TRMI_CONTEXT_GRADIENT_FP32_SYNC) &&
         wide != truth_of(c, TRMI_CONTEXT_GRADIENT_FP32_SYNC)) {
         return TRMI_FAIL(err, TRM_INVALID, "gradient_fp32_sync is %s, but gradient_wire is %s",
@@ -184,6 +191,7 @@ static trm_status check_pairs(const trm_context *c, trm_error *err) {
                          "deterministic_block is for deterministic strict; it is %s",
                          text_of(c, TRMI_CONTEXT_DETERMINISTIC));
     }
+    /* two options for the samples that a rank reads */
     if (is_set(c, TRMI_CONTEXT_FULL_BATCH) && is_set(c, TRMI_CONTEXT_DATASET_STRATEGY) &&
         truth_of(c, TRMI_CONTEXT_FULL_BATCH) !=
             (strcmp(text_of(c, TRMI_CONTEXT_DATASET_STRATEGY), "full_batch") == 0)) {
@@ -194,6 +202,7 @@ static trm_status check_pairs(const trm_context *c, trm_error *err) {
     return TRM_OK;
 }
 
+/* Returns whether dataset_strategy lists cuts of the inputs, instead of one of its two words. */
 static bool has_tuples(const trm_context *c) {
     const char *cuts = text_of(c, TRMI_CONTEXT_DATASET_STRATEGY);
     return strcmp(cuts, "data_parallel") != 0 && strcmp(cuts, "full_batch") != 0;
@@ -376,6 +385,7 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
     TRMI_TRY(check_ranks(c, comm, err));
     TRMI_TRY(check_order(c, comm, err));
     bool strict = strcmp(text_of(c, TRMI_CONTEXT_DETERMINISTIC), "strict") == 0;
+    /* modes with a split graph: the plan determines most options */
     if (is_split(mode)) {
         bool many = comm != NULL && trm_comm_size(comm) > 1;
         *parallel = (trm_parallel_options){.comm = comm,
@@ -387,6 +397,7 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
                                            .split = !many               ? TRM_SPLIT_NONE
                                                     : mode == TRMI_AUTO ? TRM_SPLIT_SEARCHED
                                                                         : TRM_SPLIT_PLANNED};
+        /* which samples each rank reads: cuts of its own, its own samples, or the whole batch */
         bool tuples = has_tuples(c);
         parallel->input_cuts = many && tuples ? text_of(c, TRMI_CONTEXT_DATASET_STRATEGY) : NULL;
         parallel->own_samples = many && trm_context_own_samples(c, trm_comm_size(comm));
@@ -402,6 +413,7 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
         *accumulate = atoi(text_of(c, TRMI_CONTEXT_GRAD_ACCUMULATION_STEP));
         return TRM_OK;
     }
+    /* data-parallel modes and stand_alone; -1: the size of blocks follows from the global batch */
     int block = is_set(c, TRMI_CONTEXT_DETERMINISTIC_BLOCK)
                     ? atoi(text_of(c, TRMI_CONTEXT_DETERMINISTIC_BLOCK))
                     : -1;

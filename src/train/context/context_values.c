@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks and parses the texts of context options, by the form of their row. */
+/* Checks and parses the texts of context options, by the form of their row (contracts in
+ * context.h). Words and lists are compared in lower case. */
 #include "train/context/context.h"
 
 #include "base/error.h"
@@ -31,6 +32,8 @@ static bool is_word_of(const char *word, const char *words) {
     return false;
 }
 
+/* Contract in context.h. Numbers must ascend, because they are positions in one list of
+ * gradients. */
 int32_t trmi_context_cuts(const char *text, int32_t cuts[TRMI_CONTEXT_LIST_MAX]) {
     int32_t count = 0;
     char *end;
@@ -73,6 +76,8 @@ static trm_status wrong(const trmi_context_row *row, const char *value, const ch
     return TRMI_FAIL(err, TRM_INVALID, "%s '%.40s': %.110s", row->name, value, expected);
 }
 
+/* Checks a number within the limits of the row.
+ *   error  INVALID */
 static trm_status take_int(const trmi_context_row *row, const char *value, trm_error *err) {
     char *end;
     long long number = strtoll(value, &end, 10);
@@ -83,6 +88,8 @@ static trm_status take_int(const trmi_context_row *row, const char *value, trm_e
     return TRM_OK;
 }
 
+/* Replaces a word for yes or no by "true" or "false".
+ *   error  INVALID */
 static trm_status take_bool(const trmi_context_row *row, char *text, trm_error *err) {
     static const char *const yes[] = {"true", "1", "on", "yes"}, *const no[] = {"false", "0", "off",
                                                                                 "no"};

@@ -17,8 +17,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Asynchronous workers advance at different speeds, so fixed shards would be read unevenly; the
- * servers then lend samples, so that each is used exactly once an epoch. */
+/* Contract in estimator.h. Asynchronous workers advance at different speeds, so fixed shards
+ * would be read unevenly; the servers then lend samples, and each is used exactly once per
+ * epoch. */
 bool trmi_estimator_lends(const trm_estimator *e) {
     const trm_ps_strategy *s = &e->strategy;
     bool wanted =
@@ -34,6 +35,7 @@ bool trmi_estimator_deals(const trm_estimator *e) {
 
 bool trmi_estimator_stopped(const trm_estimator *e) { return atomic_load(&e->stop) != 0; }
 
+/* Contract in estimator.h. Sleeps in short pieces, so that a stop is noticed. */
 void trmi_estimator_sleep(const trm_estimator *e, double seconds) {
     double end = trmi_os_now() + seconds;
     for (double left = seconds; left > 0 && !trmi_estimator_stopped(e);
@@ -113,6 +115,7 @@ trm_status trmi_estimator_model(trm_estimator *e, trm_run_mode mode, trm_dataset
     return TRM_OK;
 }
 
+/* Contract in estimator.h. A trainer gets a shard of the data unless servers lend samples. */
 trm_status trmi_estimator_data(const trm_estimator *e, trm_run_mode mode, trm_input_fn input_fn,
                                void *params, trm_dataset **out, trm_error *err) {
     trm_input_context context = {.mode = mode, .pipelines = 1, .seed = e->config.tf_random_seed};
@@ -127,7 +130,7 @@ trm_status trmi_estimator_data(const trm_estimator *e, trm_run_mode mode, trm_in
 
 static const char *const state_words[] = {"none", "running", "done", "failed"};
 
-/* The file is replaced atomically: readers poll it. */
+/* Contract in estimator.h. The file is replaced atomically, because other roles poll it. */
 trm_status trmi_job_write(const trm_estimator *e, trmi_job_state state, uint64_t global_step,
                           trm_error *err) {
     char path[4096], text[4096 + TRMI_STRETCHES * 160];
@@ -186,6 +189,7 @@ trm_status trmi_job_read_dealt(const trm_estimator *e, trmi_dealt *out, trm_erro
                             e->config.model_dir, TRMI_STRETCHES);
 }
 
+/* Contract in estimator.h. Only the chief compares. */
 trm_status trmi_job_check(trm_estimator *e, trm_model *model, const trm_dataset *data,
                           trm_error *err) {
     char where[4096];

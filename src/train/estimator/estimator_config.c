@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Takes the configuration of an estimator: copies it, checks each field alone and against the
- * others, fills in defaults. */
+/* Takes the configuration of an estimator: copies it, determines the place of the process in the
+ * cluster, checks each field alone and in combination, and fills in defaults. Errors name the
+ * field and the remedy. */
 #include "train/estimator/estimator.h"
 
 #include "base/error.h"
@@ -134,6 +135,7 @@ static trm_status check_roles(const trm_estimator *e, trm_error *err) {
                          "iterations_per_loop is %lld: it must be 1 with mix_compile_mode",
                          (long long)c->iterations_per_loop);
     }
+    /* the servers' mode against the number of workers */
     bool sparse = trm_cluster_get(c->cluster)->sparse_workers;
     if (sparse && e->strategy.mode != TRM_PS_ASYNC) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -224,6 +226,7 @@ trm_status trmi_estimator_take_config(trm_estimator *e, const trm_run_config *co
     trm_run_config *c = &e->config;
     trm_precision precision;
     *c = *config;
+    /* copies of strategy and token: the caller's may go */
     if (c->distribute != NULL) {
         e->strategy = *c->distribute;
         c->distribute = &e->strategy;
@@ -243,6 +246,7 @@ trm_status trmi_estimator_take_config(trm_estimator *e, const trm_run_config *co
     if (c->model_dir == NULL && c->cluster != NULL) {
         c->model_dir = trm_cluster_get(c->cluster)->model_dir;
     }
+    /* fields by themselves, copies of texts, then the cluster, which determines the defaults */
     TRMI_TRY(check_numbers(c, err));
     TRMI_TRY(trmi_estimator_precision(c, &precision, err));
     TRMI_TRY(copy_text(e, &c->model_dir, err));

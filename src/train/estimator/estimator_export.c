@@ -175,6 +175,7 @@ static void prune(const trm_exporter *x, const char *folder) {
     int32_t count = 0, keep = x->exports_to_keep == 0 ? KEEP_DEFAULT : x->exports_to_keep;
     char path[4400], form[32];
     snprintf(form, sizeof form, ".%s", format_of(x));
+    /* list the steps of this format */
     DIR *stream = keep < 0 ? NULL : opendir(folder);
     for (struct dirent *entry;
          stream != NULL && count < 256 && (entry = readdir(stream)) != NULL;) {
@@ -223,6 +224,8 @@ static trm_status export_one(const trm_estimator *e, const trm_exporter *x, trm_
     return TRM_OK;
 }
 
+/* Contract in estimator.h. FINAL exporters run at the end of the job only, the others after each
+ * evaluation. */
 trm_status trmi_export(const trm_estimator *e, const trm_eval_spec *eval, bool last,
                        trm_model *model, uint64_t step, const trm_evaluation *v, trm_error *err) {
     for (int32_t i = 0; i < trmi_exporter_count(eval); i++) {

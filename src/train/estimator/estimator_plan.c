@@ -131,6 +131,7 @@ static void plan_json(const trm_estimator *e, trmi_text *text) {
     plan_json_more(e, text);
 }
 
+/* Contract in trireme/estimator.h. */
 trm_status trm_estimator_plan(const trm_estimator *e, bool json, char **out, trm_error *err) {
     TRMI_NEED(err, e, out);
     trmi_text text = {0};

@@ -24,6 +24,7 @@
 
 enum { PATH_BYTES = 4096 };
 
+/* An open file of weights. */
 struct trmi_warm_start {
     char path[PATH_BYTES];
     trm_safetensors *file; /* one of `file` and `checkpoint` is open */

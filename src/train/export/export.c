@@ -51,9 +51,9 @@ static trm_status name_values(trmi_onnx *x, trm_node logits, trm_error *err) {
     if (x->names == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for an ONNX model");
     }
+    /* operators are in topological order; backward, consumers come before producers */
     x->names[logits.id] = "logits";
-    for (int64_t i = g->ops_count - 1; i > 0;
-         i--) { /* operators are in topological order: consumers first */
+    for (int64_t i = g->ops_count - 1; i > 0; i--) {
         const trmi_op *op = &g->ops[i];
         bool wanted = false;
         for (int32_t j = 0; j < op->outputs_count; j++) {
@@ -146,6 +146,8 @@ static trm_status build(trmi_onnx *x, trm_exec *exec, trm_node logits, trm_error
     return TRM_OK;
 }
 
+/* Contract in trireme/export.h. An evaluation graph is needed: a training graph computes batch
+ * statistics. */
 trm_status trm_export_onnx(trm_model *model, const char *path, trm_error *err) {
     TRMI_NEED(err, model, path);
     if (!model->options.evaluation_only) {

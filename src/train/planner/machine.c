@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Describes the machine for `doctor` and the benchmarks, from /proc, /sys and the libraries
- * (trireme/machine.h). */
+ * (trireme/machine.h). A property that cannot be read is left empty or -1; nothing here fails. */
 #include "trireme/machine.h"
 
 #include "base/arguments.h"
@@ -64,10 +64,12 @@ static int64_t proc_bytes(const char *path, const char *name) {
     return kilobytes < 0 ? -1 : (int64_t)kilobytes * 1024;
 }
 
+/* Returns the name of the widest vector instructions that the kernels use. */
 static const char *isa_name(const trmi_cpu_features *cpu) {
     return cpu->avx512_bf16 ? "avx512_bf16" : cpu->avx512 ? "avx512" : cpu->avx2 ? "avx2" : "plain";
 }
 
+/* Contract in trireme/machine.h. */
 void trm_machine_ask(trm_machine *out) {
     TRMI_NEED_OR(, NULL, out);
     memset(out, 0, sizeof *out);

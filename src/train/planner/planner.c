@@ -25,6 +25,8 @@ enum { COMPILED_RANKS = 64 };
 
 /* ---- search ---------------------------------------------------------------------------------- */
 
+/* Contract in planner.h. Ranks that share cores slow each other's operators; a faster device of
+ * the links file speeds them up. */
 void trmi_planner_settle_factor(trm_planner *p) {
     trmi_links *l = &p->links;
     double load = l->cores > 0 ? (double)p->ranks * p->costs.threads / l->cores : 1;
@@ -273,6 +275,7 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
     if (p == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
     }
+    /* the part that is the same on all ranks: options, graphs, the given plan */
     p->model = *model;
     p->options = *options;
     bool leads = options->comm == NULL || trm_comm_rank(options->comm) == 0;
@@ -288,6 +291,8 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
         trm_planner_destroy(p);
         return status;
     }
+    /* other ranks serve measurements until rank 0 ends the session; with `looks` they keep the
+     * planner for later ones */
     if (!leads) {
         int together;
         p->probe = (trmi_probe){.comm = options->comm,
@@ -309,6 +314,7 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
         *out = stays ? p : NULL;
         return status;
     }
+    /* rank 0: plans, and ends the session even after an error */
     status = plan(p, err);
     if (options->comm != NULL) {
         trm_error later;

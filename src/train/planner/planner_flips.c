@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds how far bandwidth, batch or classes can change before another plan is the best: the
- * chosen plan is compared with the result of a new search at other values. */
+/* Finds the factors from which another plan is the best: how far bandwidth, batch or classes can
+ * change before the chosen plan loses 2 %. Each test is a new search at the changed value
+ * (still_best); find_flip brackets the factor by multiplication and narrows it by bisection. */
 #include "train/planner/planner.h"
 
 #include "base/error.h"
@@ -38,6 +39,7 @@ void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, ch
         parts += choice->parts[n];
         again += choice->again[n];
     }
+    /* largest shares first */
     size_t used = 0;
     text[0] = '\0';
     for (int shown = 0; shown < 4 && used < size; shown++) {
@@ -89,10 +91,12 @@ static trm_status still_best(trm_planner *p, knob what, double factor, bool *bes
                                     what == CLASSES ? scaled : 0, &other, err);
         graph = status == TRM_OK ? other : graph;
     }
+    /* a new space with the changed value; the links are restored at once */
     double kept = p->links.scale_beta;
     p->links.scale_beta = what == BANDWIDTH ? 1 / factor : kept;
     status = status == TRM_OK ? trmi_planner_space(p, graph, &m->mesh, &space, err) : status;
     p->links.scale_beta = kept;
+    /* the best plan there, and the chosen plan measured there */
     const trmi_search_options options = {.memory_bytes = trmi_drive_limit(&p->drive)};
     status = status == TRM_OK ? trmi_search(space, &options, &arena, found, err) : status;
     if (status == TRM_OK && trmi_choice_open(&old, space, &arena)) {

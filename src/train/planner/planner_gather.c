@@ -94,6 +94,7 @@ trm_status trmi_report_gather(trmi_report *r, const trm_planner *p, trm_error *e
     r->p = p;
     r->m = trmi_planner_best(p);
     const trmi_space *s = r->m->space;
+    /* simulate the step of the chosen plan */
     trmi_router *router;
     TRMI_TRY(trmi_router_create(&s->mesh, &s->prices, &router, err));
     trm_status status =
@@ -104,6 +105,7 @@ trm_status trmi_report_gather(trmi_report *r, const trm_planner *p, trm_error *e
     if (status == TRM_OK && (r->moves == NULL || r->rows == NULL)) {
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory for the report");
     }
+    /* first pass: the end of backward */
     double backward_end = 0;
     for (int64_t i = 0; status == TRM_OK && i < r->timeline.count; i++) {
         const trmi_simulated_event *e = &r->timeline.events[i];
@@ -131,6 +133,7 @@ trm_status trmi_report_gather(trmi_report *r, const trm_planner *p, trm_error *e
 
 /* ---- functions of both reports --------------------------------------------------------------- */
 
+/* Contract in planner_report.h. */
 const char *trmi_report_axes(const trmi_mesh *mesh, uint32_t axes, char text[48]) {
     size_t used = 0;
     text[0] = '\0';
@@ -157,6 +160,8 @@ double trmi_report_work(const trmi_report *r) {
     return flops;
 }
 
+/* Contract in planner_report.h. Without a rate in the links file: the machine's measured rate,
+ * of which operators reach the share TRMI_COSTS_REACHED. */
 double trmi_report_peak(const trmi_report *r) {
     const trm_planner *p = r->p;
     return p->links.flops > 0 ? p->links.flops
@@ -190,6 +195,8 @@ const char *trmi_report_uncut(const trmi_report *r, int32_t node) {
     return letters[0] == '\0' ? reason : NULL;
 }
 
+/* Contract in planner_report.h. An upper bound: the time that a perfect cut would save, and the
+ * messages of the operator. */
 double trmi_report_price_of_uncut(const trmi_report *r, int32_t node) {
     const trmi_space_class *k = trmi_space_class_of(r->m->space, node);
     int32_t i = r->m->found.best.choice.strategy[node];

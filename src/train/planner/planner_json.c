@@ -119,6 +119,7 @@ static void json_lists(trmi_report *r) {
         number(t, "exposed_seconds", o->exposed);
         trmi_text_printf(t, ",\"gradients\":%s}", o->gradient ? "true" : "false");
     }
+    /* operators that no plan can cut */
     trmi_text_printf(t, "],\"warnings\":[");
     for (int32_t n = 0, told = 0; n < r->m->space->nodes_count; n++) {
         const char *why = trmi_report_uncut(r, n);
@@ -150,6 +151,8 @@ static void json_lists(trmi_report *r) {
                      f->front.open == 0 && f->front.slack == 0 ? "true" : "false");
     number(t, "frontier_slack_seconds", f->front.slack);
     number(t, "frontier_open_seconds", f->front.open_gap);
+    /* factors from which another plan is better; without one, the factor up to which the search
+     * went */
     trmi_text_printf(t, ",\"flips\":[");
     for (int32_t i = 0; i < r->p->flips_count; i++) {
         const trmi_flip *o = &r->p->flips[i];
@@ -180,6 +183,7 @@ void trmi_report_tell_json(trmi_report *r) {
                      info.infeasible ? "true" : "false");
     string(t, "cuts", plan);
     json_measure(t, &r->measure);
+    /* the figures of the head */
     number(t, "compiled_bytes", info.compiled_bytes);
     number(t, "samples_per_second", info.samples_per_second);
     number(t, "data_parallel_seconds", info.data_parallel_seconds);
@@ -193,6 +197,7 @@ void trmi_report_tell_json(trmi_report *r) {
     char day[12];
     string(t, "links_measured", trmi_report_links_day(r, day));
     string(t, "oldest_cost", r->p->costs.oldest);
+    /* the proof; null where the search has no bound */
     trmi_text_printf(t, ",\"certificate\":{\"objective\":");
     trmi_text_json_number(t, info.step_seconds);
     number(t, "lower_bound", r->p->drive.mode == TRMI_SEARCH_OPTIMAL ? info.lower_bound : NAN);

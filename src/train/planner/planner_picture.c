@@ -40,6 +40,7 @@ char *trm_planner_svg(const trm_planner *p) {
     const trmi_space *s = m->space;
     trmi_text t = {0};
     char mesh[48];
+    /* scale: the longest operator has the full width */
     double longest = 1e-12;
     enum { LINE = 15, LEFT = 260, WIDE = 520 };
     for (int32_t n = 0; n < s->nodes_count; n++) {

@@ -219,6 +219,7 @@ static trm_status write_trace(const simulation *s, trm_error *err) {
     trm_status status =
         trmi_space_timeline(m->space, &m->found.best.choice, router, &timeline, &measure, err);
     trmi_router_destroy(router);
+    /* one track for operators, one for gradients */
     char rank[64];
     snprintf(rank, sizeof rank, "one of %d equal ranks", (int)s->p->ranks);
     trmi_trace_put_begin(&t);
@@ -293,6 +294,7 @@ static void tell(simulation *s) {
                          s->p->costs.threads, s->p->costs.threads == 1 ? "" : "s",
                          guess->alpha * 1e6, 1e-9 / guess->beta);
     }
+    /* the tables */
     tell_points(t, "weak scaling: the same samples a rank", s->weak, s->weak_count, false);
     tell_points(t, "strong scaling: the same global batch", s->strong, s->strong_count, true);
     trmi_text_printf(t, "\n%-40s %12s %9s %18s\n", "what if", "this plan ms", "",

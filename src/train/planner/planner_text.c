@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prints the report of a plan as lines for people. trmi_report_tell calls one function for each
- * part of the report, in the order in which the parts appear. */
+ * part of the report, in the order in which the parts appear: head, infeasible, uncut, time,
+ * operators, traffic, others, flips. Figures are formatted only here; planner_gather.c computes
+ * them. */
 #include "train/planner/planner_report.h"
 
 #include <math.h>
@@ -22,6 +24,7 @@ static const char *time_text(double seconds, char text[24]) {
     return text;
 }
 
+/* Formats samples per second; returns `text`. */
 static const char *rate_text(double samples_per_second, char text[32]) {
     snprintf(text, 32, "%.*f samples/s", samples_per_second < 100 ? 1 : 0, samples_per_second);
     return text;
@@ -149,6 +152,7 @@ static void tell_head(trmi_report *r) {
             t, "compiled      %s on rank 0: the whole program, by which its process grows\n",
             trmi_bytes_text(info.compiled_bytes, a));
     }
+    /* the proof: a lower bound with its assumptions, only by the optimal search */
     if (r->p->drive.mode == TRMI_SEARCH_OPTIMAL) {
         trmi_text_printf(t,
                          "proof         no plan of these meshes%s takes less than %s by these "
@@ -166,6 +170,7 @@ static void tell_head(trmi_report *r) {
         trmi_text_printf(t,
                          "proof         none: this search has no bound (--search optimal has)\n");
     }
+    /* the verdict, if no plan can be much faster than data parallel */
     double gain =
         info.data_parallel_seconds > 0 ? 1 - info.lower_bound / info.data_parallel_seconds : 1;
     if (r->p->drive.mode == TRMI_SEARCH_OPTIMAL && gain < 0.02 && info.ranks > 1) {
@@ -174,6 +179,7 @@ static void tell_head(trmi_report *r) {
                          "by more than %.2f %%\n",
                          r->p->options.memory_bytes > 0 ? " that fits" : "", 100 * fmax(0, gain));
     }
+    /* which samples batch norms see: it changes the function of the network */
     if (trmi_report_has_norms(r) && info.ranks > 1 && trmi_planner_local_norms(r->p)) {
         trmi_text_printf(t, "norms         over each rank's own samples (--sync-batch-norm off): "
                             "the function of data_parallel, not that of one device\n");
@@ -238,6 +244,7 @@ static void tell_operators(trmi_report *r) {
         const trmi_op *op = trmi_space_op(s, o->node);
         const char *other = trmi_report_runner(r, o->node);
         double price = r->m->found.runners[o->node].price;
+        /* long names keep their end, which differs most */
         size_t length = strlen(op->name);
         snprintf(name, sizeof name, "%s%s", length > 33 ? "..." : "",
                  length > 33 ? op->name + length - 30 : op->name);
@@ -249,6 +256,7 @@ static void tell_operators(trmi_report *r) {
         trmi_text_printf(&r->text, "%-34s %3d %-22.22s %-7s %10s %10s %10s  ", name, (int)o->count,
                          shape, cut, time_text(o->forward, a), time_text(o->backward, b),
                          time_text(o->moves, c));
+        /* the next best strategy of this operator alone, and its price */
         if (other == NULL || !(price < INFINITY)) {
             trmi_text_printf(&r->text, "none\n");
         } else {
@@ -402,6 +410,7 @@ static void tell_infeasible(trmi_report *r) {
     }
     trmi_text_printf(&r->text,
                      "\nwhat does not fit: the largest operators of the plan of least memory\n");
+    /* the largest six, by repeated search */
     bool *done = trmi_alloc((size_t)s->nodes_count + 1);
     for (int32_t shown = 0; done != NULL && shown < 6; shown++) {
         int32_t most = -1;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs plans for real: the time of a step on the ranks of a communicator, of one plan
- * (trm_planner_run) or of several plans in turns (trm_planner_compare). Predictions are held
- * against these times; they never enter the costs. */
+ * (trm_planner_run) or of several plans in turns (trm_planner_compare). Predictions are compared
+ * with these times; they never enter the costs. Both functions are collective: every rank builds
+ * the same graph and runs the same plans. */
 #include "train/planner/planner.h"
 
 #include "base/arguments.h"
@@ -122,6 +123,7 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
     if (inputs == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to run a plan");
     }
+    /* memory that was freed before must not count */
     trmi_os_trim();
     int64_t before = trmi_os_own_bytes();
     trm_status status = build(model, comm != NULL ? trm_comm_size(comm) : 1, inputs, &loss, err);
@@ -129,6 +131,7 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
         const trm_exec_options options = options_of(model, comm, plan, loss);
         status = trm_exec_create(inputs->graph, &options, &exec, err);
     }
+    /* random inputs; keys and labels below the number of classes */
     for (int32_t i = 0; status == TRM_OK && i < inputs->count; i++) {
         int64_t classes = trm_dataset_class_count(model->data);
         if (inputs->nodes[i].id != 0) {
@@ -182,6 +185,7 @@ trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm,
     if (inputs == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to compare plans");
     }
+    /* rank 0 has the texts of the plans; the race broadcasts them */
     trmi_race_result result;
     trm_status status = build(model, trm_comm_size(comm), inputs, &loss, err);
     if (status == TRM_OK) {
@@ -202,6 +206,7 @@ trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm,
     trm_graph_destroy(inputs->graph);
     trmi_free(inputs);
     TRMI_TRY(status);
+    /* everything relative to the first plan */
     memset(out, 0, sizeof *out);
     out->turns = result.turns;
     out->fastest = result.turns > 0 ? trmi_race_fastest(&result, count) : 0;
