@@ -166,6 +166,7 @@ trm_status app_click_data(const app_context *app, trm_dataset_spec *spec, trm_er
     for (size_t i = 0; i < sizeof separators; i++) {
         click.separator = strcmp(f->separator, names[i]) == 0 ? separators[i] : click.separator;
     }
+    /* a bag's separator must differ from the columns' */
     click.bag_separator = click.separator == '|' ? ';' : '|';
     generator = generator_of(&app->o);
     if (status == TRM_OK && f->field_tables != NULL) {
@@ -177,6 +178,7 @@ trm_status app_click_data(const app_context *app, trm_dataset_spec *spec, trm_er
         status = parse_columns(f->columns, text, sizeof text, columns, &click.column_count, err);
     }
     spec->click = &click;
+    /* with a click model "synth" and "tfrecord" mean clicks */
     if (is_click_run(app) && strcmp(spec->path, "synth") == 0) {
         spec->kind = "clicks";
     }

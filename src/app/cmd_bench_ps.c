@@ -29,6 +29,7 @@ static void tell(void *context, const char *name, const char *unit, double media
     app_json_close();
 }
 
+/* bench ps: the options of the library's benchmark from the flags. */
 int app_run_bench_ps(app_context *app) {
     trm_error err;
     const app_options *o = &app->o;

@@ -55,6 +55,7 @@ static void print_json(const trm_machine *m) {
     app_json_close();
 }
 
+/* doctor: one line per property, its remark behind it. */
 int app_run_doctor(app_context *app) {
     (void)app;
     trm_machine m;

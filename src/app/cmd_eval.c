@@ -61,6 +61,8 @@ static trm_status evaluate(app_context *app, trm_model *model, trm_dataset *data
     return status;
 }
 
+/* eval. The launcher of many ranks only checks; the ranks evaluate together and have the same
+ * result. */
 int app_run_eval(app_context *app) {
     trm_error err;
     trm_dataset *data = NULL;

@@ -99,6 +99,7 @@ static trm_status check_flags(const app_context *app, bool many, trm_error *err)
     return TRM_OK;
 }
 
+/* plan: compiles the model for one process, or passes on to the planner. */
 int app_run_plan(app_context *app) {
     trm_error err;
     bool many =

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trireme tokenizer: train, encode, decode. */
+/* tokenizer train, encode, decode: learns byte-pair tokens from text files, and converts between
+ * text and token ids (trireme/data_text.h). Ids are read and written as numbers in text, or as a
+ * .bin file. */
 #include "app/app.h"
 
 #include "trireme/data_text.h"
@@ -15,7 +17,8 @@ enum { SPECIAL_TOKENS_MAX = 256 };
 
 /* ---- train ---- */
 
-/* Cuts "A,B" at its commas, in place; returns the parts. */
+/* Splits a list "A,B" at its commas, in place; returns the number of parts. A NULL list has
+ * none. */
 static int32_t cut_list(char *text, const char **parts) {
     int32_t count = 0;
     for (char *at = text; at != NULL && count < SPECIAL_TOKENS_MAX;) {
@@ -29,6 +32,8 @@ static int32_t cut_list(char *text, const char **parts) {
     return count;
 }
 
+/* Trains a tokenizer on the files of the command line and saves it, unless it is a dry run.
+ *   error  INVALID */
 static trm_status train(app_context *app, trm_tokenizer **out, trm_error *err) {
     const app_options *o = &app->o;
     const char *special[SPECIAL_TOKENS_MAX];
@@ -49,6 +54,7 @@ static trm_status train(app_context *app, trm_tokenizer **out, trm_error *err) {
     return status == TRM_OK && !o->dry_run ? trm_tokenizer_save(*out, o->output, err) : status;
 }
 
+/* tokenizer train. Warns if the text has fewer tokens than --vocabulary. */
 int app_run_tokenizer_train(app_context *app) {
     trm_error err;
     trm_tokenizer *tokenizer = NULL;
@@ -79,7 +85,8 @@ int app_run_tokenizer_train(app_context *app) {
 
 /* ---- files ---- */
 
-/* A whole file.   owns  *out: caller, free */
+/* Reads a whole file and ends it with a zero byte.
+ *   owns  *out: caller, free   error  IO, NOMEM */
 static trm_status read_whole(const char *path, char **out, size_t *bytes, trm_error *err) {
     FILE *file = fopen(path, "rb");
     size_t capacity = 1 << 16, got;
@@ -111,6 +118,8 @@ static trm_status read_whole(const char *path, char **out, size_t *bytes, trm_er
     return TRM_OK;
 }
 
+/* Opens --tokenizer.
+ *   error  INVALID without the flag */
 static trm_status open_tokenizer(const app_context *app, trm_tokenizer **out, trm_error *err) {
     if (app->o.tokenizer == NULL) {
         return app_fail(err, TRM_INVALID, "%s needs --tokenizer DIR", app->command->name);
@@ -120,7 +129,7 @@ static trm_status open_tokenizer(const app_context *app, trm_tokenizer **out, tr
 
 /* ---- encode ---- */
 
-/* Prints ids with spaces between them and a line end, as text or as an array of JSON. */
+/* Prints ids on a line, separated by spaces, or as a JSON array. */
 static void print_ids(const int32_t *ids, int64_t count, bool json) {
     printf(json ? "[" : "");
     for (int64_t i = 0; i < count; i++) {
@@ -129,6 +138,8 @@ static void print_ids(const int32_t *ids, int64_t count, bool json) {
     printf(json ? "]" : "\n");
 }
 
+/* Encodes each line by itself, without its newline; with `print` each line's ids are a line of
+ * stdout. */
 static trm_status encode_lines(trm_tokenizer *tokenizer, const char *text, size_t bytes, bool print,
                                trm_tokens *tokens, trm_error *err) {
     int64_t line = 1;
@@ -148,7 +159,7 @@ static trm_status encode_lines(trm_tokenizer *tokenizer, const char *text, size_
     return TRM_OK;
 }
 
-/* Ids to stdout, as an event with --json; with --output how many there are. */
+/* Prints the ids, or with --output their number, and the JSON event "tokenizer_encode". */
 static void tell_encoded(const app_context *app, size_t bytes, const trm_tokens *tokens) {
     const app_options *o = &app->o;
     if (o->output != NULL) {
@@ -169,6 +180,7 @@ static void tell_encoded(const app_context *app, size_t bytes, const trm_tokens 
     app_json_close();
 }
 
+/* tokenizer encode. */
 int app_run_tokenizer_encode(app_context *app) {
     trm_error err;
     const app_options *o = &app->o;
@@ -199,7 +211,8 @@ int app_run_tokenizer_encode(app_context *app) {
 
 /* ---- decode ---- */
 
-/* "12 7 430", with any white space, commas and brackets between.   errors CORRUPT */
+/* Parses ids such as "12 7 430"; white space, commas and brackets may stand between them.
+ *   error  CORRUPT */
 static trm_status parse_ids(const char *path, const char *text, trm_tokens *tokens,
                             trm_error *err) {
     const char *between = " \t\r\n,[]";
@@ -224,6 +237,7 @@ static trm_status parse_ids(const char *path, const char *text, trm_tokens *toke
     return TRM_OK;
 }
 
+/* Reads ids from a .bin file or from text. */
 static trm_status read_ids(const char *path, trm_tokens *tokens, trm_error *err) {
     if (app_ends_in(path, ".bin")) {
         return trm_tokens_read(path, tokens, err);
@@ -236,6 +250,8 @@ static trm_status read_ids(const char *path, trm_tokens *tokens, trm_error *err)
     return status;
 }
 
+/* Writes the text to a file, or to stdout without a path.
+ *   error  IO */
 static trm_status write_text(const char *path, const char *text, size_t bytes, trm_error *err) {
     FILE *file = path != NULL ? fopen(path, "wb") : stdout;
     if (file == NULL || fwrite(text, 1, bytes, file) != bytes ||
@@ -245,6 +261,7 @@ static trm_status write_text(const char *path, const char *text, size_t bytes, t
     return TRM_OK;
 }
 
+/* tokenizer decode. The text goes to --output, to stdout, or into the JSON event. */
 int app_run_tokenizer_decode(app_context *app) {
     trm_error err;
     const app_options *o = &app->o;

@@ -359,6 +359,7 @@ static int finish(const job *j, trm_status status, const trm_error *err) {
     return 0;
 }
 
+/* train: a role of a job with servers, the launcher of many ranks, or one rank. */
 int app_run_train(app_context *app) {
     trm_error err;
     job j = {.app = app, .name = app->parsed.arguments[0], .report = {.app = app}};

@@ -272,6 +272,7 @@ static void tell(const trial *t, int count, const regret *r, int ranks,
                 t[i].predicted * 1e3, t[i].measured * 1e3, 100 * off, t[i].predicted_bytes / 1e6,
                 t[i].bytes / 1e6, 100 * bytes);
     }
+    /* the summary, then the same figures as JSON */
     double tau = kendall(t, count);
     app_say("mean error %.1f %%, Kendall's tau %.3f, memory at most %.1f %% off; %d plans\n",
             100 * error, tau, 100 * memory, count);

@@ -45,6 +45,7 @@ static trm_status make(app_context *app, char *kind, size_t size, trm_vocabulary
     return status == TRM_OK && !o->dry_run ? trm_vocabulary_save(*out, o->output, err) : status;
 }
 
+/* data vocabulary. */
 int app_run_data_vocabulary(app_context *app) {
     trm_error err;
     trm_vocabulary *v = NULL;

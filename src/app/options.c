@@ -560,6 +560,7 @@ static const app_flag PS_EXPORT[] = {
 };
 GROUP(ps_export, "Export", PS_EXPORT);
 
+/* Contract in app.h. -1 stands for "not given" where 0 is a value. */
 void app_defaults(app_options *o) {
     memset(o, 0, sizeof *o);
     o->color = "auto";

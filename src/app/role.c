@@ -231,12 +231,14 @@ static trm_status resolve(role *r, trm_error *err) {
     return token != NULL ? trm_token_read(token, r->token, err) : TRM_OK;
 }
 
-/* make_estimator has checked it. */
+/* Sets the options of a table that the model declares, from --tables. */
 static void set_table(void *context, trm_table_options *options) {
     role *r = context;
     (void)!app_table_flag(r->app->o.tables, options, &r->tables_named, NULL);
 }
 
+/* Creates the estimator: the strategy of the servers and the configuration of the run from the
+ * flags. */
 static trm_status make_estimator(role *r, trm_error *err) {
     const app_options *o = &r->app->o;
     trm_ps_strategy strategy = {.hybrid = o->hybrid,
@@ -265,6 +267,7 @@ static trm_status make_estimator(role *r, trm_error *err) {
     if (status != TRM_OK) {
         return status;
     }
+    /* the configuration of the run, with TensorFlow's names */
     const trm_run_config config = {.model_dir = o->output,
                                    .warm_start_from = o->init,
                                    .cluster = r->cluster,
@@ -396,6 +399,7 @@ static int play(role *r) {
     if (train.max_steps == 0 && train.epochs == 0) {
         train.epochs = 1;
     }
+    /* trainers report; servers and the evaluator have output of their own */
     if (me == TRM_ROLE_WORKER || me == TRM_ROLE_CHIEF) {
         train.callbacks[0] = r->bench ? (trm_callback){.on_step_end = time_step, .context = r}
                                       : app_reporter(&r->report);
@@ -407,6 +411,7 @@ static int play(role *r) {
     } else {
         tell_start(r);
     }
+    /* runs until the role ends: for a server until the chief stops it */
     app_signals_begin_job(r->estimator);
     trm_status status = trm_train_and_evaluate(
         r->estimator, &train, o->eval_every_epochs == 0 || r->bench ? NULL : &eval, &result, &err);

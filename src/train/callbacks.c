@@ -264,6 +264,8 @@ trm_callback trm_model_checkpoint(const trm_model_checkpoint_options *options) {
     return trmi_model_checkpoint_on(NULL, options);
 }
 
+/* Contract in callback.h. `last`: it runs after all other callbacks, so that a checkpoint has
+ * their effects. */
 trm_callback trmi_model_checkpoint_on(const trmi_os *os,
                                       const trm_model_checkpoint_options *options) {
     if (options->directory == NULL) {

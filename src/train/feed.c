@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the next batch of a dataset and feeds its fields to the inputs of a program. */
+/* Reads the next batch of a dataset and feeds its fields to the inputs of a program (contracts
+ * in model.h). */
 #include "train/model.h"
 
 #include "base/error.h"
@@ -7,6 +8,8 @@
 
 #include <string.h>
 
+/* Contract in model.h. The end of an epoch is skipped once; a second end means that there are no
+ * batches. */
 trm_status trmi_next_batch(trm_dataset *data, const trm_batch **out, trm_error *err) {
     trm_status status = trm_dataset_next(data, out, err);
     if (status == TRM_END) {
@@ -18,6 +21,8 @@ trm_status trmi_next_batch(trm_dataset *data, const trm_batch **out, trm_error *
     return status;
 }
 
+/* Contract in model.h. Fields that the network does not read have no target and are skipped.
+ * With lanes a field holds that many blocks. */
 trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, trm_error *err) {
     for (int32_t i = 0; i < compiled->fields; i++) {
         const trm_tensor *to = &compiled->target[i];

@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+/* Contract in trireme/metrics.h. Rows with a label outside of the classes are not counted. */
 void trm_top_k_add(trm_top_k *top, const float *logits, const int32_t *labels, int64_t rows,
                    int64_t classes) {
     TRMI_NEED_OR(, NULL, top);

@@ -88,6 +88,8 @@ void trmi_batch_forget(trm_ps_batch *b, const trmi_server_connection *peer) {
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
+/* Contract in client.h. Copies the answer out of the channel, whose memory the server needs for
+ * further answers. */
 void trmi_batch_keep_answer(const trm_ps_client *c, trmi_part *part, uint32_t server) {
     trmi_reply *reply = &part->replies[server];
     trmi_message *m = &reply->message;
@@ -129,6 +131,7 @@ void trmi_batch_refused(trm_ps_batch *b, const trmi_server_connection *peer, uin
     }
 }
 
+/* Contract in client.h. Sets *m to empty if it takes the message over. */
 void trmi_batch_answer(trm_ps_batch *b, trmi_server_connection *peer, const trmi_ps_header *header,
                        trmi_message *m) {
     trm_ps_client *c = b->client;
@@ -140,7 +143,7 @@ void trmi_batch_answer(trm_ps_batch *b, trmi_server_connection *peer, const trmi
     uint32_t first = part->pull.first[peer->number], last = part->pull.first[peer->number + 1];
     reply->here = true;
     trm_error err;
-    /* the decoder sets the sections' values only; keys stay */
+    /* the decoder only sets the addresses of values; the keys stay */
     if (header->dtype != c->options.wire ||
         trmi_ps_decode_rows(m->data, m->bytes, header, c->widths, part->pull.sections + first,
                             last - first, &err) != TRM_OK) {

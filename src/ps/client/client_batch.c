@@ -74,6 +74,7 @@ void trmi_batch_release(trm_ps_batch *b) {
     b->pulling = false;
 }
 
+/* Contract in trireme/ps.h. */
 void trm_ps_batch_destroy(trm_ps_batch *b) {
     if (b == NULL) {
         return;

@@ -462,6 +462,8 @@ static void say_bye(trm_ps_server *server, const trmi_request *r) {
     }
 }
 
+/* Contract in server.h. Runs on the link's thread with the front mutex held. Three endings:
+ * answered here, dispatched to the shards (run), or kept until a snapshot is written (CUT). */
 void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
     trmi_request *ready = NULL;
     bool answer = true;

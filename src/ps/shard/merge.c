@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 
+/* Memory of one call, kept for the next. */
 struct trmi_merge {
     trmi_account *account;
     const trmi_apply_kernels *kernels;
@@ -69,6 +70,7 @@ static int64_t position_of(trmi_merge *m, uint64_t key, int64_t *count, bool *fr
     return m->map[at] - 1;
 }
 
+/* Contract in merge.h. The map is at most half full, so that a search is short. */
 trm_status trmi_merge_sum(trmi_merge *m, const trmi_ps_section *sections, uint32_t section_count,
                           trm_dtype dtype, int32_t width, uint64_t **keys, float **values,
                           int64_t *count, trm_error *err) {
@@ -87,6 +89,7 @@ trm_status trmi_merge_sum(trmi_merge *m, const trmi_ps_section *sections, uint32
                          "no room in the budget of %lld bytes to sum gradients of %lld rows",
                          (long long)m->account->limit, (long long)total);
     }
+    /* the first gradient of a key is copied, further ones are added */
     memset(m->map, 0, (size_t)m->map_capacity * sizeof *m->map);
     size_t row = (size_t)width * trm_dtype_bytes(dtype);
     int64_t rows = 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The samples that a shard has learnt from, as a sorted list of disjoint spans. Neighbouring
- * spans are merged, so that a job needs few of them. */
+/* The samples whose gradients a shard has applied, as a sorted list of disjoint spans.
+ * Neighbouring spans are merged, so that a job needs few of them. All spans belong to one book
+ * of leases; a newer book starts an empty list. */
 #include "ps/shard/shard.h"
 
 #include "base/checked.h"
@@ -20,6 +21,7 @@ static int64_t first_span(const trmi_shard *shard, int64_t position) {
     return low;
 }
 
+/* Contract in shard.h. A push is new, applied before, or overlaps in part, which is an error. */
 trm_status trmi_spans_check(const trmi_shard *shard, const trmi_push_mark *m, trm_error *err) {
     if (m->begin == m->end || m->book > shard->book) {
         return TRM_OK;
@@ -61,6 +63,7 @@ static bool reserve_spans(trmi_shard *shard) {
     return true;
 }
 
+/* Contract in shard.h. */
 trm_status trmi_spans_add(trmi_shard *shard, const trmi_push_mark *m, trm_error *err) {
     if (m->begin >= m->end || m->book < shard->book) {
         return TRM_OK;

@@ -49,6 +49,7 @@ static trm_status check_rule(trm_admission *rule, const char *table, trm_error *
     return TRM_OK;
 }
 
+/* Contract in admit.h. Sizes are powers of two, so that a hash is reduced by a mask. */
 trm_status trmi_admitter_init(trmi_admitter *admitter, trmi_account *account,
                               const trm_admission *rule, uint64_t seed, uint32_t shards,
                               const char *table, trm_error *err) {

@@ -20,6 +20,7 @@ const trmi_apply_kernels *trmi_apply_kernels_here(void) { return TRMI_CPU_CHOICE
 /* Returns `fallback` for 0. */
 static float or_default(float value, float fallback) { return value == 0 ? fallback : value; }
 
+/* Contract in apply.h. NaN fails every range. */
 trm_status trmi_row_optimizer_check(const trm_row_optimizer *in, trm_row_optimizer *out,
                                     const char *table, trm_error *err) {
     trm_row_optimizer o = *in;

@@ -66,6 +66,8 @@ static void init_from_stream(const trm_row_init *init, uint64_t seed, uint64_t k
     }
 }
 
+/* Contract in row.h. The numbers depend on seed, key and position only, so a row has the same
+ * values on any shard and at any time. */
 void trmi_row_init_values(const trm_row_init *init, uint64_t seed, uint64_t key, int32_t width,
                           float *values) {
     if (init->stream != 0 && init->kind != TRM_ROW_INIT_CONSTANT) {

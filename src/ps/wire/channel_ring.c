@@ -170,6 +170,8 @@ static void describe_block(block *b, bool empty, uint64_t block_bytes, uint64_t 
     atomic_store_explicit(&b->bytes, bytes, memory_order_relaxed);
 }
 
+/* trmi_channel_table.reserve: takes the next block of the ring and waits for its room. A block
+ * does not wrap around; the rest of the ring before its start becomes an empty block. */
 static trm_status ring_reserve(trmi_channel *channel, size_t bytes, double timeout_seconds,
                                trmi_message *out, trm_error *err) {
     ring_channel *c = (ring_channel *)channel;
@@ -183,6 +185,7 @@ static trm_status ring_reserve(trmi_channel *channel, size_t bytes, double timeo
     }
     double deadline = trmi_os_now() + timeout_seconds;
     uint64_t tail = start_again(c);
+    /* to the end of the ring there may be too little room in one piece */
     uint64_t to_end = c->ring_bytes - (tail & (c->ring_bytes - 1));
     uint64_t pad = to_end < need ? to_end : 0;
     for (;;) {
@@ -290,6 +293,8 @@ static bool has_block(const ring_channel *c, uint64_t tail) {
     return c->read < tail && atomic_load(&block_at(c, c->in, c->read)->state) == COMMITTED;
 }
 
+/* trmi_channel_table.receive: takes the next committed block, in the order of reservation. Order
+ * of checks: a block, the end, a dead peer; then it waits. */
 static trm_status ring_receive(trmi_channel *channel, double timeout_seconds, trmi_message *out,
                                trm_error *err) {
     ring_channel *c = (ring_channel *)channel;
@@ -405,11 +410,13 @@ static bool usable_size(size_t ring_bytes) {
            (ring_bytes & (ring_bytes - 1)) == 0;
 }
 
+/* Initialises the two rings, one for each direction. */
 static void init_rings(void *memory, size_t ring_bytes) {
     ring_init(memory, ring_bytes);
     ring_init((ring *)(void *)((char *)memory + ring_memory(ring_bytes)), ring_bytes);
 }
 
+/* Contract in channel.h. Both ends share one private mapping; the last end unmaps it. */
 trm_status trmi_channel_pair(size_t ring_bytes, trmi_channel **a, trmi_channel **b,
                              trm_error *err) {
     TRMI_ASSERT(usable_size(ring_bytes));

@@ -25,6 +25,8 @@ void trmi_dense_free(trmi_dense *d) {
     *d = (trmi_dense){0};
 }
 
+/* Contract in hybrid.h. Without memory nothing is kept; the worker then has no parameters to
+ * offer. */
 void trmi_dense_keep(trmi_dense *d, const trm_model *model) {
     const trm_exec *exec = model->train.exec;
     trmi_dense_free(d);
@@ -136,6 +138,8 @@ static trm_status give(const trm_model *model, int32_t from, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in hybrid.h. Collective. Order: what this worker has, the servers' position, the
+ * nearest parameters of all workers, the broadcast. */
 trm_status trmi_dense_begin(trm_model *model, const trmi_dense *kept, const char *dir,
                             trm_error *err) {
     holding own;
@@ -148,6 +152,7 @@ trm_status trmi_dense_begin(trm_model *model, const trmi_dense *kept, const char
     if (from >= 0) {
         TRMI_TRY(give(model, from, err));
     }
+    /* dense parameters and tables would be of different steps */
     if (trmi_model_rank(model) == 0 && (from < 0 ? position > 0 : step < position)) {
         trmi_log(TRM_LOG_WARN, "train",
                  "no worker that lives has the dense parameters of step %lld: they go back to "

@@ -38,6 +38,7 @@ static trm_status check(const trm_model_options *o, trm_error *err) {
                            "trains on parameter servers");
 }
 
+/* trmi_gradient_sink.prepare: takes the tables out of the graph. */
 static trm_status prepare(trm_model *model, trm_graph *graph, trm_error *err) {
     return trmi_remote_create(&model->options, graph, &model->remote, err);
 }

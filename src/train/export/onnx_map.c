@@ -362,6 +362,7 @@ static trm_status add_shaped(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     return with_constants(x, op, reshape ? "Reshape" : "Expand", &extra, 1, err);
 }
 
+/* Contract in onnx_map.h. Operators of PLAIN first, then those with attributes or other layouts. */
 trm_status trmi_onnx_add_op(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     for (size_t i = 0; i < sizeof PLAIN / sizeof PLAIN[0]; i++) {
         if (PLAIN[i].kind == op->kind) {

@@ -31,6 +31,8 @@ static char *lines_of(const uint8_t *data, size_t bytes, const char *file) {
     return text.data;
 }
 
+/* Contract in trireme/planner.h. The file is parsed without a graph, so only its form is
+ * checked. */
 trm_status trm_plan_read(const char *file, trm_plan_info *out, char **text, trm_error *err) {
     TRMI_NEED(err, file, out);
     trmi_shard_plan *plan = NULL;

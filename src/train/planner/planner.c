@@ -348,6 +348,8 @@ void trm_planner_destroy(trm_planner *p) {
     trmi_free(p);
 }
 
+/* Contract in trireme/planner.h. The bound holds for all meshes that were searched, so it is the
+ * least of their bounds. */
 void trm_planner_describe(const trm_planner *p, trm_planner_info *out) {
     TRMI_NEED_OR(, NULL, p, out);
     const trmi_drive_mesh *m = trmi_planner_best(p);

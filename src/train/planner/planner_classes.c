@@ -51,6 +51,8 @@ static void widen(trmi_attrs *attrs, trmi_op_kind kind, int64_t from, int64_t to
     }
 }
 
+/* Contract in planner.h. Copies the graph operator by operator; shapes behind the classifier
+ * follow from the shape rules. */
 trm_status trmi_planner_rescale_classes(const trm_graph *graph, int64_t classes, trm_node *loss,
                                         trm_graph **out, trm_error *err) {
     int64_t last = classifier_of(graph), before = trmi_planner_class_count(graph);

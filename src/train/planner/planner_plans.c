@@ -5,6 +5,8 @@
 #include "base/arguments.h"
 #include "base/error.h"
 
+/* Contract in trireme/planner.h. With `looks` the list is that of the first look, with present
+ * times. */
 char *trm_planner_plan(const trm_planner *p, int32_t index, trm_planner_candidate *about) {
     TRMI_NEED_OR(NULL, NULL, p);
     trmi_ranked own[TRMI_RANKED];
