@@ -9,10 +9,10 @@
 
 /* An open file. */
 typedef struct trmi_append {
-    const trmi_os *os;
-    int fd;
-    int64_t bytes; /* length of the file, which consists of whole records */
-    char path[TRMI_PATH_BYTES];
+    const trmi_os *os;          /* the platform, for tests that inject failures */
+    int fd;                     /* -1: closed */
+    int64_t bytes;              /* length of the file, which consists of whole records */
+    char path[TRMI_PATH_BYTES]; /* for messages */
 } trmi_append;
 
 /* Opens or creates `path` for appending and cuts it off at `keep_bytes`. With `exclusive` the file

@@ -10,15 +10,15 @@
 
 /* An open file. */
 typedef struct trmi_file_out {
-    const trmi_os *os;
-    int fd;
-    int64_t bytes;       /* written so far, including those in the buffer */
-    trmi_digest *digest; /* NULL: no digest */
-    uint8_t *buffer;     /* collects small pieces */
-    size_t used;
-    bool replaces; /* `path` is temporary and is renamed to `final_path` by close */
-    char path[TRMI_PATH_BYTES];
-    char final_path[TRMI_PATH_BYTES];
+    const trmi_os *os;          /* the platform, for tests that inject failures */
+    int fd;                     /* -1: not open */
+    int64_t bytes;              /* written so far, including those in the buffer */
+    trmi_digest *digest;        /* NULL: no digest */
+    uint8_t *buffer;            /* collects small pieces */
+    size_t used;                /* bytes in `buffer` */
+    bool replaces;              /* `path` is temporary and is renamed to `final_path` by close */
+    char path[TRMI_PATH_BYTES]; /* of the file while it is written */
+    char final_path[TRMI_PATH_BYTES]; /* used if `replaces` */
 } trmi_file_out;
 
 /* Creates `path`, which must not exist. `digest`, if not NULL, must be started; close finishes it.

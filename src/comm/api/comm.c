@@ -58,9 +58,10 @@ static void keep_options(trm_comm *comm, const trm_comm_options *from) {
 
 /* The options that must be equal on all ranks, in a form that can be compared byte by byte. */
 typedef struct card {
-    uint64_t staging_bytes;
+    uint64_t staging_bytes; /* see trm_comm_options */
+    /* a trm_deterministic; 1: no direct reading; not used */
     int32_t deterministic, no_direct, host;
-    char engine[96], algorithm[TRMI_ALGORITHM_BYTES];
+    char engine[96], algorithm[TRMI_ALGORITHM_BYTES]; /* filled with zeros behind the text */
 } card;
 
 /* Fails with INVALID if the ranks' options differ. */

@@ -45,15 +45,15 @@ static int by_key(const void *a, const void *b) {
  * rank, and a rank that has finished its child keeps taking part until all ranks have finished. */
 enum { CELL_BYTES = 504 };
 typedef struct cell {
-    uint64_t finished;
-    uint8_t data[CELL_BYTES];
+    uint64_t finished;        /* 1: the rank's child is complete */
+    uint8_t data[CELL_BYTES]; /* a part of the rank's blob */
 } cell;
 
 typedef struct rounds {
-    trm_comm *parent;
+    trm_comm *parent;     /* all of its ranks take part in each round */
     const int32_t *ranks; /* [count] the ranks of the child, as ranks of the parent */
-    int32_t count;
-    cell *cells; /* [parent size] one round's cells */
+    int32_t count;        /* ranks of the child */
+    cell *cells;          /* [parent size] one round's cells */
 } rounds;
 
 /* The all-gather of a child: as many rounds as `bytes` need. */

@@ -27,40 +27,42 @@ typedef enum trmi_work_kind { TRMI_WORK_COLLECTIVE, TRMI_WORK_MESSAGES } trmi_wo
 
 /* One operation: a collective or an exchange of messages, blocking or asynchronous. */
 struct trm_request {
-    trm_comm *comm;
-    trm_request *next; /* in the queue, in the list of active requests, or among the free ones */
-    trmi_work_kind kind;
-    trmi_engine_call op;           /* the collective, resolved and signed */
-    int64_t *counts;               /* the arrays of `op`: 4 x [size], allocated when first needed */
-    trmi_engine_message *messages; /* [message_count] the messages of an exchange */
-    trmi_wait wait;                /* the clock of the exchange's wait */
-    int64_t message_count, message_capacity;
+    trm_comm *comm;      /* to which the request belongs */
+    trm_request *next;   /* in the queue, in the list of active requests, or among the free ones */
+    trmi_work_kind kind; /* which of the members below are used */
+    trmi_engine_call op; /* the collective, resolved and signed */
+    int64_t *counts;     /* the arrays of `op`: 4 x [size], allocated when first needed */
+    trmi_engine_message *messages;           /* [message_count] the messages of an exchange */
+    trmi_wait wait;                          /* the clock of the exchange's wait */
+    int64_t message_count, message_capacity; /* length and capacity of `messages` */
     /* name of an exchange in errors and traces; the name of a collective is op.tag */
     const char *tag;
     char kept_tag[40];     /* copy of the name for a started operation, whose caller may free it */
     _Atomic uint32_t done; /* futex word: 1 once `status` and `error` are final */
-    trm_status status;
-    trm_error error;
+    trm_status status;     /* result, once `done` */
+    trm_error error;       /* of a failure */
 };
 
 struct trm_comm {
-    trm_bootstrap *bootstrap;
+    trm_bootstrap *bootstrap; /* the job, borrowed */
     /* the communicator from which this one was split, in the end; itself for a first one */
     trm_comm *root;
-    trmi_group group;
+    trmi_group group;       /* the ranks, as engines get them */
     int32_t *members;       /* [size] each rank's number in the job */
     int32_t *local_members; /* [local_size] the ranks on this host, as ranks of this communicator */
     int32_t *local_job_ranks; /* [local_size] the same ranks, as ranks of the job */
     /* [size] index among the ranks of this host, -1 for ranks of other hosts */
     int32_t *local_index;
     int32_t *host_rank; /* [local_size] index of each rank of this host in `host` */
+    /* ranks on this host, this rank among them, hosts */
     int32_t local_size, local_rank, host_count;
-    int32_t split_count; /* number of children made so far, for their names */
-    trm_comm_options options;
+    int32_t split_count;      /* number of children made so far, for their names */
+    trm_comm_options options; /* with defaults; its texts are the arrays below */
+    /* the options' texts */
     char engine_name[96], name[48], algorithm[TRMI_ALGORITHM_BYTES], plugin_dir[256];
-    char engine_text[40]; /* the engines in use, as text: "shm", "shm+tcp" */
-    trmi_shm_host *host;
-    trmi_engine *shm, *net;
+    char engine_text[40];   /* the engines in use, as text: "shm", "shm+tcp" */
+    trmi_shm_host *host;    /* registered memory, counted */
+    trmi_engine *shm, *net; /* owned; net: NULL without a network */
     /* comm/net/levels.c: sub-engines of the two-level collectives; NULL without them */
     void *levels;
     bool net_only;          /* messages inside the host use the network engine, too */
@@ -69,19 +71,19 @@ struct trm_comm {
     uint64_t sequence;      /* number of collectives started so far */
     /* [size] messages: turn in which each peer's messages were last blocked */
     uint32_t turn, *turn_sent, *turn_received;
-    bool *missing; /* [size] scratch: the peers that an exchange waits for */
-    char *scratch; /* input of an all-to-all in place, moved aside */
-    size_t scratch_bytes;
+    bool *missing;        /* [size] scratch: the peers that an exchange waits for */
+    char *scratch;        /* input of an all-to-all in place, moved aside */
+    size_t scratch_bytes; /* length of `scratch` */
     trm_request blocking; /* the request that blocking calls use, so that they allocate nothing */
     trm_collective last;  /* the caller's arguments of `blocking`, if it can be reused unchanged */
     /* Asynchronous operations. */
-    trm_request *free_requests;
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    pthread_t thread;
-    bool thread_started, stopping;
-    trm_request *queue_head, **queue_tail;
-    _Atomic int32_t pending;     /* number of queued and active requests */
+    trm_request *free_requests;    /* list of requests for reuse */
+    pthread_mutex_t mutex;         /* protects the queue and `stopping` */
+    pthread_cond_t changed;        /* signalled when the queue or `stopping` changes */
+    pthread_t thread;              /* the progress thread */
+    bool thread_started, stopping; /* the thread exists; it must end once the queue is empty */
+    trm_request *queue_head, **queue_tail; /* requests that the thread has not taken yet */
+    _Atomic int32_t pending;               /* number of queued and active requests */
     _Atomic(trmi_trace *) trace; /* of the root: records its operations and those of its children */
 };
 

@@ -21,10 +21,10 @@
  *   with blocks, one for each rank  block b of a vector starts at offsets[b] and has counts[b] elements
  */
 typedef struct trmi_engine_call {
-    trm_collective_kind kind;
-    trm_dtype dtype;
-    trm_reduction reduce;
-    int32_t root;
+    trm_collective_kind kind; /* which collective */
+    trm_dtype dtype;          /* of the elements */
+    trm_reduction reduce;     /* NONE for kinds that do not reduce */
+    int32_t root;             /* rank of the group; 0 for kinds without a root */
     /* number by which a mean divides: ranks of the whole communicator, perhaps more than the
      * group's */
     int32_t divisor;
@@ -45,10 +45,10 @@ typedef struct trmi_engine_call {
 
 /* One message of an exchange, and its progress. */
 typedef struct trmi_engine_message {
-    bool receive, done;
-    int32_t rank; /* the peer, in the communicator */
-    int32_t peer; /* the peer, in the engine's group */
-    char *buffer;
+    bool receive, done;   /* direction; the message has moved completely */
+    int32_t rank;         /* the peer, in the communicator */
+    int32_t peer;         /* the peer, in the engine's group */
+    char *buffer;         /* the caller's */
     int64_t bytes, moved; /* length of the message, and how much of it has moved */
     /* the data type; compared between sender and receiver together with `bytes` */
     uint64_t signature;
@@ -59,13 +59,13 @@ typedef struct trmi_engine_message {
 
 /* The ranks that an engine serves, as seen by one of them. */
 typedef struct trmi_group {
-    trm_bootstrap *bootstrap;
-    int32_t size, rank;     /* number of ranks, and this rank's index */
-    const int32_t *members; /* [size] number of each rank in the job, for errors */
+    trm_bootstrap *bootstrap; /* the job, borrowed */
+    int32_t size, rank;       /* number of ranks, and this rank's index */
+    const int32_t *members;   /* [size] number of each rank in the job, for errors */
     /* deadline of an operation; time after which a wait is logged */
     double timeout_seconds, report_seconds;
-    trm_deterministic deterministic;
-    const char *name; /* of the communicator, for errors */
+    trm_deterministic deterministic; /* required reproducibility of sums */
+    const char *name;                /* of the communicator, for errors */
 } trmi_group;
 
 /* A slow all-gather among the group, for the creation of engines. All ranks of the group call it
@@ -95,8 +95,8 @@ typedef struct trmi_engine_table {
 } trmi_engine_table;
 
 struct trmi_engine {
-    const trmi_engine_table *table;
-    trmi_group group;
+    const trmi_engine_table *table; /* functions of its kind */
+    trmi_group group;               /* the ranks that it serves */
     bool background; /* called by a progress thread beside a computing caller: sleep early */
 };
 

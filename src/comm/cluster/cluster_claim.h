@@ -34,9 +34,9 @@ typedef struct trmi_claim {
     int32_t nodes;      /* number of hosts; 0: not stated */
     int32_t agents;     /* number of torchrun's agents, one for each node; 0: not torchrun */
     int32_t total;      /* with roles: number of all tasks; otherwise 0 */
-    trm_role role;
-    bool launcher;    /* the source starts processes, so it may have started another launcher */
-    bool one_console; /* the source shows the output of all its processes as one text */
+    trm_role role;      /* WORKER unless the source has roles */
+    bool launcher;      /* the source starts processes, so it may have started another launcher */
+    bool one_console;   /* the source shows the output of all its processes as one text */
     /* Slurm: the step has one task for each node, as agents of another launcher do */
     bool one_per_node;
     bool needs_company; /* RANK_ID and RANK_SIZE alone do not say where the peers are */
@@ -46,14 +46,14 @@ typedef struct trmi_claim {
     int32_t port;       /* port of rank 0's address; 0: not stated */
     /* consecutive ports that rank 0 may use, and its host */
     int32_t ports;
-    char address[256];
-    char key[192]; /* equal on all ranks of this job, different for other jobs */
+    char address[256]; /* host of rank 0; "": not stated */
+    char key[192];     /* equal on all ranks of this job, different for other jobs */
 } trmi_claim;
 
 /* All claims, in order of precedence. */
 typedef struct trmi_claims {
-    trmi_claim items[TRMI_CLAIMS_MAX];
-    int32_t count;
+    trmi_claim items[TRMI_CLAIMS_MAX]; /* the first `count` are used */
+    int32_t count;                     /* at most TRMI_CLAIMS_MAX */
 } trmi_claims;
 
 /* The values of HCCL_* variables (cluster_hccl.c). */
@@ -71,12 +71,12 @@ struct trm_cluster {
     trmi_tfconfig roles;                  /* roles and their addresses, if the job has roles */
     trm_rank_table *table;                /* the rank table, or NULL */
     char algorithm[TRMI_ALGORITHM_BYTES]; /* HCCL_ALGO after its check, or "" */
-    trmi_hccl hccl;
-    bool first_is_root, watched; /* see trmi_claim */
-    const char **rank_hosts;     /* [size] host of each rank, or NULL if unknown */
-    uint8_t key[32]; /* hash of the winner's key: the rendezvous distinguishes jobs by it */
-    const char *warnings[8];
-    int32_t warning_count;
+    trmi_hccl hccl;                       /* values of HCCL_* variables */
+    bool first_is_root, watched;          /* see trmi_claim */
+    const char **rank_hosts;              /* [size] host of each rank, or NULL if unknown */
+    uint8_t key[32];         /* hash of the winner's key: the rendezvous distinguishes jobs by it */
+    const char *warnings[8]; /* in the arena */
+    int32_t warning_count;   /* length of `warnings` */
 };
 
 /* Returns the text of a variable, NULL if it is not set or empty. */

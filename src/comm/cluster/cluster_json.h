@@ -11,9 +11,9 @@
 
 /* Limits of a document. */
 typedef struct trmi_cjson_limits {
-    size_t bytes;
+    size_t bytes;  /* length of the text */
     size_t values; /* scalars, lists and objects together, counted roughly by commas and brackets */
-    int depth;
+    int depth;     /* nested lists and objects */
 } trmi_cjson_limits;
 
 /* Parses one document whose root is an object. `name` leads messages. The caller frees *out with

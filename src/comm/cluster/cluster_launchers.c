@@ -20,14 +20,15 @@ enum { KEY_VARIABLES = 4 };
 
 /* One launcher. NULL: it has no such variable. */
 typedef struct launcher {
-    const char *source;
+    const char *source; /* name of the launcher, for messages */
     const char *needs;  /* this variable must be set, too; NULL: rank and size are enough */
     const char *unless; /* the launcher is ignored if this variable is set */
     /* if this variable is set, the size must be set, too; NULL: an incomplete pair is ignored */
     const char *demands;
+    /* variables with these numbers */
     const char *rank, *size, *older_size, *local_rank, *local_size, *nodes;
     const char *address, *port; /* host and port of rank 0 */
-    int32_t default_port;
+    int32_t default_port;       /* if `address` is set and `port` is not; 0: none */
     /* their values are equal on all ranks of a job and different for other jobs */
     const char *key[KEY_VARIABLES];
     /* if there are no such variables: name of the ranks' common ancestor process */
@@ -36,6 +37,7 @@ typedef struct launcher {
     /* see trmi_claim */
     bool one_console;
     bool last; /* used only if no other launcher was found */
+    /* reads what only this launcher has; NULL: nothing */
     trm_status (*refine)(const trmi_environment *env, trmi_claim *claim, trm_error *err);
 } launcher;
 

@@ -39,23 +39,23 @@ typedef struct trmi_table_server {
 
 /* A rank table. All texts are in the arena. */
 struct trm_rank_table {
-    trmi_arena arena;
-    char name[48]; /* of the file, shortened for messages */
-    trm_rank_table_form form;
-    const char *version; /* "1.0", "1.2", "2.0", or "" for the forms without a version */
+    trmi_arena arena;         /* all texts of the table */
+    char name[48];            /* of the file, shortened for messages */
+    trm_rank_table_form form; /* of the file */
+    const char *version;      /* "1.0", "1.2", "2.0", or "" for the forms without a version */
     bool chip_910; /* the table is for Ascend 910: breaches of that chip's rules are warned about */
-    trmi_table_row *rows; /* [size] */
-    int32_t size;
-    int64_t row_capacity;
+    trmi_table_row *rows;       /* [size] */
+    int32_t size;               /* number of ranks */
+    int64_t row_capacity;       /* capacity of `rows` */
     trmi_table_server *servers; /* [server_count] */
-    int32_t server_count;
-    int64_t server_capacity;
-    trmi_hash_index by_id;   /* finds a server by its id */
-    trmi_table_server *pods; /* template 2: one for each instance, in rank order */
-    int32_t pod_count;
-    int64_t pod_capacity;
-    const char *warnings[TRMI_TABLE_WARNINGS_MAX];
-    int32_t warning_count;
+    int32_t server_count;       /* length of `servers` */
+    int64_t server_capacity;    /* capacity of `servers` */
+    trmi_hash_index by_id;      /* finds a server by its id */
+    trmi_table_server *pods;    /* template 2: one for each instance, in rank order */
+    int32_t pod_count;          /* length of `pods` */
+    int64_t pod_capacity;       /* capacity of `pods` */
+    const char *warnings[TRMI_TABLE_WARNINGS_MAX]; /* in the arena */
+    int32_t warning_count;                         /* length of `warnings` */
 };
 
 /* The readers of the forms. Errors: INVALID with the position, NOMEM. */

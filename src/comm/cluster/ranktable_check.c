@@ -50,9 +50,9 @@ static trm_status check_ranks(trm_rank_table *table, trm_error *err) {
 
 /* One address of a device, in binary form. */
 typedef struct address {
-    uint8_t bytes[16];
-    int32_t family;
-    int32_t row;
+    uint8_t bytes[16]; /* IPv4: the first four */
+    int32_t family;    /* 4 or 6 */
+    int32_t row;       /* index in `rows` */
 } address;
 
 static int by_address(const void *a, const void *b) {

@@ -352,8 +352,8 @@ static spot at(const char *source, const char *path) {
 
 /* A task with its role, for sorting. */
 typedef struct place {
-    const trmi_task *task;
-    int role;
+    const trmi_task *task; /* borrowed from the description */
+    int role;              /* a trm_role */
 } place;
 
 static int by_address(const void *a, const void *b) {

@@ -21,13 +21,13 @@ typedef struct trmi_task {
 /* All tasks of one role. */
 typedef struct trmi_job_tasks {
     trmi_task *tasks; /* in ascending order of index */
-    int32_t count;
-    int64_t capacity;
+    int32_t count;    /* length of `tasks` */
+    int64_t capacity; /* capacity of `tasks` */
 } trmi_job_tasks;
 
 /* A description by roles. */
 typedef struct trmi_tfconfig {
-    trmi_arena arena;
+    trmi_arena arena;       /* all texts */
     trmi_job_tasks jobs[4]; /* by trm_role: worker, chief (or master), ps, evaluator */
     bool has_cluster;       /* some task is listed */
     bool has_task;          /* role and index of this process are known */
@@ -35,10 +35,10 @@ typedef struct trmi_tfconfig {
     bool sparse;            /* the workers were listed as TFJob's map */
     /* this process */
     trm_role role;
-    int32_t index;
-    const char *model_dir; /* from TF_CONFIG, or NULL */
-    const char *warnings[TRMI_TF_WARNINGS_MAX];
-    int32_t warning_count;
+    int32_t index;                              /* of the task in its role */
+    const char *model_dir;                      /* from TF_CONFIG, or NULL */
+    const char *warnings[TRMI_TF_WARNINGS_MAX]; /* in the arena */
+    int32_t warning_count;                      /* length of `warnings` */
 } trmi_tfconfig;
 
 /* Parses the text of TF_CONFIG. A cluster without a task is accepted here, because flags may name

@@ -38,19 +38,19 @@ enum {
 
 /* The state of a running job. */
 typedef struct job_state {
-    trm_launch_result *result;
-    double start_time;
-    bool ending; /* SIGTERM was sent to all tasks */
-    bool killed; /* SIGKILL was sent to all tasks */
-    double ending_time;
-    int stop_signal; /* the signal that stopped the launcher, or 0 */
+    trm_launch_result *result; /* the caller's */
+    double start_time;         /* trmi_os_now */
+    bool ending;               /* SIGTERM was sent to all tasks */
+    bool killed;               /* SIGKILL was sent to all tasks */
+    double ending_time;        /* of the first signal */
+    int stop_signal;           /* the signal that stopped the launcher, or 0 */
     bool
         warned; /* SIGUSR1 was passed on: a task that ends with that signal's code has not failed */
-    bool timed_out;
-    int32_t first_failed; /* index of the task that caused the failure; -1: none */
-    double first_failed_time;
-    double drain_time; /* when only servers were left; 0: not yet */
-    bool drained;      /* SIGTERM was sent to the remaining servers */
+    bool timed_out;           /* the job's timeout has passed */
+    int32_t first_failed;     /* index of the task that caused the failure; -1: none */
+    double first_failed_time; /* of its end */
+    double drain_time;        /* when only servers were left; 0: not yet */
+    bool drained;             /* SIGTERM was sent to the remaining servers */
 } job_state;
 
 /* Shows the command of a task (--dry-run). */
@@ -151,7 +151,7 @@ static bool has_failed(const trmi_task_process *task) {
     return WIFEXITED(task->wait_status) && (code == JOB_FAILED || code == WRONG_USE);
 }
 
-/* True for a failure of the task's own, even after SIGTERM was sent to it (for instance, it could not
+/* True for a failure of the task's own, even after SIGTERM was sent to it (for instance, a failed
  * save). */
 static bool has_own_failure(const trmi_task_process *task) {
     return WIFEXITED(task->wait_status) && guilt(task) == 2 && WEXITSTATUS(task->wait_status) < 128;

@@ -19,7 +19,7 @@
 
 /* One process of the job. */
 typedef struct trmi_task_process {
-    trm_role role;
+    trm_role role;                   /* WORKER without roles */
     int32_t index;                   /* number within the role; without roles the rank */
     char name[24];                   /* "rank 3", "ps 0" */
     const char *log, *env_log, *dir; /* paths and folder, in the launch's arena */
@@ -27,32 +27,32 @@ typedef struct trmi_task_process {
     char **env;                      /* environment, ended by NULL */
     /* indices into the launcher's `cores`; core_count 0: not bound */
     int32_t first_core, core_count;
-    int32_t restarts_left;
-    bool trains;  /* worker or chief: the job is over when all of these have ended */
-    bool console; /* its output is passed on to the launcher's output */
-    pid_t pid;    /* 0: not started */
-    bool running;
-    bool group_alive;  /* its process group may have members */
-    int wait_status;   /* from waitpid, once it has ended */
-    double ended_time; /* trmi_os_now */
+    int32_t restarts_left; /* number of times that it may be started again */
+    bool trains;           /* worker or chief: the job is over when all of these have ended */
+    bool console;          /* its output is passed on to the launcher's output */
+    pid_t pid;             /* 0: not started */
+    bool running;          /* started, and not collected with waitpid yet */
+    bool group_alive;      /* its process group may have members */
+    int wait_status;       /* from waitpid, once it has ended */
+    double ended_time;     /* trmi_os_now */
 } trmi_task_process;
 
 /* One job. */
 typedef struct trmi_launch {
-    const trm_launch_options *options;
-    trmi_arena arena;
-    trmi_task_process *tasks; /* [count] */
-    int32_t count;
-    int *cores; /* numbers of the CPUs that the launcher may run on */
-    int32_t core_count;
-    int32_t threads;   /* for each task (OMP_NUM_THREADS) */
-    bool shared_cores; /* more threads than CPUs: waiting ranks sleep */
-    char meet[108];    /* path of the unix socket where the ranks meet; "": none */
-    int guard_fd;      /* socket to the guardian, -1: none */
-    pid_t guard_pid;
-    int signal_fd;
-    int out_fd[2]; /* pipes: stdout and stderr of the console task */
-    int out_log;   /* the log file of the console task */
+    const trm_launch_options *options; /* the caller's */
+    trmi_arena arena;                  /* texts of the tasks */
+    trmi_task_process *tasks;          /* [count] */
+    int32_t count;                     /* number of tasks */
+    int *cores;                        /* numbers of the CPUs that the launcher may run on */
+    int32_t core_count;                /* length of `cores` */
+    int32_t threads;                   /* for each task (OMP_NUM_THREADS) */
+    bool shared_cores;                 /* more threads than CPUs: waiting ranks sleep */
+    char meet[108];                    /* path of the unix socket where the ranks meet; "": none */
+    int guard_fd;                      /* socket to the guardian, -1: none */
+    pid_t guard_pid;                   /* of the guardian, 0: none */
+    int signal_fd;                     /* signalfd, -1: none */
+    int out_fd[2];                     /* pipes: stdout and stderr of the console task */
+    int out_log;                       /* the log file of the console task */
 } trmi_launch;
 
 /* launch_tasks.c: computes tasks, environments and cores; starts nothing. Errors: INVALID,

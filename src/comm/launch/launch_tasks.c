@@ -103,10 +103,10 @@ static const char *inherited(const trm_launch_options *options, const char *name
 
 /* An environment under construction. */
 typedef struct env_list {
-    char **items;
-    int64_t capacity, count;
-    bool failed;
-    trmi_arena *arena;
+    char **items;            /* "NAME=value" texts, ended by NULL */
+    int64_t capacity, count; /* length and capacity of `items` */
+    bool failed;             /* there was no memory for a text */
+    trmi_arena *arena;       /* holds the texts */
 } env_list;
 
 /* Adds a variable, or replaces the one with the same name. `text` is in the arena. */

@@ -8,8 +8,8 @@
 
 /* All-gather among all ranks of the job. `context` is a trmi_job_exchange. */
 typedef struct trmi_job_exchange {
-    trm_bootstrap *bootstrap;
-    double timeout_seconds;
+    trm_bootstrap *bootstrap; /* the job */
+    double timeout_seconds;   /* deadline of each all-gather */
 } trmi_job_exchange;
 trm_status trmi_job_allgather(void *context, const void *mine, size_t bytes, void *all,
                               trm_error *err);
@@ -17,11 +17,11 @@ trm_status trmi_job_allgather(void *context, const void *mine, size_t bytes, voi
 /* All-gather among a subset of the ranks of a wider exchange. Every rank of the wider exchange
  * takes part with a subset of its own, and all subsets exchange the same number of times. */
 typedef struct trmi_subset {
-    const trmi_exchange *wide;
-    int32_t wide_size, count;
-    const int32_t *ranks; /* [count] ranks of the wide exchange, borrowed */
-    char *scratch;
-    size_t scratch_bytes;
+    const trmi_exchange *wide; /* borrowed */
+    int32_t wide_size, count;  /* ranks of the wide exchange, and of the subset */
+    const int32_t *ranks;      /* [count] ranks of the wide exchange, borrowed */
+    char *scratch;             /* values of all ranks of the wide exchange; grows */
+    size_t scratch_bytes;      /* length of `scratch` */
 } trmi_subset;
 /* Makes `out` the exchange of this rank's subset: `count` of the `wide_size` ranks of `wide`. The
  * subset must outlive `out`; trmi_subset_free frees its scratch memory. */

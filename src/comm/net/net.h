@@ -51,22 +51,22 @@ typedef struct trmi_cached_schedule {
 
 /* The network engine of one communicator. */
 typedef struct trmi_net {
-    trmi_engine base;
-    trmi_transport *transport;
-    void *plugin; /* dlopen handle of the transport's plug-in, or NULL */
-    trmi_runner runner;
-    trmi_model model;
-    trmi_algorithms algorithms;
-    trmi_cached_schedule cache[TRMI_CACHED_SCHEDULES];
+    trmi_engine base;           /* must be the first member */
+    trmi_transport *transport;  /* owned */
+    void *plugin;               /* dlopen handle of the transport's plug-in, or NULL */
+    trmi_runner runner;         /* runs the schedules */
+    trmi_model model;           /* figures by which algorithms are compared */
+    trmi_algorithms algorithms; /* prescribed by the user */
+    trmi_cached_schedule cache[TRMI_CACHED_SCHEDULES]; /* schedules of recent requests */
     trmi_schedule scratch; /* for requests with arrays of counts, which are not cached */
-    uint64_t uses;
+    uint64_t uses;         /* number of look-ups in the cache so far */
     /* inputs and results in the partial type (16-bit sums, integer means) */
     char *wide_in, *wide_out;
-    size_t wide_in_bytes, wide_out_bytes;
+    size_t wide_in_bytes, wide_out_bytes; /* length of the two buffers */
     /* [size] number of messages so far, to and from each peer */
     uint64_t *messages_out, *messages_in;
-    trmi_transfer **free_transfers; /* transfers of finished messages, for reuse */
-    int64_t free_count, free_capacity;
+    trmi_transfer **free_transfers;    /* transfers of finished messages, for reuse */
+    int64_t free_count, free_capacity; /* of free_transfers */
 } trmi_net;
 
 /* One collective among `size` of the engine's ranks. ranks[size] lists them (NULL: all), and this
@@ -74,15 +74,15 @@ typedef struct trmi_net {
  * op->divisor, so a part of a larger operation passes TRM_REDUCTION_SUM and divides later. */
 typedef struct trmi_net_part {
     const trmi_engine_call *op; /* the whole operation: signature, sequence, divisor */
-    trm_collective_kind kind;
-    const int32_t *ranks;
-    int32_t size, rank, root;
-    int64_t count, total;
-    const void *send;
-    void *recv;
-    trm_dtype dtype;
-    trm_reduction reduce;
-    bool background;
+    trm_collective_kind kind;   /* of this part, which may differ from op->kind */
+    const int32_t *ranks;       /* [size] ranks of the group; NULL: all */
+    int32_t size, rank, root;   /* number of ranks, this rank, root: as indices in `ranks` */
+    int64_t count, total;       /* elements, as in trmi_engine_call */
+    const void *send;           /* input; NULL: none */
+    void *recv;                 /* output; NULL: none */
+    trm_dtype dtype;            /* of input and output */
+    trm_reduction reduce;       /* of this part */
+    bool background;            /* run by the progress thread */
     uint64_t part; /* distinguishes several parts of one operation in the tags of frames */
 } trmi_net_part;
 trm_status trmi_net_play(trmi_net *net, const trmi_net_part *part, trm_error *err);

@@ -9,29 +9,29 @@
 
 /* The interpreter of one transport, with the buffers that it reuses. */
 typedef struct trmi_runner {
-    trmi_transport *transport;
-    double spin_seconds;      /* polling time before it sleeps */
-    trmi_transfer *transfers; /* [transfer_capacity] the transfers of the present round */
-    int64_t transfer_capacity;
-    char *temp; /* the schedule's temporary buffer */
-    size_t temp_bytes;
-    bool *missing;        /* [group size] scratch: the peers that a round waits for */
-    uint64_t *steps_out;  /* [group size] transfers so far in this operation, to each rank */
-    uint64_t *steps_in;   /* [group size] and from each rank */
-    const void **sources; /* [group size + 1] scratch: inputs of a sum */
+    trmi_transport *transport; /* borrowed */
+    double spin_seconds;       /* polling time before it sleeps */
+    trmi_transfer *transfers;  /* [transfer_capacity] the transfers of the present round */
+    int64_t transfer_capacity; /* capacity of `transfers` */
+    char *temp;                /* the schedule's temporary buffer */
+    size_t temp_bytes;         /* length of `temp`, that of the largest schedule so far */
+    bool *missing;             /* [group size] scratch: the peers that a round waits for */
+    uint64_t *steps_out;       /* [group size] transfers so far in this operation, to each rank */
+    uint64_t *steps_in;        /* [group size] and from each rank */
+    const void **sources;      /* [group size + 1] scratch: inputs of a sum */
 } trmi_runner;
 
 /* One run of a schedule: its buffers, whose elements have type `dtype` (the partial type, where
  * partial results travel), and its operation. */
 typedef struct trmi_play {
-    const trmi_schedule *schedule;
-    const trmi_engine_call *op; /* for tags and errors */
+    const trmi_schedule *schedule; /* this rank's steps */
+    const trmi_engine_call *op;    /* for tags and errors */
     /* [schedule size] number of each rank of the schedule in the transport's group; NULL: the
      * same */
     const int32_t *ranks;
-    const void *send;
-    void *recv;
-    trm_dtype dtype;
+    const void *send;           /* input of this rank */
+    void *recv;                 /* output of this rank */
+    trm_dtype dtype;            /* of the elements that travel */
     trm_reduction reduce;       /* operation of two-source steps: sum for a mean */
     trm_reduction final_reduce; /* operation of steps that complete a sum */
     int32_t divisor;            /* of final_reduce, if that is a mean */

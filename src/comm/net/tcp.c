@@ -31,9 +31,9 @@ enum { PIECE_BYTES = 1 << 18 };
 
 /* The transport of one communicator. */
 typedef struct tcp {
-    trmi_transport base;
-    trmi_link *links; /* [size * TRMI_CHANNELS] */
-    int32_t link_count;
+    trmi_transport base;  /* must be the first member */
+    trmi_link *links;     /* [size * TRMI_CHANNELS] */
+    int32_t link_count;   /* size * TRMI_CHANNELS */
     struct pollfd *polls; /* [link_count + 1] scratch; the last one is the launcher's alarm */
 } tcp;
 

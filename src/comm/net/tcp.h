@@ -18,22 +18,23 @@ enum {
 /* One connection. A connection carries frames in both directions, each direction in its own
  * order. */
 typedef struct trmi_link {
-    int fd;
-    int32_t peer, channel;
+    int fd;                                   /* non-blocking socket; -1: this rank itself */
+    int32_t peer, channel;                    /* rank in the group, TRMI_CHANNEL_... */
     trmi_transfer *sends, **sends_tail;       /* queue: the first one is being written */
     trmi_transfer *receives, **receives_tail; /* queue: the first one is being read */
     /* The frame that is being written, [head][payload][tail]: `out_done` bytes of it are written,
      * and `out_hash_done` bytes of its payload are hashed. */
     uint64_t out_done, out_hash_done;
+    /* as bytes of the wire */
     uint8_t out_head[TRMI_FRAME_HEAD_BYTES], out_tail[TRMI_FRAME_TAIL_BYTES];
     void *out_hash; /* XXH3_state_t */
     /* The frame that is being read. Bytes that were read ahead are in ahead[ahead_from,
      * ahead_to). */
     bool head_read;
-    uint64_t in_hash_done;
-    void *in_hash;
-    uint32_t ahead_from, ahead_to;
-    uint8_t ahead[TRMI_TCP_AHEAD_BYTES];
+    uint64_t in_hash_done;               /* bytes of the payload that are hashed */
+    void *in_hash;                       /* XXH3_state_t */
+    uint32_t ahead_from, ahead_to;       /* the part of `ahead` that is not used yet */
+    uint8_t ahead[TRMI_TCP_AHEAD_BYTES]; /* bytes that came with an earlier read */
 } trmi_link;
 
 /* tcp_connect.c: connects the group pairwise and sets links[peer * TRMI_CHANNELS + channel].fd; the

@@ -26,14 +26,14 @@ typedef struct trmi_tag {
 
 /* One send or receive. */
 typedef struct trmi_transfer {
-    bool receive;
-    bool done;
-    int32_t peer; /* rank in the transport's group */
-    int32_t channel;
-    char *data;
-    uint64_t bytes;
-    uint64_t moved; /* bytes delivered so far; grows while a receive is under way */
-    trmi_tag tag;
+    bool receive;               /* otherwise a send */
+    bool done;                  /* set by the transport */
+    int32_t peer;               /* rank in the transport's group */
+    int32_t channel;            /* TRMI_CHANNEL_... */
+    char *data;                 /* the caller's buffer, used until `done` */
+    uint64_t bytes;             /* length of the payload */
+    uint64_t moved;             /* bytes delivered so far; grows while a receive is under way */
+    trmi_tag tag;               /* equal on both sides */
     struct trmi_transfer *next; /* for the transport's use */
     void *handle;               /* for the transport's use */
 } trmi_transfer;
@@ -54,13 +54,13 @@ typedef struct trmi_transport_table {
 } trmi_transport_table;
 
 struct trmi_transport {
-    const trmi_transport_table *table;
-    trmi_group group;
+    const trmi_transport_table *table; /* functions of its kind */
+    trmi_group group;                  /* the ranks that it joins */
     int32_t culprit; /* the rank of the group that caused an error, -1 if unknown */
     /* on a tag that differs: the receive, and below: the tag and length that came */
     const trmi_transfer *expected;
     trmi_tag found;
-    uint64_t found_bytes;
+    uint64_t found_bytes; /* length of the frame that came */
 };
 
 /* Creates the TCP transport of `group`. All ranks call it together. Errors: IO, TIMEOUT, PEER,

@@ -26,11 +26,11 @@ enum { BLOCK = 1 << 20, NUMBERS = 1 << 13, PARTS = 3 };
 
 /* A transfer that has been started. */
 typedef struct pending {
-    trmi_transfer *transfer;
+    trmi_transfer *transfer;     /* the caller's, borrowed until done */
     MPI_Request requests[PARTS]; /* head, blocks, rest; MPI_REQUEST_NULL: none or complete */
     bool head_known;             /* receive: the head was checked */
-    uint32_t number;
-    struct pending *next;
+    uint32_t number;      /* of the transfer, among those of its peer, channel and direction */
+    struct pending *next; /* in the list of active or spare ones */
     char bounce[HEAD_BYTES + SMALL]; /* part 0 */
 } pending;
 

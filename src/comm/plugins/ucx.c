@@ -27,34 +27,34 @@ enum { ADDRESS_MAX = 1 << 16 }; /* longest worker address that is accepted */
 typedef struct ucx ucx;
 /* A transfer that has been started. */
 typedef struct pending {
-    ucx *owner;
-    trmi_transfer *transfer;
-    int waiting;         /* number of UCX requests that are not complete: head, payload */
-    ucs_status_t status; /* the first failure of a request */
-    bool head_known;     /* receive: the head was checked, the payload is being received */
-    uint32_t number;     /* of the transfer, among those of its peer, channel and direction */
-    struct pending *next;
+    ucx *owner;              /* the transport */
+    trmi_transfer *transfer; /* the caller's, borrowed until done */
+    int waiting;             /* number of UCX requests that are not complete: head, payload */
+    ucs_status_t status;     /* the first failure of a request */
+    bool head_known;         /* receive: the head was checked, the payload is being received */
+    uint32_t number;         /* of the transfer, among those of its peer, channel and direction */
+    struct pending *next;    /* in the list of active or spare ones */
     char bounce[HEAD_BYTES + SMALL]; /* part 0 */
 } pending;
 
 /* The connection to one rank. */
 typedef struct peer {
-    ucp_ep_h endpoint;
-    bool failed;
-    ucs_status_t reason;
+    ucp_ep_h endpoint;                                     /* NULL: not connected */
+    bool failed;                                           /* UCX has reported a failure */
+    ucs_status_t reason;                                   /* of the failure */
     uint32_t sent[TRMI_CHANNELS], received[TRMI_CHANNELS]; /* number of transfers so far */
 } peer;
 
 /* The transport of one communicator. */
 struct ucx {
-    trmi_transport base;
-    ucp_context_h context;
-    ucp_worker_h worker;
-    int event_fd;    /* becomes readable when the worker has something to do */
-    uint64_t key;    /* of the frames' checks */
-    peer *peers;     /* [size] */
-    pending *active; /* started, not done */
-    pending *spare;  /* pending structs for reuse */
+    trmi_transport base;   /* must be the first member */
+    ucp_context_h context; /* NULL: not initialised */
+    ucp_worker_h worker;   /* receives for all peers */
+    int event_fd;          /* becomes readable when the worker has something to do */
+    uint64_t key;          /* of the frames' checks */
+    peer *peers;           /* [size] */
+    pending *active;       /* started, not done */
+    pending *spare;        /* pending structs for reuse */
 };
 
 /* Packs the UCX tag of a part. */

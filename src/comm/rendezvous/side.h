@@ -42,46 +42,46 @@ typedef struct trmi_peer {
 /* The present all-gather: rank 0 collects the blobs of all ranks, and every rank may wait for its
  * own call. There is at most one at a time. */
 typedef struct trmi_exchange_state {
-    int64_t id;     /* rank 0: number of the exchange that is being collected; 0: none */
-    size_t bytes;   /* length of one rank's blob */
-    uint8_t *blobs; /* rank 0: [size * bytes] */
-    int64_t capacity;
-    bool *arrived; /* rank 0: [size] ranks whose blob is here */
-    int32_t count;
+    int64_t id;       /* rank 0: number of the exchange that is being collected; 0: none */
+    size_t bytes;     /* length of one rank's blob */
+    uint8_t *blobs;   /* rank 0: [size * bytes] */
+    int64_t capacity; /* capacity of `blobs`, in bytes */
+    bool *arrived;    /* rank 0: [size] ranks whose blob is here */
+    int32_t count;    /* ranks whose blob is here */
     double began_time, said_time; /* when it began; when the missing ranks were last logged */
     int64_t waiting_id;           /* number of this rank's own call; 0: none */
-    size_t waiting_bytes;
-    void *waiting_all; /* where this rank's result goes */
-    bool done;
-    trm_error result;   /* of this rank's call; status TRM_OK if it succeeded */
-    char missing[160];  /* rank 0's answer to a WHO frame: the missing ranks as text */
-    int64_t missing_id; /* the exchange that `missing` is about */
+    size_t waiting_bytes;         /* length of this rank's blob */
+    void *waiting_all;            /* where this rank's result goes */
+    bool done;                    /* `result` is valid */
+    trm_error result;             /* of this rank's call; status TRM_OK if it succeeded */
+    char missing[160];            /* rank 0's answer to a WHO frame: the missing ranks as text */
+    int64_t missing_id;           /* the exchange that `missing` is about */
 } trmi_exchange_state;
 
 /* The side channel of one rank. */
 typedef struct trmi_side {
-    trm_bootstrap base;
-    trm_join_options options; /* with the defaults filled in */
-    trmi_peer *peers;         /* [size] */
-    int32_t *host_of;         /* [size] */
-    char address[TRMI_HOST_NAME_BYTES];
-    uint8_t secret[32]; /* the key of sign(), the same on all ranks */
-    char algorithm[TRMI_ALGORITHM_BYTES];
-    uint32_t alarm;
+    trm_bootstrap base;                   /* must be the first member */
+    trm_join_options options;             /* with the defaults filled in */
+    trmi_peer *peers;                     /* [size] */
+    int32_t *host_of;                     /* [size] */
+    char address[TRMI_HOST_NAME_BYTES];   /* of this rank; base.address points here */
+    uint8_t secret[32];                   /* the key of sign(), the same on all ranks */
+    char algorithm[TRMI_ALGORITHM_BYTES]; /* HCCL_ALGO; base.algorithm points here */
+    uint32_t alarm;    /* futex word: 1 once the job has failed; read without the lock */
     trmi_link watcher; /* rank 0: link to the process that waits for the job's end; fd -1: none */
-    pthread_t thread;
-    bool started;
-    int wake_fd;          /* eventfd that wakes the service thread */
+    pthread_t thread;  /* the service thread */
+    bool started;      /* `thread` exists */
+    int wake_fd;       /* eventfd that wakes the service thread */
     struct pollfd *polls; /* [link_count + 1] used by the service thread only */
 
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    trmi_link *links; /* rank 0: [size], links[0] unused; other ranks: one link, to rank 0 */
-    int32_t link_count;
-    bool stop;       /* the rank leaves the job */
-    trm_error cause; /* the job's failure, once `alarm` is 1 */
-    int64_t last_id; /* number of the last exchange that this rank began */
-    trmi_exchange_state exchange;
+    pthread_mutex_t lock;   /* protects the members below */
+    pthread_cond_t changed; /* signalled when a waiting call may continue */
+    trmi_link *links;       /* rank 0: [size], links[0] unused; other ranks: one link, to rank 0 */
+    int32_t link_count;     /* length of `links` */
+    bool stop;              /* the rank leaves the job */
+    trm_error cause;        /* the job's failure, once `alarm` is 1 */
+    int64_t last_id;        /* number of the last exchange that this rank began */
+    trmi_exchange_state exchange; /* the present all-gather */
 } trmi_side;
 
 /* The input of one rank to the rendezvous. */
@@ -92,13 +92,13 @@ typedef struct trmi_join {
     /* Rank 0: sockets that are already open. In a job whose ranks have no numbers, the process that
      * could open them is rank 0. */
     trmi_listener listener;
-    bool listens;
-    bool watched;     /* rank 0 also waits for a scheduler process, for some seconds */
-    trmi_place place; /* where rank 0 listens */
-    bool has_token;
-    uint8_t token[32];
-    trm_join_options options;
-    const char *hint; /* appended to messages about missing ranks, or "" */
+    bool listens;             /* `listener` is open */
+    bool watched;             /* rank 0 also waits for a scheduler process, for some seconds */
+    trmi_place place;         /* where rank 0 listens */
+    bool has_token;           /* the job has a token file */
+    uint8_t token[32];        /* overwritten after the rendezvous */
+    trm_join_options options; /* with the defaults filled in */
+    const char *hint;         /* appended to messages about missing ranks, or "" */
 } trmi_join;
 
 /* The meeting of the ranks: side_root.c on rank 0, side_peer.c on the others. They fill

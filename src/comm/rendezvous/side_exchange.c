@@ -200,7 +200,8 @@ static bool poisoned(const trmi_side *side) {
     return __atomic_load_n(&side->alarm, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* Writes the missing ranks as rank 0 has them. Other ranks request them from rank 0 and wait up to a second. */
+/* Writes the missing ranks as rank 0 has them. Other ranks request them from rank 0 and wait up to
+ * a second. */
 static void ask_missing(trmi_side *side, int64_t id, char text[160]) {
     text[0] = '\0';
     if (side->base.rank == 0) {

@@ -30,9 +30,9 @@ typedef enum trmi_frame_type {
 
 /* A frame that has been received and checked. */
 typedef struct trmi_frame {
-    uint16_t type;
-    uint32_t bytes;
-    int64_t id;
+    uint16_t type;          /* a trmi_frame_type */
+    uint32_t bytes;         /* length of the payload */
+    int64_t id;             /* number of an exchange; 0 for other frames */
     const uint8_t *payload; /* inside the link's buffer, valid until the next call */
 } trmi_frame;
 
@@ -41,8 +41,8 @@ typedef struct trmi_link {
     int fd;                             /* non-blocking socket; -1: closed */
     uint8_t send_key[32], recv_key[32]; /* HMAC keys of the two directions */
     uint64_t send_number, recv_number;  /* number of the next frame */
-    uint8_t *in, *out;
-    int64_t in_capacity, out_capacity;
+    uint8_t *in, *out;                  /* received bytes, and bytes to be sent */
+    int64_t in_capacity, out_capacity;  /* length of the two buffers */
     size_t in_bytes, in_used;   /* bytes received, and how many of them the last frame used */
     size_t out_bytes, out_sent; /* bytes queued, and how many of them are sent */
     /* when something last came from the peer, or was last sent (trmi_os_now) */

@@ -25,15 +25,15 @@ trm_status trmi_place_parse(const char *text, int32_t ports, trmi_place *out, tr
 
 /* Rank 0's open place. */
 typedef struct trmi_listener {
-    int fds[TRMI_LISTENERS_MAX];
-    int count;
+    int fds[TRMI_LISTENERS_MAX];   /* listening sockets */
+    int count;                     /* length of `fds` */
     char address[TRMI_HOST_BYTES]; /* numeric address of the first socket */
-    int32_t port;
-    uint8_t secret[32]; /* "file:" only: the secret in the rendezvous file; else zeros */
+    int32_t port;                  /* of a TCP place */
+    uint8_t secret[32];            /* "file:" only: the secret in the rendezvous file; else zeros */
     /* files to remove at the end, and the lock that this process holds */
     char unlink_path[108];
-    char lock_path[120];
-    int lock_fd;
+    char lock_path[120]; /* "": no lock */
+    int lock_fd;         /* -1: no lock */
 } trmi_listener;
 
 /* Rank 0: opens the place. Host names are resolved again and again until `deadline` (trmi_os_now).

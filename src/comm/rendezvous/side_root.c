@@ -28,24 +28,24 @@ static const double say_seconds = 10, watcher_seconds = 5;
 
 /* A rank that has come. */
 typedef struct guest {
-    trmi_link link;
-    trmi_hello hello;
+    trmi_link link;   /* with the keys of its session */
+    trmi_hello hello; /* what the rank has declared */
 } guest;
 
 /* The state of the meeting. */
 typedef struct forming {
-    trmi_side *side;
-    trmi_join *join;
-    trmi_listener listener;
-    trmi_acceptor *acceptor;
+    trmi_side *side;         /* gets the links and peers at the end */
+    trmi_join *join;         /* rank 0's own input */
+    trmi_listener listener;  /* the open place */
+    trmi_acceptor *acceptor; /* proves new connections, several at a time */
     /* [size - 1] in order of arrival; the rank is in hello, -1 if it has no number */
     guest *guests;
-    int32_t guest_count;
-    trmi_link watcher; /* the scheduler's link; fd -1: none */
-    char refused[128]; /* the last rank of another job, for the final message */
+    int32_t guest_count; /* length of `guests` */
+    trmi_link watcher;   /* the scheduler's link; fd -1: none */
+    char refused[128];   /* the last rank of another job, for the final message */
     /* paths of the published token, one for each address */
     char published[TRMI_LISTENERS_MAX][TRMI_TOKEN_PATH_BYTES];
-    struct pollfd *polls;
+    struct pollfd *polls; /* scratch */
 } forming;
 
 const char *trmi_missing_ranks(const bool *here, int32_t size, char text[96]) {

@@ -153,8 +153,8 @@ static void say(const trmi_transport *transport, const trmi_model *m, const char
 
 /* The message from rank 0 to the other ranks. */
 typedef struct kept_card {
-    trmi_model model;
-    int32_t found, reserved;
+    trmi_model model;        /* valid if found is 1 */
+    int32_t found, reserved; /* 1: the file has figures of this cluster; 0 */
 } kept_card;
 
 trm_status trmi_calibrate(trmi_transport *transport, const trmi_exchange *exchange, trmi_model *out,

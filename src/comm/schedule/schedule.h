@@ -51,23 +51,23 @@ typedef enum trmi_schedule_step_kind {
 
 /* One step. All positions and counts are in elements. */
 typedef struct trmi_schedule_step {
-    trmi_schedule_step_kind kind;
-    int32_t round, peer; /* peer: the other rank of a send or receive, else -1 */
+    trmi_schedule_step_kind kind; /* decides which members are used */
+    int32_t round, peer;          /* peer: the other rank of a send or receive, else -1 */
     /* ranges of the buffers: a send reads `from`, a receive writes `to`, local steps use both */
     trmi_schedule_place from_place, to_place;
-    int64_t from, to, count;
+    int64_t from, to, count; /* first element in each buffer, and number of elements */
     /* REDUCE. sources == 0: to = to op from. sources == k > 0: to = from op (from + stride) op ...
      * over k vectors in order; the sum (and the mean) is complete when k is the number of ranks. */
     int32_t sources;
-    int64_t stride;
+    int64_t stride; /* elements between two sources */
 } trmi_schedule_step;
 
 /* One rank's part of a collective. */
 typedef struct trmi_schedule {
-    trmi_schedule_step *steps;
-    int64_t count, capacity;
-    int32_t rounds;
-    int64_t temp_count; /* length of the temporary buffer in elements */
+    trmi_schedule_step *steps; /* [count] in the order of their rounds */
+    int64_t count, capacity;   /* length and capacity of `steps` */
+    int32_t rounds;            /* number of rounds */
+    int64_t temp_count;        /* length of the temporary buffer in elements */
     /* every sum is made by one step over n sources: it needs no further division or rounding */
     bool sums_complete;
     bool failed; /* there was no memory for a step */
@@ -78,11 +78,11 @@ void trmi_schedule_free(trmi_schedule *schedule);
 /* What is to be scheduled. Blocks are as in trmi_engine_call: block b starts at offsets[b] and has
  * counts[b] elements, or starts at count * b if there are no arrays. */
 typedef struct trmi_schedule_request {
-    trmi_algorithm algorithm;
-    trm_collective_kind kind;
-    int32_t rank, size, root;
-    int64_t count, total;
-    const int64_t *counts, *offsets;
+    trmi_algorithm algorithm;        /* never AUTO */
+    trm_collective_kind kind;        /* which collective */
+    int32_t rank, size, root;        /* this rank, number of ranks, root */
+    int64_t count, total;            /* elements of a block or of the vector, and of all blocks */
+    const int64_t *counts, *offsets; /* [size] NULL: equal blocks */
     const int64_t *send_counts, *send_offsets, *recv_counts, *recv_offsets; /* TRM_ALLTOALLV only */
     int64_t piece_count; /* pipeline: elements of a piece; 0 means 65536 */
 } trmi_schedule_request;
@@ -98,8 +98,8 @@ trm_status trmi_schedule_make(const trmi_schedule_request *request, trmi_schedul
  * and sums. This is the table of docs/internals/collectives.md as a function. `count` is that of
  * trm_collective. */
 typedef struct trmi_schedule_cost {
-    int64_t rounds;
-    double sent, reduced;
+    int64_t rounds;       /* one after the other */
+    double sent, reduced; /* elements of the busiest rank */
 } trmi_schedule_cost;
 trmi_schedule_cost trmi_schedule_predict(trmi_algorithm algorithm, trm_collective_kind kind,
                                          int32_t size, int64_t count, int64_t piece_count);
@@ -109,15 +109,15 @@ trmi_schedule_cost trmi_schedule_predict(trmi_algorithm algorithm, trm_collectiv
  * The state of a generator: the request, the schedule that it fills, and the present round, which
  * the generator increments. */
 typedef struct trmi_builder {
-    const trmi_schedule_request *request;
-    trmi_schedule *out;
-    int32_t rank, size, round;
+    const trmi_schedule_request *request; /* borrowed */
+    trmi_schedule *out;                   /* gets the steps */
+    int32_t rank, size, round;            /* of the request; the present round */
 } trmi_builder;
 
 /* `count` elements of a buffer, from element `at` on. */
 typedef struct trmi_schedule_range {
-    trmi_schedule_place place;
-    int64_t at, count;
+    trmi_schedule_place place; /* which buffer */
+    int64_t at, count;         /* in elements */
 } trmi_schedule_range;
 
 /* Append a step of the present round. Empty ranges add nothing. */

@@ -74,8 +74,8 @@ typedef struct trmi_shm_segment {
     char *data; /* start of the usable memory; equals `memory` once all ranks have mapped it */
     /* reference count of the creator's mapping; NULL: this mapping belongs to this rank alone */
     _Atomic int32_t *users;
-    void *memory;
-    size_t memory_bytes;
+    void *memory;        /* start of the mapping; NULL: not mapped */
+    size_t memory_bytes; /* length of the mapping */
 } trmi_shm_segment;
 
 /* One rank's view of the registered memory of its host. It is reference-counted: the communicator
@@ -112,9 +112,9 @@ void trmi_shm_host_free(trmi_shm_host *host, void *memory);
  * (region = ADDRESS) a plain address, valid inside the same process only. */
 enum { TRMI_SHM_NOWHERE = UINT32_MAX, TRMI_SHM_ADDRESS = UINT32_MAX - 1 };
 typedef struct trmi_shm_place {
-    uint32_t region;
+    uint32_t region;     /* index in the owner's table, NOWHERE or ADDRESS */
     uint32_t generation; /* lower 32 bits of the region's generation */
-    uint64_t offset;
+    uint64_t offset;     /* from the start of the region, or the address itself */
 } trmi_shm_place;
 /* Finds the shared region that contains [buffer, buffer + bytes) of this rank. The result has
  * region NOWHERE if there is none. one_process: all ranks are threads of one process, so the
@@ -213,49 +213,49 @@ typedef struct trmi_shm_found {
 
 /* A short all-reduce as it was executed last time (shm_repeat.c). */
 typedef struct trmi_shm_repeat {
-    const void *send;
+    const void *send;               /* the caller's input */
     void *recv;                     /* NULL: the entry is empty */
     uint64_t signature[2], changes; /* trmi_shm_host.changes at that time */
     trmi_shm_said *said;            /* [n] the header that each rank posted */
     /* bytes of data in each slot; 0: the vectors lie in memory that all ranks reach */
     int64_t carried;
-    const void **sources; /* [n] this rank's slice in each input vector */
-    void **targets;       /* [target_count] this rank's slice in each output vector */
-    int32_t target_count;
-    int64_t count; /* elements of the slice */
-    trmi_reduce_fn *kernel;
+    const void **sources;   /* [n] this rank's slice in each input vector */
+    void **targets;         /* [target_count] this rank's slice in each output vector */
+    int32_t target_count;   /* number of output vectors that this rank writes */
+    int64_t count;          /* elements of the slice */
+    trmi_reduce_fn *kernel; /* for the type and reduction */
 } trmi_shm_repeat;
 
 /* The engine of one group, on one rank. */
 typedef struct trmi_shm {
-    trmi_engine base;
-    trmi_shm_host *host;
+    trmi_engine base;         /* must be the first member */
+    trmi_shm_host *host;      /* registered memory, counted */
     const int32_t *host_rank; /* [n] index in `host` of each rank of the group */
     int32_t n, me;            /* number of ranks of the group, and this rank's index */
     int32_t cpus;             /* number of CPUs that the ranks share */
     bool counted;     /* more ranks than CPUs: count arrivals, yield the CPU instead of polling */
     bool one_process; /* all ranks are threads of one process */
     bool no_direct;   /* never read peers' buffers in place (a test option): use the stages */
-    int32_t spin_microseconds; /* upper limit of the polling time */
-    double spin_seconds;       /* present polling time, which adapts (shm_wait.c) */
-    const trmi_reduce_table *reduce;
+    int32_t spin_microseconds;       /* upper limit of the polling time */
+    double spin_seconds;             /* present polling time, which adapts (shm_wait.c) */
+    const trmi_reduce_table *reduce; /* kernels for this CPU */
     bool owes_ring;                 /* the bell may have to be rung for this rank's last arrivals */
     uint64_t posts, phases, events; /* number so far, on this rank: posts, phases, and their sum */
     /* number of parts so far, including those of the present sum; by lane */
     uint64_t parts, lane_parts[TRMI_SHM_LANES];
     int64_t lane_first[TRMI_SHM_LANES + 1]; /* first part of each lane in the present sum */
-    trmi_shm_head *head;
-    trmi_shm_line *lines;
-    char *slots;
-    size_t slot_bytes, slot_payload_bytes; /* size of one slot, and of its payload */
-    trmi_shm_cell *cells;                  /* [n][n][TRMI_SHM_CELLS] */
-    char *stages;
-    size_t stage_bytes;                   /* size of one stage */
-    uint64_t *cells_written, *cells_read; /* [n] number of cells so far, to and from each peer */
+    trmi_shm_head *head;                    /* counters of the group */
+    trmi_shm_line *lines;                   /* [n] flags of each rank */
+    char *slots;                            /* [n][2] see trmi_shm_slot_of */
+    size_t slot_bytes, slot_payload_bytes;  /* size of one slot, and of its payload */
+    trmi_shm_cell *cells;                   /* [n][n][TRMI_SHM_CELLS] */
+    char *stages;                           /* [n][2] see trmi_shm_stage_of */
+    size_t stage_bytes;                     /* size of one stage */
+    uint64_t *cells_written, *cells_read;   /* [n] number of cells so far, to and from each peer */
     uint32_t mail_seen; /* this rank's `mail` counter when it last went through its messages */
-    trmi_shm_segment segment;
-    const void **sources; /* [n] scratch: input vectors of the present operation */
-    void **targets;       /* [n] scratch: output vectors of the present operation */
+    trmi_shm_segment segment; /* holds head, lines, slots, cells and stages */
+    const void **sources;     /* [n] scratch: input vectors of the present operation */
+    void **targets;           /* [n] scratch: output vectors of the present operation */
     /* [n][2] last resolved places: the vector that a rank sends, the one that it receives into */
     trmi_shm_found *found;
     trmi_shm_repeat *repeats; /* [TRMI_SHM_REPEATS] */

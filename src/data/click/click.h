@@ -19,10 +19,10 @@
 typedef struct trmi_keyer {
     int64_t buckets;                  /* keys are 0 .. buckets - 1; 0: unbounded */
     const trm_vocabulary *vocabulary; /* keys are its ids; NULL: none */
-    bool shared; /* all fields share one table: each field's keys have an offset */
-    uint64_t seed;
+    bool shared;            /* all fields share one table: each field's keys have an offset */
+    uint64_t seed;          /* of the hashes */
     const int32_t *same_as; /* [same_as_count] the field as which each field is keyed */
-    int32_t same_as_count;
+    int32_t same_as_count;  /* fields beyond have keys of their own */
 } trmi_keyer;
 
 /* Returns the field as which the values of `field` are keyed (fields with the same meaning share
@@ -58,24 +58,24 @@ trm_status trmi_vocabulary_number(trm_vocabulary *vocabulary, int64_t min_count,
 
 /* One row under construction: views of the batch. `keys` and `values` have room for `capacity`. */
 typedef struct trmi_row {
-    float label;
-    float *dense;
-    int64_t *keys;
+    float label;   /* 0 or 1 */
+    float *dense;  /* [dense_count] */
+    int64_t *keys; /* [capacity] */
     float *values; /* NULL: the data have no values */
     /* [fields] number of keys up to the end of each field; NULL: one key in each field */
     int64_t *ends;
-    int64_t count, capacity;
+    int64_t count, capacity; /* keys of the row so far, at most */
 } trmi_row;
 
 typedef struct trmi_click_source trmi_click_source;
 /* The first member of all sources of click data. */
 struct trmi_click_source {
-    trmi_source base;
-    int32_t dense_count, field_count;
-    bool ragged, weighted; /* fields have any number of keys; keys have values */
-    int64_t entries_max;   /* keys of a row, at most */
-    trmi_keyer keyer;
-    trm_dense_form dense_form;
+    trmi_source base;                 /* must be the first member */
+    int32_t dense_count, field_count; /* dense numbers and key fields of a row */
+    bool ragged, weighted;            /* fields have any number of keys; keys have values */
+    int64_t entries_max;              /* keys of a row, at most */
+    trmi_keyer keyer;                 /* how values become keys */
+    trm_dense_form dense_form;        /* transformation of dense numbers */
     /* dense value of an empty column; labels of at least this count as clicks (0: only 0 and 1 are
      * labels) */
     float missing_dense, label_threshold;
@@ -114,12 +114,12 @@ bool trmi_parse_integer(const char *at, const char *end, int64_t *out);
  * found. */
 
 typedef struct trmi_lines {
-    const char *data;
-    size_t bytes;
-    int64_t rows;    /* non-empty lines */
-    int64_t stride;  /* rows between two anchors */
-    size_t *anchors; /* [anchor_count] positions */
-    int64_t anchor_count, anchor_capacity;
+    const char *data;                      /* the text, borrowed */
+    size_t bytes;                          /* length of the text */
+    int64_t rows;                          /* non-empty lines */
+    int64_t stride;                        /* rows between two anchors */
+    size_t *anchors;                       /* [anchor_count] positions */
+    int64_t anchor_count, anchor_capacity; /* length and capacity of `anchors` */
 } trmi_lines;
 /* Indexes the text. `visit`, if given, is called once for each row. One row in sixteen has an
  * anchor, fewer in huge files. Errors: NOMEM. */

@@ -22,31 +22,31 @@ enum { COLUMNS_MAX = 4096, DEFAULT_BAG = 16 };
 
 /* One column. */
 typedef struct column {
-    const char *name;
-    trm_column_role role;
-    int32_t slot;       /* index among the dense numbers or the key fields */
-    int32_t last_chars; /* use only so many characters from the end; 0: all */
+    const char *name;     /* in the arena; NULL: none */
+    trm_column_role role; /* how its fields are read */
+    int32_t slot;         /* index among the dense numbers or the key fields */
+    int32_t last_chars;   /* use only so many characters from the end; 0: all */
 } column;
 
 /* The source. */
 typedef struct csv {
-    trmi_click_source click;
-    trmi_arena arena;
-    trmi_mapping mapping;
-    trmi_lines lines;
-    const char *path;
-    column *columns;
-    int32_t column_count;
+    trmi_click_source click;       /* must be the first member */
+    trmi_arena arena;              /* path, columns and their names */
+    trmi_mapping mapping;          /* the file */
+    trmi_lines lines;              /* without the header */
+    const char *path;              /* for messages */
+    column *columns;               /* [column_count] in the order of the file */
+    int32_t column_count;          /* that each row must have */
     int64_t header_lines, bag_max; /* lines before the first row; keys of a bag, at most */
-    char separator, bag_separator;
+    char separator, bag_separator; /* between columns, and between the keys of a bag */
 } csv;
 
 /* ---- a field of a line ---- */
 
 /* The position in a line. */
 typedef struct cursor {
-    const char *at, *end;
-    bool done;
+    const char *at, *end; /* next character, and end of the line */
+    bool done;            /* the last field was returned */
 } cursor;
 
 /* Finds the next field, without its quotes. Returns false at the end of the line, or (with *bad) if

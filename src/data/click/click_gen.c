@@ -26,15 +26,15 @@ static const int64_t test_origin = (int64_t)1 << 40, bias_origin = (int64_t)1 <<
 
 /* The source. */
 typedef struct clicks {
-    trmi_click_source click;
+    trmi_click_source click;    /* must be the first member */
     trm_clicks_options options; /* with the defaults filled in */
-    int64_t train_rows;
-    bool with_train;
+    int64_t train_rows;         /* number of training rows */
+    bool with_train;            /* training rows come before the test rows */
     /* of the inverse of the Zipf distribution: (1 + u * reach)^power, or exp(u * reach) */
     double power, reach;
-    float bias;
-    float *table; /* [fields][table_ranks][WEIGHTS] planted weights of the frequent keys */
-    int64_t table_ranks;
+    float bias;           /* gives the click rate of the options */
+    float *table;         /* [fields][table_ranks][WEIGHTS] planted weights of the frequent keys */
+    int64_t table_ranks;  /* keys of each field in `table` */
     float *dense_weights; /* [dense] planted weights of the dense inputs */
 } clicks;
 
@@ -307,8 +307,8 @@ trm_status trm_dataset_clicks(const trm_clicks_options *options, trm_usage usage
 
 /* One row: its true probability, and the label that was drawn. */
 typedef struct outcome {
-    double probability;
-    bool clicked;
+    double probability; /* true one */
+    bool clicked;       /* the label */
 } outcome;
 
 /* Sorts outcomes by probability. */

@@ -42,20 +42,20 @@ uint64_t trmi_key_hash(uint64_t seed, int32_t field, const void *text, size_t by
 
 /* One value of a vocabulary. */
 typedef struct vocabulary_word {
-    uint64_t hash;
+    uint64_t hash;     /* unbounded key of the value */
     int64_t count, id; /* id 0: not numbered yet */
-    int32_t field;
+    int32_t field;     /* in which it occurs */
 } vocabulary_word;
 
 struct trm_vocabulary {
-    int32_t fields;
-    uint64_t seed;
-    int64_t *rows; /* [fields] number of ids, including 0 */
+    int32_t fields; /* number of fields */
+    uint64_t seed;  /* of the hashes */
+    int64_t *rows;  /* [fields] number of ids, including 0 */
     /* [fields] sum of the rows of the fields before */
     int64_t *base;
-    vocabulary_word *words; /* in order of appearance, later of ids */
-    int64_t word_count, word_capacity;
-    trmi_hash_index by_word;
+    vocabulary_word *words;            /* in order of appearance, later of ids */
+    int64_t word_count, word_capacity; /* length and capacity of `words` */
+    trmi_hash_index by_word;           /* finds a value by hash and field */
 };
 
 /* An unbounded key is a non-negative number. */

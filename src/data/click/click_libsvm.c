@@ -14,12 +14,12 @@ enum { FIELDS_MAX = 65536, ENTRIES_MAX = 1 << 24 }; /* limits: fields, keys of a
 
 /* The source. */
 typedef struct libsvm {
-    trmi_click_source click;
-    trmi_arena arena;
-    trmi_mapping mapping;
-    trmi_lines lines;
-    const char *path;
-    bool with_fields; /* libffm */
+    trmi_click_source click; /* must be the first member */
+    trmi_arena arena;        /* the path */
+    trmi_mapping mapping;    /* the file */
+    trmi_lines lines;        /* its rows */
+    const char *path;        /* for messages */
+    bool with_fields;        /* libffm */
 } libsvm;
 
 /* Blanks between tokens. */
@@ -119,8 +119,8 @@ static trm_status parse(const trmi_click_source *source, int64_t row_index, trmi
 
 /* Results of the first pass over the file. */
 typedef struct survey {
-    int64_t entries_max, field_max;
-    bool first_seen, with_fields;
+    int64_t entries_max, field_max; /* keys of the longest row, largest field */
+    bool first_seen, with_fields;   /* an entry was seen; it had a field */
 } survey;
 
 /* Adds one row to the results: number of entries, form, largest field. */

@@ -20,9 +20,9 @@ enum { SLOTS_MAX = 4096, DENSE_SLOTS_MAX = 64, ENTRIES_MAX = 1 << 24 };
 
 /* One slot of the file. */
 typedef struct slot {
-    const char *name;
-    size_t length;
-    trm_column_role role;
+    const char *name;     /* in the file or the arena; not terminated */
+    size_t length;        /* of the name */
+    trm_column_role role; /* LABEL, DENSE or BAG */
     int32_t place; /* slots of keys: number of the field; slots of numbers: number among those */
     /* slots of numbers: position of the first in the dense row, and how many each row has */
     int64_t first, count;
@@ -30,14 +30,14 @@ typedef struct slot {
 
 /* The source. */
 typedef struct slots {
-    trmi_click_source click;
-    trmi_arena arena;
-    trmi_mapping mapping;
-    trmi_lines lines;
-    const char *path;
-    slot *all;
-    int32_t slot_count;
-    bool chosen; /* the caller has chosen the slots; others are skipped */
+    trmi_click_source click; /* must be the first member */
+    trmi_arena arena;        /* path, slots and chosen names */
+    trmi_mapping mapping;    /* the file */
+    trmi_lines lines;        /* its rows */
+    const char *path;        /* for messages */
+    slot *all;               /* [slot_count] room for SLOTS_MAX */
+    int32_t slot_count;      /* length of `all` */
+    bool chosen;             /* the caller has chosen the slots; others are skipped */
 } slots;
 
 /* One "slot:value" of a line. */
@@ -179,10 +179,10 @@ static trm_status parse(const trmi_click_source *source, int64_t index, trmi_row
 
 /* Results of the first pass over the file. */
 typedef struct survey {
-    slots *set;
-    int64_t rows, entries_max;
-    int32_t hint;
-    bool no_slots, too_many;
+    slots *set;                /* gets the slots that are found */
+    int64_t rows, entries_max; /* rows so far, keys of the longest one */
+    int32_t hint;              /* index of the slot of the last token */
+    bool no_slots, too_many;   /* faults, reported at the end */
 } survey;
 
 /* Returns the role of a slot by its usual name; others have keys. */

@@ -18,13 +18,13 @@ enum { COLUMNS_MAX = 1024, DEFAULT_BAG = 16 };
 
 /* The source. */
 typedef struct records {
-    trmi_click_source click;
-    trmi_tfrecord_set set;
-    trmi_arena arena;
-    int32_t column_count;
-    const char **names; /* [column_count] names and roles of the features */
-    trm_column_role *roles;
-    int64_t bag_max;
+    trmi_click_source click; /* must be the first member */
+    trmi_tfrecord_set set;   /* the files */
+    trmi_arena arena;        /* names and roles */
+    int32_t column_count;    /* number of features that are read */
+    const char **names;      /* [column_count] names and roles of the features */
+    trm_column_role *roles;  /* [column_count] */
+    int64_t bag_max;         /* keys of a bag, at most */
 } records;
 
 /* Writes file and record of a row. */

@@ -15,11 +15,11 @@ enum { DEFAULT_COUNT = 32768 };
 
 /* The source. */
 typedef struct random_clicks {
-    trmi_click_source click;
-    int64_t vocabulary;
-    double zipf;
-    int64_t *keys;         /* [count][fields] */
-    float *dense, *labels; /* [count][dense], [count] */
+    trmi_click_source click; /* must be the first member */
+    int64_t vocabulary;      /* keys of each field */
+    double zipf;             /* exponent of the keys' distribution */
+    int64_t *keys;           /* [count][fields] */
+    float *dense, *labels;   /* [count][dense], [count] */
 } random_clicks;
 
 /* The random numbers of one seed, in order. */

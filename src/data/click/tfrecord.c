@@ -198,8 +198,8 @@ void trmi_tfrecord_place(const trmi_tfrecord_set *set, int64_t index, char *text
 
 /* The source: records with image/encoded and image/class/label. */
 typedef struct imagenet {
-    trmi_source base;
-    trmi_tfrecord_set set;
+    trmi_source base;      /* must be the first member */
+    trmi_tfrecord_set set; /* the files */
 } imagenet;
 
 /* Writes file and record of a sample. */

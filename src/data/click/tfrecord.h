@@ -23,9 +23,9 @@ typedef enum trmi_feature_kind {
 } trmi_feature_kind;
 /* One feature of a tf.Example. Its data are borrowed from the record. */
 typedef struct trmi_feature {
-    trmi_feature_kind kind;
-    const uint8_t *data; /* the list's message, inside the record */
-    size_t bytes;
+    trmi_feature_kind kind; /* ABSENT: `data` is not valid */
+    const uint8_t *data;    /* the list's message, inside the record */
+    size_t bytes;           /* length of `data` */
 } trmi_feature;
 
 /* Finds `count` features by name; out[i].kind is TRMI_FEATURE_ABSENT for those that are missing.
@@ -48,18 +48,18 @@ bool trmi_feature_next_int64(trmi_feature_walk *walk, int64_t *out);
 
 /* Mapped files with an index of their records. */
 typedef struct trmi_tfrecord_file {
-    char *path;
-    const char *name; /* the last part of the path */
-    trmi_mapping mapping;
-    size_t *offsets; /* [records] positions */
-    int64_t records, capacity;
+    char *path;                /* in the set's arena */
+    const char *name;          /* the last part of the path */
+    trmi_mapping mapping;      /* the whole file */
+    size_t *offsets;           /* [records] positions */
+    int64_t records, capacity; /* length and capacity of `offsets` */
 } trmi_tfrecord_file;
 /* All files of a data set, with the records numbered through. */
 typedef struct trmi_tfrecord_set {
-    trmi_arena arena;
-    trmi_tfrecord_file *files;
-    int64_t file_count, file_capacity;
-    int64_t records;
+    trmi_arena arena;                  /* paths */
+    trmi_tfrecord_file *files;         /* [file_count] sorted by name */
+    int64_t file_count, file_capacity; /* length and capacity of `files` */
+    int64_t records;                   /* of all files */
 } trmi_tfrecord_set;
 /* Opens a file, or the files of a folder in the order of their names: those with one of the
  * prefixes, or (NULL) all whose name contains "tfrecord" or "-of-". Errors: IO, CORRUPT, NOMEM. */

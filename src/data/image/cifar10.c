@@ -27,18 +27,18 @@ static const int64_t listed_max = 100000000;
 
 /* One file of the set. */
 typedef struct file {
-    char *name;
-    trmi_mapping mapping;
-    int64_t records;
+    char *name;           /* in the arena */
+    trmi_mapping mapping; /* the whole file */
+    int64_t records;      /* number of samples */
 } file;
 
 /* The source. */
 typedef struct cifar10 {
-    trmi_source base;
-    trmi_arena arena;
-    const char *path;
-    int32_t file_count;
-    file files[FILES_MAX];
+    trmi_source base;      /* must be the first member */
+    trmi_arena arena;      /* path and names */
+    const char *path;      /* of the folder */
+    int32_t file_count;    /* length of `files` */
+    file files[FILES_MAX]; /* sorted by name */
 } cifar10;
 
 trm_status trmi_cifar10_check(const char *name, const uint8_t *data, size_t bytes, int64_t records,

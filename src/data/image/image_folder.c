@@ -30,12 +30,12 @@ typedef struct image {
 
 /* The source. */
 typedef struct folder {
-    trmi_source base;
-    trmi_arena arena;
-    const char *root;
-    image *images;
-    int64_t capacity;
-    char **classes; /* [classes] names in order: the index is the label */
+    trmi_source base; /* must be the first member; count: number of images */
+    trmi_arena arena; /* all names and paths */
+    const char *root; /* as given */
+    image *images;    /* [base.count] by tree, class and name */
+    int64_t capacity; /* capacity of `images` */
+    char **classes;   /* [classes] names in order: the index is the label */
 } folder;
 
 /* What a file is, judged by its name: an image that is read, an image format that is not, or

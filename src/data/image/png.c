@@ -13,12 +13,12 @@
 /* The state of reading. libpng leaves by longjmp, so everything that must survive a jump is
  * here. */
 typedef struct png_source {
-    const uint8_t *data;
-    size_t bytes, at;
-    png_structp png;
-    png_infop info;
-    png_bytep *rows;
-    char message[96];
+    const uint8_t *data; /* the encoded file */
+    size_t bytes, at;    /* length, and position of reading */
+    png_structp png;     /* libpng's state */
+    png_infop info;      /* libpng's header */
+    png_bytep *rows;     /* [height] places of the rows */
+    char message[96];    /* of the error, set before the jump */
 } png_source;
 
 /* Callbacks of libpng. An error stores its message and jumps back to setjmp. */

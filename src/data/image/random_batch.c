@@ -12,8 +12,8 @@ enum { DEFAULT_COUNT = 50000, DEFAULT_CLASSES = 10 };
 
 /* The source. */
 typedef struct random_batch {
-    trmi_source base;
-    trm_random_options options;
+    trmi_source base;           /* must be the first member */
+    trm_random_options options; /* with the defaults filled in */
 } random_batch;
 
 /* Lists image and label. */

@@ -74,9 +74,9 @@ static bool inside(int32_t label, float u, float v) {
 
 /* The random numbers of one picture, in order. */
 typedef struct deck {
-    uint64_t seed, counter;
-    uint32_t bits[4];
-    int used;
+    uint64_t seed, counter; /* of the picture; next block of Philox */
+    uint32_t bits[4];       /* the present block */
+    int used;               /* words of it that are used */
 } deck;
 
 /* Returns the next 32 random bits. */
@@ -190,10 +190,10 @@ void trmi_shape_draw(uint64_t seed, int64_t index, uint8_t *planar) {
 
 /* The source. */
 typedef struct shapes {
-    trmi_source base;
-    uint64_t seed;
-    int64_t train; /* number of samples of the training set */
-    bool with_train;
+    trmi_source base; /* must be the first member */
+    uint64_t seed;    /* of the whole set */
+    int64_t train;    /* number of samples of the training set */
+    bool with_train;  /* training pictures come before the test pictures */
 } shapes;
 
 /* Returns the number of the picture at `index`: training pictures first, then test pictures. */

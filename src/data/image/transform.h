@@ -13,8 +13,8 @@
  * pass. */
 typedef struct trmi_chain {
     trm_transform steps[TRMI_MAX_TRANSFORMS]; /* decoding and geometry only */
-    int32_t count;
-    bool channels_first;
+    int32_t count;                            /* length of `steps` */
+    bool channels_first;      /* layout of the result: planes instead of interleaved pixels */
     trm_dtype dtype;          /* of the result */
     float scale[3], shift[3]; /* of the finishing pass, by channel */
     int64_t height, width;    /* of the result */
@@ -37,10 +37,10 @@ typedef struct trmi_rect {
 /* What trmi_resize computes: `rect` is scaled to full_height x full_width, and of the result only
  * the window of height x width at (top, left) is written. */
 typedef struct trmi_resize_plan {
-    trmi_rect rect;
-    trm_resize_align align;
-    int64_t full_height, full_width;
-    int64_t top, left, height, width;
+    trmi_rect rect;                   /* part of the image that is scaled */
+    trm_resize_align align;           /* how pixels of the two images correspond */
+    int64_t full_height, full_width;  /* of the whole result */
+    int64_t top, left, height, width; /* the window of it that is written */
 } trmi_resize_plan;
 /* Resizes a part of an image to plan->height x plan->width interleaved uint8 RGB. The rows of the
  * image are `row_bytes` apart, and it is readable 16 bytes past its end. Errors: NOMEM. */

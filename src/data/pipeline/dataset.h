@@ -27,56 +27,56 @@
 
 /* One batch and the memory that it is filled into. Slots are reused. */
 typedef struct trmi_batch_slot {
-    trm_batch batch;
+    trm_batch batch;                    /* as the caller sees it */
     void *memory[TRM_MAX_BATCH_FIELDS]; /* [field] memory of the batch's tensors */
     int64_t *indices;                   /* [batch_size] samples of the batch */
     trm_status status; /* outcome of filling it, delivered together with the batch */
-    trm_error error;
+    trm_error error;   /* if `status` is not OK */
 } trmi_batch_slot;
 
 /* One prefetch thread, or, without threads, the caller's own state. */
 typedef struct trmi_prefetch_worker {
-    trm_dataset *dataset;
-    pthread_t thread;
-    bool running;
-    int64_t first, stride;    /* it fills the batches first, first + stride, ... */
-    trmi_queue *idle, *ready; /* slots to be filled, and filled ones, in order */
-    trmi_picture_scratch scratch;
-    trmi_cursor cursor;
+    trm_dataset *dataset;         /* to which it belongs */
+    pthread_t thread;             /* if the dataset has threads */
+    bool running;                 /* `thread` exists */
+    int64_t first, stride;        /* it fills the batches first, first + stride, ... */
+    trmi_queue *idle, *ready;     /* slots to be filled, and filled ones, in order */
+    trmi_picture_scratch scratch; /* used by this worker only */
+    trmi_cursor cursor;           /* of the sample order */
 } trmi_prefetch_worker;
 
 /* A function of the caller's that changes samples in place (own_transform.c). */
 enum { TRMI_MAX_OWN_TRANSFORMS = 4 };
 typedef struct trmi_own_transform {
-    trm_sample_transform transform;
-    void *context;
+    trm_sample_transform transform; /* the caller's function */
+    void *context;                  /* its first argument */
 } trmi_own_transform;
 
 struct trm_dataset {
-    trmi_source *source;
-    trmi_sample_order order;
-    trm_transform transforms[TRMI_MAX_TRANSFORMS]; /* image transforms, as given */
-    int32_t transform_count;
+    trmi_source *source;                             /* owned */
+    trmi_sample_order order;                         /* seed, shuffle and shard */
+    trm_transform transforms[TRMI_MAX_TRANSFORMS];   /* image transforms, as given */
+    int32_t transform_count;                         /* length of `transforms` */
     trmi_own_transform own[TRMI_MAX_OWN_TRANSFORMS]; /* applied after `transforms` */
-    int32_t own_count;
-    int64_t batch_size, passes; /* passes over the data until the end; 0: for ever */
-    bool drop_remainder, sealed;
-    bool sharded;           /* the program has chosen its part (trm_dataset_shard) */
-    int64_t depth, threads; /* batches prepared ahead; threads (0: none) */
+    int32_t own_count;                               /* length of `own` */
+    int64_t batch_size, passes;  /* passes over the data until the end; 0: for ever */
+    bool drop_remainder, sealed; /* no short last batch; refining calls fail */
+    bool sharded;                /* the program has chosen its part (trm_dataset_shard) */
+    int64_t depth, threads;      /* batches prepared ahead; threads (0: none) */
 
     /* Set once the dataset is sealed. */
     /* the transforms in executable form */
     trmi_chain chain;
-    int32_t field_count;
-    trmi_field fields[TRM_MAX_BATCH_FIELDS];
-    int64_t epoch_batches; /* batches of one epoch */
+    int32_t field_count;                     /* length of `fields` */
+    trmi_field fields[TRM_MAX_BATCH_FIELDS]; /* of a full batch */
+    int64_t epoch_batches;                   /* batches of one epoch */
 
     /* Set while the dataset is read. */
     int64_t epoch, index; /* position: the next batch */
     /* [slot_count] slots of all workers, one worker's after the other's */
     trmi_batch_slot *slots;
-    int64_t slot_count;
-    trmi_prefetch_worker *workers;
+    int64_t slot_count;            /* length of `slots` */
+    trmi_prefetch_worker *workers; /* [worker_count] NULL: not started */
     /* length of `workers`; index of the one that has the next batch */
     int64_t worker_count, next_worker;
     trmi_batch_slot *lent;        /* slot of the batch that the caller has */

@@ -142,8 +142,8 @@ static trm_status detect(const trm_dataset_spec *spec, const char **out, trm_err
 
 /* The transforms of a pipeline, under construction. */
 typedef struct recipe {
-    trm_transform steps[8];
-    int32_t count;
+    trm_transform steps[8]; /* at most six are used */
+    int32_t count;          /* length of `steps` */
 } recipe;
 
 /* Appends a transform. */

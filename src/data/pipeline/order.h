@@ -8,12 +8,12 @@
 
 /* The parameters of the order. */
 typedef struct trmi_sample_order {
-    uint64_t seed;
+    uint64_t seed;         /* of the shuffle */
     int64_t count;         /* samples of the source */
     int64_t shards, shard; /* number of shards, and this one */
-    trm_shard_mode mode;
-    bool shuffled;
-    int64_t window; /* size of the shuffle window; at most 1: no window */
+    trm_shard_mode mode;   /* of the last places, if the samples do not divide evenly */
+    bool shuffled;         /* otherwise the order of the source */
+    int64_t window;        /* size of the shuffle window; at most 1: no window */
     /* in this epoch all shards' places are shifted by so many samples (trmi_dataset_deal) */
     int64_t moved_epoch, moved;
 } trmi_sample_order;

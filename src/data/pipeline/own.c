@@ -19,10 +19,10 @@ enum { NAME_MAX_BYTES = 64 };
 
 /* The source around a callback. */
 typedef struct own_source {
-    trmi_source base;
-    trm_data_source source;
-    int64_t bytes[TRM_MAX_BATCH_FIELDS]; /* of one sample, by field */
-    char names[TRM_MAX_BATCH_FIELDS][NAME_MAX_BYTES];
+    trmi_source base;                                 /* must be the first member */
+    trm_data_source source;                           /* the caller's description */
+    int64_t bytes[TRM_MAX_BATCH_FIELDS];              /* of one sample, by field */
+    char names[TRM_MAX_BATCH_FIELDS][NAME_MAX_BYTES]; /* copies of the fields' names */
 } own_source;
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -213,9 +213,9 @@ trm_status trm_dataset_callback(const trm_data_source *source, trm_dataset **out
 
 /* The context of copy_rows: the caller's arrays. */
 typedef struct arrays {
-    int32_t count;
-    const char *data[TRM_MAX_BATCH_FIELDS];
-    int64_t bytes[TRM_MAX_BATCH_FIELDS]; /* of a row */
+    int32_t count;                          /* number of arrays */
+    const char *data[TRM_MAX_BATCH_FIELDS]; /* the caller's memory */
+    int64_t bytes[TRM_MAX_BATCH_FIELDS];    /* of a row */
 } arrays;
 
 /* The callback of array datasets. */

@@ -27,29 +27,29 @@ typedef enum trmi_form { TRMI_FORM_PLANAR, TRMI_FORM_HWC, TRMI_FORM_ENCODED } tr
 /* One image as its source holds it. It is borrowed from the source or from the scratch until the
  * next load. */
 typedef struct trmi_sample {
-    trmi_form form;
-    const uint8_t *data;
-    size_t bytes;
+    trmi_form form;        /* how `data` is to be read */
+    const uint8_t *data;   /* pixels, or the encoded file */
+    size_t bytes;          /* length of `data` */
     int64_t height, width; /* not for encoded images */
-    int32_t label;
+    int32_t label;         /* class, from 0 */
 } trmi_sample;
 
 /* One field of a batch. */
 typedef struct trmi_field {
-    const char *name;
-    trm_dtype dtype;
-    trm_shape shape; /* of the whole batch; a ragged field has its capacity in dim 0 */
-    bool ragged;     /* dim 0 differs between batches */
+    const char *name; /* lives as long as the source */
+    trm_dtype dtype;  /* of the elements */
+    trm_shape shape;  /* of the whole batch; a ragged field has its capacity in dim 0 */
+    bool ragged;      /* dim 0 differs between batches */
 } trmi_field;
 
 /* One batch to be filled: samples indices[0 .. count) of an epoch, into tensors with room for
  * `slots` rows. */
 typedef struct trmi_batch_work {
-    const int64_t *indices;
-    int64_t count;
-    int64_t slots;       /* rows of the tensors; those from `count` on are padding */
-    uint64_t epoch_seed; /* seed of augmentation in this epoch */
-    trm_tensor *tensors; /* by field; fill may reduce dim[0] of ragged ones */
+    const int64_t *indices; /* [count] samples of the source */
+    int64_t count;          /* samples, at most `slots` */
+    int64_t slots;          /* rows of the tensors; those from `count` on are padding */
+    uint64_t epoch_seed;    /* seed of augmentation in this epoch */
+    trm_tensor *tensors;    /* by field; fill may reduce dim[0] of ragged ones */
 } trmi_batch_work;
 
 /* The functions of a kind of source. */
@@ -78,11 +78,11 @@ typedef struct trmi_source_ops {
 
 /* The first member of all sources. */
 struct trmi_source {
-    const trmi_source_ops *ops;
-    int64_t count;
-    int64_t classes;
-    trmi_form form;
-    int64_t height, width; /* 0: images differ in size */
+    const trmi_source_ops *ops; /* functions of its kind */
+    int64_t count;              /* number of samples */
+    int64_t classes;            /* number of labels; 0: none */
+    trmi_form form;             /* of all images */
+    int64_t height, width;      /* 0: images differ in size */
 };
 
 /* The uses of a worker's buffers. Each buffer only grows. */
@@ -97,9 +97,9 @@ enum {
 };
 /* A worker's buffers. */
 struct trmi_picture_scratch {
-    void *data[TRMI_SCRATCH_KINDS];
-    size_t bytes[TRMI_SCRATCH_KINDS];
-    void *decoder; /* a TurboJPEG handle, created on first use */
+    void *data[TRMI_SCRATCH_KINDS];   /* by use; NULL: not used yet */
+    size_t bytes[TRMI_SCRATCH_KINDS]; /* length of each buffer */
+    void *decoder;                    /* a TurboJPEG handle, created on first use */
 };
 /* Returns at least `bytes` of buffer `which`; earlier contents are lost. NULL if there is no
  * memory. */

@@ -36,11 +36,11 @@ trm_status trmi_checkpoint_writer_open_on(const trmi_os *os, const char *dir,
 
 /* A directory that is named like a checkpoint. */
 typedef struct trmi_checkpoint_slot {
-    char name[TRMI_CHECKPOINT_NAME_BYTES];
-    int64_t step;
-    int64_t sequence; /* -1: the manifest cannot be used; `problem` says why */
-    double saved_unix_seconds;
-    trm_error problem;
+    char name[TRMI_CHECKPOINT_NAME_BYTES]; /* of the directory, "ckpt-100" */
+    int64_t step;                          /* from the name */
+    int64_t sequence;                      /* -1: the manifest cannot be used; `problem` says why */
+    double saved_unix_seconds;             /* from the manifest */
+    trm_error problem;                     /* of an unusable manifest */
 } trmi_checkpoint_slot;
 
 /* The checkpoints of a directory. */

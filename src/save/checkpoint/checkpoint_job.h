@@ -10,14 +10,14 @@
 
 /* One save. */
 typedef struct trmi_checkpoint_job {
-    trmi_arena arena; /* texts and arrays of the job */
-    trm_checkpoint_info info;
+    trmi_arena arena;           /* texts and arrays of the job */
+    trm_checkpoint_info info;   /* its texts are in the arena */
     trm_named_tensor **tensors; /* [part_count] the tensors of each part */
     /* [part_count] headers and order */
     trmi_safetensors_layout *layouts;
     trmi_manifest_file *files; /* [part_count] the digests are filled while writing */
-    int64_t part_count;
-    int64_t bytes; /* of all files but the manifest */
+    int64_t part_count;        /* number of parts, one file for each */
+    int64_t bytes;             /* of all files but the manifest */
     /* some tensors are read in pieces while they are written, so they cannot be copied */
     bool reads;
 } trmi_checkpoint_job;

@@ -25,12 +25,12 @@
 
 /* An open checkpoint. */
 struct trm_checkpoint {
-    char path[TRMI_PATH_BYTES];
-    char mark[TRMI_PATH_BYTES]; /* this reader's mark; "": none */
-    trmi_checkpoint_manifest manifest;
-    trm_safetensors **parts; /* [part_count] files of the manifest that are safetensors */
-    char (*part_names)[TRMI_CHECKPOINT_NAME_BYTES * 2];
-    int64_t part_count;
+    char path[TRMI_PATH_BYTES];        /* of the checkpoint's directory */
+    char mark[TRMI_PATH_BYTES];        /* this reader's mark; "": none */
+    trmi_checkpoint_manifest manifest; /* verified */
+    trm_safetensors **parts;           /* [part_count] files of the manifest that are safetensors */
+    char (*part_names)[TRMI_CHECKPOINT_NAME_BYTES * 2]; /* [part_count] file names without suffix */
+    int64_t part_count;                                 /* length of the two lists */
     int64_t skipped; /* number of damaged ones that were skipped to find this one */
 };
 
@@ -114,12 +114,12 @@ static trm_status open_one(const char *path, const trm_checkpoint_open_options *
 
 /* The state of one search in a directory. */
 typedef struct search {
-    const char *dir;
+    const char *dir; /* where the checkpoints are */
     /* the error to return if none is good: of the newest damaged one with a manifest, else of
      * any */
     trm_error first;
-    bool first_is_newest;
-    int64_t skipped;
+    bool first_is_newest; /* `first` is that of the newest with a manifest */
+    int64_t skipped;      /* damaged ones so far */
     /* name of the only damaged one so far, not logged yet: if none is good, its problem is returned
      * as the error and needs no log line */
     char untold[TRMI_CHECKPOINT_NAME_BYTES];

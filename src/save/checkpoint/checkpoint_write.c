@@ -28,24 +28,24 @@ enum { KEEP_DEFAULT = 5 };
 
 /* The writer of one directory. */
 struct trm_checkpoint_writer {
-    const trmi_os *os;
-    trm_checkpoint_options options;
-    char dir[TRMI_PATH_BYTES];
-    int32_t made; /* number of directories at the end of `dir` that did not exist before */
-    bool failed;  /* a save has failed */
-    trmi_lock *lock;
+    const trmi_os *os;              /* the platform, for tests that inject failures */
+    trm_checkpoint_options options; /* with the defaults filled in */
+    char dir[TRMI_PATH_BYTES];      /* the output directory */
+    int32_t made;          /* number of directories at the end of `dir` that did not exist before */
+    bool failed;           /* a save has failed */
+    trmi_lock *lock;       /* held until the writer is closed */
     int64_t next_sequence; /* larger than all in the directory */
     double opened;         /* Unix seconds: keep_every_hours counts from here */
     int64_t *verified;     /* sequence numbers of checkpoints that were read back and are good */
-    int64_t verified_count, verified_capacity;
+    int64_t verified_count, verified_capacity; /* length and capacity of `verified` */
     /* The present save. These members belong to the thread while it runs. */
     bool running;
-    pthread_t thread;
-    trmi_checkpoint_job job;
-    trm_status outcome;
-    trm_error outcome_err;
-    uint8_t *copy; /* memory for copies of tensors, reused by the next save */
-    int64_t copy_bytes;
+    pthread_t thread;        /* of a save in the background */
+    trmi_checkpoint_job job; /* the present save */
+    trm_status outcome;      /* of the thread's save */
+    trm_error outcome_err;   /* of a failed save */
+    uint8_t *copy;           /* memory for copies of tensors, reused by the next save */
+    int64_t copy_bytes;      /* length of `copy` */
 };
 
 /* ---- which ones stay ------------------------------------------------------------------- */

@@ -11,14 +11,14 @@ enum { TRMI_DIGEST_BLOCK_BYTES = 4 << 20, TRMI_DIGEST_HEX = 33 };
 
 /* A digest, complete or being computed. */
 typedef struct trmi_digest {
-    int64_t bytes;              /* length of the file */
-    char xxh3[TRMI_DIGEST_HEX]; /* 32 lower-case hex digits, set by finish */
-    uint32_t *block_crc;        /* [block_count] */
-    int64_t block_count, block_capacity;
-    void *hash; /* XXH3 state while the digest is computed, else NULL */
+    int64_t bytes;                       /* length of the file */
+    char xxh3[TRMI_DIGEST_HEX];          /* 32 lower-case hex digits, set by finish */
+    uint32_t *block_crc;                 /* [block_count] */
+    int64_t block_count, block_capacity; /* length and capacity of `block_crc` */
+    void *hash;                          /* XXH3 state while the digest is computed, else NULL */
     /* the block that is not full yet */
     uint32_t open_crc;
-    int64_t open_bytes;
+    int64_t open_bytes; /* bytes in that block so far */
 } trmi_digest;
 
 /* Begins a digest. trmi_digest_free frees it at any time. */

@@ -28,13 +28,13 @@
 
 /* A lock that this process holds. */
 struct trmi_lock {
-    const trmi_os *os;
-    char path[TRMI_PATH_BYTES];
+    const trmi_os *os;            /* the platform, for tests that inject failures */
+    char path[TRMI_PATH_BYTES];   /* of the lock file */
     char record[TRMI_LOCK_BYTES]; /* what the file contains: identifies this lock */
-    pthread_t thread;
-    pthread_mutex_t mutex;
-    pthread_cond_t leave; /* signalled when the lock is released */
-    bool leaving;
+    pthread_t thread;             /* touches the file */
+    pthread_mutex_t mutex;        /* protects `leaving` */
+    pthread_cond_t leave;         /* signalled when the lock is released */
+    bool leaving;                 /* the thread must end */
 };
 
 /* ---- the record ------------------------------------------------------------------------ */
@@ -42,8 +42,8 @@ struct trmi_lock {
 /* The contents of a record. */
 typedef struct holder {
     char machine[160]; /* boot id and pid namespace: a pid identifies a process only within these */
-    char host[96];
-    long pid;
+    char host[96];     /* name, for messages */
+    long pid;          /* valid on `machine` only */
     /* start time since boot: distinguishes a process from a later one with the same pid */
     unsigned long long start_ticks;
     double since; /* Unix seconds */

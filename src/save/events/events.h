@@ -37,8 +37,8 @@ void trmi_event_put_graph(trmi_text *out, double wall_seconds, const trm_graph_e
 /* The content of an event, as far as this reader interprets it. Texts are borrowed from the
  * record. */
 typedef struct trmi_record_event {
-    double wall_seconds;
-    int64_t step;
+    double wall_seconds; /* Unix time */
+    int64_t step;        /* of the training */
     enum {
         TRMI_EVENT_OTHER,
         TRMI_EVENT_VERSION,
@@ -47,8 +47,8 @@ typedef struct trmi_record_event {
         TRMI_EVENT_GRAPH,
         TRMI_EVENT_SESSION
     } kind;
-    const char *tag; /* name of the curve; not terminated */
-    size_t tag_bytes;
+    const char *tag;    /* name of the curve; not terminated */
+    size_t tag_bytes;   /* length of `tag` */
     double value;       /* of a scalar */
     int64_t node_count; /* of a graph */
 } trmi_record_event;

@@ -10,9 +10,9 @@
 
 /* The event under construction, and the function that receives it. */
 typedef struct decoder {
-    trmi_record_event event;
-    trmi_event_visit visit;
-    void *context;
+    trmi_record_event event; /* time and step stay, the rest changes with each value */
+    trmi_event_visit visit;  /* the caller's */
+    void *context;           /* first argument of `visit` */
 } decoder;
 
 /* Reads one value of a summary: a scalar, a histogram or another kind, and passes it to the

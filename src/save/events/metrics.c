@@ -26,12 +26,12 @@
 
 /* An open file of metrics. */
 struct trm_metrics {
-    trmi_append file;
-    trmi_arena arena;
-    bool csv;
-    char **columns; /* [column_count] names of the CSV columns */
-    int64_t column_count;
-    trmi_text line; /* the line under construction; reused */
+    trmi_append file;     /* the open file */
+    trmi_arena arena;     /* names of the columns */
+    bool csv;             /* otherwise JSON lines */
+    char **columns;       /* [column_count] names of the CSV columns */
+    int64_t column_count; /* 0 for JSON lines */
+    trmi_text line;       /* the line under construction; reused */
 };
 
 /* True if `text` ends with `end`. */

@@ -8,13 +8,13 @@
 
 /* The state of the parser. */
 typedef struct trmi_json {
-    const char *text;
+    const char *text; /* borrowed; need not be terminated */
     size_t bytes, at; /* length of the text; position of the cursor */
     /* at least `bytes` + 1 long: receives the unescaped strings, one after the other */
     char *strings;
     size_t used;       /* used bytes of `strings` */
     const char *fault; /* what is wrong; NULL: nothing so far */
-    size_t fault_at;
+    size_t fault_at;   /* position of the fault in `text` */
 } trmi_json;
 
 /* Stores a fault at the cursor, if it is the first. Returns false. */

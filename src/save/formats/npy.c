@@ -62,8 +62,8 @@ static trm_status take_descr(const char *descr, const char *what, trmi_npy *out,
 
 /* A position in the text of the dict. */
 typedef struct cursor {
-    const char *text;
-    size_t bytes, at;
+    const char *text; /* the dict; not terminated */
+    size_t bytes, at; /* length of the text; position */
 } cursor;
 
 /* Skips blanks, then consumes `word` if it is next. "" only skips blanks. */

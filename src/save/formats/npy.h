@@ -18,14 +18,14 @@ enum { TRMI_NPY_RANK_MAX = 64, TRMI_NPY_HEADER_MAX = 65536 };
 
 /* The parsed header of an array in memory. */
 typedef struct trmi_npy {
-    char descr[8];   /* NumPy's type, for instance "<f4" */
-    trm_dtype dtype; /* TRM_DTYPE_NONE: a type that trireme does not have */
-    int64_t item_bytes;
-    bool fortran_order;
-    int32_t rank;
-    int64_t dims[TRMI_NPY_RANK_MAX];
-    int64_t data_offset; /* from the start of the .npy */
-    int64_t data_bytes;
+    char descr[8];                   /* NumPy's type, for instance "<f4" */
+    trm_dtype dtype;                 /* TRM_DTYPE_NONE: a type that trireme does not have */
+    int64_t item_bytes;              /* of one element */
+    bool fortran_order;              /* the first dimension varies fastest */
+    int32_t rank;                    /* number of dimensions */
+    int64_t dims[TRMI_NPY_RANK_MAX]; /* the first `rank` are used */
+    int64_t data_offset;             /* from the start of the .npy */
+    int64_t data_bytes;              /* of the whole array */
 } trmi_npy;
 
 /* True if the data begin with NumPy's signature. */

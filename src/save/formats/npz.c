@@ -28,15 +28,15 @@ enum { MEMBERS_MAX = 1000000, COMMENT_MAX = 65535 };
 
 /* An open archive. */
 struct trm_npz {
-    trmi_mapping mapping;
+    trmi_mapping mapping; /* empty if the bytes are borrowed */
     /* the mapped or borrowed file */
     const uint8_t *data;
-    size_t bytes;
-    char *path;
-    trmi_arena arena;
-    trm_npz_entry *entries;
-    int64_t count, capacity;
-    const trm_npz_entry **by_name;
+    size_t bytes;                  /* length of the file */
+    char *path;                    /* for messages, in the arena */
+    trmi_arena arena;              /* texts and dimensions of the entries */
+    trm_npz_entry *entries;        /* [count] in the order of the directory */
+    int64_t count, capacity;       /* length and capacity of `entries` */
+    const trm_npz_entry **by_name; /* [count] sorted by name */
 };
 
 static trm_status fault(const trm_npz *file, size_t offset, const char *what, trm_error *err) {
@@ -86,8 +86,8 @@ static trm_status add_array(trm_npz *file, size_t start, size_t bytes, const cha
 /* An entry of the central directory. */
 typedef struct central {
     uint64_t packed, unpacked, local; /* sizes, and the offset of the local header */
-    uint32_t crc, method, flags, name_bytes, extra_bytes, comment_bytes;
-    const uint8_t *name;
+    uint32_t crc, method, flags, name_bytes, extra_bytes, comment_bytes; /* fields of the format */
+    const uint8_t *name; /* in the file; not terminated */
 } central;
 
 /* Reads the extra block 0x0001: it has those of the three values that do not fit into 32 bits, in

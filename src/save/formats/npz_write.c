@@ -23,16 +23,16 @@ typedef struct member {
     trmi_text header; /* header of the .npy */
     int64_t bytes;    /* length of the .npy */
     int64_t offset;   /* of the local header */
-    uint32_t crc;
+    uint32_t crc;     /* of the whole .npy */
 } member;
 
 /* The archive under construction. */
 typedef struct archive {
-    const trm_named_tensor *arrays;
-    member *members;
-    int64_t count, zip64_from;
-    trmi_file_out out;
-    trmi_text record; /* the record under construction; reused */
+    const trm_named_tensor *arrays; /* the caller's */
+    member *members;                /* [count] in the order of `arrays` */
+    int64_t count, zip64_from;      /* members; bytes from which the 64-bit records are used */
+    trmi_file_out out;              /* the file */
+    trmi_text record;               /* the record under construction; reused */
 } archive;
 
 /* Append little-endian numbers. */

@@ -16,22 +16,24 @@ enum { TRMI_ONNX_ITEMS_MAX = 1000000 }; /* nodes, tensors, ... of a model, at mo
 struct trm_onnx_model {
     trmi_arena arena; /* all texts and copied arrays */
     trm_error first;  /* first failure of a building call; trm_onnx_write returns it */
-    const char *graph_name, *producer;
-    int64_t ir_version, opset;
-    trm_onnx_node *nodes;
-    int64_t node_count, node_capacity;
-    trm_onnx_value *inputs, *outputs;
-    int64_t input_count, input_capacity, output_count, output_capacity;
+    const char *graph_name, *producer; /* in the arena, or constant */
+    int64_t ir_version, opset;         /* of the file, or those that are written */
+    trm_onnx_node *nodes;              /* [node_count] in the order of execution */
+    int64_t node_count, node_capacity; /* length and capacity of `nodes` */
+    trm_onnx_value *inputs, *outputs;  /* of the graph */
+    int64_t input_count, input_capacity, output_count,
+        output_capacity; /* lengths and capacities of the two lists */
     /* weights; their data are borrowed from the caller or from the file */
     trm_named_tensor *initializers;
-    int64_t initializer_count, initializer_capacity;
-    trm_text_pair *metadata;
-    int64_t metadata_count, metadata_capacity;
+    int64_t initializer_count, initializer_capacity; /* length and capacity of `initializers` */
+    trm_text_pair *metadata;                         /* metadata_props */
+    int64_t metadata_count, metadata_capacity;       /* length and capacity of `metadata` */
     /* Only of a model that was read: the file, and the files with external data. */
     trmi_mapping mapping;
-    trmi_mapping *external; /* data files */
-    const char **external_names;
-    int64_t external_count, external_capacity, external_name_capacity;
+    trmi_mapping *external;      /* data files */
+    const char **external_names; /* [external_count] locations, in the arena */
+    int64_t external_count, external_capacity,
+        external_name_capacity; /* lengths and capacities of the two lists */
 };
 
 /* Convert between trireme's types and TensorProto.DataType; 0 and TRM_DTYPE_NONE if there is no

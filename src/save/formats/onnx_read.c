@@ -18,14 +18,15 @@
 
 /* Arrays that grow while a node is read. The node itself gets copies in the arena. */
 typedef struct node_parts {
-    const char **inputs, **outputs;
-    int64_t input_count, input_capacity, output_count, output_capacity;
-    trm_onnx_attribute *attributes;
-    int64_t attribute_count, attribute_capacity;
-    int64_t *integers;
-    int64_t integer_count, integer_capacity;
-    float *numbers;
-    int64_t number_count, number_capacity;
+    const char **inputs, **outputs; /* names in the arena */
+    int64_t input_count, input_capacity, output_count,
+        output_capacity;                         /* lengths and capacities of the two lists */
+    trm_onnx_attribute *attributes;              /* complete ones */
+    int64_t attribute_count, attribute_capacity; /* length and capacity of `attributes` */
+    int64_t *integers;                           /* of the present attribute */
+    int64_t integer_count, integer_capacity;     /* length and capacity of `integers` */
+    float *numbers;                              /* of the present attribute */
+    int64_t number_count, number_capacity;       /* length and capacity of `numbers` */
 } node_parts;
 
 /* Append a number of a list attribute. */

@@ -19,19 +19,19 @@
 
 /* A TensorProto while it is read. */
 typedef struct tensor_parts {
-    const char *name;
-    const uint8_t *at; /* its position in the file, for messages */
-    uint64_t type;
-    int64_t dims[TRM_MAX_RANK];
-    int32_t rank;    /* may exceed TRM_MAX_RANK */
-    int64_t count;   /* product of the dimensions */
-    bool count_fits; /* `count` has not overflowed */
-    const uint8_t *raw;
-    size_t raw_bytes;
-    bool has_raw;
+    const char *name;           /* in the arena */
+    const uint8_t *at;          /* its position in the file, for messages */
+    uint64_t type;              /* a TensorProto.DataType */
+    int64_t dims[TRM_MAX_RANK]; /* the first ones */
+    int32_t rank;               /* may exceed TRM_MAX_RANK */
+    int64_t count;              /* product of the dimensions */
+    bool count_fits;            /* `count` has not overflowed */
+    const uint8_t *raw;         /* the data, once they are found */
+    size_t raw_bytes;           /* length of `raw` */
+    bool has_raw;               /* the field raw_data is there */
     /* number of the field: 4 float, 5 int32, 7 int64, 10 double, 11 uint64; 0: none */
     uint32_t typed_field;
-    bool external;
+    bool external;                          /* data_location is EXTERNAL */
     const char *location, *offset, *length; /* external data: file, first byte, length, as texts */
 } tensor_parts;
 
@@ -243,8 +243,8 @@ static trm_status find_external(const trmi_onnx_reader *r, tensor_parts *parts, 
 
 /* Numbers of a typed field, stored with the element size of the tensor's type. */
 typedef struct typed_data {
-    uint8_t *to;
-    int64_t count, have, item_bytes;
+    uint8_t *to;                     /* [count * item_bytes] */
+    int64_t count, have, item_bytes; /* numbers expected, stored; bytes of one */
 } typed_data;
 
 /* Stores one number. Returns false if there are more than the shape has. */

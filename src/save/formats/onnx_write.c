@@ -30,8 +30,8 @@ enum { EXTERNAL_FROM_BYTES = 1024, EXTERNAL_ALIGNMENT = 4096 };
 
 /* A value and where it is defined: -1 before the first node, else the node that makes it. */
 typedef struct definition {
-    const char *name;
-    int64_t node;
+    const char *name; /* borrowed from the model */
+    int64_t node;     /* index of the node */
 } definition;
 
 static int by_name(const void *a, const void *b) {
@@ -274,9 +274,9 @@ static void put_model_head(trmi_text *out, const trm_onnx_model *model) {
 /* A file under construction. The messages are small and are kept in memory; weights are not
  * copied. */
 typedef struct onnx_file {
-    const trm_onnx_model *model;
+    const trm_onnx_model *model;     /* borrowed */
     char data_path[TRMI_PATH_BYTES]; /* path of the data file; "": none */
-    trmi_text head, graph;
+    trmi_text head, graph;           /* message before the graph; graph without weights */
     trmi_text *tensors; /* [initializer_count] messages of the weights, without their data */
     /* [initializer_count] bytes of data that follow the message; 0: in the data file, or none */
     int64_t *here;

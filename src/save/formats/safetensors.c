@@ -55,18 +55,18 @@ enum { DTYPE_COUNT = sizeof dtypes / sizeof dtypes[0] };
 
 /* An open file. */
 struct trm_safetensors {
-    trmi_mapping mapping; /* data == NULL: the bytes are borrowed */
-    const uint8_t *bytes;
-    size_t size;
-    char *path;
-    char *strings; /* the unescaped strings of the header */
-    trm_safetensors_entry *entries;
-    int64_t count, entry_capacity;
-    int64_t *dims; /* shapes of all tensors, one after the other */
-    int64_t dim_count, dim_capacity;
-    trm_text_pair *metadata;
-    int64_t metadata_count, metadata_capacity;
-    const trm_safetensors_entry **by_name; /* [count] sorted by name */
+    trmi_mapping mapping;                      /* data == NULL: the bytes are borrowed */
+    const uint8_t *bytes;                      /* the whole file */
+    size_t size;                               /* length of the file */
+    char *path;                                /* for messages */
+    char *strings;                             /* the unescaped strings of the header */
+    trm_safetensors_entry *entries;            /* [count] in the order of the data */
+    int64_t count, entry_capacity;             /* length and capacity of `entries` */
+    int64_t *dims;                             /* shapes of all tensors, one after the other */
+    int64_t dim_count, dim_capacity;           /* length and capacity of `dims` */
+    trm_text_pair *metadata;                   /* [metadata_count] sorted by key */
+    int64_t metadata_count, metadata_capacity; /* length and capacity of `metadata` */
+    const trm_safetensors_entry **by_name;     /* [count] sorted by name */
 };
 
 /* ---- the header ------------------------------------------------------------------------ */

@@ -34,11 +34,11 @@ typedef trm_status (*trmi_rows_reader)(void *context, const trm_named_tensor *te
 typedef struct trmi_safetensors_layout {
     /* set before lay_out: reads tensors without data; NULL: all tensors have data */
     trmi_rows_reader read;
-    void *read_context;
-    trmi_text header;
-    int64_t *order; /* [count] tensors[order[i]] is the i-th one in the file */
-    int64_t count;
-    int64_t bytes; /* of the whole file */
+    void *read_context; /* first argument of `read` */
+    trmi_text header;   /* JSON with its blanks */
+    int64_t *order;     /* [count] tensors[order[i]] is the i-th one in the file */
+    int64_t count;      /* number of tensors */
+    int64_t bytes;      /* of the whole file */
 } trmi_safetensors_layout;
 
 /* Checks the tensors and builds the header. `path` is for messages. Errors: INVALID, NOMEM. */

@@ -77,9 +77,9 @@ static trm_status check_tensor(const char *path, const trm_named_tensor *named, 
 
 /* The key by which tensors are sorted. */
 typedef struct sort_key {
-    const char *name;
-    size_t width; /* bytes of an element */
-    int64_t index;
+    const char *name; /* borrowed */
+    size_t width;     /* bytes of an element */
+    int64_t index;    /* of the tensor in the caller's list */
 } sort_key;
 
 static int by_name(const void *a, const void *b) {

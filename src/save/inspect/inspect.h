@@ -11,10 +11,10 @@
 /* Where a description goes: lines are passed on at once, a JSON object in one piece at the end. */
 typedef struct trmi_inspect_report {
     const trm_probe *probe; /* the path and the mapped file */
-    bool json;
-    trm_line_sink sink;
-    void *context;
-    trmi_text text; /* the JSON object under construction */
+    bool json;              /* one JSON object instead of lines */
+    trm_line_sink sink;     /* receives lines or the object */
+    void *context;          /* first argument of `sink` */
+    trmi_text text;         /* the JSON object under construction */
 } trmi_inspect_report;
 
 /* Passes a line on (does nothing for JSON). */

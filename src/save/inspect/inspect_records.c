@@ -21,20 +21,21 @@ enum { TAGS_MAX = 1000 }; /* curves that are listed; more are only counted */
 
 /* One curve of an event file. */
 typedef struct tag_summary {
-    char name[128];
-    bool histogram;
-    int64_t points, first_step, last_step;
-    double last_value;
+    char name[128];                        /* cut if it is longer */
+    bool histogram;                        /* otherwise scalars */
+    int64_t points, first_step, last_step; /* number of values, and their steps */
+    double last_value;                     /* of a scalar */
 } tag_summary;
 
 /* The contents of an event file, summed up. */
 typedef struct event_summary {
-    tag_summary *tags;
+    tag_summary *tags; /* [tag_count] in the order of their first values */
     /* tags_left_out: values of curves beyond TAGS_MAX */
     int64_t tag_count, tag_capacity, tags_left_out;
+    /* records, graphs, nodes of the last graph, sessions */
     int64_t events, graphs, graph_nodes, starts;
-    bool has_version;
-    double first_time, last_time;
+    bool has_version;             /* the version of the events is known */
+    double first_time, last_time; /* Unix seconds; 0: no event yet */
 } event_summary;
 
 /* Adds a value to its curve, which is created for the first one. */
