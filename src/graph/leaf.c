@@ -117,6 +117,13 @@ trm_node trm_scalar(trm_graph *graph, double value) {
 
 /* ---- initial values ---- */
 
+enum { NORMAL_STEPS = 1 << 26 }; /* of trm_init_normal in 1 */
+
+trm_init trm_init_normal(double deviation) {
+    double steps = deviation >= 0 && deviation < 16 ? deviation * NORMAL_STEPS + 0.5 : 0;
+    return (trm_init)(TRM_INIT_NORMAL + (int32_t)steps);
+}
+
 /* Returns the random stream of a name. */
 static uint64_t name_stream(const char *name) {
     return trmi_mix(trmi_hash(TRMI_HASH_BEGIN, name, strlen(name)), TRMI_STREAM_INIT);
@@ -137,6 +144,11 @@ trmi_init_rule trmi_init_rule_of(trm_init init, const char *name, const trm_shap
     /* scales as in torch.nn.init; LINEAR is that of torch.nn.Linear */
     trmi_init_rule rule = {.kind = TRMI_INIT_UNIFORM, .stream = name_stream(name)};
     fans(shape, &fan_in, &fan_out);
+    if ((int64_t)init >= TRM_INIT_NORMAL) {
+        rule.kind = TRMI_INIT_NORMAL;
+        rule.scale = ((double)init - TRM_INIT_NORMAL) / NORMAL_STEPS;
+        return rule;
+    }
     switch (init) {
     case TRM_INIT_ZERO:
     case TRM_INIT_ONE:
@@ -156,6 +168,7 @@ trmi_init_rule trmi_init_rule_of(trm_init init, const char *name, const trm_shap
         rule.kind = TRMI_INIT_NORMAL;
         rule.scale = 0.02;
         break;
+    case TRM_INIT_NORMAL: break; /* above */
     }
     return rule;
 }

@@ -234,6 +234,108 @@ trm_status trmi_ref_softmax_xent_grad(const trmi_ref_args *args, trm_error *err)
     return TRM_OK;
 }
 
+/* ---- the linear layer and the loss in one ---- */
+
+/* Makes the logits of row r of this rank's classes and their log_sum_exp over all ranks' classes.
+ * Returns the label's logit in *at. */
+static trm_status linear_row(const trmi_ref_args *args, int64_t r, double *z, double *lse,
+                             double *at, trm_error *err) {
+    const trm_tensor *x = &args->inputs[0], *w = &args->inputs[1];
+    int64_t classes = w->shape.dim[0], width = w->shape.dim[1];
+    int64_t column = trmi_ref_get_int(&args->inputs[2], r) - args->attrs->xent.begin;
+    double most = -INFINITY, sum = 0;
+    for (int64_t k = 0; k < classes; k++) {
+        z[k] = 0;
+        for (int64_t i = 0; i < width; i++) {
+            z[k] += trmi_ref_get(x, r * width + i) * trmi_ref_get(w, k * width + i);
+        }
+        most = fmax(most, z[k]);
+    }
+    for (int64_t k = 0; k < classes; k++) {
+        sum += exp(z[k] - most);
+    }
+    *lse = most + log(sum);
+    *at = column >= 0 && column < classes ? z[column] : 0;
+    if (args->attrs->xent.sync_classes == 0) {
+        return TRM_OK;
+    }
+    trmi_norm_sync *sync = args->sync[args->attrs->xent.sync_classes];
+    const double own[2] = {*lse, *at}, *all;
+    TRMI_TRY(sync->gather(sync, own, 2, &all, err));
+    most = -INFINITY, sum = 0, *at = 0;
+    for (int32_t m = 0; m < sync->size; m++) {
+        most = fmax(most, all[2 * m]);
+        *at += all[2 * m + 1];
+    }
+    for (int32_t m = 0; m < sync->size; m++) {
+        sum += exp(all[2 * m] - most);
+    }
+    *lse = most + log(sum);
+    return TRM_OK;
+}
+
+/* Adds row r's part of the gradients for logits z: dz = weight (softmax(z) - [k = label]). */
+static void linear_row_back(const trmi_ref_args *args, int64_t r, const double *z, double lse,
+                            double weight, double *dw) {
+    const trm_tensor *x = &args->inputs[0], *w = &args->inputs[1];
+    int64_t classes = w->shape.dim[0], width = w->shape.dim[1];
+    int64_t column = trmi_ref_get_int(&args->inputs[2], r) - args->attrs->xent.begin;
+    for (int64_t i = 0; i < width; i++) {
+        double dx = 0;
+        for (int64_t k = 0; k < classes; k++) {
+            double dz = weight * (exp(z[k] - lse) - (k == column ? 1 : 0));
+            dx += dz * trmi_ref_get(w, k * width + i);
+            dw[k * width + i] += dz * trmi_ref_get(x, r * width + i);
+        }
+        trmi_ref_set(&args->outputs[1], r * width + i, dx);
+    }
+}
+
+trm_status trmi_ref_linear_xent(const trmi_ref_args *args, trm_error *err) {
+    const trm_tensor *w = &args->inputs[1], *labels = &args->inputs[2];
+    int64_t classes = w->shape.dim[0], width = w->shape.dim[1];
+    int64_t rows = trm_shape_count(&labels->shape);
+    int64_t all = args->attrs->xent.classes > 0 ? args->attrs->xent.classes : classes;
+    double total = 0, counted = 0, none = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t label = trmi_ref_get_int(labels, r);
+        bool skip = ignored(args->attrs, label);
+        if (!skip && (label < 0 || label >= all)) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "label %" PRId64 " of sample %" PRId64 ": 0 to %" PRId64 " expected",
+                             label, r, all - 1);
+        }
+        counted += !skip;
+    }
+    TRMI_TRY(join_samples(args, &none, &counted, err));
+    double weight = counted > 0 ? 1 / counted : 0;
+    double scale = args->attrs->xent.samples > 0 ? 1.0 / (double)args->attrs->xent.samples : weight;
+    double *z = trmi_alloc((size_t)(classes + classes * width + 1) * sizeof *z), *dw = z + classes;
+    if (z == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a reference loss");
+    }
+    trm_status status = TRM_OK;
+    for (int64_t r = 0; r < rows && status == TRM_OK; r++) {
+        double lse, at;
+        bool skip = ignored(args->attrs, trmi_ref_get_int(labels, r));
+        status = linear_row(args, r, z, &lse, &at, err);
+        if (status == TRM_OK) {
+            total += skip ? 0 : lse - at;
+            if (args->outputs_count > 1) {
+                linear_row_back(args, r, z, lse, skip ? 0 : scale, dw);
+            }
+        }
+    }
+    for (int64_t i = 0; status == TRM_OK && args->outputs_count > 1 && i < classes * width; i++) {
+        trmi_ref_set(&args->outputs[2], i, dw[i]);
+    }
+    trmi_free(z);
+    TRMI_TRY(status);
+    TRMI_TRY(join_samples(args, &total, &none, err));
+    trmi_ref_set(&args->outputs[0], 0, total * weight);
+    return TRM_OK;
+}
+
 trm_status trmi_ref_bce_logits(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *z = &args->inputs[0], *t = &args->inputs[1];

@@ -15,7 +15,8 @@
 static int64_t classifier_of(const trm_graph *g) {
     for (int64_t i = g->ops_count - 1; i > 0; i--) {
         const trmi_op *op = &g->ops[i];
-        const trmi_value *w = op->kind == TRMI_OP_LINEAR ? trmi_input_of(g, op, 1) : NULL;
+        bool linear = op->kind == TRMI_OP_LINEAR && !op->attrs.matmul.inputs_first;
+        const trmi_value *w = linear ? trmi_input_of(g, op, 1) : NULL;
         if (w != NULL && g->ops[w->op].kind == TRMI_OP_PARAMETER) {
             return i;
         }

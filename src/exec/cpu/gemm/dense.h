@@ -14,12 +14,12 @@
 
 typedef struct trmi_dense_problem {
     int64_t m, n, k;
-    bool transpose_a; /* weights; nothing else may be set then */
+    bool transpose_a; /* weights; nothing else but `add` may be set then */
     bool transpose_b;
     /* between rows of B as it lies: its own width where only some columns are used */
     int64_t b_stride;
     bool relu;
-    bool add; /* rows: onto what is there */
+    bool add; /* rows and weights: onto what is there */
 } trmi_dense_problem;
 
 typedef struct trmi_dense_plan {

@@ -27,8 +27,10 @@ typedef struct eltwise_state {
     char *base[TRMI_NEST_OPERANDS];
 } eltwise_state;
 
-static int unary_kind(trmi_op_kind kind) {
+static int unary_kind(trmi_op_kind kind, const trmi_attrs *attrs) {
     switch (kind) {
+    case TRMI_OP_GELU: return attrs->gelu.tanh ? TRMI_UNARY_GELU_TANH : TRMI_UNARY_GELU;
+    case TRMI_OP_SILU: return TRMI_UNARY_SILU;
     case TRMI_OP_CAST: return TRMI_UNARY_COPY;
     case TRMI_OP_RELU: return TRMI_UNARY_RELU;
     case TRMI_OP_SIGMOID: return TRMI_UNARY_SIGMOID;
@@ -41,8 +43,12 @@ static int unary_kind(trmi_op_kind kind) {
     }
 }
 
-static int binary_kind(trmi_op_kind kind) {
+static int binary_kind(trmi_op_kind kind, const trmi_attrs *attrs) {
     switch (kind) {
+    case TRMI_OP_GELU_GRAD:
+        return attrs->gelu.tanh ? TRMI_BINARY_GELU_TANH_GRAD : TRMI_BINARY_GELU_GRAD;
+    case TRMI_OP_SILU_GRAD: return TRMI_BINARY_SILU_GRAD;
+    case TRMI_OP_SWIGLU: return TRMI_BINARY_SWIGLU;
     case TRMI_OP_ADD: return TRMI_BINARY_ADD;
     case TRMI_OP_SUB: return TRMI_BINARY_SUB;
     case TRMI_OP_MUL: return TRMI_BINARY_MUL;
@@ -206,7 +212,9 @@ trm_status trmi_memory_unsupported(const trmi_kernel *kernel, trm_error *err) {
 trm_status trmi_onednn_bind_eltwise(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
     (void)backend;
     trmi_op_kind kind = kernel->step->op_kind;
-    int unary = unary_kind(kind), binary = binary_kind(kind), operands = unary >= 0 ? 2 : 3;
+    const trmi_attrs *attrs = kernel->step->attrs;
+    int unary = unary_kind(kind, attrs), binary = binary_kind(kind, attrs),
+        operands = unary >= 0 ? 2 : 3;
     const trmi_buffer *y = trmi_kernel_output_buffer(kernel, 0);
     int64_t strides[TRMI_NEST_OPERANDS][TRM_MAX_RANK];
     bool half[TRMI_NEST_OPERANDS] = {y->dtype == TRM_BFLOAT16};
