@@ -100,9 +100,8 @@ typedef struct trm_parallel_options {
      * AUTO, accumulate, lanes, arena_alloc, layerwise, memory_bytes, a plan that cuts more than
      * samples */
     trm_joint joint;
-    /* Batch norm over the batches of so many neighbouring ranks together; 0 = each by itself, -1 =
-     * all. */
-    /* split: 0 or -1 all, TRM_NORM_LOCAL each rank's samples by themselves */
+    /* Batch norm's statistics, in every mode: 0 or -1 over all ranks' samples, as on one device;
+     * TRM_NORM_LOCAL over each rank's; N over those of N neighbouring ranks (not split). */
     int32_t sync_batch_norm;
     bool no_broadcast; /* rank 0's parameters and states are not sent to all at creation */
     /* hybrid_parallel: parameters that stay as each rank has them, by name or by prefix ("fc"

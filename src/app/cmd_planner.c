@@ -60,8 +60,7 @@ static bool measured_here(const app_context *app, int64_t ranks) {
 
 void app_split_options(const app_context *app, trm_model_options *model) {
     const char *wire = app->o.wire != NULL ? app->o.wire : "fp32";
-    bool local =
-        app_given(&app->parsed, "sync-batch-norm") && strcmp(app->o.sync_batch_norm, "off") == 0;
+    bool local = strcmp(app->o.sync_batch_norm, "off") == 0;
     model->parallel.wire = strcmp(wire, "bf16") == 0   ? TRM_BFLOAT16
                            : strcmp(wire, "fp16") == 0 ? TRM_FLOAT16
                                                        : 0;

@@ -211,8 +211,7 @@ static const app_flag PLANNER[] = {
      "--batch-size is that of all ranks together, not of one", 0, 0},
     {"wire", APP_CHOICE, OPTION(wire), "fp32|bf16|fp16", "how gradients travel (fp32)", 0, 0},
     {"sync-batch-norm", APP_CHOICE, OPTION(sync_batch_norm), "on|off",
-     "normalise over the samples of all ranks, or each rank's own as data_parallel does (on)", 0,
-     0},
+     "normalise over the samples of all ranks, or each rank's own (on)", 0, 0},
     {"shard-optimizer", APP_BOOL, OPTION(shard_optimizer), NULL,
      "ranks of several hosts (--host-count, --links) update a slice of the optimiser each, as "
      "train --shard-optimizer has it",
@@ -238,8 +237,7 @@ static const app_flag BENCH_SPLIT[] = {
     {"plans", APP_TEXT, OPTION(plan_given), "FILE,...", "plan files for so many ranks", 0, 0},
     {"wire", APP_CHOICE, OPTION(wire), "fp32|bf16|fp16", "how gradients travel (fp32)", 0, 0},
     {"sync-batch-norm", APP_CHOICE, OPTION(sync_batch_norm), "on|off",
-     "normalise over the samples of all ranks, or each rank's own as data_parallel does (on)", 0,
-     0},
+     "normalise over the samples of all ranks, or each rank's own (on)", 0, 0},
     {"profile", APP_BOOL, OPTION(plan_profile), NULL, "each step of rank 0's program with its time",
      0, 0},
 };
@@ -309,7 +307,7 @@ static const app_flag RANKS[] = {
     {"shard-optimizer", APP_BOOL, OPTION(shard_optimizer), NULL,
      "each rank keeps and updates its slice; same bits (on one host)", 0, 0},
     {"sync-batch-norm", APP_TEXT, OPTION(sync_batch_norm), "off|on|GROUP",
-     "normalise over all ranks, or groups of so many (off; split modes on)", 0, 0},
+     "normalise over all ranks, each rank's own samples, or groups of so many ranks (on)", 0, 0},
     {"layerwise", APP_TEXT, OPTION(layerwise), "A,B",
      "hybrid_parallel: parameters that each rank keeps to itself", 0, 0},
     {"deterministic", APP_OPTIONAL, OPTION(deterministic), "false|true|strict",
@@ -580,7 +578,7 @@ void app_defaults(app_options *o) {
     o->redop = "sum";
     o->wire = "fp32";
     o->bucket = "auto";
-    o->sync_batch_norm = "off";
+    o->sync_batch_norm = "on";
     o->deterministic = "false";
     o->op = "allreduce";
     o->sizes = "4,1K,64K,1M,8M,102M";

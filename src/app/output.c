@@ -42,7 +42,7 @@ static void log_sink(void *context, trm_log_level level, const char *room, const
     (void)context;
     if (level == TRM_LOG_ERROR || level == TRM_LOG_WARN) {
         labelled(level == TRM_LOG_ERROR ? "error" : "warning", "1;33", line);
-    } else if (app_out.verbose || strcmp(room, "plan") == 0) {
+    } else if (app_out.verbose || strcmp(room, "plan") == 0 || strcmp(room, "ranks") == 0) {
         end_status_line();
         fprintf(stderr, "trireme: %s: %s\n", room, line);
     }

@@ -413,26 +413,34 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
     return TRM_OK;
 }
 
+static bool has_batch_norm(const trm_graph *graph) {
+    bool found = false;
+    for (int64_t i = 1; i < graph->ops_count; i++) {
+        found = found || graph->ops[i].kind == TRMI_OP_BATCH_NORM;
+    }
+    return found;
+}
+
 /* Logs one line for a job of several ranks: samples of a step, and which samples batch norm
  * takes its statistics from. */
 static void log_ranks(const trm_model *model) {
-    const trm_parallel_options *p = &model->options.parallel;
-    int32_t size = trmi_model_size(model), norm = p->sync_batch_norm;
-    char samples[48] = "all ranks'";
-    bool local =
-        p->split != TRM_SPLIT_NONE ? norm == TRM_NORM_LOCAL : norm == 0 && model->train.lanes == 0;
-    if (local) {
-        snprintf(samples, sizeof samples, "each rank's own");
-    } else if (norm > 0) {
-        snprintf(samples, sizeof samples, "%d neighbouring ranks'", norm);
+    int32_t size = trmi_model_size(model), norm = model->options.parallel.sync_batch_norm;
+    if (size < 2 || model->options.evaluation_only) {
+        return;
     }
-    if (size > 1 && !model->options.evaluation_only) {
-        long long each = (long long)model->train.batch / (trmi_model_shares(model) == 1 ? size : 1);
-        trmi_log(TRM_LOG_INFO, "train",
-                 "rank %d of %d: a step has %lld samples a rank, %lld together; batch norm is over "
-                 "%s samples",
-                 trmi_model_rank(model), size, each, each * size, samples);
+    char over[96] = "";
+    if (has_batch_norm(model->train.graph)) {
+        char group[48];
+        snprintf(group, sizeof group, "%d neighbouring ranks'", norm);
+        snprintf(over, sizeof over, "; batch norm is over %s samples",
+                 norm == TRM_NORM_LOCAL ? "each rank's own"
+                 : norm > 0             ? group
+                                        : "all ranks'");
     }
+    long long each = (long long)model->train.batch / (trmi_model_shares(model) == 1 ? size : 1);
+    trmi_log(TRM_LOG_INFO, "ranks",
+             "rank %d of %d: a step has %lld samples a rank, %lld together%s",
+             trmi_model_rank(model), size, each, each * size, over);
 }
 
 /* Contract in trireme/train.h. On failure everything made so far is destroyed and *out is not

@@ -30,6 +30,11 @@ static trm_status check_options(const trm_exec_options *o, trm_error *err) {
                          "that each rank keeps to itself (%.60s) cannot be part of it",
                          p->layerwise[0]);
     }
+    if (p->sync_batch_norm == TRM_NORM_LOCAL) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "strict determinism normalises over the whole batch; each rank's own "
+                         "samples (sync_batch_norm off) would depend on the number of ranks");
+    }
     if (p->sync_batch_norm > 0) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "strict determinism normalises over the whole batch; groups of %d ranks "

@@ -337,6 +337,8 @@ static void impossible_options_are_refused(void **state) {
     s = blocks(NULL, 2);
     s.options.parallel.sync_batch_norm = 2;
     CHECK_FAILS(make(&s, NULL, SAMPLES, &exec, &err), TRM_INVALID, err, "groups of 2");
+    s.options.parallel.sync_batch_norm = TRM_NORM_LOCAL;
+    CHECK_FAILS(make(&s, NULL, SAMPLES, &exec, &err), TRM_INVALID, err, "over the whole batch");
     s = blocks(NULL, 2);
     CHECK_OK(make(&s, NULL, SAMPLES, &exec, &err), err);
     int32_t labels[2] = {0};

@@ -293,11 +293,12 @@ static trm_status begin_norm_sync(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = exec->parallel;
     int32_t group = p->options.sync_batch_norm;
     int64_t widest = widest_norm(exec->program);
-    /* they exchange by themselves, over a communicator beside the gradients' */
-    group = group < 0 ? p->size : group;
-    if (group < 2 || widest == 0) {
+    /* strict blocks join their statistics themselves */
+    if (group == TRM_NORM_LOCAL || widest == 0 || p->size < 2 || exec->fixed_bits) {
         return TRM_OK;
     }
+    /* they exchange by themselves, over a communicator beside the gradients' */
+    group = group <= 0 ? p->size : group;
     TRMI_TRY(trm_comm_split(p->comm, p->rank / group, p->rank, &p->norm_comm, err));
     p->norm_capacity = 2 * widest + 1; /* and the count */
     p->norm_all = trmi_parallel_memory(p, (size_t)(group * p->norm_capacity) * sizeof(double), err);

@@ -39,7 +39,8 @@ trm_status trmi_shard_prepare(trm_exec *exec, trm_error *err) {
     }
     run->world = p->comm;
     p->options.sum = true;
-    p->options.sync_batch_norm = 0; /* the graph says it */
+    p->options.sync_batch_norm =
+        TRM_NORM_LOCAL; /* the graph has the exchanges, not the way ranks */
     if (o->plan != NULL) {
         TRMI_TRY(trmi_shard_plan_parse(o->plan, strlen(o->plan), "plan", &run->plan, err));
         p->shard = run;

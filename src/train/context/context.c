@@ -404,10 +404,7 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
         parallel->whole_batch = many && !parallel->own_samples &&
                                 (tuples || said(c, TRMI_CONTEXT_FULL_BATCH, "true") ||
                                  said(c, TRMI_CONTEXT_DATASET_STRATEGY, "full_batch"));
-        if (is_set(c, TRMI_CONTEXT_SYNC_BATCH_NORM)) {
-            int32_t norm = trmi_context_norm(text_of(c, TRMI_CONTEXT_SYNC_BATCH_NORM));
-            parallel->sync_batch_norm = norm == 0 ? TRM_NORM_LOCAL : norm;
-        }
+        parallel->sync_batch_norm = trmi_context_norm(text_of(c, TRMI_CONTEXT_SYNC_BATCH_NORM));
         fusion_of(c, parallel);
         TRMI_TRY(strategy_of(c, parallel, err));
         *accumulate = atoi(text_of(c, TRMI_CONTEXT_GRAD_ACCUMULATION_STEP));

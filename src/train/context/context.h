@@ -92,7 +92,9 @@ trm_status trmi_context_take(const trmi_context_row *row, const char *value, cha
 int32_t trmi_context_cuts(const char *text, int32_t cuts[TRMI_CONTEXT_LIST_MAX]);
 /* Returns the bytes of "size:MB", -1 if `text` is none. */
 int64_t trmi_context_size(const char *text);
-/* Returns 0 for off, -1 for on, the ranks of a group, -2 for other texts. */
+/* Returns trm_parallel_options.sync_batch_norm for off, on, or the ranks of a group;
+ * TRMI_CONTEXT_NO_NORM for other texts. */
+enum { TRMI_CONTEXT_NO_NORM = INT32_MIN };
 int32_t trmi_context_norm(const char *text);
 /* Returns the name of a mode. */
 const char *trmi_context_mode_name(int mode);

@@ -57,10 +57,11 @@ int64_t trmi_context_size(const char *text) {
 int32_t trmi_context_norm(const char *text) {
     char *end;
     if (strcmp(text, "off") == 0 || strcmp(text, "on") == 0) {
-        return strcmp(text, "on") == 0 ? -1 : 0;
+        return strcmp(text, "on") == 0 ? 0 : TRM_NORM_LOCAL;
     }
     long group = strtol(text, &end, 10);
-    return end != text && *end == '\0' && group >= 2 && group <= 4096 ? (int32_t)group : -2;
+    return end != text && *end == '\0' && group >= 2 && group <= 4096 ? (int32_t)group
+                                                                      : TRMI_CONTEXT_NO_NORM;
 }
 
 /* Returns whether `text` is a value of comm_fusion. */
@@ -130,7 +131,7 @@ trm_status trmi_context_take(const trmi_context_row *row, const char *value, cha
                    : wrong(row, value,
                            "auto, off, size:MB, or index: and ascending numbers of gradients", err);
     case TRMI_CONTEXT_NORM:
-        return trmi_context_norm(text) > -2
+        return trmi_context_norm(text) != TRMI_CONTEXT_NO_NORM
                    ? TRM_OK
                    : wrong(row, value, "off, on, or the ranks of a group (2 to 4096)", err);
     case TRMI_CONTEXT_FIXED:

@@ -182,13 +182,13 @@ static void tell_head(trmi_report *r) {
     /* which samples batch norms see: it changes the function of the network */
     if (trmi_report_has_norms(r) && info.ranks > 1 && trmi_planner_local_norms(r->p)) {
         trmi_text_printf(t, "norms         over each rank's own samples (--sync-batch-norm off): "
-                            "the function of data_parallel, not that of one device\n");
+                            "not the function of one device\n");
     } else if (trmi_report_has_norms(r) && info.ranks > 1) {
         trmi_text_printf(
             t,
             "norms         over the samples of all ranks, as on one device, in every plan here: %d "
             "messages, %s of the step. "
-            "The mode data_parallel takes each rank's own: --sync-batch-norm off plans that\n",
+            "--sync-batch-norm off plans norms over each rank's own samples\n",
             (int)r->norms, time_text(r->statistics, a));
     }
     trmi_text_printf(
