@@ -86,6 +86,7 @@ int app_run_bench_data(app_context *app) {
     if (status == TRM_OK) {
         status = app_dataset(app, usage, !test, &data, &err);
     }
+    /* what can be checked has been checked */
     if (status == TRM_OK && o->dry_run) {
         trm_dataset_destroy(data);
         free(seconds);
@@ -95,6 +96,7 @@ int app_run_bench_data(app_context *app) {
         status = measure_data(o, data, seconds, &err);
     }
     trm_dataset_destroy(data);
+    /* the same data again for one thread, from its first sample */
     data = NULL;
     if (status == TRM_OK) {
         status = app_dataset(app, usage, !test, &data, &err);

@@ -130,6 +130,7 @@ static void tell_total(const app_context *app, const char *name, const trm_step_
     for (int32_t i = 0; i < count; i++) {
         seconds += steps[i].seconds;
     }
+    /* the machine, then the operators, as text and as JSON */
     tell_peak(p, "median");
     tell_peak(best, "best");
     app_say("all %d operators: %.2f ms; sum of their bounds: %.2f ms; fraction %.3f (%.3f of the "

@@ -31,6 +31,7 @@ static trm_status measure(app_context *app, const trm_model_options *model, cons
         search[i] = info.search_seconds;
         solve[i] = info.solve_seconds;
     }
+    /* the whole search, and its exact solves alone */
     app_sample whole = app_summarise(search, repeats), exact = app_summarise(solve, repeats);
     app_say("%-14s %8d %10.2f %10.2f %10.2f %10.2f %12.3f %8.3f%%\n", mesh, (int)info.ranks,
             whole.median * 1e3, whole.minimum * 1e3, whole.maximum * 1e3, exact.median * 1e3,

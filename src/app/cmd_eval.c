@@ -23,6 +23,7 @@ static trm_status prepare(app_context *app, trm_dataset **data, app_network *net
     if ((status = app_recall(app, name, err)) != TRM_OK) {
         return status;
     }
+    /* the ranks, then the data that each of them reads */
     app_settle_data(app);
     if ((status = app_join(app, err)) != TRM_OK) {
         return status;

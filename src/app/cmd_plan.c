@@ -110,6 +110,7 @@ int app_run_plan(app_context *app) {
     if (many) {
         return app_run_planner(app);
     }
+    /* one process: compile, then explain or summarise */
     trm_dataset *data = NULL;
     trm_model *model = NULL;
     app_network network;

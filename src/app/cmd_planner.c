@@ -84,6 +84,7 @@ static trm_status begin(app_context *app, bool simulate, planning *p, trm_error 
     if (status == TRM_OK && o->plan_given != NULL) {
         status = app_read_plan(o->plan_given, &p->given, err);
     }
+    /* the links: a file, guessed, or NULL to be measured */
     bool guess = o->plan_links != NULL && strcmp(o->plan_links, "guess") == 0;
     if (status == TRM_OK && o->plan_links != NULL && !guess) {
         status = app_read_text(o->plan_links, &p->links, err);

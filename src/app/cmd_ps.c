@@ -183,6 +183,7 @@ int app_run_ps_inspect(app_context *app) {
     uint64_t key = 0;
     trm_ps_folder *folder = NULL;
     trm_status status = o->key == NULL ? TRM_OK : read_key(o->key, &key, &err);
+    /* flags that need others */
     if (status == TRM_OK && o->key != NULL && o->table == NULL) {
         status = app_fail(&err, TRM_INVALID, "--key %s: --table says of which table", o->key);
     }
@@ -198,6 +199,7 @@ int app_run_ps_inspect(app_context *app) {
             app_fail(&err, TRM_INVALID,
                      "--prometheus: of running servers (HOST:PORT,...), without --key and --json");
     }
+    /* running servers, or a folder */
     if (status == TRM_OK && names_servers(app->parsed.arguments[0])) {
         status = app_ps_inspect_servers(app, app->parsed.arguments[0], o->key == NULL ? NULL : &key,
                                         &err);
@@ -278,6 +280,7 @@ int app_run_ps_export(app_context *app) {
             : open_folder(app, NULL, &folder, &err);
     if (status == TRM_OK) {
         int32_t number = find_table(folder, o->table);
+        /* room for all rows of the table, then one pass over them */
         c.width = trm_ps_folder_table(folder, number, &rows, &c.slot_count)->width;
         c.keys = calloc((size_t)rows + 1, sizeof *c.keys);
         c.updates = calloc((size_t)rows + 1, sizeof *c.updates);

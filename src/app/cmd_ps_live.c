@@ -226,6 +226,7 @@ static trm_status tell_prometheus(trm_ps_client *client, int32_t tables, trm_err
     trm_ps_client_stats stats;
     trm_ps_client_get_stats(client, &stats);
     if (status == TRM_OK) {
+        /* the job and its workers */
         say_head("", "global_step", "counter", "pushes applied; synchronous: batches");
         app_say("trireme_ps_global_step %lld\n", (long long)stats.global_step);
         say_head("worker_", "batches_total", "counter", "batches that the worker has finished");
@@ -239,6 +240,7 @@ static trm_status tell_prometheus(trm_ps_client *client, int32_t tables, trm_err
                     workers[i].active);
         }
     }
+    /* the tables, metric by metric, as the format requires */
     for (size_t m = 0; m < sizeof table_metrics / sizeof table_metrics[0] && status == TRM_OK;
          m++) {
         say_head("table_", table_metrics[m].name, table_metrics[m].kind, table_metrics[m].help);

@@ -309,6 +309,7 @@ static trm_status train(job *j, trm_error *err) {
                                  .steps = o->steps,
                                  .sink = o->sink,
                                  .profile = o->profile};
+    /* callbacks in the order in which they run */
     trm_callback *list = options.callbacks;
     int count = 0;
     list[count++] = app_reporter(&j->report);
@@ -327,6 +328,7 @@ static trm_status train(job *j, trm_error *err) {
                                             .every_steps = o->save_every_steps,
                                             .every_seconds = o->save_every_seconds});
     }
+    /* from here on signals stop after a step */
     app_signals_begin(j->model);
     trm_status status = trm_model_train(j->model, &options, err);
     if (status == TRM_OK && o->eval_every_epochs < 0) {

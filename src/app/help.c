@@ -302,6 +302,7 @@ int app_run_help(app_context *app) {
         app_help_overview(app->commands);
         return 0;
     }
+    /* a topic or command of one or two words */
     char wanted[128];
     snprintf(wanted, sizeof wanted, "%s%s%s", p->arguments[0], p->arguments_count > 1 ? " " : "",
              p->arguments_count > 1 ? p->arguments[1] : "");
@@ -315,6 +316,7 @@ int app_run_help(app_context *app) {
         print_context();
         return 0;
     }
+    /* commands; all names are gathered for the nearest word */
     const char *words[64] = {"context"};
     int count = 1;
     for (int i = 0; i < TOPICS_COUNT; i++) {

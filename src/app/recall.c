@@ -31,6 +31,7 @@ trm_status app_recall(app_context *app, const char *name, trm_error *err) {
     if (status != TRM_OK) {
         return status;
     }
+    /* what the checkpoint says, unless a flag says it */
     json_t *root = json_loads(trm_checkpoint_info_of(checkpoint)->config_json, 0, NULL);
     const char *model = json_string_value(json_object_get(root, "model"));
     const char *stem = json_string_value(json_object_get(root, "stem"));
@@ -46,6 +47,7 @@ trm_status app_recall(app_context *app, const char *name, trm_error *err) {
     if (status == TRM_OK) {
         status = app_click_recall(app, trm_checkpoint_info_of(checkpoint)->config_json, err);
     }
+    /* the checkpoint that was found becomes --checkpoint */
     if (status == TRM_OK && strlen(trm_checkpoint_path(checkpoint)) < sizeof found) {
         snprintf(found, sizeof found, "%s", trm_checkpoint_path(checkpoint));
         o->checkpoint = found;

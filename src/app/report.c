@@ -80,6 +80,7 @@ static trm_status tell_step(void *context, const trm_progress *p, trm_error *err
                  (long long)p->epoch, (long long)p->step, (long long)p->loss_scale->skipped,
                  p->loss_scale->scale);
     }
+    /* the report of the step, with the rate since the report before */
     bool last;
     if (!is_told(r, p, &last)) {
         return TRM_OK;

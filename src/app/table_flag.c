@@ -161,6 +161,7 @@ static trm_status set_one(const char *key, const char *text, trm_table_options *
             return set_number(&NUMBERS[i], text, t, err);
         }
     }
+    /* keys whose value is a word */
     if (strcmp(key, "rows") == 0) {
         status = one_of(key, text, ROWS, &value, err);
         t->dtype = (trm_dtype)value;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Detects a growing loss: an exponential mean over about 16 steps is held against the loss of
- * the first step. */
+/* Detects a growing loss: compares an exponential mean over about 16 steps with the loss of the
+ * first step. */
 #include "train/diverge.h"
 
 #include <math.h>

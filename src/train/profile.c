@@ -91,6 +91,7 @@ static trm_status gather(const trm_model *model, trmi_text *text, trm_error *err
     if (counts == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the timeline of %d ranks", (int)size);
     }
+    /* lengths of all ranks, and where this rank's text begins */
     counts[rank] = (int64_t)text->length;
     trm_status status = trmi_model_add_counts(model, counts, size, err);
     for (int32_t r = 0; r < size; r++) {
@@ -102,6 +103,7 @@ static trm_status gather(const trm_model *model, trmi_text *text, trm_error *err
         status =
             TRMI_FAIL(err, TRM_NOMEM, "no memory for a timeline of %lld bytes", (long long)total);
     }
+    /* no rank may miss the exchange */
     status = trmi_model_agree(model, status, total, "the timeline", err);
     if (status == TRM_OK) {
         memcpy(all + before, text->data, text->length);

@@ -221,6 +221,7 @@ trm_status trmi_batch_arrange_by_shard(trm_ps_batch *b, trmi_arrangement *a, int
     a->in_order = false;
     for (int64_t u = first; u < end; u++) {
         const trmi_unique *x = &b->uniques[u];
+        /* counts by group, one place further on */
         start[x->shard * tables + x->table + 1] += (x->wanted & mask) == match;
     }
     uint32_t sections = 0;
@@ -234,6 +235,7 @@ trm_status trmi_batch_arrange_by_shard(trm_ps_batch *b, trmi_arrangement *a, int
                                                         .keys = a->keys + start[g]};
             a->first[shard / c->shards + 1]++;
         }
+        /* the sum is the group's end, which is the next group's start */
         start[g + 1] += start[g];
     }
     for (uint32_t s = 0; s < c->servers; s++) {
@@ -282,6 +284,7 @@ trm_status trmi_batch_locate(trm_ps_batch *b, const trmi_arrangement *a, int64_t
     if (by_place == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch of %lld rows", (long long)a->count);
     }
+    /* addresses in the order of the message, then by unique key */
     for (uint32_t i = 0; i < a->first[c->servers]; i++) {
         const trmi_ps_section *s = &a->sections[i];
         const size_t row = (size_t)c->widths[s->table] * element;

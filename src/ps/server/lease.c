@@ -144,6 +144,7 @@ static trm_status apply(trmi_lease_book *book, const trmi_lease_event *e, trm_er
         if (l == NULL || e->position < l->position || e->position > l->end) {
             break;
         }
+        /* a used-up lease is remembered for repeated pushes */
         l->position = e->position;
         if (l->position == l->end) {
             book->done[book->done_count++ % DONE] = *l;

@@ -431,6 +431,7 @@ trm_status trmi_server_restore(trm_ps_server *server, trm_error *err) {
     if (server->options.server == 0) {
         trmi_manifest_tidy(server->folder);
     }
+    /* the newest chain of snapshots that loads */
     uint32_t newest = 0, cut;
     TRMI_TRY(trmi_manifest_newest(server->folder, &newest, err));
     trm_status status = TRM_END;
@@ -453,6 +454,7 @@ trm_status trmi_server_restore(trm_ps_server *server, trm_error *err) {
     if (status < 0) {
         return trmi_error_append(err, ": no complete checkpoint is left in %s", server->folder);
     }
+    /* the logs since then, then the state of the front */
     TRMI_TRY(find_logs(server, server->last_cut, &newest, err));
     TRMI_TRY(replay_logs(server, server->last_cut, newest, err));
     return adopt_state(server, err);

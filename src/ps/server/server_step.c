@@ -329,12 +329,14 @@ static bool decide(trm_ps_server *server, uint32_t have) {
     trmi_sync_step s = {.step = server->step + 1,
                         .ids = trmi_alloc(have * sizeof *s.ids),
                         .leases = trmi_alloc(have * 2 * sizeof *s.leases)};
+    /* the step and its request, without a change of the server */
     trmi_request **members = trmi_alloc(have * sizeof(trmi_request *));
     trmi_request *group = NULL;
     if (s.ids != NULL && s.leases != NULL && members != NULL) {
         gather_members(server, members, &s);
         group = new_group(server, s.step, s.ids, s.count);
     }
+    /* the log decides: after this condition the step is fixed */
     prune(server);
     if (group == NULL || !reserve_step(server) || log_step(server, &s, &server->failed) != TRM_OK) {
         trmi_free(members);
@@ -344,6 +346,7 @@ static bool decide(trm_ps_server *server, uint32_t have) {
         }
         return false;
     }
+    /* leases, members, clocks, then the shards */
     server->steps[server->step_count++] = s;
     move_leases(server, &server->steps[server->step_count - 1]);
     group->members = members;
@@ -443,6 +446,7 @@ void trmi_step_stage(trm_ps_server *server, trmi_request *r) {
     if (decides) {
         trmi_server_away_set(server, w, false);
     }
+    /* a repeated push: its step is decided */
     if (r->header.sequence <= w->dispatched) {
         answer_again(server, r);
         return;

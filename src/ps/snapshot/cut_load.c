@@ -191,7 +191,7 @@ static trm_status load_windows(reader *r, trmi_shard *shard, trm_error *err) {
     return TRM_OK;
 }
 
-/* Loads the samples that the shard has learnt from. */
+/* Loads the samples whose gradients the shard has applied. */
 static trm_status load_spans(reader *r, trmi_shard *shard, trm_error *err) {
     if (r->block.bytes != r->block.count * sizeof(trmi_span)) {
         return bad_block(r, "samples", err);

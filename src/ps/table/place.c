@@ -114,6 +114,8 @@ trm_status trm_ps_place(const trm_ps_variable *variables, int32_t count,
         total += v->rows * v->row_bytes;
     }
     for (int32_t i = 0; i < count; i++) {
+        /* round robin continues with the part after the last one (first); by size uses the share
+         * (begin, end) */
         int64_t bytes = variables[i].rows * variables[i].row_bytes;
         int64_t parts = trmi_min_i64(parts_of(p, &variables[i]), INT32_MAX);
         out[i] = (trm_placement){.kind = kind,

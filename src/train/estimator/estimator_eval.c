@@ -290,6 +290,7 @@ static trm_status local_train(trm_estimator *e, const trm_train_spec *spec, trm_
                                  .steps = spec->max_steps,
                                  .epochs = spec->epochs,
                                  .sink = e->config.iterations_per_loop > 1};
+    /* callbacks run in this order: the user's, log, evaluation, TensorBoard, checkpoints */
     int32_t count = 0, room = (int32_t)(sizeof spec->callbacks / sizeof spec->callbacks[0]);
     for (int32_t i = 0; i < room; i++) {
         if (spec->callbacks[i].on_step_end || spec->callbacks[i].on_epoch_end ||

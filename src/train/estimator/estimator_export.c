@@ -88,6 +88,7 @@ trm_status trmi_exporters_check(const trm_estimator *e, const trm_eval_spec *eva
             return TRMI_FAIL(err, TRM_INVALID,
                              "EvalSpec: exporter %d needs a name that can be a folder's", i);
         }
+        /* format and metric */
         if (format_index(format_of(x)) < 0) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "exporter %s: format \"%.40s\": safetensors, npz or onnx expected",

@@ -375,6 +375,7 @@ static trm_status train(trainer *t, const trm_train_spec *spec, trm_error *err) 
         options.callbacks[count] = spec->callbacks[count];
         options.callbacks[count++].destroy = NULL;
     }
+    /* the length of training is part of the job's description */
     t->callbacks = count;
     t->model->wanted_epochs = spec->epochs;
     t->model->wanted_steps = spec->max_steps;
@@ -409,6 +410,7 @@ static trm_status end_job(trainer *t, trm_status status, uint64_t step, trm_erro
     if (trmi_duty_ask(&duty, true, &own) == TRM_OK && !duty.mine) {
         return status; /* another worker has taken over as chief and will end the job */
     }
+    /* the state first: a role that finds no server reads it there */
     trmi_job_state state = status == TRM_OK         ? TRMI_JOB_DONE
                            : status == TRM_DIVERGED ? TRMI_JOB_FAILED
                                                     : TRMI_JOB_RUNNING;
@@ -457,6 +459,7 @@ static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *ou
         return come_late(e, out, err);
     }
     TRMI_TRY(status);
+    /* hybrid workers form their communicator; then the model, whose tables the servers create */
     TRMI_TRY(meet_others(t, err));
     TRMI_TRY(build_model(t, err));
     TRMI_TRY(begin_warm(t, err));
@@ -470,6 +473,7 @@ static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *ou
                        (unsigned long long)trm_model_global_step(t->model));
     status = train(t, spec, err);
     out->global_step = trm_model_global_step(t->model);
+    /* the figures of the result; the chief adds those of the servers */
     trm_ps_client_stats stats;
     trm_ps_client_get_stats(t->client, &stats);
     out->lookups = stats.lookups;
@@ -479,6 +483,7 @@ static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *ou
         TRMI_TRY(
             trmi_remote_counters(t->model->remote, &out->least_updates, &out->most_updates, err));
     }
+    /* the chief ends the job; hybrid workers leave together */
     status = end_job(t, status, out->global_step, err);
     return status == TRM_OK && t->comm != NULL ? wait_for_all(t, err) : status;
 }

@@ -316,6 +316,7 @@ static trm_status bind_dense(trmi_remote *r, trm_error *err) {
             r->dense_count++;
         }
     }
+    /* the placement divides all variables among the servers at once */
     trm_ps_variable *variables =
         trmi_arena_alloc(&r->arena, (size_t)(total + 1) * sizeof *variables);
     trm_placement *places = trmi_arena_alloc(&r->arena, (size_t)(total + 1) * sizeof *places);

@@ -196,7 +196,7 @@ static trm_status stage_first_lent(trmi_run *r, trm_error *err) {
     return trmi_remote_is_staged(r->model->remote) ? TRM_OK : stage_lent(r, true, err);
 }
 
-/* Tells the servers what there is to lend and stages the first batch; its epoch is the run's
+/* Sends the servers the samples to lend and stages the first batch; its epoch is the run's
  * position. */
 static trm_status seek_lent(trmi_run *r, trm_error *err) {
     trmi_remote *remote = r->model->remote;

@@ -96,6 +96,7 @@ char *trm_planner_dot(const trm_planner *p) {
     const trmi_drive_mesh *m = trmi_planner_best(p);
     const trmi_space *s = m->space;
     trmi_text t = {0};
+    /* operators, then edges */
     trmi_text_printf(&t, "digraph plan {\n  node [shape=box, style=filled, fontname=monospace];\n");
     for (int32_t n = 0; n < s->nodes_count; n++) {
         const trmi_space_class *c = trmi_space_class_of(s, n);

@@ -315,6 +315,7 @@ static void tell_others(trmi_report *r) {
                          trmi_bytes_text(c->measure.bytes, b), c->fits ? "" : "  does not fit");
     }
     for (int32_t i = 0; i < r->p->drive.meshes_count; i++) {
+        /* the best plan of each other mesh */
         char mesh[48], name[80];
         const trmi_found *o = &r->p->drive.meshes[i].found;
         if (i != r->p->drive.best) {
