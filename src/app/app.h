@@ -19,7 +19,9 @@
 #include "app/output.h"
 
 /* Values of all flags of all commands. The groups of a command determine which of them its
- * command line may set; the remaining ones keep the values of app_defaults. */
+ * command line may set; the remaining ones keep the values of app_defaults. The help text of its
+ * flag (options.c, options_click.c, options_text.c) describes each member; most members have the
+ * name of their flag. Texts are borrowed from argv or static. */
 typedef struct app_options {
     /* all commands */
     bool help, json, quiet, verbose;
@@ -61,10 +63,13 @@ typedef struct app_options {
     const char *deterministic, *context, *hosts, *launch_directory;
     int64_t deterministic_block;
     bool shard_optimizer, any_address;
+    /* seconds: for the whole job, for meeting the other ranks, for roles that are silent */
     double timeout, start_timeout, role_timeout;
+    /* collectives: bench comm; engine and algorithm of every command with ranks */
     const char *op, *sizes, *engine, *algorithm, *dtype, *redop;
     double min_busbw;
     bool private_buffers;
+    /* recommendation models (click.h) */
     app_click_flags click;
     /* text */
     const char *tokenizer, *tokens, *text_field, *special_tokens;
@@ -75,9 +80,13 @@ typedef struct app_options {
         row_width;
     const char *mode, *placement, *job_name, *task_index, *ps_hosts, *worker_hosts, *chief_hosts,
         *evaluator_hosts;
+    /* exporters of the evaluator: FORMAT[:METRIC] */
     const char *export_latest, *export_best, *export_final;
+    /* secret, addresses and tables of the servers */
     const char *token_file, *listen, *connect, *table, *key, *tables, *ps_spill, *lend;
+    /* cached rows and their age in batches; rows of ps inspect --top */
     int64_t hot_rows, hot_age, top;
+    /* number of the snapshot that ps inspect and ps export read; 0: the newest */
     int64_t cut;
     bool tcp_only, prometheus;
     bool evaluator, check, no_ps_log, hybrid, staleness_aware;

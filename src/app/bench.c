@@ -13,6 +13,7 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+/* Contract in bench.h. The median of an even number is the mean of the two in the middle. */
 app_sample app_summarise(double *values, int64_t count) {
     if (count == 0) {
         return (app_sample){0};

@@ -188,6 +188,8 @@ trm_status app_click_data(const app_context *app, trm_dataset_spec *spec, trm_er
     return status;
 }
 
+/* Contract in app.h. PEER_REPEAT_BATCHES different batches are repeated, as in
+ * peers/wide_deep_tf.py. */
 trm_status app_click_random(const app_context *app, trm_dataset **out, trm_error *err) {
     const app_options *o = &app->o;
     const trm_clicks_options like = generator_of(o);
@@ -353,6 +355,7 @@ trm_status app_click_network_of(const app_context *app, trm_dataset *data, app_c
     return status;
 }
 
+/* Contract in app.h. Inputs that the data does not have are TRM_NO_NODE. */
 trm_node app_click_build(trm_graph *graph, const trm_inputs *inputs, void *context) {
     const app_network *n = context;
     const app_click_network *c = &n->click;
@@ -375,6 +378,7 @@ static void print_layers(const int64_t *widths, int32_t count, char *text, size_
     }
 }
 
+/* Contract in app.h. Every key is read back by `recall` below, unless its flag is given. */
 void app_click_describe(const app_network *network, char *text, size_t size) {
     static const char *const poolings[] = {"sum", "mean", "sqrtn"};
     const app_click_network *n = &network->click;
@@ -445,6 +449,7 @@ static trm_status recall(app_context *app, const json_t *click, trm_error *err) 
     return TRM_OK;
 }
 
+/* Contract in app.h. Descriptions of other models have no "click" object. */
 trm_status app_click_recall(app_context *app, const char *description, trm_error *err) {
     json_t *root = json_loads(description, 0, NULL);
     const json_t *click = json_object_get(root, "click");

@@ -212,6 +212,7 @@ static trm_status check_sizes(const app_options *o, trm_error *err) {
     return status;
 }
 
+/* bench comm: the launcher checks the sizes; the ranks measure. */
 int app_run_bench_comm(app_context *app) {
     trm_error err;
     bool launched = false;

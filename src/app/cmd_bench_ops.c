@@ -196,6 +196,7 @@ static trm_status measure(const app_context *app, trm_model *model, const char *
     return TRM_OK;
 }
 
+/* bench ops. Compiling may take long, so that the fastest algorithms are measured. */
 int app_run_bench_ops(app_context *app) {
     trm_error err;
     trm_dataset *data = NULL;

@@ -104,6 +104,7 @@ static trm_status measure(app_context *app, trm_error *err) {
     return status;
 }
 
+/* bench split: the launcher checks the plans; the ranks run them. */
 int app_run_bench_split(app_context *app) {
     trm_error err;
     bool launched = false;

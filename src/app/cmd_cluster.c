@@ -44,12 +44,14 @@ static int tell_cluster(app_context *app) {
 
 int app_run_cluster_show(app_context *app) { return tell_cluster(app); }
 
+/* cluster check: a file, or without one the environment. */
 int app_run_cluster_check(app_context *app) {
     return app->parsed.arguments_count == 0
                ? tell_cluster(app)
                : app_tell_rank_table(app, app->parsed.arguments[0], TRM_INVALID);
 }
 
+/* Contract in app.h. An unfinished table (PENDING) is as wrong as a damaged one here. */
 int app_tell_rank_table(app_context *app, const char *path, trm_status wrong) {
     trm_error err;
     trm_rank_table *table;
@@ -116,6 +118,7 @@ static trm_status read_hosts(char *text, trm_rank_table_host *hosts, int32_t *co
     return TRM_OK;
 }
 
+/* cluster make: a table in the form of --to. */
 int app_run_cluster_make(app_context *app) {
     trm_error err;
     static trm_rank_table_host hosts[HOSTS_MAX];

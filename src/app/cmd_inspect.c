@@ -106,6 +106,8 @@ static bool is_rank_table(const char *path) {
     return false;
 }
 
+/* inspect. Kinds that the library does not know are tried first: rank table, plan, servers'
+ * folder. */
 int app_run_inspect(app_context *app) {
     trm_error err;
     const char *path = app->parsed.arguments[0];

@@ -12,6 +12,7 @@ static const char *rule_name(trm_row_rule rule) {
     return rule >= TRM_ROW_SGD && rule <= TRM_ROW_FTRL ? names[rule] : names[0];
 }
 
+/* Contract in cmd_ps.h. Text and JSON are written side by side; only one of them is printed. */
 void app_ps_begin_table(const trm_table_options *table, int64_t rows, int32_t slots) {
     const char *rule = rule_name(table->optimizer.rule), *dtype = trm_dtype_name(table->dtype);
     app_say("  %-32s %12lld rows of %d x %s, %s, %d slots", table->name, (long long)rows,
@@ -67,6 +68,7 @@ static void say_writers(const trm_ps_writer *writers, int32_t count, const int64
     app_json_close_array();
 }
 
+/* Contract in cmd_ps.h. Times are UTC, so that rows of several machines compare. */
 void app_ps_say_row(const trm_table_options *table, int32_t slot_count, const trm_row_info *info,
                     const float *values, const float *slots, const trm_ps_writer *writers,
                     int32_t count, const int64_t *total) {

@@ -4,6 +4,7 @@
 
 #include "trireme/launch.h"
 
+/* run. Everything behind "--" is the program with its arguments. */
 int app_run_run(app_context *app) {
     trm_error err;
     int code = 0;

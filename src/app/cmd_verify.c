@@ -148,6 +148,7 @@ static trm_status check(app_context *app, trm_error *err) {
     return status;
 }
 
+/* verify: the launcher checks; at least two ranks verify together. Exit code 1 if they differ. */
 int app_run_verify(app_context *app) {
     trm_error err;
     bool launched = false;

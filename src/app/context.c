@@ -161,6 +161,7 @@ static trm_status name_flag(const app_context *app, trm_status status, const trm
     return status;
 }
 
+/* Contract in app.h. The library's check knows options, not flags; name_flag adds the flag. */
 trm_status app_check_modes(app_context *app, trm_error *err) {
     trm_error why;
     trm_status status = app_set_context(app, err);

@@ -26,6 +26,7 @@ static trm_status check_options(app_context *app, trm_dataset *data, trm_error *
     return status;
 }
 
+/* Contract in app.h. Random data stands in for the real one: only shapes matter. */
 int app_dry_run_model(app_context *app, const char *left_out) {
     trm_error err;
     trm_dataset *data;
@@ -40,6 +41,8 @@ static bool reads_data(const app_context *app) {
     return strcmp(app->command->name, "train") == 0 || app->evaluates || app->o.data != NULL;
 }
 
+/* Contract in app.h. Order: the cheapest checks first; on a dry run the checkpoint comes before
+ * the data, because it determines the image size. */
 trm_status app_check_job(app_context *app, trm_error *err) {
     trm_dataset *data;
     const char *name = app->parsed.arguments[0];

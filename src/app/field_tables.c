@@ -121,6 +121,7 @@ static trm_status parse(const char *text, app_field_tables *t, trm_error *err) {
     return status;
 }
 
+/* Contract in click.h. A second call with the same text returns the parsed tables. */
 trm_status app_field_tables_of(const char *text, app_field_tables **out, trm_error *err) {
     static app_field_tables tables;
     static const char *of; /* the text of these tables */
@@ -135,6 +136,7 @@ trm_status app_field_tables_of(const char *text, app_field_tables **out, trm_err
     return TRM_OK;
 }
 
+/* Contract in click.h. Does nothing for fields that are in a table already. */
 void app_field_tables_fill(app_field_tables *t, int64_t fields) {
     for (int32_t f = 0; f < fields && f < APP_FIELDS_MAX; f++) {
         if (t->alone[f]) {

@@ -11,6 +11,7 @@
 
 enum { TEXT_MAX = 1 << 20 };
 
+/* Contract in app.h. Reads one byte more than allowed, to notice a longer file. */
 trm_status app_read_text(const char *path, char **out, trm_error *err) {
     FILE *file = fopen(path, "rb");
     if (file == NULL) {

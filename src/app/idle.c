@@ -130,6 +130,7 @@ void app_tell_idle_flags(const app_context *app, const char *model) {
 
 /* ---- jobs with parameter servers ------------------------------------------------------------- */
 
+/* Contract in app.h. TF_CONFIG counts if it names servers. */
 bool app_is_job(const app_context *app) {
     const app_options *o = &app->o;
     const char *text = getenv("TF_CONFIG");
@@ -138,6 +139,8 @@ bool app_is_job(const app_context *app) {
            (text != NULL && strstr(text, "\"ps\"") != NULL);
 }
 
+/* Contract in app.h. The group of flags is the list: a new flag of such jobs is refused without
+ * a change here. */
 trm_status app_refuse_job_flags(const app_context *app, trm_error *err) {
     for (int i = 0; i < app_group_roles.count; i++) {
         const char *name = app_group_roles.flags[i].name;

@@ -48,6 +48,8 @@ static void log_sink(void *context, trm_log_level level, const char *room, const
     }
 }
 
+/* Contract in output.h. stdout gets a descriptor for reading, so that writing to it fails and
+ * app_output_end reports it. */
 void app_output_keep_streams(void) {
     static const int modes[] = {
         [STDIN_FILENO] = O_RDONLY, [STDOUT_FILENO] = O_RDONLY, [STDERR_FILENO] = O_WRONLY};
@@ -75,6 +77,7 @@ void app_output_begin(bool json, bool quiet, bool verbose, const char *color) {
                              : TRM_LOG_INFO);
 }
 
+/* Contract in output.h. Buffered output may fail only now. */
 int app_output_end(int code) {
     end_status_line();
     if (fflush(stdout) != 0 || ferror(stdout)) {
@@ -84,6 +87,8 @@ int app_output_end(int code) {
     return code;
 }
 
+/* Contract in output.h. Results are muted by the stream, progress by the flag; warnings and
+ * errors remain. */
 trm_status app_output_mute(trm_error *err) {
     end_status_line();
     app_out.muted = true;
@@ -130,6 +135,7 @@ void app_note(const char *format, ...) {
     va_end(args);
 }
 
+/* Contract in output.h. Returns to the start of the line and clears its rest. */
 void app_status_line(const char *format, ...) {
     if (!app_out.terminal) {
         return;
@@ -144,6 +150,7 @@ void app_status_line(const char *format, ...) {
     app_out.line_open = true;
 }
 
+/* Contract in output.h. With --quiet nothing; a muted rank still warns. */
 void app_warn(const char *format, ...) {
     if (app_out.quiet) {
         return;
@@ -158,8 +165,8 @@ void app_warn(const char *format, ...) {
 
 int app_report(const trm_error *err) {
     int code = trm_status_exit_code((trm_status)err->status);
-    code =
-        code == 0 ? 2 : code; /* TRM_PENDING is no success: a rank table that is not yet complete */
+    /* TRM_PENDING is no success: a rank table that is not yet complete */
+    code = code == 0 ? 2 : code;
     labelled("error", "1;31", err->message);
     if (app_out.verbose && err->file[0] != '\0') {
         fprintf(stderr, "trireme: decided at %s:%d (%s)\n", err->file, (int)err->line,
@@ -244,6 +251,8 @@ static void close_bracket(char bracket) {
     }
 }
 
+/* Contract in output.h. Flushed at once, so that a reader of the pipe sees each event when it
+ * happens. */
 void app_json_line(const char *object) {
     if (app_out.json) {
         end_status_line();
@@ -268,6 +277,7 @@ void app_json_close(void) {
     }
 }
 
+/* Contract in output.h. NULL becomes null. */
 void app_json_text(const char *key, const char *value) {
     if (app_out.json) {
         comma_key(key);
@@ -286,6 +296,7 @@ void app_json_int(const char *key, int64_t value) {
     }
 }
 
+/* Contract in output.h. NaN and infinity become null, because JSON has neither. */
 void app_json_real(const char *key, double value) {
     if (app_out.json) {
         comma_key(key);
@@ -320,6 +331,7 @@ void app_json_close_array(void) { close_bracket(']'); }
 
 /* ---- units ----------------------------------------------------------------------------------- */
 
+/* Contract in output.h. Units are powers of 1000. */
 const char *app_bytes(double bytes, char *text, size_t size) {
     static const char *const units[] = {"B", "KB", "MB", "GB", "TB"};
     int u = 0;

@@ -51,6 +51,7 @@ static void settle_guide(app_context *app) {
     o->sink = true;
 }
 
+/* Contract in app.h. Order: the guide's numbers, the click model's, then those of the data. */
 void app_settle_data(app_context *app) {
     app_options *o = &app->o;
     if (o->exact_guide) {
@@ -70,6 +71,7 @@ void app_settle_data(app_context *app) {
 
 /* ---- datasets -------------------------------------------------------------------------------- */
 
+/* Contract in app.h. The description of the dataset shows its kind. */
 bool app_has_one_folder(const app_options *o, trm_dataset *data) {
     char path[4096];
     struct stat info;

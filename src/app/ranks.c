@@ -30,6 +30,8 @@ static trm_status resolve(const app_context *app, trm_cluster **out, trm_error *
     return trm_cluster_from_env(&flags, NULL, NULL, out, err);
 }
 
+/* Contract in ranks.h. Lines of the launcher itself go through this program's output; bytes of
+ * the ranks are copied. */
 void app_write_through(void *context, trm_launch_stream stream, const char *data, size_t bytes) {
     (void)context;
     if (stream == TRM_LAUNCH_SAY) {
@@ -258,6 +260,7 @@ trm_status app_join(app_context *app, trm_error *err) {
     return status;
 }
 
+/* Contract in app.h. The communicator is destroyed before the ranks part. */
 void app_leave(app_context *app) {
     trm_context_destroy(app->context);
     app->context = NULL;
@@ -278,6 +281,7 @@ int32_t app_rank_count(const app_context *app) {
     return app->ranks != NULL ? trm_comm_size(app->ranks->comm) : 1;
 }
 
+/* Contract in app.h. One rank never splits. */
 bool app_splits(app_context *app) {
     trm_error err;
     if (app_rank_count(app) < 2 || app_set_context(app, &err) != TRM_OK) {
@@ -336,6 +340,7 @@ void app_waiting(const app_context *app, trm_exec *exec, trm_waiting *out) {
     }
 }
 
+/* Contract in app.h. Fractions are of the mean step. */
 void app_json_parallel(const app_context *app, const trm_exec *exec, const trm_waiting *waiting) {
     trm_parallel_info info;
     if (app->ranks == NULL) {

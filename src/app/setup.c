@@ -236,6 +236,7 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
     return TRM_OK;
 }
 
+/* Contract in app.h. The library copies the description. */
 trm_status app_make_model(app_context *app, const char *name, trm_dataset *data,
                           bool evaluation_only, app_network *network, trm_model **out,
                           trm_error *err) {

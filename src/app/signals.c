@@ -76,6 +76,7 @@ void app_signals_prepare(void) {
     listen_to(SIGUSR2);
 }
 
+/* Contract in app.h. The handler is removed before its targets are forgotten. */
 void app_signals_end(void) {
     for (size_t i = 0; i < sizeof DEMANDS / sizeof DEMANDS[0]; i++) {
         signal(DEMANDS[i], SIG_DFL);
@@ -86,6 +87,7 @@ void app_signals_end(void) {
 
 int app_signal_exit_code(void) { return received != 0 ? 128 + received : 0; }
 
+/* Contract in app.h. Several signals before the next step count as one. */
 bool app_signal_wants_state(void) {
     bool wanted = state_wanted != 0;
     state_wanted = 0;

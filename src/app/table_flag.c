@@ -264,6 +264,7 @@ trm_status app_table_flag(const char *text, trm_table_options *options, uint64_t
     return TRM_OK;
 }
 
+/* Contract in app.h. The text has been checked by app_table_flag. */
 trm_status app_table_flag_used(const char *text, uint64_t used, trm_error *err) {
     char copy[2048];
     int part_number = 0;

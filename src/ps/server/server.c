@@ -417,7 +417,7 @@ static void *accept_links(void *context) {
         trmi_request *ready = trmi_step_advance(server);
         pthread_mutex_unlock(&server->mutex);
         trmi_request_pulls_go(ready);
-        /* checks by time: silent workers, the chief's lease */
+        /* checks by time: silent workers, pulls past their deadline */
         pthread_mutex_lock(&server->mutex);
         ready = trmi_front_tick(server, trmi_os_now());
         pthread_mutex_unlock(&server->mutex);
