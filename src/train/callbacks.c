@@ -351,6 +351,8 @@ static trm_status stop_epoch(void *context, const trm_progress *p, trm_error *er
     return watch(context, p, (double)p->loss, err);
 }
 
+/* Watches an evaluation.
+ *   error  INVALID: top-1 is watched and the model has none */
 static trm_status stop_evaluated(void *context, const trm_progress *p, trm_error *err) {
     const trm_early_stop_options *o = context;
     if (o->watch == TRM_WATCH_TOP1 && !p->evaluation->has_top) {
@@ -361,6 +363,8 @@ static trm_status stop_evaluated(void *context, const trm_progress *p, trm_error
     return watch(o, p, o->watch == TRM_WATCH_TOP1 ? p->evaluation->top1 : p->evaluation->loss, err);
 }
 
+/* Contract in trireme/callbacks.h. The loss is watched at the end of epochs, the other figures
+ * after evaluations. */
 trm_callback trm_early_stop(const trm_early_stop_options *options) {
     TRMI_NEED_OR(trmi_callback_unusable(), NULL, options);
     trm_early_stop_options *o = trmi_alloc(sizeof *o);

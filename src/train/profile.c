@@ -190,6 +190,7 @@ static trm_status write_file(trmi_profile *p, trm_error *err) {
     return status;
 }
 
+/* Contract in profile.h. An error of the timeline is returned only if training succeeded. */
 trm_status trmi_profile_end(trmi_profile *p, trm_status trained, trm_error *err) {
     if (p == NULL) {
         return trained;

@@ -16,6 +16,7 @@ trm_status trm_ps_audit_row(trm_ps_client *client, int32_t table, uint64_t key, 
     if (table < 0 || (uint32_t)table >= client->table_count) {
         return TRMI_FAIL(err, TRM_INVALID, "table %d of %u", table, client->table_count);
     }
+    /* the server that has the row */
     uint32_t shard =
         trmi_shard_of_row(&client->tables[table].placement, key, client->servers, client->shards);
     trmi_ps_note note = {.value = {TRMI_ORDER_ROW, table, (int64_t)key}};
@@ -23,6 +24,7 @@ trm_status trm_ps_audit_row(trm_ps_client *client, int32_t table, uint64_t key, 
     TRMI_TRY(trmi_client_order(client, &client->peers[shard / client->shards], TRMI_PS_CONTROL,
                                &note, NULL, NULL, 0, err));
     trmi_row_layout_make(&client->tables[table], &layout);
+    /* the size of the answer follows from the layout */
     size_t value_bytes = 4 * (size_t)layout.width, slot_bytes = 4 * (size_t)layout.slot_count;
     size_t row_bytes = sizeof *info + value_bytes + slot_bytes, have = client->order_trailer_bytes;
     if (have == 0) {
@@ -80,6 +82,8 @@ static trm_status adopt_table(trm_ps_client *client, int32_t number, int32_t *co
     return trm_ps_client_table(client, &options, &same, err);
 }
 
+/* Contract in trireme/ps_tools.h. Each answer has the number of tables, so the loop needs no
+ * request of its own. */
 trm_status trm_ps_client_adopt(trm_ps_client *client, int32_t *count, trm_error *err) {
     TRMI_NEED(err, client, count);
     *count = 1;

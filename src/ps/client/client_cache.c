@@ -24,6 +24,8 @@ struct trmi_cache {
     uint8_t *rows;
 };
 
+/* Contract in client.h. The number of sets is a power of two, so the cache may have more rows
+ * than requested. */
 trm_status trmi_cache_create(int64_t rows, size_t row_bytes, trmi_cache **out, trm_error *err) {
     uint64_t sets = 1;
     while (sets * WAYS < (uint64_t)rows) {
@@ -67,6 +69,8 @@ bool trmi_client_has_cache(const trm_ps_client *client) {
     return any;
 }
 
+/* Contract in client.h. A row that is too old still counts a hit, because it is hot: the next
+ * fetch replaces it. */
 const uint8_t *trmi_cache_get(trmi_cache *cache, uint64_t key, int64_t oldest) {
     entry *set = set_of(cache, key);
     for (int i = 0; i < WAYS; i++) {
@@ -80,6 +84,8 @@ const uint8_t *trmi_cache_get(trmi_cache *cache, uint64_t key, int64_t oldest) {
     return NULL;
 }
 
+/* Contract in client.h. Chooses the place of the same key, else a free place, else the one with
+ * the fewest hits. */
 void trmi_cache_put(trmi_cache *cache, uint64_t key, const uint8_t *row, int64_t batch) {
     entry *set = set_of(cache, key), *best = set;
     for (int i = 0; i < WAYS; i++) {

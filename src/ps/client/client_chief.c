@@ -11,6 +11,8 @@ static trm_status ask(trm_ps_client *client, trm_ps_chief_wish wish, trm_error *
     return trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err);
 }
 
+/* Contract in trireme/ps.h. While this worker is the chief, the client repeats the request as a
+ * sign of life (chief_beats in client.c). */
 trm_status trm_ps_chief_ask(trm_ps_client *client, trm_ps_chief_wish wish, double timeout_seconds,
                             trm_ps_chief *out, trm_error *err) {
     TRMI_NEED(err, client, out);

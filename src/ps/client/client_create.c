@@ -31,6 +31,7 @@ static trm_status check_options(const trm_ps_client_options *in, trm_ps_client_o
                          "process; found %d",
                          TRMI_PS_SHARDS_MAX, o.servers);
     }
+    /* numbers, wire dtype, size of rings */
     if (o.worker < -1 || o.worker >= TRMI_PS_WORKERS_MAX - 1 || o.pushes_ahead < 1 ||
         o.pushes_ahead > TRMI_PUSHES_AHEAD_MAX || o.cache_rows < 0 || o.cache_staleness < 0 ||
         !(o.timeout_seconds > 0) || !(o.retry_seconds > 0)) {

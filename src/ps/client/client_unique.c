@@ -285,6 +285,7 @@ static void describe_table(trm_ps_batch *b, int64_t first) {
         b->uniques[u] = (trmi_unique){
             .key = key, .table = table, .shard = shard, .wanted = differ ? 0 : slice->wanted};
     }
+    /* uses that differ between the table's slices are combined key by key */
     for (int64_t s = first; differ && s >= 0; s = b->slices[s].next) {
         const uint32_t wanted = wanted_of(&b->slices[s]),
                        *inverse = b->inverse + b->slices[s].first;
@@ -330,6 +331,8 @@ static void cut(trm_ps_batch *b) {
     b->unique_count = 0;
 }
 
+/* Contract in client.h. Tables are chained before they are divided, because a table belongs to
+ * one part. */
 trm_status trmi_batch_cut(trm_ps_batch *b, trm_error *err) {
     if (b->cut) {
         return TRM_OK;
@@ -345,6 +348,7 @@ trm_status trmi_batch_cut(trm_ps_batch *b, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in client.h. The numbers of a part follow those of the part before. */
 void trmi_batch_number_part(trm_ps_batch *b) {
     trmi_part *part = &b->parts[b->numbered];
     part->first = b->unique_count;

@@ -77,6 +77,7 @@ static trm_status take(void *context, const uint8_t *record, size_t bytes, trm_e
     return TRM_OK;
 }
 
+/* Contract in server.h. A torn end of the log is cut off when it is opened for appending. */
 trm_status trmi_server_away_open(trm_ps_server *server, trmi_away_see see, trm_error *err) {
     char path[400];
     server->away_fd = -1;

@@ -346,6 +346,7 @@ void trmi_front_begins(trm_ps_server *server, trmi_request *r) {
     r->note.value[1] = batch == 0 ? last : last >= batch;
 }
 
+/* Contract in server.h. Pushes first: they may release pulls. */
 trmi_request *trmi_front_advance(trm_ps_server *server) {
     let_pushes_go(server);
     trmi_request *ready = NULL;
@@ -434,6 +435,8 @@ static void say_whom(const trm_ps_server *server, trmi_request *r) {
               server->options.mode == TRM_PS_SYNC ? " (synchronous)" : "");
 }
 
+/* Contract in server.h. A pull past its deadline is returned with an error that names the
+ * workers it waited for. */
 trmi_request *trmi_front_tick(trm_ps_server *server, double now) {
     drop_silent_workers(server, now);
     trmi_request *ready = trmi_front_advance(server);

@@ -69,6 +69,8 @@ static trm_status replay(const trm_ps_server *server, const char *path, size_t *
     return trmi_records_each(path, LOG_BYTES_MAX, &form, &c, end, err);
 }
 
+/* Contract in server.h. Only server 0 has the book. Without logs of pushes the book goes back to
+ * the last snapshot, as the rows do. */
 trm_status trmi_server_lease_open(trm_ps_server *server, trm_error *err) {
     server->lease_fd = -1;
     if (server->options.server != 0) {

@@ -623,6 +623,7 @@ static trm_status take_record(void *context, const uint8_t *record, size_t bytes
     return status;
 }
 
+/* Contract in server.h. Only server 0 of a synchronous job has the log of steps. */
 trm_status trmi_step_open(trm_ps_server *server, trm_error *err) {
     char path[400];
     if (server->options.server != 0 || server->options.folder == NULL ||
@@ -645,6 +646,7 @@ void trmi_step_settle(trm_ps_server *server) {
     }
 }
 
+/* Contract in server.h. Returns the pushes that wait for a step, to be answered. */
 trmi_request *trmi_step_close(trm_ps_server *server) {
     trmi_request *waiting = server->staged;
     server->staged = NULL;

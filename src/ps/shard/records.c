@@ -29,6 +29,8 @@ static size_t sound(const trmi_record_form *form, const uint8_t *at, size_t left
     return memcmp(at + bytes - form->check_bytes, &check, form->check_bytes) == 0 ? bytes : 0;
 }
 
+/* Contract in records.h. Stops at the first torn record; *end is its offset, where appending
+ * continues. */
 trm_status trmi_records_each(const char *path, size_t most, const trmi_record_form *form,
                              void *context, size_t *end, trm_error *err) {
     uint8_t *data;

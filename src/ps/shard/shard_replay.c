@@ -242,6 +242,7 @@ static trm_status replay_one(trmi_shard *shard, const trmi_record_head *head, co
                : use_record(shard, head, body, pushes, err);
 }
 
+/* Contract in shard.h. Reads heads only; a log that cannot be read counts as one with pushes. */
 bool trmi_shard_log_has_pushes(const char *path) {
     trmi_mapping map;
     if (trmi_mapping_open(path, &map, NULL) != TRM_OK) {
@@ -277,6 +278,7 @@ trm_status trmi_shard_replay(trmi_shard *shard, const char *path, int64_t *pushe
             break;
         }
         const uint8_t *body = map.data + at + sizeof head;
+        /* a wrong digest is a torn end: the process died while it wrote */
         XXH3_state_t state;
         trmi_record_begin_digest(&head, &state);
         XXH3_64bits_update(&state, body, head.body_bytes);
@@ -288,6 +290,7 @@ trm_status trmi_shard_replay(trmi_shard *shard, const char *path, int64_t *pushe
             trmi_error_append(err, " (%s, offset %zu)", path, at);
         }
         at += sizeof head + head.body_bytes;
+        /* appending continues behind the last record that was applied */
         *valid_bytes = status == TRM_OK ? (int64_t)at : *valid_bytes;
     }
     status = status == TRM_OK ? copy_held(shard, err) : status;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The layout of rows and their initial values. */
+/* The layout of rows and their initial values (contracts in row.h). */
 #include "ps/table/row.h"
 
 #include "base/checked.h"
@@ -25,6 +25,8 @@ static int64_t stride_of(int64_t bytes, int64_t value_bytes) {
     return trmi_round_up(bytes, bytes <= 64 || value_bytes % 64 == 0 ? 64 : 32);
 }
 
+/* Contract in row.h. Slots are aligned to 4 bytes, the header to 8; the guide of rows.c follows
+ * the record. */
 void trmi_row_layout_make(const trm_table_options *options, trmi_row_layout *out) {
     int64_t value_bytes = (int64_t)trm_dtype_bytes(options->dtype) * options->width;
     int32_t slot_count = slots_of_rule(options->optimizer.rule, options->width);

@@ -102,7 +102,8 @@ static void ring_init(ring *r, size_t ring_bytes) {
     r->magic = ring_magic;
 }
 
-/* Returns OK or PEER. */
+/* Checks that the other end exists: it has not left the ring, and its connection is open.
+ *   error  PEER */
 static trm_status peer_lives(const ring_channel *c, trm_error *err) {
     if (atomic_load(&c->out->gone) != 0 || (c->tcp != NULL && trmi_tcp_gone(c->tcp))) {
         return TRMI_FAIL(err, TRM_PEER, "%s is gone", c->base.peer);
@@ -117,6 +118,7 @@ static bool doze(_Atomic uint32_t *word, uint32_t seen, _Atomic uint32_t *sleeps
     if (left <= 0) {
         return false;
     }
+    /* the flag first, then the check: a signal between them is not lost */
     atomic_store(sleeps, 1);
     if (atomic_load(word) == seen) {
         trmi_futex_wait((uint32_t *)(void *)word, seen,
@@ -199,6 +201,7 @@ static trm_status ring_reserve(trmi_channel *channel, size_t bytes, double timeo
                              channel->peer, timeout_seconds);
         }
     }
+    /* fill the rest of the ring with an empty block */
     if (pad > 0) {
         block *skip = block_at(c, r, tail);
         describe_block(skip, true, pad, 0);
@@ -209,11 +212,14 @@ static trm_status ring_reserve(trmi_channel *channel, size_t bytes, double timeo
     describe_block(b, false, need, bytes);
     atomic_store(&b->state, RESERVED);
     c->tail = tail + need;
+    /* visible to the consumer only with its state set */
     atomic_store(&r->tail, c->tail);
     *out = (trmi_message){.data = (uint8_t *)(b + 1), .bytes = bytes, .block = b};
     return TRM_OK;
 }
 
+/* trmi_channel_table.commit: a message of no bytes becomes an empty block, which the consumer
+ * skips. */
 static trm_status ring_commit(trmi_channel *channel, trmi_message *message, double timeout_seconds,
                               trm_error *err) {
     ring_channel *c = (ring_channel *)channel;
@@ -357,6 +363,7 @@ static void free_end(ring_channel *c) {
     trmi_free(c);
 }
 
+/* Leaves the rings: the other end's waits end, and the last end unmaps the memory. */
 static void ring_destroy(trmi_channel *channel) {
     ring_channel *c = (ring_channel *)channel;
     ring_shut(channel);
@@ -469,6 +476,8 @@ static trm_status map_end(trmi_channel *tcp, int fd, size_t ring_bytes, int side
     return TRM_OK;
 }
 
+/* Contract in channel.h. The file stays open until the offer is settled, so that the server can
+ * open it by process and number. */
 trm_status trmi_ring_offer(trmi_channel *tcp, size_t ring_bytes, trmi_channel **out,
                            trmi_ring_place *place, trm_error *err) {
     TRMI_ASSERT(usable_size(ring_bytes));
@@ -498,6 +507,8 @@ void trmi_ring_settle(trmi_channel *offer, trmi_channel *tcp, bool accepted) {
     c->tcp = tcp;
 }
 
+/* Contract in channel.h. The memory comes from another process: its size and head are checked
+ * before use. */
 trm_status trmi_ring_accept(trmi_channel *tcp, trmi_ring_place place, size_t ring_bytes,
                             trmi_channel **out, trm_error *err) {
     ring_channel *c;

@@ -41,10 +41,14 @@ static void append(trmi_dealt *dealt, const trmi_stretch *s) {
     dealt->list[dealt->count++] = *s;
 }
 
+/* Contract in dealt.h. A worker that has made no step joins at the start of the last stretch. */
 int64_t trmi_dealt_newcomer(const trmi_dealt *dealt, int64_t steps) {
     return steps == 0 && dealt->count > 0 ? dealt->list[dealt->count - 1].step : steps;
 }
 
+/* Contract in dealt.h. The last stretch goes on if workers, batch and length of an epoch are
+ * unchanged. Otherwise a new one starts where the last one ends, and the dataset divides the
+ * unused samples of the epoch among the new workers. */
 trm_status trmi_dealt_begin(trmi_dealt *dealt, trm_dataset *data, int64_t batch, int64_t steps,
                             trmi_stretch *out, trm_error *err) {
     trmi_stretch s = {

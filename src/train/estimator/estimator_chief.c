@@ -138,6 +138,7 @@ static void gate_destroy(void *c) {
     trmi_free(g);
 }
 
+/* Contract in estimator.h. The gate owns the inner callback, also if it cannot be made. */
 trm_callback trmi_while_chief(const trm_estimator *e, trm_callback inner) {
     gate *g = trmi_alloc(sizeof *g);
     if (g == NULL) {

@@ -649,6 +649,7 @@ void trmi_remote_begin_at(trmi_remote *r, int64_t batch) { trmi_client_begin_at(
 
 /* ---- leases ---------------------------------------------------------------------------------- */
 
+/* Contract in remote.h. Leases are whole batches, so that all workers cut the samples alike. */
 void trmi_remote_lend(trmi_remote *r, trm_dataset *data, int64_t epochs, int64_t steps) {
     int64_t batch = r->compiled->batch;
     /* Only asynchronous steps can be limited by samples: a synchronous step takes a batch of
@@ -683,6 +684,7 @@ static trm_status read_lent(trmi_remote *r, trm_dataset *data, const trm_batch *
     return TRM_OK;
 }
 
+/* Contract in remote.h. Takes a new lease when the last one is used up. */
 trm_status trmi_remote_stage_lent(trmi_remote *r, trm_dataset *data, trm_error *err) {
     int64_t size = r->compiled->batch;
     bool used = r->lease.id == 0 || r->lent_next * size >= r->lease.end;

@@ -149,6 +149,8 @@ static trm_status check_one(const trmi_warm_start *w, const char *name, const tr
                            trm_shape_format(shape, ours, sizeof ours));
 }
 
+/* Contract in warm_start.h. Dense variables and tables; rows of the current batch ("#rows")
+ * belong to the tables. */
 trm_status trmi_warm_start_check(const trmi_warm_start *w, const trm_model *model, trm_error *err) {
     const trm_exec *exec = model->train.exec;
     fit f = {0};

@@ -43,6 +43,8 @@ static bool make_node(const trm_graph *graph, const trmi_op *op, trmi_arena *are
     return true;
 }
 
+/* Contract in graph_events.h. All names first, because an operator refers to the names of its
+ * inputs. */
 trm_status trmi_graph_event(const trm_graph *graph, trm_events *events, trm_error *err) {
     trmi_arena arena = {0};
     size_t room = (size_t)graph->ops_count + 1;
