@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* app/bench.h: the output that all bench commands share: statistics of repeated measurements,
- * and the machine. */
+/* app/bench.h: shared by the measuring commands. */
 #ifndef TRIREME_APP_BENCH_H
 #define TRIREME_APP_BENCH_H
 
 #include "trireme/base.h"
 
-/* Statistics of repeated measurements of one quantity. */
 typedef struct app_sample {
     double median, minimum, maximum;
     int64_t repeats;
 } app_sample;
-/* Computes the statistics of `count` values; sorts `values`. */
+/* Sorts `values`. */
 app_sample app_summarise(double *values, int64_t count);
-/* Writes "machine":{...} into the open JSON object; threads 0: the number that would be used. */
+/* "machine":{...} of the open JSON object. */
 void app_json_machine(int64_t threads);
-/* Writes median_seconds, minimum_seconds, maximum_seconds and repeats into the open JSON object. */
+/* median_seconds, minimum_seconds, maximum_seconds, repeats. */
 void app_json_sample(const app_sample *sample);
 
 #endif

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Flags of many ranks, and --context, as one trm_context (contracts in app.h). Each option has
- * one value: a flag and --context must not both give it. */
+/* Flags about many ranks, and --context, to one trm_context. */
 #include "app/app.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Flags that are options of the context under another name. */
+/* Flags that are options of the context by another name. */
 typedef struct translation {
     const char *flag, *option;
 } translation;
@@ -25,7 +24,7 @@ static const translation translations[] = {
     {"full-batch", "full_batch"},
 };
 
-/* Returns the flag's value in the words of the option; `text` is memory for it. */
+/* The flag's value in the option's words. */
 static const char *value_of(const app_options *o, const char *flag, char *text, size_t size) {
     if (strcmp(flag, "reduce") == 0) {
         return strcmp(o->reduce, "mean") == 0 ? "true" : "false";
@@ -50,8 +49,6 @@ static const char *value_of(const app_options *o, const char *flag, char *text, 
                                                   : o->deterministic;
 }
 
-/* Sets the option of a flag if the flag was given.
- *   error  INVALID */
 static trm_status set_flag(app_context *app, const translation *t, trm_error *err) {
     char text[600];
     trm_error why;
@@ -65,7 +62,7 @@ static trm_status set_flag(app_context *app, const translation *t, trm_error *er
                         t->option);
     }
     trm_status status = trm_context_set(app->context, t->option, value, &why);
-    /* the context's message has its own words for the value, not the flag's */
+    /* it knows the value in other words */
     if (status == TRM_INVALID && strcmp(t->flag, "bucket") == 0) {
         return app_fail(err, status,
                         "--bucket '%.60s': auto, off, megabytes, or ascending numbers of gradients "
@@ -75,8 +72,7 @@ static trm_status set_flag(app_context *app, const translation *t, trm_error *er
     return status == TRM_OK ? TRM_OK : app_fail(err, status, "--%s: %.180s", t->flag, why.message);
 }
 
-/* Sets the options of "NAME=VALUE; NAME=VALUE".
- *   error  INVALID */
+/* "NAME=VALUE; NAME=VALUE" */
 static trm_status set_text(app_context *app, const char *given, trm_error *err) {
     char text[2048], *rest = NULL;
     if ((size_t)snprintf(text, sizeof text, "%s", given) >= sizeof text) {
@@ -102,8 +98,7 @@ static trm_status set_text(app_context *app, const char *given, trm_error *err) 
     return TRM_OK;
 }
 
-/* Sets the defaults of the program: ranks work on parts of the data, and their gradients are
- * averaged. */
+/* Without being asked ranks work on parts of the data, and their gradients are averaged. */
 static trm_status set_defaults(app_context *app, trm_error *err) {
     trm_status status = TRM_OK;
     if (!trm_context_is_set(app->context, "parallel_mode")) {
@@ -116,7 +111,6 @@ static trm_status set_defaults(app_context *app, trm_error *err) {
     return status;
 }
 
-/* Contract in app.h. Order: --context, then flags, then defaults. */
 trm_status app_set_context(app_context *app, trm_error *err) {
     if (app->context != NULL) {
         return TRM_OK;
@@ -129,7 +123,7 @@ trm_status app_set_context(app_context *app, trm_error *err) {
         status = set_flag(app, &translations[i], err);
     }
     status = status == TRM_OK ? set_defaults(app, err) : status;
-    if (status == TRM_OK) { /* values that other files read from the options */
+    if (status == TRM_OK) { /* what other files read */
         app->o.accumulate = strtoll(app_holds(app, "grad_accumulation_step"), NULL, 10);
         app->o.deterministic = app_holds(app, "deterministic");
     }
@@ -147,7 +141,7 @@ trm_status app_check_split_flags(const app_context *app, trm_error *err) {
                           app->o.split_plan != NULL ? "plan" : "mesh", mode);
 }
 
-/* Adds the flag to a message that names an option, if the option was given as a flag. */
+/* The library names options; who gave one as a flag is told the flag, too. */
 static trm_status name_flag(const app_context *app, trm_status status, const trm_error *why,
                             trm_error *err) {
     for (size_t i = 0; i < sizeof translations / sizeof translations[0]; i++) {
@@ -161,7 +155,6 @@ static trm_status name_flag(const app_context *app, trm_status status, const trm
     return status;
 }
 
-/* Contract in app.h. The library's check knows options, not flags; name_flag adds the flag. */
 trm_status app_check_modes(app_context *app, trm_error *err) {
     trm_error why;
     trm_status status = app_set_context(app, err);

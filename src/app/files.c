@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that flags name: texts, plans, endings of names (contracts in app.h). */
+/* Files as flags name them: small texts, plans, endings. */
 #include "app/app.h"
 
 #include "trireme/planner.h"
@@ -11,7 +11,6 @@
 
 enum { TEXT_MAX = 1 << 20 };
 
-/* Contract in app.h. Reads one byte more than allowed, to notice a longer file. */
 trm_status app_read_text(const char *path, char **out, trm_error *err) {
     FILE *file = fopen(path, "rb");
     if (file == NULL) {

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From one command to many ranks and back.
+/* From one command to many ranks and back:
  *
- *      trireme train ... -n 4        no rank of any job: checks, starts itself 4 times, waits (app_launch_self)
- *        trireme train ... -n 4      rank r of 4 (environment): joins, makes the communicator, trains (app_join)
- *
- * Both processes run the same command line; the environment alone determines which of the two a
- * process is. Contracts in app.h and ranks.h. */
+ *      trireme train ... -n 4        no rank of any job: starts itself 4 times, waits
+ *        trireme train ... -n 4      rank r of 4 (environment): joins, makes the communicator, trains
+ */
 #include "app/ranks.h"
 
 #include "trireme/cluster.h"
@@ -24,14 +22,14 @@ typedef struct app_ranks {
     trm_comm *comm;
 } app_ranks;
 
-/* Determines the rank of this process from the environment and --rank-table. */
+/* ---- who am I
+ *  ----------------------------------------------------------------------------------------- */
+
 static trm_status resolve(const app_context *app, trm_cluster **out, trm_error *err) {
     const trm_cluster_flags flags = {.rank_table = app->o.rank_table};
     return trm_cluster_from_env(&flags, NULL, NULL, out, err);
 }
 
-/* Contract in ranks.h. Lines of the launcher itself go through this program's output; bytes of
- * the ranks are copied. */
 void app_write_through(void *context, trm_launch_stream stream, const char *data, size_t bytes) {
     (void)context;
     if (stream == TRM_LAUNCH_SAY) {
@@ -47,7 +45,6 @@ void app_write_through(void *context, trm_launch_stream stream, const char *data
     fflush(to);
 }
 
-/* Contract in ranks.h. Only train puts logs into --output. */
 const char *app_log_directory(const app_context *app) {
     static char logs[4096];
     const app_options *o = &app->o;
@@ -74,8 +71,7 @@ trm_status app_launch(const app_context *app, const char *const *command, int *c
     trm_launch_result result;
     trm_status status = trm_launch(&options, &result, err);
     if (status == TRM_OK) {
-        /* The launcher's code is 2 for every failure; a measurement ends with the code of the
-         * failed rank. */
+        /* A launcher says 2 for whatever fails; a measurement says what its ranks say. */
         bool own = strncmp(app->command->name, "bench", 5) == 0 && result.exit_code == 2 &&
                    result.failed_code > 0;
         *code = own ? result.failed_code : result.exit_code;
@@ -83,7 +79,6 @@ trm_status app_launch(const app_context *app, const char *const *command, int *c
     return status;
 }
 
-/* Contract in ranks.h. */
 trm_status app_self(const app_context *app, const char *const **out, trm_error *err) {
     static char self[4096];
     static const char *command[APP_FLAGS_MAX * 2 + APP_ARGUMENTS_MAX];
@@ -104,8 +99,7 @@ trm_status app_self(const app_context *app, const char *const **out, trm_error *
     return TRM_OK;
 }
 
-/* Checks that --plan and --mesh have as many ranks as -n.
- *   error  INVALID */
+/* --plan and --mesh are for as many ranks as are asked for. */
 static trm_status check_meshes(const app_options *o, trm_error *err) {
     trm_plan_info plan;
     if (o->split_plan != NULL) {
@@ -127,8 +121,7 @@ static trm_status check_meshes(const app_options *o, trm_error *err) {
     return status;
 }
 
-/* Checks that the groups of --sync-batch-norm divide the ranks.
- *   error  INVALID */
+/* Norms' groups are of as many ranks. */
 static trm_status check_groups(const app_context *app, trm_error *err) {
     const char *group = app_holds(app, "sync_batch_norm");
     long ranks = strtol(group, NULL, 10);
@@ -140,7 +133,6 @@ static trm_status check_groups(const app_context *app, trm_error *err) {
                      ranks, ranks, (long long)app->o.ranks);
 }
 
-/* Contract in app.h. All checks run in this one process, so that a wrong option costs no job. */
 trm_status app_launch_self(app_context *app, app_check *check, bool *launched, int *code,
                            trm_error *err) {
     trm_cluster *cluster;
@@ -148,8 +140,7 @@ trm_status app_launch_self(app_context *app, app_check *check, bool *launched, i
     if (app->o.ranks <= 1) {
         return TRM_OK;
     }
-    /* A rank table alone does not make a process a rank: RANK_ID or the like must determine
-     * which. The flags are therefore left out here. */
+    /* A rank table alone does not make a rank: RANK_ID or the like must say which. */
     trm_cluster_flags none = {0};
     trm_status status = trm_cluster_from_env(&none, NULL, NULL, &cluster, err);
     if (status != TRM_OK) {
@@ -164,9 +155,9 @@ trm_status app_launch_self(app_context *app, app_check *check, bool *launched, i
         return app_fail(err, TRM_INVALID, "-n %lld, but this process is one of %d ranks already",
                         (long long)app->o.ranks, size);
     }
-    /* checks before processes are started */
     const char *const *command;
     status = app_self(app, &command, err);
+    /* wrong options should not cost a job */
     status = status == TRM_OK ? app_set_context(app, err) : status;
     const trm_comm_options words = {.engine = app->o.engine, .algorithm = app->o.algorithm};
     status = status == TRM_OK ? trm_comm_check(&words, err) : status;
@@ -180,7 +171,6 @@ trm_status app_launch_self(app_context *app, app_check *check, bool *launched, i
     return app_launch(app, command, code, err);
 }
 
-/* Returns the order of sums that --deterministic requires. */
 static trm_deterministic order_of(const app_context *app) {
     const char *word = app_holds(app, "deterministic");
     return strcmp(word, "strict") == 0 ? TRM_DETERMINISTIC_STRICT
@@ -188,8 +178,6 @@ static trm_deterministic order_of(const app_context *app) {
                                        : TRM_DETERMINISTIC_FALSE;
 }
 
-/* Meets the other ranks and creates the communicator; app->ranks keeps both. Warns if
- * --algorithm has no effect. */
 static trm_status meet(app_context *app, const trm_cluster *cluster, trm_error *err) {
     app_ranks *r = calloc(1, sizeof *r);
     if (r == NULL) {
@@ -212,9 +200,8 @@ static trm_status meet(app_context *app, const trm_cluster *cluster, trm_error *
     return status;
 }
 
-/* Waits as the scheduler of msrun, which starts that process with the same program, and ends the
- * process. It takes no part in the work. The exit code is 0 once the workers' job is over, even
- * if it failed: each worker has its own exit code. */
+/* msrun starts its scheduler with the same program: that process has no part in the work. It ends with 0 when the workers' job is
+ * over, whatever its end: each worker has its own exit code. */
 static trm_status wait_as_scheduler(const app_context *app, const trm_cluster *cluster,
                                     trm_error *err) {
     trm_bootstrap *none;
@@ -229,7 +216,6 @@ static trm_status wait_as_scheduler(const app_context *app, const trm_cluster *c
     exit(app_output_end(0));
 }
 
-/* Contract in app.h. On a shared console only rank 0 prints, unless --verbose. */
 trm_status app_join(app_context *app, trm_error *err) {
     trm_cluster *cluster;
     trm_status status = app_set_context(app, err);
@@ -241,7 +227,7 @@ trm_status app_join(app_context *app, trm_error *err) {
         return status;
     }
     const trm_cluster_info *me = trm_cluster_get(cluster);
-    /* the environment hints at a rank without making one: show why */
+    /* meant as a rank, and is none */
     for (int32_t i = 0; me->size == 1 && i < trm_cluster_warning_count(cluster); i++) {
         app_warn("%s", trm_cluster_warning(cluster, i));
     }
@@ -260,7 +246,6 @@ trm_status app_join(app_context *app, trm_error *err) {
     return status;
 }
 
-/* Contract in app.h. The communicator is destroyed before the ranks part. */
 void app_leave(app_context *app) {
     trm_context_destroy(app->context);
     app->context = NULL;
@@ -281,7 +266,6 @@ int32_t app_rank_count(const app_context *app) {
     return app->ranks != NULL ? trm_comm_size(app->ranks->comm) : 1;
 }
 
-/* Contract in app.h. One rank never splits. */
 bool app_splits(app_context *app) {
     trm_error err;
     if (app_rank_count(app) < 2 || app_set_context(app, &err) != TRM_OK) {
@@ -291,16 +275,15 @@ bool app_splits(app_context *app) {
     return strcmp(mode, "semi_auto_parallel") == 0 || strcmp(mode, "auto_parallel") == 0;
 }
 
-/* Returns whether an option of the context is set to `value`. */
 static bool says(const app_context *app, const char *option, const char *value) {
     return trm_context_is_set(app->context, option) && strcmp(app_holds(app, option), value) == 0;
 }
 
 bool app_reads_own(app_context *app) {
-    return app_splits(app) && trm_context_own_samples(app->context, app_rank_count(app));
+    return app_splits(app) &&
+           (says(app, "full_batch", "false") || says(app, "dataset_strategy", "data_parallel"));
 }
 
-/* Returns whether --batch-size is the batch of all ranks of a split. */
 static bool is_full(app_context *app) {
     return app_splits(app) &&
            (says(app, "full_batch", "true") || says(app, "dataset_strategy", "full_batch"));
@@ -314,10 +297,10 @@ int64_t app_read_batch(app_context *app) {
     return app_splits(app) && !app_reads_own(app) ? app_whole_batch(app) : app->o.batch_size;
 }
 
-/* Contract in app.h. On one host, slices of the optimiser cost less than a whole optimiser on
- * every rank: the parameters exist once in shared memory and are not copied. Between hosts the
- * all-gathers of the slices would come on top. The bits are the same. On one host the gradients
- * of late convolutions are also computed jointly, with or without slices. */
+/* On one host slices of an optimiser cost less than a whole one on every rank: parameters are then
+ * there once, and nobody copies them. Between hosts all-gathers of the slices would come on top.
+ * The bits are the same. And gradients of late convolutions are made jointly there, with slices
+ * that were asked for or not. */
 trm_status app_settle_slices(app_context *app, trm_error *err) {
     static const char slices[] = "enable_parallel_optimizer", joint[] = "joint_gradients";
     trm_comm *comm = app_comm(app);
@@ -334,13 +317,12 @@ trm_status app_settle_slices(app_context *app, trm_error *err) {
 }
 
 void app_waiting(const app_context *app, trm_exec *exec, trm_waiting *out) {
-    trm_error ignored; /* the failure of another rank is reported where it happened */
+    trm_error ignored; /* what another rank died of is told where it died */
     if (app->ranks == NULL || trm_exec_waiting(exec, out, &ignored) != TRM_OK) {
         *out = (trm_waiting){0};
     }
 }
 
-/* Contract in app.h. Fractions are of the mean step. */
 void app_json_parallel(const app_context *app, const trm_exec *exec, const trm_waiting *waiting) {
     trm_parallel_info info;
     if (app->ranks == NULL) {

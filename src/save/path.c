@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Paths; see the header. */
 #include "save/path.h"
 
 #include "base/error.h"

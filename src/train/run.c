@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the gradient sinks use of a training run: reading, counting, recording (contracts in
- * gradient_sink.h). */
+/* What gradient sinks use of a run. */
 #include "train/gradient_sink.h"
 
 #include "base/error.h"

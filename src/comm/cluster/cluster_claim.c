@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the readers of all sources use: reading variables, adding claims and warnings. */
+/* What every source needs: its variables, its claim, its warnings. */
 #include "comm/cluster/cluster_claim.h"
 
 #include "base/error.h"

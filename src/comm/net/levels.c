@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives on two levels: inside each host over shared memory, across hosts over the network.
+/* Two levels: inside each host over shared memory, across hosts over the network.
  *
- *   all-reduce, equal hosts     shm reduce-scatter | net all-reduce of slice i among the ranks with
- *                               local index i | shm all-gather
+ *   all-reduce, equal hosts     shm reduce-scatter | net all-reduce of slice i among ranks i | shm all-gather
  *   all-reduce, unequal hosts   shm reduce to the leader | net all-reduce among leaders | shm broadcast
  *   broadcast                   net broadcast among leaders, the root being one | shm broadcast
  *   reduce                      shm reduce to the leader | net reduce among leaders, the root being one
  *   barrier                     shm barrier | net barrier among leaders | shm barrier
  *
- * The leader of a host is its first rank, or the operation's root if that is on the host. Partial
- * sums keep the partial type (float for 16-bit floats) until they are complete. Less data cross the
- * network than in a flat collective: each host sends one vector instead of one for each rank. */
+ * Partial sums keep the partial type (float for 16-bit floats) until they are whole.
+ */
 #include "comm/net/net.h"
 #include "comm/net/reserve.h"
 
@@ -20,16 +18,14 @@
 #include <string.h>
 
 typedef struct levels {
-    bool even;       /* every host has the same number of ranks of the communicator */
-    int32_t my_host; /* index of this host among the communicator's hosts */
-    /* [hosts] the rank on each host that has this rank's local index (only if `even`) */
-    int32_t *same_index;
+    bool even;                 /* as many ranks of the communicator on every host */
+    int32_t my_host;           /* index of this host among the communicator's hosts */
+    int32_t *same_index;       /* [hosts] rank with this one's local index on each host, if even */
     int32_t *firsts;           /* [hosts] first rank on each host */
     int32_t *host_of;          /* [size] host index of each rank */
-    int32_t *leaders;          /* [hosts] scratch: leaders of the present operation */
-    int64_t *counts, *offsets; /* [local size] slices of the present all-reduce */
-    /* shared memory: this rank's input and its partial sums, in the partial type */
-    char *input, *output;
+    int32_t *leaders;          /* [hosts] scratch */
+    int64_t *counts, *offsets; /* [local size] slices */
+    char *input, *output;      /* shared: partial sums */
     size_t input_bytes, output_bytes;
 } levels;
 
@@ -37,7 +33,7 @@ static levels *levels_of(const trm_comm *comm) { return comm->levels; }
 
 trm_status trmi_levels_create(trm_comm *comm, trm_error *err) {
     if (comm->net == NULL || comm->group.size == comm->host_count) {
-        return TRM_OK; /* one rank on each host: the flat collective is the same */
+        return TRM_OK; /* one rank on each host: flat is the same */
     }
     size_t hosts = (size_t)comm->host_count, local = (size_t)comm->local_size;
     size_t size = (size_t)comm->group.size;
@@ -60,7 +56,6 @@ trm_status trmi_levels_create(trm_comm *comm, trm_error *err) {
         trmi_free(host_id);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for two levels of %zu ranks", size);
     }
-    /* Number the hosts in the order of their first ranks, and count the ranks of each. */
     int32_t found = 0;
     for (int32_t r = 0; r < comm->group.size; r++) {
         int32_t id = comm->bootstrap->host_of[comm->members[r]], h = 0;
@@ -111,7 +106,7 @@ bool trmi_levels_apply(const trm_comm *comm, const trmi_engine_call *op) {
     return comm->levels != NULL && known && !(sums && strict);
 }
 
-/* Makes *buffer at least `bytes` of shared memory. A failure poisons the job: the peers wait. */
+/* Shared memory for `bytes`, grown as needed. */
 static trm_status need(trm_comm *comm, char **buffer, size_t *have, size_t bytes, trm_error *err) {
     if (bytes > *have) {
         trmi_shm_host_free(comm->host, *buffer);
@@ -127,9 +122,9 @@ static trm_status need(trm_comm *comm, char **buffer, size_t *have, size_t bytes
     return TRM_OK;
 }
 
-/* --- the three stages --- */
-/* Runs a stage inside the host: the operation with another kind, buffers and type. Signature and
- * sequence number stay those of the whole operation, so a mismatch shows in the first stage. */
+/* --- the three steps
+ *  ------------------------------------------------------------------------------ */
+/* Inside the host: the operation with another kind, buffers and type; signature and number stay. */
 static trm_status run_local(trm_comm *comm, const trmi_engine_call *op, trm_collective_kind kind,
                             const void *send, void *recv, trm_dtype dtype, int32_t root,
                             trm_error *err) {
@@ -150,7 +145,7 @@ static trm_status run_local(trm_comm *comm, const trmi_engine_call *op, trm_coll
     return comm->shm->table->run(comm->shm, &local, err);
 }
 
-/* Runs a stage across hosts, among one rank of each host (`ranks`). Sums are left undivided. */
+/* Across hosts, among `ranks`: partial sums, not yet divided. */
 static trm_status run_across(trm_comm *comm, const trmi_engine_call *op, trm_collective_kind kind,
                              const int32_t *ranks, int32_t root_host, const void *send, void *recv,
                              int64_t count, trm_dtype dtype, bool background, trm_error *err) {
@@ -173,7 +168,7 @@ static trm_status run_across(trm_comm *comm, const trmi_engine_call *op, trm_col
     return trmi_net_play((trmi_net *)(void *)comm->net, &part, err);
 }
 
-/* Returns the leader of every host. *my_leader is the local index of this host's leader. */
+/* The first rank of every host, but the root on its own. */
 static const int32_t *leaders_with(trm_comm *comm, int32_t root, int32_t *my_leader) {
     levels *l = levels_of(comm);
     memcpy(l->leaders, l->firsts, (size_t)comm->host_count * sizeof(int32_t));
@@ -182,8 +177,7 @@ static const int32_t *leaders_with(trm_comm *comm, int32_t root, int32_t *my_lea
     return l->leaders;
 }
 
-/* Sets *send to this rank's input in the type of partial sums, converted if that is another
- * type. */
+/* This rank's input in the type of partial sums. */
 static trm_status widened(trm_comm *comm, const trmi_engine_call *op, trm_dtype wide,
                           const void **send, trm_error *err) {
     levels *l = levels_of(comm);
@@ -197,9 +191,8 @@ static trm_status widened(trm_comm *comm, const trmi_engine_call *op, trm_dtype 
     return TRM_OK;
 }
 
-/* --- the operations --- */
-/* All-reduce where all hosts have the same number of ranks: every rank sends its slice across
- * hosts. */
+/* --- the operations
+ *  ------------------------------------------------------------------------------- */
 static trm_status allreduce_slices(trm_comm *comm, const trmi_engine_call *op, bool background,
                                    trm_error *err) {
     levels *l = levels_of(comm);
@@ -221,7 +214,6 @@ static trm_status allreduce_slices(trm_comm *comm, const trmi_engine_call *op, b
     return run_local(comm, op, TRM_ALLGATHERV, slice, op->recv, op->dtype, 0, err);
 }
 
-/* All-reduce (across == TRM_ALLREDUCE) or reduce through the leaders of the hosts. */
 static trm_status sum_to_leaders(trm_comm *comm, const trmi_engine_call *op,
                                  trm_collective_kind across, int32_t root, bool background,
                                  trm_error *err) {
@@ -231,14 +223,12 @@ static trm_status sum_to_leaders(trm_comm *comm, const trmi_engine_call *op,
     const int32_t *leaders = leaders_with(comm, root, &leader);
     bool leads = leader == comm->local_rank;
     const void *send;
-    /* Sum inside each host, in the partial type, at the leader. */
     TRMI_TRY(widened(comm, op, wide, &send, err));
     if (leads) {
         size_t bytes = (size_t)op->count * trm_dtype_bytes(wide);
         TRMI_TRY(need(comm, &l->output, &l->output_bytes, bytes > 0 ? bytes : 1, err));
     }
     TRMI_TRY(run_local(comm, op, TRM_REDUCE, send, l->output, wide, leader, err));
-    /* Sum across hosts; divide and convert at the end. */
     if (leads) {
         TRMI_TRY(run_across(comm, op, across, leaders, l->host_of[root], l->output, l->output,
                             op->count, wide, background, err));
@@ -246,15 +236,12 @@ static trm_status sum_to_leaders(trm_comm *comm, const trmi_engine_call *op,
             trmi_reduce_finish(l->output, wide, op->recv, op->dtype, op->count, divisor);
         }
     }
-    /* The result for the other ranks of the host. */
     if (across == TRM_ALLREDUCE) {
         TRMI_TRY(run_local(comm, op, TRM_BROADCAST, op->recv, op->recv, op->dtype, leader, err));
     }
     return TRM_OK;
 }
 
-/* Broadcast: from the root among the leaders, then inside each host. The root's leader is the root
- * itself. */
 static trm_status broadcast(trm_comm *comm, const trmi_engine_call *op, bool background,
                             trm_error *err) {
     levels *l = levels_of(comm);
@@ -267,8 +254,6 @@ static trm_status broadcast(trm_comm *comm, const trmi_engine_call *op, bool bac
     return run_local(comm, op, TRM_BROADCAST, op->recv, op->recv, op->dtype, leader, err);
 }
 
-/* Barrier: all ranks of a host have arrived, then all hosts have, and then the hosts' ranks may go
- * on. */
 static trm_status barrier(trm_comm *comm, const trmi_engine_call *op, bool background,
                           trm_error *err) {
     int32_t leader;

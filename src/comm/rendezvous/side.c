@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Functions that all files of the side channel call: the name of a rank in messages, and waking the
- * service thread. */
+/* What all of the side channel's files call: a peer's name in a sentence, and waking its thread. */
 #include "comm/rendezvous/side.h"
 
 #include <stdio.h>
@@ -14,6 +13,6 @@ const char *trmi_side_name(const trmi_side *side, int32_t rank, char text[112]) 
 void trmi_side_wake(trmi_side *side) {
     uint64_t one = 1;
     if (write(side->wake_fd, &one, sizeof one) < 0) {
-        return; /* the counter is full: the thread is awake anyway */
+        return; /* full: it is awake anyway */
     }
 }

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All-gather and barrier over the side channel. Rank 0 collects one exchange at a time; a barrier
- * is an exchange of 0 bytes.
+/* All-gather and barrier over the side channel: rank 0 collects one exchange at a time.
  *
- *   GATHER(number, blob) from each rank -> blobs -> all arrived -> RESULT(number, all) to each rank
- *
- * Exchanges are numbered on each rank in the order of its calls, so equal numbers belong together.
- * All functions but the two at the end are called with the lock held. */
+ *   GATHER(id, blob) from each rank -> blobs -> all arrived -> RESULT(id, all) to each rank
+ */
 #include "comm/rendezvous/side.h"
 
 #include "base/error.h"
@@ -17,9 +14,9 @@
 #include <string.h>
 #include <time.h>
 
-static const double say_seconds = 10; /* interval of log messages */
+static const double say_seconds = 10;
 
-/* See side.h. Ignores the result of a call that has given up. */
+/* The end of this rank's own call. */
 void trmi_exchange_finish(trmi_side *side, int64_t id, const trm_error *result, const void *all,
                           size_t bytes) {
     trmi_exchange_state *exchange = &side->exchange;
@@ -28,7 +25,6 @@ void trmi_exchange_finish(trmi_side *side, int64_t id, const trm_error *result, 
     }
     exchange->result = *result;
     if (result->status == TRM_OK) {
-        /* The result must have the size of this rank's buffer. */
         if (bytes == (size_t)side->base.size * exchange->waiting_bytes) {
             memcpy(exchange->waiting_all, all, bytes);
         } else {
@@ -41,15 +37,13 @@ void trmi_exchange_finish(trmi_side *side, int64_t id, const trm_error *result, 
     pthread_cond_broadcast(&side->changed);
 }
 
-/* Rank 0: sends the result to one rank, or (rank < 0) to all that have arrived, which ends the
- * exchange. */
+/* Rank 0: tells one rank, or (rank < 0) all that have arrived. */
 static void conclude(trmi_side *side, int32_t rank, int64_t id, const trm_error *result) {
     uint8_t wire[256];
     trmi_exchange_state *exchange = &side->exchange;
     size_t bytes = (size_t)side->base.size * exchange->bytes;
     bool good = result->status == TRM_OK;
     trmi_error_encode(result, wire);
-    /* Rank 0's own result needs no frame. */
     for (int32_t r = 0; r < side->base.size; r++) {
         if (rank >= 0 ? r != rank : !exchange->arrived[r]) {
             continue;
@@ -62,13 +56,13 @@ static void conclude(trmi_side *side, int32_t rank, int64_t id, const trm_error 
                       good ? exchange->blobs : wire, good ? bytes : sizeof wire);
         trmi_link_flush(&side->links[r]);
     }
-    trmi_side_wake(side); /* the service thread sends the rest */
+    trmi_side_wake(side); /* what did not fit */
     if (rank < 0) {
         exchange->id = 0;
     }
 }
 
-/* Starts to collect exchange `id`. Returns false if there is no memory. */
+/* Starts collecting `id`; false when there is no memory. */
 static bool begin(trmi_side *side, int64_t id, size_t bytes) {
     trmi_exchange_state *exchange = &side->exchange;
     size_t total = (size_t)side->base.size * bytes;
@@ -83,8 +77,7 @@ static bool begin(trmi_side *side, int64_t id, size_t bytes) {
     return true;
 }
 
-/* Fails the exchange if it waits for a rank that has left and can never arrive. Returns true if
- * so. */
+/* A rank that left can never arrive: nobody shall wait for it. */
 static bool fail_for_gone(trmi_side *side) {
     trmi_exchange_state *exchange = &side->exchange;
     for (int32_t r = 1; exchange->id != 0 && r < side->base.size; r++) {
@@ -106,7 +99,6 @@ void trmi_exchange_arrive(trmi_side *side, int32_t rank, int64_t id, const void 
     trmi_exchange_state *exchange = &side->exchange;
     trm_error result = {0};
     size_t total;
-    /* The first blob of an exchange starts it and determines the size of all. */
     if (__builtin_mul_overflow(bytes, (size_t)side->base.size, &total) ||
         total > TRMI_FRAME_PAYLOAD_MAX || (exchange->id == 0 && !begin(side, id, bytes))) {
         TRMI_FAIL(&result, TRM_NOMEM, "exchange %lld: %zu bytes from each of %d ranks are too many",
@@ -114,7 +106,6 @@ void trmi_exchange_arrive(trmi_side *side, int32_t rank, int64_t id, const void 
         conclude(side, rank, id, &result);
         return;
     }
-    /* Another number: this rank has made other calls than the rank that started the exchange. */
     if (exchange->id != id) {
         TRMI_FAIL(&result, TRM_PEER, "rank %d is in exchange %lld, others are in %lld", rank,
                   (long long)id, (long long)exchange->id);
@@ -137,7 +128,6 @@ void trmi_exchange_arrive(trmi_side *side, int32_t rank, int64_t id, const void 
     if (bytes > 0) {
         memcpy(exchange->blobs + (size_t)rank * bytes, blob, bytes);
     }
-    /* The last blob ends the exchange; otherwise a missing rank may have left already. */
     if (exchange->count == side->base.size) {
         conclude(side, -1, id, &result);
     } else {
@@ -145,7 +135,6 @@ void trmi_exchange_arrive(trmi_side *side, int32_t rank, int64_t id, const void 
     }
 }
 
-/* Writes the ranks that have not arrived: "ranks 1, 3 of 4". */
 static void list_missing(const trmi_side *side, char text[160]) {
     char list[96];
     trmi_missing_ranks(side->exchange.arrived, side->base.size, list);
@@ -189,7 +178,7 @@ void trmi_exchange_tick(trmi_side *side, double now) {
              now - exchange->began_time, text);
 }
 
-/* Waits for `changed` until `deadline` (trmi_os_now). */
+/* Waits for `changed` until `deadline` (trmi_os_now()). */
 static void wait_changed(trmi_side *side, double deadline) {
     struct timespec when = {.tv_sec = (time_t)deadline,
                             .tv_nsec = (long)((deadline - (double)(time_t)deadline) * 1e9)};
@@ -200,8 +189,7 @@ static bool poisoned(const trmi_side *side) {
     return __atomic_load_n(&side->alarm, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* Writes the missing ranks as rank 0 has them. Other ranks request them from rank 0 and wait up to
- * a second. */
+/* Who is missing, as rank 0 knows it; asks and waits up to a second. */
 static void ask_missing(trmi_side *side, int64_t id, char text[160]) {
     text[0] = '\0';
     if (side->base.rank == 0) {
@@ -210,7 +198,6 @@ static void ask_missing(trmi_side *side, int64_t id, char text[160]) {
         }
         return;
     }
-    /* Request them from rank 0. Without a reply, the message has no ranks. */
     double deadline = trmi_os_now() + 1;
     side->exchange.missing_id = 0;
     trmi_link_put(&side->links[0], TRMI_FRAME_WHO, id, NULL, 0);
@@ -224,8 +211,6 @@ static void ask_missing(trmi_side *side, int64_t id, char text[160]) {
     }
 }
 
-/* Waits for the end of this rank's call. At the deadline it returns TIMEOUT with the missing
- * ranks. */
 static trm_status await(trmi_side *side, int64_t id, double timeout_seconds, trm_error *err) {
     trmi_exchange_state *exchange = &side->exchange;
     double deadline = trmi_os_now() + timeout_seconds;
@@ -253,7 +238,6 @@ trm_status trmi_side_allgather(trm_bootstrap *bootstrap, const void *mine, size_
     trmi_side *side = (trmi_side *)(void *)bootstrap;
     trmi_exchange_state *exchange = &side->exchange;
     size_t total;
-    /* Limits, before anything is sent. */
     if (__builtin_mul_overflow(bytes, (size_t)bootstrap->size, &total) ||
         total > TRMI_FRAME_PAYLOAD_MAX) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -269,13 +253,11 @@ trm_status trmi_side_allgather(trm_bootstrap *bootstrap, const void *mine, size_
         status = (trm_status)side->cause.status;
         goto done;
     }
-    /* Register this rank's call, so that the service thread can end it. */
     int64_t id = ++side->last_id;
     exchange->waiting_id = id;
     exchange->waiting_bytes = bytes;
     exchange->waiting_all = all;
     exchange->done = false;
-    /* Rank 0 collects in memory; other ranks send their blob. */
     if (bootstrap->rank == 0) {
         trmi_exchange_arrive(side, 0, id, mine, bytes);
     } else if (side->links[0].fd < 0 || side->links[0].bye) {

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A client's connections: HELLO, repairing, sending again, receiving answers, control requests.
- * client_create.c makes the first connections.
- *
- * All waiting is in trmi_client_progress, which receives from one server and meanwhile serves
- * the others: it carries steps, sends the chief's sign of life, and repairs connections on which
- * a push depends. */
+/* A client's connections: first words, mending, sending again, control requests. client_create.c
+ * makes the first ones. */
 #include "ps/client/client.h"
 
 #include "base/checked.h"
@@ -19,11 +15,10 @@
 #include <unistd.h>
 
 static const double slice_seconds = 0.2, SAY_SECONDS = 10;
-enum { BEATS = 4 }; /* signs of life of the chief in the time of one lease */
-/* share of timeout_seconds after which a silent TCP connection counts as broken */
+enum { BEATS = 4 }; /* of a chief, in a lease's time */
+/* of timeout_seconds: then a connection is taken for broken, and made anew */
 static const double UNANSWERED = 0.25;
-static const double stop_seconds =
-    5; /* seconds to go on waiting for other workers after a requested stop */
+static const double stop_seconds = 5; /* for other workers, once the caller wants to stop */
 
 double trmi_client_deadline(const trm_ps_client *client) {
     return trmi_os_now() + client->options.timeout_seconds;
@@ -41,10 +36,10 @@ trm_status trmi_client_stopped(const trmi_server_connection *peer, trm_error *er
                      peer->number, peer->address);
 }
 
-/* ---- greeting a server ----------------------------------------------------------------------- */
+/* ---- first words ----------------------------------------------------------------------------- */
 
-/* Sends HELLO on a new connection and waits for the answer. Sets client->refused_here if the
- * server answers with an error. */
+/* On a connection that is not used by others yet. *refused: the server has answered with an error.
+ * */
 static trm_status exchange(trm_ps_client *client, trmi_channel *channel, trmi_ps_note *note,
                            double deadline, trm_error *err) {
     const trmi_ps_header header = {.kind = TRMI_PS_HELLO, .worker = client->worker};
@@ -62,7 +57,6 @@ static trm_status exchange(trm_ps_client *client, trmi_channel *channel, trmi_ps
         return TRMI_FAIL(err, TRM_PEER, "%s closed the connection at once", channel->peer);
     }
     TRMI_TRY(status);
-    /* decode the answer; an error in it is the server's refusal */
     trmi_ps_header answer;
     status = trmi_ps_decode_header(m.data, m.bytes, &answer, err);
     if (status == TRM_OK) {
@@ -77,8 +71,6 @@ static trm_status exchange(trm_ps_client *client, trmi_channel *channel, trmi_ps
     return status;
 }
 
-/* Exchanges HELLO over TCP and offers shared-memory rings to a server on the same host. If the
- * server accepts, *channel becomes the ring. */
 static trm_status hello(trm_ps_client *client, trmi_server_connection *peer, trmi_channel **channel,
                         bool joining, trmi_ps_note *welcome, double deadline, trm_error *err) {
     trmi_ring_place place;
@@ -99,9 +91,6 @@ static trm_status hello(trm_ps_client *client, trmi_server_connection *peer, trm
     return status;
 }
 
-/* Checks the server's answer to HELLO against what this client expects, and takes over
- * incarnation, clock and mode.
- *   error  INVALID: the server is another one than configured */
 static trm_status check_welcome(trm_ps_client *client, const trmi_server_connection *peer,
                                 const trmi_ps_note *note, bool joining, trm_error *err) {
     if (note->value[5] != peer->number || note->value[6] != client->servers || note->value[2] < 1 ||
@@ -117,8 +106,7 @@ static trm_status check_welcome(trm_ps_client *client, const trmi_server_connect
     client->mode = (trm_ps_mode)note->value[4];
     if (joining) {
         client->incarnation = (uint32_t)trmi_max_i64(client->incarnation, note->value[1]);
-        /* The life begins with the smallest clock of all servers: a push that only some have is
-         * repeated, and those recognise it. */
+        /* A push that only some servers have is made again, by its clock: they know it. */
         client->next_batch =
             peer->number == 0 ? note->value[3] : trmi_min_i64(client->next_batch, note->value[3]);
         client->most_batches = trmi_max_i64(client->most_batches, note->value[3]);
@@ -128,9 +116,9 @@ static trm_status check_welcome(trm_ps_client *client, const trmi_server_connect
     return TRM_OK;
 }
 
-/* Finds the token: that of the options, or the one that the server has published on this host
- * (comm/rendezvous/token.h). A missing file is an error at once for a reader; a worker's server
- * may be restarting. */
+/* Without a token from the caller: that which the server has published on this host, see
+ * comm/rendezvous/token.h. A reader is told at once that there is none; a worker's server may be
+ * starting again. */
 static trm_status find_token(trm_ps_client *client, const char *reached, uint8_t token[32],
                              trm_error *err) {
     if (client->has_token) {
@@ -142,11 +130,10 @@ static trm_status find_token(trm_ps_client *client, const char *reached, uint8_t
     return status == TRM_INVALID ? TRM_PEER : status;
 }
 
-/* Connects repeatedly until the deadline and proves the token.
- *   errors  as trmi_client_connect */
+/* Connects, as often as it takes until the deadline, and proves the token.   errors  as
+ * trmi_client_connect */
 static trm_status reach(trm_ps_client *client, const trmi_server_connection *peer, double deadline,
                         trmi_channel **out, trm_error *err) {
-    /* connect; a server that is not there yet is tried until the deadline */
     const trmi_patience patience = {deadline, client->options.stopped, client->options.context};
     trmi_credentials mine = {.service = TRMI_SERVICE_PARAMETERS, .version = TRMI_PS_VERSION};
     trmi_session session;
@@ -163,12 +150,11 @@ static trm_status reach(trm_ps_client *client, const trmi_server_connection *pee
         return trmi_client_stopped(peer, err);
     }
     TRMI_TRY(status);
-    /* prove the token to each other */
     trmi_net_peer(fd, reached);
     status = find_token(client, reached, mine.token, err);
     status = status == TRM_OK ? trmi_net_introduce(fd, &mine, &patience, &session, err) : status;
     explicit_bzero(&mine, sizeof mine);
-    if (status == TRM_INVALID) { /* a restarted server may have published another token */
+    if (status == TRM_INVALID) { /* a server that starts again may have published another token */
         client->refused_here |= client->has_token;
         status = TRM_PEER;
     }
@@ -182,7 +168,6 @@ static trm_status reach(trm_ps_client *client, const trmi_server_connection *pee
     return TRM_OK;
 }
 
-/* Contract in client.h. */
 trm_status trmi_client_connect(trm_ps_client *client, trmi_server_connection *peer, bool joining,
                                double deadline, trm_error *err) {
     trmi_channel *channel = NULL;
@@ -199,7 +184,6 @@ trm_status trmi_client_connect(trm_ps_client *client, trmi_server_connection *pe
                                            client->options.ring_bytes, &channel, err));
         snprintf(channel->peer, sizeof channel->peer, "server %d (this process)", peer->number);
     }
-    /* greet, then accept the connection */
     trmi_ps_note welcome;
     trm_status status = hello(client, peer, &channel, joining, &welcome, deadline, err);
     if (status == TRM_OK) {
@@ -213,17 +197,15 @@ trm_status trmi_client_connect(trm_ps_client *client, trmi_server_connection *pe
     return TRM_OK;
 }
 
-/* ---- repairing connections ------------------------------------------------------------------- */
+/* ---- mending --------------------------------------------------------------------------------- */
 
-/* Sends one message on the existing connection. */
 static trm_status send_now(trm_ps_client *client, trmi_server_connection *peer, const uint8_t *data,
                            size_t bytes, double deadline, trm_error *err) {
     client->stats.bytes_sent += (int64_t)bytes;
     return trmi_channel_send(peer->channel, data, bytes, deadline - trmi_os_now(), err);
 }
 
-/* Encodes a control request with a new number; NULL without memory.
- *   owns  the caller */
+/* An order as it travels; NULL: no memory.   owns  caller */
 static uint8_t *encode_order(trm_ps_client *c, trmi_ps_kind kind, const trmi_ps_note *note,
                              const trm_table_options *table, const void *trailer,
                              size_t trailer_bytes, size_t *bytes, uint64_t *number) {
@@ -252,36 +234,34 @@ trm_status trmi_client_tell(trm_ps_client *c, trmi_server_connection *peer,
     uint64_t number;
     uint8_t *data =
         encode_order(c, TRMI_PS_CONTROL, note, NULL, trailer, trailer_bytes, &bytes, &number);
-    trm_status status = data == NULL ? TRM_NOMEM /* the caller tries again */
+    trm_status status = data == NULL ? TRM_NOMEM /* the next time */
                                      : send_now(c, peer, data, bytes, deadline, NULL);
     trmi_free(data);
     return status;
 }
 
-/* Sends this server the steps that it lacks, without waiting for an answer: other workers may
- * wait for them. */
+/* Tells this server, without waiting, of the steps that it has not been told of: others may wait
+ * for them. */
 static void tell_steps_to(trm_ps_client *c, trmi_server_connection *peer, double deadline) {
     if (peer->channel == NULL || !trmi_client_steps_untold(c, peer)) {
         return;
     }
     uint64_t pushes = trmi_client_steps_settled(c);
     trmi_ps_note note = {.value = {TRMI_ORDER_STEPS, (int64_t)pushes}};
-    /* after a failure, send_again carries them on the new connection */
+    /* Broken, whoever mends it tells again. */
     if (trmi_client_tell(c, peer, &note, c->steps, c->steps_bytes, deadline) == TRM_OK) {
         peer->carried = c->steps_last;
         peer->carried_pushes = pushes;
     }
 }
 
-/* Sends all servers other than 0 the steps that they lack. */
 static void tell_steps(trm_ps_client *client, double deadline) {
     for (uint32_t s = 1; s < client->servers; s++) {
         tell_steps_to(client, &client->peers[s], deadline);
     }
 }
 
-/* Sends the chief's sign of life to server 0 while the client waits for other servers. The
- * answer is not awaited. */
+/* While it waits for servers the chief says that it lives. Nobody waits for the answer. */
 static void chief_beats(trm_ps_client *client, double deadline) {
     trmi_server_connection *peer = &client->peers[0];
     double now = trmi_os_now();
@@ -294,14 +274,13 @@ static void chief_beats(trm_ps_client *client, double deadline) {
     (void)!trmi_client_tell(client, peer, &note, NULL, 0, deadline);
 }
 
-/* Sends everything again that this server has not answered: steps, pushes in their order, pulls. */
+/* Everything that this server has not answered, in order. */
 static trm_status send_again(trm_ps_client *client, trmi_server_connection *peer, double deadline,
                              trm_error *err) {
     double now = trmi_os_now();
     peer->carried = 0;
     peer->carried_pushes = 0;
     tell_steps_to(client, peer, deadline);
-    /* pushes in ascending order of their numbers */
     for (uint64_t sequence = 0;;) {
         trmi_pending *next = NULL;
         for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
@@ -316,7 +295,7 @@ static trm_status send_again(trm_ps_client *client, trmi_server_connection *peer
         sequence = next->sequence;
         next->sent = now;
         if (sequence <= client->delivered && !client->staging && client->mode == TRM_PS_SYNC) {
-            /* all servers have this push: it is not partial any more */
+            /* all servers have had it */
             memset(next->data + offsetof(trmi_ps_header, flags), 0, sizeof(uint32_t));
         }
         client->stats.resent++;
@@ -343,7 +322,7 @@ void trmi_client_drop(trm_ps_client *client, trmi_server_connection *peer) {
     }
 }
 
-/* Logs that a server is unreachable; called at once and then every SAY_SECONDS. */
+/* A server is waited for: said at once and then every SAY_SECONDS. */
 static void say_lost(const trm_ps_client *client, const trmi_server_connection *peer, double since,
                      double deadline, const trm_error *why) {
     trmi_log(TRM_LOG_WARN, "ps",
@@ -352,8 +331,7 @@ static void say_lost(const trm_ps_client *client, const trmi_server_connection *
              deadline - trmi_os_now(), why != NULL ? why->message : "no answer");
 }
 
-/* Repairs a connection: connects again until the deadline and sends everything unanswered again.
- * Ends early on a requested stop and when the job is over. */
+/* Until the deadline: a server that restarts comes back. */
 static trm_status mend(trm_ps_client *client, trmi_server_connection *peer, double deadline,
                        trm_error *err) {
     trm_error cause = {0};
@@ -403,7 +381,6 @@ static trm_status mend(trm_ps_client *client, trmi_server_connection *peer, doub
     }
 }
 
-/* Contract in client.h. A broken connection is repaired once; a second failure is the caller's. */
 trm_status trmi_client_send(trm_ps_client *client, trmi_server_connection *peer,
                             const uint8_t *data, size_t bytes, double deadline, trm_error *err) {
     trm_status status =
@@ -417,8 +394,6 @@ trm_status trmi_client_send(trm_ps_client *client, trmi_server_connection *peer,
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-/* Handles the answer to a staged push: the server's finished step, or from server 0 the decided
- * steps. */
 static void staged(trm_ps_client *client, trmi_server_connection *peer,
                    const trmi_ps_header *header, const trmi_ps_note *note, const uint8_t *trailer) {
     if (header->status != TRM_OK) {
@@ -435,8 +410,6 @@ static void staged(trm_ps_client *client, trmi_server_connection *peer,
     }
 }
 
-/* Handles the answer to a push: frees its message, and keeps an error for the next call of the
- * user. */
 static void push_answered(trm_ps_client *client, trmi_server_connection *peer,
                           const trmi_ps_header *header, const trmi_ps_note *note,
                           const trm_error *err) {
@@ -457,7 +430,6 @@ static void push_answered(trm_ps_client *client, trmi_server_connection *peer,
     }
 }
 
-/* Handles a DONE message: the answer to a push, a refused pull, or a control request. */
 static void take_done(trm_ps_client *client, trmi_server_connection *peer,
                       const trmi_ps_header *header, const trmi_message *m) {
     trmi_ps_note note;
@@ -481,7 +453,6 @@ static void take_done(trm_ps_client *client, trmi_server_connection *peer,
                 trmi_batch_refused(client->batches[i], peer, header->sequence, &err);
             }
         }
-        /* the order that is awaited; answers to other orders are ignored */
     } else if (header->sequence == client->order) {
         trmi_free(client->order_trailer);
         client->order_trailer_bytes = (size_t)header->extra[0];
@@ -497,7 +468,6 @@ static void take_done(trm_ps_client *client, trmi_server_connection *peer,
     }
 }
 
-/* Handles one message and releases it unless a batch has taken it. */
 static void take(trm_ps_client *client, trmi_server_connection *peer, trmi_message *m) {
     trmi_ps_header header;
     client->stats.bytes_received += (int64_t)m->bytes;
@@ -517,7 +487,6 @@ static void take(trm_ps_client *client, trmi_server_connection *peer, trmi_messa
     }
 }
 
-/* Returns the smallest of three times, at least 0. */
 static double least_of(double a, double b, double c) {
     double least = a < b ? a : b;
     least = least < c ? least : c;
@@ -532,8 +501,7 @@ int trmi_client_pushes_pending(const trmi_server_connection *peer) {
     return count;
 }
 
-/* Returns whether a push or pull has been unanswered for longer than retry_seconds: a message
- * may be lost. */
+/* Something has been waiting for too long: perhaps it, or its answer, was lost. */
 static bool is_overdue(const trm_ps_client *client, const trmi_server_connection *peer,
                        double now) {
     for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
@@ -552,7 +520,6 @@ static bool is_overdue(const trm_ps_client *client, const trmi_server_connection
     return false;
 }
 
-/* Returns whether this server owes an answer to a push or pull. */
 static bool is_owed(const trm_ps_client *client, const trmi_server_connection *peer) {
     bool owed = trmi_client_pushes_pending(peer) > 0;
     for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
@@ -561,16 +528,15 @@ static bool is_owed(const trm_ps_client *client, const trmi_server_connection *p
     return owed;
 }
 
-/* Receives from the other servers while the client waits for `waited`, and repairs their
- * connections. Another server may have died with a push of this worker, for which other workers,
- * and through them the server `waited`, are waiting. */
+/* While one server is waited for, another may have died with a push of ours, for which other
+ * workers wait that the first server waits for. */
 static trm_status look_after_others(trm_ps_client *client, const trmi_server_connection *waited,
                                     double deadline, trm_error *err) {
     for (uint32_t s = 0; s < client->servers; s++) {
         trmi_server_connection *peer = &client->peers[s];
         trmi_message m;
         if (peer == waited || peer->ordered || !is_owed(client, peer)) {
-            continue; /* its order is awaited next, and must get its answer then */
+            continue; /* or its answer to an order would be taken by nobody: it is next */
         }
         trm_status status = TRM_OK;
         while (status == TRM_OK) {
@@ -582,7 +548,7 @@ static trm_status look_after_others(trm_ps_client *client, const trmi_server_con
             }
         }
         if (status == TRM_PEER || status == TRM_END || status == TRM_CORRUPT) {
-            /* briefly: the server may still be starting */
+            /* For a moment only: it may still be starting. */
             double moment = trmi_os_now() + 0.5;
             status = mend(client, peer, moment < deadline ? moment : deadline, err);
             if (status != TRM_OK && status != TRM_PEER && status != TRM_TIMEOUT &&
@@ -590,23 +556,20 @@ static trm_status look_after_others(trm_ps_client *client, const trmi_server_con
                 return status;
             }
         } else if (is_overdue(client, peer, trmi_os_now())) {
-            /* if the connection breaks here, the next call repairs it */
+            /* broken now: the next time finds it so */
             status = send_again(client, peer, deadline, NULL);
         }
     }
     return TRM_OK;
 }
 
-/* Returns whether a wait for rows is given up because a stop was requested: those rows may
- * depend on other workers. */
+/* The caller wants to stop, and what it waits for is others' to do. */
 static bool gives_up(trm_ps_client *client, double since) {
     double begin =
         trmi_client_is_stopped(client) && client->stop_seen > since ? client->stop_seen : since;
     return client->wants_rows && client->stop_seen > 0 && trmi_os_now() - begin > stop_seconds;
 }
 
-/* Contract in client.h. Waits in slices of slice_seconds at most, so that stops, lost workers and
- * overdue messages are noticed. */
 trm_status trmi_client_progress(trm_ps_client *client, trmi_server_connection *peer,
                                 double deadline, trm_error *err) {
     const double begin = trmi_os_now();
@@ -646,7 +609,7 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_server_connection *p
             }
         }
         if (status == TRM_PEER || status == TRM_END || status == TRM_CORRUPT) {
-            /* the caller repeats what it had sent on the old connection */
+            /* What was asked through the old connection may need to be asked again. */
             return mend(client, peer, deadline, err);
         }
         if (status != TRM_OK && status != TRM_TIMEOUT) {
@@ -671,8 +634,6 @@ trm_status trmi_client_order_send(trm_ps_client *client, trmi_server_connection 
     return status;
 }
 
-/* Contract in client.h. A repaired connection is an error (PEER), because the server may or may
- * not have carried the order out. */
 trm_status trmi_client_order_wait(trm_ps_client *client, trmi_server_connection *peer,
                                   uint64_t number, trm_error *err) {
     peer->ordered = false;
@@ -701,12 +662,10 @@ trm_status trmi_client_order_wait(trm_ps_client *client, trmi_server_connection 
     return (trm_status)theirs.status;
 }
 
-/* Contract in client.h. */
 trm_status trmi_client_order(trm_ps_client *client, trmi_server_connection *peer, trmi_ps_kind kind,
                              const trmi_ps_note *note, const trm_table_options *table,
                              const void *trailer, size_t trailer_bytes, trm_error *err) {
-    /* orders that may be repeated after a repaired connection: the second time they change
-     * nothing */
+    /* These may be asked twice: their second answer is as good as the first. */
     bool repeatable = kind == TRMI_PS_TABLE || note->value[0] == TRMI_ORDER_STATS ||
                       note->value[0] == TRMI_ORDER_ROW || note->value[0] == TRMI_ORDER_LEASE ||
                       note->value[0] == TRMI_ORDER_BYE || note->value[0] == TRMI_ORDER_WORKERS ||

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A client that changes its place in the job: another first batch, or a disappearance without
- * signing off (contracts in life.h). */
 #include "ps/client/client.h"
 #include "ps/client/life.h"
 
-/* seconds for pushes under way: those that arrive need not be repeated */
+/* For pushes under way: those that arrive need not be made again. */
 static const double last_words_seconds = 1;
 
 void trmi_client_begin_at(trm_ps_client *client, int64_t batch) {

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps of leased samples, as a worker sees them: server 0 decides which pushes are in a step,
- * and this worker carries the decision to the other servers (protocol in server/server_step.c). */
+/* Steps of samples that are lent: server 0 says who is in them, this worker tells the other
+ * servers. */
 #include "ps/client/client.h"
 
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
 
-/* Contract in client.h. The message is checked and copied; the newest one replaces older ones. */
 trm_status trmi_client_steps_learn(trm_ps_client *c, const uint8_t *data, size_t bytes,
                                    trm_error *err) {
     int64_t last = 0;
@@ -25,7 +24,7 @@ trm_status trmi_client_steps_learn(trm_ps_client *c, const uint8_t *data, size_t
         at += 16 + count * sizeof(trmi_push_id);
     }
     if (last <= c->steps_last) {
-        return TRM_OK; /* answers may arrive out of order */
+        return TRM_OK; /* answers may overtake each other */
     }
     uint8_t *copy = trmi_alloc(bytes);
     if (copy == NULL) {

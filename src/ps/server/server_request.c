@@ -1,19 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of a request: created by its link, run by every shard, answered by the last shard.
- *
- *       trmi_request_new -> [front] -> trmi_request_dispatch -> run on each shard -> trmi_request_finish -> answer, free
- *       pull: the answer is reserved in the client's ring first, and the shards write their rows into it
- *
- * No shard waits for a client. An answer (or a pull) for which the client's ring has no room is
- * put on its link's list `late`; the link's thread tries again until worker_timeout_seconds have
- * passed. */
+/* A request's life: made by its link, run by every shard, answered by the last of them. */
 #include "ps/server/server.h"
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
 
-/* Contract in server.h. Takes over the message; the link stays until its last request is freed. */
 trmi_request *trmi_request_new(trmi_ps_link *link, trmi_message *message,
                                const trmi_ps_header *header) {
     trmi_request *r = trmi_alloc(sizeof *r);
@@ -29,7 +21,6 @@ trmi_request *trmi_request_new(trmi_ps_link *link, trmi_message *message,
     return r;
 }
 
-/* Frees a request and releases its message; the link may be reaped after that. */
 static void free_request(trmi_request *r) {
     trmi_ps_link *link = r->link;
     if (r->message.block != NULL) {
@@ -59,8 +50,7 @@ void trmi_request_fail(trmi_request *r, const trm_error *err) {
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-/* Reserves room for an answer without waiting.
- *   error  TIMEOUT: the client has no room */
+/* Nobody waits here for a client: TIMEOUT when it has no room. */
 static trm_status reserve(trmi_ps_link *link, size_t bytes, trmi_message *out, trm_error *err) {
     pthread_mutex_lock(&link->send_mutex);
     trm_status status = link->channel->table->reserve(link->channel, bytes, 0, out, err);
@@ -68,23 +58,20 @@ static trm_status reserve(trmi_ps_link *link, size_t bytes, trmi_message *out, t
     return status;
 }
 
-/* Sends a reserved answer. Under send_mutex, because reserve may reuse memory that another
- * thread has committed: the client's release in its own mapping permits that, which no thread
- * sanitizer can see. */
+/* Under the mutex of reserve, which may overwrite what another thread has committed here: it is the
+ * client's release, in a mapping of its own, that allows it, and no thread sanitizer sees that. */
 static void commit(trmi_ps_link *link, trmi_message *m) {
     pthread_mutex_lock(&link->send_mutex);
     (void)!link->channel->table->commit(link->channel, m, 0, NULL);
     pthread_mutex_unlock(&link->send_mutex);
 }
 
-/* Sends now if there is room, else leaves the request to the link's thread. A link that has
- * ended gets nothing. */
+/* Or else its link's thread goes on with it, which alone waits for this client. */
 static void send_or_wait(trmi_request *r, bool (*send)(trmi_request *r)) {
     trmi_ps_link *link = r->link;
     if (send(r)) {
         return;
     }
-    /* append to the link's list, unless the link has ended */
     r->send = send;
     r->next = NULL;
     pthread_mutex_lock(&link->send_mutex);
@@ -102,8 +89,6 @@ static void send_or_wait(trmi_request *r, bool (*send)(trmi_request *r)) {
     }
 }
 
-/* Contract in server.h. Sends in order; stops at the first answer without room, which goes back
- * to the front of the list. */
 trm_status trmi_request_late(trmi_ps_link *link, bool *rest) {
     for (;;) {
         pthread_mutex_lock(&link->send_mutex);
@@ -146,8 +131,6 @@ void trmi_request_drop_late(trmi_ps_link *link) {
     }
 }
 
-/* Sends error, or note and trailer, and frees the request. Returns false if there is no room
- * yet. */
 static bool send_answer(trmi_request *r) {
     trmi_ps_link *link = r->link;
     trmi_ps_header header = {.kind = TRMI_PS_DONE,
@@ -157,7 +140,6 @@ static bool send_answer(trmi_request *r) {
                              .clock = r->header.clock,
                              .status = r->err.status,
                              .flags = r->header.kind};
-    /* an error replaces the trailer */
     uint8_t wire[256];
     const uint8_t *trailer = r->trailer;
     header.extra[0] = (int64_t)r->trailer_bytes;
@@ -189,14 +171,12 @@ static bool send_answer(trmi_request *r) {
 
 void trmi_request_answer(trmi_request *r) { send_or_wait(r, send_answer); }
 
-/* Calls `landed` of a request that all shards have carried out. */
 static void land(const trmi_request *r) {
     if (r->landed != NULL && r->err.status == TRM_OK) {
         r->landed(r);
     }
 }
 
-/* Answers the pushes of a synchronous sum with the outcome of the sum. */
 static void answer_members(trmi_request *group) {
     for (uint32_t i = 0; i < group->member_count; i++) {
         trmi_request *member = group->members[i];
@@ -209,14 +189,11 @@ static void answer_members(trmi_request *group) {
     free_request(group);
 }
 
-/* Contract in server.h. Only the last shard gets past the first line. What follows depends on
- * the request: a function of its own, the members of a sum, an answer, or a pull whose reserved
- * answer is complete (or is returned unused after an error). */
 void trmi_request_finish(trmi_request *r) {
     if (atomic_fetch_sub(&r->pending, 1) != 1) {
         return;
     }
-    /* Last shard: the decrement orders the writes of the other shards before this point. */
+    /* The other shards' writes happened before their decrement. */
     if (r->finish != NULL) {
         r->finish(r);
         return;
@@ -240,8 +217,6 @@ void trmi_request_finish(trmi_request *r) {
     free_request(r);
 }
 
-/* Contract in server.h. A shard whose queue does not take the request counts as finished with an
- * error, so that the request always ends. */
 void trmi_request_dispatch(trm_ps_server *server, trmi_request *request) {
     atomic_store(&request->pending, (int32_t)server->shards);
     for (uint32_t s = 0; s < server->shards; s++) {
@@ -256,7 +231,6 @@ void trmi_request_dispatch(trm_ps_server *server, trmi_request *request) {
     }
 }
 
-/* Reserves the answer of a pull and writes its head, so that the shards fill in rows in place. */
 static trm_status prepare_reply(trm_ps_server *server, trmi_request *r, trm_error *err) {
     size_t bytes = trmi_ps_size(TRMI_PS_ROWS, (trm_dtype)r->header.dtype, r->sections,
                                 r->header.section_count, server->widths);
@@ -272,7 +246,6 @@ static trm_status prepare_reply(trm_ps_server *server, trmi_request *r, trm_erro
     return status;
 }
 
-/* Pulls the rows of this shard's sections into the reserved answer. */
 static void run_pull(trmi_shard_thread *runner, trmi_request *r) {
     uint32_t s = runner->shard->number;
     trm_error err;
@@ -282,7 +255,6 @@ static void run_pull(trmi_shard_thread *runner, trmi_request *r) {
     }
 }
 
-/* Reserves the answer of a pull and dispatches it. Returns false if the client has no room yet. */
 static bool begin_pull(trmi_request *r) {
     trm_error err;
     trm_status status = r->err.status != TRM_OK ? (trm_status)r->err.status
@@ -300,7 +272,6 @@ static bool begin_pull(trmi_request *r) {
     return true;
 }
 
-/* Contract in server.h. A pull whose answer finds no room waits on its link's list. */
 void trmi_request_pulls_go(trmi_request *list) {
     while (list != NULL) {
         trmi_request *r = list;
@@ -312,7 +283,6 @@ void trmi_request_pulls_go(trmi_request *list) {
 
 /* ---- on the shards --------------------------------------------------------------------------- */
 
-/* Notes the outcome of a push on one shard, and publishes the global step (shard 0). */
 static void note_pushed(trmi_shard_thread *runner, trmi_request *r, trm_status status, bool applied,
                         const trm_error *err) {
     if (status != TRM_OK) {
@@ -328,8 +298,7 @@ static void note_pushed(trmi_shard_thread *runner, trmi_request *r, trm_status s
     pthread_mutex_unlock(&r->mutex);
 }
 
-/* Returns the samples of a push under a lease; empty for a push without a lease or with refused
- * gradients. */
+/* The samples that a push has used. */
 static trmi_push_mark mark_of(const trmi_request *r) {
     const trmi_ps_header *h = &r->header;
     if (h->extra[0] == 0 || r->dropped || h->samples == 0 || h->extra[1] < h->samples) {
@@ -338,8 +307,6 @@ static trmi_push_mark mark_of(const trmi_request *r) {
     return (trmi_push_mark){h->extra[1] - h->samples, h->extra[1], h->book, 0};
 }
 
-/* Applies one push to a shard. A dropped push has no sections and only fills its worker's
- * window. */
 void trmi_run_push(trmi_shard_thread *runner, trmi_request *r) {
     uint32_t s = runner->shard->number;
     trmi_push_id id = {r->header.worker, r->header.incarnation, r->header.sequence};
@@ -362,8 +329,8 @@ void trmi_run_push(trmi_shard_thread *runner, trmi_request *r) {
     note_pushed(runner, r, status, applied, &err);
 }
 
-/* Applies the sum of a step's members to one shard. A shard that has the step already (from its
- * log) only fills the windows. */
+/* The sum of all members. A shard that had it before its server died has forgotten nothing: windows
+ * are filled. */
 static trm_status push_group(trmi_shard_thread *runner, const trmi_request *group,
                              const trmi_sum_part *parts, trmi_push *push, bool *applied,
                              trm_error *err) {
@@ -382,9 +349,6 @@ static trm_status push_group(trmi_shard_thread *runner, const trmi_request *grou
     return status;
 }
 
-/* Runs a synchronous step on one shard: sums the members in order of workers, scales by the mean
- * or the sum, and applies the result as one push. With `again` the undecided step of the log is
- * voided first. */
 void trmi_run_group(trmi_shard_thread *runner, trmi_request *group) {
     uint32_t s = runner->shard->number, count = group->member_count;
     trm_error err;
@@ -417,7 +381,6 @@ void trmi_run_group(trmi_shard_thread *runner, trmi_request *group) {
     trmi_free(parts);
 }
 
-/* Logs and keeps a push of leased samples until its step. */
 void trmi_run_stage(trmi_shard_thread *runner, trmi_request *r) {
     uint32_t s = runner->shard->number;
     trmi_push_id id = {r->header.worker, r->header.incarnation, r->header.sequence};
@@ -434,7 +397,6 @@ void trmi_run_stage(trmi_shard_thread *runner, trmi_request *r) {
     }
 }
 
-/* Applies the sum of staged pushes as one step. */
 void trmi_run_step(trmi_shard_thread *runner, trmi_request *r) {
     bool sum = runner->server->options.sum_gradients;
     trmi_push push = {.ids = r->ids,

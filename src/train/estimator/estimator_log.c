@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prints the progress of training in the lines of TensorFlow's estimator, which tools and users
- * of it parse. */
+/* The lines that TensorFlow's users know. */
 #include "train/estimator/estimator.h"
 
 #include "train/callback.h"
@@ -8,7 +7,6 @@
 
 #include "base/os.h"
 
-/* Step and time of the latest line. */
 typedef struct step_log {
     trm_estimator *estimator;
     uint64_t step;
@@ -23,8 +21,7 @@ static trm_status log_begin(void *context, const trm_progress *p, trm_error *err
     return TRM_OK;
 }
 
-/* Prints loss and speed when the global step has passed a multiple of log_step_count_steps, and
- * at step 1. All workers advance the global step, so that it need not equal a multiple. */
+/* The step is shared: others may have carried it past a multiple of `every`. */
 static trm_status log_step(void *context, const trm_progress *p, trm_error *err) {
     (void)err;
     step_log *l = context;
